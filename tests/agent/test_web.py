@@ -3,12 +3,15 @@
 import asyncio
 import json
 import re
+import socket
 
 import httpx2
 import pytest
+import uvicorn
 from typer.testing import CliRunner
 
 from study import paths
+from study.agent import address as addresses
 from study.agent import web
 from study.agent.feedback import Feedback
 from study.cli import agent as cli
@@ -95,14 +98,43 @@ def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, store
 
 
 @pytest.mark.parametrize("command", [["serve"], ["mcp", "--transport", "streamable-http"]])
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", ""])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "", "0", "0x0", "0.0", "::ffff:0.0.0.0"])
 def test_an_address_that_names_no_machine_is_refused(command, host, tmp_path, monkeypatch):
     monkeypatch.setattr(cli, "_agent", lambda *given: pytest.fail("the agent was built"))
     monkeypatch.setattr(paths, "prepared", lambda name: tmp_path)
-    (tmp_path / "servers.parquet").touch()
+    for part in ("servers", "tasks", "labels"):
+        (tmp_path / f"{part}.parquet").touch()
     with pytest.raises(StudyError, match="every address"):
         CliRunner().invoke(cli.app, [*command, "--host", host], catch_exceptions=False)
-    assert cli.concrete("192.168.1.20") == "192.168.1.20"
+    assert addresses.concrete("192.168.1.20") == "192.168.1.20"
+
+
+@pytest.mark.parametrize("command", [["serve"], ["mcp", "--transport", "streamable-http"]])
+def test_a_taken_port_and_an_unknown_host_are_said_before_anything_is_served(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(paths, "prepared", lambda name: tmp_path)
+    for part in ("servers", "tasks", "labels"):
+        (tmp_path / f"{part}.parquet").touch()
+    with addresses.listening("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1])
+        with pytest.raises(StudyError, match=f"cannot listen on 127.0.0.1 port {port}"):
+            CliRunner().invoke(cli.app, [*command, "--port", port], catch_exceptions=False)
+    with pytest.raises(StudyError, match="there is no host"):
+        CliRunner().invoke(cli.app, [*command, "--host", "no host"], catch_exceptions=False)
+    assert capsys.readouterr().out == ""
+
+
+def test_the_address_that_is_said_is_the_one_that_is_bound(monkeypatch, agent):
+    monkeypatch.setattr(cli, "_agent", lambda *given: agent)
+    asked = {}
+
+    def run(self, sockets):
+        host, port = sockets[0].getsockname()
+        with socket.create_connection((host, port), timeout=5):
+            asked["port"] = port
+
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    said = CliRunner().invoke(cli.app, ["serve", "--port", "0"], catch_exceptions=False).output
+    assert f"http://127.0.0.1:{asked['port']} " in said
 
 
 @pytest.mark.parametrize("path", ["/", "/app.js", "/cards.js", "/style.css", "/icon.svg"])

@@ -7,11 +7,11 @@ import yaml
 from omegaconf.errors import ReadonlyConfigError
 
 from study.config.compose import GROUPS, build_system, choices, load
-from study.config.registry import changed, system_settings
-from study.config.schema import ALIASES
+from study.config.registry import all_system_settings, changed, system_settings
+from study.config.schema import ALIASES, FEW
 from study.errors import StudyError
 from study.evaluation.system import System
-from study.pipeline.plan import plan
+from study.pipeline.plan import plan, rows
 from study.runner.fingerprint import closure
 from tests.tiny_study import REPOSITORY
 
@@ -61,7 +61,9 @@ def test_unknown_choice_names_the_nearest_and_lists_the_known_ones(group: str) -
     name = choices(group)[0]
     with pytest.raises(StudyError, match=f"unknown {group} '{name}x'.*\n.*did you mean {name}") as caught:
         load([f"{group}={name}x"])
-    assert f"one of: {', '.join(choices(group))}" in str(caught.value)
+    listed = f"one of: {', '.join(choices(group))}" in str(caught.value)
+    assert listed == (len(choices(group)) <= FEW)
+    assert listed or f"{group}=? lists all {len(choices(group))}" in str(caught.value)
 
 
 @pytest.mark.parametrize(("override", "hint"), HINTS)
@@ -94,9 +96,52 @@ def test_unknown_key_in_a_file_is_named_with_the_file(conf_root: Path, name: str
         load(["system=tfidf"])
     assert f"did you mean {meant}" in str(caught.value)
     assert file in str(caught.value)
-    path.write_text("name: [")
-    with pytest.raises(StudyError, match="does not compose"):
+    for damaged, reason in (
+        ("name: [", "cannot be read"),
+        ("a: &a [1]\nb: [*a, *a]", "alias"),
+        ("- a", "not a mapping"),
+    ):
+        path.write_text(damaged)
+        with pytest.raises(StudyError, match=reason) as caught:
+            load(["system=tfidf"])
+        assert file in str(caught.value)
+    path.write_bytes(b"name: \xe9")
+    with pytest.raises(StudyError, match=r"cannot be read \('utf-8'") as caught:
         load(["system=tfidf"])
+    assert file in str(caught.value)
+
+
+BROKEN = {
+    "model: null": "names no class",
+    "model: {a: 1}": "names no class",
+    "name: other\nmodel: {}": "not that of the file",
+}
+BROKEN |= {"model: {_target_: pathlib.Path}": "has no fit", "model: " + "[" * 3000 + "]" * 3000: "recursion"}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_one_broken_system_is_named_and_stops_no_other(conf_root: Path, text: str) -> None:
+    path = conf_root / "conf" / "system" / "mine.yaml"
+    path.write_text(f"title: Mine\nprotocols: [cold]\n{text}\n")
+    with pytest.raises(StudyError, match=BROKEN[text]) as caught:
+        build_system(load(["system=mine"]).system)
+    assert "mine.yaml" in str(caught.value)
+    assert load(["system=tfidf"]).system.name == "tfidf"
+
+
+def test_a_report_and_all_rows_go_on_without_a_broken_system(conf_root: Path, caplog) -> None:
+    for path in (conf_root / "conf" / "system").glob("[!_]*.yaml"):
+        if path.stem not in ("tfidf", "t2mrec"):
+            path.unlink()
+    (conf_root / "conf" / "system" / "mine.yaml").write_text("model: [")
+    assert set(all_system_settings()) == {"tfidf", "t2mrec"}
+    assert "mine is left out" in caplog.text
+    broken: list[str] = []
+    assert {row.system.name for row in rows("synthetic", broken)} == {"tfidf", "t2mrec"}
+    assert len(broken) == 1
+    assert broken[0].startswith("mine: cannot be read")
+    with pytest.raises(StudyError, match=r"mine\.yaml"):
+        list(rows("synthetic"))
 
 
 @pytest.mark.parametrize(("system", "right", "place"), NEAREST)

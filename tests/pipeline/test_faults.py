@@ -84,6 +84,7 @@ COMMANDS = {
     "judge collect": Command(["none", "--judge", "me", "--dataset", "synthetic"]),
     "judge evaluate": Command(["--check", "--dataset", "synthetic"]),
     "llm fetch": Command(["--model", "none"]),
+    "llm agent": Command([]),
     "llm serve": Command(["--model", "none"]),
     "tools index": Command(["--mcp-config", "none.json"]),
     "tools find": Command(["read a PDF", *MINE]),
@@ -91,6 +92,7 @@ COMMANDS = {
     "tools request": Command(["read a PDF", "--url", "http://127.0.0.1:9/v1", "--model", "none", *MINE]),
     "tools call": Command(["read a PDF", *MINE]),
     "tools synthesise": Command(MINE),
+    "tools serve": Command(MINE),
     "tools recommend": Command(["read a PDF", *MINE]),
     "tools feedback": Command(["{}", *MINE]),
     "tools run": Command(["--catalogue", "none"]),
@@ -226,6 +228,14 @@ def test_what_stands_in_the_place_of_a_folder_is_named(root: Path, call: Call, n
     code, _, err = call(*words)
     assert explains(code, err), err
     assert str(place) in err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_settings_that_are_no_text_are_named(root: Path, call: Call, name: str) -> None:
+    for path in (root / "conf").rglob("*.yaml"):
+        path.write_bytes(b"\xff\xfe: 1\n")
+    code, _, err = call(*start(root, name))
+    assert code == 0 or explains(code, err), err
 
 
 def refused(path: Path, write: Callable[[Path], object]) -> None:

@@ -28,8 +28,6 @@ UNSAVED += [(("--dataset", "livemcpbench", *system), NO_LABELS) for system in ((
 UNSAVED += [(("--system", "field_dense_core"), f"fix: run: {EXPORT}_core\n")]
 ALL_STAGES = f"{FETCH} && {SPLIT} && {EXPORT}"
 UNSAVED += [(("--dataset", "task2mcp"), f"fix: run: {ALL_STAGES}\n".replace("synthetic", "task2mcp"))]
-IN_USE = [([], "synthetic"), (["data/prepared/task2mcp", "data/prepared/synthetic"], "task2mcp")]
-IN_USE += [(["data/prepared/task2mcp", "models/synthetic/field_dense"], "synthetic")]
 UNSAVABLE = [([f"system={name}"], f"can be saved, not {name}") for name in ("popularity", "t2mrec_listwise")]
 UNSAVABLE += [(["system=field_dense", "protocol=warm"], "not applicable under 'warm'")]
 
@@ -65,18 +63,21 @@ def test_what_was_not_saved_is_refused_with_what_can_be_done(ask, words, said):
 
 def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(project, empty):
     shutil.copytree(project / "models" / "synthetic" / "field_dense", empty / "models" / "synthetic" / "my_variant")
-    assert saved.choose(None, "my_variant") == ("synthetic", "my_variant")
+    assert saved.choose("synthetic", "my_variant") == ("synthetic", "my_variant")
     with pytest.raises(StudyError, match="did you mean my_variant"):
-        saved.choose(None, "my_varian")
+        saved.choose("synthetic", "my_varian")
 
 
-@pytest.mark.parametrize(("there", "expected"), IN_USE)
-def test_the_hint_is_for_the_data_set_that_is_in_use(empty, there, expected):
-    for folder in there:
-        (empty / folder).mkdir(parents=True)
-        for name in ("model.json", "servers.parquet", "tasks.parquet", "labels.parquet"):
-            (empty / folder / name).touch()
-    assert saved.choose(None, "t2mrec") == (expected, "t2mrec")
+@pytest.mark.parametrize("system", [(), ("--system", "t2mrec")])
+def test_invented_servers_answer_only_where_they_are_named(ask, project, system):
+    """Models of generated data are there: without their name, the commands that bring real data are told instead."""
+    code, out, err = ask("read a PDF", *system)
+    assert (code, out) == (2, "")
+    for command in ("study fetch dataset=task2mcp", "study prepare dataset=task2mcp", "study export dataset=task2mcp"):
+        assert command in err
+    code, _, err = ask("read a PDF", "--dataset", "synthetic")
+    assert code == 0
+    assert "NOTE: these are invented servers" in err
 
 
 def test_the_stages_before_an_export_are_named_where_their_files_are_missing(project, empty):

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,9 +13,10 @@ from baselines.popularity import Popularity
 from study import paths
 from study.errors import StudyError
 from study.runner import rows as running
+from study.runner.inputs import load_inputs
 from study.runner.outputs import Outputs
 from study.runner.rows import run_row
-from tests.pipeline.conftest import config
+from tests.pipeline.conftest import config, results
 
 
 def test_outputs_hold_what_the_contract_says(root: Path) -> None:
@@ -112,6 +114,41 @@ def test_failing_seed_is_named_and_earlier_results_stay(root: Path, monkeypatch:
     with pytest.raises(StudyError, match="popularity under cold: seed 1 failed: RuntimeError: out of luck"):
         run_row(config("system=popularity"))
     assert outputs.per_task.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [(np.nan, "score nan"), (np.inf, "score inf"), ("x", "no table of numbers"), ([[1.0], [1.0, 2.0]], "no table")],
+)
+def test_scores_that_are_no_numbers_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch, wrong, said) -> None:
+    fair, before = Popularity.score, results(root)
+    task = load_inputs("synthetic", "cold")[1].tasks("test")[3]
+
+    def score(self: Popularity, tasks: np.ndarray) -> Any:
+        if not isinstance(wrong, float):
+            return wrong
+        scores = np.array(fair(self, tasks))
+        scores[tasks == task, 5] = wrong
+        return scores
+
+    monkeypatch.setattr(Popularity, "score", score)
+    with pytest.raises(StudyError, match=said) as caught:
+        run_row(config("system=popularity", "system.name=mine"))
+    assert "mine.yaml" in str(caught.value)
+    assert "Popularity" in str(caught.value)
+    if isinstance(wrong, float):
+        number = load_inputs("synthetic", "cold")[0].tasks["id"].iloc[task]
+        assert f"for task {number} with seed 1" in str(caught.value)
+    assert results(root) == before
+
+
+def test_a_server_that_is_not_ranked_has_minus_infinity(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fair = Popularity.score
+    monkeypatch.setattr(
+        Popularity, "score", lambda self, tasks: np.where(np.arange(60) == 5, -np.inf, fair(self, tasks))
+    )
+    top = pd.read_parquet(run_row(config("system=popularity", "system.name=mine")).top10)
+    assert not top.empty
 
 
 def test_wrong_shape_of_scores_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

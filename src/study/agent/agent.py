@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from pandas.api.types import is_numeric_dtype
 
 from study import paths
 from study.agent.answer import Answer, Checks, ReasonedServer
@@ -18,7 +19,8 @@ from study.agent.retrieval import Retriever, Scores, build_retriever
 from study.agent.settings import Settings, Setup, Words, read_conf
 from study.agent.specification import KINDS, Attributes, Specification, Vocabulary, filter_servers, relaxed
 from study.agent.text import content_words, phrase
-from study.data.dataset import Dataset, IntArray, load
+from study.data.dataset import Dataset, IntArray
+from study.data.prepared import load
 from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
 
@@ -26,6 +28,9 @@ MOST_COMPARED = 5
 # Kinds of constraints whose values the catalogue's description lists.
 LISTED = ("language", "platform", "licence", "preference", "domain")
 KEPT_MESSAGES = 2_048
+# Columns of the servers that the agent reads beside those of every data set, and whether they hold numbers.
+COLUMNS = dict.fromkeys(("language_tokens", "system_tokens", "license_clean", "category_clean"), False)
+COLUMNS |= dict.fromkeys(("is_official", "stars_count"), True)
 
 
 class Agent:
@@ -68,7 +73,14 @@ class Agent:
         settings = read_conf(Settings)
         if retriever is not None:
             settings = replace(settings, retriever=retriever)
-        return cls(load(dataset), settings=settings, model=model_of(settings))
+        data = load(dataset)
+        for column, numbers in COLUMNS.items():
+            file, fix = paths.prepared(dataset) / "servers.parquet", f"run: study prepare dataset={dataset}"
+            if column not in data.servers:
+                raise StudyError("a column is missing", file=file, column=column, fix=fix)
+            if numbers != is_numeric_dtype(data.servers[column]):
+                raise StudyError("a column of another kind", file=file, column=column, fix=fix)
+        return cls(data, settings=settings, model=model_of(settings))
 
     def require_readable(self, message: str) -> None:
         """StudyError for an empty or oversized message."""
@@ -186,7 +198,7 @@ class Agent:
     def options(self, specification: Specification, kind: str) -> list[str]:
         """The values of a constraint that are most frequent among the best-ranked servers, most frequent first."""
         ranked, _ = self.rank(specification)
-        values = self.attributes.values[kind]
+        values = self.attributes.values[kind]  # noqa: PD011 - no table
         known = self.vocabulary.names[kind]
         counts = Counter(value for row in ranked[: self.settings.pool] for value in values[row] if value in known)
         best = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: self.settings.options]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from study import paths
 from study.agent.text import root
 from study.config.reader import read_settings
+from study.errors import StudyError
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,12 @@ class Service:
     feedback: str
     busy_seconds: float
 
+    def __post_init__(self) -> None:
+        for key in ("port", "mcp_port"):
+            _require_between(key, getattr(self, key), 0, 65_535)
+        for key in ("sessions", "session_minutes", "body"):
+            _require_between(key, getattr(self, key), 1, math.inf)
+
 
 @dataclass(frozen=True)
 class LoadTest:
@@ -132,4 +142,28 @@ Kind = TypeVar("Kind", Settings, Words, Setup, Service, LoadTest, ModelTrial)
 
 def read_conf(kind: type[Kind]) -> Kind:
     """The settings of `kind` from its file in ``conf/agent``; errors as `study.config.reader.read_settings`."""
-    return read_settings(kind, paths.conf() / "agent" / f"{FILES[kind]}.yaml")
+    file = paths.conf() / "agent" / f"{FILES[kind]}.yaml"
+    made = read_settings(kind, file)
+    for field in fields(made):
+        _require_sound(getattr(made, field.name), file, field.name)
+    return made
+
+
+def _require_between(key: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        file = paths.conf() / "agent" / "service.yaml"
+        raise StudyError(f"{value} is not from {least} to {most}", file=file, column=key, fix="see the key's comment")
+
+
+def _require_sound(value: Any, file: Path, place: str) -> None:
+    """Raise for what no setting of the agent may hold: an item of a list that is no text, a number that is not finite
+    or below 0."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _require_sound(item, file, f"{place}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            if not isinstance(item, str):
+                raise StudyError(f"{item!r:.80} is no text", file=file, column=place, fix="put it in quotes")
+    elif isinstance(value, int | float) and not 0 <= value < math.inf:
+        raise StudyError(f"{value} is no number of at least 0", file=file, column=place, fix="see the key's comment")

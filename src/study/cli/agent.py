@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import sys
 from pathlib import Path
@@ -17,21 +16,21 @@ if TYPE_CHECKING:
     from study.agent.answer import Answer
 
 app = typer.Typer(no_args_is_help=True, help="T2MAgent: recommendations with evidence, in a conversation.")
-Data = Annotated[
-    str | None, typer.Option("--dataset", help="Whose servers (default: task2mcp if prepared, else synthetic).")
-]
+Data = Annotated[str | None, typer.Option("--dataset", help="Whose servers (default: task2mcp).")]
 Retriever = Annotated[
     str | None, typer.Option(help="field_dense, minilm, tfidf or t2mrec (default: conf/agent/agent.yaml).")
 ]
 
 
 def prepared(dataset: str | None) -> str:
-    """The data set to use: the chosen one, else Task2MCP where it is prepared, else the synthetic one."""
-    from study import paths
+    """The data set to use: the chosen one, else Task2MCP. StudyError: an unknown name, or Task2MCP is not prepared."""
+    from study.config.schema import require_choice
+    from study.recommend import saved
 
-    if dataset is not None:
-        return dataset
-    return "task2mcp" if (paths.prepared("task2mcp") / "servers.parquet").exists() else "synthetic"
+    require_choice("dataset", dataset or saved.DATASET)
+    if dataset is None:
+        saved.require_real_data()
+    return dataset or saved.DATASET
 
 
 def _agent(dataset: str | None, retriever: str | None) -> Agent:
@@ -53,22 +52,6 @@ def _note(agent: Agent, answer: Answer, outcome: str, detail: str) -> None:
     store = feedback_of(agent.data.name, read_conf(Service))
     event = store.append(answer, kind, int(server), conversation="terminal", detail=detail)
     typer.echo(f"event {event}: {kind}, id {server}; it stays on this machine")
-
-
-def concrete(host: str) -> str:
-    """`host`, if others can be told apart by it: the page answers only requests that name it. StudyError: an address
-    that stands for every address of the machine."""
-    try:
-        every = ipaddress.ip_address(host.strip("[]")).is_unspecified
-    except ValueError:
-        every = not host
-    if every:
-        raise StudyError(
-            f"{host or 'an empty host'} stands for every address of this machine",
-            column="--host",
-            fix="name the one address or host name that others use, e.g. --host 192.168.1.20",
-        )
-    return host
 
 
 @app.command()
@@ -117,17 +100,19 @@ def serve(
     """Serve the chat page on this machine; stop it with Ctrl-C."""
     import uvicorn
 
-    from study.agent import web
+    from study.agent import address, web
     from study.agent.feedback import feedback_of
     from study.agent.settings import Service, read_conf
 
     service = read_conf(Service)
-    host, port = concrete(service.host if host is None else host), service.port if port is None else port
-    agent = _agent(dataset, retriever)
-    page = web.create_app(agent, feedback_of(agent.data.name, service), service, extra_host=host)
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    typer.echo(f"T2MAgent on {address} ({agent.data.n_servers} servers of {agent.data.name}); Ctrl-C stops it")
-    uvicorn.run(page, host=host, port=port, log_level="warning", access_log=False, server_header=False, ws="none")
+    host = address.concrete(service.host if host is None else host)
+    with address.listening(host, service.port if port is None else port) as bound:
+        agent = _agent(dataset, retriever)
+        page = web.create_app(agent, feedback_of(agent.data.name, service), service, extra_host=host)
+        url = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+        typer.echo(f"T2MAgent on {url} ({agent.data.n_servers} servers of {agent.data.name}); Ctrl-C stops it")
+        settings = uvicorn.Config(page, log_level="warning", access_log=False, server_header=False, ws="none")
+        uvicorn.Server(settings).run(sockets=[bound])
 
 
 @app.command()
@@ -155,7 +140,11 @@ def mcp(
     if transport == "stdio":
         made.run("stdio")
     else:
-        host = concrete(service.host if host is None else host)
+        from study.agent import address
+
+        host = address.concrete(service.host if host is None else host)
+        with address.listening(host, port or service.mcp_port):
+            pass  # a taken port is said before the server starts
         made.run(
             "streamable-http",
             host=host,

@@ -15,7 +15,17 @@ app = typer.Typer(
     help="Build and use the judged collection. The order: `pool`, `batches` (pass 1, 2, then 3), `collect`, "
     "`evaluate`. `study judge --task ID` lets you grade one topic by hand.",
 )
-Data = Annotated[str, typer.Option("--dataset", help="Whose collection.")]
+
+
+def known(dataset: str) -> str:
+    """The data set's name. StudyError: there is none of that name."""
+    from study.config.schema import require_choice
+
+    require_choice("dataset", dataset)
+    return dataset
+
+
+Data = Annotated[str, typer.Option("--dataset", help="Whose collection.", callback=known)]
 DATASET = "task2mcp"
 FORMAT = "{:.3f}".format
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -63,10 +64,22 @@ Overrides = Annotated[
 ]
 
 
-def _load(overrides: list[str] | None) -> DictConfig:
+def _load(overrides: list[str] | None, reads: Collection[str] | None = None) -> DictConfig:
+    """The configuration. `reads`: the groups that a command reads, if few; any other override would change nothing."""
     from study.config.compose import load
 
-    return load(overrides)
+    config = load(overrides)
+    for word in overrides or [] if reads is not None else []:
+        key = word.lstrip("+~").partition("=")[0]
+        if key.split(".")[0] not in (*(reads or ()), "profile"):
+            fix = f"leave it out; to change it for good, edit {_file_of(key, config)}"
+            raise StudyError(f"{word!r} has no effect here", column=key, fix=fix)
+    return config
+
+
+def _file_of(key: str, config: DictConfig) -> str:
+    group, dot, _ = key.partition(".")
+    return f"conf/{group}/{config[group].name}.yaml" if dot and group in config else "conf/config.yaml"
 
 
 @app.command(rich_help_panel=DATA)
@@ -74,7 +87,7 @@ def fetch(overrides: Overrides = None) -> None:
     """Bring the raw files of a data set into data/raw (or generate them, for `synthetic`)."""
     from study.pipeline.data import fetch as stage
 
-    typer.echo(f"raw files in {stage(_load(overrides))}")
+    typer.echo(f"raw files in {stage(_load(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=DATA)
@@ -82,7 +95,7 @@ def prepare(overrides: Overrides = None) -> None:
     """Check and clean the raw files; count every change in results/DATASET/tables/cleaning.csv."""
     from study.pipeline.data import prepare as stage
 
-    typer.echo(f"prepared tables in {stage(_load(overrides))}")
+    typer.echo(f"prepared tables in {stage(_load(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=DATA)
@@ -90,7 +103,7 @@ def split(overrides: Overrides = None) -> None:
     """Split the prepared data for every protocol of the data set."""
     from study.pipeline.data import split as stage
 
-    typer.echo(f"splits in {stage(_load(overrides))}")
+    typer.echo(f"splits in {stage(_load(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=EVERY_DAY)
@@ -199,7 +212,7 @@ def show(overrides: Overrides = None) -> None:
     from study.analysis.report.tables import WIDTH, overall_tables
 
     console = Console(width=WIDTH)
-    for table in overall_tables(_load(overrides).dataset.name):
+    for table in overall_tables(_load(overrides, ["dataset"]).dataset.name):
         console.print(table)
 
 
@@ -270,7 +283,7 @@ def notebooks(
     """Execute the notebooks of a data set into results/DATASET/notebooks, figures into figures/DATASET."""
     from study.pipeline.notebooks import execute_all
 
-    for path in execute_all(_load(overrides).dataset.name, only or ()):
+    for path in execute_all(_load(overrides, ["dataset"]).dataset.name, only or ()):
         typer.echo(path)
 
 
@@ -326,6 +339,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for name in ("study", "baselines"):
         logging.getLogger(name).setLevel(logging.INFO)
+    logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # repeats at length what the error says
     logging.getLogger("bm25s").setLevel(logging.WARNING)  # sets its own level when it is imported, unless it has one
     try:
         show_anything()

@@ -22,9 +22,7 @@ def recommend(
     category: Annotated[str, typer.Option(help="Category of the task, where known.")] = "",
     subcategory: Annotated[str, typer.Option(help="Subcategory within --category, where known.")] = "",
     k: Annotated[int, typer.Option("-k", "--top", help="How many servers to name.")] = 5,
-    dataset: Annotated[
-        str | None, typer.Option(help="Whose saved model to use (default: task2mcp if exported, else synthetic).")
-    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Whose saved model to use (default: task2mcp).")] = None,
     system: Annotated[
         str | None, typer.Option(help="Which saved system answers (default: field_dense if exported, else t2mrec).")
     ] = None,
@@ -100,6 +98,8 @@ def recommend(
             f"({saved.how_to_save(chosen_dataset, saved.PREFERRED[0])})",
             err=True,
         )
+    if chosen_dataset != saved.DATASET:
+        typer.echo(f"NOTE: these are invented servers of the data set {chosen_dataset}; none of them exists", err=True)
     for warning in warnings:
         typer.echo(f"warning: {printable(warning)}", err=True)
     if as_json:

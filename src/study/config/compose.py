@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from study import paths
 from study.config import schema
-from study.config.registry import system_settings
+from study.config.registry import DEFAULTS, parents, read_yaml, system_settings
 from study.config.schema import GROUPS as GROUPS
 from study.config.schema import choices as choices
 from study.errors import StudyError
@@ -74,8 +74,8 @@ def load(overrides: list[str] | None = None) -> DictConfig:
             _require_known_keys(parsed)
         config = _compose(overrides)
         container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
-        first = str(error).strip().splitlines()[0]
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StudyError(
             f"the configuration does not compose: {first}",
             file=paths.conf(),
@@ -83,6 +83,14 @@ def load(overrides: list[str] | None = None) -> DictConfig:
         ) from error
     assert isinstance(container, dict)
     schema.check({str(key): value for key, value in container.items()})
+    model, name = container["system"]["model"], container["system"]["name"]
+    if not isinstance(model, Mapping) or not isinstance(model.get("_target_"), str):
+        raise StudyError(
+            "names no class",
+            file=paths.conf() / "system" / f"{name}.yaml",
+            column="model._target_",
+            fix="write below model: _target_: package.module.Class",
+        )
     OmegaConf.set_readonly(config, True)
     return config
 
@@ -96,15 +104,33 @@ def _todays_name(override: str) -> str:
 
 def _compose(overrides: list[str]) -> DictConfig:
     """Compose; what a group's file is called is its `name`, unless an override says otherwise."""
-    defaults = yaml.safe_load((paths.conf() / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    file = paths.conf() / "config.yaml"
+    defaults = plain(read_yaml(file), resolve=False).get("defaults")
+    if not isinstance(defaults, list):
+        raise StudyError("a key is missing", file=file, column="defaults", fix="put it back")
     choices = {group: name for default in defaults if isinstance(default, dict) for group, name in default.items()}
     for override in OverridesParser.create().parse_overrides(overrides):
         if override.key_or_group in GROUPS:
             choices[override.key_or_group] = override.value()
+    for group in GROUPS:
+        _require_sound(group, choices.get(group))
     names = [f"++{group}.name={choices[group]}" for group in GROUPS]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         return compose("config", [*names, *overrides])
+
+
+def _require_sound(group: str, name: Any) -> None:
+    """Raise unless what Hydra is about to read can be read: it says of no file which one is wrong, or never ends."""
+    schema.require_choice(group, name)
+    file = paths.conf() / group / f"{name}.yaml"
+    stated = read_yaml(file).get("name", name)
+    if stated != name:
+        fix = f"remove the line: the name is that of the file, {name}"
+        raise StudyError(f"the name {stated!r} is not that of the file", file=file, column="name", fix=fix)
+    for other in (DEFAULTS, *parents(name)) if group == "system" else ():
+        if (inherited := file.with_name(f"{other}.yaml")).exists() or other != DEFAULTS:
+            read_yaml(inherited)
 
 
 def _require_known_keys(overrides: list[Override]) -> None:
@@ -140,7 +166,10 @@ def build_system(system: DictConfig) -> Any:
     file = paths.conf() / "system" / f"{system.name}.yaml"
     try:
         _require_known_arguments(plain(system)["model"], "model")
-        return instantiate(system.model, _convert_="all")
+        made = instantiate(system.model, _convert_="all")
+    except StudyError as error:
+        error.file = error.file or file
+        raise
     except InstantiationException as error:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, StudyError):
@@ -154,6 +183,12 @@ def build_system(system: DictConfig) -> Any:
             column="model",
             fix="compare its keys and values with the arguments of the class that _target_ names",
         ) from error
+    for method in ("fit", "score"):
+        if not callable(getattr(made, method, None)):
+            target = system.model._target_
+            fix = f"add {method}() to the class; docs/extending.md shows one"
+            raise StudyError(f"{target} has no {method}()", file=file, column="model._target_", fix=fix)
+    return made
 
 
 def _require_known_arguments(value: Any, key: str) -> None:
@@ -170,8 +205,9 @@ def _require_known_arguments(value: Any, key: str) -> None:
     try:
         parameters = inspect.signature(get_object(value["_target_"])).parameters
     except (ImportError, ValueError, TypeError, AttributeError) as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
         raise StudyError(
-            f"there is no class {value['_target_']!r}",
+            f"there is no class {value['_target_']!r}{_import_problem(lines)}",
             column=f"{key}._target_",
             fix="write package.module.Class, and put its file in place",
         ) from error
@@ -185,6 +221,12 @@ def _require_known_arguments(value: Any, key: str) -> None:
     # A class that hands keys on to another program says itself whether they are known.
     if check := getattr(get_object(value["_target_"]), "check_settings", None):
         check(value, key)
+
+
+def _import_problem(lines: list[str]) -> str:
+    """What an import said, where the module is there and does not load."""
+    found = next((line for line in lines if "Error(" in line and "ModuleNotFoundError" not in line), "")
+    return f": {found.strip()}" if found else ""
 
 
 def plain(config: Any, *, resolve: bool = True) -> dict[str, Any]:

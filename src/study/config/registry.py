@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from study.config.schema import ALIASES, choices
 from study.errors import StudyError
 
 DEFAULTS = "_defaults"
+LOG = logging.getLogger(__name__)
 _ABSENT = object()
 
 
@@ -43,16 +45,19 @@ def system_settings(name: str) -> DictConfig:
 
 
 def read_yaml(file: Path) -> DictConfig:
-    """The content of a yaml of ``conf/`` with keys of any names; nobody changes it. StudyError: it cannot be read."""
+    """The content of a yaml of ``conf/`` with keys of any names; nobody changes it. StudyError: it cannot be read, or
+    names parts of itself again (yaml's aliases), by which a few lines stand for billions."""
     try:
         return _parsed(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise StudyError(f"cannot be read ({error})", file=file, fix="correct the file") from error
 
 
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> DictConfig:
     """Parsing takes far longer than reading, and a report asks for every system several times."""
+    if "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+        raise ValueError("it holds an alias, *NAME: write the part out again")
     content = OmegaConf.create(text)
     if not isinstance(content, DictConfig):
         raise ValueError("not a mapping")
@@ -60,8 +65,19 @@ def _parsed(text: str) -> DictConfig:
 
 
 def all_system_settings() -> dict[str, DictConfig]:
-    """The settings of every system, by name."""
-    return {name: system_settings(name) for name in choices("system")}
+    """The settings of every system, by name. A file that cannot be read is warned of and stops no other system."""
+    found = {}
+    for name in choices("system"):
+        try:
+            found[name] = system_settings(name)
+        except StudyError as error:
+            _warn(f"warning: {name} is left out: {error}")
+    return found
+
+
+@cache
+def _warn(text: str) -> None:
+    LOG.warning(text)
 
 
 def left_out(name: str, family: str, patterns: list[str]) -> bool:

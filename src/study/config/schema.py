@@ -15,6 +15,7 @@ from typing import Any
 from study import paths
 from study.errors import StudyError
 
+FEW = 12  # names that an error lists
 GROUPS = ("dataset", "protocol", "system", "profile")
 
 
@@ -67,10 +68,16 @@ def choices(group: str) -> list[str]:
 
 
 def require_choice(group: str, name: object) -> None:
-    """Raise `StudyError` with the nearest names unless ``conf/<group>/<name>.yaml`` exists."""
+    """Raise `StudyError` unless ``conf/<group>/<name>.yaml`` exists. It names the nearest; all where there are few, or
+    for ``?``."""
     known = choices(group)
     if name not in known:
-        raise StudyError(f"unknown {group} {name!r}", file=paths.conf() / group, fix=suggestion(str(name), known))
+        shown = f"{name!r:.80}"
+        near = get_close_matches(str(name), known, n=3, cutoff=0.6)
+        few = len(known) <= FEW or name == "?"
+        listed = f"one of: {', '.join(known)}" if few else f"{group}=? lists all {len(known)}"
+        fix = f"did you mean {' or '.join(near)}? {listed}" if near else listed
+        raise StudyError(f"unknown {group} {shown}", file=paths.conf() / group, fix=fix)
 
 
 def suggestion(word: str, known: Iterable[str], *, listed: Iterable[str] | None = None) -> str:

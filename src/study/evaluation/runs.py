@@ -41,9 +41,20 @@ class SeedRun:
 
 
 def rank_tasks(
-    system: System, split: Split, tasks: IntArray, *, part: str, k: int, seed: int, n_servers: int
+    system: System,
+    split: Split,
+    tasks: IntArray,
+    *,
+    part: str,
+    k: int,
+    seed: int,
+    n_servers: int,
+    ids: IntArray | None = None,
 ) -> tuple[IntArray, FloatArray]:
     """Ask a fitted system for the tasks of a part, `k` servers each, known interactions left out.
+
+    `ids`: of all tasks, for messages (default: their row numbers).
+    Raises StudyError: scores of another shape, or one that is NaN or above all numbers.
 
     Returns: server rows (-1 where unfilled) and scores, both (len(tasks), k).
     """
@@ -54,10 +65,22 @@ def rank_tasks(
         asked = tasks[piece]
         if isinstance(system, Ranker) and split.candidates is None:
             found, scores = system.rank(asked, k, known)
+            _require_numbers(system, scores, asked if ids is None else ids[asked], seed)
         else:
-            matrix = np.array(system.score(asked), dtype=np.float32)
+            try:
+                matrix = np.array(system.score(asked), dtype=np.float32)
+            except (TypeError, ValueError) as error:
+                if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                    raise  # the system's own
+                fix = "return one number per task and server"
+                raise StudyError(f"score() of {type(system).__name__} gave no table of numbers", fix=fix) from error
             if matrix.shape != (len(asked), n_servers):
-                raise StudyError(f"score() gave shape {matrix.shape}, expected {(len(asked), n_servers)}")
+                expected = (len(asked), n_servers)
+                raise StudyError(
+                    f"score() of {type(system).__name__} gave shape {matrix.shape}, expected {expected}",
+                    fix="return one row per task, one column per server",
+                )
+            _require_numbers(system, matrix, asked if ids is None else ids[asked], seed)
             if split.candidates is None:
                 matrix = mask_known(matrix, asked, known)
             else:
@@ -66,6 +89,18 @@ def rank_tasks(
             found, scores = top_k(matrix, k, order)
         rows[piece, : found.shape[1]], values[piece, : found.shape[1]] = found, scores
     return rows, values
+
+
+def _require_numbers(system: object, scores: FloatArray, ids: IntArray, seed: int) -> None:
+    """Raise for NaN and for infinity; -inf says that a server is not ranked. `scores`: shape (len(ids), any)."""
+    wrong = np.isnan(scores) | np.isposinf(scores)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise StudyError(
+            f"{type(system).__name__} gave the score {scores[row, column]} for task {ids[row]} with seed {seed}",
+            fix="give finite scores, and -inf to servers that are not ranked; a training that diverged needs a "
+            "smaller learning rate",
+        )
 
 
 def run_seed(
@@ -90,7 +125,9 @@ def run_seed(
     fitted = time.perf_counter()
     tasks = split.tasks(part)
     asked = max(depth, KEPT + 1)  # one place beyond the last that counts shows whether a tie decides it
-    rows, scores = rank_tasks(system, split, tasks, part=part, k=asked, seed=seed, n_servers=data.n_servers)
+    rows, scores = rank_tasks(
+        system, split, tasks, part=part, k=asked, seed=seed, n_servers=data.n_servers, ids=data.tasks["id"].to_numpy()
+    )
     ranked = time.perf_counter()
     ties = tied(scores, KEPT)
     task_ids = data.tasks["id"].to_numpy()[tasks]

@@ -89,7 +89,10 @@ class Cassette:
         if self._entries is not None:
             return self._entries
         found: dict[str, Entry] = {}
-        lines = self.path.read_text(encoding="utf-8").split("\n") if self.path.is_file() else []
+        try:
+            lines = self.path.read_text(encoding="utf-8").split("\n") if self.path.is_file() else []
+        except UnicodeDecodeError as error:
+            raise StudyError(f"no cassette: {error}", file=self.path, fix="name a cassette, or a new file") from error
         for number, line in enumerate(lines, start=1):
             if not line:
                 continue

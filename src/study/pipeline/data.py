@@ -9,11 +9,11 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.config.compose import load, plain
-from study.data import dataset as datasets
-from study.data import describe, sources, split_files, synthetic
+from study.data import describe, prepared, sources, split_files, synthetic
 from study.data import prepare as preparing
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
+from study.errors import StudyError
 from study.files import write_csv
 
 TUNED_ON = ("cold", "warm")  # protocols on whose validation parts systems are tuned
@@ -30,6 +30,12 @@ def fetch(config: DictConfig) -> Path:
 def prepare(config: DictConfig) -> Path:
     """Check and clean the raw files, and describe the result (cleaning.csv, table2.csv, overview.csv)."""
     name = config.dataset.name
+    if not isinstance(config.dataset.labels, str):
+        file, fix = (
+            paths.conf() / "dataset" / f"{name}.yaml",
+            "name the file of labels; study tools needs no prepared data",
+        )
+        raise StudyError("the data set has no label file", file=file, column="labels", fix=fix)
     preparing.prepare(name, labels=config.dataset.labels)
     describe.write_description(name)
     return paths.prepared(name)
@@ -46,7 +52,7 @@ def make_split(data: Dataset, protocol: str) -> Split:
 def split(config: DictConfig) -> Path:
     """Split for every protocol of the data set, and count what each part holds (splits.csv)."""
     name = config.dataset.name
-    data = datasets.load(name)
+    data = prepared.load(name)
     made = {}
     for protocol in config.dataset.protocols:
         made[protocol] = make_split(data, protocol)

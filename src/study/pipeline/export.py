@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from study import paths
 from study.config.compose import build_system, plain
 from study.data import dataset as datasets
+from study.data import prepared
 from study.errors import StudyError
 from study.evaluation.records import read_record, record
 from study.files import sha256, write_json
@@ -46,7 +47,7 @@ def export(config: DictConfig) -> Path:
         )
     facts: dict[str, Any] = {"seed": seed}
     if isinstance(system, FieldDense):
-        data = datasets.load(dataset)
+        data = prepared.load(dataset)
         decides = [inputs(config), *(sha256(paths.prepared(dataset) / f"{part}.parquet") for part in datasets.PREPARED)]
     else:
         data, split = load_inputs(dataset, protocol)

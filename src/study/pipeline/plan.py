@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from study import paths
 from study.config.compose import load, plain
-from study.config.registry import changed, left_out, read_yaml
+from study.config.registry import changed, left_out, read_yaml, system_file
 from study.config.schema import choices
 from study.errors import StudyError
 from study.evaluation.records import read_record
@@ -41,11 +41,21 @@ def datasets() -> list[str]:
     return [name for name in choices("dataset") if load([f"dataset={name}"]).dataset.get("protocols")]
 
 
-def rows(dataset: str) -> Iterator[DictConfig]:
-    """The configuration of every row that a data set asks for, under the default profile, without tuned values."""
+def rows(dataset: str, broken: list[str] | None = None) -> Iterator[DictConfig]:
+    """The configuration of every row that a data set asks for, under the default profile, without tuned values.
+
+    `broken`: takes what is wrong with a system's settings, which then stop no other system's rows.
+    """
     unanswered = systems_not_run(dataset)
     for name in choices("system"):
-        config = load([f"dataset={dataset}", f"system={name}"])
+        try:
+            config = load([f"dataset={dataset}", f"system={name}"])
+        except StudyError as error:
+            if broken is None:
+                raise
+            broken.append(f"{name}: {error.reason}")
+            LOG.error("FAILED: %s", error)
+            continue
         if left_out(name, config.system.family, list(config.dataset.leave_out)) or name in unanswered:
             continue
         for protocol in config.dataset.protocols:
@@ -67,7 +77,12 @@ def plan() -> dict[str, dict[str, Any]]:
             continue
         for config in rows(dataset):
             system, protocol = config.system, config.protocol.name
-            item = {"dataset": dataset, "protocol": protocol, "system": system.name, "inputs": inputs(config)}
+            try:
+                decides = inputs(config)
+            except StudyError as error:
+                error.file = error.file or system_file(system.name)
+                raise
+            item = {"dataset": dataset, "protocol": protocol, "system": system.name, "inputs": decides}
             kind = "run" if system.tuned is None else "run_tuned"
             stages[kind][f"{dataset}-{protocol}-{system.name}"] = item
             if system.tuned is not None and system.search:  # without a search space, a sweep of its own tunes it
@@ -151,8 +166,8 @@ def _one_line(item: str | dict[str, str]) -> str:
 def run_all(config: DictConfig) -> list[str]:
     """Make every row of the configured data set that is missing or stale. A row that fails is named; the others are
     made all the same. Returns: what failed, one text a row."""
-    dataset, failed = config.dataset.name, []
-    for row in tqdm(list(rows(dataset)), desc=f"rows of {dataset}", unit="row", disable=None):
+    dataset, failed = config.dataset.name, list[str]()
+    for row in tqdm(list(rows(dataset, failed)), desc=f"rows of {dataset}", unit="row", disable=None):
         system, protocol = row.system, row.protocol.name
         words = [f"dataset={dataset}", f"system={system.name}", f"profile={config.profile.name}"]
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,9 @@ from study.errors import StudyError
 from study.recommend.contract import SavedModel
 
 PREFERRED = ("field_dense", "t2mrec")  # systems, the one that answers unless another is asked for first
-DATASETS = ("task2mcp", "synthetic")  # in the same way
+DATASET = "task2mcp"  # answers unless another one is named: servers of generated data do not exist
+LONGEST = 100  # letters of a name
+BRING = f"study fetch dataset={DATASET} && study prepare dataset={DATASET}"
 READER = "t2mrec"  # the system that reads every attribute of a request
 FIELD_DENSE = "study.usefulness.field_dense.FieldDense"  # the class of `field_dense` and its variants
 RERANKED = "study.reranking."  # of the classes that re-order what T2MRec finds; a saved model could not
@@ -42,21 +43,28 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
     if dataset is not None:
         require_choice("dataset", dataset)
     system = ALIASES.get(system, system) if system else None
-    datasets, systems = (dataset,) if dataset else DATASETS, (system,) if system else PREFERRED
-    if system is None or NAME.fullmatch(system):
-        for one, other in product(datasets, systems):
-            if exists(one, other):
-                return one, other
+    named, systems = dataset or DATASET, (system,) if system else PREFERRED
+    if system is None or (NAME.fullmatch(system) and len(system) < LONGEST):
+        for other in systems:
+            if exists(named, other):
+                return named, other
     if dataset is not None and dataset not in (labelled := labelled_datasets()):
         fix = f"one of: {', '.join(labelled)}"
         problem = f"no system can be saved for {dataset}, which has no label file"
         raise StudyError(problem, file=paths.conf() / "dataset" / f"{dataset}.yaml", column="labels", fix=fix)
     if system is not None and system not in (names := savable()):
-        reason = f"{system} cannot be saved" if system in choices("system") else f"unknown system {system!r}"
-        there = {name for one in datasets for name in _saved_names(one)}
+        reason = f"{system} cannot be saved" if system in choices("system") else f"unknown system {system!r:.80}"
+        there = _saved_names(named)
         raise StudyError(reason, file=paths.conf() / "system", fix=suggestion(system, {*names, *there}))
-    in_use = [*filter(_saved_names, datasets), *filter(_is_prepared, datasets), datasets[-1]]
-    return in_use[0], systems[0]
+    return named, systems[0]
+
+
+def require_real_data() -> None:
+    """Raise `StudyError`, which names the commands that bring Task2MCP, unless it is prepared."""
+    if not _is_prepared(DATASET):
+        raise StudyError(
+            "no servers that exist are here", file=paths.prepared(DATASET), fix=f"{BRING}, or name --dataset synthetic"
+        )
 
 
 def savable() -> list[str]:

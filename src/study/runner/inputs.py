@@ -5,8 +5,7 @@ from __future__ import annotations
 from omegaconf import DictConfig, OmegaConf
 
 from study import paths
-from study.data import dataset as datasets
-from study.data import split_files
+from study.data import prepared, split_files
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError, require_file
@@ -17,7 +16,7 @@ POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
 
 def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
     """The prepared data set and the split of a protocol. Raises StudyError: a file is missing or damaged."""
-    data = datasets.load(dataset)
+    data = prepared.load(dataset)
     path, fix = paths.splits(dataset) / f"{protocol}.parquet", f"run: study split dataset={dataset}"
     return data, split_files.load(require_file(path, fix, "the split is missing"), data)
 

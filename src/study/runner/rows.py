@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from study import paths
 from study.config.compose import build_system, plain
-from study.config.registry import with_tuned_values
+from study.config.registry import system_file, with_tuned_values
 from study.errors import StudyError, explained
 from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
@@ -136,6 +136,7 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
     if failed:
         seed, error = next(iter(failed.items()))
         if isinstance(error, StudyError):
+            error.file = error.file or system_file(config.system.name)
             raise error
         raise StudyError(
             f"{config.system.name} under {config.protocol.name}: seed {seed} failed: {type(error).__name__}: {error}",

@@ -36,10 +36,18 @@ LATEX = (
 
 
 def read(path: Path) -> pd.DataFrame:
-    """Read a table of the report stage."""
+    """Read a table of the report stage. StudyError: it is missing, damaged, or has a column twice."""
+    fix = "run: study report dataset=" + path.parent.parent.name
     if not path.exists():
-        raise StudyError("the table is missing", file=path, fix="run: study report dataset=" + path.parent.parent.name)
-    return pd.read_csv(path)
+        raise StudyError("the table is missing", file=path, fix=fix)
+    try:
+        heading = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
+        table = pd.read_csv(path)
+    except (ValueError, IndexError) as error:  # what pandas raises derives from these
+        raise StudyError(f"no readable table ({error})", file=path, fix=fix) from error
+    if (twice := heading.duplicated()).any():
+        raise StudyError("a column stands twice", file=path, column=str(heading[twice].iloc[0]), fix=fix)
+    return table
 
 
 def comparison(
@@ -213,6 +221,14 @@ def overall_tables(dataset: str) -> list[Table]:
     from rich.table import Table
 
     overall, tests, runs = (read(paths.tables(dataset) / f"{name}.csv") for name in ("overall", "significance", "runs"))
+    for kind, read_table, columns in (
+        ("overall", overall, ("protocol", "system", "mean", "sd")),
+        ("runs", runs, ("seconds_fit",)),
+    ):
+        for column in columns:
+            if column not in read_table:
+                file, fix = paths.tables(dataset) / f"{kind}.csv", f"run: study report dataset={dataset}"
+                raise StudyError("a column is missing", file=file, column=column, fix=fix)
     fitted = runs.set_index(["protocol", "system"])["seconds_fit"]
     titles = {name: str(settings.title) for name, settings in all_system_settings().items()}
     overall["measure"] = named(overall)

@@ -86,8 +86,11 @@ def _endpoint(name: str, entry: Any, path: Path) -> Endpoint:
     if not isinstance(entry, dict) or ("command" in entry) == ("url" in entry):
         raise StudyError("needs either a command or a url", file=path, column=name, fix=FIX)
     command, url, cwd, given = (entry.get(key) for key in ("command", "url", "cwd", "args"))
-    env, headers = (own if isinstance(own := entry.get(key), dict) else {} for key in ("env", "headers"))
-    args = given if isinstance(given, list) else [] if given is None else [given]
+    for key, kind, said in (("args", list, "a list"), ("env", dict, "an object"), ("headers", dict, "an object")):
+        if entry.get(key) is not None and not isinstance(entry[key], kind):
+            raise StudyError(f"{key} must be {said} of texts", file=path, column=f"{name}.{key}", fix=FIX)
+    env, headers = (entry.get(key) or {} for key in ("env", "headers"))
+    args = given or []
     texts = [command if "command" in entry else url, cwd or "", *args, *env.values(), *headers.values()]
     if not all(isinstance(text, str) for text in texts):
         raise StudyError("every part of a server must be a text", file=path, column=name, fix=FIX)
