@@ -32,7 +32,10 @@ ERRORS += [(["recommend", "read a PDF", "--dataset", "../../etc"], "unknown data
 ERRORS += [(["verify", "--expected", "nowhere.yaml"], "nowhere.yaml")]
 ERRORS += [(["fetch", "dataset=task2mcp"], "names a folder that does not exist")]
 ERRORS += [(["split", *TINY, "protocol.seed=7"], "'protocol.seed=7' has no effect here")]
-ERRORS += [(["prepare", "system=bm25"], "edit conf/config.yaml"), (["verify", "--expected", "."], "a folder stands in")]
+ERRORS += [
+    (["prepare", "system=tfidf"], "edit conf/config.yaml"),
+    (["verify", "--expected", "."], "a folder stands in"),
+]
 ERRORS += [(["judge", *words, "--dataset", "../../x"], "unknown dataset") for words in (["pool"], ["--task", "1"])]
 ERRORS += [(["agent", "export", "x.jsonl", "--dataset", name], "unknown dataset") for name in ("../x", "/tmp", "no")]
 ERRORS += [(["run", *TINY, "system=tfidf", f"system.name={'a' * 300}"], "too long")]

@@ -31,6 +31,6 @@ def project(prepared_root, tmp_path_factory):
 
 @pytest.fixture
 def ask(call, monkeypatch):
-    """`study recommend` with some words, on 80 columns."""
+    """`study recommend` over the tiny study's servers with some words, on 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
-    return partial(call, "recommend")
+    return partial(call, "recommend", "--dataset", "synthetic")

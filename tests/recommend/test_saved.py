@@ -69,15 +69,15 @@ def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(project, em
 
 
 @pytest.mark.parametrize("system", [(), ("--system", "t2mrec")])
-def test_invented_servers_answer_only_where_they_are_named(ask, project, system):
+def test_invented_servers_answer_only_where_they_are_named(call, project, system):
     """Models of generated data are there: without their name, the commands that bring real data are told instead."""
-    code, out, err = ask("read a PDF", *system)
+    code, out, err = call("recommend", "read a PDF", *system)
     assert (code, out) == (2, "")
     for command in ("study fetch dataset=task2mcp", "study prepare dataset=task2mcp", "study export dataset=task2mcp"):
         assert command in err
-    code, _, err = ask("read a PDF", "--dataset", "synthetic")
+    code, out, _ = call("recommend", "read a PDF", "--dataset", "synthetic")
     assert code == 0
-    assert "NOTE: these are invented servers" in err
+    assert "INVENTED SERVERS" in out
 
 
 def test_the_stages_before_an_export_are_named_where_their_files_are_missing(project, empty):

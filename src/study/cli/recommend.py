@@ -98,8 +98,6 @@ def recommend(
             f"({saved.how_to_save(chosen_dataset, saved.PREFERRED[0])})",
             err=True,
         )
-    if chosen_dataset != saved.DATASET:
-        typer.echo(f"NOTE: these are invented servers of the data set {chosen_dataset}; none of them exists", err=True)
     for warning in warnings:
         typer.echo(f"warning: {printable(warning)}", err=True)
     if as_json:
@@ -112,7 +110,8 @@ def recommend(
                 row |= {"server_id": server["id"], "trust": trust(server)}
         typer.echo(json.dumps(answer | {"recommendations": rows}, indent=2, ensure_ascii=False))
         return
-    show_recommendations(found, title=f"{model.title} on {chosen_dataset}: {task}", caption=caption)
+    invented = "" if chosen_dataset == saved.DATASET else " (INVENTED SERVERS, none of them exists)"
+    show_recommendations(found, title=f"{model.title} on {chosen_dataset}{invented}: {task}", caption=caption)
     if servers is not None:
         for item in found:
             server = servers.loc[item.server_id].to_dict()
