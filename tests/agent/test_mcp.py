@@ -31,7 +31,7 @@ RETURNED = {
     "describe_catalog": "dataset servers system languages platforms licences preferences domains median_stars",
 }
 RECOMMEND, COMPARE, EXPLAIN, DESCRIBE = RETURNED
-WRONG_OPTIONS = {"retriever": "unknown retriever", "dataset": "not prepared", "transport": "unknown transport"}
+WRONG_OPTIONS = {"retriever": "unknown retriever", "dataset": "unknown dataset", "transport": "unknown transport"}
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
 from tests.agent import conftest
