@@ -19,7 +19,7 @@ TOOLS = {
 }
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 PATTERN = {"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}}
-CALLS = dict.fromkeys(("echo", "die", "hang", "flood", "big", "fail", "grow"), TEXT)
+CALLS = dict.fromkeys(("echo", "die", "hang", "flood", "big", "huge", "fail", "grow"), TEXT)
 CALLS |= {"endless": {"type": "object", "$ref": "#"}, "slow": PATTERN}
 TOOLS["calls"] = [{"name": name, "description": f"{name} a file", "inputSchema": own} for name, own in CALLS.items()]
 NEXT = {"endless": "again", "half": "more"}
@@ -68,7 +68,7 @@ def called(name, arguments):
     if name == "grow":
         TOOLS["calls"].append(GOOD | {"name": "grown"})
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}) + "\n")
-    text = "x" * 300_000 if name == "big" else json.dumps(arguments)
+    text = "x" * {"big": 300_000, "huge": 500_000}.get(name, 0) or json.dumps(arguments)
     return {"content": [{"type": "text", "text": text}], "isError": name == "fail"}
 
 

@@ -126,6 +126,7 @@ FAULTS = {
         "server s: it ended during the call: the program ended (exit code 9); its last words: out of",
     ),
     "hang": ({"text": "x"}, "server s: no answer within 1 s; it was ended"),
+    "huge": ({"text": "x"}, "server s: it ended during the call: a message is longer than 400000 bytes"),
     "fail": ({"text": "x"}, '{"text": "x"}'),
     "echo": ({"txt": "x"}, "'text' is a required property"),
     "endless": ({"text": "x"}, "the tool's schema cannot be used to check the call: its references have no end"),
@@ -134,7 +135,8 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, fault):
+def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(connection, "MESSAGE", 400_000)
     arguments, reason = FAULTS[fault]
     store = FeedbackStore(tmp_path / "events.jsonl")
 
@@ -152,7 +154,7 @@ def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, fault):
     before = served(work, scripted("s", "calls"), store=store)
     assert gone([process.pid for process in before])
     # A call that never left says nothing about the tool.
-    sent = fault in ("die", "hang", "fail")
+    sent = fault in ("die", "hang", "huge", "fail")
     assert [event.success for event in store.events()] == [True, False if sent else None, True]
 
 
@@ -283,7 +285,7 @@ def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served):
 @pytest.mark.parametrize(
     ("allow", "deny", "left"),
     [
-        ((), ("*__die", "s__f*", "t__*"), ["big", "echo", "endless", "grow", "hang", "slow"]),
+        ((), ("*__die", "s__f*", "t__*"), ["big", "echo", "endless", "grow", "hang", "huge", "slow"]),
         (("s__ec*", "t__read_file"), (), ["echo", "read_file"]),
         (("s__*",), ("s__[!e]*", "s__endless"), ["echo"]),
     ],
@@ -363,7 +365,7 @@ def test_the_command_over_standard_input_and_output(project, tmp_path):
 
     asyncio.run(asyncio.wait_for(work(), 120))
     folder = project / "data" / "tools"
-    assert len(load_catalog(folder / "mine.json").tools) == 9
+    assert len(load_catalog(folder / "mine.json").tools) == 10
     (event,) = FeedbackStore(folder / "mine.feedback.jsonl").events()
     assert (event.selected, event.success) == ("s/echo", True)
 
