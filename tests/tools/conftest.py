@@ -10,6 +10,7 @@ from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save_catal
 from study.tools.quick import QuickMiniLm
 from tests.llm.scripted_endpoint import client, server  # noqa: F401
 from tests.tiny_study import REPOSITORY
+from tests.tools.served import served  # noqa: F401
 
 WORDS = ("file", "read", "write", "mail", "send", "map", "route", "price")
 BLOCK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"

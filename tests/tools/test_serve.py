@@ -1,14 +1,11 @@
-"""The MCP server over many servers, well-behaved and not: found, called, bounded, and nothing left behind."""
+"""The MCP server over many servers: tools are found, described and called."""
 
 import asyncio
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import httpx2
 import numpy as np
@@ -20,7 +17,7 @@ from mcp.server.mcpserver import MCPServer
 
 from study.encoders import sentence
 from study.errors import StudyError
-from study.tools.catalogues import connection, live
+from study.tools.catalogues import live
 from study.tools.catalogues.catalog import load_catalog
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.discovery.texts import count_tokens
@@ -31,52 +28,7 @@ from study.tools.serve.server import make_server
 from study.tools.serve.settings import ServeSettings, serve_settings
 from tests.agent.conftest import serving
 from tests.tiny_study import REPOSITORY
-
-SCRIPT = str(Path(__file__).with_name("scripted_mcp_server.py"))
-QUICK = replace(serve_settings(), start_seconds=60.0, call_seconds=1.0, check_seconds=0.5, budget=100_000)
-
-
-def scripted(name, mode, *words):
-    return Endpoint(name, sys.executable, ("-I", "-S", SCRIPT, mode, *words))
-
-
-@pytest.fixture
-def served(embedder, tmp_path):
-    """Do `work` with a client of a server over `endpoints`; what a host is shown, and what a person is told."""
-
-    def run(work, *endpoints, settings=QUICK, **how):
-        gateway = Gateway(endpoints, settings, embedder=embedder, say=run.said.append, **how)
-
-        async def within():
-            async with Client(make_server(gateway)) as client:
-                return await work(client, gateway)
-
-        return asyncio.run(asyncio.wait_for(within(), 200))
-
-    run.said = []
-    return run
-
-
-async def ask(client, what, **arguments):
-    reply = await client.call_tool(what, arguments)
-    assert not reply.is_error, reply.content
-    return json.loads(reply.content[0].text)
-
-
-async def call(client, name, **arguments):
-    """The text of a tool's answer, and whether it is an error."""
-    reply = await client.call_tool("call_tool", {"name": name, "arguments": arguments})
-    return " ".join(block.text for block in reply.content), reply.is_error
-
-
-def gone(numbers, seconds=10):
-    """Whether processes end in time."""
-    until = time.monotonic() + seconds
-    while any(psutil.pid_exists(number) and psutil.Process(number).status() != "zombie" for number in numbers):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
+from tests.tools.served import QUICK, SCRIPT, ask, call, gone, scripted
 
 
 def test_tools_are_found_described_and_called(served, catalog, tmp_path):
@@ -118,121 +70,6 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
     assert first.shown == second.shown
     assert sorted(first.shown) == ["good/read_file", "other/more", "other/read_file"]
     assert 0 < first.latency_ms < 10_000
-
-
-FAULTS = {
-    "die": (
-        {"text": "x"},
-        "server s: it ended during the call: the program ended (exit code 9); its last words: out of",
-    ),
-    "hang": ({"text": "x"}, "server s: no answer within 1 s; it was ended"),
-    "huge": ({"text": "x"}, "server s: it ended during the call: a message is longer than 400000 bytes"),
-    "fail": ({"text": "x"}, '{"text": "x"}'),
-    "echo": ({"txt": "x"}, "'text' is a required property"),
-    "endless": ({"text": "x"}, "the tool's schema cannot be used to check the call: its references have no end"),
-    "slow": ({"text": "a" * 40 + "!"}, "the tool's schema cannot be used to check the call: the check takes more than"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, monkeypatch, fault):
-    monkeypatch.setattr(connection, "MESSAGE", 400_000)
-    arguments, reason = FAULTS[fault]
-    store = FeedbackStore(tmp_path / "events.jsonl")
-
-    async def work(client, gateway):
-        assert not (await call(client, "echo", text="y"))[1]
-        before = psutil.Process().children(recursive=True)
-        started = time.monotonic()
-        text, failed = await call(client, fault, **arguments)
-        assert failed
-        assert reason in text
-        assert time.monotonic() - started < 30  # the script would take 60; without load it is 5 at most
-        assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
-        return before
-
-    before = served(work, scripted("s", "calls"), store=store)
-    assert gone([process.pid for process in before])
-    # A call that never left says nothing about the tool.
-    sent = fault in ("die", "hang", "huge", "fail")
-    assert [event.success for event in store.events()] == [True, False if sent else None, True]
-
-
-def test_results_are_bounded_and_standard_error_is_swallowed(served, capfd):
-    async def work(client, gateway):
-        assert await call(client, "flood", text="x") == ('{"text": "x"}', False)
-        text, failed = await call(client, "big", text="x")
-        assert not failed
-        assert len(text) < 101_000
-        assert "[left out: 200000 characters of the result, as 100000 may be returned]" in text
-
-    served(work, scripted("s", "calls"))
-    assert len(capfd.readouterr().err) < 1_000
-
-
-def test_lists_without_measure_take_bounded_time_and_memory(served):
-    async def work(client, gateway):
-        assert await ask(client, "refresh") == {
-            "new": 0,
-            "changed": 0,
-            "gone": 0,
-            "unchanged": 2,
-            "problems": {
-                "million": "a message is longer than 16000000 bytes",
-                "many": "its list does not end (5001 tools so far)",
-            },
-        }
-        found = await ask(client, "find_tools", task="read a file")
-        assert {tool["name"] for tool in found["tools"]} == {"large__read_file", "good__read_file"}
-
-    started, before = time.monotonic(), psutil.Process().memory_info().rss
-    served(work, *(scripted(mode, mode) for mode in ("million", "many", "large", "good")))
-    assert time.monotonic() - started < 100
-    assert psutil.Process().memory_info().rss - before < 1_000_000_000
-    assert "2 tools of 2 servers" in served.said[-1]
-
-
-@pytest.mark.parametrize("events", [False, True])
-def test_a_message_over_http_is_bounded(monkeypatch, events):
-    monkeypatch.setattr(connection, "MESSAGE", 100)
-
-    class Stream(httpx2.AsyncByteStream):
-        def __init__(self, *chunks):
-            self.chunks = chunks
-
-        async def __aiter__(self):
-            for chunk in self.chunks:
-                yield chunk
-
-    async def read(*chunks):
-        return b"".join([chunk async for chunk in connection.Bounded(Stream(*chunks), events)])
-
-    assert len(asyncio.run(read(b"x" * 60, b"x" * 40))) == 100
-    with pytest.raises(connection.ConnectionFailedError, match="longer than 100 bytes"):
-        asyncio.run(read(b"x" * 60, b"x" * 41))
-    ended = [b"x" * 60 + b"\n\n"] * 5
-    if events:  # each is a message of its own
-        assert len(asyncio.run(read(*ended))) == 310
-    else:
-        with pytest.raises(connection.ConnectionFailedError):
-            asyncio.run(read(*ended))
-
-
-def test_a_cancelled_call_leaves_the_others_alone(served):
-    async def work(client, gateway):
-        await call(client, "echo", text="y")
-        child = gateway.pool.children["s"]
-        life = child.life
-        stopped = asyncio.create_task(call(client, "hang", text="x"))
-        await asyncio.sleep(0.2)
-        stopped.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await stopped
-        assert child.life is life
-        assert child.running
-        assert child.calls == 0
-
-    served(work, scripted("s", "calls"))
 
 
 def test_servers_start_when_needed_make_room_and_end_when_idle(served):
@@ -313,36 +150,6 @@ def test_servers_at_an_address(served, transport):
 
     with serving(app) as address:
         served(work, Endpoint("web", url=f"{address}{path}", transport=transport))
-
-
-HOST = """
-import asyncio, sys
-from study.tools.catalogues.client_config import Endpoint
-from study.tools.serve.gateway import Gateway
-from study.tools.serve.settings import serve_settings
-async def main():
-    endpoint = Endpoint("deaf", sys.executable, ("-I", "-S", sys.argv[1], "deaf", sys.argv[2]))
-    async with Gateway([endpoint], serve_settings()) as gateway:
-        await gateway.ready()
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_outlives_a_host_that_is_killed(project, tmp_path, way):
-    file = tmp_path / "numbers"
-    path = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
-    words = [sys.executable, "-c", HOST, SCRIPT, str(file)]
-    host = subprocess.Popen(words, env=os.environ | {"PYTHONPATH": path, "T2M_ROOT": str(project)})
-    until = time.monotonic() + 60
-    while not (file.exists() and file.read_text().count(" ") == 2):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    numbers = [int(number) for number in file.read_text().split()]
-    assert all(psutil.pid_exists(number) for number in numbers)
-    host.send_signal(way)
-    host.wait(30)
-    assert gone(numbers)
 
 
 def test_the_command_over_standard_input_and_output(project, tmp_path):

@@ -1,0 +1,161 @@
+"""Servers that die, hang, flood or lie behind the server over many: bounds, clear errors, and nothing left behind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import httpx2
+import psutil
+import pytest
+
+from study.tools.catalogues import connection
+from study.tools.intent.feedback import FeedbackStore
+from tests.tiny_study import REPOSITORY
+from tests.tools.served import SCRIPT, ask, call, gone, scripted
+
+FAULTS = {
+    "die": (
+        {"text": "x"},
+        "server s: it ended during the call: the program ended (exit code 9); its last words: out of",
+    ),
+    "hang": ({"text": "x"}, "server s: no answer within 1 s; it was ended"),
+    "huge": ({"text": "x"}, "server s: it ended during the call: a message is longer than 400000 bytes"),
+    "fail": ({"text": "x"}, '{"text": "x"}'),
+    "echo": ({"txt": "x"}, "'text' is a required property"),
+    "endless": ({"text": "x"}, "the tool's schema cannot be used to check the call: its references have no end"),
+    "slow": ({"text": "a" * 40 + "!"}, "the tool's schema cannot be used to check the call: the check takes more than"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(connection, "MESSAGE", 400_000)
+    arguments, reason = FAULTS[fault]
+    store = FeedbackStore(tmp_path / "events.jsonl")
+
+    async def work(client, gateway):
+        assert not (await call(client, "echo", text="y"))[1]
+        before = psutil.Process().children(recursive=True)
+        started = time.monotonic()
+        text, failed = await call(client, fault, **arguments)
+        assert failed
+        assert reason in text
+        assert time.monotonic() - started < 30  # the script would take 60; without load it is 5 at most
+        assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
+        return before
+
+    before = served(work, scripted("s", "calls"), store=store)
+    assert gone([process.pid for process in before])
+    # A call that never left says nothing about the tool.
+    sent = fault in ("die", "hang", "huge", "fail")
+    assert [event.success for event in store.events()] == [True, False if sent else None, True]
+
+
+def test_results_are_bounded_and_standard_error_is_swallowed(served, capfd):
+    async def work(client, gateway):
+        assert await call(client, "flood", text="x") == ('{"text": "x"}', False)
+        text, failed = await call(client, "big", text="x")
+        assert not failed
+        assert len(text) < 101_000
+        assert "[left out: 200000 characters of the result, as 100000 may be returned]" in text
+
+    served(work, scripted("s", "calls"))
+    assert len(capfd.readouterr().err) < 1_000
+
+
+def test_lists_without_measure_take_bounded_time_and_memory(served):
+    async def work(client, gateway):
+        assert await ask(client, "refresh") == {
+            "new": 0,
+            "changed": 0,
+            "gone": 0,
+            "unchanged": 2,
+            "problems": {
+                "million": "a message is longer than 16000000 bytes",
+                "many": "its list does not end (5001 tools so far)",
+            },
+        }
+        found = await ask(client, "find_tools", task="read a file")
+        assert {tool["name"] for tool in found["tools"]} == {"large__read_file", "good__read_file"}
+
+    started, before = time.monotonic(), psutil.Process().memory_info().rss
+    served(work, *(scripted(mode, mode) for mode in ("million", "many", "large", "good")))
+    assert time.monotonic() - started < 100
+    assert psutil.Process().memory_info().rss - before < 1_000_000_000
+    assert "2 tools of 2 servers" in served.said[-1]
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_a_message_over_http_is_bounded(monkeypatch, events):
+    monkeypatch.setattr(connection, "MESSAGE", 100)
+
+    class Stream(httpx2.AsyncByteStream):
+        def __init__(self, *chunks):
+            self.chunks = chunks
+
+        async def __aiter__(self):
+            for chunk in self.chunks:
+                yield chunk
+
+    async def read(*chunks):
+        return b"".join([chunk async for chunk in connection.Bounded(Stream(*chunks), events)])
+
+    assert len(asyncio.run(read(b"x" * 60, b"x" * 40))) == 100
+    with pytest.raises(connection.ConnectionFailedError, match="longer than 100 bytes"):
+        asyncio.run(read(b"x" * 60, b"x" * 41))
+    ended = [b"x" * 60 + b"\n\n"] * 5
+    if events:  # each is a message of its own
+        assert len(asyncio.run(read(*ended))) == 310
+    else:
+        with pytest.raises(connection.ConnectionFailedError):
+            asyncio.run(read(*ended))
+
+
+def test_a_cancelled_call_leaves_the_others_alone(served):
+    async def work(client, gateway):
+        await call(client, "echo", text="y")
+        child = gateway.pool.children["s"]
+        life = child.life
+        stopped = asyncio.create_task(call(client, "hang", text="x"))
+        await asyncio.sleep(0.2)
+        stopped.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopped
+        assert child.life is life
+        assert child.running
+        assert child.calls == 0
+
+    served(work, scripted("s", "calls"))
+
+
+HOST = """
+import asyncio, sys
+from study.tools.catalogues.client_config import Endpoint
+from study.tools.serve.gateway import Gateway
+from study.tools.serve.settings import serve_settings
+async def main():
+    endpoint = Endpoint("deaf", sys.executable, ("-I", "-S", sys.argv[1], "deaf", sys.argv[2]))
+    async with Gateway([endpoint], serve_settings()) as gateway:
+        await gateway.ready()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_a_host_that_is_killed(project, tmp_path, way):
+    file = tmp_path / "numbers"
+    path = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
+    words = [sys.executable, "-c", HOST, SCRIPT, str(file)]
+    host = subprocess.Popen(words, env=os.environ | {"PYTHONPATH": path, "T2M_ROOT": str(project)})
+    until = time.monotonic() + 60
+    while not (file.exists() and file.read_text().count(" ") == 2):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    numbers = [int(number) for number in file.read_text().split()]
+    assert all(psutil.pid_exists(number) for number in numbers)
+    host.send_signal(way)
+    host.wait(30)
+    assert gone(numbers)
