@@ -138,7 +138,7 @@ def test_export(tmp_path, feedback, monkeypatch):
     monkeypatch.setattr(module, "feedback_of", lambda dataset, service: feedback)
 
     def export(target):
-        CliRunner().invoke(cli.app, ["export", str(target), "--dataset", "toy"], catch_exceptions=False)
+        CliRunner().invoke(cli.app, ["export", str(target), "--dataset", "synthetic"], catch_exceptions=False)
         return target
 
     assert list(pd.read_parquet(export(tmp_path / "pairs.parquet"))["positive_id"]) == [11]
