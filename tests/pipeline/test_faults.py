@@ -101,6 +101,8 @@ COMMANDS = {
 LINKS = [("run", "circle"), ("run", "nowhere"), ("report", "circle")]
 LARGE = ["fetch", "prepare", "split", "run", "report", "authors", "audit run"]
 Call = Callable[..., tuple[int, str, str]]
+# -P: the folder of the copy is called study too.
+STUDY = (sys.executable, "-P", "-m", "study")
 WRITING = [name for name, command in COMMANDS.items() if command.writes]
 
 
@@ -275,7 +277,7 @@ def test_an_error_of_the_program_stays_one(tmp_path: Path) -> None:
 
 def test_missing_home_changes_nothing(root: Path) -> None:
     own = os.environ | {"HOME": str(root / "none"), "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": ""}
-    words = [sys.executable, "-m", "study", "show", *TINY]
+    words = [*STUDY, "show", *TINY]
     done = subprocess.run(words, env=own, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -285,7 +287,7 @@ def test_missing_home_changes_nothing(root: Path) -> None:
 )
 def test_output_that_cannot_be_written_as_it_stands(root: Path, encoding: str, target: str, code: int) -> None:
     own = os.environ | {"PYTHONIOENCODING": encoding or "utf-8"}
-    words = [sys.executable, "-m", "study", "recommend", "a → é", "--dataset", "synthetic"]
+    words = [*STUDY, "recommend", "a → é", "--dataset", "synthetic"]
     with open("/dev/full", "wb") as full:
         out = full if target == "full" else subprocess.PIPE
         done = subprocess.run(words, env=own, stdout=out, stderr=subprocess.PIPE, check=False)

@@ -128,7 +128,7 @@ def test_answers_without_data_set_cache_or_torch(project, tmp_path):
     (tmp_path / "conf").symlink_to(project / "conf")
     script = (
         "import sys; from study.cli import main as cli\n"
-        "sys.argv = ['study', 'recommend', 'read a table', '--json', '-k', '3']\n"
+        "sys.argv = ['study', 'recommend', 'read a table', '--json', '-k', '3', '--dataset', 'synthetic']\n"
         "try:\n    cli.main()\nexcept SystemExit as stopped:\n    assert not stopped.code\n"
         "print('loaded', sorted({'torch', 'sentence_transformers', 'transformers'} & set(sys.modules)))"
     )

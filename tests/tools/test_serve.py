@@ -216,9 +216,10 @@ def test_over_streamable_http_and_for_this_machine_alone(embedder):
         for _ in range(2):  # a second host finds the same servers, which go on running
             async with Client(f"{address}/mcp", cache=None) as client:
                 assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
-        return [process.pid for process in psutil.Process().children(recursive=True)]
+        return [process.pid for process in psutil.Process().children(recursive=True) if process not in others]
 
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    others = psutil.Process().children(recursive=True)
     with serving(make_server(gateway).streamable_http_app()) as address:
         for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
             headers |= {"Accept": "application/json, text/event-stream"}
