@@ -133,7 +133,9 @@ def test_a_cancelled_call_leaves_the_others_alone(served):
 
 
 HOST = """
-import asyncio, sys
+import asyncio, signal, sys
+# A shell starts programs in the background with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.serve.gateway import Gateway
 from study.tools.serve.settings import serve_settings
