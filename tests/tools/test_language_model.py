@@ -68,7 +68,7 @@ def last_words(text, names):
 
 @pytest.mark.usefixtures("calls")
 def test_a_model_that_knows_finds_every_api(catalog, tmp_path):
-    kept = Kept("apibank", SETTINGS, Model(last_words))
+    kept = Kept("apibank", catalog, SETTINGS, Model(last_words))
     found = hits(apibank_runs(catalog, tmp_path, kept))
     systems = ("llm_standard", "llm_mcp_zero", "llm_mcp_zero_example")
     assert set(found) == {
@@ -84,7 +84,7 @@ def test_only_the_domain_helps_a_model_that_asks_for_a_file(catalog, tmp_path):
     def wrong(text, names):
         return json.dumps({"tool": names[0]}) if names else BLOCK.format("files", "read a file")
 
-    found = hits(apibank_runs(catalog, tmp_path, Kept("apibank", SETTINGS, Model(wrong))))
+    found = hits(apibank_runs(catalog, tmp_path, Kept("apibank", catalog, SETTINGS, Model(wrong))))
     assert found["full_first", "llm_mcp_zero"] == [1, 0]
     # The first of (send, route) of equal score is taken by the seeded order, the same for both calls of one pool.
     assert sum(found["domain_first", "llm_mcp_zero"][1:] + found["domain_later", "llm_mcp_zero"]) == 1
@@ -97,20 +97,23 @@ def test_only_the_domain_helps_a_model_that_asks_for_a_file(catalog, tmp_path):
     "reply", ["", "no idea", '{"tool": "no_such"}', "[1]", '{"tool": ["send"]}', "<tool_assistant>"]
 )
 def test_replies_without_a_tool_are_misses_and_counted(catalog, tmp_path, reply):
-    runs = list(apibank_runs(catalog, tmp_path, Kept("apibank", SETTINGS, Model(lambda text, names: reply))))
+    runs = list(apibank_runs(catalog, tmp_path, Kept("apibank", catalog, SETTINGS, Model(lambda text, names: reply))))
     assert not any(sum(values) for values in hits(runs).values())
     assert all(run.facts["unanswered"] == len(run.table) for run in runs)
 
 
 @pytest.mark.usefixtures("calls")
 def test_kept_choices_need_no_model(catalog, tmp_path):
-    first = list(apibank_runs(catalog, tmp_path, Kept("apibank", SETTINGS, Model(last_words))))
-    replaying = Kept("apibank", SETTINGS, Model(last_words, "replay"))
+    first = list(apibank_runs(catalog, tmp_path, Kept("apibank", catalog, SETTINGS, Model(last_words))))
+    replaying = Kept("apibank", catalog, SETTINGS, Model(last_words, "replay"))
     again = list(apibank_runs(catalog, tmp_path, replaying))
     assert replaying.client.asked == 0
     assert hits(again) == hits(first)
     assert [run.facts for run in again] == [run.facts for run in first]
     assert again[0].facts == {"models": ["planted"], "unanswered": 0, "prompt_tokens": 10, "completion_tokens": 0}
+    other = Kept("apibank", catalog, replace(SETTINGS, description=50), Model(last_words, "replay"))
+    with pytest.raises(StudyError, match="other settings"):
+        list(apibank_runs(catalog, tmp_path, other))
     table = pd.read_csv(replaying.path)
     assert set(table["tools"].astype(str)) <= {"0", "2", "4", "0|0", "2|2", "4|4"}
     replaying.path.write_text("system,query\n")
@@ -123,7 +126,7 @@ def test_kept_choices_need_no_model(catalog, tmp_path):
 def test_the_requests_of_a_task_bring_tools_together(project, catalog):
     queries = query_set("tasks", [("t", "read a file and send it", ((0,), (2,)), "t"), ("u", "route", ((4,),), "u")])
     blocks = BLOCK.format("files", "read file") + BLOCK.format("mail", "send mail")
-    kept = Kept("livemcpbench", SETTINGS, Model(lambda text, names: blocks))
+    kept = Kept("livemcpbench", catalog, SETTINGS, Model(lambda text, names: blocks))
     (run,) = request_runs(catalog, queries, kept)
     assert run.table["recall@1"].tolist() == [1, 0]
     assert (run.protocol, run.system) == ("request", "mcp_zero_llm")
@@ -138,7 +141,7 @@ def test_choosing_among_more_tools(project, catalog):
         order.append(names)
         return json.dumps({"tool": names[-1]})
 
-    *runs, table = selection_runs(catalog, queries, Kept("livemcpbench", SETTINGS, Model(last)))
+    *runs, table = selection_runs(catalog, queries, Kept("livemcpbench", catalog, SETTINGS, Model(last)))
     ranked = [*order[2], *(set(order[3]) - set(order[2]))]
     place = next(
         number for number, name in enumerate(ranked) if name.endswith("Files/write_file") or name == "write_file"
@@ -171,7 +174,7 @@ def test_a_stopped_recording_keeps_nothing_half(project, catalog):
             raise KeyboardInterrupt
         return ""
 
-    kept = Kept("livemcpbench", SETTINGS, SimpleNamespace(**{**vars(Model(fails)), "chat": Model(fails).chat}))
+    kept = Kept("livemcpbench", catalog, SETTINGS, SimpleNamespace(**{**vars(Model(fails)), "chat": Model(fails).chat}))
     with pytest.raises(KeyboardInterrupt):
         list(request_runs(catalog, queries, kept))
     assert not kept.path.exists()
@@ -215,13 +218,13 @@ def test_calls_with_and_without_exemplars(project, catalog, embedder):
                 {"tool": place, "arguments": arguments if name != "read_file" or "path" in arguments else {}}
             )
 
-    kept = Kept("mcpflow", SETTINGS, Caller(answer))
+    kept = Kept("mcpflow", catalog, SETTINGS, Caller(answer))
     plain, helped = call_runs(bench, flow, kept)
     assert (plain.system, helped.system, plain.protocol) == ("flow_llm", "flow_llm_exemplars", "model_seen_labelled10")
     assert plain.calls[["tool", "param", "ast"]].mean().tolist() == [1, 0, 0]
     assert helped.calls[["tool", "param", "ast"]].mean().tolist() == [1, 1, 1]
     assert plain.table["hit_rate@1"].tolist() == [1] * 4
-    again = list(call_runs(bench, flow, Kept("mcpflow", SETTINGS, Model(answer, "replay"))))
+    again = list(call_runs(bench, flow, Kept("mcpflow", catalog, SETTINGS, Model(answer, "replay"))))
     assert [run.calls.to_dict() for run in again] == [plain.calls.to_dict(), helped.calls.to_dict()]
 
 
@@ -253,7 +256,7 @@ def test_the_model_writes_and_judges(project, catalog, embedder, monkeypatch):
             return json.dumps({"tool": "read_file" if "read_file" in names else names[0]})
 
     monkeypatch.setattr(flow_model, "OTHERS", 2)
-    kept = Kept("mcpflow", SETTINGS, Writer(None))
+    kept = Kept("mcpflow", catalog, SETTINGS, Writer(None))
     steps, rules = synthesis_tables(
         bench, [0, 4], replace(flow, filtration=replace(flow.filtration, similarity=1.0)), kept
     )

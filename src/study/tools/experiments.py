@@ -45,7 +45,7 @@ def livemcpbench_model() -> Iterator[Made]:
     """A language model's requests for the tasks, and its choice among the tools that a search found."""
     catalog, queries, _ = logged_tasks()
     requests, choice = partial(request_runs, catalog, queries), partial(selection_runs, catalog, queries)
-    yield from parts_with("livemcpbench", requests, choice)
+    yield from parts_with("livemcpbench", catalog, requests, choice)
 
 
 def livemcpbench_latency() -> Iterator[Made]:
@@ -108,7 +108,7 @@ def mcptools() -> Iterator[Made]:
 def mcptools_model() -> Iterator[Made]:
     """The needle test with a language model's requests."""
     catalog = load_collection("mcptools").catalog
-    yield from parts_with("mcptools", partial(needle_runs, catalog, described_elsewhere()))
+    yield from parts_with("mcptools", catalog, partial(needle_runs, catalog, described_elsewhere()))
 
 
 def mcptoolbench() -> Iterator[Made]:
@@ -131,7 +131,8 @@ def apibank() -> Iterator[Made]:
 
 def apibank_model() -> Iterator[Made]:
     """A language model chooses the API, or asks for it."""
-    yield from parts_with("apibank", partial(apibank_runs, load_collection("apibank").catalog, paths.raw("apibank")))
+    catalog = load_collection("apibank").catalog
+    yield from parts_with("apibank", catalog, partial(apibank_runs, catalog, paths.raw("apibank")))
 
 
 def mcpflow() -> Iterator[Made]:
@@ -143,7 +144,7 @@ def mcpflow() -> Iterator[Made]:
 
 def mcpflow_model() -> Iterator[Made]:
     """A language model's calls and instructions."""
-    yield from parts_with(COLLECTION, model_parts)
+    yield from parts_with(COLLECTION, load_collection(COLLECTION).catalog, model_parts)
 
 
 def entity_tables(catalogs: Sequence[ToolCatalog]) -> Iterator[Table]:

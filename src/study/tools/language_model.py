@@ -2,7 +2,7 @@
 
 API-Bank (MCP-Zero, Table 1): the next API of a dialogue, chosen among all definitions in the prompt (``standard``), or
 asked for in a request block, which vectors answer (``mcp_zero``), also with an example of a block. LiveMCPBench:
-MCP-Zero's requests for the 95 tasks, and one choice among the k tools that a search found, or among all names (Semantic
+MCP-Zero's requests for the tasks, and one choice among the k tools that a search found, or among all names (Semantic
 Tool Discovery, RQ3). MCP-tools: the needle test with requests that the model writes after a foreign description of the
 need.
 
@@ -12,6 +12,7 @@ stay in the cache.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from tqdm import tqdm
 
 from study import paths
 from study.config.reader import read_settings
-from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order
 from study.files import write_csv
@@ -41,7 +41,7 @@ from study.tools.mcp_zero.routing import PAPER, PROMPT, Request, Router, Routing
 from study.tools.results import Made, Run, Table
 
 Groups = tuple[tuple[int, ...], ...]  # rows of tools, one tuple per request or pool
-COLUMNS = ["system", "query", "tools", "prompt_tokens", "completion_tokens", "model"]
+COLUMNS = ["system", "query", "tools", "prompt_tokens", "completion_tokens", "model", "asked"]
 # API-Bank is one server, so the server stage says nothing there.
 ONE_SERVER = Routing(score="tool")
 CHOOSE = """You are an assistant that solves a user's request by calling tools. Below are the tools, one a line. Their
@@ -79,32 +79,51 @@ class LanguageModel:
 
 
 class Kept:
-    """The model's choices on one collection: replayed from ``results/replies``, or asked for and kept there."""
+    """The model's choices on one collection: replayed from ``results/replies``, or asked for and kept there.
 
-    def __init__(self, collection: str, settings: LanguageModel | None = None, client: Client | None = None) -> None:
+    Attributes:
+        asked: a hash of what the questions rest on, kept with every choice: the catalogue, whose rows the choices are,
+            and the settings of the prompts.
+    """
+
+    def __init__(
+        self,
+        collection: str,
+        catalog: ToolCatalog,
+        settings: LanguageModel | None = None,
+        client: Client | None = None,
+    ) -> None:
         self.settings = settings or read_settings(LanguageModel, paths.conf() / "tools" / "language_model.yaml")
         self.collection, self.path = collection, paths.results("replies") / f"{collection}.csv"
         words = paths.cache() / "llm" / "replies" / f"{collection}.jsonl"
         self.client = client or endpoint_settings(self.settings.endpoint).client(words)
+        own = self.settings
+        content = [catalog.fingerprint(), own.tokens, own.requests, own.text, own.description]
+        self.asked = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def choices(self, system: str, ids: Sequence[str], ask: Callable[[int], Groups]) -> pd.DataFrame | None:
         """The rows of a system, in the order of `ids`; None where they are not kept and no endpoint may be asked.
 
         `ask`: from the place of a query to what the model chose; empty where its reply names nothing.
-        Returns: `COLUMNS`, tools as `Groups`.
+        Returns: `COLUMNS`, tools as `Groups`. Raises StudyError: they were made with another catalogue or other
+        settings, and no endpoint may be asked.
         """
         whole = self._read()
         own = whole[whole["system"] == system].set_index("query")
-        if set(own.index) >= set(ids):
+        fits = bool((own["asked"] == self.asked).all())
+        if fits and set(own.index) >= set(ids):
             return own.loc[list(ids)].reset_index().assign(tools=lambda frame: frame["tools"].map(_groups))
         if self.client.mode == "replay":
+            if not fits:
+                problem = "its choices rest on another catalogue or other settings"
+                raise StudyError(problem, file=self.path, row=system, fix="record them again (T2M_LLM_MODE=record)")
             return None
         rows, usage = [], self.client.usage
         for place, query in enumerate(tqdm(ids, desc=system, unit="query", disable=None)):
             before = usage.prompt_tokens, usage.completion_tokens
             groups = ask(place)
             counts = usage.prompt_tokens - before[0], usage.completion_tokens - before[1]
-            rows.append((system, query, _text(groups), *counts, " ".join(sorted(usage.models))))
+            rows.append((system, query, _text(groups), *counts, " ".join(sorted(usage.models)), self.asked))
         frame = pd.DataFrame(rows, columns=COLUMNS)
         write_csv(self.path, pd.concat([whole[whole["system"] != system], frame]).sort_values("system", kind="stable"))
         return frame.assign(tools=frame["tools"].map(_groups))
@@ -197,18 +216,12 @@ def apibank_runs(catalog: ToolCatalog, folder: Path, kept: Kept) -> Iterator[Run
             requests = kept.requests(*example, asked)
             if not requests:
                 return ()
-            scores = router.scores(requests[:1], store=False)[0]
-            pools = every, calls[place].pool
-            return tuple((next(int(row) for row in _ranked(scores, order) if row in pool),) for pool in pools)
+            ranked = rank_all(router.scores(requests[:1], store=False), order=order)[0].tolist()
+            return tuple((next(row for row in ranked if row in pool),) for pool in (every, calls[place].pool))
 
         found = kept.choices(name, queries.ids, write)
         if found is not None:
             yield from _runs_by_part(name, {"full": (found, 0), "domain": (found, 1)}, calls, catalog, queries)
-
-
-def _ranked(scores: np.ndarray, order: IntArray) -> IntArray:
-    ranked: IntArray = rank_all(scores[None], order=order)[0]
-    return ranked
 
 
 def _runs_by_part(
@@ -291,7 +304,7 @@ def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], kept: Kept)
     samples = {size: mcp_zero.sample(catalog, size, rng) for size in (*mcp_zero.CROSS_SIZES, len(catalog.tools))}
     order, router = tie_order(len(catalog.tools), results.SEED), Router(catalog, mcp_zero.ROUTING)
     sizes = list(samples)
-    offers = {(size, row): _with(samples[size], row) for size in sizes for row, _ in drawn}
+    offers = {(size, row): mcp_zero.offer(samples[size], row) for size in sizes for row, _ in drawn}
     needs = [f"I need a tool for this: {request.tool}" for _, request in drawn]
     targets = [str(row) for row, _ in drawn]
 
@@ -335,14 +348,10 @@ def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], kept: Kept)
         yield Run("needle_llm", name, table, (catalog, asked), facts(found))
 
 
-def _with(sample: IntArray, target: int) -> IntArray:
-    """The tools on offer, the target among them, in the place of one of them where it was not drawn."""
-    return sample if target in sample else np.append(sample[1:], target)
-
-
-def parts_with(collection: str, *parts: Callable[[Kept], Made]) -> Iterator[Made]:
-    """The parts of a collection's experiment with a language model; none without kept choices and leave to ask."""
-    kept = Kept(collection)
+def parts_with(collection: str, catalog: ToolCatalog, *parts: Callable[[Kept], Made]) -> Iterator[Made]:
+    """The parts of a collection's experiment with a language model. Nothing happens where no choices are kept and no
+    endpoint may be asked."""
+    kept = Kept(collection, catalog)
     if kept.path.exists() or kept.client.mode != "replay":
         for part in parts:
             yield part(kept)

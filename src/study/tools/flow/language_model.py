@@ -92,7 +92,7 @@ def call_runs(bench: Bench, flow: Flow, kept: Kept) -> Iterator[Run]:
     seed, vectors = flow.seeds[0], bench.known.vectors
     rows = stratified(bench.samples, kept.settings.instructions, seed)
     asked, shown = [bench.samples[row] for row in rows], benches.candidates(bench, flow.pools[POOL], seed)
-    near: dict[int, list[Sample]] = {}
+    near, size = dict[int, list[Sample]](), {"candidates": flow.pools[POOL].size}
     for fold in samples.folds(bench.samples, SPLIT, flow.splits, seed):
         for row in set(rows) & set(fold.test.tolist()):
             best = np.argsort(-(vectors[fold.train] @ vectors[row]), kind="stable")[: flow.exemplars]
@@ -111,14 +111,14 @@ def call_runs(bench: Bench, flow: Flow, kept: Kept) -> Iterator[Run]:
         if found is not None:
             values = [groups[1] for groups in found["tools"]]
             unanswered = sum(not groups[0] for groups in found["tools"])
-            yield _run(bench, name, asked, values, seed, facts(found) | {"unanswered": unanswered})
+            yield _run(bench, name, asked, values, seed, facts(found) | size | {"unanswered": unanswered})
     runs = paths.results(COLLECTION) / results.FILES["calls"]
     if kept.path.exists() and runs.exists():
         others = results.collect_runs(COLLECTION, "calls").get(f"{SPLIT}_{POOL}", {})
         for name in [name for name in BESIDE if name in others]:
             own = others[name][others[name]["seed"] == seed].set_index("task_id").loc[[one.id for one in asked]]
             values = own[list(MEASURES)].to_numpy(int).tolist()
-            yield _run(bench, name, asked, values, seed, {"part_of": f"{SPLIT}_{POOL}"})
+            yield _run(bench, name, asked, values, seed, size | {"part_of": f"{SPLIT}_{POOL}"})
 
 
 def _run(
@@ -136,8 +136,8 @@ def _run(
     calls.insert(2, "unit", [tool_key(bench.catalog, one.tool) for one in asked])
     calls.insert(3, "server", [bench.catalog.servers[one.server].id for one in asked])
     table = per_task.check(pd.DataFrame(keys | {"hit_rate@1": calls["tool"]}))
-    size = {"candidates": 10, "instructions": len(asked)}
-    return Run(PROTOCOL, name, table, (bench.catalog, as_queries(asked)), size | told, calls)
+    whole = {"instructions": len(asked)} | told
+    return Run(PROTOCOL, name, table, (bench.catalog, as_queries(asked)), whole, calls)
 
 
 def synthesis_tables(bench: Bench, drawn: Sequence[int], flow: Flow, kept: Kept) -> Iterator[Table]:

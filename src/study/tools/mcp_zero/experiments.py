@@ -183,6 +183,11 @@ def points(catalog: ToolCatalog) -> tuple[list[Point], dict[int, IntArray]]:
     return [Point(size, int(samples[size][index])) for size, index in chosen], samples
 
 
+def offer(sample: IntArray, target: int) -> IntArray:
+    """The sampled tools, with the target in the place of one of them where it was not drawn, so that the size stays."""
+    return sample if target in sample else np.append(sample[1:], target)
+
+
 def first_choice(
     servers: FloatArray, tools: FloatArray, offered: IntArray, catalog: ToolCatalog, routing: Routing, order: IntArray
 ) -> int:
@@ -273,10 +278,7 @@ def needle_runs(
     for name, routing in systems.items():
         hits, (servers, tools) = [], asked_of[routing.named]
         for size, target in trials:
-            offered = samples[size]
-            if target not in offered:
-                # The target takes the place of one sampled tool, so that the size stays.
-                offered = np.append(offered[1:], target)
+            offered = offer(samples[size], target)
             number = place[target]
             chosen = first_choice(servers[number], tools[number], offered, catalog, routing, order)
             hits.append(same_tool(catalog, chosen, target))
