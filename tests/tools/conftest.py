@@ -5,6 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from study.cli import tools as cli
+from study.cli.tool_catalogues import catalogue_file
 from study.encoders import endpoint as embedding
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save_catalog
 from study.tools.quick import QuickMiniLm
@@ -53,8 +54,8 @@ def toy(project, catalog, embedder, monkeypatch):
     """The small catalogue as the indexed catalogue `toy`, embedded by hand; the file of its feedback."""
     for kind in (embedding.MiniLm, QuickMiniLm):
         monkeypatch.setattr(kind, "encode", lambda self, texts, store=True: embedder.encode(texts))
-    save_catalog(cli.catalogue_file("toy"), catalog)
-    return cli.catalogue_file("toy").with_suffix(".feedback.jsonl")
+    save_catalog(catalogue_file("toy"), catalog)
+    return catalogue_file("toy").with_suffix(".feedback.jsonl")
 
 
 def schema(**texts):

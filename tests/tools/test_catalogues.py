@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.cli import tools as cli
+from study.cli.tool_catalogues import catalogue_file
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.tools.catalogues import apibank, livemcpbench, published
@@ -186,7 +186,7 @@ def test_several_catalogues_are_indexed_as_one(toy, run, monkeypatch):
     known = {"one": listing("One", "read a file", "b"), "two": listing("Two", "b", "read  a file")}
     monkeypatch.setattr(published, "load_collection", lambda name: Loaded(known[name], {}, None))
     assert "2 listings, 1 entities, 1 groups" in run("index", "--catalogue", "one", "--catalogue", "two").output
-    found = catalogs.load_catalog(cli.catalogue_file("merged"))
+    found = catalogs.load_catalog(catalogue_file("merged"))
     assert [(server.name, server.aliases) for server in found.servers] == [("One", ("Two",))]
     assert len(found.tools) == 2
 

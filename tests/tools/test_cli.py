@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from study import paths
-from study.cli import tools as cli
+from study.cli.tool_catalogues import catalogue_file
 from study.errors import StudyError
 from study.tools import experiments
 from study.tools.catalogues.catalog import save_catalog
@@ -74,7 +74,7 @@ def test_an_endpoint_by_configuration(server, project, run, catalog):
     index = ToolIndex(catalog, Settings(document="name_desc"))
     assert len(index.search("send a mail", 2)[0]) == 2
     assert Router(catalog).scores([Request("mail", "send")]).shape == (1, 5)
-    save_catalog(cli.catalogue_file("toy"), catalog)
+    save_catalog(catalogue_file("toy"), catalog)
     assert run("find", "x", *TOY).output
     assert {(path, body["model"]) for path, body, _ in server.seen} == {("/v1/embeddings", "e")}
     server.script = ["html"]

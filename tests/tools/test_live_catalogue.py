@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from study.cli import tools as cli
+from study.cli.tool_catalogues import catalogue_file
 from study.encoders import sentence as encoders
 from study.errors import StudyError
 from study.tools.catalogues import catalog as catalogs
@@ -103,17 +103,19 @@ def test_indexing_again_embeds_only_what_changed(index):
     outcomes = ["a: 1 tools", "b: left out", "1 new, 0 changed, 0 gone, 0 unchanged"]
     for line in (*outcomes, "cleaning: server without a usable answer left out: 1"):
         assert line in shown
-    assert index.asked == [["read_file: read a file"]]
+    # The texts of tools, then those of servers.
+    assert index.asked[0] == ["read_file: read a file"]
+    asked = len(index.asked)
     assert "2 new, 1 changed, 0 gone, 0 unchanged" in index(a=entry("changed"), c=entry("good"))
-    assert index.asked[1:] == [["more: read a file", "read_file: send a mail"]]
+    assert index.asked[asked] == ["more: read a file", "read_file: send a mail"]
     with pytest.raises(StudyError, match="no server gave a tool"):
         index(a=entry("dies"))
-    assert len(catalogs.load_catalog(cli.catalogue_file("mine")).tools) == 3
+    assert len(catalogs.load_catalog(catalogue_file("mine")).tools) == 3
 
 
 def test_an_outage_keeps_the_last_good_listing(index):
     index(a=entry("good"), b=entry("changed"), c=entry("good") | {"env": {"OTHER": "1"}})
-    before = catalogs.load_catalog(cli.catalogue_file("mine"))
+    before = catalogs.load_catalog(catalogue_file("mine"))
     today = before.servers[0].listed
     assert [(server.listed, server.problem) for server in before.servers] == [(today, "")] * 3
     # b worked and now hangs; c has left the configuration; d never worked.
@@ -122,7 +124,7 @@ def test_an_outage_keeps_the_last_good_listing(index):
     outcomes.append("0 new, 0 changed, 1 gone, 3 unchanged")
     for line in (*outcomes, "cleaning: server without a usable answer kept from before: 1"):
         assert line in shown
-    after = catalogs.load_catalog(cli.catalogue_file("mine"))
+    after = catalogs.load_catalog(catalogue_file("mine"))
     assert [server.id for server in after.servers] == ["a", "b"]
     assert [after.tools[row] for row in after.tools_of(1)] == [before.tools[row] for row in before.tools_of(1)]
     assert (after.servers[1].listed, after.servers[1].problem) == (today, "no complete answer within 3 s")
@@ -130,7 +132,7 @@ def test_an_outage_keeps_the_last_good_listing(index):
     assert after.subset([1])[0].fingerprint() == before.subset([1])[0].fingerprint()
     # It answers again: the mark is gone.
     index(a=entry("good"), b=entry("changed"))
-    assert catalogs.load_catalog(cli.catalogue_file("mine")).servers[1].problem == ""
+    assert catalogs.load_catalog(catalogue_file("mine")).servers[1].problem == ""
 
 
 def test_the_day_of_a_listing_is_that_of_the_last_good_one():
@@ -151,7 +153,7 @@ def test_published_catalogues_are_not_replaced(project, run, tmp_path):
     for name in published.LOADERS:
         with pytest.raises(StudyError, match="published catalogue"):
             run(*words, name)
-        assert not cli.catalogue_file(name).exists()
+        assert not catalogue_file(name).exists()
     with pytest.raises(StudyError, match="make one catalogue"):
         run(*words, "a", "--catalogue", "b")
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from study import paths
-from study.errors import StudyError, printable, require_one_of
+from study.cli.tool_catalogues import feedback_store, index, indexed, opened, serve
+from study.errors import StudyError, printable
 from study.tools.answers import as_line, listed, search
 
 if TYPE_CHECKING:
-    from study.tools.catalogues.catalog import ToolCatalog
-    from study.tools.intent.feedback import FeedbackStore
     from study.tools.mcp_zero.routing import Chat
 
 app = typer.Typer(no_args_is_help=True, help="Which tools of which MCP servers? Begin with `study tools index`.")
@@ -28,101 +25,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON with the input sc
 Names = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
 Url = Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1.")]
 Model = Annotated[str, typer.Option(help="Name of the model there.")]
-Configs = Annotated[list[Path] | None, typer.Option(help="Start the servers of MCP client configurations.")]
 Experiment = Annotated[str | None, typer.Option(help="Name of a running comparison of the configured variants.")]
-Document = Annotated[str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")]
 
-# The catalogue of a user's own servers, unless another name is given, and that of several published ones.
-OWN, MERGED = "mine", "merged"
-
-
-def catalogue_file(catalogue: str) -> Path:
-    """Where the index of a catalogue is kept (never committed)."""
-    if not catalogue.replace("-", "").replace("_", "").isalnum():
-        raise StudyError(f"not a catalogue name: {catalogue!r}", fix="use letters, digits, - and _")
-    return paths.root() / "data" / "tools" / f"{catalogue}.json"
-
-
-def indexed(catalogue: str) -> ToolCatalog:
-    """An indexed catalogue."""
-    from study.tools.catalogues.catalog import load_catalog
-
-    return load_catalog(catalogue_file(catalogue))
-
-
-def feedback_store(catalogue: str, **how: float) -> FeedbackStore:
-    """The feedback about a catalogue (never committed)."""
-    from study.tools.intent.feedback import FeedbackStore
-
-    return FeedbackStore(catalogue_file(catalogue).with_suffix(".feedback.jsonl"), **how)
-
-
-@app.command()
-def index(
-    catalogue: Annotated[list[str] | None, typer.Option(help="Published collections, or a name of your own.")] = None,
-    mcp_config: Configs = None,
-    marketplace: Annotated[Path | None, typer.Option(help="Marketplace records to print in one form.")] = None,
-    market: Annotated[str | None, typer.Option(help="Marketplace of all records; default: as each says.")] = None,
-    document: Document = "template",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that each server has to answer.")] = 30.0,
-) -> None:
-    """Index tools so that `find` can search them: published collections (default livemcpbench) or running MCP servers.
-
-    A text is embedded once, ever. Several collections become the catalogue `merged`, in which servers with equal lists
-    of tool descriptions are one. Running servers make the catalogue `mine`; a server that does not answer keeps its
-    last good list. With --marketplace nothing is indexed: each record is printed as one JSON object, without secrets.
-    """
-    from study.tools.catalogues import published
-    from study.tools.catalogues.catalog import save_catalog
-    from study.tools.catalogues.merge import entity_counts, merge_catalogs
-    from study.tools.discovery.index import Settings, ToolIndex
-    from study.tools.flow.marketplace import normalise, read_listings
-
-    if marketplace is not None:
-        listings, problems = normalise(read_listings(marketplace), market)
-        for listing in listings:
-            typer.echo(json.dumps(asdict(listing), ensure_ascii=True))
-        reasons = "; ".join(f"{count} left out: {reason}" for reason, count in problems.items())
-        return typer.echo(reasons or "all kept", err=True)
-    names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config else "livemcpbench"]
-    name = names[0] if len(names) == 1 else MERGED
-    if mcp_config and len(names) > 1:
-        raise StudyError("running servers make one catalogue", fix="give --catalogue once")
-    if mcp_config and name in published.LOADERS:
-        raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
-    if mcp_config:
-        found = live_catalog(name, mcp_config, timeout)
-    else:
-        catalogs = [published.load_collection(one).catalog for one in names]
-        found = catalogs[0]
-        if len(names) > 1:
-            merged = merge_catalogs(MERGED, catalogs)
-            found, counts = merged.catalog, entity_counts(catalogs, merged)
-            typer.echo(", ".join(f"{counts[kind]} {kind}" for kind in ("listings", "entities", "groups")))
-    vectors = ToolIndex(found, Settings(document=document)).vectors
-    save_catalog(catalogue_file(name), found)
-    return typer.echo(f"{len(found.servers)} servers, {len(vectors)} tools in {catalogue_file(name)}")
-
-
-def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
-    """The catalogue of the servers that answer, or did before; the outcome of each is printed."""
-    from study.tools.catalogues import live
-    from study.tools.catalogues.client_config import read_config
-
-    before = indexed(name) if catalogue_file(name).is_file() else None
-    listings = live.list_all(read_config(*configs), timeout)
-    found, cleaning = live.build(name, listings, before=before)
-    kept = {server.id: f"kept from {server.listed}" for server in found.servers if server.problem}
-    for listing in listings:
-        problem = f"{kept.get(listing.name, 'left out')}: {listing.problem}"
-        outcome = f"{len(listing.tools)} tools" if listing.problem is None else problem
-        typer.echo(printable(f"{listing.name}: {outcome}"))
-    for row in cleaning[cleaning["rows"] > 0].itertuples():
-        typer.echo(printable(f"cleaning: {row.rule}: {row.rows} ({row.table}, {row.action})"))
-    if all(found.servers[tool.server].problem for tool in found.tools):
-        raise StudyError("no server gave a tool", file=configs[0], fix="see the outcome of each server above")
-    typer.echo(", ".join(f"{count} {kind}" for kind, count in live.changes(before, found).items()))
-    return found
+app.command()(index)
 
 
 @app.command()
@@ -131,13 +36,22 @@ def find(
     catalogue: Catalogue = "livemcpbench",
     k: Top = 5,
     mode: Annotated[str, typer.Option(help="dense, bm25, tfidf, hybrid, or routed (MCP-Zero's two stages).")] = "dense",
-    document: Document = "template",
+    document: Annotated[
+        str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")
+    ] = "template",
     threshold: Annotated[float | None, typer.Option(help="Leave out lower scores, unless that leaves nothing.")] = None,
     decompose: Annotated[bool, typer.Option(help="Search for the parts of the query too.")] = False,
+    server: Annotated[list[str] | None, typer.Option(help="Only tools of these servers: names with * and ?.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only of servers with this category or source.")] = None,
     as_json: Json = False,
 ) -> None:
     """Search tools for a task: `study tools find "turn a word document into a PDF" --json`."""
-    show_tools(search(indexed(catalogue), query, k, mode, document, threshold, decompose), as_json)
+    from study.tools.index_file import matching
+
+    with opened(catalogue) as (found, embedder):
+        among = matching(found, server or (), tag or ())
+        answers = search(found, query, k, mode, document, threshold, decompose, among=among, embedder=embedder)
+    show_tools(answers, as_json)
 
 
 @app.command()
@@ -152,8 +66,9 @@ def route(
     """Choose servers for a task first, then their tools within a budget of tokens."""
     from study.tools import router
 
-    found, settings = indexed(catalogue), router.router_settings()
-    routed = router.route_task(found, task, stage=by, keep=servers or settings.default_servers, budget=budget)
+    keep = servers or router.router_settings().default_servers
+    with opened(catalogue) as (found, embedder):
+        routed = router.route_task(found, task, stage=by, keep=keep, budget=budget, embedder=embedder)
     tools, chosen = listed(found, routed.tools, routed.scores), [(found.servers[row], s) for row, s in routed.servers]
     if as_json:
         kept = [{"id": server.id, "name": server.name, "score": round(score, 4)} for server, score in chosen]
@@ -165,38 +80,7 @@ def route(
     return typer.echo(f"{routed.tokens} of {budget} tokens")
 
 
-@app.command()
-def serve(
-    mcp_config: Configs = None,
-    catalogue: Annotated[str | None, typer.Option(help="Also find the tools of this indexed catalogue.")] = None,
-    own: Annotated[str, typer.Option(help="Name of the catalogue of your servers.")] = OWN,
-    allow: Annotated[list[str] | None, typer.Option(help="Only these tools: patterns of SERVER__TOOL.")] = None,
-    deny: Annotated[list[str] | None, typer.Option(help="Never these tools: patterns of SERVER__TOOL.")] = None,
-    transport: Annotated[str, typer.Option(help="stdio or streamable-http (this machine alone).")] = "stdio",
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="For streamable-http.")] = None,
-) -> None:
-    """Run an MCP server through which a host finds and calls the tools of your servers, with four tools in all.
-
-    Your servers start when they are needed, and end with this program. Every call is noted in the feedback store of
-    their catalogue, as `study tools feedback` does.
-    """
-    from study.tools.catalogues.catalog import save_catalog
-    from study.tools.catalogues.client_config import read_config
-    from study.tools.serve.gateway import Gateway
-    from study.tools.serve.server import make_server, say
-    from study.tools.serve.server import run as run_server
-    from study.tools.serve.settings import serve_settings
-
-    require_one_of(transport, "transport", ("stdio", "streamable-http"))
-    if not mcp_config and catalogue is None:
-        raise StudyError("there is nothing to serve", fix="give --mcp-config FILE, or --catalogue NAME to find only")
-    settings, file = serve_settings(), catalogue_file(own)
-    settings = replace(settings, allow=tuple(allow or settings.allow), deny=(*settings.deny, *(deny or ())))
-    how: dict[str, Any] = {"published": None if catalogue is None else indexed(catalogue), "store": feedback_store(own)}
-    how["own"] = indexed(own) if mcp_config and file.is_file() else None
-    endpoints = read_config(*mcp_config) if mcp_config else []
-    made = make_server(Gateway(endpoints, settings, name=own, save=partial(save_catalog, file), say=say, **how))
-    run_server(made, transport, port or settings.port)
+app.command()(serve)
 
 
 @app.command()
@@ -215,9 +99,10 @@ def request(
     from study.llm.client import Client
     from study.tools.mcp_zero.routing import Router, chat_with, gather_tools
 
-    found = indexed(catalogue)
     client = Client(url, mode=mode, cassette=cassette)  # type: ignore[arg-type]  # the client refuses unknown modes
-    chain = gather_tools(task, Router(found), chat_with(client, model), k=k, max_rounds=rounds)
+    with opened(catalogue) as (found, embedder):
+        router = Router(found, embedder=embedder)
+        chain = gather_tools(task, router, chat_with(client, model), k=k, max_rounds=rounds)
     show_tools(listed(found, chain.tools), as_json)
     ended = "finished" if chain.finished else f"stopped after {chain.rounds} rounds"
     facts = f"{len(chain.requests)} requests, {chain.malformed} malformed, {chain.tokens} tokens, {ended}"
@@ -241,8 +126,8 @@ def call(
     from study.tools.flow import language_model as flow_model
     from study.tools.flow import learned
 
-    found = indexed(catalogue)
-    near, _ = ToolIndex(found, Settings(document="name_desc")).search(instruction, candidates)
+    with opened(catalogue) as (found, embedder):
+        near, _ = ToolIndex(found, Settings(document="name_desc"), embedder).search(instruction, candidates)
     if url is not None:
         made = flow_model.ask_for_call(chat(url, model), found, instruction, near.tolist())
     else:
@@ -298,14 +183,13 @@ def recommend(
     from study.tools.intent import feedback, settings
     from study.tools.intent.context import Context, read_requirements
     from study.tools.intent.recommender import IntentRecommender
-    from study.tools.quick import quick_embedder
 
     stated = [None if names is None else frozenset(names) for names in (permission, service, language, system)]
     rules = settings.as_designed() if as_designed else settings.CORRECTED
-    how: dict[str, Any] = {"rules": rules, "embedder": quick_embedder()}
-    how["requirements"] = read_requirements(needs) if needs else None
-    made = IntentRecommender(indexed(catalogue), store=feedback_store(catalogue), experiment=experiment, **how)
-    found = made.recommend(query, Context(agent, *stated), k)
+    how: dict[str, Any] = {"rules": rules, "requirements": read_requirements(needs) if needs else None}
+    with opened(catalogue) as (searched, embedder):
+        how |= {"store": feedback_store(catalogue), "experiment": experiment, "embedder": embedder}
+        found = IntentRecommender(searched, **how).recommend(query, Context(agent, *stated), k)
     for rank, item in enumerate(found, start=1):
         typer.echo(printable(f"{rank:>2}  {item.score:.3f}  {item.key}  ({item.why})"))
     asked = {"agent": agent, "query": feedback.query_hash(query), "asked": time.time(), "experiment": experiment}

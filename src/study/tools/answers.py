@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 from study.errors import printable, require_one_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from study.encoders.endpoint import Embedder
     from study.tools.catalogues.catalog import ToolCatalog
 
 # A mode of searching beside those of an index: MCP-Zero's two stages.
@@ -23,8 +27,14 @@ def search(
     document: str = "template",
     threshold: float | None = None,
     decompose: bool = False,
+    *,
+    among: NDArray[np.bool_] | None = None,
+    embedder: Embedder | None = None,
 ) -> list[dict[str, Any]]:
-    """The best tools for a query, best first, in the form of `listed`."""
+    """The best tools for a query, best first, in the form of `listed`; `among`: those that may be found, shape
+    (n_tools,), default all."""
+    import numpy as np
+
     from study.tools.discovery.index import MODES, Settings, ToolIndex, above, best
     from study.tools.discovery.texts import decompose as split
     from study.tools.mcp_zero.routing import Request, Router
@@ -32,16 +42,17 @@ def search(
 
     require_one_of(mode, "search mode", (*MODES, ROUTED))
     settings = Settings(mode="dense" if mode == ROUTED else mode, document=document, decompose=decompose)
-    embedder = quick_embedder()
+    embedder = embedder or quick_embedder()
     chosen = ToolIndex(catalog, settings, embedder)
     if mode == ROUTED and query.strip():
         parts = split(query) if decompose else [query]
         scores = (
             Router(catalog, embedder=embedder).scores([Request(part, part) for part in parts], store=False).max(axis=0)
         )
+        scores = scores if among is None else np.where(among, scores, np.float32(-np.inf))
         rows, values = above(*best(scores, k, chosen.order), threshold)
     else:
-        rows, values = chosen.search(query, k, threshold=threshold)
+        rows, values = chosen.search(query, k, threshold=threshold, among=among)
     return listed(catalog, rows.tolist(), values.tolist())
 
 

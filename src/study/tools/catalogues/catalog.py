@@ -114,8 +114,8 @@ def fault(schema: Any) -> str | None:
 
 
 FORMAT = 1
-# What a running server's listing went like, see `Server`.
-STATES = ("listed", "problem")
+# What no system reads, see `Server`; it is no part of a catalogue's hash.
+BESIDE = ("listed", "problem", "tags")
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,7 @@ class Server:
     aliases: tuple[str, ...] = ()  # other names under which logs mention it
     listed: str = ""  # the day (ISO 8601) on which a running server's tools were listed last; empty for published ones
     problem: str = ""  # why it could not be listed again since then; empty where nothing went wrong
+    tags: tuple[str, ...] = ()  # the categories that its source gives it
 
 
 @dataclass(frozen=True)
@@ -220,13 +221,13 @@ def to_json(catalog: ToolCatalog) -> dict[str, Any]:
     """The catalogue as plain data."""
     value = _texts(catalog)
     for entry, server in zip(value["servers"], catalog.servers, strict=True):
-        entry |= {name: text for name in STATES if (text := getattr(server, name))}
+        entry |= {name: part for name in BESIDE if (part := getattr(server, name))}
     return value
 
 
 def _texts(catalog: ToolCatalog) -> dict[str, Any]:
     """What a system can read; when a server was listed is none of it."""
-    servers = [{name: part for name, part in asdict(s).items() if name not in STATES} for s in catalog.servers]
+    servers = [{name: part for name, part in asdict(s).items() if name not in BESIDE} for s in catalog.servers]
     tools = [
         {"server": t.server, "name": t.name, "description": t.description, "schema": dict(t.schema)}
         for t in catalog.tools
@@ -239,7 +240,10 @@ def from_json(value: Any, file: Path | None = None) -> ToolCatalog:
     try:
         if value["format"] != FORMAT:
             raise StudyError("the catalogue has another format", file=file, fix="index it again")
-        lists = [{name: tuple(s[name]) for name in ("sources", "aliases")} for s in value["servers"]]
+        lists = [
+            {name: tuple(s[name]) for name in ("sources", "aliases")} | {"tags": tuple(s.get("tags", ()))}
+            for s in value["servers"]
+        ]
         servers = tuple(Server(**s | own) for s, own in zip(value["servers"], lists, strict=True))
         tools = tuple(Tool(int(t["server"]), t["name"], t["description"], dict(t["schema"])) for t in value["tools"])
         return ToolCatalog(value["name"], servers, tools)

@@ -72,6 +72,12 @@ def text_of(record: Mapping[str, Any], key: str, path: str | Path, row: int) -> 
     return value.encode("utf-8", "replace").decode()
 
 
+def tags_of(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """The category that a source gives a server; none where it is no text."""
+    value = record.get(key)
+    return (value.encode("utf-8", "replace").decode(),) if isinstance(value, str) and value.strip() else ()
+
+
 CLEANING_COLUMNS = ["rule", "table", "column", "rows", "action"]
 CHANGED, LEFT_OUT, REPORTED = "changed", "left out", "reported only"
 
@@ -91,7 +97,14 @@ class Builder:
         self.counts[rule, table, column, action] += rows
 
     def server(
-        self, server_id: str, name: Any, description: Any, sources: tuple[str, ...] = (), aliases: tuple[str, ...] = ()
+        self,
+        server_id: str,
+        name: Any,
+        description: Any,
+        *,
+        sources: tuple[str, ...] = (),
+        aliases: tuple[str, ...] = (),
+        tags: tuple[str, ...] = (),
     ) -> int:
         """Add a server and return its row; a repeated id gets `#2`, `#3`, ... behind it."""
         self._ids[server_id] += 1
@@ -99,7 +112,8 @@ class Builder:
             self.count("repeated server id numbered", "servers", "id", CHANGED)
             server_id = f"{server_id}#{times}"
         text = self.text(description, "servers", "description")
-        self.servers.append(Server(server_id, self.text(name, "servers", "name") or server_id, text, sources, aliases))
+        known = self.text(name, "servers", "name") or server_id
+        self.servers.append(Server(server_id, known, text, sources, aliases, tags=tags))
         return len(self.servers) - 1
 
     def tool(self, server: int, name: Any, description: Any, schema: Any) -> int | None:

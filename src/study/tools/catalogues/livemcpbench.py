@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from study.tools.catalogues.catalog import ToolCatalog, query_set
-from study.tools.catalogues.files import CHANGED, LEFT_OUT, REPORTED, Builder, Loaded, json_object, read_list, text_of
+from study.tools.catalogues.files import (
+    CHANGED,
+    LEFT_OUT,
+    REPORTED,
+    Builder,
+    Loaded,
+    json_object,
+    read_list,
+    tags_of,
+    text_of,
+)
 
 TOOLS_FILE = "tools/LiveMCPTool/tools.json"
 TASKS_FILE = "annotated_data/all_annotations.json"
@@ -29,7 +39,8 @@ def load_livemcpbench(folder: Path) -> Loaded:
     builder = Builder("livemcpbench")
     for entry in read_list(folder / TOOLS_FILE, ("name", "description", "tools")):
         blocks = entry["tools"]
-        server = builder.server(str(entry["name"]), entry["name"], entry["description"], aliases=tuple(blocks))
+        name, tags = str(entry["name"]), tags_of(entry, "category")
+        server = builder.server(name, entry["name"], entry["description"], aliases=tuple(blocks), tags=tags)
         for block in blocks.values():
             for tool in block["tools"]:
                 builder.tool(server, tool.get("name"), tool.get("description"), tool.get("inputSchema"))

@@ -70,7 +70,8 @@ def merge_catalogs(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
             server, other = servers[number], whole.servers[listing]
             sources = tuple(dict.fromkeys([*server.sources, *other.sources]))
             aliases = tuple(dict.fromkeys([*server.aliases, other.name, *other.aliases]))
-            servers[number] = replace(server, sources=sources, aliases=aliases)
+            tags = tuple(dict.fromkeys([*server.tags, *other.tags]))
+            servers[number] = replace(server, sources=sources, aliases=aliases, tags=tags)
     kept = set(first)
     tools = tuple(replace(tool, server=entity_of[tool.server]) for tool in whole.tools if tool.server in kept)
     return Merged(ToolCatalog(name, tuple(servers), tools), tuple(entity_of))

@@ -36,6 +36,7 @@ from study.tools.catalogues.files import (
     Loaded,
     read_lines,
     read_list,
+    tags_of,
     text_of,
 )
 
@@ -138,10 +139,10 @@ def load_mcpflow(folder: Path) -> Loaded:
     rows: dict[tuple[str, str], int] = {}
     for path in sorted((folder / TOOLS_FOLDER).glob("*/*.json")):
         market, stem = path.parent.name, path.stem
-        text = descriptions.get((market, stem))
-        missing = int(text is None)
-        builder.count("server without a row of server information", "servers", "description", REPORTED, missing)
-        server = builder.server(f"{market}/{stem}", stem, text or "", sources=(market,))
+        known = (market, stem) in descriptions
+        text, tags = descriptions.get((market, stem), ("", ()))
+        builder.count("server without a row of server information", "servers", "description", REPORTED, int(not known))
+        server = builder.server(f"{market}/{stem}", stem, text, sources=(market,), tags=tags)
         tools = read_list(path, ())
         front = prefix([tool["name"] for tool in tools if isinstance(tool.get("name"), str)], stem)
         for tool in tools:
@@ -183,11 +184,11 @@ def prefix(names: list[str], server: str) -> str:
     return f"{front}_"
 
 
-def _descriptions(folder: Path) -> dict[tuple[str, str], str]:
-    """Server texts by marketplace and file stem."""
-    found: dict[tuple[str, str], str] = {}
+def _descriptions(folder: Path) -> dict[tuple[str, str], tuple[str, tuple[str, ...]]]:
+    """Server texts and tags by marketplace and file stem."""
+    found: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
     for entry in read_list(folder / INFO_FILE, ("all_paths",)):
-        text = str(entry.get("description") or "")
+        text = str(entry.get("description") or ""), tags_of(entry, "classification")
         for listed in entry["all_paths"]:
             found |= {(market, stem): text for market, stems in listed.items() for stem in stems}
     return found

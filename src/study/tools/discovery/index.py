@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import rankdata
+from numpy.typing import NDArray
 
 from study import paths
 from study.config.reader import read_settings
@@ -94,19 +94,28 @@ class ToolIndex:
         return fuse([dense, self.bm25.scores(texts)], self.settings.fusion)
 
     def search(
-        self, query: str, k: int = 5, *, threshold: float | None = None, store: bool = False
+        self,
+        query: str,
+        k: int = 5,
+        *,
+        threshold: float | None = None,
+        among: NDArray[np.bool_] | None = None,
+        store: bool = False,
     ) -> tuple[IntArray, FloatArray]:
         """The best `k` tools for one query.
 
-        `threshold`: leave out tools that score lower; where that leaves none, all `k` stay (section 6.4). Returns:
-        tool rows and scores, best first, both of length at most k.
+        `threshold`: leave out tools that score lower; where that leaves none, all `k` stay (section 6.4). `among`: the
+        tools that may be found, shape (n_tools,); default all. Returns: tool rows and scores, best first, both of
+        length at most k.
         """
         if k < 1:
             raise StudyError(f"{k} tools were asked for", fix="ask for at least 1")
         if not query.strip():
             raise StudyError("the query is empty", fix="say in words what is to be done")
-        rows, values = best(self.scores([query], store=store)[0], k, self.order)
-        return above(rows, values, threshold)
+        scores = self.scores([query], store=store)[0]
+        if among is not None:
+            scores = np.where(among, scores, np.float32(-np.inf))
+        return above(*best(scores, k, self.order), threshold)
 
 
 def order_of(settings: Settings, n_tools: int) -> IntArray:
@@ -137,6 +146,8 @@ def above(rows: IntArray, values: FloatArray, threshold: float | None) -> tuple[
 def fuse(matrices: Sequence[FloatArray], constant: int) -> FloatArray:
     """Reciprocal rank fusion: the sum over systems of 1 / (constant + rank), shape of each matrix (b, n). Equal scores
     of a system are ranked in the order of the catalogue, see `order_of`."""
+    from scipy.stats import rankdata  # loads much that an answer by meaning does not need
+
     ranks = np.stack([rankdata(-scores, method="ordinal", axis=1) for scores in matrices])
     fused: FloatArray = (1 / (constant + ranks)).sum(axis=0).astype(np.float32)
     return fused

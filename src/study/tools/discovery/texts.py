@@ -15,7 +15,6 @@ from importlib.resources import files as package_files
 from typing import Any
 
 import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
 from tokenizers import Tokenizer
 
 from study.data.dataset import FloatArray, IntArray
@@ -109,6 +108,8 @@ class TfIdf:
     """Cosine of TF-IDF vectors with logarithmic term frequency (Salton & Buckley 1988)."""
 
     def __init__(self, documents: Sequence[str]) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer  # as slow to load as bm25s
+
         self.vectorizer = TfidfVectorizer(
             tokenizer=words_of, token_pattern=None, lowercase=False, sublinear_tf=True, dtype=np.float32
         )

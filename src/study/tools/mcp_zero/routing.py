@@ -89,6 +89,11 @@ def zero_score(server: FloatArray, tool: FloatArray, kind: str = "zero", floor: 
     return s * t if kind == "product" else s * t * np.maximum(s, t)
 
 
+def server_texts(catalog: ToolCatalog, *, named: bool) -> list[str]:
+    """The description of every server, behind its name where `named`."""
+    return [f"{own.name}: {own.description}" if named else own.description for own in catalog.servers]
+
+
 def summaries(catalog: ToolCatalog) -> list[str]:
     """A deterministic stand-in for the paper's server summaries (written by a language model, not published).
 
@@ -115,8 +120,7 @@ class Router:
     @cached_property
     def server_vectors(self) -> tuple[FloatArray, FloatArray]:
         """Vectors of descriptions and of summaries, both (n_servers, d)."""
-        servers = self.catalog.servers
-        texts = [f"{own.name}: {own.description}" if self.routing.named else own.description for own in servers]
+        texts = server_texts(self.catalog, named=self.routing.named)
         return self.embedder.encode(texts), self.embedder.encode(summaries(self.catalog))
 
     @cached_property
