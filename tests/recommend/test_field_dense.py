@@ -221,7 +221,7 @@ def test_bad_requests_end_with_code_two(ask, words):
 
 
 def test_table_shows_the_parts_and_fits_eighty_columns(ask):
-    _, out, _ = ask("read a table", "-k", "7")
+    _, out, _ = ask("read a table", "-k", "7", "--explain")
     table = [line for line in out.splitlines() if line and line[0] in "┏┃┡│└"]
     assert len(table) > 7
     assert max(len(line) for line in table) <= 80

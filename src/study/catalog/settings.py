@@ -18,6 +18,7 @@ class Archive:
     repository: str
     commit: str
     folders: Mapping[str, str]
+    date: str = ""
 
 
 @dataclass(frozen=True)

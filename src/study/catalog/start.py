@@ -56,11 +56,7 @@ def start(
     if server["status"] == GONE:
         fix = f"see {server['moved_to']}" if server["moved_to"] else "choose another server"
         raise StudyError(f"{name} is gone from its sources", fix=fix)
-    ways = [(item["registry"], item) for item in json.loads(server["packages"])]
-    ways += [("remote", item) for item in json.loads(server["remotes"])]
-    ways = [way for way in ways if method in (None, way[0])]
-    # Of several ways, one that a source vouches for, then one whose version is named or can be asked for.
-    ways.sort(key=lambda way: (not way[1]["vouched"], way[0] == "oci" and not way[1]["version"]))
+    ways = _ways(server, method)
     if not ways:
         repository = server["repository"] or "its documentation"
         reason = f"no source says how to start {name}" + (f" with {method}" if method else "")
@@ -74,7 +70,30 @@ def start(
         raise StudyError(reason, fix="check it yourself, then give --unverified")
     if kind == "remote":
         return _remote(name, item)
-    return _program(name, kind, item, version)
+    pinned = version or item["version"] or latest_version(kind, item["identifier"])
+    if not VERSIONS[kind].fullmatch(pinned):
+        raise StudyError(
+            f"not an exact version of {item['identifier']}: {pinned!r:.80}", fix="give --version with an exact one"
+        )
+    return _program(name, kind, item, pinned)
+
+
+def known_start(server: Mapping[str, Any]) -> Start | None:
+    """How to start a server by what its sources say alone, None where none vouches for a way. Nobody is asked for a
+    version: where no source names one, the command has none."""
+    ways = [] if server["status"] == GONE else _ways(server, None)
+    if not ways or not ways[0][1]["vouched"]:
+        return None
+    kind, item = ways[0]
+    return _remote(server["id"], item) if kind == "remote" else _program(server["id"], kind, item, item["version"])
+
+
+def _ways(server: Mapping[str, Any], method: str | None) -> list[tuple[str, dict[str, Any]]]:
+    """The ways to start a server: first what a source vouches for, then whose version is named or can be asked for."""
+    ways = [(item["registry"], item) for item in json.loads(server["packages"])]
+    ways += [("remote", item) for item in json.loads(server["remotes"])]
+    ways = [way for way in ways if method in (None, way[0])]
+    return sorted(ways, key=lambda way: (not way[1]["vouched"], way[0] == "oci" and not way[1]["version"]))
 
 
 def _remote(name: str, item: Mapping[str, Any]) -> Start:
@@ -83,24 +102,19 @@ def _remote(name: str, item: Mapping[str, Any]) -> Start:
     return Start(name, "remote", "", (), item["url"], item["transport"], values, fill, optional, tuple(item["vouched"]))
 
 
-def _program(name: str, kind: str, item: Mapping[str, Any], version: str | None) -> Start:
+def _program(name: str, kind: str, item: Mapping[str, Any], version: str) -> Start:
+    """`version`: an exact one, or empty for none."""
     identifier, binary, words = item["identifier"], item["binary"], item["arguments"]
-    pinned = version or item["version"] or latest_version(kind, identifier)
-    if not VERSIONS[kind].fullmatch(pinned):
-        raise StudyError(
-            f"not an exact version of {identifier}: {pinned!r:.80}", fix="give --version with an exact one"
-        )
     values, optional = _values(item["variables"])
     if kind == "npm":
-        command, front = (
-            "npx",
-            ["-y", *(["-p"] if binary else []), f"{identifier}@{pinned}", *([binary] if binary else [])],
-        )
+        pinned = f"{identifier}@{version}" if version else identifier
+        command, front = "npx", ["-y", *(["-p"] if binary else []), pinned, *([binary] if binary else [])]
     elif kind == "pypi":
-        command = "uvx"
-        front = ["--from", f"{identifier}=={pinned}", binary] if binary else [f"{identifier}@{pinned}"]
+        pinned = f"{identifier}{'==' if binary else '@'}{version}" if version else identifier
+        command, front = "uvx", ["--from", pinned, binary] if binary else [pinned]
     else:
-        image = f"{identifier}@{pinned}" if pinned.startswith("sha256:") else f"{identifier}:{pinned}"
+        mark = "@" if version.startswith("sha256:") else ":"
+        image = f"{identifier}{mark}{version}" if version else identifier
         command, front = "docker", ["run", "-i", "--rm", *(word for each in values for word in ("-e", each)), image]
     args = (*front, *words)
     fill = _fill([*words, *values.values()])

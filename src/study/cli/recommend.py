@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from study.recommend.contract import Recommendation, SavedModel, show_recommenda
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from study.recommend.answering import Answered
+    from study.recommend.facts import Facts
 
 
 def recommend(
@@ -27,13 +30,22 @@ def recommend(
         str | None, typer.Option(help="Which saved system answers (default: field_dense if exported, else t2mrec).")
     ] = None,
     catalog: Annotated[
-        str | None,
-        typer.Option(help="open (default once it is synced): `study catalog`; mine: your own servers; task2mcp."),
+        list[str] | None,
+        typer.Option(
+            help="open (default once it is synced): `study catalog`; mine: your own servers; task2mcp. "
+            "May be repeated: one ranking over all."
+        ),
     ] = None,
     verified: Annotated[
         bool, typer.Option("--verified", help="Only servers of the open catalogue that a source vouches for.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON instead of a table.")] = False,
+    prior: Annotated[
+        bool, typer.Option("--prior/--no-prior", help="Let stars, official and verified decide among about equal ones.")
+    ] = True,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="The scores and their parts, also where nothing fits.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
     rerank: Annotated[
         str | None,
         typer.Option(help="llm: a language model grades the first 20 servers (docs/language-model.md); takes minutes."),
@@ -45,28 +57,20 @@ def recommend(
     method, which also reads language, theme and category. Once `study catalog sync` has run, servers come from the open
     catalogue unless --dataset, --system or --catalog task2mcp asks for the data set's; `study install ID` starts one.
     """
-    from dataclasses import asdict
+    from dataclasses import replace
 
-    from study.catalog.trust import in_words, trust
-    from study.recommend import catalogue, saved
+    from study.recommend import answering, catalogue, saved
+    from study.recommend.facts import Shelf
+    from study.recommend.settings import Answering
 
-    if catalog is not None:
-        require_one_of(catalog, "catalogue", [*catalogue.NAMES, "task2mcp"], column="--catalog")
-        if (dataset or system) and catalog in catalogue.NAMES:
-            raise StudyError(
-                f"--catalog {catalog} has no other data set or system", fix="leave out --dataset and --system"
-            )
-        dataset = dataset or ("task2mcp" if catalog == "task2mcp" else None)
-    elif dataset is None and system is None and catalogue.synced():
-        catalog = "open"
+    names = _catalogues(catalog, dataset, system)
     model: SavedModel
     servers: pd.DataFrame | None = None
-    found: Sequence[Recommendation]
-    if catalog in catalogue.NAMES:
-        chosen_dataset, chosen = f"catalogue {catalog}", catalogue.SYSTEM
-        model, servers = catalogue.load(catalog)
+    if names:
+        chosen_dataset, chosen = f"catalogue {' and '.join(names)}", catalogue.SYSTEM
+        model, servers = catalogue.load(*names)
     else:
-        chosen_dataset, chosen = saved.choose(dataset, system)
+        chosen_dataset, chosen = saved.choose(dataset or (saved.DATASET if catalog else None), system)
         model = saved.load_saved_model(chosen_dataset, chosen)
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
     if rerank not in (None, "llm"):
@@ -76,22 +80,43 @@ def recommend(
         from study.recommend import grading
 
         grader, depth = grading.Grader.configured(), max(k, grading.DEPTH)
-    if verified:
+    if verified and servers is None:
+        fix = "run: study catalog sync --source toolsdk"
+        raise StudyError("--verified is for the open catalogue", column="--verified", fix=fix)
+    shelf = Shelf.here(servers) if names or chosen_dataset == saved.DATASET else Shelf(None, None)
+
+    def facts_of(item: Recommendation) -> Facts:
         if servers is None:
-            fix = "run: study catalog sync --source toolsdk"
-            raise StudyError("--verified is for the open catalogue", column="--verified", fix=fix)
-        found = catalogue.only_vouched(model.recommend(task, **attributes, k=len(servers)), servers)[:depth]
-        if not found:
-            raise StudyError("no source vouches for any of these servers", column="--verified", fix="leave it out")
-    else:
-        found = model.recommend(task, **attributes, k=depth)
-    warnings = model.warnings(task, **attributes)
+            return shelf.of_task2mcp(item.server_id, item.name, item.description)
+        return shelf.of_catalogue(item.server_id)
+
+    def is_verified(item: Recommendation) -> bool:
+        return servers is not None and catalogue.vouched(servers.loc[item.server_id].to_dict())
+
+    answered = answering.answer(
+        model,
+        task,
+        facts_of,
+        Answering.read(),
+        k=depth,
+        attributes=attributes,
+        keep=is_verified if verified else None,
+        with_prior=prior,
+        unfit=explain,
+    )
+    if verified and answered.fits and not answered.found:
+        raise StudyError("no source vouches for any of these servers", column="--verified", fix="leave it out")
     caption = model.caption
+    extra: dict[str, Any] = {}
     if rerank:
-        found = grading.graded(grader, task, found)[:k]
+        known = {one.item.server_id: one for one in answered.found}
+        ordered = grading.graded(grader, task, [one.item for one in answered.found])[:k]
+        answered = replace(answered, found=tuple(replace(known[item.server_id], item=item) for item in ordered))
         named = ", ".join(sorted(grader.client.usage.models)) or grader.model
         # The hash is in the JSON answer.
         caption = f"score: grade by {printable(named).split('@')[0]} + score of {model.title}, both from 0 to 1"
+        extra = {"reranked_by": named}
+    warnings = model.warnings(task, **attributes)
     if system is None and chosen != saved.PREFERRED[0]:
         typer.echo(
             f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported "
@@ -101,19 +126,63 @@ def recommend(
     for warning in warnings:
         typer.echo(f"warning: {printable(warning)}", err=True)
     if as_json:
-        answer = {"task": task, **attributes, "dataset": chosen_dataset, "system": chosen, "warnings": warnings}
-        answer |= {"reranked_by": named} if rerank else {}
-        rows = [asdict(item) for item in found]
-        if servers is not None:
-            for row in rows:
-                server = servers.loc[row["server_id"]].to_dict()
-                row |= {"server_id": server["id"], "trust": trust(server)}
-        typer.echo(json.dumps(answer | {"recommendations": rows}, indent=2, ensure_ascii=False))
+        front = {"task": task, **attributes, "dataset": chosen_dataset, "system": chosen, "warnings": warnings, **extra}
+        typer.echo(json.dumps(front | _as_data(answered, servers), indent=2, ensure_ascii=False))
         return
-    invented = "" if chosen_dataset == saved.DATASET else " (INVENTED SERVERS, none of them exists)"
-    show_recommendations(found, title=f"{model.title} on {chosen_dataset}{invented}: {task}", caption=caption)
-    if servers is not None:
-        for item in found:
-            server = servers.loc[item.server_id].to_dict()
-            typer.echo(printable(f"{item.rank:>3} {server['id']}  [{in_words(trust(server))}]"))
-        typer.echo("start one: study install ID --client NAME")
+    real = servers is not None or chosen_dataset == saved.DATASET
+    title = f"{model.title} on {chosen_dataset}{'' if real else ' (INVENTED SERVERS, none of them exists)'}"
+    _show(answered, title, caption, len(model.servers), explain=explain or rerank is not None)
+
+
+def _catalogues(catalog: Sequence[str] | None, dataset: str | None, system: str | None) -> list[str]:
+    """The catalogues that answer; none where a saved model of a data set does."""
+    from study.recommend import catalogue, saved
+
+    if not catalog:
+        return ["open"] if dataset is None and system is None and catalogue.synced() else []
+    for name in catalog:
+        require_one_of(name, "catalogue", catalogue.NAMES, column="--catalog")
+    if set(catalog) == {saved.DATASET}:
+        return []
+    if dataset or system:
+        reason = f"--catalog {' and '.join(catalog)} has no other data set or system"
+        raise StudyError(reason, fix="leave out --dataset and --system")
+    return list(dict.fromkeys(catalog))
+
+
+def _as_data(answered: Answered, servers: pd.DataFrame | None) -> dict[str, Any]:
+    """The answer as plain data; a server of the catalogue is named by its id there."""
+    from dataclasses import asdict
+
+    from study.catalog.trust import trust
+
+    rows = []
+    for one in answered.found:
+        row = asdict(one.item) | {"facts": asdict(one.facts), "same": list(one.same)}
+        if servers is not None:
+            server: Mapping[Any, Any] = servers.loc[one.item.server_id].to_dict()
+            row |= {"server_id": server["id"], "trust": trust(server)}
+        rows.append(row)
+    said = {"understood": asdict(answered.understood), "notes": list(answered.notes), "fits": answered.fits}
+    return said | {"closeness": answered.closeness, "recommendations": rows}
+
+
+def _show(answered: Answered, title: str, caption: str, size: int, *, explain: bool) -> None:
+    from study.recommend import listing
+
+    typer.echo(f"{title}, {size:,} servers")
+    for note in answered.notes:
+        typer.echo(f"note: {printable(note)}")
+    if not answered.fits:
+        typer.echo(
+            "Nothing in this catalogue fits. Say what is to be done, with the name of the product if there is one."
+        )
+    if not answered.found:
+        return
+    for line in listing.lines(answered.found, listing.width()):
+        typer.echo(line)
+    for line in (listing.ages(answered.found), listing.install_hint(answered.found)):
+        if line:
+            typer.echo(line)
+    if explain:
+        show_recommendations([one.item for one in answered.found], title="scores", caption=caption)

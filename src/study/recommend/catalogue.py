@@ -9,25 +9,28 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from study import paths
 from study.catalog import store
-from study.catalog.merge import GONE
+from study.catalog.merge import COLUMNS, GONE
+from study.catalog.records import repository
 from study.catalog.settings import MINE
 from study.config.compose import build_system, plain
 from study.config.registry import system_settings
-from study.errors import StudyError
-from study.recommend.contract import Recommendation
+from study.errors import StudyError, require_file
 from study.recommend.field_dense import SavedFieldDense
+from study.recommend.saved import BRING, DATASET
 from study.usefulness.field_dense import FieldDense
 
 SYSTEM = "field_dense"
-# The open catalogue, with the user's own servers; and those alone.
-NAMES = ("open", MINE)
+# What a server's text holds of Task2MCP beside the columns of the catalogue.
+TEXTS = ("language", "system", "subcategory")
+# The open catalogue, with the user's own servers; those alone; and the servers of the paper's data set.
+NAMES = ("open", MINE, DATASET)
 
 
 def synced() -> bool:
@@ -35,18 +38,23 @@ def synced() -> bool:
     return store.current() is not None
 
 
-def load(name: str = "open") -> tuple[SavedFieldDense, pd.DataFrame]:
-    """The ranking over a catalogue of `NAMES`, and its servers: row i is the answer's `server_id` i.
+def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
+    """The ranking over one or several of `NAMES` (default: open), and their servers (columns `merge.COLUMNS`): row i is
+    the answer's `server_id` i.
 
-    Raises StudyError: nothing was synced, or the catalogue has no server.
+    A server of Task2MCP whose repository the others have is left out. Raises StudyError: nothing was synced, or there
+    is no server.
     """
+    names = tuple(dict.fromkeys(names)) or ("open",)
     version = store.required()
-    servers = _living(version, name)
+    servers = _living(version, names)
     settings = system_settings(SYSTEM)
-    folder = version / f"{SYSTEM}-{name}-{_digest(plain(settings)['model'])}"
+    folder = version / f"{SYSTEM}-{'-'.join(sorted(names))}-{_digest(plain(settings)['model'])}"
     try:
         model = SavedFieldDense.load(folder)
-    except StudyError:  # not made yet, or damaged, or of another version of the encoder
+        if model.servers["name"].tolist() != servers["name"].tolist():
+            raise StudyError("the data set has changed", file=folder)
+    except StudyError:  # not made yet, damaged, of another version of the encoder, or of other data
         system = build_system(settings)
         assert isinstance(system, FieldDense)
         table = as_dataset(servers)
@@ -56,22 +64,44 @@ def load(name: str = "open") -> tuple[SavedFieldDense, pd.DataFrame]:
     return model, servers
 
 
-def only_vouched(found: Sequence[Recommendation], servers: pd.DataFrame) -> list[Recommendation]:
-    """The answers that a source vouches for, ranked anew; `servers` as `load` returns them."""
-    ways = zip(servers["packages"], servers["remotes"], strict=True)
-    known = [any(way["vouched"] for text in texts for way in json.loads(text)) for texts in ways]
-    kept = (item for item in found if known[item.server_id])
-    return [replace(item, rank=rank) for rank, item in enumerate(kept, start=1)]
+def vouched(server: Mapping[Any, Any]) -> bool:
+    """Whether a source vouches for a way to start a server (a row of `merge.COLUMNS`)."""
+    return any(way["vouched"] for text in (server["packages"], server["remotes"]) for way in json.loads(text))
 
 
-def _living(version: Path, name: str) -> pd.DataFrame:
+def _living(version: Path, names: Sequence[str]) -> pd.DataFrame:
     table = store.read(version, "servers")
     table = table[table["status"] != GONE]
-    if name == MINE:
-        table = table[[json.loads(members)[0][0] == MINE for members in table["members"]]]
+    if "open" not in names:
+        own = [json.loads(members)[0][0] == MINE for members in table["members"]]
+        table = table[own] if MINE in names else table.iloc[:0]
+    if DATASET in names:
+        table = pd.concat([table, _listed(set(table["repository"]))], ignore_index=True)
     if table.empty:
-        raise StudyError(f"the catalogue {name!r} has no server", file=version, fix="run: study catalog add FILE")
+        shown = " and ".join(names)
+        raise StudyError(f"the catalogue {shown} has no server", file=version, fix="run: study catalog add FILE")
     return table.reset_index(drop=True)
+
+
+def _listed(known: set[str]) -> pd.DataFrame:
+    """The servers of Task2MCP whose repository is not in `known`, with the columns of the catalogue and `TEXTS`."""
+    file = paths.prepared(DATASET) / "servers.parquet"
+    found = pd.read_parquet(require_file(file, f"run: {BRING}", "the servers of Task2MCP are not here"))
+    places = [repository(url) for url in found["url"]]
+    table = pd.DataFrame({"id": [f"{DATASET}:{name}" for name in found["id"]]})
+    table["repository"], table["subfolder"] = [place for place, _ in places], [inside for _, inside in places]
+    table = table.assign(**{name: found[name] for name in ("name", "description", *TEXTS)})
+    table["category"], table["stars"] = found["category"], found["stars_count"].astype(int)
+    table["licence"] = found["license_clean"].where(found["license_clean"] != "other", "")
+    table["official"] = found["is_official"]
+    facts = ("name", "description", "repository", "stars", "licence", "official", "category")
+    table["provenance"] = json.dumps(dict.fromkeys(facts, DATASET))
+    table["members"] = [json.dumps([[DATASET, str(name)]]) for name in found["id"]]
+    empty = dict.fromkeys(("tags", "tools", "packages", "remotes", "notes"), "[]")
+    table = table.assign(status="active", **empty)
+    blank = [name for name in COLUMNS if name not in table]
+    table[blank] = ""
+    return table[~table["repository"].isin(known - {""})]
 
 
 def _digest(settings: Mapping[str, Any]) -> str:
@@ -80,7 +110,9 @@ def _digest(settings: Mapping[str, Any]) -> str:
 
 def as_dataset(servers: pd.DataFrame) -> pd.DataFrame:
     """Servers of the catalogue with the columns of `Dataset.servers`; the id is the row. Of tools, names are read."""
-    table = servers[["name", "description"]].assign(id=range(len(servers)), language="", system="", subcategory="")
+    table = servers[["name", "description"]].assign(id=range(len(servers)))
+    for name in TEXTS:
+        table[name] = servers[name].fillna("") if name in servers else ""
     table["url"] = [f"https://{place}" if place else "" for place in servers["repository"]]
     table["tools"] = [", ".join(tool["name"] for tool in json.loads(tools)) for tools in servers["tools"]]
     table["category"] = servers["category"].str.replace("-", " ")

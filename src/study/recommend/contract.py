@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from study.errors import StudyError, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LONGEST_REQUEST = 20_000  # characters; a longer request is a file pasted by mistake
 
@@ -49,6 +52,8 @@ class SavedModel(Protocol):
 
     title: str  # how a table names the model
     caption: str  # what its score is, in one line
+    servers: pd.DataFrame  # the catalogue: columns id, name, url, description, language at least
+    standardised: bool  # whether scores are in standard deviations over the catalogue, so that a prior can be added
 
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
@@ -58,6 +63,10 @@ class SavedModel(Protocol):
         `language`, `category`, `subcategory`, `theme`: used as far as the model reads them.
         Raises StudyError: empty or oversized text, or `k` outside the catalogue.
         """
+
+    def closeness(self, text: str, nearest: int) -> tuple[str, float] | None:
+        """How close a request is to its `nearest` servers, after the name of the encoder, whose scale it has (key of
+        ``fit`` in conf/recommend/answering.yaml); None if the model has no such measure."""
 
     def warnings(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from study.data.dataset import TASK_FIELDS, FloatArray
-from study.encoders.sentence import DIMENSION, WITHOUT_TORCH, model_version, without_torch
+from study.encoders.sentence import DIMENSION, WITHOUT_TORCH, cosines, encode, model_version, without_torch
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.files import replacing, write_json
@@ -68,6 +68,17 @@ def explain(system: FieldDense, request: pd.DataFrame) -> tuple[FloatArray, dict
     return total, parts
 
 
+def closeness(system: FieldDense, request: pd.DataFrame, nearest: int) -> float:
+    """How close a request is to a catalogue: the mean over its `nearest` servers of the mean cosine over the fields.
+
+    Unlike a score, it is not relative to the catalogue's other servers, so it tells a request that fits nothing.
+    `request`: as for `explain`.
+    """
+    vector = encode(texts(request, VIEWS, "description"), model=system.encoder, store=False)
+    near = sum(cosines(vector, vectors)[0] for vectors in system.fields.values()) / len(system.fields)
+    return float(np.sort(near)[-nearest:].mean())
+
+
 @dataclass(eq=False)
 class SavedFieldDense:
     """A system of class `FieldDense` over a catalogue, as it is saved (`study.recommend.contract.SavedModel`)."""
@@ -79,6 +90,7 @@ class SavedFieldDense:
     # A saved system of the same data set that reads what this one does not of a request, if there is one.
     reader: str = ""
 
+    standardised = True
     caption = "score: the sum of the parts, in standard deviations over the catalogue"
 
     def __post_init__(self) -> None:
@@ -141,6 +153,11 @@ class SavedFieldDense:
             Recommendation.of(rank, self.cards[row], total[row], {name: part[row] for name, part in parts.items()})
             for rank, row in enumerate(rows, start=1)
         ]
+
+    def closeness(self, text: str, nearest: int) -> tuple[str, float]:
+        """The encoder's name, and `closeness` of a request."""
+        names = {quick: name for name, quick in WITHOUT_TORCH.items()}
+        return names.get(self.system.encoder, self.system.encoder), closeness(self.system, request_of(text), nearest)
 
     def warnings(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""

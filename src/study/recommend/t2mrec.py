@@ -46,6 +46,7 @@ class Recommender:
     # The application domains that tasks of the data set name; empty where they are not known.
     themes: tuple[str, ...] = ()
 
+    standardised = False
     title = "T2MRec"
     caption = "score: fused score of an anchor, centroid similarity of an expansion"
 
@@ -124,6 +125,9 @@ class Recommender:
             named = rounded(dict(zip(FEATURES, features[:, 0, row], strict=True)))
             found.append(Recommendation.of(place + 1, self.cards[row], score, parts, stage=stage, features=named))
         return found
+
+    def closeness(self, text: str, nearest: int) -> None:
+        """T2MRec's similarities do not tell a request that fits nothing."""
 
     def warnings(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""

@@ -1,0 +1,157 @@
+"""What stands around a ranking: reading the request, saying that nothing fits, the prior, one line per server.
+
+Any model of `study.recommend.contract.SavedModel` can be ranked with; what is added to a score appears among its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import log
+
+from study.recommend.contract import Recommendation, SavedModel, rounded
+from study.recommend.facts import Facts, prior
+from study.recommend.settings import Answering
+from study.recommend.understanding import Understood, reversed_only, understand, vocabulary
+
+# Descriptions shorter than this may be alike by chance.
+LONG = 40
+
+
+@dataclass(frozen=True)
+class Found:
+    """One server of an answer."""
+
+    item: Recommendation
+    facts: Facts
+    same: tuple[str, ...] = ()  # names or addresses of entries that are the same server, left out
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer to one request."""
+
+    understood: Understood
+    found: tuple[Found, ...]  # best first; empty where nothing fits
+    notes: tuple[str, ...]  # what was understood, and what the data cannot say
+    fits: bool
+    closeness: float | None = None
+
+
+def answer(
+    model: SavedModel,
+    request: str,
+    facts_of: Callable[[Recommendation], Facts],
+    settings: Answering,
+    *,
+    k: int,
+    attributes: dict[str, str] | None = None,
+    keep: Callable[[Recommendation], bool] | None = None,
+    with_prior: bool = True,
+    unfit: bool = False,
+) -> Answered:
+    """The `k` best servers for a request, with what is known of each.
+
+    `facts_of`: facts of a server that the model names. `keep`: leaves out the others. `with_prior`: False ranks by the
+    model alone. `unfit`: True names the nearest servers even where nothing fits. Raises StudyError: as
+    `SavedModel.recommend`.
+    """
+    read, near, fits = read_request(model, request, settings)
+    text = read.text if read.text.strip() else request
+    notes = [*read.notes, *_not_understood(read, fits)]
+    size = len(model.servers)
+    # A number outside the catalogue is the model's to refuse.
+    depth = k if not 1 <= k <= size else size if keep else min(size, max(k, settings.pool))
+    ranked = model.recommend(text, **(attributes or {}), k=depth)
+    if not fits and not unfit:
+        return Answered(read, (), tuple(notes), False, near)
+    if keep:
+        ranked = [item for item in ranked if keep(item)][: max(k, settings.pool)]
+    pool = [Found(item, facts_of(item)) for item in ranked]
+    if model.standardised:
+        pool = [_adjusted(one, read, settings, with_prior) for one in pool]
+        pool.sort(key=lambda one: -one.item.score)  # stable: equal scores keep the model's order
+    shown = without_repeats(pool)[:k]
+    notes += _said(read, shown)
+    ordered = (replace(one, item=replace(one.item, rank=rank)) for rank, one in enumerate(shown, start=1))
+    return Answered(read, tuple(ordered), tuple(notes), fits, near)
+
+
+def read_request(model: SavedModel, request: str, settings: Answering) -> tuple[Understood, float | None, bool]:
+    """What a request is read as, its closeness to the catalogue if the model has one, and whether anything fits."""
+    large = len(model.servers) >= settings.large
+    texts = zip(model.servers["name"], model.servers["description"], strict=True) if large else ()
+    read = understand(request, vocabulary(f"{name} {text}" for name, text in texts), settings)
+    if not large or not request.strip():
+        return read, None, True
+    if not read.text.strip():
+        return read, None, False
+    near = model.closeness(read.text, settings.nearest)
+    if near is None or near[0] not in settings.fit:
+        return read, None, True
+    return read, near[1], near[1] >= settings.fit[near[0]]
+
+
+def _not_understood(read: Understood, fits: bool) -> list[str]:
+    """What is said of words that no server's text holds."""
+    if not read.unknown or (fits and not read.partly):
+        return []
+    notes = [f"no server's text holds {', '.join(map(repr, read.unknown))}; most servers are described in English"]
+    return [f"understood: {read.text}", *notes] if fits else notes
+
+
+def _adjusted(one: Found, read: Understood, settings: Answering, with_prior: bool) -> Found:
+    """A server with what its facts and the request add to its score."""
+    named = one.item.parts.get("product", 0) > 0
+    parts = prior(one.facts, settings.prior, named=named) if with_prior else {}
+    wanted = f"{one.item.name}\n{one.item.description}"
+    if read.direction[0] and reversed_only(wanted, read.direction, settings.formats):
+        parts["direction"] = -settings.direction
+    if "popular" in read.wishes and one.facts.stars:
+        parts["wish: popular"] = settings.wish * min(1.0, log(1 + one.facts.stars) / log(1 + settings.prior.full))
+    if "official" in read.wishes and one.facts.official:
+        parts["wish: official"] = settings.wish
+    if not parts:
+        return one
+    score = round(one.item.score + sum(parts.values()), 6)
+    return replace(one, item=replace(one.item, score=score, parts={**one.item.parts, **rounded(parts)}))
+
+
+def without_repeats(pool: Sequence[Found]) -> list[Found]:
+    """Each server once: entries of one address, and entries of one description (forks), are shown as their first."""
+    first: dict[str, int] = {}
+    kept: list[Found] = []
+    for one in pool:
+        keys = same_keys(one.facts.address, one.item.description)
+        place = next((first[key] for key in keys if key in first), None)
+        if place is None:
+            place = len(kept)
+            kept.append(one)
+        else:
+            kept[place] = replace(kept[place], same=(*kept[place].same, one.facts.id or one.item.url or one.item.name))
+        for key in keys:
+            first.setdefault(key, place)
+    return kept
+
+
+def same_keys(address: str, description: str) -> list[str]:
+    """What two entries of the same server share: the address, or a description of some length."""
+    address = address.strip().casefold().rstrip("/")
+    words = " ".join(description.casefold().split()).strip(" .")
+    return [key for key in (address and f"url {address}", len(words) >= LONG and f"text {words}") if key]
+
+
+def _said(read: Understood, shown: Sequence[Found]) -> list[str]:
+    """What the data can and cannot say about the wishes."""
+    notes = []
+    facts = [one.facts for one in shown]
+    if "popular" in read.wishes:
+        known = sum(item.stars is not None for item in facts)
+        notes.append(f"popular: read as many stars, which are known for {known} of these {len(facts)}")
+    if "official" in read.wishes:
+        marked = sum(bool(item.official) for item in facts)
+        notes.append(f"official: {marked or 'none'} of these {len(facts)} {'is' if marked == 1 else 'are'} marked so")
+    if "maintained" in read.wishes:
+        dated = sum(bool(item.updated) for item in facts)
+        notes.append(f"maintained: the data cannot say; a last update is known for {dated} of these {len(facts)}")
+    return notes

@@ -1,0 +1,92 @@
+"""``conf/recommend/answering.yaml``, where every key is explained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from study import paths
+from study.config.reader import read_settings
+from study.errors import StudyError
+
+
+@dataclass(frozen=True)
+class Typos:
+    """When a word is taken for another."""
+
+    similarity: float
+    servers: int
+    letters: int
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What decides among about equal servers."""
+
+    weight: float
+    named: float
+    stars: float
+    full: int
+    official: float
+    verified: float
+    aside: float
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Patterns of what is said beside a name."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Answering:
+    """The settings of the file."""
+
+    pool: int
+    large: int
+    typos: Typos
+    aliases: Mapping[str, str]
+    clients: list[str]
+    formats: Mapping[str, list[str]]
+    direction: float
+    wish: float
+    prior: Prior
+    fit: Mapping[str, float]
+    nearest: int
+    marks: Mapping[str, Mark]
+
+    @classmethod
+    def read(cls) -> Answering:
+        """The file, checked."""
+        return _read(paths.conf() / "recommend" / "answering.yaml")
+
+    def marks_of(self, name: str, description: str) -> tuple[str, ...]:
+        """What is to be said beside a name, most serious first."""
+        found = _patterns(paths.conf() / "recommend" / "answering.yaml")
+        return tuple(
+            mark
+            for mark, (of_name, of_text) in found.items()
+            if of_name.search(name) or of_text.search(f"{name}\n{description}")
+        )
+
+
+@cache
+def _read(file: Path) -> Answering:
+    return read_settings(Answering, file)
+
+
+@cache
+def _patterns(file: Path) -> dict[str, tuple[re.Pattern[str], re.Pattern[str]]]:
+    found = {}
+    for mark, patterns in _read(file).marks.items():
+        try:
+            found[mark] = (re.compile(patterns.name, re.I | re.X), re.compile(patterns.text, re.I | re.X))
+        except re.error as error:
+            reason = f"no regular expression ({error})"
+            raise StudyError(reason, file=file, column=f"marks.{mark}", fix="correct it") from error
+    return found

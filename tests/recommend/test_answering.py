@@ -1,0 +1,135 @@
+"""What stands around a ranking, with a model whose order and closeness are stated."""
+
+from dataclasses import dataclass, replace
+
+import pandas as pd
+import pytest
+
+from study.recommend.answering import answer
+from study.recommend.contract import Recommendation
+from study.recommend.facts import Facts, first_sentence, prior
+from study.recommend.listing import lines
+from study.recommend.settings import Answering
+
+SETTINGS = replace(Answering.read(), large=3)
+LONG = "Sends messages to the channels of a workspace, and reads their history"
+
+
+@dataclass
+class Stated:
+    """Ranks its servers in the order of the table; every request has the same closeness."""
+
+    servers: pd.DataFrame
+    near: float = 1.0
+    standardised: bool = True
+
+    def recommend(self, text, *, k, **attributes):
+        rows = self.servers.head(k).to_dict("records")
+        return [
+            Recommendation(place + 1, row["id"], row["name"], row["url"], row["score"], dict(row["parts"]), row["text"])
+            for place, row in enumerate(rows)
+        ]
+
+    def closeness(self, text, nearest):
+        return "minilm", self.near
+
+
+def model(*rows, **more):
+    """Servers of (name, score, facts); the facts come with the model."""
+    table = pd.DataFrame(
+        {"id": place, "name": name, "url": "", "description": f"{name} reads mail", "score": score, "parts": {}}
+        for place, (name, score, _) in enumerate(rows)
+    )
+    known = [replace(facts, does=name) for name, _, facts in rows]
+    return Stated(table.assign(text=table["description"]), **more), lambda item: known[item.server_id]
+
+
+NONE = Facts("", "", "")
+SEVERAL = (("one", 3.0, NONE), ("two", 2.9, replace(NONE, stars=9999)), ("three", 1.0, replace(NONE, stars=9999)))
+
+
+def names(answered):
+    return [one.item.name for one in answered.found]
+
+
+def test_the_prior_decides_among_about_equal_servers_and_is_a_component():
+    system, facts = model(*SEVERAL)
+    assert names(answer(system, "reads mail", facts, SETTINGS, k=3, with_prior=False)) == ["one", "two", "three"]
+    found = answer(system, "reads mail", facts, SETTINGS, k=3)
+    assert names(found) == ["two", "one", "three"]
+    for one in found.found:
+        before = system.servers.loc[one.item.server_id, "score"]
+        assert one.item.score == pytest.approx(before + sum(one.item.parts.values()), abs=1e-5)
+    assert [one.item.rank for one in found.found] == [1, 2, 3]
+
+
+def test_the_shares_of_the_prior_add_up_to_its_weight():
+    best = replace(NONE, stars=SETTINGS.prior.full, official=True, vouched=("docker",))
+    assert sum(prior(best, SETTINGS.prior).values()) == pytest.approx(SETTINGS.prior.weight)
+    assert prior(replace(best, marks=("archived",)), SETTINGS.prior)["aside"] < 0
+    assert prior(NONE, SETTINGS.prior) == {}
+
+
+@pytest.mark.parametrize(("near", "fits"), [(0.0, False), (SETTINGS.fit["minilm"], True)])
+def test_nothing_fits_below_the_threshold(near, fits):
+    system, facts = model(*SEVERAL, near=near)
+    found = answer(system, "reads mail", facts, SETTINGS, k=2)
+    assert (found.fits, len(found.found)) == (fits, 2 * fits)
+    assert len(answer(system, "reads mail", facts, SETTINGS, k=2, unfit=True).found) == 2
+
+
+def test_a_request_without_a_known_word_fits_nothing():
+    system, facts = model(*SEVERAL)
+    found = answer(system, "zzgh wqpoz", facts, SETTINGS, k=2)
+    assert not found.fits
+    assert "'zzgh', 'wqpoz'" in found.notes[0]
+
+
+def test_a_server_is_shown_once():
+    system, facts = model(*SEVERAL, ("four", 0.5, NONE))
+    system.servers.loc[[0, 3], "text"] = LONG, f"{LONG.upper()}."
+    found = answer(system, "reads mail", facts, SETTINGS, k=4, with_prior=False)
+    assert names(found) == ["one", "two", "three"]
+    assert found.found[0].same == ("four",)
+    where = replace(NONE, address="github.com/o/n")
+    system, facts = model(("a", 2.0, where), ("b", 1.0, where), ("c", 0.0, NONE))
+    assert names(answer(system, "reads mail", facts, SETTINGS, k=3)) == ["a", "c"]
+
+
+def test_wishes_reorder_and_say_what_the_data_cannot():
+    system, facts = model(("one", 3.0, NONE), ("two", 2.0, replace(NONE, official=True)), ("three", 1.0, NONE))
+    found = answer(system, "official, well-maintained: reads mail", facts, SETTINGS, k=3)
+    assert names(found)[0] == "two"
+    assert [note.partition(":")[0] for note in found.notes] == ["official", "maintained"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "mark"),
+    [
+        ("SSH Key Exfiltration via MCP Tool Poisoning", "This repository demonstrates a security vulnerability", True),
+        ("MCP Poisoning Attack - PoC", "", True),
+        ("Reader", "A deliberately vulnerable MCP server", True),
+        ("MCP-Shield", "Scans your servers and detects vulnerabilities like tool poisoning attacks", False),
+        ("OSV", "Access the Open Source Vulnerabilities database", False),
+    ],
+)
+def test_attack_demonstrations_are_told_from_defences_and_named_so(name, text, mark):
+    marks = SETTINGS.marks_of(name, text)
+    assert ("attack demonstration" in marks) == mark
+    system, facts = model((name, 1.0, replace(NONE, marks=marks)))
+    shown = lines(answer(system, "x", facts, SETTINGS, k=1).found, 200)
+    assert ("[ATTACK DEMONSTRATION]" in shown[0]) == mark
+    assert len(shown) == 2
+
+
+@pytest.mark.parametrize(
+    ("description", "said"),
+    [
+        ("A Model Context Protocol server that reads mail. It is new.", "Reads mail."),
+        ("An MCP server to search papers", "Search papers"),
+        ("Reads e.g. mail\nand more", "Reads e.g. mail and more"),
+        ("", ""),
+    ],
+)
+def test_one_sentence_says_what_a_server_does(description, said):
+    assert first_sentence(description) == said

@@ -1,0 +1,85 @@
+"""What a request is read as, with the words of a small catalogue."""
+
+import pytest
+
+from study.recommend.settings import Answering
+from study.recommend.understanding import conversions, reversed_only, understand, vocabulary
+
+SETTINGS = Answering.read()
+# Ten servers hold each of these words.
+KNOWN = vocabulary(
+    ["query a PostgreSQL database slack slow screenshots of web pages to the event put an pdf text"] * 10
+)
+
+
+@pytest.mark.parametrize(
+    ("request_", "read"),
+    [
+        ("qery a postgers databse", "query a PostgreSQL database"),
+        ("query a slow database", "query a slow database"),
+        ("put an event to gcal", "put an event to Google Calendar (gcal)"),
+        ("screenshots of web pages from Claude", "screenshots of web pages"),
+        ("query Claude's database", "query Claude's database"),
+        ("eine PostgreSQL-Datenbank abfragen", "PostgreSQL"),
+        ("asdfghjkl qwerty", ""),
+    ],
+)
+def test_a_request_is_read_as_what_servers_know(request_, read):
+    understood = understand(request_, KNOWN, SETTINGS)
+    assert understood.text == read
+    changed = read not in (request_, "", "PostgreSQL")
+    assert bool(understood.notes) == changed  # what was replaced is said
+
+
+def test_an_english_word_that_no_server_holds_is_no_typo():
+    understood = understand("query a database at night", KNOWN, SETTINGS)
+    assert understood.unknown == ("at", "night")
+    assert understood.notes == ()
+
+
+def test_a_small_catalogue_says_nothing_of_words():
+    assert understand("qery a databse", {}, SETTINGS).text == "qery a databse"
+
+
+@pytest.mark.parametrize(
+    ("request_", "wishes"),
+    [
+        ("a popular slack server", ("popular",)),
+        ("official, well-maintained slack server", ("official", "maintained")),
+        ("unofficial slack server", ()),
+        ("not official slack", ()),
+    ],
+)
+def test_wishes_are_told_from_the_task(request_, wishes):
+    understood = understand(request_, {}, SETTINGS)
+    assert understood.wishes == wishes
+    assert ("popular" in understood.text) == (not wishes and "popular" in request_)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Markdown to PDF", [("markdown", "pdf")]),
+        ("convert docx files into a PDF", [("word", "pdf")]),
+        ("pdf2md", [("pdf", "markdown")]),
+        ("read a PDF", []),
+        ("text to speech and speech to text", [("text", "speech"), ("speech", "text")]),
+    ],
+)
+def test_conversions_have_a_direction(text, found):
+    assert conversions(text, SETTINGS.formats) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "reverse"),
+    [
+        ("Markdown to PDF: print-ready PDFs", True),
+        ("Create professional PDF invoices", True),
+        ("Word files, converting them to PDF", True),
+        ("Extract text from PDF files", False),
+        ("PDF to Markdown and Markdown to PDF", False),
+        ("Send mail", False),
+    ],
+)
+def test_a_server_that_only_makes_pdf_answers_no_request_to_read_one(text, reverse):
+    assert reversed_only(text, ("pdf", "text"), SETTINGS.formats) is reverse
