@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from study.cli.tool_catalogues import catalogue_file
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.tools.catalogues import apibank, livemcpbench, published
+from study.tools.catalogues import apibank, livemcpbench, published, registries
 from study.tools.catalogues import catalog as catalogs
 from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog, concatenate, credit, fault, parameters
 from study.tools.catalogues.files import Builder, Loaded
@@ -183,9 +183,10 @@ def test_plain_reading_of_tool_names(tmp_path):
 
 
 def test_several_catalogues_are_indexed_as_one(toy, run, monkeypatch):
-    known = {"one": listing("One", "read a file", "b"), "two": listing("Two", "b", "read  a file")}
-    monkeypatch.setattr(published, "load_collection", lambda name: Loaded(known[name], {}, None))
-    assert "2 listings, 1 entities, 1 groups" in run("index", "--catalogue", "one", "--catalogue", "two").output
+    known = {"mcptools": listing("One", "read a file", "b"), "mcpflow": listing("Two", "b", "read  a file")}
+    monkeypatch.setattr(registries, "load_collection", lambda name: Loaded(known[name], {}, None))
+    shown = run("index", "--catalogue", "mcptools", "--catalogue", "mcpflow").output
+    assert "2 listings, 1 entities, 1 groups" in shown
     found = catalogs.load_catalog(catalogue_file("merged"))
     assert [(server.name, server.aliases) for server in found.servers] == [("One", ("Two",))]
     assert len(found.tools) == 2

@@ -16,7 +16,7 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.tools.catalogues.catalog import QuerySet
 from study.tools.catalogues.livemcpbench import Episode, Execution, Route
-from study.tools.intent import experiments, learning
+from study.tools.intent import experiments, learning, tables
 from study.tools.intent.feedback import Event
 from study.tools.intent.servers import IntentServers
 from study.tools.intent.settings import Comparison, Rules, Tuning, intent_settings
@@ -153,11 +153,11 @@ def test_online_metrics_by_hand():
     both = ("x", "y")
     events = [Event("a", "q", both, "x", True, 10.0, 14.0, None, 5.0), Event("a", "q", both, "x", False, 20.0, 29.0)]
     events += [Event("b", "q", both, None), Event("b", "q", ("x",), "z", True, 0.0, 2.0, None, 2.0)]
-    found = {metric.name: metric for metric in learning.online_metrics(events)}
+    found = {metric.name: metric for metric in learning.online_metrics(events, ["x", "never shown"])}
     clicks, time = found["click_through_rate"], found["time_to_success_s"]
     assert (clicks.value, clicks.n, time.value, time.n) == (0.5, 4, 3.0, 2)
     assert found["success_rate"].value == pytest.approx(2 / 3)
-    assert found["satisfaction"].value == 3.5
+    assert (found["satisfaction"].value, found["coverage"].value) == (3.5, 0.5)
     assert 0 < clicks.low < 0.5 < clicks.high < 1
     assert all(np.isnan(metric.value) and metric.n == 0 for metric in learning.online_metrics([]))
 
@@ -258,3 +258,31 @@ def test_servers_by_relevance_and_stars(monkeypatch, embedder, tmp_path):
     np.testing.assert_allclose(score(0, 0, 1, 0, 0)[0], [0, 1, 0.5], atol=1e-6)
     np.testing.assert_allclose(score(0, 0.5, 0, 0.25, 0.25), 0.5)
     assert np.isneginf(score(1, 0, 0, 0, 0, compatible=True)).tolist() == [[False, True, False], [False] * 3]
+
+
+def test_targets_beside_what_was_measured():
+    table = pd.DataFrame(
+        {"task_id": ["a", "b"], "seed": 0, "hit_rate@3": [1.0, 1.0], "mrr@3": 0.1, "mrr@9": [1.0, 0.5]}
+    )
+    runs = {protocol: dict.fromkeys(tables.SYSTEMS, table) for protocol in tables.PROTOCOLS}
+    times = pd.DataFrame([{"first_p50_ms": 9.0, "first_p95_ms": 101.0, "cached_p95_ms": 0.1}])
+    found = tables.targets_table(runs, times).frame.set_index("target")
+    assert found.loc["mrr", "measured"].tolist() == [0.75] * 8
+    assert set(found.loc["mrr", "met"]) == {"no"}
+    assert set(found.loc["precision@3", "met"]) == {"yes"}
+    assert found.loc[[f"latency, {name}" for name in times], "met"].tolist() == ["yes", "no", "yes"]
+    assert np.isnan(found.loc["user rating", "measured"])
+    assert tables.targets_table(runs, None).frame["met"].tolist().count("not measured") == 3
+    del runs["intent"]["intent_control"]
+    assert tables.targets_table(runs, times) is None
+
+
+def test_chains_of_a_request_know_nothing_of_its_own_task():
+    def episode(task, *tools):
+        return Episode(task, (), tuple(Execution(tool, True, after) for after, tool in enumerate(tools)), True)
+
+    episodes = [episode("a", 0, 1), episode("b", 0, 2), episode("c", 0, 2)]
+    queries = QuerySet("q", ("a:1", "b:1"), ("x", "y"), (((1,),), ((2,),)), ("a", "b"))
+    asks = request_log.Asks(queries, np.array([0, 1]), ((1,), (2,)), np.full((2, 1), -1))
+    # Before its first request task a had run tool 0, which tool 2 followed in both other tasks.
+    np.testing.assert_allclose(tables.following(asks, episodes, 3), [[0, 0, 2 / 4], [0, 1 / 4, 1 / 4]])

@@ -16,6 +16,7 @@ from study.tools.intent import recommender as answers
 from study.tools.intent.context import Context, RateLimiter, Requirements, obstacle, usable
 from study.tools.intent.feedback import Event, FeedbackStore, statistics
 from study.tools.intent.ranking import SignalIndex, analyse, most_named
+from study.tools.intent.sessions import Chains, Sessions, session_settings, sessions_of
 from study.tools.intent.settings import CORRECTED, FACTORS, Limit, Rules, as_designed
 
 SET = settings.intent_settings()
@@ -208,6 +209,67 @@ def test_two_processes_append_whole_lines(tmp_path):
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert Counter(event.agent for event in store.events()) == {"child": 200, "parent": 200}
+
+
+def test_new_events_are_read_once_and_another_file_from_its_start(tmp_path, monkeypatch):
+    path, read = tmp_path / "f.jsonl", []
+    store, other = FeedbackStore(path), FeedbackStore(path)
+    of = FeedbackStore.event
+    monkeypatch.setattr(FeedbackStore, "event", lambda self, value, where: read.append(where) or of(self, value, where))
+    for number in range(3):
+        other.append(Event(f"a{number}", "q"))
+        assert [event.agent for event in store.events()] == [f"a{n}" for n in range(number + 1)]
+    assert read == ["line 1", "line 2", "line 3"]
+    with path.open("a") as stream:
+        stream.write('{"agent": "half')
+    assert len(store.events()) == 3
+    other.append(Event("a3", "q"))
+    assert [event.agent for event in store.events()][3:] == ["a3"]
+    with path.open("a") as stream:
+        stream.write("[]\n")
+    with pytest.raises(StudyError, match="line 6"):
+        store.events()
+    path.write_text(path.read_text().splitlines()[1] + "\n")
+    assert [event.agent for event in store.events()] == ["a1"]
+
+
+def test_sessions_and_chains_by_hand():
+    moments = [(0, "x", True), (10, "y", True), (12, "z", False), (200, "x", True), (201, "x", True), (250, "y", True)]
+    events = [Event("a", "q", (), key, fine, float(at), float(at)) for at, key, fine in moments]
+    events += [Event("b", "q", (), "y", True, 5.0), Event("a", "q", ("x",), None, asked=6.0)]
+    found = sessions_of(events, 100.0)
+    assert {agent: [[key for key, _ in own] for own in runs] for agent, runs in found.items()} == {
+        "a": [["x", "y"], ["x", "x", "y"]],
+        "b": [["y"]],
+    }
+    made = Chains([[0, 1], [0, 0, 1], [1], [2, 0]], 3, Sessions(100.0, 0.1, 2.0, 2))
+    # Tool 1 came after tool 0 in two of three sessions; tool 0 after tool 2 in one of one.
+    np.testing.assert_allclose(made.following([0]), [0, 2 / 5, 0])
+    np.testing.assert_allclose(made.following([0, 2]), [1 / 3, 2 / 5, 0])
+    assert (made.next_of(0, 3), made.next_of(2, 3), made.next_of(1, 3)) == ([1], [], [])
+
+
+def test_a_session_moves_the_ranking_as_its_weight_says(recommender, tmp_path):
+    store = FeedbackStore(tmp_path / "f.jsonl")
+    for start in (0.0, 10_000.0, 20_000.0):
+        for offset, key in enumerate(("geo/route", "mail/write_file")):
+            store.append(Event("a", "q", (), key, True, start + offset, start + offset))
+    store.append(Event("b", "q", (), "geo/route", True, 30_000.0, 30_000.0))
+    made = {
+        weight: recommender(store=store, clock=lambda: 30_001.0, sessions=replace(session_settings(), weight=weight))
+        for weight in (0.0, 1.0)
+    }
+    assert made[1.0].recent("b") == [4]
+    assert made[1.0].recent("a") == made[1.0].recent("c") == []
+    scores = {
+        (weight, agent): {item.key: item.score for item in own.recommend("write a file", Context(agent))}
+        for weight, own in made.items()
+        for agent in ("b", "c")
+    }
+    gained = {key: scores[1.0, "b"][key] - scores[0.0, "b"][key] for key in scores[0.0, "b"]}
+    assert gained.pop("mail/write_file") == pytest.approx(3 / (4 + session_settings().prior_strength))
+    assert set(gained.values()) == {0.0}
+    assert scores[1.0, "c"] == scores[0.0, "c"]
 
 
 def test_statistics_by_hand():

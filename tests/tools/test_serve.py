@@ -21,7 +21,9 @@ from study.tools.catalogues import live
 from study.tools.catalogues.catalog import load_catalog
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.discovery.texts import count_tokens
-from study.tools.intent.feedback import FeedbackStore, query_hash
+from study.tools.intent.feedback import Event, FeedbackStore, query_hash
+from study.tools.intent.learning import lessons, outcomes
+from study.tools.intent.settings import intent_settings
 from study.tools.quick import FEW, QuickMiniLm
 from study.tools.serve.gateway import Gateway, limited
 from study.tools.serve.server import make_server
@@ -65,11 +67,41 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
     served(work, *own, published=catalog, store=store, save=saved.append)
     assert "7 tools of 5 servers" in served.said[-1]
     assert [server.id for server in saved[-1].servers] == ["good", "other"]
-    first, second = store.events()
+    first, second, *unused = store.events()
+    # The three searches that no call followed are told when the host goes.
+    assert [(event.selected, event.success) for event in unused] == [(None, None)] * 3
     assert (first.selected, first.success, first.query) == ("good/read_file", True, query_hash("read a file"))
     assert first.shown == second.shown
     assert sorted(first.shown) == ["good/read_file", "other/more", "other/read_file"]
     assert 0 < first.latency_ms < 10_000
+
+
+def test_ranking_by_intent_learns_from_every_call(served, tmp_path):
+    settings, store = replace(QUICK, ranking="intent", experiment="trial"), FeedbackStore(tmp_path / "events.jsonl")
+    # In two sessions of the past, what b reads was followed by what a reads.
+    for moment in (0.0, 90_000.0):
+        for key in ("b/read_file", "a/read_file"):
+            store.append(Event("past", "q", (), key, True, moment, moment))
+
+    async def work(client, gateway):
+        orders, chains = [], []
+        for _ in range(2):
+            found = await ask(client, "find_tools", task="read a file", k=2)
+            orders.append([tool["name"] for tool in found["tools"]])
+            chains.append(found.get("often_next"))
+            last = orders[0][1]
+            assert (await call(client, last, path="x"))[1] is False
+        assert orders[1] == orders[0][::-1]  # equal in meaning; one of them has just worked
+        by_name = dict(zip([order[0] for order in orders], chains, strict=True))
+        assert by_name == {"b__read_file": ["a__read_file"], "a__read_file": None}
+        assert gateway.recommender.recent(store.events()[-1].agent) == [gateway.view.row(last)] * 1
+
+    served(work, scripted("a", "good"), scripted("b", "good", "x"), settings=settings, store=store)
+    events = store.events()[4:]
+    assert [(event.experiment, len(event.factors)) for event in events] == [("trial", 2)] * 2
+    assert all(len(own) == 1 for own in lessons(events))
+    observed = outcomes(store.events(), list(intent_settings().variants), "trial", 1)
+    assert sorted(observed.values()) == [[], [], [1.0]]
 
 
 def test_servers_start_when_needed_make_room_and_end_when_idle(served):

@@ -69,7 +69,10 @@ def feedback_store(catalogue: str, **how: float) -> FeedbackStore:
 
 
 def index(
-    catalogue: Annotated[list[str] | None, typer.Option(help="Published collections, or a name of your own.")] = None,
+    catalogue: Annotated[
+        list[str] | None,
+        typer.Option(help="Published: livemcpbench, mcptools, mcpflow, toolsdk, ...; or a name of your own."),
+    ] = None,
     mcp_config: Configs = None,
     marketplace: Annotated[Path | None, typer.Option(help="Marketplace records to print in one form.")] = None,
     market: Annotated[str | None, typer.Option(help="Marketplace of all records; default: as each says.")] = None,
@@ -82,8 +85,8 @@ def index(
     of tool descriptions are one. Running servers make the catalogue `mine`; a server that does not answer keeps its
     last good list. With --marketplace nothing is indexed: each record is printed as one JSON object, without secrets.
     """
-    from study.tools.catalogues import published
     from study.tools.catalogues.merge import entity_counts, merge_catalogs
+    from study.tools.catalogues.registries import PUBLISHED, published_catalog
     from study.tools.discovery.index import Settings, ToolIndex
     from study.tools.flow.marketplace import normalise, read_listings
     from study.tools.index_file import index_file
@@ -99,12 +102,12 @@ def index(
     name = names[0] if len(names) == 1 else MERGED
     if mcp_config and len(names) > 1:
         raise StudyError("running servers make one catalogue", fix="give --catalogue once")
-    if mcp_config and name in published.LOADERS:
+    if mcp_config and name in PUBLISHED:
         raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
     if mcp_config:
         found = live_catalog(name, mcp_config, timeout)
     else:
-        catalogs = [published.load_collection(one).catalog for one in names]
+        catalogs = [published_catalog(one) for one in names]
         found = catalogs[0]
         if len(names) > 1:
             merged = merge_catalogs(MERGED, catalogs)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from study import paths
-from study.cli.tool_catalogues import feedback_store, index, indexed, opened, serve
+from study.cli.tool_catalogues import catalogue_file, feedback_store, index, indexed, opened, serve
 from study.errors import StudyError, printable
 from study.tools.answers import as_line, listed, search
 
@@ -210,11 +210,13 @@ def feedback(
 ) -> None:
     """Record what came of a recommendation; without an event, show what the recorded feedback says.
 
-    Shown are click-through rate, success rate, time to success and satisfaction; with --compare every variant of a
-    comparison against the control (may be looked at after every use); with --tune the weights that fit the uses best.
+    Shown are click-through rate, success rate, time to success, satisfaction and coverage of the catalogue; with
+    --compare every variant of a comparison against the control (may be looked at after every use); with --tune the
+    weights that fit the uses best.
     """
     import pandas as pd
 
+    from study.tools.catalogues.catalog import tool_keys
     from study.tools.intent import learning
     from study.tools.intent.settings import intent_settings
 
@@ -238,7 +240,8 @@ def feedback(
             typer.echo(f"fewer than {learning.FEW}: these weights fit single uses, do not use them", err=True)
         rounded = {name: round(value, 4) for name, value in learning.by_factor(weights).items()}
         return typer.echo(json.dumps(rounded))
-    shown: Any = learning.online_metrics(events)
+    known = tool_keys(indexed(catalogue)) if catalogue_file(catalogue).is_file() else ()
+    shown: Any = learning.online_metrics(events, known)
     if compare is not None:
         how = settings.comparison
         observed = learning.outcomes(events, list(settings.variants), compare, how.uses_per_agent)

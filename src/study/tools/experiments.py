@@ -19,11 +19,12 @@ from study.tools.flow.experiments import flow_parts, model_parts
 from study.tools.flow.settings import flow_settings
 from study.tools.flow.tables import COLLECTION, report_flow
 from study.tools.intent import experiments as intent
+from study.tools.intent.tables import session_tables, targets_table
 from study.tools.language_model import apibank_runs, needle_runs, parts_with, request_runs, selection_runs
 from study.tools.mcp_zero import experiments as mcp_zero
 from study.tools.mcp_zero import request_log
 from study.tools.mcp_zero.routing import PAPER
-from study.tools.results import Made, Table, report_runs, write_results
+from study.tools.results import Made, Table, collect_runs, report_runs, write_results
 from study.tools.router import router_settings, stage_runs
 
 
@@ -75,6 +76,7 @@ def scaling_latency() -> Iterator[Made]:
 def intent_ranking() -> Iterator[Made]:
     """Intent-based ranking on LiveMCPBench's log; its filters need the prepared Task2MCP."""
     yield intent.protocol_runs(*logged_tasks())
+    yield session_tables(*logged_tasks())
     yield from intent_latency()
     yield [intent.filter_table()]
 
@@ -208,3 +210,6 @@ def report_collection(collection: str) -> None:
     else:
         settings = discovery_settings()
         report_runs(collection, settings.references.get(collection, {}), settings.pairs.get(collection, {}))
+        times = paths.tables(collection) / "intent_latency.csv"
+        made = targets_table(collect_runs(collection), pd.read_csv(times) if times.exists() else None)
+        write_results(collection, [made] if made else [])

@@ -59,6 +59,9 @@ class FeedbackStore:
 
     def __init__(self, path: Path, *, rating_scale: float = 5.0) -> None:
         self.path, self.rating_scale = path, rating_scale
+        # Events of whole lines that were read, how many lines, and the byte behind them.
+        self._known: list[Event] = []
+        self._lines = self._place = 0
 
     def append(self, event: Event) -> None:
         """Add an event, whole or not at all."""
@@ -76,12 +79,28 @@ class FeedbackStore:
             os.close(handle)
 
     def events(self) -> list[Event]:
-        """Every event in order. A torn line is skipped, as only a crash leaves one; any other bad line is an error."""
-        if not self.path.is_file():
-            return []
+        """Every event in order; what was read before is not read again. A torn line is skipped, as only a crash leaves
+        one; any other bad line is an error."""
+        size = self.path.stat().st_size if self.path.is_file() else 0
+        if size < self._place:  # another file stands there now
+            self._known, self._place, self._lines = [], 0, 0
+        if size == self._place:
+            return [*self._known]
+        with self.path.open("rb") as stream:
+            stream.seek(self._place)
+            new = stream.read()
+        whole = new.rpartition(b"\n")[0]
+        lines = whole.split(b"\n") if b"\n" in new else []
+        known = self._known + self._parsed(lines, self._lines)
+        last = self._parsed([new[len(whole) + bool(lines) :]], self._lines + len(lines))
+        self._known, self._lines = known, self._lines + len(lines)
+        self._place += len(whole) + bool(lines)
+        return known + last
+
+    def _parsed(self, lines: Sequence[bytes], before: int) -> list[Event]:
         found = []
-        lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
-        for number, text in enumerate(lines, start=1):
+        for number, line in enumerate(lines, start=before + 1):
+            text = line.decode(errors="replace")
             if not text:
                 continue
             try:

@@ -192,19 +192,22 @@ class Metric(NamedTuple):
     n: int
 
 
-def online_metrics(events: Sequence[Event]) -> list[Metric]:
-    """Click-through rate, success rate, time to success (median seconds) and satisfaction (mean rating). Click-through
-    counts recommendations that showed something; success counts uses with a known outcome."""
+def online_metrics(events: Sequence[Event], keys: Sequence[str] = ()) -> list[Metric]:
+    """Click-through rate, success rate, time to success (median seconds), satisfaction (mean rating) and coverage (the
+    share of the catalogue's tools, `keys`, that were ever shown). Click-through counts recommendations that showed
+    something; success counts uses with a known outcome."""
     shown = [event for event in events if event.shown]
     known = [event for event in events if event.selected is not None and event.success is not None]
     timed = [(one.asked, one.finished) for one in known if one.success]
     times = [end - start for start, end in timed if start is not None and end is not None]
     ratings = [event.rating for event in events if event.rating is not None]
+    covered = len({key for event in events for key in event.shown}.intersection(keys))
     return [
         _share("click_through_rate", sum(event.selected in event.shown for event in shown), len(shown)),
         _share("success_rate", sum(bool(event.success) for event in known), len(known)),
         Metric("time_to_success_s", float(np.median(times)) if times else np.nan, np.nan, np.nan, len(times)),
         Metric("satisfaction", float(np.mean(ratings)) if ratings else np.nan, np.nan, np.nan, len(ratings)),
+        Metric("coverage", covered / len(keys) if keys else np.nan, np.nan, np.nan, len(keys)),
     ]
 
 

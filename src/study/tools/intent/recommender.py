@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -22,11 +22,12 @@ from study.tools.intent.context import Context, RateLimiter, Requirements, obsta
 from study.tools.intent.feedback import FeedbackStore, Statistics, statistics
 from study.tools.intent.learning import CONTROL, assign, by_factor
 from study.tools.intent.ranking import SignalIndex, factors
+from study.tools.intent.sessions import Chains, Sessions, session_settings, sessions_of
 from study.tools.intent.settings import CORRECTED, CacheSize, Float64Array, Intentions, Rules, intent_settings
 
 # What an answer depends on besides the question: fingerprints of the catalogue, and of the settings with the tools'
-# requirements; how many events the statistics hold.
-State = tuple[str, str, int]
+# requirements; how many events the statistics hold; the tools used a moment ago.
+State = tuple[str | int, ...]
 
 
 def cache_key(query: str, count: int, context: Context, weights: Float64Array, state: State, rules: Rules) -> str:
@@ -70,7 +71,7 @@ class RankedTool:
 
     row: int  # row, key: its row in the catalogue and its stable name
     key: str
-    score: float  # the weighted sum
+    score: float  # the weighted sum, and what the session adds
     factors: Mapping[str, float]  # the value of each factor
     why: str  # the parts of the score, largest first
 
@@ -81,7 +82,8 @@ Scored = tuple[RankedTool, ...]
 class IntentRecommender:
     """Intent-based ranking over one catalogue.
 
-    `store`: of feedback. `requirements`: what tools need, by key. `weights`: of the factors; default those of the
+    `store`: of feedback. `keys`: stable names of the tools, default `tool_keys`. `requirements`: what tools need, by
+    key. `weights`: of the factors; default those of the
     agent's variant in `experiment` (a running comparison), or of the control. `clock`: seconds since 1970.
     """
 
@@ -90,8 +92,10 @@ class IntentRecommender:
         catalog: ToolCatalog,
         *,
         store: FeedbackStore | None = None,
+        keys: Sequence[str] | None = None,
         requirements: Mapping[str, Requirements] | None = None,
         intentions: Intentions | None = None,
+        sessions: Sessions | None = None,
         rules: Rules = CORRECTED,
         weights: Float64Array | None = None,
         experiment: str | None = None,
@@ -100,21 +104,38 @@ class IntentRecommender:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.catalog, self.store, self.rules = catalog, store, rules
-        self.intentions = intentions or intent_settings()
+        self.intentions, self.session_rules = intentions or intent_settings(), sessions or session_settings()
         self.requirements, self.weights, self.experiment = requirements or {}, weights, experiment
         self.clock, self.monotonic = clock, monotonic
         self.index = ToolIndex(catalog, Settings(document=self.intentions.ranking.document), embedder)
         self.signals = SignalIndex(catalog, self.intentions, rules)
-        self.keys = tool_keys(catalog)
+        self.keys = tuple(keys or tool_keys(catalog))
+        self.rows = {key: row for row, key in enumerate(self.keys)}
         self.limiter = RateLimiter(self.intentions.rate_limit)
         self.cache = TtlCache(self.intentions.cache, monotonic)
+        self.n_events = -1
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the feedback again; answers made from older feedback are not given any more."""
+        """Read new feedback; answers made from older feedback are not given any more."""
         events = self.store.events() if self.store else []
+        if len(events) == self.n_events:
+            return
         self.statistics: Statistics = statistics(events, self.keys, self.rules)
         self.n_events = len(events)
+        settings = self.session_rules
+        self.sessions = sessions_of(events, settings.seconds)
+        known = (
+            [self.rows[key] for key, _ in used if key in self.rows] for own in self.sessions.values() for used in own
+        )
+        self.chains = Chains(known, len(self.keys), settings)
+
+    def recent(self, agent: str) -> list[int]:
+        """The tools of the session that an agent is in, in the order of use."""
+        own = self.sessions.get(agent)
+        if not own or self.clock() - own[-1][-1][1] >= self.session_rules.seconds:
+            return []
+        return [self.rows[key] for key, _ in own[-1] if key in self.rows]
 
     @cached_property
     def _fingerprints(self) -> tuple[str, str]:
@@ -135,11 +156,12 @@ class IntentRecommender:
         if not query.strip() or count < 1:
             raise StudyError("the query is empty, or fewer than 1 tool is wanted", fix="say what is to be done")
         context = context or Context()
-        weights = self.weights_for(context.agent)
-        name = cache_key(query, count, context, weights, (*self._fingerprints, self.n_events), self.rules)
+        weights, recent = self.weights_for(context.agent), self.recent(context.agent)
+        state: State = (*self._fingerprints, self.n_events, *recent)
+        name = cache_key(query, count, context, weights, state, self.rules)
         scored: Scored | None = self.cache.get(name)
         if scored is None:
-            scored = self._score(query, context, weights)
+            scored = self._score(query, context, weights, recent)
             self.cache.put(name, scored)
         if self.rules.filter_last:
             scored = scored[:count]
@@ -148,7 +170,7 @@ class IntentRecommender:
         kept, _ = usable(rows, self.keys, self.requirements, context, self.limiter, self.monotonic())
         return tuple(item for item in scored if item.row in set(kept))[:count]
 
-    def _score(self, query: str, context: Context, weights: Float64Array) -> Scored:
+    def _score(self, query: str, context: Context, weights: Float64Array, recent: Sequence[int]) -> Scored:
         relevance: FloatArray = self.index.embedder.encode([query], store=False)[0] @ self.index.vectors.T
         offered = relevance.copy()
         if not self.rules.filter_last:
@@ -158,7 +180,7 @@ class IntentRecommender:
         rows = self.signals.candidates(self.signals.read(query), offered)
         when: dict[str, Any] = {"now": self.clock(), "agent": context.agent, "rules": self.rules}
         table = factors(relevance, self.statistics, self.intentions.ranking, **when)[rows]
-        scores = table @ weights
+        scores = table @ weights + self.session_rules.weight * self.chains.following(recent)[rows]
         # Candidates come most often named first, so equal scores keep that order.
         found = []
         for i in np.argsort(-scores, kind="stable"):

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
+import numpy as np
 from mcp_types import CallToolResult, TextContent
 
+from study.data.dataset import FloatArray, IntArray
 from study.encoders.endpoint import Embedder
 from study.errors import StudyError
 from study.tools.catalogues import live
@@ -20,26 +22,31 @@ from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.catalogues.connection import ConnectionFailedError, Listing
 from study.tools.discovery.index import best
+from study.tools.intent.context import Context
 from study.tools.intent.feedback import Event, FeedbackStore, query_hash
+from study.tools.intent.recommender import IntentRecommender
 from study.tools.mcp_zero.routing import Request
 from study.tools.quick import quick_embedder
 from study.tools.router import within
 from study.tools.serve.arguments import Checker
 from study.tools.serve.children import Pool
-from study.tools.serve.settings import ServeSettings
+from study.tools.serve.settings import INTENT, ServeSettings
 from study.tools.serve.view import View
 
 FINDS = 20  # answers of `find` that are remembered per host, to know what a called tool was shown for
+NEXT = 3  # tools that often came after a found one, at most
 Save = Callable[[ToolCatalog], None]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Find:
     """What a host was shown."""
 
     query: str
     shown: tuple[str, ...]
     asked: float
+    factors: tuple[tuple[float, ...], ...] = ()
+    used: bool = False  # whether a call followed
 
 
 class Gateway:
@@ -70,7 +77,9 @@ class Gateway:
         self.listings = {name: known[name] for name in self.endpoints if name in known}
         self.pool = Pool(endpoints, settings, self.listed)
         self.checker = Checker(settings.check_seconds, settings.argument_characters)
-        self.finds: dict[str, deque[Find]] = defaultdict(lambda: deque(maxlen=FINDS))
+        self.finds: dict[str, deque[Find]] = defaultdict(deque)
+        self.recommender: IntentRecommender | None = None
+        self.ranking = asyncio.Lock()  # the recommender answers one question at a time
         self.changing = asyncio.Lock()
         self.view = View(self._own(), published, settings, self.embedder)
 
@@ -82,6 +91,8 @@ class Gateway:
         view = View(own, self.published, self.settings, self.embedder)
         if view.catalog.tools:
             view.index.scores(["warm"], store=False)
+            if self.settings.ranking == INTENT:
+                self.recommender = view.recommender(self.store, self.settings.experiment)
         return view
 
     async def __aenter__(self) -> Gateway:
@@ -106,6 +117,9 @@ class Gateway:
             await asyncio.wait([self.starting])
             await self.pool.close()
             await self.checker.close()
+            for host, finds in self.finds.items():
+                for find in finds:
+                    self._unused(host, find)
 
     def summary(self, problems: Mapping[str, str]) -> str:
         """What was found, in a line for a person."""
@@ -154,23 +168,43 @@ class Gateway:
         k, budget = k or self.settings.k, budget or self.settings.budget
         if not view.catalog.tools:
             raise StudyError("there are no tools yet", fix="call `refresh`, which says what is wrong with the servers")
-        scores = await asyncio.to_thread(self._scores, view, task, request)
-        rows, values = best(scores, k, view.index.order)
+        async with self.ranking:
+            rows, values, factors = await asyncio.to_thread(self._ranked, view, host, task, request, k)
         whole = set(within(rows[None, :], view.tokens, budget)[0])
         tools = [
             view.entry(row, whole=row in whole) | {"score": round(float(value), 3)}
             for row, value in zip(rows.tolist(), values, strict=True)
         ]
         words = task or " ".join(request or ())
-        self.finds[host].append(Find(query_hash(words), tuple(view.keys[row] for row in rows.tolist()), time.time()))
+        finds = self.finds[host]
+        finds.append(Find(query_hash(words), tuple(view.keys[row] for row in rows.tolist()), time.time(), factors))
+        if len(finds) > FINDS:
+            self._unused(host, finds.popleft())
         handed = int(view.tokens[sorted(whole)].sum()) if whole else 0
-        return {"tools": tools, "tokens": {"definitions here": handed, "of all tools": int(view.tokens.sum())}}
+        found = {"tools": tools, "tokens": {"definitions here": handed, "of all tools": int(view.tokens.sum())}}
+        return found | self._chain(view, rows.tolist())
 
-    @staticmethod
-    def _scores(view: View, task: str | None, request: Request | None) -> Any:
+    def _ranked(
+        self, view: View, host: str, task: str | None, request: Request | None, k: int
+    ) -> tuple[IntArray, FloatArray, tuple[tuple[float, ...], ...]]:
+        """The best tools' rows, scores, and their factors where intent ranked them."""
+        made = self.recommender
         if request is not None:
-            return view.router.scores([request], store=False)[0]
-        return view.index.scores([str(task)], store=False)[0]
+            return *best(view.router.scores([request], store=False)[0], k, view.index.order), ()
+        if made is None or made.catalog is not view.catalog:  # the tools change just now
+            return *best(view.index.scores([str(task)], store=False)[0], k, view.index.order), ()
+        made.refresh()
+        found = made.recommend(str(task), Context(host), k)
+        rows, scores = np.array([one.row for one in found], dtype=np.int64), [one.score for one in found]
+        return rows, np.array(scores, dtype=np.float32), tuple(tuple(one.factors.values()) for one in found)
+
+    def _chain(self, view: View, rows: Sequence[int]) -> dict[str, Any]:
+        """What the log says is often called after the first of these tools; nothing where it says nothing."""
+        made = self.recommender
+        if made is None or made.catalog is not view.catalog or not rows:
+            return {}
+        after = [view.names[row] for row in made.chains.next_of(rows[0], NEXT)]
+        return {"often_next": after} if after else {}
 
     def describe(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """The whole definitions of tools by name."""
@@ -212,9 +246,21 @@ class Gateway:
         if self.store is None:
             return
         found = next((find for find in reversed(self.finds[host]) if key in find.shown), Find("", (), started))
-        latency = None if success is None else milliseconds
+        found.used, latency = True, None if success is None else milliseconds
         now = max(time.time(), found.asked)
-        self.store.append(Event(host, found.query, found.shown, key, success, found.asked, now, latency))
+        how: Any = {"factors": found.factors, "experiment": self._experiment(found)}
+        self.store.append(Event(host, found.query, found.shown, key, success, found.asked, now, latency, **how))
+        if self.recommender is not None and success is not None:
+            self.recommender.used(host, key)
+
+    def _unused(self, host: str, find: Find) -> None:
+        """Note a search that no call followed."""
+        if self.store is not None and not find.used:
+            how: Any = {"factors": find.factors, "experiment": self._experiment(find)}
+            self.store.append(Event(host, find.query, find.shown, asked=find.asked, **how))
+
+    def _experiment(self, find: Find) -> str | None:
+        return self.settings.experiment if find.factors else None
 
 
 def limited(result: CallToolResult, characters: int) -> CallToolResult:

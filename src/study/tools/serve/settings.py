@@ -7,7 +7,9 @@ from fnmatch import fnmatchcase
 
 from study import paths
 from study.config.reader import read_settings
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
+
+RELEVANCE, INTENT = RANKINGS = "relevance", "intent"
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,12 @@ class ServeSettings:
     allow: tuple[str, ...]
     deny: tuple[str, ...]
     port: int
+    ranking: str
+    experiment: str | None
 
     def __post_init__(self) -> None:
-        low = [name for name, value in vars(self).items() if not isinstance(value, tuple) and value <= 0]
+        require_one_of(self.ranking, "ranking in conf/serve.yaml", RANKINGS)
+        low = [name for name, value in vars(self).items() if isinstance(value, int | float) and value <= 0]
         if low:
             raise StudyError("must be above 0", file="conf/serve.yaml", column=", ".join(low), fix="raise it")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,9 @@ from study.tools.catalogues.catalog import ToolCatalog, tool_keys
 from study.tools.catalogues.merge import extend
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.texts import definition_tokens
+from study.tools.intent.feedback import FeedbackStore
+from study.tools.intent.recommender import IntentRecommender
+from study.tools.intent.settings import intent_settings
 from study.tools.mcp_zero.routing import Router, Routing
 from study.tools.serve.settings import ServeSettings
 
@@ -62,6 +66,13 @@ class View:
     def router(self) -> Router:
         """The search by a server's and a tool's description (MCP-Zero)."""
         return Router(self.catalog, Routing(document=DOCUMENT), self.embedder)
+
+    def recommender(self, store: FeedbackStore | None, experiment: str | None) -> IntentRecommender:
+        """Ranking by intent over the tools, with the vectors of `index`."""
+        known = intent_settings()
+        known = replace(known, ranking=replace(known.ranking, document=DOCUMENT))
+        how: Any = {"keys": self.keys, "intentions": known, "embedder": self.embedder}
+        return IntentRecommender(self.catalog, store=store, experiment=experiment, **how)
 
     @cached_property
     def tokens(self) -> np.ndarray:
