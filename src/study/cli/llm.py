@@ -20,6 +20,7 @@ def fetch(
     sha256: Annotated[str | None, typer.Option(help="The SHA-256 that the file of --url must have.")] = None,
 ) -> None:
     """Download a model and check its hash: `study llm fetch --model smollm`. After a stop, the same command goes on."""
+    from study.encoders import mpnet
     from study.llm.fetch import fetch_model, fetch_url
     from study.llm.models import OWN, LocalModels
 
@@ -27,6 +28,10 @@ def fetch(
         raise StudyError("an address needs a hash and a hash an address", fix="give both --url and --sha256, or none")
     if url is not None and sha256 is not None:
         typer.echo(f"model in {(path := fetch_url(url, sha256))}; use it with {OWN}={path}")
+        return
+    if model == "mpnet":
+        stated = mpnet.described()
+        typer.echo(f"{stated.title} ({stated.licence}) in {mpnet.fetch()}")
         return
     chosen = LocalModels.read()
     name = model or chosen.default

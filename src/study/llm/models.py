@@ -11,17 +11,9 @@ from pathlib import Path
 from study import files, paths
 from study.config.reader import read_settings
 from study.errors import StudyError
+from study.wheels import Wheel
 
 OWN = "T2M_GGUF"  # environment variable: a GGUF file that stands in for the chosen model's
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """A pinned wheel with a model's file, or a part of it, inside."""
-
-    package: str
-    file: str
-    sha256: str
 
 
 @dataclass(frozen=True)
