@@ -11,7 +11,7 @@ import typer
 
 from study import paths
 from study.cli.tool_catalogues import catalogue_file, feedback_store, index, indexed, opened, serve
-from study.errors import StudyError, printable
+from study.errors import StudyError, printable, require_one_of
 from study.tools.answers import as_line, listed, search
 
 if TYPE_CHECKING:
@@ -163,6 +163,39 @@ def synthesise(
 
 
 @app.command()
+def export(
+    format_: Annotated[str, typer.Option("--format", help="openai (messages) or sharegpt (LLaMA-Factory).")] = "openai",
+    trajectories: Annotated[
+        Path | None, typer.Option(help="JSON lines of trajectories instead of MCP-Flow's samples.")
+    ] = None,
+    tools: Annotated[int, typer.Option(min=1, help="Tools on offer in every sample, the right one among them.")] = 10,
+    output: Annotated[Path | None, typer.Option(help="File; default: printed.")] = None,
+) -> None:
+    """Write MCP-Flow's samples, or trajectories, as JSON lines for programs that fine-tune a language model."""
+    import numpy as np
+
+    from study.files import write_text
+    from study.tools.catalogues.published import load_collection
+    from study.tools.flow import export as forms
+    from study.tools.flow import samples
+    from study.tools.flow.settings import flow_settings
+
+    require_one_of(format_, "format", forms.FORMATS)
+    if trajectories is not None:
+        found = forms.read_trajectories(trajectories)
+    else:
+        loaded = load_collection("mcpflow")
+        own, _ = samples.load_samples(paths.raw("mcpflow"), loaded)
+        found = forms.from_samples(loaded.catalog, own, tools, np.random.default_rng(flow_settings().seeds[0]))
+    lines = forms.exported(found, format_)
+    if output is not None:
+        return write_text(output, "".join(f"{line}\n" for line in lines))
+    for line in lines:
+        typer.echo(line)
+    return None
+
+
+@app.command()
 def recommend(
     query: Task,
     catalogue: Catalogue = "livemcpbench",
@@ -255,7 +288,8 @@ def run(
     part: Annotated[
         str,
         typer.Option(
-            help="all, latency (only the times), llm (only what a language model does) or report (only the tables)."
+            help="all, latency (only the times), llm (only what a language model does), encoder (fine-tune MiniLM; "
+            "mcpflow) or report (only the tables)."
         ),
     ] = "all",
 ) -> None:
@@ -267,7 +301,7 @@ def run(
     from study.tools.experiments import run_experiment
 
     collection = run_experiment(catalogue, part)
-    if part != "latency":
+    if part not in ("latency", "encoder"):
         typer.echo((paths.tables(collection) / "overall.md").read_text(encoding="utf-8"))
 
 

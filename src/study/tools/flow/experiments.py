@@ -19,6 +19,7 @@ from study.encoders.endpoint import Embedder
 from study.tools import results
 from study.tools.flow import bench as benches
 from study.tools.flow import language_model, samples, synthesis
+from study.tools.flow.abstention import abstention_table
 from study.tools.flow.bench import Bench
 from study.tools.flow.samples import Call, Sample, as_queries, measures, tool_key
 from study.tools.flow.selector import Exemplars
@@ -45,6 +46,7 @@ def flow_parts() -> Iterator[Made]:
         Table("flow_agreement", agreement(bench, kept, flow)),
         Table("flow_servers", compare_servers(bench, flow.servers, flow.copying)),
         Table("flow_trivial", trivial_table(bench, kept.samples, flow)),
+        Table("flow_abstention", abstention_table(bench, kept.samples, flow)),
     ]
     yield from call_parts(bench, kept, flow)
 

@@ -25,6 +25,7 @@ from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.discovery.texts import documents
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, selector
+from study.tools.flow.abstention import least_probability
 from study.tools.flow.bench import Bench
 from study.tools.flow.samples import Call, Sample
 from study.tools.flow.selector import Exemplars
@@ -47,6 +48,7 @@ class Learned:
     weights: Mapping[bool, FloatArray]  # of the selector, by whether it sees exemplars
     value: Linear  # value, setting: the slot filler's regressions
     setting: Linear
+    least: float  # a value with a lower probability is not filled in
 
     def exemplars(self, candidates: ToolCatalog, top: int) -> Exemplars:
         """Those exemplars whose tools are among the candidates, by name and description, as exemplars of these. `top`:
@@ -69,13 +71,15 @@ def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
     """Learn from all samples of a bench; `more` teaches the slot filler alone which piece of a text is whose."""
     every, slot_filler = np.arange(len(bench.samples)), SlotFiller(bench.catalog, flow.copying)
     trained = benches.train(bench, every, flow, flow.seeds[0], slot_filler)
-    if more:
-        slot_filler.fit(bench.samples, more)
+    least = least_probability(slot_filler, bench.samples, more)
+    slot_filler.fit(bench.samples, more)
     used = sorted({sample.tool for sample in bench.samples})
     tool_of = np.array([used.index(sample.tool) for sample in bench.samples], dtype=np.int64)
     parameters = tuple(tuple(sample.arguments) for sample in bench.samples)
     texts = tuple((bench.catalog.tools[tool].name, bench.catalog.tools[tool].description) for tool in used)
-    return Learned(trained.exemplars.vectors, tool_of, parameters, texts, trained.weights, *slot_filler.regressions)
+    return Learned(
+        trained.exemplars.vectors, tool_of, parameters, texts, trained.weights, *slot_filler.regressions, least
+    )
 
 
 def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lambda _: None) -> Learned:
@@ -106,6 +110,7 @@ def write_learned(stem: Path, found: Learned) -> None:
     write_json(stem.with_suffix(".json"), {"tools": found.tools, "parameters": found.parameters})
     regressions = {"value": found.value, "setting": found.setting}
     tensors = {"vectors": found.vectors, "tool_of": found.tool_of}
+    tensors["least"] = np.array([found.least])
     tensors |= {"with_exemplars": found.weights[True], "without_exemplars": found.weights[False]}
     for name, (weights, intercept) in regressions.items():
         tensors |= {name: weights, f"{name}_intercept": np.array([intercept])}
@@ -118,10 +123,19 @@ def read_learned(stem: Path) -> Learned | None:
     try:
         tensors = load_file(stem.with_suffix(".safetensors"))
         names = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
-        regressions = [(tensors[name], float(tensors[f"{name}_intercept"][0])) for name in ("value", "setting")]
+        value, setting = ((tensors[name], float(tensors[f"{name}_intercept"][0])) for name in ("value", "setting"))
         parameters, tools = (tuple(tuple(own) for own in names[key]) for key in ("parameters", "tools"))
         weights = {True: tensors["with_exemplars"], False: tensors["without_exemplars"]}
-        return Learned(tensors["vectors"], tensors["tool_of"], parameters, tools, weights, *regressions)
+        return Learned(
+            tensors["vectors"],
+            tensors["tool_of"],
+            parameters,
+            tools,
+            weights,
+            value,
+            setting,
+            float(tensors["least"][0]),
+        )
     except (OSError, SafetensorError, ValueError, KeyError):
         return None
 
@@ -135,8 +149,11 @@ def call_tool(
     embedder: Embedder | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Call:
-    """The best of the candidates with its arguments; None is the value of a required one for which nothing was found.
-    `candidates`: tool rows. `learned_from`: default MCP-Flow, once. `say`: told before work that takes minutes."""
+    """The best of the candidates with its arguments.
+
+    None is the value of a required one for which nothing was found, or nothing that is probable enough.
+    `candidates`: tool rows. `learned_from`: default MCP-Flow, once. `say`: told before work that takes minutes.
+    """
     flow, embedder = flow_settings(), embedder or embedding.configured_embedder()
     known = learn(learned_from, flow) if learned_from else configured(flow, embedder, say)
     small = ToolCatalog(catalog.name, catalog.servers, tuple(catalog.tools[row] for row in candidates))
@@ -156,7 +173,7 @@ def call_tool(
     needed = catalog.tools[chosen].required
     parameters = None if near is None else list(dict.fromkeys([*near.arguments, *needed]))
     slot_filler = known.slot_filler(catalog, flow.copying)
-    given = slot_filler.fill(instruction, chosen, parameters, absent=None)
+    given = slot_filler.fill(instruction, chosen, parameters, absent=None, least=known.least)
     # An optional parameter without a value is left to the tool; a required one shows that something is missing.
     return Call(chosen, {name: value for name, value in given.items() if value is not None or name in needed})
 

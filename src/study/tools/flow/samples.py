@@ -8,6 +8,7 @@ instructions, so every server is held out once instead of one draw, and so with 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,6 +113,17 @@ def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> I
             part_of[tool] = (start + number) % parts if several else -1
         start += len(tools) if several else 0
     return np.array([part_of[sample.tool] for sample in samples], dtype=np.int64)
+
+
+def server_groups(owners: Sequence[int], number: int) -> dict[int, int]:
+    """Servers dealt to groups, the one with the most instructions first, each to the smallest group so far."""
+    counts = Counter(owners)
+    sizes, found = [0] * number, dict[int, int]()
+    for server in sorted(counts, key=lambda server: (-counts[server], server)):
+        group = sizes.index(min(sizes))
+        sizes[group] += counts[server]
+        found[server] = group
+    return found
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,27 @@ class Option:
     start: int | None = None
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """A parameter, the values that it could get, their scores, and the place of the best (None: there is none)."""
+
+    parameter: Parameter
+    options: Sequence[Option]
+    scores: FloatArray
+    place: int | None
+
+    @property
+    def option(self) -> Option:
+        """The chosen value."""
+        assert self.place is not None
+        return self.options[self.place]
+
+    @property
+    def probability(self) -> float:
+        """That the value is right, as the regression sees it; 0 where there is none."""
+        return 0.0 if self.place is None else float(1 / (1 + np.exp(-self.scores[self.place])))
+
+
 def property_of(tool: Tool, name: str) -> Mapping[str, Any]:
     """What the schema says of one parameter; empty where it says nothing."""
     properties = tool.schema.get("properties")
@@ -222,10 +243,20 @@ class SlotFiller:
         """The same regressions for the tools of another catalogue."""
         return SlotFiller.with_regressions(catalog, self.settings, *self.regressions)
 
-    def fill(self, text: str, tool: int, wanted: Sequence[str] | None = None, *, absent: Any = "") -> dict[str, Any]:
-        """Arguments for a tool. `wanted`: names of the parameters to set; None sets the required ones and those that
-        the text seems to want. `absent`: value of a parameter for which neither its schema nor the text holds any."""
-        names, found, places = list[str](), list[tuple[Sequence[Option], FloatArray]](), list[int | None]()
+    def fill(
+        self, text: str, tool: int, wanted: Sequence[str] | None = None, *, absent: Any = "", least: float = 0.0
+    ) -> dict[str, Any]:
+        """Arguments for a tool; see `choose`. `absent`: value of a parameter for which neither its schema nor the text
+        holds any, or none with a probability of at least `least`."""
+        return {
+            one.parameter.name: absent if one.place is None or one.probability < least else one.option.value
+            for one in self.choose(text, tool, wanted)
+        }
+
+    def choose(self, text: str, tool: int, wanted: Sequence[str] | None = None) -> list[Chosen]:
+        """The parameters to set, each with the value that fits best. `wanted`: their names; None sets the required ones
+        and those that the text seems to want."""
+        asked, found, places = list[Parameter](), list[tuple[Sequence[Option], FloatArray]](), list[int | None]()
         taken: set[str] = set()
         for parameter, stated, listed in self.listed(text, tool):
             if wanted is None:
@@ -241,12 +272,11 @@ class SlotFiller:
             value = listed[place].value if place is not None else None
             if isinstance(value, str | int | float) and not isinstance(value, bool):
                 taken.add(repr(value))
-            names.append(parameter.name)
+            asked.append(parameter)
             found.append((listed, scores))
             places.append(place)
         exchange(found, places)
-        values = [absent if at is None else own[at].value for (own, _), at in zip(found, places, strict=True)]
-        return dict(zip(names, values, strict=True))
+        return [Chosen(parameter, *own, at) for parameter, own, at in zip(asked, found, places, strict=True)]
 
     def required(self, text: str, tool: int) -> dict[str, Any]:
         """Required parameters with the first value that fits each; the empty text where none does."""
