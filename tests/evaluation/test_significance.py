@@ -314,3 +314,23 @@ def test_an_undeclared_family_is_refused(frames, reference, metrics, chosen):
     systems = frames if chosen is None else {chosen: frames[chosen]}
     with pytest.raises(StudyError):
         significance.compare_all(systems, reference, metrics, seed=0)
+
+
+@given(st.integers(2, 80), st.integers(1, 4), st.integers(0, 5))
+@settings(max_examples=25, deadline=None)
+def test_a_comparison_does_not_depend_on_what_it_is_compared_beside(n, m, seed):
+    differences = np.random.default_rng(seed).normal(0.1, 1, (n, m)).round(2)
+    together = significance.randomisations(differences, seed=seed, resamples=500)
+    alone = [significance.randomisation(column, seed=seed, resamples=500) for column in differences.T]
+    assert together.tolist() == alone
+    limits = significance.bootstrap_intervals(differences, seed=seed, resamples=200)
+    apart = [significance.bootstrap_interval(column, seed=seed, resamples=200) for column in differences.T]
+    np.testing.assert_allclose(limits.T, apart, rtol=0, atol=1e-12)
+
+
+def test_intervals_are_those_of_scipy():
+    difference = np.random.default_rng(4).normal(0.2, 1, 300)
+    draws = {"n_resamples": 2000, "batch": significance.BATCH // 300, "method": "percentile"}
+    theirs = stats.bootstrap((difference,), np.mean, rng=np.random.default_rng(9), **draws).confidence_interval
+    ours = significance.bootstrap_interval(difference, seed=9, resamples=2000)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)

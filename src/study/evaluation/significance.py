@@ -71,49 +71,89 @@ def randomisation(
 ) -> float:
     """p-value of the paired randomisation test of the mean difference (Fisher): signs are flipped at random.
 
-    All 2^n sign patterns are used where they are no more than `resamples`; otherwise `resamples` are drawn and the
-    observed pattern is counted as one of them (Phipson and Smyth 2010), so the value is never 0.
+    All 2^n sign patterns of the differences that are not 0 are used where they are no more than `resamples`; otherwise
+    `resamples` are drawn and the observed pattern is counted as one of them (Phipson and Smyth 2010), so the value is
+    never 0.
     """
-    moved = difference[difference != 0]
-    n = len(moved)
-    if n == 0:
-        return 1.0
-    exact = n < 63 and 2**n <= resamples
-    patterns = 2**n if exact else resamples
-    sign = -1.0 if alternative == "less" else 1.0
+    return float(randomisations(difference[:, None], alternative, seed=seed, resamples=resamples)[0])
+
+
+def randomisations(
+    differences: Float64Array, alternative: Alternative = "two-sided", *, seed: int, resamples: int = RESAMPLES
+) -> Float64Array:
+    """`randomisation` of several comparisons over the same tasks, which share the drawn patterns.
+
+    So the patterns are drawn once, and a comparison's value does not depend on what it is compared beside.
+
+    Args:
+        differences: shape (n, m), one comparison a column.
+
+    Returns: p-values, shape (m,).
+    """
+    n, m = differences.shape
+    found, few = np.empty(m), np.zeros(m, dtype=bool)
+    for column, own in enumerate(differences.T):
+        moved = own[own != 0]
+        few[column] = len(moved) < 63 and 2 ** len(moved) <= resamples
+        if few[column]:
+            every = (np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved))) & 1
+            found[column] = _extreme(every, moved[:, None], alternative)[0] / len(every)
+    drawn = np.ascontiguousarray(differences[:, ~few])
+    if drawn.shape[1]:
+        rng, extreme = np.random.default_rng(seed), np.zeros(drawn.shape[1], dtype=np.int64)
+        step = max(1, BATCH // max(n, m))
+        for start in range(0, resamples, step):
+            # Whole words of 64 signs: the stream of patterns does not depend on the step.
+            words = rng.integers(0, 2**64, size=(min(step, resamples - start), -(-n // 64)), dtype=np.uint64)
+            extreme += _extreme(np.unpackbits(words.view(np.uint8), axis=1)[:, :n], drawn, alternative)
+        found[~few] = (extreme + 1) / (resamples + 1)
+    return found
+
+
+def _extreme(flips: NDArray[np.integer], differences: Float64Array, alternative: Alternative) -> NDArray[np.int64]:
+    """How many patterns give a sum at least as extreme as the observed one, per comparison.
+
+    `flips`: 1 where a sign is turned, shape (patterns, n). `differences`: shape (n, m).
+    """
+    sign, totals = -1.0 if alternative == "less" else 1.0, differences.sum(axis=0)
+    observed = np.abs(totals) if alternative == "two-sided" else sign * totals
     # A pattern that gives the observed sum again must count although its terms are added in another order.
-    observed = abs(moved.sum()) if alternative == "two-sided" else sign * moved.sum()
-    threshold = observed - 1e-9 * np.abs(moved).sum()
-    rng = np.random.default_rng(seed)
-    total, extreme = moved.sum(), 0
-    step = max(1, BATCH // n)
-    for start in range(0, patterns, step):
-        count = min(step, patterns - start)
-        if exact:
-            flips = (np.arange(start, start + count)[:, None] >> np.arange(n)) & 1
-        else:
-            flips = rng.integers(0, 2, size=(count, n), dtype=np.int8)
-        sums = sign * (total - 2.0 * (flips @ moved))
-        extreme += int(((np.abs(sums) if alternative == "two-sided" else sums) >= threshold).sum())
-    return extreme / patterns if exact else (extreme + 1) / (patterns + 1)
+    thresholds = observed - 1e-9 * np.abs(differences).sum(axis=0)
+    sums = sign * (totals - 2.0 * (flips.astype(np.float64) @ differences))
+    found: NDArray[np.int64] = ((np.abs(sums) if alternative == "two-sided" else sums) >= thresholds).sum(axis=0)
+    return found
+
+
+def bootstrap_intervals(
+    differences: Float64Array, *, seed: int, resamples: int = RESAMPLES, level: float = 0.95
+) -> Float64Array:
+    """`bootstrap_interval` of several comparisons over the same tasks, from the same resamples.
+
+    Args:
+        differences: shape (n, m), one comparison a column.
+
+    Returns: lower and upper limits, shape (2, m); NaN for fewer than two tasks.
+    """
+    n, m = differences.shape
+    if n < 2:
+        return np.full((2, m), np.nan)
+    rng, means, step = np.random.default_rng(seed), np.empty((resamples, m)), max(1, BATCH // n)
+    for start in range(0, resamples, step):
+        drawn = rng.integers(0, n, size=(min(step, resamples - start), n))
+        rows = np.arange(len(drawn))[:, None]
+        counts = np.bincount((rows * n + drawn).ravel(), minlength=len(drawn) * n).reshape(len(drawn), n)
+        means[start : start + len(drawn)] = counts.astype(np.float64) @ differences / n
+    tail = 50 * (1 - level)
+    limits: Float64Array = np.percentile(means, [tail, 100 - tail], axis=0)
+    return limits
 
 
 def bootstrap_interval(
     difference: Float64Array, *, seed: int, resamples: int = RESAMPLES, level: float = 0.95
 ) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean difference over tasks."""
-    if len(difference) < 2:
-        return float("nan"), float("nan")
-    result = stats.bootstrap(
-        (difference,),
-        np.mean,
-        confidence_level=level,
-        n_resamples=resamples,
-        batch=max(1, BATCH // len(difference)),
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+    low, high = bootstrap_intervals(difference[:, None], seed=seed, resamples=resamples, level=level)[:, 0].tolist()
+    return low, high
 
 
 def rank_biserial(difference: Float64Array) -> float:
@@ -155,6 +195,32 @@ def paired(system: pd.DataFrame, reference: pd.DataFrame, metric: str) -> pd.Dat
     return pairs.dropna()
 
 
+def _compared(
+    pairs: pd.DataFrame, metric: str, tasks: int, limits: Float64Array, p: float, alternative: Alternative
+) -> dict[str, float | int | str]:
+    """The entries of one comparison; see `compare_all`. `tasks`: asked, those without a relevant server among them."""
+    exact = (pairs["system"] - pairs["reference"]).to_numpy(np.float64)
+    difference = exact.round(TIE_DECIMALS)
+    return {
+        "metric": metric,
+        "n": len(pairs),
+        "undefined": tasks - len(pairs),
+        "wins": int((difference > 0).sum()),
+        "ties": int((difference == 0).sum()),
+        "losses": int((difference < 0).sum()),
+        "zeros": int((pairs == 0).all(axis=1).sum()),
+        "mean_system": float(pairs["system"].mean()),
+        "mean_reference": float(pairs["reference"].mean()),
+        "diff": float(exact.mean()),
+        "diff_ci_low": float(limits[0]),
+        "diff_ci_high": float(limits[1]),
+        "rank_biserial": rank_biserial(difference),
+        "wilcoxon_p": wilcoxon(difference, alternative),
+        "randomisation_p": p,
+        "alternative": alternative,
+    }
+
+
 def compare(
     system: pd.DataFrame,
     reference: pd.DataFrame,
@@ -164,39 +230,18 @@ def compare(
     alternative: Alternative = "two-sided",
     resamples: int = RESAMPLES,
 ) -> dict[str, float | int | str]:
-    """One paired comparison.
+    """One paired comparison, with the entries of `compare_all` from metric to alternative.
 
     Args:
         alternative: ``greater`` asks whether the system is better than the reference.
         seed: of the resampling.
         resamples: of the randomisation test; the interval always uses `RESAMPLES`.
-
-    Returns: metric, n (tasks compared), undefined (tasks left out, as they have no relevant server), wins, ties and
-    losses of the system (Wilcoxon's test leaves ties out), zeros (ties at which both systems score 0), mean_system,
-    mean_reference, diff, diff_ci_low, diff_ci_high (95 %), rank_biserial, wilcoxon_p, randomisation_p, alternative.
     """
     pairs = paired(system, reference, metric)
     exact = (pairs["system"] - pairs["reference"]).to_numpy(np.float64)
-    difference = exact.round(TIE_DECIMALS)
-    low, high = bootstrap_interval(exact, seed=seed)
-    return {
-        "metric": metric,
-        "n": len(pairs),
-        "undefined": system["task_id"].nunique() - len(pairs),
-        "wins": int((difference > 0).sum()),
-        "ties": int((difference == 0).sum()),
-        "losses": int((difference < 0).sum()),
-        "zeros": int((pairs == 0).all(axis=1).sum()),
-        "mean_system": float(pairs["system"].mean()),
-        "mean_reference": float(pairs["reference"].mean()),
-        "diff": float(exact.mean()),
-        "diff_ci_low": low,
-        "diff_ci_high": high,
-        "rank_biserial": rank_biserial(difference),
-        "wilcoxon_p": wilcoxon(difference, alternative),
-        "randomisation_p": randomisation(difference, alternative, seed=seed, resamples=resamples),
-        "alternative": alternative,
-    }
+    limits = bootstrap_intervals(exact[:, None], seed=seed)[:, 0]
+    p = randomisation(exact.round(TIE_DECIMALS), alternative, seed=seed, resamples=resamples)
+    return _compared(pairs, metric, system["task_id"].nunique(), limits, p, alternative)
 
 
 def compare_all(
@@ -214,15 +259,20 @@ def compare_all(
 
     Args:
         frames: per-task tables by system, the reference among them.
-        resamples: of the randomisation test, at least this many;
+        seed: of the resampling.
+        alternative: ``greater`` asks whether the system is better than the reference.
+        resamples: of the randomisation test, at least this many (intervals always use `RESAMPLES`);
         per_comparison: and at least this many times the size of the family, so that its smallest possible p-value stays
             below 1 / per_comparison after correction.
         family: the systems that are corrected together, run or not; without it, all others in `frames`. One without a
             run counts as p = 1, so the corrected p-values of the others do not rest on what has run: a later run can
             only lower them.
 
-    Returns: one row per system and metric with system, reference, the entries of `compare`, then family (its size),
-    wilcoxon_p_holm and randomisation_p_holm (NaN for systems outside the family).
+    Returns: one row per system and metric with system, reference, metric, n (tasks compared), undefined (tasks left
+    out, as they have no relevant server), wins, ties and losses of the system (Wilcoxon's test leaves ties out), zeros
+    (ties at which both systems score 0), mean_system, mean_reference, diff, diff_ci_low, diff_ci_high (95 %),
+    rank_biserial, wilcoxon_p, randomisation_p, alternative, family (its size), wilcoxon_p_holm and randomisation_p_holm
+    (NaN for systems outside the family).
     """
     if reference not in frames:
         raise StudyError(f"no per-task table of the reference {reference!r}", fix=f"one of: {', '.join(frames)}")
@@ -234,12 +284,23 @@ def compare_all(
     members = set(others if family is None else family) - {reference}
     size = len(members) * len(metrics)
     enough = max(resamples, per_comparison * size)
-    records = []
-    for name in others:
-        for metric in metrics:
-            record = compare(frames[name], frames[reference], metric, seed, alternative=alternative, resamples=enough)
-            records.append({"system": name, "reference": reference, **record, "family": size})
-    table = pd.DataFrame(records)
+    pairs = {(name, metric): paired(frames[name], frames[reference], metric) for name in others for metric in metrics}
+    # Comparisons over the same tasks share their draws.
+    over: dict[bytes, list[tuple[str, str]]] = {}
+    for cell, own in pairs.items():
+        over.setdefault(str(own.index.tolist()).encode(), []).append(cell)
+    limits, p = dict[tuple[str, str], Float64Array](), dict[tuple[str, str], float]()
+    for cells in over.values():
+        exact = np.stack([(pairs[cell]["system"] - pairs[cell]["reference"]).to_numpy(np.float64) for cell in cells], 1)
+        limits |= zip(cells, bootstrap_intervals(exact, seed=seed).T, strict=True)
+        tested = randomisations(exact.round(TIE_DECIMALS), alternative, seed=seed, resamples=enough)
+        p |= zip(cells, tested.tolist(), strict=True)
+    table = pd.DataFrame(
+        {"system": cell[0], "reference": reference}
+        | _compared(own, cell[1], frames[cell[0]]["task_id"].nunique(), limits[cell], p[cell], alternative)
+        | {"family": size}
+        for cell, own in pairs.items()
+    )
     inside = table["system"].isin(members).to_numpy()
     for test in ("wilcoxon_p", "randomisation_p"):
         table[f"{test}_holm"] = np.nan
