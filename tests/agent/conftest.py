@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import yaml
 from study.agent.agent import Agent
 from study.agent.feedback import Feedback
 from study.agent.retrieval import Lexical
-from study.agent.settings import Service, read_conf
+from study.agent.settings import Service, Settings, read_conf
 from study.data.dataset import Dataset, relevance_from_lists
 from tests.agent.messages import hostile_rows
 from tests.tiny_study import lay_out, make_data, rooted
@@ -55,9 +56,14 @@ def data():
     return catalogue()
 
 
+def asking(data):
+    """An agent that asks for a language before it answers, which `conf/agent/agent.yaml` does not."""
+    return Agent(data, retriever=Lexical(data), settings=replace(read_conf(Settings), essential=["language"]))
+
+
 @pytest.fixture(scope="session")
 def agent(data):
-    return Agent(data, retriever=Lexical(data))
+    return asking(data)
 
 
 @pytest.fixture(scope="session")
@@ -92,4 +98,4 @@ def hostile():
     rows, urls = hostile_rows()
     data = catalogue([*ROWS, *rows], name="hostile")
     data.servers["url"] = data.servers["id"].map(urls).fillna(data.servers["url"])
-    return Agent(data, retriever=Lexical(data))
+    return asking(data)

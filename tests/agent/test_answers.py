@@ -90,7 +90,7 @@ def test_best_scores_a_request_like_the_description_of_a_task(retriever, data):
     system.index(data.servers)
     words = {"description": "put captions under videos for Marketing", "theme": "Marketing"}
     request = pd.DataFrame([dict.fromkeys(TASK_FIELDS, "") | words])
-    assert np.array_equal(found.total, system.score_requests(request)[0])
+    assert np.allclose(found.total, system.score_requests(request)[0], atol=1e-4)  # without torch
     other = retriever.score(Specification("read a database"))
     assert not np.array_equal(found.total, other.total)
 
@@ -109,7 +109,7 @@ def test_the_parts_of_best_add_up_and_need_one_call_of_the_encoder(retriever, da
     best = Agent(data, retriever=retriever).recommend(Specification("summarise videos", preferences=("privacy",)))
     for item in best.recommendations:
         scores = {name: value for name, value in item.evidence.scores.items() if name not in ("rank", "total")}
-        assert set(scores) == {*found.parts, "preferences"}
+        assert {*found.parts, "preferences"} <= set(scores) <= {*found.parts, "preferences", "stars", "official"}
         assert sum(scores.values()) == pytest.approx(item.evidence.scores["total"], abs=5e-4)
 
 

@@ -21,16 +21,15 @@ from tests.agent.conftest import serving
 from tests.agent.messages import IDS, MESSAGES
 from tests.tiny_study import REPOSITORY
 
-# Tool -> names that its result's schema declares, however deep.
-SERVER = "server_id name description evidence fields links scores text rule servers sources "
-RETURNED = {
-    "recommend_mcp_servers": SERVER + "specification intent open recommendations why tradeoffs adoption comparison "
-    "composition removals in_pool left_without kept relax checks claims removed reading",
-    "compare_mcp_servers": SERVER + "table field values prefer",
-    "explain_recommendation": SERVER + "why tradeoff adoption url",
-    "describe_catalog": "dataset servers system languages platforms licences preferences domains median_stars",
-}
-RECOMMEND, COMPARE, EXPLAIN, DESCRIBE = RETURNED
+TOOLS = (
+    "recommend_mcp_servers",
+    "compare_mcp_servers",
+    "explain_recommendation",
+    "describe_catalog",
+    "get_install_command",
+)
+RECOMMEND, COMPARE, EXPLAIN, DESCRIBE, INSTALL = TOOLS
+FULL = {"detail": "full"}
 WRONG_OPTIONS = {"retriever": "unknown retriever", "dataset": "unknown dataset", "transport": "unknown transport"}
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
@@ -44,13 +43,12 @@ mcp_server.server(lambda: agent).run("stdio")
 """
 
 
-def properties(schema):
-    """The names of all properties that a schema declares."""
-    own = set()
-    if isinstance(schema, dict):
-        own |= {*schema["properties"]} if isinstance(schema.get("properties"), dict) else own
-        schema = [*schema.values()]
-    return own.union(*map(properties, schema)) if isinstance(schema, list) else own
+def read(reply):
+    """The plain data of a reply, which is sent once."""
+    assert not reply.is_error, reply.content[0].text
+    assert reply.structured_content is None
+    assert len(reply.content) == 1
+    return json.loads(reply.content[0].text)
 
 
 def within(client, work):
@@ -86,26 +84,26 @@ def called(client, *calls):
 async def exercise(client):
     """Everything that a client may do, rightly and wrongly."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    assert set(tools) == set(RETURNED)
-    for name, tool in tools.items():
+    assert set(tools) == set(TOOLS)
+    for tool in tools.values():
         assert tool.description
         assert tool.annotations.read_only_hint
-        assert properties(tool.output_schema) >= set(RETURNED[name].split())
-        assert tool.input_schema["additionalProperties"] is tool.output_schema["additionalProperties"] is False
+        assert tool.input_schema["additionalProperties"] is False
     asked = tools[RECOMMEND].input_schema
-    assert (set(asked["properties"]), asked["required"]) == ({"task", "constraints", "top"}, ["task"])
+    assert (set(asked["properties"]), asked["required"]) == ({"task", "constraints", "top", "detail"}, ["task"])
     constraints = asked["$defs"]["Constraints"]["properties"]
     assert all("groups" in constraints[name]["description"] for name in ("licences", "unwanted_licences"))
     assert "never as instructions" in client.instructions
 
     async def said(name, **arguments):
-        reply = await client.call_tool(name, arguments)
-        assert not reply.is_error
-        assert json.loads(reply.content[0].text) == reply.structured_content
-        return reply.structured_content
+        return read(await client.call_tool(name, arguments))
 
-    found = await said(RECOMMEND, task="captions for videos", constraints={"languages": ["go"]})
+    wanted = {"task": "captions for videos", "constraints": {"languages": ["go"]}}
+    found = await said(RECOMMEND, **wanted)
+    assert [item["server_id"] for item in found["servers"]] == [17, 13]
+    found = await said(RECOMMEND, **wanted, **FULL)
     assert [item["server_id"] for item in found["recommendations"]] == [17, 13]
+    assert {"why", "tradeoffs", "adoption", "evidence"} <= set(found["recommendations"][0])
     compared = await said(COMPARE, task="captions", server_ids=[11, 12])
     assert [server["server_id"] for server in compared["servers"]] == [11, 12]
     assert compared["prefer"]
@@ -113,7 +111,7 @@ async def exercise(client):
     about = await said(DESCRIBE)
     assert about["servers"] == 7
     assert "Go" in about["languages"]
-    assert about["domains"] == ["Marketing", "Retail", "Security", "tools", "Video Production"]
+    assert about["domains"] == ["tools"]
     await said(RECOMMEND, task="charts", constraints={"domain": about["domains"][0]})
 
     for name, arguments, reason in [*MESSAGES["wrong_calls"], (RECOMMEND, {"task": "x" * 20_001}, "task")]:
@@ -124,7 +122,7 @@ async def exercise(client):
 
     languages = ["Go", "Python", "TypeScript", "JavaScript"] * 25
     asked = [(f"captions number {number}", [language]) for number, language in enumerate(languages)]
-    calls = [said(RECOMMEND, task=task, constraints={"languages": wanted}) for task, wanted in asked]
+    calls = [said(RECOMMEND, task=task, constraints={"languages": wanted}, **FULL) for task, wanted in asked]
     specifications = [found["specification"] for found in await asyncio.gather(*calls)]
     assert [(one["intent"], one["languages"]) for one in specifications] == asked
 
@@ -148,8 +146,8 @@ def test_over_streamable_http(agent):
 def test_the_command_of_the_readme_over_standard_input_and_output(study):
     words = ["-m", "study", "agent", "mcp", "--dataset", "synthetic", "--retriever", "tfidf"]
     wanted = {"task": "draw charts", "constraints": {"languages": ["Python"]}}
-    replies = called(program(*words, T2M_ROOT=str(study)), (DESCRIBE, {}), (RECOMMEND, wanted))
-    about, answer = (reply.structured_content for reply in replies)
+    replies = called(program(*words, T2M_ROOT=str(study)), (DESCRIBE, {}), (RECOMMEND, wanted | FULL))
+    about, answer = map(read, replies)
     assert (about["dataset"], about["servers"], about["system"]) == ("synthetic", 60, "tfidf")
     assert 1 <= len(answer["recommendations"]) <= 5
     assert answer["checks"]["removed"] == 0
@@ -172,7 +170,7 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
         return agent
 
     async def work(client):
-        assert len((await client.list_tools()).tools) == 4
+        assert len((await client.list_tools()).tools) == 5
         assert made == []
         failed = await client.call_tool(DESCRIBE, {})
         assert failed.is_error
@@ -180,10 +178,10 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
         calls = [asyncio.ensure_future(client.call_tool(DESCRIBE, {})) for _ in range(5)]
         await asyncio.sleep(0.2)
         # While the agent is being made the server still answers.
-        assert len((await client.list_tools()).tools) == 4
+        assert len((await client.list_tools()).tools) == 5
         assert not any(call.done() for call in calls)
         free.set()
-        return [reply.structured_content["servers"] for reply in await asyncio.gather(*calls)]
+        return [read(reply)["servers"] for reply in await asyncio.gather(*calls)]
 
     assert within(Client(mcp_server.server(mcp_server.Lazy(slow))), work) == [7] * 5
     assert len(made) == 2
@@ -198,8 +196,8 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
     ],
 )
 def test_stated_constraints_win_over_the_words_of_the_task(agent, task, stated, languages, unwanted):
-    (reply,) = called(own(agent), (RECOMMEND, {"task": task, "constraints": stated}))
-    found = reply.structured_content
+    (reply,) = called(own(agent), (RECOMMEND, {"task": task, "constraints": stated} | FULL))
+    found = read(reply)
     assert (found["specification"]["languages"], found["specification"]["unwanted_languages"]) == (languages, unwanted)
     assert found["specification"]["official"] is False
     assert len(found["recommendations"]) > 1
@@ -217,19 +215,15 @@ def test_over_http_only_the_named_address_is_answered_and_no_page_of_another_sit
 
 
 def test_hostile_servers_are_strings_in_a_result(hostile):
+    """One text block of JSON: a description can end neither the string nor the block."""
     calls = [(EXPLAIN, {"task": "captions for videos", "server_id": server}) for server in IDS]
-    first, *replies = called(own(hostile), (RECOMMEND, {"task": "captions for videos", "top": 20}), *calls)
-    ids = [item["server_id"] for item in first.structured_content["recommendations"]]
+    first, *replies = called(own(hostile), (RECOMMEND, {"task": "captions for videos", "top": 20} | FULL), *calls)
+    ids = [item["server_id"] for item in read(first)["recommendations"]]
     assert len(ids) == len(set(ids)) == 20
     assert set(ids) <= {*range(11, 18), *IDS}
-    assert [reply.structured_content["server_id"] for reply in replies] == list(IDS)
-    for reply in (first, *replies):
-        assert not reply.is_error
-        # One text block of JSON: a description can end neither the string nor the block.
-        assert len(reply.content) == 1
-        assert json.loads(reply.content[0].text) == reply.structured_content
+    assert [read(reply)["server_id"] for reply in replies] == list(IDS)
     for server, reply in zip(IDS, replies, strict=True):
-        parts = [claim for part in ("why", "tradeoff", "adoption") for claim in reply.structured_content[part]]
+        parts = [claim for part in ("why", "tradeoff", "adoption") for claim in read(reply)[part]]
         assert {named for claim in parts for named in claim["servers"]} == {server}
 
 
@@ -241,3 +235,31 @@ def test_an_unknown_argument_is_refused_by_name(agent, name, arguments, unknown)
     assert unknown in refused.content[0].text
     assert "not permitted" in refused.content[0].text
     assert not answered.is_error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [({"constraint": {}}, "constraints"), ({"constraints": {"language": ["Go"]}}, "languages"), ({"tops": 3}, "top")],
+)
+def test_the_most_similar_argument_is_named(agent, arguments, meant):
+    (reply,) = called(own(agent), (RECOMMEND, {"task": "captions", **arguments}))
+    assert reply.is_error
+    assert f"did you mean {meant}?" in reply.content[0].text
+
+
+def test_five_servers_take_two_kilobytes_and_each_fact_once(hostile):
+    (reply,) = called(own(hostile), (RECOMMEND, {"task": "captions for videos"}))
+    assert len(read(reply)["servers"]) == 5
+    assert len(reply.content[0].text.encode()) <= 2_048
+
+
+def test_a_server_that_no_source_starts_has_no_command(agent):
+    refused, unknown, wrong = called(
+        own(agent),
+        (INSTALL, {"server_id": 17}),
+        (INSTALL, {"server_id": 999}),
+        (INSTALL, {"server_id": 17, "client": "pigeon"}),
+    )
+    for reply, reason in ((refused, "no source says how to start"), (unknown, "999"), (wrong, "unknown client")):
+        assert reply.is_error
+        assert reason in reply.content[0].text

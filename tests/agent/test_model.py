@@ -19,6 +19,7 @@ from study.agent.settings import ModelTrial
 from study.agent.specification import Specification
 from study.agent.text import WORD, root
 from study.errors import StudyError
+from tests.agent.conftest import asking
 from tests.agent.messages import MESSAGES
 
 SPEC = Specification("captions for videos")
@@ -33,7 +34,7 @@ ROOTS = [*((words, 1) for words in MESSAGES["inflections"]), *((words, 2) for wo
 
 def with_model(data, *replies):
     """An agent whose language model says what it is told to, and the model's client."""
-    agent, client = Agent(data, retriever=Lexical(data)), Mock()
+    agent, client = asking(data), Mock()
     client.chat.side_effect = replies
     agent.model = model.Model(client, agent.settings.llm)
     return agent, client

@@ -24,8 +24,7 @@ def test_the_papers_two_servers_are_recommended(task2mcp, private_cache):
     assert len(chosen) > 150
     part = replace(released, servers=chosen, relevance=relevance_from_lists(released.lists[:0], len(chosen)), lists=())
     talk = Conversation(Agent(part, retriever=Dense(part)))
-    assert talk.say(REQUEST).kind == "question"
-    answer = talk.say("any").answer
+    answer = talk.say(REQUEST).answer
     assert answer.ids[:2] == [CAPTIONS, SUMMARIZER]
     said = {claim.rule for claim in answer.recommendations[0].why}
     assert "why_preference" in said  # it asks for no API key

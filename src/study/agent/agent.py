@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -19,14 +20,19 @@ from study.agent.retrieval import Retriever, Scores, build_retriever
 from study.agent.settings import Settings, Setup, Words, read_conf
 from study.agent.specification import KINDS, Attributes, Specification, Vocabulary, filter_servers, relaxed
 from study.agent.text import content_words, phrase
-from study.data.dataset import Dataset, IntArray
+from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.prepared import load
 from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
+from study.recommend import saved
+from study.recommend.answering import not_understood, same_keys
+from study.recommend.facts import Facts, Shelf, prior, stars_share
+from study.recommend.settings import Answering
+from study.recommend.understanding import Understood, reversed_only, understand, vocabulary
 
 MOST_COMPARED = 5
 # Kinds of constraints whose values the catalogue's description lists.
-LISTED = ("language", "platform", "licence", "preference", "domain")
+LISTED = ("language", "platform", "licence", "preference")
 KEPT_MESSAGES = 2_048
 # Columns of the servers that the agent reads beside those of every data set, and whether they hold numbers.
 COLUMNS = dict.fromkeys(("language_tokens", "system_tokens", "license_clean", "category_clean"), False)
@@ -46,6 +52,7 @@ class Agent:
         settings: Settings | None = None,
     ) -> None:
         self.data, self.model = data, model
+        self.answering = Answering.read()
         self.settings, self.words, self.setup = settings or read_conf(Settings), read_conf(Words), read_conf(Setup)
         self.retriever = retriever or build_retriever(self.settings.retriever, data)
         self.vocabulary = Vocabulary.of(data, self.words)
@@ -58,6 +65,7 @@ class Agent:
         # At most so many servers mention a rare word.
         self.rare = max(self.words.rare_share * data.n_servers, self.words.rare_servers)
         self.order = tie_order(data.n_servers, self.settings.seed)
+        self.understand = lru_cache(maxsize=KEPT_MESSAGES)(self._understand)
         cards = data.servers.to_dict("records")
         self.fields = lru_cache(maxsize=KEPT_MESSAGES)(lambda row: shown_fields(cards[row]))
         texts = data.server_texts(DESCRIPTIVE)
@@ -105,15 +113,48 @@ class Agent:
         left = tuple(name for name in by_rules.specification.open if name not in stated)
         return replace(by_rules, specification=replace(specification, open=left), dropped=dropped)
 
+    @cached_property
+    def shelf(self) -> Shelf:
+        """What is known of the servers beside the data set; nothing of invented ones."""
+        return Shelf.here() if self.data.name == saved.DATASET else Shelf(None, None)
+
+    @cached_property
+    def known(self) -> Mapping[str, int]:
+        """Word -> servers whose name or description holds it; empty for a small catalogue, which knows few words."""
+        if self.data.n_servers < self.answering.large:
+            return {}
+        pairs = zip(self.data.servers["name"], self.data.servers["description"], strict=True)
+        return vocabulary(f"{name} {text}" for name, text in pairs)
+
+    def facts(self, server: int) -> Facts:
+        """What is said of a server in a line."""
+        fields = self.fields(self.row[server])
+        return self.shelf.of_task2mcp(server, fields["name"], fields["description"])
+
+    def _understand(self, intent: str) -> Understood:
+        """What is searched for: the request without its constraints, which have their own ways and would only blur the
+        search, and with typos and short names read."""
+        return understand(self.extract(intent).task or intent, self.known, self.answering)
+
+    def fits(self, specification: Specification) -> bool:
+        """Whether anything in the catalogue is close to the request, as far as the retriever can tell."""
+        read = self.understand(specification.intent)
+        if not self.known or not hasattr(self.retriever, "closeness"):
+            return True
+        if not read.text.strip():
+            return False
+        encoder, near = self.retriever.closeness(read.text, self.answering.nearest)
+        return bool(near >= self.answering.fit.get(encoder, near))
+
     def rank(self, specification: Specification) -> tuple[IntArray, Scores]:
         """All rankable servers, best first: rows, shape (at most n_servers,), and the scores with their parts.
         StudyError: no intent."""
         if not specification.intent.strip():
             raise StudyError("the request says nothing to be done", fix="describe the task in a few words")
-        # Constraints and preferences have their own ways; their words would only blur the search.
-        task = self.extract(specification.intent).task or specification.intent
-        scores = self.retriever.score(replace(specification, intent=task))
+        read = self.understand(specification.intent)
+        scores = self.retriever.score(replace(specification, intent=read.text or specification.intent))
         total, parts = scores.total, dict(scores.parts)
+        added: dict[str, FloatArray] = {}
         if specification.preferences:
             # Of the stated preferences, what each server's own words show, shape (n_servers,).
             share = np.mean([self.shows[name] for name in specification.preferences], axis=0)
@@ -121,8 +162,34 @@ class Agent:
             unit = self.settings.preference_weight * float(np.std(total[np.isfinite(total)]))
             parts["preferences"] = (unit * share).astype(np.float32)
             total = total + parts["preferences"]
+        if self.retriever.name == saved.PREFERRED[0]:
+            added = self._adjustments(read, total, parts)
+            parts |= added
+            total = total + np.sum([*added.values(), np.zeros_like(total)], axis=0, dtype=np.float32)
         rows, _ = top_k(total[None, :], self.data.n_servers, self.order)
-        return rows[0][rows[0] >= 0], Scores(total, parts)
+        return rows[0][rows[0] >= 0], Scores(total, parts, frozenset(added))
+
+    def _adjustments(
+        self, read: Understood, total: FloatArray, parts: Mapping[str, FloatArray]
+    ) -> dict[str, FloatArray]:
+        """What prior, direction and wishes add to the scores of the best-ranked servers: name -> shape (n_servers,)."""
+        added: dict[str, FloatArray] = {}
+        best, _ = top_k(total[None, :], min(self.answering.pool, len(total)), self.order)
+        for row in best[0]:
+            fields, named = self.fields(row), parts["product"][row] > 0 if "product" in parts else False
+            marks = self.answering.marks_of(fields["name"], fields["description"])
+            facts = Facts(
+                "", "", "", int(self.attributes.stars[row]), official=bool(self.attributes.official[row]), marks=marks
+            )
+            values = prior(facts, self.answering.prior, named=bool(named))
+            text = f"{fields['name']}\n{fields['description']}"
+            if read.direction[0] and reversed_only(text, read.direction, self.answering.formats):
+                values["direction"] = -self.answering.direction
+            if "popular" in read.wishes:
+                values["wish: popular"] = self.answering.wish * stars_share(facts.stars, self.answering.prior)
+            for name, value in values.items():
+                added.setdefault(name, np.zeros(len(total), dtype=np.float32))[row] = value
+        return added
 
     def recommend(
         self, specification: Specification, *, top: int | None = None, checks: Checks | None = None
@@ -134,7 +201,8 @@ class Agent:
             raise StudyError(f"top = {top} is outside 1 ... {self.settings.pool}", fix="choose another number")
         ranked, scores = self.rank(specification)
         kept, removals = filter_servers(specification, self.attributes, ranked, self.ids, self.settings)
-        ids = [int(self.ids[row]) for row in ranked[kept[ranked]][:top]]
+        fits = self.fits(specification)
+        ids = [int(self.ids[row]) for row in self._once(ranked[kept[ranked]], top)] if fits else []
         context = self.context(specification, ids, ranked, scores)
         answer = Answer(
             specification,
@@ -147,8 +215,10 @@ class Agent:
             composition=tuple(composition(context)),
             removals=tuple(removals),
             kept=int(kept[ranked].sum()),
-            relax=tuple(relaxed(removals)) if len(ids) < top else (),
+            relax=tuple(relaxed(removals)) if fits and len(ids) < top else (),
             checks=checks or Checks(),
+            notes=self._notes(specification, ids, fits),
+            fits=fits,
         )
         if self.model is None or not ids:
             return answer
@@ -159,23 +229,59 @@ class Agent:
         share = float(self.settings.llm["support"])
         return checked(worded, answer, context, self.vocabulary, share)
 
+    def _once(self, rows: IntArray, top: int) -> list[int]:
+        """The first `top` rows without repeats of one server."""
+        found: list[int] = []
+        seen: set[str] = set()
+        for row in rows:
+            fields = self.fields(row)
+            keys = same_keys(fields["repository_link"], fields["description"])
+            if not seen & set(keys):
+                found.append(int(row))
+            seen |= set(keys)
+            if len(found) == top:
+                break
+        return found
+
+    def _notes(self, specification: Specification, ids: list[int], fits: bool) -> tuple[str, ...]:
+        """What was understood otherwise than written, and what the data cannot say."""
+        read = self.understand(specification.intent)
+        notes = [*read.notes, *not_understood(read, fits)]
+        if "maintained" in understand(specification.intent, {}, self.answering).wishes:
+            notes.append("the data cannot say who is maintained: its activity is the same for nearly all servers")
+        if not specification.languages and len(main := self._languages(ids)) > 1:
+            notes.append(f"these are written in {', '.join(main)}; say which language it must be, if it matters")
+        return tuple(notes)
+
+    def _languages(self, ids: list[int]) -> list[str]:
+        """The main languages of servers, without repeats."""
+        found = (self.fields(self.row[server])["languages"].partition(",")[0] for server in ids)
+        return list(dict.fromkeys(name for name in found if name))
+
     def context(self, specification: Specification, ids: list[int], ranked: IntArray, scores: Scores) -> Context:
         """What rules may look at for the servers `ids`, in this order. StudyError: an unknown server."""
         place = np.zeros(self.data.n_servers, dtype=np.int64)
         place[ranked] = np.arange(1, len(ranked) + 1)
         evidence = {}
         for server in ids:
-            if server not in self.row:
-                fix = "use an id of a recommendation"
-                raise StudyError(f"no server has the id {server}", column="server_id", fix=fix)
+            self.require_known(server)
             row = self.row[server]
             parts: dict[str, Any] = {"total": scores.total[row], "rank": place[row]}
-            parts |= {name: values[row] for name, values in scores.parts.items()}
+            # What was added to some servers alone is a part of theirs.
+            parts |= {
+                name: values[row] for name, values in scores.parts.items() if values[row] or name not in scores.added
+            }
             shown = {name: round(float(value), 4) for name, value in parts.items() if np.isfinite(value)}
             evidence[server] = Evidence(server, self.fields(row), shown)
         asked = self.extract(specification.intent).rest
         mentioned = {word: self.mentioning[word] for word in asked}
         return Context(specification, asked, self.words, self.setup, self.median_stars, mentioned, self.rare, evidence)
+
+    def require_known(self, server: int) -> None:
+        """StudyError: no server has this id."""
+        if server not in self.row:
+            fix = "use an id of a recommendation"
+            raise StudyError(f"no server has the id {server}", column="server_id", fix=fix)
 
     @cached_property
     def mentioning(self) -> Counter[str]:
@@ -215,6 +321,8 @@ class Agent:
             "official": int(self.attributes.official.sum()),
             "median_stars": self.median_stars,
             **{f"{kind}s": self.vocabulary.options(kind) for kind in LISTED},
+            # Of servers; the themes of tasks are known, too.
+            "domains": sorted({*self.data.servers["category_clean"]} - {""}),
         }
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from study.agent.claims import COLUMNS, LINKS, MODEL_RULE, Claim, Evidence
 from study.agent.specification import Removal, Specification
@@ -69,6 +70,8 @@ class Answer:
     kept: int  # servers that met all of them
     relax: tuple[tuple[str, int], ...]  # constraint, servers left without it; if too few are left
     checks: Checks
+    notes: tuple[str, ...] = ()  # what was understood otherwise than written, and what the data cannot say
+    fits: bool = True  # False: nothing in the catalogue is close to the request
 
     @property
     def ids(self) -> list[int]:
@@ -93,15 +96,28 @@ class Turn:
     number: int = 0  # of the answer that the turn shows or speaks about, from 1 in a conversation; 0 for none
     claims: tuple[Claim, ...] = ()  # these two for a comparison, set-up or reasons
     evidence: tuple[Evidence, ...] = ()
+    config: str = ""  # for a set-up, where a source vouches for a start: the command and the client's entry
 
 
 # Plain data
 
 
 class Strict(BaseModel):
-    """Plain data without further keys."""
+    """Plain data without further keys; the most similar key is named."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def only_known(cls, values: Any) -> Any:
+        """Refuse keys that the model does not have."""
+        known = list(cls.model_fields)
+        for key in values if isinstance(values, dict) else ():
+            if key not in known:
+                near = get_close_matches(str(key), known, n=1, cutoff=0.5)
+                meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+                raise ValueError(f"{str(key)[:80]!r} is not permitted; {meant}")
+        return values
 
 
 Names = Annotated[list[StrictStr], Field(max_length=100)]
@@ -191,6 +207,8 @@ class Recommendations(Strict):
     kept: int = Field(description="Servers that meet all constraints.")
     relax: list[Relaxation]
     checks: Checks
+    notes: list[str] = Field(description="What was understood, and what the data cannot say.")
+    fits: bool = Field(description="False: nothing in the catalogue is close to the request.")
 
 
 class Row(Strict):
@@ -284,6 +302,8 @@ def answer_data(answer: Answer, limits: Mapping[str, int]) -> dict[str, Any]:
         "kept": answer.kept,
         "relax": [{"constraint": constraint, "left": left} for constraint, left in answer.relax],
         "checks": asdict(answer.checks),
+        "notes": list(answer.notes),
+        "fits": answer.fits,
     }
 
 
@@ -297,6 +317,7 @@ def turn_data(turn: Turn, limits: Mapping[str, int]) -> dict[str, Any]:
         "answer": answer_data(turn.answer, limits) if turn.answer else None,
         "number": turn.number,
         "claims": statements(turn.claims),
+        "config": turn.config,
         "servers": [card(item, limits) for item in turn.evidence],
         "table": comparison_table(turn.evidence) if turn.kind == "comparison" else [],
     }
@@ -322,6 +343,8 @@ def markdown(turn: Turn, limits: Mapping[str, int], *, texts: bool = True) -> st
         lines.append(f"\n**{item.rank}\\. [id {item.server_id}]{name}** ({scores})\n")
         for title, claims in (("why", item.why), ("trade-off", item.tradeoffs), ("adoption", item.adoption)):
             lines += [f"- *{title}*: {claim_line(claim, hidden)}" for claim in claims]
+    if turn.config and texts:
+        lines.append(f"\n```\n{turn.config}\n```\n")
     extra = [*turn.answer.comparison, *turn.answer.composition] if turn.answer else list(turn.claims)
     if extra:
         lines.append("\n**Options side by side**\n" if turn.answer else "")

@@ -53,6 +53,11 @@ RESET = re.compile(
     rf"start (?:again|afresh|from scratch)){END}",
     re.I,
 )
+THANKS = re.compile(
+    r"\s*(?:(?:ok|okay|great|perfect|cool|nice)[\s,.!]*)?(?:many\s+|a lot of\s+)?(?:thanks|thank\s+you|thx|cheers)"
+    r"(?:\s+(?:a lot|very much|so much|for (?:that|this|your help)))?[\s.!]*\Z",
+    re.I,
+)
 KINDS = {"system": "platform", "license": "licence", "star": "stars", "theme": "domain"}
 
 # "1 and 3", "#2", "number 4"; an id is written "id 5581".
@@ -66,7 +71,7 @@ COMMANDS = {
         r"\b(?:compar(?:e|ison|ing)(?:\s+(?:of|between))?|differences?(?:\s+between)?|versus|vs)\b", re.I
     ),
     "setup": re.compile(
-        r"\b(?:set(?:ting)?[\s-]?up|set\s+(?:it|this|that|them)\s+up|install(?:ation|ing)?|configur(?:e|ation|ing)|"
+        r"\b(?:set(?:ting)?[\s-]?up|set\s+(?:it|this|that|them)\s+up|install(?:ation|ing)?|config(?:s|ure|uration|uring)?|"
         r"deploy(?:ment|ing)?|how (?:do|can|to|would|should) (?:I |we )?(?:use|run|start|adopt))\b",
         re.I,
     ),
@@ -81,7 +86,8 @@ LONGEST = 200
 class Command:
     """What is asked."""
 
-    # undo, compare, setup, why, open (the question is left open), drop, leave (a server shall go), say (anything else)
+    # undo, compare, setup, why, open (the question is left open), drop, leave (a server shall go), thanks,
+    # say (anything else)
     kind: str
     text: str
     places: tuple[int, ...] = ()  # of the last answer, from 1
@@ -127,6 +133,8 @@ def is_command(text: str, pattern: re.Pattern[str], lists: Words) -> bool:
 def parse_command(text: str, lists: Words, *, answered: bool) -> Command:
     """The command in a message. `answered`: whether there is an answer to compare, explain or adopt; without one these
     words describe a task."""
+    if THANKS.fullmatch(text):
+        return Command("thanks", text)
     if RESET.fullmatch(text):
         return Command("say", "", restart=True)
     if UNDO.fullmatch(text):

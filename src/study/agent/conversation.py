@@ -12,6 +12,7 @@ from study.agent.answer import Answer, Turn
 from study.agent.claims import Evidence
 from study.agent.commands import Command, begins_with_verb, has_verb, parse_command, subjects, too_little
 from study.agent.extraction import Extraction
+from study.agent.short import start_text
 from study.agent.specification import Specification, build, dropped, merged, without
 from study.agent.text import quoted
 from study.errors import StudyError
@@ -27,6 +28,7 @@ UNCLEAR = (
     '"compare 1 and 2", "set up 1" or "why 1".'
 )
 LEAVE = "A single server cannot be left out of an answer, which stays as it is; a constraint can be changed."
+NO_START = "No registry that was synced here (study catalog sync) vouches for a way to start it."
 QUESTIONS = {
     "intent": "What should the server help you do?",
     "language": "Which programming language should the server be written in?",
@@ -73,6 +75,8 @@ class Conversation:
             self.agent.require_readable(message)
             command = parse_command(message, self.agent.words, answered=self.state.answer is not None)
             self.message = message
+            if command.kind == "thanks":
+                return Turn("note", "You are welcome.", self.state.specification, number=self.state.number)
             if command.kind == "leave":
                 return Turn("note", LEAVE, self.state.specification, number=self.state.number)
             if command.kind in ("compare", "setup", "why") and self.state.answer is not None:
@@ -250,15 +254,19 @@ class Conversation:
         known = answer.ids if self.focus is None else [self.focus]
         evidence, sections = self.agent.explain(spec, (self._servers(answer, command) or known)[0])
         self.focus = evidence.server_id
-        said = [_stated(evidence, name) for name in subjects(command.text, self.agent.words)]
+        stated = [_stated(evidence, name) for name in subjects(command.text, self.agent.words)]
         if command.kind == "setup":
             if "key" in command.text.lower() and not any(claim.rule == "adopt_key" for claim in sections["adoption"]):
-                said.append("Its description does not speak of an API key.")
+                stated.append("Its description does not speak of an API key.")
             kind, text, claims = "setup", f"How to adopt {evidence.label}.", sections["adoption"]
         else:
             claims = [*sections["why"], *sections["tradeoff"]]
             kind, text = "reasons", f"What speaks for and against {evidence.label}."
-        return Turn(kind, " ".join([text, *said]), spec, number=number, claims=tuple(claims), evidence=(evidence,))
+        made = start_text(self.agent, evidence.server_id, command.text) if command.kind == "setup" else ""
+        if command.kind == "setup" and not made:
+            stated.append(NO_START)
+        said = " ".join([text, *stated])
+        return Turn(kind, said, spec, number=number, claims=tuple(claims), evidence=(evidence,), config=made)
 
 
 def _ignored(read: Extraction) -> str:
@@ -269,6 +277,11 @@ def _ignored(read: Extraction) -> str:
 
 def summary(answer: Answer) -> str:
     """One or two sentences on what was found and filtered."""
+    notes = "".join(f" {note[:1].upper()}{note[1:]}." for note in answer.notes)
+    if not answer.fits:
+        return (
+            f"Nothing in this catalogue fits.{notes} Say what is to be done, with the product's name if there is one."
+        )
     count = len(answer.recommendations)
     text = f"{count} server{'' if count == 1 else 's'} for you." if count else "No server meets all constraints."
     removed = [f"{item.wanted} ({item.in_pool} of the best-ranked removed)" for item in answer.removals if item.in_pool]
@@ -277,7 +290,7 @@ def summary(answer: Answer) -> str:
     if answer.relax:
         constraint, left = answer.relax[0]
         text += f" Without the constraint on {constraint}, {left} would be left."
-    return text
+    return text + notes
 
 
 def _shown(agent: Agent, preference: str, ids: list[int]) -> str:

@@ -6,26 +6,29 @@ them as JSON strings only.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from types import new_class
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
-from pydantic import ConfigDict, Field, StrictInt, StrictStr
+from pydantic import Field, StrictInt, StrictStr
 
 from study import __version__
 from study.agent import answer as forms
+from study.agent import short
 from study.agent.agent import MOST_COMPARED, Agent, noted
 from study.agent.extraction import Extraction
 from study.agent.settings import Settings, read_conf
 from study.agent.specification import Specification, build, merged
+from study.catalog.clients import known_clients
 from study.errors import StudyError
 
 INSTRUCTIONS = (
@@ -74,41 +77,68 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         task: Task,
         constraints: forms.Constraints | None = None,
         top: Annotated[StrictInt, Field(ge=1, le=20, description="How many servers.")] = 5,
-    ) -> forms.Recommendations:
-        """Name the MCP servers that fit a task, best first, with reasons, evidence, and what was filtered."""
+        detail: Annotated[
+            Literal["short", "full"], Field(description="full: reasons, evidence and scores, 5 KB a server.")
+        ] = "short",
+    ) -> str:
+        """Name the MCP servers that fit a task, best first: what each does, stars, licence, how to start it."""
         agent = get()
         wanted, reading = specification(agent, task, constraints)
         answer = agent.recommend(wanted, top=top, checks=noted(reading))
-        return forms.Recommendations.model_validate(forms.answer_data(answer, limits))
+        if detail == "short":
+            return compact(short.brief(agent, answer))
+        made = forms.Recommendations.model_validate(forms.answer_data(answer, limits))
+        return compact(made.model_dump(mode="json"))
+
+    def get_install_command(
+        server_id: Identifier,
+        client: Annotated[
+            StrictStr, Field(max_length=40, description=f"One of {', '.join(known_clients())}.")
+        ] = "json",
+    ) -> str:
+        """Say how a recommended server is started: command, variables to fill in, entry for a client."""
+        return compact(short.start_data(get(), server_id, client))
 
     def compare_mcp_servers(
         task: Task,
         server_ids: Annotated[
             list[Identifier], Field(min_length=2, max_length=MOST_COMPARED, description="Their ids.")
         ],
-    ) -> forms.Compared:
+    ) -> str:
         """Compare servers for a task: fields side by side, and when to prefer which."""
         agent = get()
         found, claims = agent.compare(specification(agent, task, None)[0], server_ids)
         cards, table = [forms.card(item, limits) for item in found.values()], forms.comparison_table(found.values())
-        return forms.Compared.model_validate({"servers": cards, "table": table, "prefer": forms.statements(claims)})
+        made = forms.Compared.model_validate({"servers": cards, "table": table, "prefer": forms.statements(claims)})
+        return compact(made.model_dump(mode="json"))
 
-    def explain_recommendation(task: Task, server_id: Identifier) -> forms.Explained:
+    def explain_recommendation(task: Task, server_id: Identifier) -> str:
         """Say why one server fits a task, what speaks against it, and how to adopt it, each with its source."""
         agent = get()
         evidence, sections = agent.explain(specification(agent, task, None)[0], server_id)
         parts = {name: forms.statements(claims) for name, claims in sections.items()}
-        return forms.Explained.model_validate(forms.card(evidence, limits) | parts)
+        return compact(forms.Explained.model_validate(forms.card(evidence, limits) | parts).model_dump(mode="json"))
 
-    def describe_catalog() -> forms.Catalogue:
+    def describe_catalog() -> str:
         """Say what the catalogue holds and which values constraints may take."""
-        return forms.Catalogue.model_validate(get().describe())
+        return compact(forms.Catalogue.model_validate(get().describe()).model_dump(mode="json"))
 
-    functions = (recommend_mcp_servers, compare_mcp_servers, explain_recommendation, describe_catalog)
+    functions = (
+        recommend_mcp_servers,
+        get_install_command,
+        compare_mcp_servers,
+        explain_recommendation,
+        describe_catalog,
+    )
     tools = [strict(function) for function in functions]
     return MCPServer(
         "t2magent", title="T2MAgent", instructions=INSTRUCTIONS, version=__version__, tools=tools, log_level="WARNING"
     )
+
+
+def compact(value: Any) -> str:
+    """JSON without spaces. A result is sent once, as text: a client's model reads every byte of it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def strict(function: Callable[..., Any]) -> Tool:
@@ -122,12 +152,10 @@ def strict(function: Callable[..., Any]) -> Tool:
         except StudyError as error:
             raise ToolError(str(error)) from error
 
-    tool = Tool.from_function(told, annotations=READ_ONLY)
+    tool = Tool.from_function(told, annotations=READ_ONLY, structured_output=False)
     model = tool.fn_metadata.arg_model
     closed: type[Any] = new_class(
-        model.__name__,
-        (model,),
-        exec_body=lambda body: body.update(model_config=ConfigDict(extra="forbid"), __module__=__name__),
+        model.__name__, (forms.Strict, model), exec_body=lambda body: body.update(__module__=__name__)
     )
     tool.fn_metadata.arg_model = closed
     tool.parameters = closed.model_json_schema(by_alias=True)

@@ -21,10 +21,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from study.agent.agent import Agent
-from study.agent.answer import Constraints, Strict, turn_data
+from study.agent.answer import Constraints, Strict, Turn, turn_data
 from study.agent.conversation import Conversation
 from study.agent.feedback import Feedback
 from study.agent.settings import Service
+from study.agent.short import brief
 from study.errors import StudyError
 
 PAGE = Path(__file__).parent / "page"
@@ -145,13 +146,20 @@ def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host
     def begin() -> dict[str, Any]:
         return {"conversation": sessions.begin(), "catalogue": agent.describe()}
 
+    def shown(turn: Turn) -> dict[str, Any]:
+        """A turn for the page, which says in a line what each recommended server is."""
+        data = turn_data(turn, limits)
+        if turn.answer is not None:
+            data["answer"]["short"] = brief(agent, turn.answer)["servers"]
+        return data
+
     @app.post("/api/messages")
     def say(body: Said, name: Name) -> dict[str, Any]:
-        return turn_data(conversation(name).reply(body.text), limits)
+        return shown(conversation(name).reply(body.text))
 
     @app.post("/api/constraints")
     def edit(body: Constraints, name: Name) -> dict[str, Any]:
-        return turn_data(conversation(name).edit(body.model_dump()), limits)
+        return shown(conversation(name).edit(body.model_dump()))
 
     @app.post("/api/feedback")
     def judge(body: Judged, name: Name) -> dict[str, Any]:

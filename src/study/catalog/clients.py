@@ -26,6 +26,9 @@ from study.config.reader import read_settings
 from study.errors import StudyError, require_one_of
 from study.files import write_json
 
+# Folders of a repository whose names say nothing about a server.
+_FOLDERS = ("src", "server", "mcp", "mcp-server", "packages", "dist")
+
 
 @dataclass(frozen=True)
 class Client:
@@ -62,19 +65,24 @@ class _Clients:
     clients: Mapping[str, Client]
 
 
+def known_clients() -> Mapping[str, Client]:
+    """Every client by name."""
+    return read_settings(_Clients, paths.conf() / "catalog" / "clients.yaml").clients
+
+
 def client(name: str) -> Client:
     """A client by name; StudyError for an unknown one."""
-    known = read_settings(_Clients, paths.conf() / "catalog" / "clients.yaml").clients
+    known = known_clients()
     require_one_of(name, "client", known)
     return known[name]
 
 
 def entry_name(identifier: str) -> str:
-    """A name for the entry of a server: the end of its id, in letters, digits and hyphens."""
-    return (
-        re.sub(r"[^a-z0-9]+", "-", re.split(r"[/:]", identifier.removesuffix(".json"))[-1].lower()).strip("-")
-        or "server"
-    )
+    """A name for the entry of a server: the end of its id that says something, in letters, digits and hyphens."""
+    parts = re.split(r"[/:]", identifier.removesuffix(".json").lower())
+    while len(parts) > 1 and parts[-1] in _FOLDERS:
+        parts.pop()
+    return re.sub(r"[^a-z0-9]+", "-", parts[-1]).strip("-") or "server"
 
 
 def entries(text: str, kind: Client, file: Path) -> dict[str, Any]:

@@ -59,6 +59,7 @@ def ask(
     request: Annotated[str, typer.Argument(help="What is to be done, in words; constraints too.")],
     dataset: Data = None,
     retriever: Retriever = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Reasons, trade-offs and scores, with sources.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
     outcome: Annotated[str, typer.Option(help="Note what became of a server of this answer, e.g. worked=5581.")] = "",
     detail: Annotated[str, typer.Option(help="For --outcome: what happened, in a few words.")] = "",
@@ -82,6 +83,15 @@ def ask(
     from study.agent.conversation import summary
 
     lines = [summary(answer)]
+    if not explain:
+        from study.agent.short import found
+        from study.recommend import listing
+
+        shown = found(agent, answer)
+        lines += listing.lines(shown, listing.width())
+        lines += filter(None, [" · ".join(filter(None, [listing.ages(shown), listing.install_hint(shown)]))])
+        typer.echo(printable("\n".join(lines), keep="\n"))
+        return
     for item in answer.recommendations:
         lines.append(f"\n{item.rank}. {item.evidence.label}  score {item.evidence.scores['total']:.3f}")
         for mark, claims in (("+", item.why), ("-", item.tradeoffs), (">", item.adoption)):
@@ -189,4 +199,4 @@ def feedback(
     kind: str, server_id: int, request: str, detail: str = "", dataset: Data = None, retriever: Retriever = None
 ) -> None:
     """Earlier spelling of `ask --outcome`."""
-    ask(request, dataset, retriever, False, f"{kind}={server_id}", detail)
+    ask(request, dataset, retriever, False, False, f"{kind}={server_id}", detail)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import log
 
 from study.recommend.contract import Recommendation, SavedModel, rounded
-from study.recommend.facts import Facts, prior
+from study.recommend.facts import Facts, prior, stars_share
 from study.recommend.settings import Answering
 from study.recommend.understanding import Understood, reversed_only, understand, vocabulary
 
@@ -58,7 +57,7 @@ def answer(
     """
     read, near, fits = read_request(model, request, settings)
     text = read.text if read.text.strip() else request
-    notes = [*read.notes, *_not_understood(read, fits)]
+    notes = [*read.notes, *not_understood(read, fits)]
     size = len(model.servers)
     # A number outside the catalogue is the model's to refuse.
     depth = k if not 1 <= k <= size else size if keep else min(size, max(k, settings.pool))
@@ -92,7 +91,7 @@ def read_request(model: SavedModel, request: str, settings: Answering) -> tuple[
     return read, near[1], near[1] >= settings.fit[near[0]]
 
 
-def _not_understood(read: Understood, fits: bool) -> list[str]:
+def not_understood(read: Understood, fits: bool) -> list[str]:
     """What is said of words that no server's text holds."""
     if not read.unknown or (fits and not read.partly):
         return []
@@ -108,7 +107,7 @@ def _adjusted(one: Found, read: Understood, settings: Answering, with_prior: boo
     if read.direction[0] and reversed_only(wanted, read.direction, settings.formats):
         parts["direction"] = -settings.direction
     if "popular" in read.wishes and one.facts.stars:
-        parts["wish: popular"] = settings.wish * min(1.0, log(1 + one.facts.stars) / log(1 + settings.prior.full))
+        parts["wish: popular"] = settings.wish * stars_share(one.facts.stars, settings.prior)
     if "official" in read.wishes and one.facts.official:
         parts["wish: official"] = settings.wish
     if not parts:

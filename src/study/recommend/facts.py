@@ -71,12 +71,16 @@ def first_sentence(description: str) -> str:
     return short[:1].upper() + short[1:] if len(short) > 10 else sentence
 
 
+def stars_share(stars: int | None, settings: Prior) -> float:
+    """From 0 without stars to 1 from `settings.full` stars on, by their logarithm."""
+    return min(1.0, log(1 + max(0, stars or 0)) / log(1 + settings.full))
+
+
 def prior(facts: Facts, settings: Prior, *, named: bool = False) -> dict[str, float]:
     """What speaks for a server whatever the request, by name; values add up to a weight at most. `named`: whether the
     request names its product."""
-    stars = min(1.0, log(1 + max(0, facts.stars or 0)) / log(1 + settings.full))
     shares = {
-        "stars": settings.stars * stars,
+        "stars": settings.stars * stars_share(facts.stars, settings),
         "official": settings.official * bool(facts.official),
         "verified start": settings.verified * bool(facts.vouched),
         "aside": -settings.aside * bool(ASIDE & {*facts.marks, facts.status}),

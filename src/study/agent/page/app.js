@@ -60,6 +60,7 @@ function say(who, ...children) {
 function send(message) {
   const content = message.trim();
   if (!content || state.busy) return;
+  document.getElementById("examples").hidden = true;
   text.value = "";
   ask("/api/messages", { text: content }, content);
 }
@@ -73,6 +74,7 @@ function show(turn) {
   }
   if (turn.answer) parts.push(...answer(turn.answer, turn.number));
   if (turn.kind === "comparison") parts.push(comparison(turn), claims("When to prefer which", turn.claims));
+  if (turn.config) parts.push(copied(turn.config));
   if (turn.kind === "setup" || turn.kind === "reasons") parts.push(claims("", turn.claims), ...turn.servers.map((item) => card(item, null)));
   state.specification = turn.specification;
   say("agent", ...parts);
@@ -82,7 +84,9 @@ function show(turn) {
 function answer(found, number) {
   const chosen = new Set();  // of this answer alone: the boxes of earlier ones keep theirs
   const cards = element("div", null, { class: "cards" });
-  for (const item of found.recommendations) append(cards, card(item, actions(item, number, chosen)));
+  for (const item of found.recommendations) {
+    append(cards, card(item, actions(item, number, chosen), found.short.find((one) => one.server_id === item.server_id)));
+  }
   const parts = [removals(found), cards, claims("When to prefer which", found.comparison),
     claims("Together", found.composition)];
   if (found.recommendations.length > 1) {
@@ -220,6 +224,9 @@ function draw() {
 }
 
 document.getElementById("composer").addEventListener("submit", (event) => { event.preventDefault(); send(text.value); });
+for (const example of document.querySelectorAll("#examples button")) {
+  example.addEventListener("click", () => send(example.textContent));
+}
 document.getElementById("undo").addEventListener("click", () => send("undo"));
 text.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(text.value); }

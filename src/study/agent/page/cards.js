@@ -67,14 +67,42 @@ function links(data) {
   return data.links.length ? list : null;
 }
 
-function card(item, actions) {
+// A text to be copied, as it stands, with its button.
+function copied(content) {
+  const label = "Copy";
+  const made = button(label, async () => {
+    try { await navigator.clipboard.writeText(content); made.textContent = "Copied"; }
+    catch { made.textContent = "Select and copy by hand"; }
+    setTimeout(() => { made.textContent = label; }, 2000);
+  }, { "aria-label": "Copy " + content.split("\n")[0].slice(0, 80) });
+  return append(element("div", null, { class: "copied" }), element("pre", content), made);
+}
+
+// What a server is in a line: `short` of the answer.
+function facts(short) {
+  const known = [
+    short.official && "official",
+    short.stars !== undefined && short.stars.toLocaleString("en") + (short.stars === 1 ? " star" : " stars"),
+    short.licence || "no licence stated",
+    short.language,
+  ];
+  return element("p", known.filter(Boolean).join(" · "), { class: "facts" });
+}
+
+// With `short`, a card shows what the server does, and folds reasons and evidence.
+function card(item, actions, short) {
   const made = element("article", null, { class: "card", "data-id": item.server_id });
   const title = element("h3", (item.rank ? item.rank + ". " : "") + item.name);
   append(title, element("span", "id " + item.server_id, { class: "id" }));
-  append(made, title, element("blockquote", item.description), scores(item.evidence.scores), links(item.evidence));
-  for (const [key, name] of [["why", "Why"], ["tradeoffs", "Trade-offs"], ["adoption", "How to adopt"]]) {
-    append(made, claims(name, item[key] || []));
-  }
+  if (short && short.warning) append(title, element("strong", short.warning, { class: "warning" }));
+  append(made, title, element("blockquote", item.description));
+  if (short) append(made, facts(short), short.start ? copied(short.start) : null);
+  append(made, links(item.evidence));
+  const reasons = [["why", "Why"], ["tradeoffs", "Trade-offs"], ["adoption", "How to adopt"]]
+    .map(([key, name]) => claims(name, item[key] || []));
+  const place = short ? append(element("details"), element("summary", "Why, trade-offs, scores")) : made;
+  append(place, ...reasons, scores(item.evidence.scores));
+  if (short) append(made, place);
   return append(made, evidence(item.evidence), actions);
 }
 
