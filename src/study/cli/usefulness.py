@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +18,7 @@ app = typer.Typer(
 )
 PROFILE = "laptop"  # how much the stuffed systems train
 PARTS = ("choose", "compare", "transfer", "navigational", "calibration", "diversity", "steps", "pareto")
-LONG = ("curves", "label_steps", "latency", "stuffing", "contribution")
+LONG = ("curves", "label_steps", "latency", "stuffing", "contribution", "answering")
 
 
 @app.callback()
@@ -29,7 +30,7 @@ def usefulness() -> None:
 def run(
     part: Annotated[
         list[str] | None,
-        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last five."),
+        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last six."),
     ] = None,
     dataset: Annotated[
         str, typer.Option(help="Data set of stuffing and contribution; all other parts use task2mcp.")
@@ -44,20 +45,27 @@ def run(
     from study.analysis.usefulness.parts import run_part
 
     for name in part or PARTS:
-        for table in [OWN[name](dataset)] if name in OWN else run_part(name):
+        for table in OWN[name](dataset) if name in OWN else run_part(name):
             typer.echo(table.to_string(index=False, float_format="{:.3f}".format))
 
 
-def _contribution(dataset: str) -> pd.DataFrame:
+def _answering(dataset: str) -> Iterable[pd.DataFrame]:
+    """When `study recommend` says that nothing fits, and what its prior costs."""
+    from study.analysis.usefulness.answering import measure
+
+    return measure()
+
+
+def _contribution(dataset: str) -> Iterable[pd.DataFrame]:
     """What a language model adds to T2MRec's pools: asks it, or replays; hours."""
     import pandas as pd
 
     from study.analysis.usefulness.contribution import measure
 
-    return pd.read_csv(measure(dataset))
+    return [pd.read_csv(measure(dataset))]
 
 
-def _stuffing(dataset: str) -> pd.DataFrame:
+def _stuffing(dataset: str) -> Iterable[pd.DataFrame]:
     """How far keyword stuffing carries a server in each system of conf/reranking/stuffing.yaml; a stop costs little."""
     import pandas as pd
 
@@ -69,8 +77,8 @@ def _stuffing(dataset: str) -> pd.DataFrame:
     table = pd.read_csv(measure(dataset, PROFILE))
     titles = {name: str(system.title) for name, system in all_system_settings().items()}
     save_figure(keyword_stuffing(table, titles, f"Data: {dataset}. Profile: {PROFILE}."), "keyword_stuffing", dataset)
-    return table
+    return [table]
 
 
-# Parts that train systems, which the stage of all others does not depend on.
-OWN = {"stuffing": _stuffing, "contribution": _contribution}
+# Parts that train systems or need more than the data set, which the stage of all others does not depend on.
+OWN = {"stuffing": _stuffing, "contribution": _contribution, "answering": _answering}

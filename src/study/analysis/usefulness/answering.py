@@ -1,0 +1,127 @@
+"""What stands around the ranking of `study recommend`: how well "nothing fits" is told, and what the prior costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from study import paths
+from study.analysis.usefulness.choosing import variants
+from study.config.reader import read_settings
+from study.data.dataset import Dataset, FloatArray
+from study.errors import StudyError
+from study.evaluation.ranking import mask_known, tie_order, top_k
+from study.evaluation.records import record
+from study.evaluation.separation import separation
+from study.files import write_csv, write_json
+from study.judging.collection import DEPTH, Collection
+from study.judging.evaluate import mean_interval, per_task
+from study.judging.pools import load_split
+from study.recommend import catalogue, saved
+from study.recommend.answering import read_request
+from study.recommend.contract import SavedModel
+from study.recommend.facts import Facts, prior
+from study.recommend.settings import Answering
+
+DATASET = "task2mcp"
+# Weights of the prior that are compared on the validation topics.
+WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """``conf/recommend/requests.yaml``."""
+
+    served: list[str]
+    unserved: list[str]
+
+
+def fit_rows(name: str, model: SavedModel, requests: Requests, settings: Answering) -> Iterator[dict[str, object]]:
+    """How far requests that a server serves stand apart from others: by half of the requests, of which the first was
+    used to choose the threshold. A request without any known word has closeness 0."""
+    asked = [*requests.served, *requests.unserved]
+    read = [read_request(model, request, settings) for request in asked]
+    near = np.array([0.0 if found is None else found for _, found, _ in read])
+    fits, served = np.array([fit for _, _, fit in read]), np.arange(len(asked)) < len(requests.served)
+    for half, part in enumerate(("choice", "test")):
+        mine = np.arange(len(asked)) % 2 == half
+        # Nearer means a smaller distance.
+        apart = separation(1 - near[mine][None], served[mine][None], depth=DEPTH)
+        yield {
+            "catalogue": name,
+            "part": part,
+            "n_served": int((mine & served).sum()),
+            "n_unserved": int((mine & ~served).sum()),
+            "auc": float(apart["auc"].iloc[0]),
+            "served_answered": float(fits[mine & served].mean()),
+            "unserved_refused": float(1 - fits[mine & ~served].mean()),
+        }
+
+
+def fit_table(settings: Answering) -> pd.DataFrame:
+    """`fit_rows` over the saved `field_dense` of Task2MCP and the open catalogue, as far as they are here."""
+    requests = read_settings(Requests, paths.conf() / "recommend" / "requests.yaml")
+    rows: list[dict[str, object]] = []
+    if saved.exists(DATASET, catalogue.SYSTEM):
+        rows += fit_rows(DATASET, saved.load_saved_model(DATASET, catalogue.SYSTEM), requests, settings)
+    if catalogue.synced():
+        rows += fit_rows("open", catalogue.load()[0], requests, settings)
+    if not rows:
+        fix = f"run: {saved.how_to_save(DATASET, catalogue.SYSTEM)}"
+        raise StudyError("no catalogue can answer", file=saved.folder_of(DATASET, catalogue.SYSTEM), fix=fix)
+    return pd.DataFrame(rows)
+
+
+def prior_of(data: Dataset, settings: Answering) -> FloatArray:
+    """The prior of every server at weight 1, shape (n_servers,)."""
+    unit, columns = replace(settings.prior, weight=1.0), ["name", "description", "stars_count", "is_official"]
+    values = []
+    for name, text, stars, official in data.servers[columns].itertuples(index=False):
+        facts = Facts("", "", "", int(stars), official=bool(official), marks=settings.marks_of(name, text))
+        values.append(sum(prior(facts, unit).values()))
+    return np.array(values, dtype=np.float32)
+
+
+def prior_table(settings: Answering, *, seed: int = 0) -> pd.DataFrame:
+    """NDCG@10 of `field_dense` with the prior on the judged topics: every weight on the validation topics, and the one
+    in force on the test topics. Returns: part, weight, n, ndcg@10, ci_low, ci_high, diff (from weight 0),
+    diff_ci_low, diff_ci_high, unjudged@10."""
+    data, split = load_split(DATASET)
+    system, unit = variants({"field_dense": {}})["field_dense"], prior_of(data, settings)
+    system.index(data.servers)
+    order, rows = tie_order(data.n_servers, seed), []
+    for part, weights in (("valid", WEIGHTS), ("test", (0.0, settings.prior.weight))):
+        collection = Collection.load(DATASET).part(part)
+        topics = collection.topics["task_id"]
+        asked = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"]).loc[topics].to_numpy()
+        scores = mask_known(system.score_requests(data.tasks.iloc[asked]), asked, split.known(part))
+        pool, _ = top_k(scores, settings.pool, order)
+        near = np.full_like(scores, -np.inf)
+        np.put_along_axis(near, pool, np.take_along_axis(scores, pool, 1), 1)
+        reference: pd.Series | None = None
+        for weight in weights:
+            ranked, _ = top_k(near + np.float32(weight) * unit, DEPTH, order)
+            run = pd.DataFrame({"task_id": np.repeat(topics.to_numpy(), DEPTH), "seed": seed})
+            run["rank"] = np.tile(np.arange(1, DEPTH + 1), len(topics))
+            run["server_id"] = data.servers["id"].to_numpy()[ranked.ravel()]
+            found = per_task(collection, run).set_index("task_id")
+            values = found["ndcg@10"].dropna()
+            reference = values if reference is None else reference
+            row = {"part": part, "weight": weight, "n": len(values), **mean_interval(values, seed=seed, name="ndcg@10")}
+            row |= mean_interval(values - reference, seed=seed, name="diff", prefix="diff_")
+            rows.append(row | {"unjudged@10": found["unjudged@10"].mean()})
+    return pd.DataFrame(rows)
+
+
+def measure() -> Iterator[pd.DataFrame]:
+    """Write both tables to ``results/task2mcp/answering``; yields each once it is written."""
+    settings = Answering.read()
+    for name, table in (("fit", fit_table(settings)), ("prior", prior_table(settings))):
+        place = paths.results(DATASET) / "answering" / f"{name}.csv"
+        write_csv(place, table)
+        facts = {"threshold": dict(settings.fit)} if name == "fit" else {"weight": settings.prior.weight}
+        write_json(place.with_suffix(".json"), record(dataset=DATASET, result=name, **facts))
+        yield table

@@ -1,0 +1,42 @@
+"""The tables of what stands around the ranking, on made-up closeness and a hand-computed prior."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from study.analysis.usefulness.answering import Requests, fit_rows, prior_of
+from study.data.dataset import Dataset
+from study.recommend.settings import Answering
+
+SETTINGS = replace(Answering.read(), large=1, fit={"minilm": 0.5})
+WORDS = "mail one two three four iron shirts"
+
+
+class Stated:
+    """A request is as close as the number that it ends in."""
+
+    servers = pd.DataFrame({"name": [WORDS], "description": [""]})
+
+    def closeness(self, text, nearest):
+        return "minilm", {"one": 0.1, "two": 0.4, "three": 0.6, "four": 0.9}[text.split()[-1]]
+
+
+def test_requests_are_told_apart_by_half():
+    """The first half holds mail four, mail two and shirts one; the second mail three, iron four and gibberish."""
+    requests = Requests(["mail four", "mail three", "mail two"], ["iron four", "shirts one", "zzgh wqpoz"])
+    choice, test = fit_rows("toy", Stated(), requests, SETTINGS)
+    assert (choice["n_served"], choice["n_unserved"]) == (2, 1)
+    assert (choice["auc"], choice["served_answered"], choice["unserved_refused"]) == (1, 0.5, 1)
+    # 0.6 is nearer than 0 (no known word) and farther than 0.9.
+    assert (test["auc"], test["served_answered"], test["unserved_refused"]) == (0.5, 1, 0.5)
+
+
+def test_the_prior_of_a_table():
+    servers = pd.DataFrame(
+        [(1, "A", "", 0, False), (2, "B", "", SETTINGS.prior.full, True), (3, "C (archived)", "", 0, False)],
+        columns=["id", "name", "description", "stars_count", "is_official"],
+    )
+    data = Dataset("toy", servers, pd.DataFrame(), None, ())
+    own = SETTINGS.prior
+    assert prior_of(data, SETTINGS).tolist() == pytest.approx([0, own.stars + own.official, -own.aside])
