@@ -12,9 +12,10 @@ from study.config.compose import build_system, choices, load
 from study.config.reader import read_settings
 from study.errors import StudyError
 from study.judging.store import pool_settings
-from study.usefulness import field_dense, texts
+from study.usefulness import field_dense, texts, two_encoders
 from study.usefulness.field_dense import FieldDense, standardised
 from study.usefulness.products import ProductNames, Spelling, key
+from study.usefulness.two_encoders import TwoEncoders
 
 EMPTY = dict.fromkeys(("language", "category", "subcategory", "theme", "system", "tools"), "")
 WRONG = [({"parts": []}, "no part"), ({"parts": [{"view": "all", "field": "price"}]}, "no field 'price'")]
@@ -52,8 +53,33 @@ def test_scores_are_the_weighted_sum_of_standardised_cosines():
     assert found[1].tolist() == [0, 0, 0]
 
 
-def indexed(servers, **settings):
-    system = FieldDense(**settings)
+def test_terms_of_a_second_encoder_are_added_each_text_read_once(monkeypatch):
+    read = []
+
+    def large(texts, *, store=True):
+        read.append(list(texts))
+        return fake_encode([text.replace("b", "c") for text in texts])
+
+    monkeypatch.setattr(two_encoders.mpnet, "encode", large)
+    part = {"view": "description", "field": "description"}
+    one = {"view": "object", "field": "name", "weight": 0.5}
+    system = indexed(SERVERS, TwoEncoders, parts=[part], large=[part, one])
+    read.clear()
+    found = system.score_requests(REQUESTS)
+    assert read == [["abb", "cca"]]  # both views of these tasks are their description
+    own = fake_encode(REQUESTS["description"]) @ fake_encode(SERVERS["description"]).T
+    queries = fake_encode(["acc", "cca"])
+    other, names = (
+        queries @ fake_encode(texts).T for texts in (["aaa", "cac", "ccc", "acc"], ["aa", "cc", "cc", "demo of c"])
+    )
+    expected = standardised(own) + standardised(other) + 0.5 * standardised(names)
+    np.testing.assert_allclose(found, standardised(expected), rtol=1e-4, atol=1e-6)
+    with pytest.raises(StudyError, match="no field 'price'"):
+        TwoEncoders(parts=[part], large=[{"view": "all", "field": "price"}])
+
+
+def indexed(servers, kind=FieldDense, **settings):
+    system = kind(**settings)
     system.index(servers)
     return system
 

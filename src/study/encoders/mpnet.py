@@ -23,6 +23,7 @@ from study.errors import StudyError
 
 FloatArray = NDArray[np.float32]
 FETCH = "study llm fetch --model mpnet"
+DIMENSION = 768
 LONGEST = 384  # tokens of a text that are read at most, as the model's authors state
 DISTANCE = 128  # tokens beyond which all distances share a bucket, as in the published network
 BATCH = 16  # texts whose tokens are multiplied together
@@ -134,19 +135,24 @@ def fetch() -> Path:
 
 
 def encode(texts: Sequence[str], *, store: bool = True) -> FloatArray:
-    """L2-normalised sentence vectors, shape (n, 768), float32; `store` as in `study.encoders.sentence.encode`.
+    """L2-normalised sentence vectors, shape (n, `DIMENSION`), float32; `store` as in `study.encoders.sentence.encode`.
 
     Raises StudyError: the weights are not there, or are others than stated.
     """
     folder = paths.cache() / "embeddings" / "mpnet" if store else None
-    return cached(texts, _embed, identity=f"mpnet@sha256:{described().sha256}", dimension=768, folder=folder)
+    return cached(texts, _embed, identity=version(), dimension=DIMENSION, folder=folder)
+
+
+def version() -> str:
+    """The model's name and the SHA-256 of its archive."""
+    return f"mpnet@sha256:{described().sha256}"
 
 
 def _embed(texts: list[str]) -> FloatArray:
     model = _load(str(place()))
     # Texts of like length stand together, so that the progress bar tells the truth.
     order = np.argsort([len(text) for text in texts], kind="stable")
-    found = np.empty((len(texts), 768), dtype=np.float32)
+    found = np.empty((len(texts), DIMENSION), dtype=np.float32)
     blocks = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
     for block in tqdm(blocks, desc="mpnet", unit="batch", disable=None if len(blocks) > 1 else True, leave=False):
         found[block] = model.embed([texts[place] for place in block])
