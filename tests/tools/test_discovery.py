@@ -15,7 +15,7 @@ from study.tools import results
 from study.tools.catalogues.catalog import QuerySet, Server, ToolCatalog, rank_all
 from study.tools.discovery import experiments
 from study.tools.discovery import texts as token_counts
-from study.tools.discovery.index import Settings, ToolIndex, above, best, fuse, order_of
+from study.tools.discovery.index import Settings, ToolIndex, above, best, fuse, order_of, with_every_part
 from study.tools.discovery.texts import MAX_PARTS, Bm25, TfIdf, decompose, documents, words_of
 
 
@@ -40,6 +40,11 @@ WORD = st.sampled_from(["read", "write", "file", "mail", "map"])
 TEXT = st.lists(WORD, min_size=1, max_size=6).map(" ".join)
 PARTS = [["Read the file and send it by mail", "Read the file", "send it by mail"], ["salt and pepper on the table"]]
 PARTS += [["Plan a trip. Then book a cheap hotel.", "Plan a trip.", "Then book a cheap hotel."], ["Find a route"], [""]]
+PARTS += [["turn a word document into a PDF and email it", "turn a word document into a PDF", "email it"]]
+PARTS += [
+    ["Commit the database schema changes to GitHub", "the database schema changes", "Commit to GitHub"],
+    ["Send the note to Anna"],  # "the note" says too little to be searched for
+]
 PARTS += [["Find a route. Go. Then book a cheap hotel.", "Find a route. Go.", "Then book a cheap hotel."]]
 
 
@@ -125,6 +130,18 @@ def test_parts_of_a_query_reach_both_servers(catalog, embedder):
     parts = ToolIndex(catalog, Settings(document="name_desc", decompose=True), embedder).scores([query])[0]
     assert (parts >= plain - 1e-6).all()
     assert {0, 4} == set(np.argsort(-parts)[:2].tolist())
+
+
+def test_every_part_has_its_best_tool_among_the_found(catalog, embedder):
+    query = "send the mail and find the route on a map"
+    index = ToolIndex(catalog, Settings(document="name_desc", decompose=True), embedder)
+    assert {2, 4} <= set(index.search(query, 2)[0].tolist())
+
+
+def test_places_for_every_part_by_hand():
+    scores = np.array([[9, 8, 7, 3, 2, 1], [9, 8, 0, 0, 0, 0], [0, 0, 0, 3, 0, 1], [0, 0, 0, 0, 2, 0], [0] * 6])
+    found = [with_every_part(np.arange(k), scores.astype(np.float32), np.arange(6)).tolist() for k in (1, 2, 3, 4)]
+    assert found == [[0], [0, 3], [0, 3, 4], [0, 1, 3, 4]]
 
 
 @pytest.mark.parametrize("parts", PARTS)

@@ -105,17 +105,19 @@ class ToolIndex:
         """The best `k` tools for one query.
 
         `threshold`: leave out tools that score lower; where that leaves none, all `k` stay (section 6.4). `among`: the
-        tools that may be found, shape (n_tools,); default all. Returns: tool rows and scores, best first, both of
-        length at most k.
+        tools that may be found, shape (n_tools,); default all. Of a query with parts the best tool of every part is
+        found too, as far as there are places. Returns: tool rows and scores, best first, both of length at most k.
         """
         if k < 1:
             raise StudyError(f"{k} tools were asked for", fix="ask for at least 1")
         if not query.strip():
             raise StudyError("the query is empty", fix="say in words what is to be done")
-        scores = self.scores([query], store=store)[0]
+        scores = self.scores(decompose(query) if self.settings.decompose else [query], store=store)
         if among is not None:
             scores = np.where(among, scores, np.float32(-np.inf))
-        return above(*best(scores, k, self.order), threshold)
+        rows, _ = best(scores[0], k, self.order)
+        rows = with_every_part(rows, scores, self.order)
+        return above(rows, scores[0, rows], threshold)
 
 
 def order_of(settings: Settings, n_tools: int) -> IntArray:
@@ -134,6 +136,22 @@ def best(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatAr
     kept = order[(scores[order] >= border) & ~np.isneginf(scores[order])]
     chosen = kept[np.argsort(-scores[kept], kind="stable")][:k]
     return chosen, scores[chosen]
+
+
+def with_every_part(rows: IntArray, scores: FloatArray, order: IntArray) -> IntArray:
+    """Ranked `rows` in which the best tool of every part takes the last place that no other part's best tool holds.
+
+    `scores`: of the whole query and then of its parts, shape (1 + parts, n_tools). A tool of another domain may score
+    less than many tools of the first. A part to which no tool scores above 0 has no best tool.
+    """
+    firsts = [row for own in scores[1:] if own.max() > 0 for row in best(own, 1, order)[0].tolist()]
+    kept = rows.tolist()
+    for new in dict.fromkeys(firsts):
+        free = [row for row in kept if row not in firsts]
+        if new not in kept and free:
+            kept.remove(free[-1])
+            kept.append(new)
+    return np.array(sorted(kept, key=lambda row: -scores[0, row]), dtype=np.int64)
 
 
 def above(rows: IntArray, values: FloatArray, threshold: float | None) -> tuple[IntArray, FloatArray]:

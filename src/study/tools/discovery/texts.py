@@ -125,12 +125,20 @@ class TfIdf:
 BORDER = re.compile(
     r"(?<=[.!?;。！？；])\s+|\n+|\s*(?:^|\s)[-*•]\s+|\s+(?:and then|then|after that|afterwards|finally|also)\s+", re.I
 )
-# A conjunction counts as a border only before a verb that commands.
-COMMAND = re.compile(
-    r",?\s+and\s+(?=(?:add|analy[sz]e|book|calculate|check|commit|compare|convert|create|delete|download|extract|fetch|"
-    r"find|generate|get|list|make|open|plot|post|read|save|schedule|search|send|show|store|summari[sz]e|translate|"
-    r"update|upload|write)\b)",
+# Verbs that command.
+VERB = re.compile(
+    r"(?:add|analy[sz]e|archive|book|calculate|check|commit|compare|convert|copy|create|delete|deploy|download|draft|"
+    r"edit|e-?mail|export|extract|fetch|find|forward|generate|get|import|list|mail|make|merge|move|notify|open|plot|"
+    r"post|print|publish|push|read|remove|rename|save|schedule|search|send|share|show|store|summari[sz]e|sync|"
+    r"translate|turn|update|upload|write)\b",
     re.I,
+)
+# A conjunction counts as a border only before one of them.
+COMMAND = re.compile(rf",?\s+and\s+(?={VERB.pattern})", re.I)
+# Something of one domain that goes to a service with a name: "Commit the database schema changes to GitHub".
+TRANSFER = re.compile(
+    r"((?i:commit|copy|export|move|post|publish|push|save|send|share|store|sync|upload|write)) "
+    r"(.+) ((?:in|into|on|to) (?:[A-Z]\w*)(?: [A-Z]\w*){0,2})[.!]?"
 )
 MIN_WORDS = 3
 MAX_PARTS = 8
@@ -146,11 +154,26 @@ def decompose(query: str) -> list[str]:
             text = clause.strip(" ,;")
             if not text:
                 continue
-            if parts and (len(text.split()) < MIN_WORDS or len(parts[-1].split()) < MIN_WORDS):
+            if parts and (_short(text) or _short(parts[-1])):
                 parts[-1] = f"{parts[-1]} {text}"
             else:
                 parts.append(text)
+    parts = [part for whole in parts for part in _domains(whole)]
     return [query, *parts[:MAX_PARTS]] if len(parts) > 1 else [query]
+
+
+def _short(text: str) -> bool:
+    """Whether a part says too little alone; a verb with its object ("email it") does not."""
+    words = text.split()
+    return len(words) < MIN_WORDS and not (len(words) == MIN_WORDS - 1 and VERB.match(text))
+
+
+def _domains(text: str) -> list[str]:
+    """What is transferred, and the transfer, where the first has words enough to search for."""
+    found = TRANSFER.fullmatch(text)
+    if found is None or len(found[2].split()) < MIN_WORDS:
+        return [text]
+    return [found[2], f"{found[1]} {found[3]}"]
 
 
 @cache
