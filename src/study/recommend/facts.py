@@ -40,6 +40,8 @@ _OPENING = re.compile(
     r"server\s+(?:that|which|to|for|implementation\s+(?:that|for))\s+",
     re.I,
 )
+# A repository that says of itself that it is an archive.
+_ARCHIVED = re.compile(r"[-_/]archived?$")
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=[A-Z0-9\W])|\n")
 
 
@@ -201,6 +203,8 @@ class Shelf:
             language = language or RUNTIMES.get(started.method, "")
         name, description = str(described["name"]), str(described["description"])
         marks = self.settings.marks_of(name, description)
+        if server is not None and _ARCHIVED.search(server["repository"]) and "archived" not in marks:
+            marks = (*marks, "archived")
         return Facts(
             "" if server is None else str(server["id"]),
             self._address(server, own),

@@ -1,0 +1,74 @@
+"""What is known of a server: from the catalogue, from Task2MCP, and across both by repository."""
+
+import pandas as pd
+import pytest
+
+from study.catalog.merge import servers
+from study.recommend.facts import Shelf
+from tests.catalog.sources import record
+
+ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
+
+
+def catalogue():
+    records = [
+        record("toolsdk", "pdf", "github.com/o/pdf", "pdf-mcp", description="An MCP server that reads PDF files. And more."),
+        record("toolsdk", "mail", "github.com/o/mail", "mail-mcp", vouched=False, description="Sends mail"),
+        record("toolsdk", "old", "github.com/o/servers-archived", description="Reads files"),
+        *(record("docker", f"m{n}", "github.com/o/many", f"@o/m{n}", description=f"Does {n}") for n in range(4)),
+    ]
+    return servers(records, ORDER, {})
+
+
+def dataset():
+    columns = ["id", "name", "url", "description", "stars_count", "license_clean", "language_tokens", "is_official"]
+    rows = [
+        (7, "PDF", "https://github.com/O/pdf/", "PDF of the release", 90, "mit", "Python, Shell", True),
+        (8, "PDF again", "https://github.com/o/pdf", "The same", 80, "mit", "Python", False),
+        (9, "Many", "https://github.com/o/many/tree/main/src/m1", "One of many", 5, "other", "", False),
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def row(table, identifier):
+    return table.index[table["id"] == identifier][0]
+
+
+@pytest.fixture
+def shelf():
+    return Shelf(catalogue(), dataset())
+
+
+def test_a_server_of_the_catalogue_has_the_stars_of_its_repository(shelf):
+    facts = shelf.of_catalogue(row(shelf.catalogue, "o/pdf"))
+    assert (facts.does, facts.stars, facts.official, facts.language) == ("Reads PDF files.", 90, True, "Python")
+    assert (facts.start, facts.vouched) == ("npx -y pdf-mcp@1.0.0", ("toolsdk",))
+    assert facts.sources["stars"] == "task2mcp"
+    assert facts.sources["start"].startswith("toolsdk 20")  # with the date of its archive
+
+
+def test_a_server_of_the_data_set_has_the_start_of_its_repository(shelf):
+    facts = shelf.of_task2mcp(7)
+    assert (facts.id, facts.does, facts.start) == ("o/pdf", "PDF of the release", "npx -y pdf-mcp@1.0.0")
+    assert facts.address == shelf.of_task2mcp(8).address  # one server, listed twice
+    # A folder of a repository is not the repository.
+    assert shelf.of_task2mcp(9).id == ""
+
+
+def test_what_nobody_vouches_for_has_no_start_and_archives_are_marked(shelf):
+    facts = shelf.of_catalogue(row(shelf.catalogue, "o/mail"))
+    assert (facts.start, facts.stars, facts.official) == ("", None, None)
+    assert shelf.of_catalogue(row(shelf.catalogue, "o/servers-archived")).marks == ("archived",)
+
+
+def test_servers_that_share_a_repository_are_not_one(shelf):
+    many = [
+        name for name in range(len(shelf.catalogue)) if shelf.catalogue.at[name, "repository"] == "github.com/o/many"
+    ]
+    assert len(many) == 4
+    assert {shelf.of_catalogue(place).address for place in many} == {""}
+
+
+def test_without_data_the_name_alone_speaks():
+    facts = Shelf(None, None).of_task2mcp(3, "Vulnerable MCP Server", "Breaks.")
+    assert (facts.does, facts.marks, facts.stars) == ("Breaks.", ("attack demonstration",), None)
