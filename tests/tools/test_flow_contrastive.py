@@ -9,9 +9,11 @@ import torch
 
 from study.encoders import sentence
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
+from study.tools.flow import encoder_tables
 from study.tools.flow.contrastive import Tuned, Tuning
-from study.tools.flow.samples import Sample
+from study.tools.flow.samples import Sample, as_queries
 from study.tools.flow.settings import flow_settings
+from tests.tools.conftest import BagOfWords
 
 # The words say nothing of the tools: only training can tell that "alpha" means the first.
 WORDS = ("alpha", "beta", "gamma", "delta")
@@ -22,7 +24,8 @@ SAMPLES = [
     Sample(f"{row}-{number}", f"{word} {number}", row, row // 2, {}, f"{row}-{number}")
     for (row, word), number in product(enumerate(WORDS), range(4))
 ]
-HOW = replace(flow_settings().contrastive, batch=8, distractors=2, epochs=12, rate=3e-4, drawn=4)
+FLOW = flow_settings()
+HOW = replace(FLOW.contrastive, batch=8, distractors=2, epochs=12, rate=3e-4, drawn=4)
 DOCUMENTS = [tool.name for tool in CATALOG.tools]
 
 
@@ -67,3 +70,16 @@ def test_what_is_held_out_is_not_read(tuning, monkeypatch):
     assert read
     assert not hidden & set(read)
     assert tuning.path(0) != tuning.path(1)
+
+
+def test_tables_compare_every_mix_with_minilm(tuning, monkeypatch):
+    """With weights as before nothing differs; a search is compared over queries, unseen servers over tools."""
+    monkeypatch.setattr(Tuning, "trained", lambda self, held_out: self.lower.upper.state_dict())
+    table = encoder_tables.unseen_servers(tuning, {"minilm": 0.0, "tuned": 1.0}, FLOW)
+    assert table["system"].tolist() == ["tuned"]
+    assert (table["n"].item(), table["diff"].item(), table["unit"].item()) == (4, 0, "tool")
+    queries = as_queries(SAMPLES)
+    pair = {"minilm": tuning.encoder(None, 0.0), "tuned": BagOfWords()}
+    found = encoder_tables.compare_searches("mcptools", "query", CATALOG, queries, pair)
+    # Five places for four tools: every search finds all of them.
+    assert (found["n"].item(), found["diff"].item(), found["metric"].item()) == (16, 0, "recall@5")
