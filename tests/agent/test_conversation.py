@@ -195,3 +195,21 @@ def test_no_chain_of_follow_ups_changes_the_answer(agent, messages):
 @pytest.mark.parametrize(("text", "places", "ids"), MESSAGES["places"])
 def test_places_and_ids_in_words(text, places, ids):
     assert mentioned(text) == (tuple(places), tuple(ids))
+
+
+@pytest.mark.parametrize("message", ["thanks", "Thank you very much!", "great, thanks", "cheers"])
+def test_thanks_are_no_task_and_no_error(agent, message):
+    talk = Conversation(agent)
+    answer = talk.say("captions for videos in Go").answer
+    turn = talk.say(message)
+    assert (turn.kind, turn.number) == ("note", 1)
+    assert talk.state.answer is answer
+    assert talk.say("send thank you cards to all customers").kind == "answer"
+
+
+def test_a_configuration_is_asked_for_in_words(agent):
+    talk = Conversation(agent)
+    talk.say("captions for videos in Go")
+    turn = talk.say("give me the config for 1")
+    assert (turn.kind, turn.config) == ("setup", "")
+    assert "study catalog sync" in turn.message  # nothing was synced that could say how

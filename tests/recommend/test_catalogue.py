@@ -109,6 +109,19 @@ def test_own_servers_are_a_catalogue_too(conf_root, encoded, call):
     assert call("recommend", "x", "--catalog", "open", "--system", "t2mrec")[0] == 2
 
 
+def test_several_catalogues_make_one_ranking(conf_root, encoded, call):
+    take(TEXTS)
+    take({"own": "My own server"}, source="mine")
+    code, out, _ = call("recommend", "My own server", "--catalog", "open", "--catalog", "mine", "-k", "4", "--json")
+    answer = json.loads(out)
+    assert (code, answer["dataset"]) == (0, "catalogue open and mine")
+    assert sorted(row["server_id"] for row in answer["recommendations"]) == ["mine:own", "o/mail", "o/maps", "o/pdf"]
+    # Task2MCP can join where it is prepared.
+    code, _, err = call("recommend", "x", "--catalog", "open", "--catalog", "task2mcp")
+    assert code == 2
+    assert "study prepare dataset=task2mcp" in err
+
+
 def test_a_damaged_ranking_is_made_again(conf_root, encoded):
     take(TEXTS)
     catalogue.load()

@@ -12,7 +12,9 @@ ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
 
 def catalogue():
     records = [
-        record("toolsdk", "pdf", "github.com/o/pdf", "pdf-mcp", description="An MCP server that reads PDF files. And more."),
+        record(
+            "toolsdk", "pdf", "github.com/o/pdf", "pdf-mcp", description="An MCP server that reads PDF files. And more."
+        ),
         record("toolsdk", "mail", "github.com/o/mail", "mail-mcp", vouched=False, description="Sends mail"),
         record("toolsdk", "old", "github.com/o/servers-archived", description="Reads files"),
         *(record("docker", f"m{n}", "github.com/o/many", f"@o/m{n}", description=f"Does {n}") for n in range(4)),
