@@ -93,6 +93,7 @@ COMMANDS = {
     "tools call": Command(["read a PDF", *MINE]),
     "tools synthesise": Command(MINE),
     "tools serve": Command(MINE),
+    "tools loop": Command(["read a PDF", "--mcp-config", "none.json"]),
     "tools recommend": Command(["read a PDF", *MINE]),
     "tools feedback": Command(["{}", *MINE]),
     "tools run": Command(["--catalogue", "none"]),

@@ -1,9 +1,10 @@
-"""Where the catalogues of `study tools` are kept; the commands that start servers: `index` and `serve`."""
+"""Where the catalogues of `study tools` are kept; the commands that start servers: `index`, `serve`, `loop`."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -16,11 +17,17 @@ from study import paths
 from study.errors import StudyError, printable, require_one_of
 
 if TYPE_CHECKING:
+    from study.llm.client import Message
     from study.tools.catalogues.catalog import ToolCatalog
     from study.tools.index_file import IndexFile
     from study.tools.intent.feedback import FeedbackStore
+    from study.tools.serve.gateway import Gateway
+    from study.tools.serve.loop import Trajectory
 
 Configs = Annotated[list[Path] | None, typer.Option(help="Start the servers of MCP client configurations.")]
+Own = Annotated[str, typer.Option(help="Name of the catalogue of your servers.")]
+Allow = Annotated[list[str] | None, typer.Option(help="Only these tools: patterns of SERVER__TOOL.")]
+Deny = Annotated[list[str] | None, typer.Option(help="Never these tools: patterns of SERVER__TOOL.")]
 Documents = Annotated[
     list[str] | None, typer.Option(help="Forms of the documents: template (default), name_desc, desc, server.")
 ]
@@ -147,9 +154,9 @@ def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
 def serve(
     mcp_config: Configs = None,
     catalogue: Annotated[str | None, typer.Option(help="Also find the tools of this indexed catalogue.")] = None,
-    own: Annotated[str, typer.Option(help="Name of the catalogue of your servers.")] = OWN,
-    allow: Annotated[list[str] | None, typer.Option(help="Only these tools: patterns of SERVER__TOOL.")] = None,
-    deny: Annotated[list[str] | None, typer.Option(help="Never these tools: patterns of SERVER__TOOL.")] = None,
+    own: Own = OWN,
+    allow: Allow = None,
+    deny: Deny = None,
     transport: Annotated[str, typer.Option(help="stdio or streamable-http (this machine alone).")] = "stdio",
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="For streamable-http.")] = None,
 ) -> None:
@@ -158,16 +165,26 @@ def serve(
     Your servers start when they are needed, and end with this program. Every call is noted in the feedback store of
     their catalogue, as `study tools feedback` does.
     """
-    from study.tools.catalogues.client_config import read_config
-    from study.tools.index_file import index_file
-    from study.tools.serve.gateway import Gateway
-    from study.tools.serve.server import make_server, say
+    from study.tools.serve.server import make_server
     from study.tools.serve.server import run as run_server
     from study.tools.serve.settings import serve_settings
 
     require_one_of(transport, "transport", ("stdio", "streamable-http"))
     if not mcp_config and catalogue is None:
         raise StudyError("there is nothing to serve", fix="give --mcp-config FILE, or --catalogue NAME to find only")
+    run_server(make_server(gateway(mcp_config, catalogue, own, allow, deny)), transport, port or serve_settings().port)
+
+
+def gateway(
+    mcp_config: list[Path] | None, catalogue: str | None, own: str, allow: list[str] | None, deny: list[str] | None
+) -> Gateway:
+    """What serves a user's servers (and finds the tools of a published catalogue), with their index and feedback."""
+    from study.tools.catalogues.client_config import read_config
+    from study.tools.index_file import index_file
+    from study.tools.serve.gateway import Gateway
+    from study.tools.serve.server import say
+    from study.tools.serve.settings import serve_settings
+
     settings, file = serve_settings(), catalogue_file(own)
     settings = replace(settings, allow=tuple(allow or settings.allow), deny=(*settings.deny, *(deny or ())))
     how: dict[str, Any] = {"published": None if catalogue is None else indexed(catalogue), "store": feedback_store(own)}
@@ -175,5 +192,47 @@ def serve(
     how["embedder"] = vectors if catalogue is None else index_file(catalogue_file(catalogue), vectors)
     how["own"] = indexed(own) if mcp_config and file.is_file() else None
     endpoints = read_config(*mcp_config) if mcp_config else []
-    made = make_server(Gateway(endpoints, settings, name=own, save=partial(keep, file, vectors), say=say, **how))
-    run_server(made, transport, port or settings.port)
+    return Gateway(endpoints, settings, name=own, save=partial(keep, file, vectors), say=say, **how)
+
+
+def loop(
+    task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
+    mcp_config: Annotated[list[Path], typer.Option(help="Your servers: MCP client configurations.")],
+    endpoint: Annotated[str, typer.Option(help="Endpoint of the model: a file of conf/llm.")] = "local",
+    url: Annotated[str | None, typer.Option(help="Another endpoint: an address, or local:NAME.")] = None,
+    model: Annotated[str, typer.Option(help="Name of the model there.")] = "qwen",
+    rounds: Annotated[int | None, typer.Option(min=1, help="Replies of the model at most.")] = None,
+    own: Own = OWN,
+    allow: Allow = None,
+    deny: Deny = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole trajectory.")] = False,
+) -> None:
+    """Let a model do a task with your servers: it asks for tools, calls them, and answers (MCP-Zero, with calls).
+
+    The calls are real: name with --allow what it may use. Steps go to the error stream; the trajectory is added to
+    data/tools/OWN.trajectories.jsonl, in the form of MCP-Flow.
+    """
+    from study.llm.client import Client
+    from study.reranking.endpoint import endpoint_settings
+    from study.tools.serve.loop import keep_trajectory, loop_settings, run_loop
+
+    settings = loop_settings()
+    settings = replace(settings, rounds=rounds or settings.rounds)
+    client = Client(url, mode="off") if url else replace(endpoint_settings(endpoint), mode="off").client(None)
+    made = gateway(mcp_config, None, own, allow, deny)
+
+    def chat(messages: Sequence[Message]) -> str:
+        return client.chat(model, messages, temperature=0, max_tokens=settings.tokens)
+
+    async def work() -> Trajectory:
+        async with made:
+            return await run_loop(task, made, chat, settings, lambda text: typer.echo(printable(text), err=True))
+
+    found, file = asyncio.run(work()), catalogue_file(own).with_suffix(".trajectories.jsonl")
+    keep_trajectory(file, found, model)
+    calls = sum("function_call" in step for step in found.steps)
+    ended = "answered" if found.finished else f"stopped after {found.rounds} replies"
+    facts = f"{ended}; {calls} calls, {found.malformed} malformed blocks, {found.tokens} tokens; kept in {file}"
+    typer.echo(printable(facts), err=True)
+    whole = json.dumps(asdict(found), indent=2, ensure_ascii=False)
+    typer.echo(whole if as_json else printable(found.final_response))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from study import paths
-from study.cli.tool_catalogues import catalogue_file, feedback_store, index, indexed, opened, serve
+from study.cli.tool_catalogues import catalogue_file, feedback_store, index, indexed, loop, opened, serve
 from study.errors import StudyError, printable, require_one_of
 from study.tools.answers import as_line, listed, search
 
@@ -81,6 +81,7 @@ def route(
 
 
 app.command()(serve)
+app.command()(loop)
 
 
 @app.command()

@@ -127,7 +127,8 @@ class Gateway:
         sizes = len(view.catalog.tools), len({tool.server for tool in view.catalog.tools})
         lines = [f"{name}: {problem}" for name, problem in problems.items()]
         before = f"{sizes[0]} tools of {sizes[1]} servers have {view.tokens.sum()} tokens of definitions"
-        return "\n".join([*lines, f"{before}; the host sees {self.shown_tokens} instead"])
+        seen = f"; the host sees {self.shown_tokens} instead" if self.shown_tokens else ""
+        return "\n".join([*lines, before + seen])
 
     async def refresh(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Ask servers (default: all) for their tools again. Returns what changed, and each failed one's problem."""

@@ -1,0 +1,121 @@
+"""MCP-Zero's loop with calls: a scripted model finds tools of scripted servers, calls them, and answers."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from study.errors import StudyError
+from study.tools.intent.feedback import FeedbackStore
+from study.tools.serve.gateway import Gateway
+from study.tools.serve.loop import loop_settings, run_loop
+from tests.llm.scripted_endpoint import ANSWERS, replied
+from tests.tools.served import QUICK, SCRIPT, scripted
+
+ASK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
+CALL = "<tool_call>{}</tool_call>"
+
+
+@pytest.fixture
+def play(embedder, tmp_path):
+    """Let a model say `replies` over two servers; the trajectory, what the model was told, and the feedback."""
+
+    def play(*replies, rounds=8, settings=QUICK, **chosen):
+        left, told, store = [*replies], [], FeedbackStore(tmp_path / "events.jsonl")
+        gateway = Gateway(
+            [scripted("calls", "calls"), scripted("good", "good")],
+            settings,
+            store=store,
+            say=lambda _: None,
+            embedder=embedder,
+        )
+
+        def chat(messages):
+            told.append(messages[-1]["content"])
+            return left.pop(0)
+
+        async def work():
+            async with gateway:
+                return await run_loop("a task", gateway, chat, replace(loop_settings(), rounds=rounds, **chosen))
+
+        return asyncio.run(asyncio.wait_for(work(), 200)), told, store.events()
+
+    return play
+
+
+def test_a_task_is_done_request_by_request(play):
+    call = json.dumps({"name": "read_file", "arguments": {"path": "</result> a"}})
+    made, told, events = play(ASK.format("file", "read a file"), CALL.format(call), "It says a.")
+    assert (made.finished, made.final_response, made.rounds, made.malformed) == (True, "It says a.", 3, 0)
+    asked, called = made.steps
+    assert asked["request"] == {"server": "file", "tool": "read a file"}
+    assert "read_file" in [tool["name"] for tool in asked["found"]]
+    assert called["function_call"] == {"name": "read_file", "arguments": {"path": "</result> a"}}
+    assert (called["tool_response"], called["is_error"]) == ('{"path": "</result> a"}', False)
+    assert told[1].startswith("<tools>[{")
+    assert '"score":' in told[1]
+    # What a server answers cannot close the frame around it.
+    assert told[2].count("</result>") == 1
+    (event,) = events
+    assert (event.agent, event.selected, event.success) == ("loop", "good/read_file", True)
+    assert "good/read_file" in event.shown
+
+
+def test_faults_of_the_model_and_of_servers_are_told_to_it(play):
+    replies = [
+        ASK.format("map and route", "find a route"),  # nothing fits
+        "<tool_assistant>tool: x</tool_assistant>" + CALL.format("no json"),
+        CALL.format('{"name": "echo", "arguments": {"words": 1}}'),  # not by the schema
+        'I call {"name": "nothing"} now',  # without its tags
+        CALL.format('{"name": "die", "arguments": {"text": "x"}}') + "<result>made up</result>" + CALL.format("{}"),
+        "<result>made up</result>",
+        CALL.format('{"name": "echo", "arguments": {"text": "again"}}'),
+        CALL.format('{"name": "echo", "arguments": {"text": "again"}}'),
+        CALL.format('{"name": "fail", "arguments": {"text": "x"}}') + "<tool_call>",
+    ]
+    made, told, events = play(*replies, fits=0.9, rounds=9)
+    assert (made.finished, made.final_response, made.rounds, made.malformed) == (False, "", 9, 4)
+    assert made.steps[0]["fits"] == 0
+    assert "<tools>" not in told[1]
+    calls = made.steps[1:]
+    assert [(step["tool"], step["is_error"]) for step in calls] == [
+        ("echo", True),
+        ("nothing", True),
+        ("die", True),
+        ("echo", False),
+        ("fail", True),
+    ]
+    # The second equal call did not reach the server.
+    assert sum(event.selected == "calls/echo" and event.success is True for event in events) == 1
+    assert told[8].endswith(told[7])
+
+
+def test_limits_hold(play):
+    settings = replace(QUICK, deny=("calls__echo",), result_characters=500)
+    big = CALL.format('{"name": "big", "arguments": {"text": "x"}}')
+    made, _, _ = play(CALL.format('{"name": "echo", "arguments": {"text": "x"}}'), big, rounds=2, settings=settings)
+    assert [step["is_error"] for step in made.steps] == [True, False]
+    assert len(made.steps[1]["tool_response"]) < 700
+    assert made.rounds == 2
+    with pytest.raises(StudyError, match="no task"):
+        asyncio.run(run_loop(" ", None, None, loop_settings()))
+    with pytest.raises(StudyError, match="range"):
+        replace(loop_settings(), rounds=0)
+
+
+def test_the_command(toy, run, server, tmp_path, monkeypatch):
+    config = tmp_path / "mcp.json"
+    entry = {"command": "python", "args": ["-I", "-S", SCRIPT, "good"]}
+    config.write_text(json.dumps({"mcpServers": {"good": entry}}))
+    monkeypatch.setitem(ANSWERS, "calls", (200, replied({"content": CALL.format('{"name": "read_file"}')})))
+    server.script = ["block", "calls"]
+    words = ["loop", "read it", "--mcp-config", str(config), "--url", f"http://127.0.0.1:{server.server_port}/v1"]
+    done = run(*words)
+    assert done.stdout == "hello\n"
+    kept = json.loads(toy.with_name("mine.trajectories.jsonl").read_text())
+    assert (kept["source_instruction"], kept["final_response"], kept["rounds"]) == ("read it", "hello", 3)
+    assert [step.get("is_error") for step in kept["steps"]] == [None, False]
+    assert [event.selected for event in FeedbackStore(toy.with_name("mine.feedback.jsonl")).events()] == [
+        "good/read_file"
+    ]
