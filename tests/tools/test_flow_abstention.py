@@ -1,13 +1,15 @@
 """When the slot filler leaves a parameter empty."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.flow import abstention
 from study.tools.flow.abstention import COLUMNS, GRID, best_of, decisions, least_probability
 from study.tools.flow.samples import Sample, server_groups
 from study.tools.flow.slot_filler import SlotFiller
-from tests.tools.test_flow_learning import CATALOG, COPYING, FLOW, SAMPLES
+from tests.tools.test_flow_learning import CATALOG, COPYING, FLOW, SAMPLES, URL, parameters
 
 TEXT = "please read a page using https://toronto.org/a for Anna at 7"
 
@@ -26,6 +28,17 @@ def test_a_value_below_the_least_probability_is_left_out(slot_filler):
     # Nothing in this text is an address, and a filler that never abstains takes the next best.
     assert slot_filler.fill("read a page for Anna", 0, ["url"]) != {"url": ""}
     assert slot_filler.fill("read a page for Anna", 0, ["url"], least=0.5) == {"url": ""}
+
+
+def test_a_date_goes_to_no_parameter_that_asks_for_none():
+    """The regression is sure of everything: only the words of the parameter decide."""
+    stated = {"customer": URL, "dueDate": URL, "note": URL | {"description": "when it ends"}}
+    tool = Tool(0, "invoice", "", parameters([*stated], **stated))
+    sure = (np.zeros(0, dtype=np.float32), 10.0)
+    made = SlotFiller.with_regressions(ToolCatalog("o", (Server("x", "X", ""),), (tool,)), COPYING, sure, sure)
+    filled = [made.fill("due 2026-12-01", 0, [name], absent=None, least=0.05) for name in stated]
+    assert filled == [{"customer": None}, {"dueDate": "2026-12-01"}, {"note": "2026-12-01"}]
+    assert made.fill("due 2026-12-01", 0, ["customer"]) == {"customer": "2026-12-01"}
 
 
 def test_decisions_by_hand(slot_filler):

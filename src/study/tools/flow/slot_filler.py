@@ -113,6 +113,24 @@ HINTS = {
     "name": ("city", "name", "location", "title"),
     "quoted": ("query", "keyword", "text", "message", "expression", "term"),
 }
+# Kinds of pieces that say what they are, and words beside those of `HINTS` that ask for one.
+FORMS = {
+    "url": ("address", "endpoint", "href", "image", "page", "repository", "site", "source", "src", "webhook"),
+    "email": (
+        "address",
+        "attendees",
+        "bcc",
+        "cc",
+        "contact",
+        "from",
+        "recipient",
+        "recipients",
+        "sender",
+        "to",
+        "user",
+    ),
+    "date": ("after", "before", "deadline", "due", "end", "from", "month", "start", "time", "to", "when", "year"),
+}
 SAME = 1e-4  # sums of scores that differ by less are equal
 NEGATED = re.compile(r"\b(?:without|not|no|disable|exclude|false)\b")
 Linear = tuple[FloatArray, float]  # weights and intercept of a logistic regression
@@ -144,8 +162,15 @@ class Chosen:
 
     @property
     def probability(self) -> float:
-        """That the value is right, as the regression sees it; 0 where there is none."""
-        return 0.0 if self.place is None else float(1 / (1 + np.exp(-self.scores[self.place])))
+        """That the value is right, as the regression sees it; 0 where there is none, and where a piece of a form of
+        `FORMS` would go to a parameter whose name and description have none of the form's words."""
+        if self.place is None:
+            return 0.0
+        form = next((name for name in FORMS if self.option.features[KINDS.index(name)]), None)
+        said = {*words_of(self.parameter.name), *words_of(self.parameter.description)}
+        if form is not None and not said & {*HINTS[form], *FORMS[form]}:
+            return 0.0
+        return float(1 / (1 + np.exp(-self.scores[self.place])))
 
 
 def property_of(tool: Tool, name: str) -> Mapping[str, Any]:
