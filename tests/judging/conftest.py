@@ -79,7 +79,7 @@ def prepared_root(tmp_path_factory):
     (root / "docs").mkdir()
     shutil.copy(REPOSITORY / "docs" / "judging-guidelines.md", root / "docs")
     change_yaml(root / "conf/judging/topics.yaml", parts={"valid": 16, "test": 32})
-    change_yaml(root / "conf/judging/pool.yaml", systems=SYSTEMS, profile="smoke", candidates=[])
+    change_yaml(root / "conf/judging/pool.yaml", systems=SYSTEMS, profile="smoke", candidates=[], kept=10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))
         make_data(SMALL)

@@ -1,5 +1,7 @@
 """The second grade: language and system of the useful pairs."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -57,3 +59,15 @@ def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
     row = language_grades.agreement_row(table).iloc[0]
     assert row["tied"] + row["callable"] + row["in_language"] == pytest.approx(1)
     assert row["equal"] == 0
+    with pytest.raises(StudyError, match="nothing to grade"):
+        annotation.write_batches(DATASET, "language-1")
+    path = store.file(DATASET, "language_grades")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))  # a further round found one useful pair
+    shutil.rmtree(folder.parent)
+    for name in annotation.LANGUAGE:
+        folder = annotation.write_batches(DATASET, name)
+        ((task, server),) = annotation.read_manifest(folder)["batches"]["01"]
+        (folder / "answers" / "01.csv").write_text(f"{annotation.ANSWER_HEADER}\n{task},{server},2\n")
+    assert len(annotation.collect_language(DATASET, folder.parent, judge="simulated")) == 1
+    pd.testing.assert_frame_equal(store.read_table(DATASET, "language_grades").iloc[:-1], table.iloc[:-1])
+    assert store.pairs(store.read_table(DATASET, "language_grades")) == useful

@@ -1,5 +1,7 @@
 """Topics are a fair, repeatable draw; the pool holds what it must and tells a judge nothing; the committed one, too."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -47,8 +49,8 @@ def test_topics_come_from_their_part_evenly_and_repeatably(shared_root):
         open_ = [name for name in sizes.index if sizes[name] < supply[name]]
         assert max(sizes[open_]) - min(sizes[open_]) <= 1
     chosen = store.topic_settings()
-    pd.testing.assert_frame_equal(pools.sample_topics(data, split, parts=chosen.parts, seed=chosen.seed), table)
-    other = pools.sample_topics(data, split, parts=chosen.parts, seed=chosen.seed + 1)
+    pd.testing.assert_frame_equal(pools.sample_topics(data, split, chosen), table)
+    other = pools.sample_topics(data, split, replace(chosen, seed=chosen.seed + 1))
     assert set(other["task_id"]) != set(table["task_id"])
 
 
@@ -97,7 +99,7 @@ def test_a_new_system_forms_a_second_round(root):
 
 def test_a_candidate_is_asked_for_its_part_alone_and_deeper(root):
     file = root / "conf/judging/pool.yaml"
-    change_yaml(file, candidates=["popularity"], candidates_depth=14)
+    change_yaml(file, candidates=["popularity"], candidates_depth=14, kept=14)
     pools.make_pool(DATASET)
     topics, found = store.read_table(DATASET, "topics"), store.read_runs(DATASET)["popularity"]
     valid = set(topics.loc[topics["part"] == "valid", "task_id"])
@@ -107,8 +109,33 @@ def test_a_candidate_is_asked_for_its_part_alone_and_deeper(root):
     assert set(store.read_table(DATASET, "pool").query("round == 2")["task_id"]) <= valid
     # Once it is a system too, all topics are asked, and outside its part no deeper than of the others.
     change_yaml(file, systems=[*SYSTEMS, "popularity"])
-    pools.make_pool(DATASET, again=("popularity",))
+    pools.make_pool(DATASET)
     assert len(named_by("popularity")) == 14 * len(valid) + 10 * (len(topics) - len(valid))
+
+
+def test_topics_that_are_added_are_other_tasks_and_pooled_to_a_depth_of_their_own(root):
+    chosen, before = store.topic_settings(), store.read_runs(DATASET)
+    topics = store.read_table(DATASET, "topics")
+    change_yaml(root / "conf/judging/topics.yaml", parts=chosen.parts | {"fresh": 9}, sources={"fresh": "test"})
+    change_yaml(root / "conf/judging/pool.yaml", kept=15, depths={"fresh": 12}, controls={"fresh": 30})
+    pools.draw_topics(DATASET)
+    pools.make_pool(DATASET)
+    all_topics, data = store.read_table(DATASET, "topics"), datasets.load(DATASET)
+    fresh = all_topics[all_topics["part"] == "fresh"]["task_id"]
+    pd.testing.assert_frame_equal(all_topics[all_topics["part"] != "fresh"].reset_index(drop=True), topics)
+    split = split_files.load(paths.splits(DATASET) / "cold.parquet", data)
+    assert set(fresh) <= set(data.tasks["id"].to_numpy()[split.tasks("test")])
+    assert len(set(fresh) - set(topics["task_id"])) == 9
+    runs = store.read_runs(DATASET)
+    for name, run in runs.items():
+        pd.testing.assert_frame_equal(run[~run["task_id"].isin(fresh)].reset_index(drop=True), before[name])
+    own = runs["bm25"][runs["bm25"]["task_id"].isin(fresh)]
+    assert (own.groupby("task_id").size() == 15).all()
+    assert store.pairs(named_by("bm25")) == store.pairs(before["bm25"]) | store.pairs(own[own["rank"] <= 12])
+    provenance = store.read_table(DATASET, "provenance").query("control == 1")
+    assert set(provenance[provenance["task_id"].isin(fresh)].groupby("task_id").size()) == {30}
+    pool = store.read_table(DATASET, "pool")
+    assert set(pool[pool["round"] == 2]["task_id"]) == set(fresh)
 
 
 def test_another_draw_or_part_and_an_unknown_system_are_refused(root):
@@ -128,7 +155,7 @@ def test_another_draw_or_part_and_an_unknown_system_are_refused(root):
 @pytest.mark.mirror
 def test_topics_are_redrawn_exactly(task2mcp):
     data, split, chosen = task2mcp.data, task2mcp.split("cold"), store.topic_settings()
-    drawn = pools.sample_topics(data, split, parts=chosen.parts, seed=chosen.seed)
+    drawn = pools.sample_topics(data, split, chosen)
     pd.testing.assert_frame_equal(drawn, store.read_table(RELEASED, "topics"))
     assert drawn["subcategory"].nunique() == 16
     assert drawn["part"].value_counts().to_dict() == {"test": 80, "valid": 40}

@@ -102,12 +102,10 @@ def batch_text(pairs: pd.DataFrame, data: datasets.Dataset, name: str, version: 
 def chosen_pairs(dataset: str, number: str) -> tuple[pd.DataFrame, int]:
     """The pairs of a pass, and its round: the pool's latest for passes 1 and 2, else the latest that was collected.
 
-    Passes 1 and 2 grade the whole round, 3 the disputed pairs, `AGAIN` 5 % of all judged pairs, those of `LANGUAGE` all
-    useful pairs (round 0). StudyError where there is nothing to grade.
+    Passes 1 and 2 grade the whole round, 3 the disputed pairs, `AGAIN` 5 % of all judged pairs, those of `LANGUAGE` the
+    useful pairs that have no such grade. StudyError where there is nothing to grade.
     """
     require_one_of(number, "pass", PASSES)
-    if number in LANGUAGE:
-        return store.useful(dataset)[store.PAIR].reset_index(drop=True), 0
     table = store.read_table(dataset, "pool" if number in ("1", "2") else "judgements")
     current = int(table["round"].max())
     pairs = table[table["round"] == current]
@@ -117,6 +115,10 @@ def chosen_pairs(dataset: str, number: str) -> tuple[pd.DataFrame, int]:
         judged = store.final(dataset)
         rng = np.random.default_rng([store.pool_settings().seed, 3, current])
         pairs = judged.sample(max(1, round(SHARE_AGAIN * len(judged))), random_state=rng)
+    elif number in LANGUAGE:
+        graded = store.pairs(store.read_table_if_there(dataset, "language_grades"))
+        useful = store.useful(dataset)
+        pairs = useful[[pair not in graded for pair in useful[store.PAIR].itertuples(index=False, name=None)]]
     if not len(pairs):
         raise StudyError(f"pass {number} has nothing to grade", file=store.file(dataset, "judgements"))
     return pairs[store.PAIR].reset_index(drop=True), current
@@ -126,7 +128,7 @@ def write_batches(dataset: str, number: str, size: int = 8) -> Path:
     """Write the batches of one of `PASSES`, ``01.txt`` and so on, and ``manifest.json`` with their pairs. Passes 1 and
     2 hold the same pairs, but tasks are grouped and servers ordered in different ways. Returns: the folder."""
     (chosen, current), version = chosen_pairs(dataset, number), guideline_version()
-    folder = store.work(dataset) / f"round-{current}" / f"pass-{number}"
+    folder = store.work(dataset) / f"round-{current}{'-language' * (number in LANGUAGE)}" / f"pass-{number}"
     answers = folder / "answers"
     if any(answers.glob("*.csv")):
         fix = "collect them, or move them away to start the pass again"
@@ -274,14 +276,20 @@ def collect(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
 
 
 def collect_language(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
-    """Collect both passes of `LANGUAGE` into ``language_grades.csv``. The lower grade counts where they differ."""
+    """Add both passes of `LANGUAGE` to ``language_grades.csv``. The lower grade counts where they differ.
+
+    Returns: the new rows.
+    """
     (first, told), (second, _) = (read_pass(folder / f"pass-{name}") for name in LANGUAGE)
     if first.keys() != second.keys():
         raise StudyError("the passes hold different pairs", file=folder, fix="write the batches of both passes again")
     rows = [(*pair, grade, second[pair], min(grade, second[pair])) for pair, grade in sorted(first.items())]
     table = pd.DataFrame(rows, columns=store.COLUMNS["language_grades"][:5])
     table = table.assign(guideline_version=told["guideline_version"], judge=judge)
-    write_csv(store.file(dataset, "language_grades"), table)
+    before = store.read_table_if_there(dataset, "language_grades")
+    kept = before[[pair not in first for pair in before[store.PAIR].itertuples(index=False, name=None)]]
+    together = pd.concat([kept, table], ignore_index=True).sort_values(store.PAIR, ignore_index=True)
+    write_csv(store.file(dataset, "language_grades"), together)
     return table
 
 

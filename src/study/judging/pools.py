@@ -48,13 +48,18 @@ def allocate(available: dict[str, int], total: int, rng: np.random.Generator) ->
     return given
 
 
-def sample_topics(data: Dataset, split: Split, *, parts: dict[str, int], seed: int) -> pd.DataFrame:
-    """Draw topics from each part, stratified by subcategory; each part has a random stream of its own. Returns: columns
-    task_id, part, subcategory, ordered by part and task_id."""
-    rows = []
-    for part, total in parts.items():
-        rng = np.random.default_rng([seed, PARTS[part]])
-        tasks = data.tasks.iloc[split.tasks(part)]
+def sample_topics(data: Dataset, split: Split, chosen: store.TopicSettings) -> pd.DataFrame:
+    """Draw topics for each part, stratified by subcategory; each part has a random stream of its own.
+
+    Parts with tasks of another part are drawn last, and no task twice. Returns: columns task_id, part, subcategory,
+    ordered by part and task_id.
+    """
+    rows: list[tuple[int, str, str]] = []
+    for part, total in sorted(chosen.parts.items(), key=lambda item: item[0] in chosen.sources):
+        source = chosen.source(part)
+        rng = np.random.default_rng([chosen.seed, PARTS[source], *([1] if part != source else [])])
+        tasks = data.tasks.iloc[split.tasks(source)]
+        tasks = tasks[~tasks["id"].isin([row[0] for row in rows])]
         strata = {str(name): group["id"].to_numpy() for name, group in tasks.groupby("subcategory_clean")}
         for name, count in allocate({name: len(ids) for name, ids in strata.items()}, total, rng).items():
             rows += [(int(task), part, name) for task in rng.choice(strata[name], count, replace=False)]
@@ -70,7 +75,7 @@ def load_split(dataset: str) -> tuple[Dataset, Split]:
 def draw_topics(dataset: str) -> Path:
     """Draw the topics and write ``topics.csv``; StudyError where pairs were judged for other topics."""
     chosen = store.topic_settings()
-    table = sample_topics(*load_split(dataset), parts=chosen.parts, seed=chosen.seed)
+    table = sample_topics(*load_split(dataset), chosen)
     judged = set(store.read_table_if_there(dataset, "judgements")["task_id"])
     if judged - set(table["task_id"]):
         fix = "undo the change of conf/judging/topics.yaml"
@@ -109,12 +114,14 @@ def run_system(
     for part, group in topics.groupby("part", sort=False):
         ids = group["task_id"].to_numpy()
         tasks: IntArray = row_of.loc[ids].to_numpy()
-        rows, scores = rank_tasks(system, split, tasks, part=str(part), k=depth, seed=seed, n_servers=data.n_servers)
+        source = store.topic_settings().source(str(part))
+        rows, scores = rank_tasks(system, split, tasks, part=source, k=depth, seed=seed, n_servers=data.n_servers)
         frames.append(run_table(data, ids, rows, scores, seed))
     path = store.folder(dataset) / "pools.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    parts = " and ".join(topics["part"].unique())
     facts = {"profile": profile, "seed": seed, "depth": depth, "topics": len(topics)}
-    kept[name] = record(dataset=dataset, system=name, **facts)
+    kept[f"{name}: {parts}"] = record(dataset=dataset, system=name, **facts)
     write_json(path, dict(sorted(kept.items())))
     return pd.concat(frames, ignore_index=True)[store.RUN].sort_values(["task_id", "rank"], ignore_index=True)
 
@@ -135,16 +142,18 @@ def union(
 ) -> pd.DataFrame:
     """Every pair to be judged, with where it comes from: the first `depth` of each system, more of a candidate.
     Returns: columns task_id, server_id, control (0 or 1), sources (names joined by ";", empty for a pure control)."""
-    choosing = set(topics.loc[topics["part"] == chosen.candidates_part, "task_id"])
+    part_of = topics.set_index("task_id")["part"]
     named = []
     for name, run in sorted(runs.items()):
-        deep = run["task_id"].isin(choosing if name in chosen.candidates else ())
-        kept = run["rank"] <= np.where(deep, chosen.candidates_depth, chosen.depth)
+        parts = run["task_id"].map(part_of)
+        depth = parts.map(chosen.depths).fillna(chosen.depth)
+        deep = (parts == chosen.candidates_part) & (name in chosen.candidates)
+        kept = run["rank"] <= np.where(deep, chosen.candidates_depth, depth)
         named.append(run[kept][store.PAIR].assign(source=name))
     drawn = []
-    for task in topics["task_id"]:  # from the whole catalogue, and so the same whatever the systems answer
-        rng = np.random.default_rng([chosen.seed, 1, int(task)])
-        servers = rng.choice(server_ids, chosen.control, replace=False)
+    for task, part in part_of.items():  # from the whole catalogue, and so the same whatever the systems answer
+        rng = np.random.default_rng([chosen.seed, 1, int(str(task))])
+        servers = rng.choice(server_ids, chosen.controls.get(str(part), chosen.control), replace=False)
         drawn.append(pd.DataFrame({"task_id": task, "server_id": servers}))
     pairs = pd.concat([*named, pd.concat(drawn).assign(source="")], ignore_index=True).drop_duplicates()
     pairs["control"] = (pairs["source"] == "").astype(int)
@@ -175,9 +184,9 @@ def arrange(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFram
 def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     """Run the systems of ``pool.yaml`` for the topics and write pool.csv.xz, provenance.csv.xz and the pooled runs.
 
-    A system whose pooled run is there is not run again, unless named in `again`. Systems that do not exist yet are
-    left for a later round. A candidate is asked for the topics of its part and for no other; once it is listed as a
-    system too, for all.
+    A system is run for the topics for which there is no pooled run of it, or for all where `again` names it. Systems
+    that do not exist yet are left for a later round. A candidate is asked for the topics of its part and for no other;
+    once it is listed as a system too, for all.
     """
     chosen, topics = store.pool_settings(), store.read_table(dataset, "topics")
     of_part = topics[topics["part"] == chosen.candidates_part]
@@ -188,22 +197,24 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     if unknown := set(again) - {*chosen.candidates, *chosen.systems}:
         fix = f"systems of {paths.conf() / 'judging' / 'pool.yaml'}"
         raise StudyError(f"no system of the pool: {', '.join(sorted(unknown))}", column="--again", fix=fix)
-    asked = dict.fromkeys(chosen.candidates, (of_part, chosen.candidates_depth))
-    asked |= {name: (topics, max(chosen.depth, asked[name][1] if name in asked else 0)) for name in chosen.systems}
+    asked = dict.fromkeys(chosen.candidates, of_part) | dict.fromkeys(chosen.systems, topics)
     data, split = load_split(dataset)
     there = store.read_runs(dataset) if store.runs_file(dataset).exists() else {}
     runs: dict[str, pd.DataFrame] = {}
-    for name, (own, depth) in asked.items():
-        if name not in there or name in again:
+    for name, own in asked.items():
+        before = [] if name in again or name not in there else [there[name]]
+        new = own[~own["task_id"].isin(before[0]["task_id"])] if before else own
+        if len(new):
             if reason := missing(name, dataset):
                 LOG.info("%s is left out: %s", name, reason)
                 continue
             if name == store.LABELS:
-                there[name] = released(dataset, own, depth)
+                found = released(dataset, new, chosen.kept)
             else:
-                there[name] = run_system(dataset, name, own, data, split, depth=depth, profile=chosen.profile)
+                found = run_system(dataset, name, new, data, split, depth=chosen.kept, profile=chosen.profile)
+            there[name] = pd.concat([*before, found], ignore_index=True)
             store.write_runs(dataset, there)
-            LOG.info("%s: %d answers for %d topics", name, len(there[name]), there[name]["task_id"].nunique())
+            LOG.info("%s: %d answers for %d topics", name, len(found), found["task_id"].nunique())
         runs[name] = there[name]
     pairs = union(topics, runs, data.servers["id"].to_numpy(), chosen)
     pool = arrange(pairs, store.read_table_if_there(dataset, "judgements"), chosen.seed)

@@ -43,7 +43,12 @@ class TopicSettings:
 
     protocol: str
     parts: dict[str, int]
+    sources: dict[str, str]
     seed: int
+
+    def source(self, part: str) -> str:
+        """The part of the split that a part's topics come from."""
+        return self.sources.get(part, part)
 
 
 @dataclass(frozen=True)
@@ -65,13 +70,16 @@ class PoolSettings:
 
     systems: list[str]
     profile: str
+    kept: int
     depth: int
+    depths: dict[str, int]
     candidates: list[str]
     candidates_part: str
     candidates_depth: int
     variants: list[str]
     label_use: LabelUse
     control: int
+    controls: dict[str, int]
     seed: int
 
 
