@@ -14,14 +14,16 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from study.config.compose import build_system, load
+from study.encoders import mpnet
 from study.errors import StudyError
 from study.evaluation.ranking import top_k
 from study.pipeline.export import export
 from study.recommend import saved
 from study.recommend.contract import Recommendation, show_recommendations
-from study.recommend.field_dense import SavedFieldDense, request_of
+from study.recommend.field_dense import SavedFieldDense, explain, request_of
 from study.runner.inputs import load_inputs
-from study.usefulness.field_dense import FieldDense
+from study.usefulness.field_dense import FieldDense, standardised
+from study.usefulness.two_encoders import TwoEncoders
 from tests.tiny_study import TINY
 
 URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"
@@ -69,14 +71,14 @@ def fitted(project):
     return system
 
 
-def of(names, descriptions, folder, **settings):
+def of(names, descriptions, folder, kind=FieldDense, **settings):
     """A small catalogue, saved and read back."""
     servers = pd.DataFrame({"name": names, "description": descriptions}).assign(
         id=np.arange(len(names)) + 100,
         url=[f"https://example.org/{row}" for row in range(len(names))],
         **dict.fromkeys(("language", "system", "tools", "category", "subcategory"), ""),
     )
-    system = FieldDense(**{"product_bonus": 6.0, "priors": {"template": -1.0}} | settings)
+    system = kind(**{"product_bonus": 6.0, "priors": {"template": -1.0}} | settings)
     system.index(servers)
     SavedFieldDense("field_dense", system, servers, seed=0).save(folder)
     return SavedFieldDense.load(folder)
@@ -120,6 +122,26 @@ def test_a_template_and_a_product_survive_saving(tmp_path):
     assert [list(item.parts) for item in found] == [["semantic (all)"]] * 2
     # Two servers: one standard deviation above the mean and one below.
     assert [(item.name, item.score) for item in found] == [("B", pytest.approx(1)), ("A", pytest.approx(-1))]
+
+
+def test_a_second_encoder_survives_saving(tmp_path, monkeypatch):
+    def large(texts, *, store=True):
+        """Vowels count."""
+        counts = np.array([[1 + text.count(letter) for letter in "aeiou"] for text in texts], dtype=np.float32)
+        return np.pad(counts / np.linalg.norm(counts, axis=1, keepdims=True), ((0, 0), (0, mpnet.DIMENSION - 5)))
+
+    monkeypatch.setattr(mpnet, "encode", large)
+    part = {"view": "description", "field": "description", "weight": 2.0}
+    model = of(["A", "B", "C"], ["reads mail", "draws maps", "book room"], tmp_path, kind=TwoEncoders, large=[part])
+    request = request_of("draw a map")
+    expected = standardised(standardised(large(["draw a map"]) @ large(["reads mail", "draws maps", "book room"]).T))
+    total, parts = explain(model.system, request)
+    np.testing.assert_allclose(parts["semantic (all)"] + parts["semantic (description, mpnet)"], total, atol=1e-5)
+    spread = np.asarray(sum(model.system.contributions(request, store=False).values())).std()
+    np.testing.assert_allclose(parts["semantic (description, mpnet)"], 2 * expected[0] / spread, rtol=1e-4)
+    monkeypatch.setattr(mpnet, "version", lambda: "another")
+    with pytest.raises(StudyError, match=r"installed is .* and another"):
+        SavedFieldDense.load(tmp_path)
 
 
 def test_answers_without_data_set_cache_or_torch(project, tmp_path):

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from study.data.dataset import TASK_FIELDS, FloatArray
+from study.encoders import mpnet
 from study.encoders.sentence import DIMENSION, WITHOUT_TORCH, cosines, encode, model_version, without_torch
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
@@ -26,6 +27,7 @@ from study.recommend.contract import Recommendation, require_request
 from study.usefulness.field_dense import FieldDense, standardised
 from study.usefulness.products import Product, ProductNames, Spelling
 from study.usefulness.texts import VIEWS, texts
+from study.usefulness.two_encoders import TwoEncoders
 
 KIND = "field_dense"
 FORMAT = 1
@@ -101,6 +103,8 @@ class SavedFieldDense:
         """Write model.safetensors, products.json, catalogue.json and model.json into `folder`."""
         system = self.system
         arrays = {f"field.{name}": vectors for name, vectors in system.fields.items()} | {"prior": system.prior}
+        if isinstance(system, TwoEncoders):
+            arrays |= {f"large.{name}": vectors for name, vectors in system.large_fields.items()}
         with replacing(folder / "model.safetensors") as temporary:
             save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
         write_json(folder / "products.json", None if system.products is None else _product_data(system.products))
@@ -111,8 +115,10 @@ class SavedFieldDense:
             "product_bonus": system.product_bonus,
             "encoder": system.encoder,
         }
+        if isinstance(system, TwoEncoders):
+            settings["large"] = [dict(part) for part in system.large]
         about = {"kind": KIND, "format": FORMAT, "name": self.name, "seed": self.seed, "settings": settings}
-        write_json(folder / "model.json", about | {"weights": model_version(system.encoder)})
+        write_json(folder / "model.json", about | {"weights": _versions(system)})
 
     @classmethod
     def load(cls, folder: Path, *, reader: str = "") -> SavedFieldDense:
@@ -127,16 +133,20 @@ class SavedFieldDense:
                 raise ValueError(f"{about['kind']} {about['format']}, this version reads {KIND} {FORMAT}")
             servers = pd.DataFrame(catalogue)[list(CARD)]
             encoder = about["settings"]["encoder"]
-            system = FieldDense(**about["settings"] | {"encoder": WITHOUT_TORCH.get(encoder, encoder)})
+            kind = TwoEncoders if "large" in about["settings"] else FieldDense
+            system = kind(**about["settings"] | {"encoder": WITHOUT_TORCH.get(encoder, encoder)})
             arrays = load_file(folder / "model.safetensors")
             system.fields = {name: arrays[f"field.{name}"] for name in sorted({term.field for term in system.terms})}
+            if isinstance(system, TwoEncoders):
+                names = {term.field for term in system.large_terms}
+                system.large_fields = {name: arrays[f"large.{name}"] for name in sorted(names)}
             system.prior = arrays["prior"]
             system.products = None if products is None else _product_names(products, len(servers))
             _require_whole(system, len(servers))
             model = cls(about["name"], system, servers, seed=about["seed"], reader=reader)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
-        if (installed := model_version(system.encoder)) != about["weights"]:
+        if (installed := _versions(system)) != about["weights"]:
             problem = f"the saved model's vectors are of {about['weights']}, installed is {installed}"
             raise StudyError(problem, file=folder, fix=fix)
         return model
@@ -187,10 +197,19 @@ class SavedFieldDense:
 
 def _require_whole(system: FieldDense, n_servers: int) -> None:
     """Raise ValueError unless every array is finite and fits the catalogue."""
-    for name, array in (system.fields | {"prior": system.prior}).items():
-        shape = (n_servers,) if name == "prior" else (n_servers, DIMENSION)
-        if array.shape != shape or not np.isfinite(array).all():
-            raise ValueError(f"{name!r} is no array of finite numbers of shape {shape}")
+    shapes = [((n_servers,), {"prior": system.prior}), ((n_servers, DIMENSION), system.fields)]
+    if isinstance(system, TwoEncoders):
+        shapes.append(((n_servers, mpnet.DIMENSION), system.large_fields))
+    for shape, arrays in shapes:
+        for name, array in arrays.items():
+            if array.shape != shape or not np.isfinite(array).all():
+                raise ValueError(f"{name!r} is no array of finite numbers of shape {shape}")
+
+
+def _versions(system: FieldDense) -> str:
+    """The encoders of a system, with their versions."""
+    own = model_version(system.encoder)
+    return f"{own} and {mpnet.version()}" if isinstance(system, TwoEncoders) else own
 
 
 def _product_data(products: ProductNames) -> dict[str, Any]:

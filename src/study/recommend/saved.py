@@ -18,7 +18,8 @@ DATASET = "task2mcp"  # answers unless another one is named: servers of generate
 LONGEST = 100  # letters of a name
 BRING = f"study fetch dataset={DATASET} && study prepare dataset={DATASET}"
 READER = "t2mrec"  # the system that reads every attribute of a request
-FIELD_DENSE = "study.usefulness.field_dense.FieldDense"  # the class of `field_dense` and its variants
+# The classes of `field_dense` and its variants.
+FIELD_DENSE = ("study.usefulness.field_dense.FieldDense", "study.usefulness.two_encoders.TwoEncoders")
 RERANKED = "study.reranking."  # of the classes that re-order what T2MRec finds; a saved model could not
 
 
@@ -80,10 +81,10 @@ def savable() -> list[str]:
 
 
 def is_savable(model: Mapping[str, Any]) -> bool:
-    """Whether settings are those of T2MRec over TF-IDF without a re-ranker, or of the class of `field_dense`."""
+    """Whether settings are those of T2MRec over TF-IDF without a re-ranker, or of a class of `field_dense`."""
     towers, lexical, kind = model.get("towers") or {}, model.get("lexical") or {}, str(model.get("_target_"))
     two_tower = bool(towers.get("enabled")) and lexical.get("kind") == "tfidf"
-    return kind == FIELD_DENSE or (two_tower and not kind.startswith(RERANKED))
+    return kind in FIELD_DENSE or (two_tower and not kind.startswith(RERANKED))
 
 
 def labelled_datasets() -> list[str]:
