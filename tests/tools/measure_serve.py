@@ -2,7 +2,8 @@
 an address of a running one in the place of the configurations.
 
 WORK.json is a list of [task, tool, arguments]. Ten rounds find a tool for every task and call the named tool; the table
-tells milliseconds as the official client sees them.
+tells milliseconds as the official client sees them. With ``--keep`` behind all it is written to the tables of
+LiveMCPBench, serve.csv, with its record.
 """
 
 import asyncio
@@ -10,16 +11,23 @@ import json
 import os
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+
+from study.tools.discovery.texts import count_tokens
+from study.tools.results import Table, write_results
+from study.tools.serve.server import as_json
 
 ROUNDS = 10
 
 
 async def main(work, *target):
+    keep, target = "--keep" in target, [word for word in target if word != "--keep"]
     work, rows = json.loads(Path(work).read_text()), {"find": [], "first call": [], "call": []}
     words = ["-m", "study", "tools", "serve", *(part for file in target for part in ("--mcp-config", file))]
     program = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
@@ -34,6 +42,11 @@ async def main(work, *target):
             return reply, 1000 * (time.perf_counter() - started)
 
         _, first = await ask("find_tools", task=work[0][0])
+        listed = (await client.list_tools()).tools
+        seen = [
+            as_json({"name": one.name, "description": one.description, "inputSchema": one.input_schema})
+            for one in listed
+        ]
         missed, tokens = [], {}
         for number in range(ROUNDS):
             for task, tool, arguments in work:
@@ -46,9 +59,16 @@ async def main(work, *target):
                     (await ask("call_tool", name=tool, arguments=arguments))[1]
                 )
     print(f"first find {first:.0f} ms; tokens {tokens}; not among the found: {missed or 'none'}")
+    lines = [{"measure": "first find", "n": 1, "p50_ms": first}]
     for name, values in rows.items():
         middle, high = np.percentile(values, [50, 95])
         print(f"{name}: p50 {middle:.1f} ms, p95 {high:.1f} ms, n = {len(values)}")
+        lines.append({"measure": name, "n": len(values), "p50_ms": middle, "p95_ms": high})
+    if keep:
+        servers = [name for file in target for name in json.loads(Path(file).read_text())["mcpServers"]]
+        facts = {"servers": servers, "rounds": ROUNDS, "client": f"mcp {version('mcp')}", "transport": "stdio"}
+        facts |= {"tokens_before": tokens["of all tools"], "tokens_after": int(count_tokens(seen).sum())}
+        write_results("livemcpbench", [Table("serve", pd.DataFrame(lines), facts)])
 
 
 if __name__ == "__main__":

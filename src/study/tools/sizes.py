@@ -56,7 +56,8 @@ def sized(real: ToolCatalog, size: int) -> ToolCatalog:
 def sizes_table(real: ToolCatalog, queries: QuerySet, sizes: tuple[int, ...] = SIZES) -> Table:
     """sizes.csv: one row per number of tools.
 
-    find: wall milliseconds of one search at a time in a process that runs, the question's vector included. cold: of
+    find: milliseconds of one search at a time in a process that runs, the question's vector included; find_cpu: of the
+    processor, which are those of a core that does nothing else. cold: of
     ``study tools find`` as a new process, with its greatest resident memory. index: processor seconds of embedding
     every tool's text on one thread, NaN beyond the real tools. file_mib: of catalogue and index.
     """
@@ -76,7 +77,10 @@ def sizes_table(real: ToolCatalog, queries: QuerySet, sizes: tuple[int, ...] = S
             index.save(catalog)
             save_catalog(file, catalog)
             line = {"tools": size, "synthetic": max(0, size - len(real.tools)), "index_cpu_s": seconds}
-            line |= results.percentiles("find", _searches(ToolIndex(catalog, TEMPLATE, index), queries))
+            for kind, taken in zip(
+                ("find", "find_cpu"), _searches(ToolIndex(catalog, TEMPLATE, index), queries), strict=True
+            ):
+                line |= results.percentiles(kind, taken)
             stored = file.stat().st_size + index.path.stat().st_size
             lines.append(line | _cold(root, catalog.name, queries.texts[0]) | {"file_mib": stored / 2**20})
     facts = results.sources(real, queries) | {"config": {"top": TOP, "document": TEMPLATE.document}}
@@ -90,13 +94,14 @@ def _filled(file: Path, texts: list[str], vectors: FloatArray) -> IndexFile:
 
 
 def _searches(index: ToolIndex, queries: QuerySet) -> np.ndarray:
+    """Wall and processor seconds of every query's search, shape (2, n_queries)."""
     taken = []
     index.search(queries.texts[0], TOP)
     for query in queries.texts:
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), time.process_time()
         index.search(query, TOP)
-        taken.append(time.perf_counter() - started)
-    return np.array(taken)
+        taken.append((time.perf_counter() - started, time.process_time() - busy))
+    return np.array(taken).T
 
 
 @contextmanager
