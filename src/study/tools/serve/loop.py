@@ -107,10 +107,14 @@ async def run_loop(
         # What stands behind a frame that only this program may write is made up.
         reply = FRAME.split((await asyncio.to_thread(chat, messages))[:MAX_REPLY])[0].strip()
         made.rounds += 1
-        messages.append({"role": "assistant", "content": reply or "..."})  # small models repeat an empty reply for ever
+        if not reply:  # an empty turn would be repeated for ever
+            made.malformed += 1
+            messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n{BROKEN_CALL} {hint}"}
+            continue
+        messages.append({"role": "assistant", "content": reply})
         requests, broken = parse_requests(reply), count_malformed(reply)
         calls = [call for call in map(json_object, CALL.findall(reply)) if _well_formed(call)]
-        broken_calls = reply.count("<tool_call>") - len(calls) + (not reply)
+        broken_calls = reply.count("<tool_call>") - len(calls)
         if not calls and _well_formed(bare := json_object(reply)):  # small models forget the tags
             calls, broken_calls = [bare], 0
         made.malformed += broken + broken_calls
