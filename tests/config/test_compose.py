@@ -47,6 +47,8 @@ def test_every_system_composes_and_instantiates(system: str) -> None:
     built = build_system(config.system)
     assert callable(built.fit)
     assert callable(built.score)
+    # What ${system:NAME} names is made, too.
+    assert not [name for name, value in vars(built).items() if isinstance(value, dict) and "_target_" in value]
     _: System = built
 
 

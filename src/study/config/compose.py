@@ -165,8 +165,10 @@ def build_system(system: DictConfig) -> Any:
     """
     file = paths.conf() / "system" / f"{system.name}.yaml"
     try:
-        _require_known_arguments(plain(system)["model"], "model")
-        made = instantiate(system.model, _convert_="all")
+        # Plain values: of a configuration that is read-only, what ${system:NAME} names would stay a dictionary.
+        model = plain(system)["model"]
+        _require_known_arguments(model, "model")
+        made = instantiate(model, _convert_="all")
     except StudyError as error:
         error.file = error.file or file
         raise
