@@ -1,8 +1,7 @@
 """A slot filler: the arguments of a known tool, copied from pieces of the instruction.
 
-Two logistic regressions replace the paper's fine-tuned language model. One selects the piece of the instruction that is
-a parameter's value, the other predicts whether an optional parameter is set. Their features name no tool, so both apply
-to unseen servers.
+Two logistic regressions replace the paper's fine-tuned language model: one selects a parameter's value among the
+pieces, one says whether an optional parameter is set. Their features name no tool, so both apply to unseen servers.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ class Span(NamedTuple):
 
 
 def spans(text: str, *, letters: int, most: int) -> list[Span]:
-    """Pieces in the order of `KINDS`, then of the text; a text that two kinds share counts as the first. `letters`: how
-    far the text is read. `most`: pieces at most."""
+    """At most `most` pieces of the first `letters`, in the order of `KINDS`, then of the text; a text of two kinds
+    counts as the first."""
     found: dict[str, Span] = {}
     for kind in KINDS:
         for match in PATTERNS[kind].finditer(text[:letters]):
@@ -375,10 +374,8 @@ def _regression(rows: FloatArray, right: np.ndarray, strength: float) -> Linear:
 
 def _apply(model: Linear, rows: FloatArray) -> FloatArray:
     weights, intercept = model
-    if not len(weights):
-        return np.full(len(rows), intercept, dtype=np.float32)
-    scores: FloatArray = (rows @ weights + intercept).astype(np.float32)
-    return scores
+    scores = rows @ weights + intercept if len(weights) else np.full(len(rows), intercept)
+    return np.asarray(scores, dtype=np.float32)
 
 
 FILLINGS = ("required", "copied", "borrowed", "trained")
