@@ -158,7 +158,7 @@ def test_topics_are_redrawn_exactly(task2mcp):
     drawn = pools.sample_topics(data, split, chosen)
     pd.testing.assert_frame_equal(drawn, store.read_table(RELEASED, "topics"))
     assert drawn["subcategory"].nunique() == 16
-    assert drawn["part"].value_counts().to_dict() == {"test": 80, "valid": 40}
+    assert drawn["part"].value_counts().to_dict() == {"test": 80, "fresh": 60, "valid": 40}
     assert not set(data.tasks["id"].to_numpy()[split.tasks("train")]) & set(drawn["task_id"])
 
 

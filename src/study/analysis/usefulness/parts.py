@@ -35,8 +35,12 @@ def choose() -> Found:
 
 
 def compare() -> Found:
-    """Compare `field_dense` with every judged system on the test topics, judged after it was frozen."""
-    yield "judged_test", choosing.against(DATASET, "field_dense", "test"), {"part": "test", "system": "field_dense"}
+    """Compare `field_dense` with every judged system on the test topics, and `field_dense_mpnet` on the fresh ones.
+
+    Each was frozen before its answers on these topics were judged.
+    """
+    for part, system in (("test", "field_dense"), ("fresh", "field_dense_mpnet")):
+        yield f"judged_{part}", choosing.against(DATASET, system, part), {"part": part, "system": system}
 
 
 def transferred() -> Found:
