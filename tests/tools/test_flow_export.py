@@ -82,12 +82,14 @@ def test_long_names_that_agree_are_told_apart():
 
 
 def test_trajectories_are_read_and_faults_are_named(tmp_path):
-    steps = [{"name": "mail", "arguments": {"to": "x"}, "result": "ok"}]
-    good = {"instruction": "i", "tools": TOOLS, "steps": steps, "answer": "a"}
+    call = {"function_call": {"name": "mail", "arguments": {"to": "x"}}, "tool_response": "ok", "is_error": False}
+    failed = {"function_call": {"name": "gone", "arguments": {}}, "tool_response": "no such tool", "is_error": True}
+    steps = [{"request": {"server": "s", "tool": "t"}, "found": [], "fits": 0}, failed, call]
+    good = {"source_instruction": "i", "tools": TOOLS, "steps": steps, "final_response": "a"}
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps(good) + "\n\n", encoding="utf-8")
     assert list(export.read_trajectories(path)) == [Trajectory("i", TOOLS, [Step("mail", {"to": "x"}, "ok")], "a")]
-    bad = [{**good, "steps": [{"name": "gone", "arguments": {}}]}, {**good, "steps": None}, {}, [], "x"]
+    bad = [{**good, "steps": [{**failed, "is_error": False}]}, {**good, "steps": None}, {}, [], "x"]
     for one in bad:
         path.write_text(json.dumps(good) + "\n" + json.dumps(one), encoding="utf-8")
         with pytest.raises(StudyError, match=r"t.jsonl \(row 2\)"):

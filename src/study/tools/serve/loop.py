@@ -83,9 +83,12 @@ def loop_settings() -> LoopSettings:
 
 @dataclass
 class Trajectory:
-    """What happened; `steps` are requests (with what they found) and calls, in order."""
+    """What happened; `steps` are requests (with what they found) and calls, in order. `study tools export` reads it."""
 
     source_instruction: str
+    tools: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # definitions of what was on offer, or called with success
     steps: list[dict[str, Any]] = field(default_factory=list)
     final_response: str = ""  # empty where the rounds ran out
     rounds: int = 0  # replies of the model
@@ -159,6 +162,8 @@ async def _find(
     if not fitting:
         low = "none that can be called" if best >= settings.fits else f"{best:.3f}, under {settings.fits:g}"
         return f"Nothing fits (best score: {low}). Ask in other words, or answer without a tool."
+    for tool in fitting:
+        _offered(made, gateway, tool["name"])
     example = f"<tool_call>{escaped(blank(fitting[0]))}</tool_call>"
     return f"<tools>{escaped(fitting)}</tools>\n{HINT} {example}"
 
@@ -177,6 +182,7 @@ async def _call(
     try:
         answer = await gateway.call(HOST, call["name"], call["arguments"])
         text, failed = text_of(answer), bool(answer.is_error)
+        _offered(made, gateway, call["name"])
     except StudyError as error:
         text, failed = str(error), True
     step = {"tool": call["name"], "function_call": {key: call[key] for key in ("name", "arguments")}}
@@ -185,6 +191,13 @@ async def _call(
     cut = text[: settings.shown_characters]
     left = {"left_out_characters": len(text) - len(cut)} if len(cut) < len(text) else {}
     return f"<result>{escaped({'error' if failed else 'result': cut} | left)}</result>\n{GO_ON}"
+
+
+def _offered(made: Trajectory, gateway: Gateway, name: str) -> None:
+    """Keep the definition of a tool, once, whatever of it the model was shown."""
+    if name not in {tool["name"] for tool in made.tools}:
+        (whole,) = gateway.describe([name])
+        made.tools.append({"name": name, **{key: whole[key] for key in ("description", "inputSchema")}})
 
 
 def text_of(result: CallToolResult) -> str:
