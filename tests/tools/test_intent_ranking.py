@@ -314,6 +314,15 @@ def test_filters_come_before_the_cut(recommender):
     assert len(made.recommend("read a file", nobody)) == 1
 
 
+@pytest.mark.parametrize("rules", [CORRECTED, Rules(filter_last=True)])
+def test_only_tools_that_may_be_found_also_from_the_cache(recommender, rules):
+    made, among = recommender(rules=rules), np.array([False, False, True, False, True])
+    for _ in range(2):
+        assert made.recommend("read a file", count=2)[0].row == 0
+        assert sorted(item.row for item in made.recommend("read a file", count=3, among=among)) == [2, 4]
+    assert made.cache.hits == 2
+
+
 def test_rate_limit_is_not_cached(recommender):
     limited, now = replace(SET, rate_limit=Limit(1, 10.0)), [0.0]
     made = recommender(intentions=limited, monotonic=lambda: now[0])

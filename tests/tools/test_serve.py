@@ -60,6 +60,13 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
         assert [failed for _, failed in answers] == [True] * 3
         assert "did you mean good__read_file, other__read_file?" in answers[0][0]
         assert "none of your servers has it" in answers[2][0]
+        only = [{"only_servers": ["oth*"]}, {"only_tags": ["toy"]}, {"only_servers": ["good"], "only_tags": ["toy"]}]
+        asked = [{"task": "read a file"}, {"server": "map and route", "tool": "find a route"}]
+        for one in asked:
+            among = [await client.call_tool("find_tools", {**one, **own}) for own in only]
+            shown = [{tool["server"] for tool in json.loads(reply.content[0].text)["tools"]} for reply in among[:2]]
+            assert shown == [{"other"}, {"Files", "Mail", "Maps"}]
+            assert "no server named good with the tag toy" in among[2].content[0].text
         for wrong in ({}, {"task": " "}, {"server": "x"}, {"task": "x", "server": "x", "tool": "y"}, {"words": "x"}):
             assert (await client.call_tool("find_tools", wrong)).is_error, wrong
 
@@ -68,8 +75,8 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
     assert "7 tools of 5 servers" in served.said[-1]
     assert [server.id for server in saved[-1].servers] == ["good", "other"]
     first, second, *unused = store.events()
-    # The three searches that no call followed are told when the host goes.
-    assert [(event.selected, event.success) for event in unused] == [(None, None)] * 3
+    # The searches that no call followed are told when the host goes.
+    assert [(event.selected, event.success) for event in unused] == [(None, None)] * 7
     assert (first.selected, first.success, first.query) == ("good/read_file", True, query_hash("read a file"))
     assert first.shown == second.shown
     assert sorted(first.shown) == ["good/read_file", "other/more", "other/read_file"]

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from study.data.dataset import FloatArray
 from study.encoders.endpoint import Embedder
@@ -25,8 +26,8 @@ from study.tools.intent.ranking import SignalIndex, factors
 from study.tools.intent.sessions import Chains, Sessions, session_settings, sessions_of
 from study.tools.intent.settings import CORRECTED, CacheSize, Float64Array, Intentions, Rules, intent_settings
 
-# What an answer depends on besides the question: fingerprints of the catalogue, and of the settings with the tools'
-# requirements; how many events the statistics hold; the tools used a moment ago.
+# What an answer depends on besides the question: fingerprints of the catalogue, of the settings with the tools'
+# requirements, and of the tools that may be found; how many events the statistics hold; the tools used a moment ago.
 State = tuple[str | int, ...]
 
 
@@ -150,18 +151,26 @@ class IntentRecommender:
         variants = self.intentions.variants
         return variants[assign(agent, list(variants), self.experiment) if self.experiment else CONTROL]
 
-    def recommend(self, query: str, context: Context | None = None, count: int = 10) -> Scored:
-        """The best usable tools, best first, at most `count`. Raises StudyError: the query is empty, or count below
-        1."""
+    def recommend(
+        self,
+        query: str,
+        context: Context | None = None,
+        count: int = 10,
+        *,
+        among: NDArray[np.bool_] | None = None,
+    ) -> Scored:
+        """The best usable tools, best first, at most `count`. `among`: those that may be found, shape (n_tools,),
+        default all. Raises StudyError: the query is empty, or count below 1."""
         if not query.strip() or count < 1:
             raise StudyError("the query is empty, or fewer than 1 tool is wanted", fix="say what is to be done")
         context = context or Context()
         weights, recent = self.weights_for(context.agent), self.recent(context.agent)
-        state: State = (*self._fingerprints, self.n_events, *recent)
+        allowed = "" if among is None else hashlib.sha256(among.tobytes()).hexdigest()
+        state: State = (*self._fingerprints, allowed, self.n_events, *recent)
         name = cache_key(query, count, context, weights, state, self.rules)
         scored: Scored | None = self.cache.get(name)
         if scored is None:
-            scored = self._score(query, context, weights, recent)
+            scored = self._score(query, context, weights, recent, among)
             self.cache.put(name, scored)
         if self.rules.filter_last:
             scored = scored[:count]
@@ -170,9 +179,16 @@ class IntentRecommender:
         kept, _ = usable(rows, self.keys, self.requirements, context, self.limiter, self.monotonic())
         return tuple(item for item in scored if item.row in set(kept))[:count]
 
-    def _score(self, query: str, context: Context, weights: Float64Array, recent: Sequence[int]) -> Scored:
+    def _score(
+        self,
+        query: str,
+        context: Context,
+        weights: Float64Array,
+        recent: Sequence[int],
+        among: NDArray[np.bool_] | None,
+    ) -> Scored:
         relevance: FloatArray = self.index.embedder.encode([query], store=False)[0] @ self.index.vectors.T
-        offered = relevance.copy()
+        offered = relevance.copy() if among is None else np.where(among, relevance, np.float32(-np.inf))
         if not self.rules.filter_last:
             # Tools of no use here must not take the places of candidates.
             needing = [row for row, key in enumerate(self.keys) if key in self.requirements]

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import numpy as np
 from mcp_types import CallToolResult, TextContent
+from numpy.typing import NDArray
 
 from study.data.dataset import FloatArray, IntArray
 from study.encoders.endpoint import Embedder
@@ -22,6 +23,7 @@ from study.tools.catalogues.catalog import ToolCatalog
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.catalogues.connection import ConnectionFailedError, Listing
 from study.tools.discovery.index import best
+from study.tools.index_file import matching
 from study.tools.intent.context import Context
 from study.tools.intent.feedback import Event, FeedbackStore, query_hash
 from study.tools.intent.recommender import IntentRecommender
@@ -158,9 +160,18 @@ class Gateway:
             return live.changes(before, own)
 
     async def find(
-        self, host: str, task: str | None, request: Request | None, k: int | None, budget: int | None
+        self,
+        host: str,
+        task: str | None,
+        request: Request | None,
+        k: int | None,
+        budget: int | None,
+        *,
+        servers: Sequence[str] = (),
+        tags: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """The best tools for a task, or for a request that names a server and a tool in words.
+        """The best tools for a task, or for a request that names a server and a tool in words; `servers`, `tags`: only
+        of these (`matching`).
 
         Definitions are given down the ranking while they fit into `budget` tokens; of the others name and summary.
         """
@@ -169,8 +180,9 @@ class Gateway:
         k, budget = k or self.settings.k, budget or self.settings.budget
         if not view.catalog.tools:
             raise StudyError("there are no tools yet", fix="call `refresh`, which says what is wrong with the servers")
+        among = matching(view.catalog, servers, tags)
         async with self.ranking:
-            rows, values, factors = await asyncio.to_thread(self._ranked, view, host, task, request, k)
+            rows, values, factors = await asyncio.to_thread(self._ranked, view, host, task, request, k, among)
         whole = set(within(rows[None, :], view.tokens, budget)[0])
         tools = [
             view.entry(row, whole=row in whole) | {"score": round(float(value), 3)}
@@ -186,16 +198,25 @@ class Gateway:
         return found | self._chain(view, rows.tolist())
 
     def _ranked(
-        self, view: View, host: str, task: str | None, request: Request | None, k: int
+        self,
+        view: View,
+        host: str,
+        task: str | None,
+        request: Request | None,
+        k: int,
+        among: NDArray[np.bool_] | None,
     ) -> tuple[IntArray, FloatArray, tuple[tuple[float, ...], ...]]:
         """The best tools' rows, scores, and their factors where intent ranked them."""
         made = self.recommender
-        if request is not None:
-            return *best(view.router.scores([request], store=False)[0], k, view.index.order), ()
-        if made is None or made.catalog is not view.catalog:  # the tools change just now
-            return *best(view.index.scores([str(task)], store=False)[0], k, view.index.order), ()
+        # Where the tools change just now, the recommender knows others.
+        if request is not None or made is None or made.catalog is not view.catalog:
+            asked = (
+                view.router.scores([request], store=False) if request else view.index.scores([str(task)], store=False)
+            )
+            scores = asked[0] if among is None else np.where(among, asked[0], np.float32(-np.inf))
+            return *best(scores, k, view.index.order), ()
         made.refresh()
-        found = made.recommend(str(task), Context(host), k)
+        found = made.recommend(str(task), Context(host), k, among=among)
         rows, scores = np.array([one.row for one in found], dtype=np.int64), [one.score for one in found]
         return rows, np.array(scores, dtype=np.float32), tuple(tuple(one.factors.values()) for one in found)
 
