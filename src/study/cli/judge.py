@@ -52,11 +52,19 @@ def pool(
     dataset: Data = DATASET,
     again: Annotated[list[str] | None, typer.Option("--again", help="Run this system again.")] = None,
 ) -> None:
-    """Draw the topics, run the systems of conf/judging/pool.yaml for them, and lay out what is to be judged."""
+    """Draw the topics, run the systems of conf/judging/pool.yaml for them, and lay out what is to be judged.
+
+    With `--dataset open`, the topics are the requests of conf/recommend/requests.yaml, and what answers them over the
+    open catalogue is in conf/usefulness/open.yaml; everything runs again.
+    """
+    from study.analysis.usefulness import open_catalogue
     from study.judging import pools, store
 
-    pools.draw_topics(dataset)
-    path = pools.make_pool(dataset, again=tuple(again or ()))
+    if dataset == open_catalogue.DATASET:
+        path = open_catalogue.make_pool()
+    else:
+        pools.draw_topics(dataset)
+        path = pools.make_pool(dataset, again=tuple(again or ()))
     table = store.read_table(dataset, "pool")
     counts = ", ".join(f"round {number}: {count} pairs" for number, count in table["round"].value_counts().items())
     typer.echo(f"pool in {path} ({counts})")

@@ -47,7 +47,7 @@ def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
     """
     names = tuple(dict.fromkeys(names)) or ("open",)
     version = store.required()
-    servers = _living(version, names)
+    servers = living(version, names)
     settings = system_settings(SYSTEM)
     folder = version / f"{SYSTEM}-{'-'.join(sorted(names))}-{_digest(plain(settings)['model'])}"
     try:
@@ -69,7 +69,8 @@ def vouched(server: Mapping[Any, Any]) -> bool:
     return any(way["vouched"] for text in (server["packages"], server["remotes"]) for way in json.loads(text))
 
 
-def _living(version: Path, names: Sequence[str]) -> pd.DataFrame:
+def living(version: Path, names: Sequence[str]) -> pd.DataFrame:
+    """The servers of one or several of `NAMES` in a version, without tombstones, rows from 0."""
     table = store.read(version, "servers")
     table = table[table["status"] != GONE]
     if "open" not in names:

@@ -1,0 +1,160 @@
+"""The open catalogue as a data set to be judged: requests of developers, and what methods of search answer to them.
+
+The requests of ``conf/recommend/requests.yaml`` are the topics, and a server's id is its row in the catalogue's version
+in force. Tables for the judges are in ``data/prepared/open``; what is committed holds ids and hashes alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from study import paths
+from study.analysis.usefulness.answering import Requests
+from study.analysis.usefulness.other_requests import scores, unlabelled
+from study.catalog.store import required
+from study.config.compose import build_system, load
+from study.config.reader import read_settings
+from study.data.dataset import PREPARED, Dataset
+from study.errors import StudyError
+from study.evaluation.ranking import tie_order, top_k
+from study.evaluation.records import record
+from study.evaluation.runs import run_table
+from study.evaluation.system import System
+from study.files import write_csv, write_json, write_parquet
+from study.judging import pools, store
+from study.recommend import catalogue
+from study.recommend.answering import answer
+from study.recommend.facts import Shelf
+from study.recommend.field_dense import SavedFieldDense
+from study.recommend.products import METHODS, Rows
+from study.recommend.settings import Answering
+from study.usefulness.field_dense import FieldDense
+
+DATASET = "open"
+# Topics need a part; nothing is chosen on these.
+PART = "test"
+# Of a run: only the order of equal scores depends on it.
+SEED = 0
+KEYS = ["id", "sha256_description", "sha256_tools"]
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``conf/usefulness/open.yaml``, where every key is explained."""
+
+    systems: list[str]
+    answering: list[str]
+    products: list[str]
+    depth: int
+    control: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Refuse methods that do not exist, and answers of systems that are not asked."""
+        for column, names, known in (("products", self.products, METHODS), ("answering", self.answering, self.systems)):
+            if unknown := set(names) - set(known):
+                raise StudyError(f"unknown {min(unknown)!r}", column=column, fix=f"some of: {', '.join(known)}")
+
+    @classmethod
+    def read(cls) -> Settings:
+        """The file, checked."""
+        return read_settings(cls, paths.conf() / "usefulness" / "open.yaml")
+
+
+def as_data(servers: pd.DataFrame, requests: Sequence[str]) -> Dataset:
+    """Requests over servers of the catalogue; ids of requests count from 1, those of servers are rows."""
+    data = unlabelled(DATASET, catalogue.as_dataset(servers), requests)
+    return replace(data, tasks=data.tasks.assign(id=np.arange(1, len(requests) + 1)))
+
+
+def version_of(servers: pd.DataFrame) -> str:
+    """SHA-256 over ids and texts of the catalogue's servers, in their order."""
+    return hashlib.sha256(servers[KEYS].to_csv(index=False, lineterminator="\n").encode()).hexdigest()
+
+
+def run_of(data: Dataset, rows: Rows) -> pd.DataFrame:
+    """Rows of servers, best first, one list for each request, as a run (columns `store.RUN`)."""
+    ranked = np.full((len(rows), max(map(len, rows), default=0)), -1, dtype=np.int64)
+    for line, own in zip(ranked, rows, strict=True):
+        line[: len(own)] = own
+    return run_table(data, data.tasks["id"].to_numpy(), ranked, np.zeros(ranked.shape, np.float32), SEED)[store.RUN]
+
+
+def by_score(system: System, data: Dataset, k: int) -> Rows:
+    """The first `k` servers of a system that learns from no label."""
+    found, _ = top_k(scores(system, data, seed=SEED), k, tie_order(data.n_servers, SEED))
+    return [[int(row) for row in line if row >= 0] for line in found]
+
+
+def answered(name: str, system: FieldDense, data: Dataset, servers: pd.DataFrame, k: int) -> Rows:
+    """What `study recommend` names for each request, with a fitted system; nothing where it says that nothing fits."""
+    model, shelf, settings = SavedFieldDense(name, system, data.servers, SEED), Shelf.here(servers), Answering.read()
+    asked = partial(answer, model, facts_of=lambda item: shelf.of_catalogue(item.server_id), settings=settings, k=k)
+    return [[one.item.server_id for one in asked(request=text).found] for text in data.tasks["description"]]
+
+
+def all_runs(data: Dataset, servers: pd.DataFrame, chosen: Settings) -> dict[str, pd.DataFrame]:
+    """The first `depth` servers of every method, by its name; those as `study recommend` answers are ``recommend`` and
+    the system's name."""
+    found: dict[str, Callable[[], Rows]] = {}
+    for name in chosen.systems:
+        system = build_system(load([f"system={name}"]).system)
+        found[name] = partial(by_score, system, data, chosen.depth)
+        if name in chosen.answering:
+            assert isinstance(system, FieldDense)
+            found[f"recommend {name}"] = partial(answered, name, system, data, servers, chosen.depth)
+    for name in chosen.products:
+        found[name] = partial(METHODS[name], data.tasks["description"].tolist(), servers, chosen.depth)
+    runs = {}
+    for name, rows_of in found.items():
+        runs[name] = run_of(data, rows_of())
+        LOG.info("%s: %d answers for %d requests", name, len(runs[name]), runs[name]["task_id"].nunique())
+    return runs
+
+
+def make_pool() -> Path:
+    """Ask every method, and write topics, pooled runs, pool, provenance, and the hashes of the servers in the pool.
+
+    Raises StudyError: nothing was synced, or pairs were judged over other servers or texts.
+    """
+    chosen, servers = Settings.read(), catalogue.living(required(), (DATASET,))
+    requests = read_settings(Requests, paths.conf() / "recommend" / "requests.yaml").served
+    data, about = as_data(servers, requests), store.folder(DATASET) / "pools.json"
+    version, judged = version_of(servers), store.read_table_if_there(DATASET, "judgements")
+    if len(judged) and json.loads(about.read_text(encoding="utf-8"))["catalogue"] != version:
+        fix = "sync the version whose hash the file has"
+        raise StudyError("pairs were judged over another version of the catalogue", file=about, fix=fix)
+    for name, table in (("servers", data.servers), ("tasks", data.tasks)):
+        write_parquet(paths.prepared(DATASET) / f"{name}.parquet", table[list(PREPARED[name])])
+    labels = pd.DataFrame({column: np.empty(0, dtype=np.int64) for column in PREPARED["labels"]})
+    write_parquet(paths.prepared(DATASET) / "labels.parquet", labels)
+    topics = data.tasks[["id"]].rename(columns={"id": "task_id"}).assign(part=PART, subcategory="request")
+    write_csv(store.file(DATASET, "topics"), topics)
+    runs = all_runs(data, servers, chosen)
+    store.write_runs(DATASET, runs)
+    union = replace(store.pool_settings(), depths={}, candidates=[], controls={})
+    union = replace(union, depth=chosen.depth, control=chosen.control, seed=chosen.seed)
+    pairs = pools.union(topics, runs, data.servers["id"].to_numpy(), union)
+    write_csv(store.file(DATASET, "pool"), pools.arrange(pairs, judged, chosen.seed))
+    write_csv(store.file(DATASET, "provenance"), pairs)
+    named = servers.loc[np.unique(pairs["server_id"]), KEYS]
+    write_csv(store.folder(DATASET) / "servers.csv", named.rename_axis("server_id").reset_index())
+    facts = {"catalogue": version, "servers": len(servers), "sources": _sources(required())}
+    write_json(about, record(dataset=DATASET, requests=len(requests), **facts))
+    return store.file(DATASET, "pool")
+
+
+def _sources(version: Path) -> dict[str, int]:
+    """How many entries each source had at its last sync."""
+    records = pd.read_parquet(version / "records.parquet", columns=["source", "gone"])
+    return {str(name): int(count) for name, count in records[records["gone"] == ""]["source"].value_counts().items()}

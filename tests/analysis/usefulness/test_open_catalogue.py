@@ -1,0 +1,100 @@
+"""The pool over the open catalogue: what is asked, what a judge sees, and what is committed."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from study import paths
+from study.analysis.usefulness import open_catalogue
+from study.catalog import store as catalogue_store
+from study.catalog.settings import Sources
+from study.catalog.store import Batch
+from study.errors import StudyError
+from study.judging import annotation, store
+from study.recommend import field_dense as saved
+from study.recommend import products
+from study.usefulness import field_dense
+from tests.catalog.sources import record
+from tests.tiny_study import REPOSITORY
+
+pytestmark = pytest.mark.usefixtures("private_cache")
+REQUESTS = ["read pdf documents", "send mail"]
+SETTINGS = {"systems": ["field_dense"], "answering": ["field_dense"], "products": ["docker", "registry"]}
+
+
+def encode(texts, *, model="minilm", store=True, device="cpu"):
+    """A stand-in for the encoder: words as hashed counts."""
+    vectors = np.full((len(texts), 384), 1e-3, dtype=np.float32)
+    for row, text in enumerate(texts):
+        for word in text.lower().split():
+            vectors[row, sum(word.encode()) % 384] += 1
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def sync(**changed):
+    texts = {f"other{number}": f"does thing number {number}" for number in range(30)}
+    texts |= {"pdf": "reads pdf documents", "mail": "sends mail"} | changed
+    records = [record("toolsdk", key, f"github.com/o/{key}", description=text) for key, text in texts.items()]
+    with catalogue_store.locked():
+        catalogue_store.commit([Batch("toolsdk", records, [], True, {})], Sources.read())
+
+
+@pytest.fixture
+def pooled(conf_root, monkeypatch):
+    """A root in which a small catalogue was synced and pooled for two requests."""
+    for module in (field_dense, saved, products):
+        monkeypatch.setattr(module, "encode", encode)
+    (conf_root / "docs").mkdir()
+    shutil.copy(REPOSITORY / "docs" / "judging-guidelines.md", conf_root / "docs")
+    for name, values in (("usefulness/open", SETTINGS | {"depth": 4, "control": 3}), ("recommend/requests", {})):
+        path = conf_root / "conf" / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | (values or {"served": REQUESTS})))
+    sync()
+    open_catalogue.make_pool()
+    return conf_root
+
+
+def test_the_pool_is_what_the_methods_name_and_a_control(pooled):
+    pool, runs = store.read_table("open", "pool"), store.read_runs("open")
+    provenance = store.read_table("open", "provenance")
+    assert list(runs) == ["docker", "field_dense", "recommend field_dense", "registry"]
+    control = provenance[provenance["control"] == 1]
+    assert control.groupby("task_id").size().to_dict() == {1: 3, 2: 3}
+    assert store.pairs(pool) == store.pairs(control).union(*map(store.pairs, runs.values()))
+    servers = pd.read_csv(store.folder("open") / "servers.csv")
+    assert set(servers["server_id"]) == set(pool["server_id"])
+    id_of = servers.set_index("server_id")["id"]
+    first = {
+        name: id_of[run[run["rank"] == 1].set_index("task_id")["server_id"]].tolist() for name, run in runs.items()
+    }
+    assert first["docker"] == first["registry"] == first["field_dense"] == ["o/pdf", "o/mail"]
+    assert len(runs["field_dense"]) == 8
+    assert len(runs["registry"]) == 2  # only what matches
+
+
+def test_a_judge_sees_requests_and_servers_and_nothing_is_committed_but_ids(pooled):
+    folder = annotation.write_batches("open", "1")
+    text = "\n".join(path.read_text() for path in folder.glob("*.txt"))
+    assert all(f'description: "{request}"' in text for request in REQUESTS)
+    assert 'description: "reads pdf documents"' in text
+    assert not [word for word in ("docker", "registry", "field_dense", "toolsdk") if word in text]
+    for path in store.folder("open").iterdir():
+        content = path.read_bytes() if path.suffix != ".xz" else pd.read_csv(path).to_csv().encode()
+        assert b"reads pdf" not in content
+
+
+def test_judged_pairs_belong_to_one_version_of_the_catalogue(pooled):
+    judged = store.read_table("open", "pool")[store.PAIR].assign(
+        **dict.fromkeys(("grade_1", "grade_2", "final"), 0), grade_3=None, round=1, guideline_version="1.0", judge="j"
+    )
+    judged.to_csv(store.file("open", "judgements"), index=False)
+    before = store.read_table("open", "pool")
+    open_catalogue.make_pool()
+    pd.testing.assert_frame_equal(store.read_table("open", "pool"), before)
+    sync(other3="does something else")
+    with pytest.raises(StudyError, match="another version of the catalogue"):
+        open_catalogue.make_pool()
+    assert paths.prepared("open").exists()
