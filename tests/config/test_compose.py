@@ -6,9 +6,12 @@ import pytest
 import yaml
 from omegaconf.errors import ReadonlyConfigError
 
+from study.analysis.report.colours import FAMILIES
 from study.config.compose import GROUPS, build_system, choices, load
-from study.config.registry import all_system_settings, changed, system_settings
+from study.config.registry import changed, system_settings
 from study.config.schema import ALIASES, FEW
+from study.config.systems import FAMILIES as KINDS_OF_SYSTEMS
+from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation.system import System
 from study.pipeline.plan import plan, rows
@@ -113,22 +116,50 @@ def test_unknown_key_in_a_file_is_named_with_the_file(conf_root: Path, name: str
     assert file in str(caught.value)
 
 
+# A system's yaml with one line more -> what is said of it.
+CLASS = "model: {_target_: baselines.cosine.Tfidf}"
 BROKEN = {
     "model: null": "names no class",
     "model: {a: 1}": "names no class",
-    "name: other\nmodel: {}": "not that of the file",
+    "model: text": "names no class",
+    "name: other\nmodel: {}": "the name 'other' is not that of the file",
+    "model: {_target_: pathlib.Path}": "has no fit",
+    "model: {_target_: baselines.cosin.Tfidf}": "there is no class 'baselines.cosin.Tfidf'",
+    "model: " + "[" * 3000 + "]" * 3000: "recursion",
+    "model: ${system:none}": "none",
+    f"{CLASS}\nfamily: graphs": "unknown family 'graphs'.*\n.*did you mean graph",
+    f"{CLASS}\nfamily: [graph]": "not a text",
+    f"{CLASS}\nprotocol: [cold]": "unknown key.*\n.*did you mean protocols",
+    f"{CLASS}\ntrains: perhaps": "'perhaps' is not true or false",
+    f"{CLASS}\nsearch: [1]": "merge",
+    f"{CLASS}\ndefaults: 5": "5 is no list",
+    f"{CLASS}\ndefaults: [tfidff, _self_]": "builds on 'tfidff'.*\n.*did you mean tfidf",
+    f"{CLASS}\ndefaults: [mine, _self_]": "builds on itself",
 }
-BROKEN |= {"model: {_target_: pathlib.Path}": "has no fit", "model: " + "[" * 3000 + "]" * 3000: "recursion"}
+HEADS = {"protocols: [cold]": "title: a key is missing", "title: Mine": "protocols: a key is missing"}
+HEADS |= {"title: [Mine]\nprotocols: [cold]": "not a text", "title: Mine\nprotocols: cold": "'cold' is not a list"}
+HEADS |= {"title: Mine\nprotocols: [colt]": "unknown protocol 'colt'.*\n.*did you mean cold"}
+YAMLS = {f"title: Mine\nprotocols: [cold]\n{line}\n": said for line, said in BROKEN.items()}
+YAMLS |= {f"{head}\n{CLASS}\n": said.replace(": a key", r"\): a key") for head, said in HEADS.items()}
 
 
-@pytest.mark.parametrize("text", BROKEN)
-def test_one_broken_system_is_named_and_stops_no_other(conf_root: Path, text: str) -> None:
-    path = conf_root / "conf" / "system" / "mine.yaml"
-    path.write_text(f"title: Mine\nprotocols: [cold]\n{text}\n")
-    with pytest.raises(StudyError, match=BROKEN[text]) as caught:
+@pytest.mark.parametrize("text", YAMLS)
+def test_one_broken_system_is_named_and_stops_no_other(conf_root: Path, text: str, caplog) -> None:
+    for path in (conf_root / "conf" / "system").glob("[!_]*.yaml"):
+        if path.stem not in ("tfidf", "t2mrec"):
+            path.unlink()
+    (conf_root / "conf" / "system" / "mine.yaml").write_text(text)
+    with pytest.raises(StudyError, match=YAMLS[text]) as caught:
         build_system(load(["system=mine"]).system)
     assert "mine.yaml" in str(caught.value)
+    assert caught.value.fix
     assert load(["system=tfidf"]).system.name == "tfidf"
+    assert {"tfidf", "t2mrec"} <= set(sound_systems())
+    assert ("mine is left out" in caplog.text) == ("mine" not in sound_systems())
+
+
+def test_every_kind_of_system_is_drawn() -> None:
+    assert {*FAMILIES, "baseline"} == {*KINDS_OF_SYSTEMS}
 
 
 def test_a_report_and_all_rows_go_on_without_a_broken_system(conf_root: Path, caplog) -> None:
@@ -136,7 +167,7 @@ def test_a_report_and_all_rows_go_on_without_a_broken_system(conf_root: Path, ca
         if path.stem not in ("tfidf", "t2mrec"):
             path.unlink()
     (conf_root / "conf" / "system" / "mine.yaml").write_text("model: [")
-    assert set(all_system_settings()) == {"tfidf", "t2mrec"}
+    assert set(sound_systems()) == {"tfidf", "t2mrec"}
     assert "mine is left out" in caplog.text
     broken: list[str] = []
     assert {row.system.name for row in rows("synthetic", broken)} == {"tfidf", "t2mrec"}

@@ -24,6 +24,7 @@ from safetensors.numpy import save_file
 from typer.main import get_command
 
 from study.cli import main as cli
+from study.config import systems
 from study.config.compose import load
 from study.errors import StudyError, explained
 from study.files import replacing, write_text
@@ -241,6 +242,19 @@ def test_settings_that_are_no_text_are_named(root: Path, call: Call, name: str) 
         path.write_bytes(b"\xff\xfe: 1\n")
     code, _, err = call(*start(root, name))
     assert code == 0 or explains(code, err), err
+
+
+@pytest.mark.parametrize("words", [["run", *TINY, "system=tfidf"], ["report", *TINY], ["show", *TINY]], ids=str)
+def test_systems_that_are_broken_stop_no_other_and_are_named(root: Path, call: Call, caplog, words: list[str]) -> None:
+    model = "model: {_target_: baselines.cosine.Tfidf}"
+    broken = {"no_class": "model: {}", "no_family": f"family: none\n{model}", "renamed": f"name: other\n{model}"}
+    broken |= {"unread": "model: [", "misplaced": "model: {_target_: baselines.none.Tfidf}", "text": "model: text"}
+    for name, lines in broken.items():
+        (root / "conf" / "system" / f"{name}.yaml").write_text(f"title: Mine\nprotocols: [cold]\n{lines}\n")
+    systems._warn.cache_clear()
+    code, _, err = call(*words)
+    assert code == 0, err
+    assert words[0] == "run" or [name for name in broken if f"{name}.yaml" not in caplog.text] == []
 
 
 def refused(path: Path, write: Callable[[Path], object]) -> None:

@@ -157,6 +157,16 @@ def test_wrong_shape_of_scores_is_an_error(root: Path, monkeypatch: pytest.Monke
         run_row(config("system=popularity"))
 
 
+def test_wrong_shape_of_a_ranking_is_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        Popularity, "rank", lambda self, tasks, k, known: (np.zeros((3, k), int), np.zeros((3, k))), False
+    )
+    with pytest.raises(
+        StudyError, match=r"rank\(\) of Popularity gave shapes \(3, 11\) and \(3, 11\), expected \(16, 11\)"
+    ):
+        run_row(config("system=popularity"))
+
+
 def test_what_cannot_be_run_says_why(root: Path) -> None:
     with pytest.raises(StudyError, match="not applicable under 'loo99'"):
         run_row(config("system=t2mrec", "protocol=loo99"))

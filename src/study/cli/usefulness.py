@@ -72,10 +72,10 @@ def _stuffing(dataset: str) -> Iterable[pd.DataFrame]:
     from study.analysis.report.plots import save_figure
     from study.analysis.usefulness.figures import keyword_stuffing
     from study.analysis.usefulness.stuffing import measure
-    from study.config.registry import all_system_settings
+    from study.config.systems import sound_systems
 
     table = pd.read_csv(measure(dataset, PROFILE))
-    titles = {name: str(system.title) for name, system in all_system_settings().items()}
+    titles = {name: str(system.title) for name, system in sound_systems().items()}
     save_figure(keyword_stuffing(table, titles, f"Data: {dataset}. Profile: {PROFILE}."), "keyword_stuffing", dataset)
     return [table]
 

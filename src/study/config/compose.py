@@ -18,8 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from study import paths
-from study.config import schema
-from study.config.registry import DEFAULTS, parents, read_yaml, system_settings
+from study.config import schema, systems
+from study.config.registry import read_yaml, system_file, system_settings
 from study.config.schema import GROUPS as GROUPS
 from study.config.schema import choices as choices
 from study.errors import StudyError
@@ -79,18 +79,13 @@ def load(overrides: list[str] | None = None) -> DictConfig:
         raise StudyError(
             f"the configuration does not compose: {first}",
             file=paths.conf(),
+            column=getattr(error, "full_key", None) or None,
             fix="check the override; every key is explained in the yaml files of conf/",
         ) from error
     assert isinstance(container, dict)
+    if isinstance(system := container.get("system"), Mapping):
+        systems.check(system, system_file(str(system.get("name"))))
     schema.check({str(key): value for key, value in container.items()})
-    model, name = container["system"]["model"], container["system"]["name"]
-    if not isinstance(model, Mapping) or not isinstance(model.get("_target_"), str):
-        raise StudyError(
-            "names no class",
-            file=paths.conf() / "system" / f"{name}.yaml",
-            column="model._target_",
-            fix="write below model: _target_: package.module.Class",
-        )
     OmegaConf.set_readonly(config, True)
     return config
 
@@ -123,14 +118,9 @@ def _compose(overrides: list[str]) -> DictConfig:
 def _require_sound(group: str, name: Any) -> None:
     """Raise unless what Hydra is about to read can be read: it says of no file which one is wrong, or never ends."""
     schema.require_choice(group, name)
-    file = paths.conf() / group / f"{name}.yaml"
-    stated = read_yaml(file).get("name", name)
-    if stated != name:
-        fix = f"remove the line: the name is that of the file, {name}"
-        raise StudyError(f"the name {stated!r} is not that of the file", file=file, column="name", fix=fix)
-    for other in (DEFAULTS, *parents(name)) if group == "system" else ():
-        if (inherited := file.with_name(f"{other}.yaml")).exists() or other != DEFAULTS:
-            read_yaml(inherited)
+    if group == "system":
+        systems.require_sound(name)
+    systems.require_own_name(paths.conf() / group / f"{name}.yaml")
 
 
 def _require_known_keys(overrides: list[Override]) -> None:

@@ -64,7 +64,13 @@ def rank_tasks(
     for piece in chunks(tasks):
         asked = tasks[piece]
         if isinstance(system, Ranker) and split.candidates is None:
-            found, scores = system.rank(asked, k, known)
+            found, scores = map(np.asarray, system.rank(asked, k, known))
+            if found.shape != scores.shape or found.ndim != 2 or len(found) != len(asked) or found.shape[1] > k:
+                raise StudyError(
+                    f"rank() of {type(system).__name__} gave shapes {found.shape} and {scores.shape}, expected "
+                    f"({len(asked)}, {k}) twice",
+                    fix="return servers and scores, one row per task",
+                )
             _require_numbers(system, scores, asked if ids is None else ids[asked], seed)
         else:
             try:

@@ -22,7 +22,8 @@ from study.analysis.report.runs import REFERENCE
 from study.analysis.report.tables import markdown
 from study.config.compose import build_system, plain
 from study.config.reader import read_settings
-from study.config.registry import all_system_settings, with_values
+from study.config.registry import with_values
+from study.config.systems import sound_systems
 from study.data.dataset import TASK_FIELDS, Dataset, join_values
 from study.data.splits import Split
 from study.errors import StudyError
@@ -95,7 +96,7 @@ def bench(config: DictConfig) -> str:
     """
     name, dataset = config.system.name, config.dataset.name
     if not can_be_benched(config.system.model):
-        known = [name for name, system in all_system_settings().items() if can_be_benched(system.model)]
+        known = [name for name, system in sound_systems().items() if can_be_benched(system.model)]
         raise StudyError(
             f"{name} cannot be benched: only the work of T2MRec with towers over TF-IDF is counted",
             fix=f"system= one of: {', '.join(known)}",

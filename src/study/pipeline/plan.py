@@ -24,7 +24,7 @@ from study.config.schema import choices
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.files import write_text
-from study.reranking.endpoint import systems_not_run
+from study.reranking.endpoint import not_run
 from study.runner.fingerprint import code_hash, imported, inputs
 from study.runner.outputs import Outputs
 from study.runner.provenance import CURRENT, state
@@ -46,21 +46,28 @@ def rows(dataset: str, broken: list[str] | None = None) -> Iterator[DictConfig]:
 
     `broken`: takes what is wrong with a system's settings, which then stop no other system's rows.
     """
-    unanswered = systems_not_run(dataset)
     for name in choices("system"):
         try:
             config = load([f"dataset={dataset}", f"system={name}"])
         except StudyError as error:
-            if broken is None:
-                raise
-            broken.append(f"{name}: {error.reason}")
-            LOG.error("FAILED: %s", error)
+            _set_aside(broken, name, error)
             continue
-        if left_out(name, config.system.family, list(config.dataset.leave_out)) or name in unanswered:
+        if left_out(name, config.system.family, list(config.dataset.leave_out)):
+            continue
+        if config.system.model.get("endpoint") and not_run(dataset, name):
             continue
         for protocol in config.dataset.protocols:
             if protocol in config.system.protocols:
                 yield under(config, protocol)
+
+
+def _set_aside(broken: list[str] | None, name: str, error: StudyError) -> None:
+    """Name a system that cannot run, once, and go on without it; without a list that takes it, stop there."""
+    if broken is None:
+        raise error
+    if (reason := f"{name}: {error.reason}") not in broken:
+        broken.append(reason)
+        LOG.error("FAILED: %s", error)
 
 
 def under(config: DictConfig, protocol: str) -> DictConfig:
@@ -68,20 +75,21 @@ def under(config: DictConfig, protocol: str) -> DictConfig:
     return changed(config, {"protocol.name": protocol})
 
 
-def plan() -> dict[str, dict[str, Any]]:
+def plan(broken: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """Stage -> key -> what the stage needs to know. Generated data sets are left out: their rows are not in git, and
-    `study run --all` makes them."""
+    `study run --all` makes them. `broken`: as in `rows`."""
     stages: dict[str, dict[str, Any]] = {"tune": {}, "run": {}, "run_tuned": {}, "code": {}}
     for dataset in datasets():
         if load([f"dataset={dataset}"]).dataset.generator is not None:
             continue
-        for config in rows(dataset):
+        for config in rows(dataset, broken):
             system, protocol = config.system, config.protocol.name
             try:
                 decides = inputs(config)
             except StudyError as error:
                 error.file = error.file or system_file(system.name)
-                raise
+                _set_aside(broken, system.name, error)
+                continue
             item = {"dataset": dataset, "protocol": protocol, "system": system.name, "inputs": decides}
             kind = "run" if system.tuned is None else "run_tuned"
             stages[kind][f"{dataset}-{protocol}-{system.name}"] = item
@@ -143,9 +151,10 @@ def _short(value: Any) -> str:
 
 
 def write_plan() -> bool:
-    """Write the plan beside ``dvc.yaml``, one line a stage; returns whether it changed."""
+    """Write the plan beside ``dvc.yaml``, one line a stage; returns whether it changed. A system that cannot run is
+    named and left out."""
     path, lines = paths.root() / "plan.yaml", [HEADER]
-    for stage, items in plan().items():
+    for stage, items in plan([]).items():
         lines.append(f"{stage}:\n" if items else f"{stage}: {{}}\n")
         lines += [f"  {key}: {_one_line(item)}\n" for key, item in sorted(items.items())]
     text = "".join(lines)

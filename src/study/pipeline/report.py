@@ -20,11 +20,11 @@ from study.analysis.report.runs import (
     doubts,
     statistics,
 )
-from study.config.registry import all_system_settings
+from study.config.systems import sound_systems
 from study.evaluation import per_task
 from study.evaluation.significance import compare_all
 from study.files import write_csv, write_json
-from study.reranking.endpoint import systems_not_run
+from study.reranking.endpoint import not_run
 
 HEADLINE = ("t2mrec", "popularity_theme", "item_knn", "field_dense")  # systems of metrics.json
 
@@ -33,7 +33,7 @@ def report(config: DictConfig) -> Path:
     """Write metrics.*, overall.*, significance.csv, comparisons.csv and runs.csv; returns their folder. The stage warns
     of every run that today's settings, code or data would not repeat; runs.csv marks it as `stale`."""
     dataset, folder = config.dataset.name, paths.tables(config.dataset.name)
-    runs, settings = collect(dataset), all_system_settings()
+    runs, settings = collect(dataset), sound_systems()
     apart = {name for name, system in settings.items() if system.family in APART}
     table = costs(runs)
     metrics = pd.concat(
@@ -62,7 +62,7 @@ def report(config: DictConfig) -> Path:
     write_csv(folder / "comparisons.csv", pd.concat(further))
     write_csv(folder / "runs.csv", table)
     titles = {name: system.title for name, system in settings.items()}
-    absent = systems_not_run(dataset)
+    absent = [name for name, own in settings.items() if own.model.get("endpoint") and not_run(dataset, name)]
     parts = {
         protocol: tables.comparison(
             overall,

@@ -18,7 +18,7 @@ from study.analysis.audit.figures_labels import plot_reference_bugs
 from study.analysis.audit.settings import Codebooks, PromptTemplates, ReferenceBugs, Rules, read
 from study.analysis.report.colours import GREEN, RED
 from study.config.compose import load
-from study.config.registry import all_system_settings
+from study.config.systems import sound_systems
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation import per_task, records
@@ -145,7 +145,7 @@ def test_a_bug_is_coloured_only_where_tasks_and_seeds_agree(bugs, by_seed, moved
 
 
 def test_every_bug_of_the_configuration_is_in_the_table_and_differs_from_its_method_in_one_setting():
-    settings, known = read(ReferenceBugs), all_system_settings()
+    settings, known = read(ReferenceBugs), sound_systems()
     assert {name for name, system in known.items() if system.family == "reference_bug"} <= set(settings.rows)
     for row, about in settings.rows.items():
         own = load([f"system={row}", f"protocol={about.protocol}"]).system

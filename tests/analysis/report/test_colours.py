@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from study.analysis.report import colours
-from study.config.registry import all_system_settings
+from study.config.systems import sound_systems
 
 # Machado, Oliveira and Fernandes 2009, severity 1: linear RGB as protanopes and deuteranopes see it.
 SIGHT = {
@@ -28,7 +28,7 @@ def seen(ink, sight):
 
 
 def test_every_configured_family_has_a_look_of_its_own():
-    configured = {str(system.family) for system in all_system_settings().values()}
+    configured = {str(system.family) for system in sound_systems().values()}
     assert configured <= set(colours.FAMILIES), "a family of conf/system would be drawn as: other"
     looks = [*colours.FAMILIES.values(), colours.OTHER]
     assert len({kind.words for kind in looks}) == len({(kind.ink, kind.marker) for kind in looks}) == len(looks)

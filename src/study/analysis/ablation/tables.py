@@ -18,7 +18,7 @@ from study import paths
 from study.analysis.report import paper
 from study.analysis.report.runs import COMPARED, FAILS, HOLDS, REFERENCE, SIDES, measured, run_frames, statistics
 from study.analysis.report.tables import NOT_RUN, named
-from study.config.registry import all_system_settings
+from study.config.systems import sound_systems
 from study.data import dataset as datasets
 from study.data.dataset import Dataset
 from study.evaluation.metrics import PAPER_METRICS
@@ -58,7 +58,7 @@ EXPECTED = {
 
 def _settings() -> dict[str, DictConfig]:
     """The settings of T2MRec and its untuned variants, the reference first."""
-    known = {name: settings for name, settings in all_system_settings().items() if settings.tuned is None}
+    known = {name: settings for name, settings in sound_systems().items() if settings.tuned is None}
     return {name: known[name] for name in sorted(known) if name.startswith(REFERENCE)}
 
 

@@ -23,7 +23,8 @@ from study.analysis.audit.tables import Fits, kept_tops, write_tables
 from study.analysis.audit.variance import variance_table
 from study.analysis.report.runs import APART, run_frames
 from study.config.compose import build_system, choices, load
-from study.config.registry import all_system_settings, with_tuned_values
+from study.config.registry import with_tuned_values
+from study.config.systems import sound_systems
 from study.data import dataset as datasets
 from study.data import split_files, splits
 from study.data.dataset import Dataset, IntArray
@@ -46,7 +47,7 @@ FAMILIES = ("seeds", "metric", "labels", "tie rule", "protocol", "random splits"
 
 def ranked_systems() -> list[str]:
     """The configured systems that do not stand apart, as oracles and reference bugs do."""
-    settings = all_system_settings()
+    settings = sound_systems()
     return [name for name in choices("system") if settings[name].family not in APART]
 
 

@@ -20,7 +20,7 @@ from study.analysis.report.results import TUNED_SUFFIX, Results
 from study.analysis.report.tables import NOT_RUN, duration
 from study.config import schema
 from study.config.compose import plain
-from study.config.registry import all_system_settings
+from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.evaluation.significance import bootstrap_interval
@@ -65,7 +65,7 @@ def tuned(dataset: str) -> pd.DataFrame:
     rows = [_ran(folder) for folder in folders]
     seen = {folder.name for folder in folders}
     searches = {system: load_sweep(name) for name, system in TUNED.items()}
-    for name, system in all_system_settings().items():
+    for name, system in sound_systems().items():
         if system.tuned is None or name in seen:
             continue
         space = plain(system.search) or (searches[name].space if name in searches else {})
@@ -121,7 +121,7 @@ def _ran(folder: Path) -> dict[str, Any]:
         config = record["config"]
         sweep = load_sweep(best["sweep"]) if "sweep" in best else None
         space = config["system"]["search"] if sweep is None else sweep.space
-        known = all_system_settings()
+        known = sound_systems()
         title = known[best["system"]].title if best["system"] in known else best["system"]
         model = config["system"]["model"]
         trained = any(key.rpartition(".")[2] == "epochs" for key in schema.flat(model))

@@ -13,7 +13,8 @@ from study.analysis.report import tables
 from study.analysis.report.runs import APART, ORACLE
 from study.analysis.report.tables import named
 from study.config.compose import load
-from study.config.registry import all_system_settings, left_out, parents
+from study.config.registry import left_out, parents
+from study.config.systems import sound_systems
 from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval
 
@@ -63,7 +64,7 @@ class Results:
             tables.read(paths.tables(dataset) / name)
             for name in ("metrics.csv.xz", "overall.csv", "significance.csv", "runs.csv")
         )
-        settings = all_system_settings()
+        settings = sound_systems()
         names = [*settings, *(name for name in overall["system"].unique() if name not in settings)]
         about, present = load([f"dataset={dataset}"]).dataset, set(overall["protocol"])
         known, patterns = [name for name in ORDER if name in present], list(about.get("leave_out", []))

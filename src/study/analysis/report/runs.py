@@ -15,7 +15,8 @@ import pandas as pd
 
 from study import paths
 from study.config.reader import read_settings
-from study.config.registry import all_system_settings, left_out
+from study.config.registry import left_out
+from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import read_record
@@ -70,7 +71,7 @@ def declared_family(protocol: str, leave_out: Sequence[str]) -> list[str]:
     patterns = statistics().family
     return [
         name
-        for name, system in all_system_settings().items()
+        for name, system in sound_systems().items()
         if protocol in system.protocols
         and name != REFERENCE
         and system.family not in APART

@@ -12,7 +12,7 @@ import pandas as pd
 
 from study import paths
 from study.analysis.report.runs import SIDES, statistics
-from study.config.registry import all_system_settings
+from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.files import write_text
@@ -230,7 +230,7 @@ def overall_tables(dataset: str) -> list[Table]:
                 file, fix = paths.tables(dataset) / f"{kind}.csv", f"run: study report dataset={dataset}"
                 raise StudyError("a column is missing", file=file, column=column, fix=fix)
     fitted = runs.set_index(["protocol", "system"])["seconds_fit"]
-    titles = {name: str(settings.title) for name, settings in all_system_settings().items()}
+    titles = {name: str(settings.title) for name, settings in sound_systems().items()}
     overall["measure"] = named(overall)
     made = []
     for protocol, part in overall[overall["measure"].isin(SHOWN)].groupby("protocol"):

@@ -25,7 +25,8 @@ from tqdm import tqdm
 from study import paths
 from study.analysis.report.runs import APART, run_frames
 from study.config.compose import build_system, load
-from study.config.registry import all_system_settings, with_tuned_values
+from study.config.registry import with_tuned_values
+from study.config.systems import sound_systems
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -158,7 +159,7 @@ def non_dominated(quality: NDArray[np.float64], cost: NDArray[np.float64]) -> ND
 
 def quality_by_labels(dataset: str, protocol: str) -> pd.Series:
     """NDCG@10 by the released labels: mean over seeds and test tasks, by system."""
-    frames = run_frames(dataset, protocol, all_system_settings())
+    frames = run_frames(dataset, protocol, sound_systems())
     means = {name: frame.groupby("seed")[METRIC].mean().mean() for name, frame in frames.items()}
     return pd.Series(means, dtype=float)
 
@@ -197,7 +198,7 @@ def pareto_table(dataset: str) -> pd.DataFrame:
     # A system that is judged but has no run of its own is trained for the latency alone.
     found = found.join(asked[["seconds_fit"]].add_suffix("_asked")).join(asked[["milliseconds", "p5", "p95", "cpu"]])
     found["seconds_fit"] = found["seconds_fit"].fillna(found.pop("seconds_fit_asked"))
-    known = all_system_settings()
+    known = sound_systems()
     kept = [name for name in found.index if name in known and known[name].family not in APART]
     found = found.loc[kept].dropna(subset=["seconds_fit"]).rename_axis("system").reset_index()
     for place, text in ((1, "title"), (2, "family")):
