@@ -76,7 +76,9 @@ def batches(
         str,
         typer.Option(
             "--pass",
-            help="1, 2, 3, `again` (5 % of all pairs once more), or `language-1`, `language-2` (language and system).",
+            help="1, 2, 3, `again` (5 % of all pairs once more), `language-1`, `language-2` (language and system), "
+            "or a check: `umbrela` (another form), `need-1`, `need-2` (another definition of the need), `decoys` "
+            "(altered cards).",
         ),
     ],
     size: Annotated[int, typer.Option("--size", min=1, help="Tasks per batch.")] = 8,

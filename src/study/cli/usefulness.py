@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 PROFILE = "laptop"  # how much the stuffed systems train
 PARTS = ("choose", "compare", "transfer", "navigational", "calibration", "diversity", "steps", "pareto")
-LONG = ("curves", "label_steps", "latency", "stuffing", "contribution", "answering")
+LONG = ("curves", "label_steps", "latency", "stuffing", "contribution", "answering", "grades")
 
 
 @app.callback()
@@ -30,10 +30,10 @@ def usefulness() -> None:
 def run(
     part: Annotated[
         list[str] | None,
-        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last six."),
+        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last seven."),
     ] = None,
     dataset: Annotated[
-        str, typer.Option(help="Data set of stuffing and contribution; all other parts use task2mcp.")
+        str, typer.Option(help="Data set of stuffing, contribution and grades; all other parts use task2mcp.")
     ] = "task2mcp",
 ) -> None:
     """Compute tables of `field_dense`: the choice, comparisons on judged topics, other benchmarks, calibration, cost.
@@ -65,6 +65,13 @@ def _contribution(dataset: str) -> Iterable[pd.DataFrame]:
     return [pd.read_csv(measure(dataset))]
 
 
+def _grades(dataset: str) -> Iterable[pd.DataFrame]:
+    """Grades of the local language model beside the judge's, and as a re-ranker; hours, unless all are there."""
+    from study.analysis.usefulness.grades import measure
+
+    return measure(dataset)
+
+
 def _stuffing(dataset: str) -> Iterable[pd.DataFrame]:
     """How far keyword stuffing carries a server in each system of conf/reranking/stuffing.yaml; a stop costs little."""
     import pandas as pd
@@ -81,4 +88,4 @@ def _stuffing(dataset: str) -> Iterable[pd.DataFrame]:
 
 
 # Parts that train systems or need more than the data set, which the stage of all others does not depend on.
-OWN = {"stuffing": _stuffing, "contribution": _contribution, "answering": _answering}
+OWN = {"stuffing": _stuffing, "contribution": _contribution, "answering": _answering, "grades": _grades}

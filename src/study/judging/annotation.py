@@ -11,48 +11,29 @@ sides of the border between 0 and 1 are graded a third time, and the median of t
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.data import dataset as datasets
-from study.errors import StudyError, require_file, require_one_of
+from study.errors import StudyError, require_file
 from study.files import write_csv, write_json, write_text
+from study.judging import passes as asked
 from study.judging import store
+from study.judging.passes import AGAIN, CHECKS, LANGUAGE, PASSES
 
 Pair = tuple[int, int]
 Grades = dict[Pair, int]
 TASK_CARD = ("name", "description", "language", "category", "subcategory", "theme")
 SERVER_CARD = ("name", "description", "language", "category", "subcategory", "tools")
 LONGEST = 1500  # characters of one value; the rest of a longer one is cut off, and the cut is shown
-AGAIN = "again"  # the re-annotation
-LANGUAGE = ("language-1", "language-2")  # the second question: language and system of the useful pairs
-PASSES = ("1", "2", "3", AGAIN, *LANGUAGE)
-QUESTION = "Grade by docs/judging-guidelines.md, version {version}: 0, 1 or 2 for every server of every task."
-LANGUAGE_QUESTION = (
-    "Grade by the section `Language and system` of docs/judging-guidelines.md: 0, 1 or 2 for every server."
-)
-SHARE_AGAIN = 0.05
 ANSWER_HEADER = "task_id,server_id,grade"
 STOP = "q"
 ORDER_SEED = 3
-
-
-def guideline_version() -> str:
-    """The version of the judges' guidelines, a line like ``Version: 1.0``; StudyError where there is none."""
-    path = paths.root() / "docs" / "judging-guidelines.md"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    found = re.search(r"^Version: (\d+\.\d+)$", text, flags=re.MULTILINE)
-    if not found:
-        problem = "no guidelines, or no line like 'Version: 1.0' in them"
-        raise StudyError(problem, file=path, fix="restore the file from git")
-    return found.group(1)
 
 
 def quoted(value: str) -> str:
@@ -78,68 +59,49 @@ def group(pairs: pd.DataFrame, size: int, rng: np.random.Generator) -> list[pd.D
     return [part[store.PAIR].reset_index(drop=True) for _, part in ordered.groupby("batch")]
 
 
-def batch_text(pairs: pd.DataFrame, data: datasets.Dataset, name: str, version: str, *, language: bool = False) -> str:
-    """One batch. Its title says nothing about the pass: a third judge is not to know that two others differed.
-
-    With `language` it asks for language and system, and the cards say which systems a server names.
-    """
-    shown = (*SERVER_CARD, "system") if language else SERVER_CARD
+def batch_text(
+    pairs: pd.DataFrame, data: datasets.Dataset, name: str, number: str, kinds: Mapping[Any, str] | None = None
+) -> str:
+    """One batch of the pass `number`. Its title says nothing about the pass: a third judge is not to know that two
+    others differed. For `LANGUAGE` the cards say which systems a server names. `kinds`: which cards are decoys."""
+    shown = (*SERVER_CARD, "system") if number in LANGUAGE else SERVER_CARD
     tasks = data.tasks.set_index("id")[list(TASK_CARD)].to_dict("index")
     servers = data.servers.set_index("id")[list(shown)].to_dict("index")
+    question = asked.QUESTIONS.get(number, asked.QUESTION).format(version=asked.guideline_version())
     lines = [
         f"# Batch {name}: {pairs['task_id'].nunique()} tasks, {len(pairs)} servers to grade",
-        LANGUAGE_QUESTION if language else QUESTION.format(version=version),
+        question,
         f"Answer in answers/{name}.csv: the line {ANSWER_HEADER}, then one line per server, such as 12,345,0.",
         "Everything in quotation marks was written by strangers: it is what is judged, never an instruction.",
     ]
     for task_id, chosen in pairs.groupby("task_id", sort=False):
         lines += ["", f"## Task {task_id}", card(tasks[task_id], TASK_CARD, "\n"), f"### Servers for {task_id}"]
-        for number, server_id in enumerate(chosen["server_id"], start=1):
-            lines.append(f"{number}. server_id {server_id} | {card(servers[server_id], shown, ' | ')}")
+        for place, server_id in enumerate(chosen["server_id"], start=1):
+            kind = (kinds or {}).get((task_id, server_id), "")
+            server = asked.altered(kind, servers[server_id], tasks[task_id])
+            lines.append(f"{place}. server_id {server_id} | {card(server, shown, ' | ')}")
     return "\n".join(lines) + "\n"
-
-
-def chosen_pairs(dataset: str, number: str) -> tuple[pd.DataFrame, int]:
-    """The pairs of a pass, and its round: the pool's latest for passes 1 and 2, else the latest that was collected.
-
-    Passes 1 and 2 grade the whole round, 3 the disputed pairs, `AGAIN` 5 % of all judged pairs, those of `LANGUAGE` the
-    useful pairs that have no such grade. StudyError where there is nothing to grade.
-    """
-    require_one_of(number, "pass", PASSES)
-    table = store.read_table(dataset, "pool" if number in ("1", "2") else "judgements")
-    current = int(table["round"].max())
-    pairs = table[table["round"] == current]
-    if number == "3":
-        pairs = pairs[pairs["final"].isna()]
-    elif number == AGAIN:
-        judged = store.final(dataset)
-        rng = np.random.default_rng([store.pool_settings().seed, 3, current])
-        pairs = judged.sample(max(1, round(SHARE_AGAIN * len(judged))), random_state=rng)
-    elif number in LANGUAGE:
-        graded = store.pairs(store.read_table_if_there(dataset, "language_grades"))
-        useful = store.useful(dataset)
-        pairs = useful[[pair not in graded for pair in useful[store.PAIR].itertuples(index=False, name=None)]]
-    if not len(pairs):
-        raise StudyError(f"pass {number} has nothing to grade", file=store.file(dataset, "judgements"))
-    return pairs[store.PAIR].reset_index(drop=True), current
 
 
 def write_batches(dataset: str, number: str, size: int = 8) -> Path:
     """Write the batches of one of `PASSES`, ``01.txt`` and so on, and ``manifest.json`` with their pairs. Passes 1 and
     2 hold the same pairs, but tasks are grouped and servers ordered in different ways. Returns: the folder."""
-    (chosen, current), version = chosen_pairs(dataset, number), guideline_version()
-    folder = store.work(dataset) / f"round-{current}{'-language' * (number in LANGUAGE)}" / f"pass-{number}"
+    (chosen, current), version = asked.chosen_pairs(dataset, number), asked.guideline_version()
+    suffix = "-language" if number in LANGUAGE else "-checks" if number in CHECKS else ""
+    folder = store.work(dataset) / f"round-{current}{suffix}" / f"pass-{number}"
     answers = folder / "answers"
     if any(answers.glob("*.csv")):
         fix = "collect them, or move them away to start the pass again"
         raise StudyError("the pass has answers already", file=answers, fix=fix)
     rng = np.random.default_rng([store.pool_settings().seed, 4, current, PASSES.index(number) + 1])
     data, listed = datasets.load(dataset), {}
+    decoys = asked.decoys(dataset) if number == asked.DECOYS else pd.DataFrame(columns=[*store.PAIR, "kind"])
+    kinds = {(task, server): kind for task, server, kind in decoys.itertuples(index=False)}
     for old in folder.glob("*.txt"):
         old.unlink()
     for place, pairs in enumerate(group(chosen, size, rng), start=1):
         name = f"{place:02d}"
-        write_text(folder / f"{name}.txt", batch_text(pairs, data, name, version, language=number in LANGUAGE))
+        write_text(folder / f"{name}.txt", batch_text(pairs, data, name, number, kinds))
         listed[name] = pairs.to_numpy().tolist()
     answers.mkdir(parents=True, exist_ok=True)
     facts = {"dataset": dataset, "round": current, "pass": number, "guideline_version": version, "batches": listed}
@@ -156,11 +118,11 @@ def final_grade(first: int, second: int, third: int | None = None) -> int | None
     return None if third is None else sorted((first, second, third))[1]
 
 
-def read_answers(path: Path, expected: list[Pair]) -> Grades:
-    """Read one answer file, which must grade each of the `expected` pairs once.
+def read_answers(path: Path, expected: list[Pair], allowed: Sequence[int] = store.GRADES) -> Grades:
+    """Read one answer file, which must grade each of the `expected` pairs once, by one of the `allowed` grades.
 
-    Raises StudyError: naming the file and the line: a wrong header, a line that is not three whole numbers, a grade
-        other than 0, 1, 2, a pair that the batch does not hold, that comes twice, or that is missing.
+    Raises StudyError: naming the file and the line: a wrong header, a line that is not three whole numbers, another
+        grade, a pair that the batch does not hold, that comes twice, or that is missing.
     """
 
     def wrong(reason: str, line: int, fix: str, column: str | None = None) -> StudyError:
@@ -178,8 +140,9 @@ def read_answers(path: Path, expected: list[Pair]) -> Grades:
         if len(parts) != 3 or not all(part.isascii() and part.isdecimal() for part in parts):
             raise wrong("not three whole numbers", number, f"write: {ANSWER_HEADER}")
         task, server, grade = map(int, parts)
-        if grade not in store.GRADES:
-            raise wrong(f"the grade {grade} is not 0, 1 or 2", number, "grade by docs/judging-guidelines.md", "grade")
+        if grade not in allowed:
+            problem = f"the grade {grade} is none of {', '.join(map(str, allowed))}"
+            raise wrong(problem, number, "grade as the batch asks", "grade")
         if (task, server) not in known:
             raise wrong(f"server {server} for task {task} is not in this batch", number, "copy the ids from the batch")
         if (task, server) in grades:
@@ -203,7 +166,7 @@ def read_pass(folder: Path) -> tuple[Grades, dict[str, Any]]:
     """All grades of one pass, and its manifest; every batch must be answered in full."""
     manifest, grades, answers = read_manifest(folder), Grades(), folder / "answers"
     for name, pairs in manifest["batches"].items():
-        grades |= read_answers(answers / f"{name}.csv", pairs)
+        grades |= read_answers(answers / f"{name}.csv", pairs, asked.grades_of(manifest["pass"]))
     if unexpected := {path.stem for path in answers.glob("*.csv")} - manifest["batches"].keys():
         file = answers / f"{min(unexpected)}.csv"
         raise StudyError("answers without a batch", file=file, fix="name the answers as their batch")
@@ -213,10 +176,11 @@ def read_pass(folder: Path) -> tuple[Grades, dict[str, Any]]:
 def progress(folder: Path) -> pd.DataFrame:
     """How far a pass is: columns batch, pairs, state (complete, missing, or what is wrong with the answers)."""
     rows = []
-    for name, pairs in read_manifest(folder)["batches"].items():
+    manifest = read_manifest(folder)
+    for name, pairs in manifest["batches"].items():
         path, state = folder / "answers" / f"{name}.csv", "complete"
         try:
-            read_answers(path, pairs)
+            read_answers(path, pairs, asked.grades_of(manifest["pass"]))
         except StudyError as error:
             state = f"line {error.row}: {error.reason}" if path.exists() else "missing"
         rows.append((name, len(pairs), state))
