@@ -10,7 +10,7 @@ import pytest
 
 from study import paths
 from study.errors import StudyError
-from study.judging import annotation, store
+from study.judging import annotation, passes, store
 from tests.judging.conftest import judge, parsed, truth_of
 
 DATASET = "synthetic"
@@ -33,7 +33,7 @@ def test_both_passes_hold_the_round_in_different_ways_and_name_no_source(shared_
         assert max(map(len, groups[-1])) <= 8
         orders.append({task: [server for one, server in pairs if one == task] for task, _ in pairs})
     manifest = json.loads((round_folder() / "pass-1" / "manifest.json").read_text())
-    assert manifest["guideline_version"] == annotation.guideline_version()
+    assert manifest["guideline_version"] == passes.guideline_version()
     assert groups[0] != groups[1]
     assert not any(orders[0][task] == orders[1][task] for task in orders[0])
     # No batch names a source.
@@ -68,7 +68,7 @@ def test_third_pass_holds_the_disputed_pairs_alone(shared_root):
     assert judged["grade_3"].notna().sum() == len(disputed) > 0
     for number, reason in (("3", "nothing to grade"), ("4", "unknown pass")):
         with pytest.raises(StudyError, match=reason):
-            annotation.chosen_pairs(DATASET, number)
+            passes.chosen_pairs(DATASET, number)
 
 
 def test_groups_deal_every_task_once():
@@ -140,7 +140,7 @@ def test_missing_extra_and_faulty_answers_are_named_and_what_does_not_fit_is_ref
         annotation.collect(DATASET, folder, judge="x")
     (root / "docs" / "judging-guidelines.md").write_text("# Guidelines\nVersion one\n")
     with pytest.raises(StudyError, match="Version"):
-        annotation.guideline_version()
+        passes.guideline_version()
 
 
 def test_damaged_and_missing_tables_are_refused(root):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from study.errors import StudyError
-from study.judging import annotation, language_grades, store
+from study.judging import annotation, language_grades, passes, store
 
 DATASET = "synthetic"
 TOPICS = pd.DataFrame({"task_id": [1, 2], "part": "test", "subcategory": "x"})
@@ -45,7 +45,7 @@ def test_a_useful_pair_without_a_second_grade_is_named():
 def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
     useful = store.pairs(store.useful(DATASET))
     assert 0 < len(useful) < len(store.final(DATASET))
-    for number, name in enumerate(annotation.LANGUAGE):
+    for number, name in enumerate(passes.LANGUAGE):
         folder = annotation.write_batches(DATASET, name)
         for batch, pairs in annotation.read_manifest(folder)["batches"].items():
             assert "Language and system" in (folder / f"{batch}.txt").read_text()
@@ -64,7 +64,7 @@ def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
     path = store.file(DATASET, "language_grades")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))  # a further round found one useful pair
     shutil.rmtree(folder.parent)
-    for name in annotation.LANGUAGE:
+    for name in passes.LANGUAGE:
         folder = annotation.write_batches(DATASET, name)
         ((task, server),) = annotation.read_manifest(folder)["batches"]["01"]
         (folder / "answers" / "01.csv").write_text(f"{annotation.ANSWER_HEADER}\n{task},{server},2\n")

@@ -99,15 +99,18 @@ def collect(
     check: Annotated[bool, typer.Option("--check", help="Only say how far the pass in FOLDER is.")] = False,
 ) -> None:
     """Check the answers of a round and write judgements.csv."""
-    from study.judging import annotation
+    from study.judging import annotation, passes
 
     if check:
         typer.echo(annotation.progress(folder).to_string(index=False))
         return
     if not name:
         raise StudyError("the judge has no name", fix="name the model that judged: --judge NAME")
-    if (folder / f"pass-{annotation.LANGUAGE[0]}").exists():
+    if (folder / f"pass-{passes.LANGUAGE[0]}").exists():
         typer.echo(f"{len(annotation.collect_language(dataset, folder, judge=name))} pairs")
+        return
+    if any((folder / f"pass-{check}").exists() for check in passes.CHECKS):
+        typer.echo(f"{len(annotation.collect_checks(dataset, folder, judge=name))} pairs")
         return
     rows = annotation.collect(dataset, folder, judge=name)
     typer.echo(f"{len(rows)} pairs; {int(rows['final'].isna().sum())} wait for a third pass")

@@ -93,7 +93,7 @@ def write_batches(dataset: str, number: str, size: int = 8) -> Path:
     if any(answers.glob("*.csv")):
         fix = "collect them, or move them away to start the pass again"
         raise StudyError("the pass has answers already", file=answers, fix=fix)
-    rng = np.random.default_rng([store.pool_settings().seed, 4, current, PASSES.index(number) + 1])
+    rng = asked.order_of(current, number)
     data, listed = datasets.load(dataset), {}
     decoys = asked.decoys(dataset) if number == asked.DECOYS else pd.DataFrame(columns=[*store.PAIR, "kind"])
     kinds = {(task, server): kind for task, server, kind in decoys.itertuples(index=False)}
@@ -255,6 +255,30 @@ def collect_language(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
     together = pd.concat([kept, table], ignore_index=True).sort_values(store.PAIR, ignore_index=True)
     write_csv(store.file(dataset, "language_grades"), together)
     return table
+
+
+def collect_checks(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
+    """Write the answered passes of `CHECKS` to ``readings.csv.xz``; a pass replaces what was collected of it before.
+
+    `given` is the grade as the judge gave it, of UMBRELA's form from 0 to 3. Returns: the new rows.
+    """
+    frames = []
+    for name in CHECKS:
+        if any((folder / f"pass-{name}" / "answers").glob("*.csv")):
+            grades, told = read_pass(folder / f"pass-{name}")
+            rows = pd.DataFrame([(*pair, grade) for pair, grade in grades.items()], columns=[*store.PAIR, "given"])
+            facts = {"guideline_version": told["guideline_version"], "judge": judge}
+            if name == asked.DECOYS:
+                rows = rows.merge(asked.decoys(dataset), on=store.PAIR, how="left", validate="one_to_one")
+            frames.append(rows.assign(reading=name, **facts))
+    if not frames:
+        raise StudyError("no pass of these has answers", file=folder, fix=f"one of: {', '.join(CHECKS)}")
+    found = pd.concat(frames, ignore_index=True).reindex(columns=store.COLUMNS["readings"])
+    before = store.read_table_if_there(dataset, "readings")
+    kept = before[~before["reading"].isin(found["reading"].unique())]
+    together = pd.concat([kept, found], ignore_index=True) if len(kept) else found
+    write_csv(store.file(dataset, "readings"), together.sort_values(["reading", *store.PAIR]))
+    return found
 
 
 def _replace_round(dataset: str, name: str, rows: pd.DataFrame, number: int, order: list[str]) -> None:

@@ -51,6 +51,11 @@ def guideline_version() -> str:
     return found.group(1)
 
 
+def order_of(current: int, number: str) -> np.random.Generator:
+    """What groups the tasks and orders the servers of a pass of a round."""
+    return np.random.default_rng([store.pool_settings().seed, 4, current, PASSES.index(number) + 1])
+
+
 def grades_of(number: str) -> tuple[int, ...]:
     """The grades that a pass may give."""
     return (*store.GRADES, 3) if number == UMBRELA else store.GRADES

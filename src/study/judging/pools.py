@@ -181,6 +181,12 @@ def arrange(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFram
     return table.sort_values(["task_id", "round", "order"], ignore_index=True)
 
 
+def lengths(data: Dataset) -> pd.DataFrame:
+    """Characters of every server's description: columns server_id, characters."""
+    table = pd.DataFrame({"server_id": data.servers["id"], "characters": data.servers["description"].str.len()})
+    return table.sort_values("server_id", ignore_index=True)
+
+
 def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     """Run the systems of ``pool.yaml`` for the topics and write pool.csv.xz, provenance.csv.xz and the pooled runs.
 
@@ -220,4 +226,5 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     pool = arrange(pairs, store.read_table_if_there(dataset, "judgements"), chosen.seed)
     write_csv(store.file(dataset, "pool"), pool)
     write_csv(store.file(dataset, "provenance"), pairs)
+    write_csv(store.file(dataset, "lengths"), lengths(data))
     return store.file(dataset, "pool")

@@ -26,14 +26,17 @@ COLUMNS = {
     "judgements": [*PAIR, "grade_1", "grade_2", "grade_3", "final", "round", "guideline_version", "judge"],
     "language_grades": [*PAIR, "grade_1", "grade_2", "final", "guideline_version", "judge"],
     "rejudged": [*PAIR, "grade", "round", "guideline_version", "judge"],
+    "readings": ["reading", *PAIR, "given", "kind", "guideline_version", "judge"],
+    "lengths": ["server_id", "characters"],
 }
 # Packed: large as plain text, which only the programs read.
-PACKED = ("pool", "provenance")
-KEYS = {"topics": ["task_id"], "rejudged": [*PAIR, "round"]}
+PACKED = ("pool", "provenance", "readings")
+KEYS = {"topics": ["task_id"], "rejudged": [*PAIR, "round"], "readings": ["reading", *PAIR], "lengths": ["server_id"]}
 STEP = {
     "judgements": "study judge collect",
     "rejudged": "study judge batches --pass again, then collect",
     "language_grades": "study judge batches --pass language-1 and language-2, then collect",
+    "readings": "study judge batches --pass umbrela, need-1, need-2 and decoys, then collect",
 }
 
 

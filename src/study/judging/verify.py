@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from study.files import sha256, write_csv, write_json, write_text
-from study.judging import agreement, evaluate, language_grades, store
+from study.judging import agreement, evaluate, language_grades, readings, store, threats
 from study.judging.annotation import final_grade
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
@@ -53,7 +53,8 @@ CONTEXT: dict[str, Any] = {name: f"cr:{name}" for name in _OWN.split()} | {
 def all_tables(dataset: str) -> dict[str, pd.DataFrame]:
     """Every table that is computed from topics, judgements, provenance and runs, by file name in the collection."""
     found = agreement.agreement_tables(dataset) | evaluate.score_tables(dataset) | evaluate.label_tables(dataset)
-    return found | language_grades.language_tables(dataset, evaluate.all_runs(dataset))
+    found |= language_grades.language_tables(dataset, evaluate.all_runs(dataset)) | readings.reading_tables(dataset)
+    return found | threats.threat_tables(dataset, found.get("tables/reading_scores.csv"))
 
 
 def qrels(dataset: str) -> dict[str, str]:
