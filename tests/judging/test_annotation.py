@@ -99,7 +99,7 @@ def test_good_answers_are_read_whatever_their_order(tmp_path):
     assert annotation.read_answers(path, EXPECTED) == {(1, 10): 0, (1, 11): 2, (2, 10): 1}
 
 
-THIRD = {"1,11,3": "not 0, 1 or 2", "1,12,2": "not in this batch", "1,10,2": "graded twice"}
+THIRD = {"1,11,3": "none of 0, 1, 2", "1,12,2": "not in this batch", "1,10,2": "graded twice"}
 THIRD |= dict.fromkeys(("1,11", "1,11,2,because", "1,11,-1", "1,11,²"), "not three whole numbers")
 FAULTY = [(GOOD.replace("1,11,2", line), 3, reason) for line, reason in THIRD.items()]
 FAULTY += [(GOOD.replace("1,11,2\n", ""), 4, "have no grade"), ("", 1, "not the header")]
@@ -131,7 +131,7 @@ def test_missing_extra_and_faulty_answers_are_named_and_what_does_not_fit_is_ref
     second.write_text(kept + "1,2,3\n")
     state = annotation.progress(folder / "pass-2").set_index("batch")["state"]
     assert state[first.stem] == "missing"
-    assert "not 0, 1 or 2" in state[second.stem]
+    assert "none of 0, 1, 2" in state[second.stem]
     assert set(state.drop([first.stem, second.stem])) == {"complete"}
     second.write_text(kept)
     for name in (first.name, "99.csv"):

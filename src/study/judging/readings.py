@@ -19,7 +19,6 @@ from study.judging.evaluate import mean_interval
 # A grade of UMBRELA's form -> ours: what seems related but does not answer is of no use.
 OUR_SCALE = {0: 0, 1: 0, 2: 1, 3: 2}
 Places = list[tuple[IntArray, IntArray]]
-COMPARED = "minilm"  # every system's gain over this one is stated, by each reading
 
 
 def converted(readings: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -83,6 +82,8 @@ def agreements(judged: pd.DataFrame, rejudged: pd.DataFrame, readings: pd.DataFr
     compared["need, first pass", "need, second pass"] = both.rename(columns={"given_1": "one", "given_2": "other"})
     found = []
     for (one, other), rows in compared.items():
+        if not len(rows):
+            continue
         drawn = (rows["one"] == 0) & (other == passes.UMBRELA)
         weighted = rows.assign(weight=np.where(drawn, 1 / passes.SHARE_ZEROS, 1.0))
         found.append({"first": one, "second": other, **agreement_row(weighted)})
@@ -119,12 +120,17 @@ def values(collection: Collection, places: Places) -> pd.Series:
 
 
 def scores_by_reading(
-    topics: pd.DataFrame, judged: pd.DataFrame, readings: pd.DataFrame, runs: Mapping[str, pd.DataFrame]
+    topics: pd.DataFrame,
+    judged: pd.DataFrame,
+    readings: pd.DataFrame,
+    runs: Mapping[str, pd.DataFrame],
+    compared: str,
 ) -> pd.DataFrame:
     """NDCG@10 of every run by the final grades and by each reading, over the same topics.
 
     Returns: columns reading (final, umbrela, need), part, against (the reading that shares these topics), system, n,
-        ndcg@10, ci_low, ci_high, gain over `COMPARED` with gain_ci_low and gain_ci_high (95 %, bootstrap over topics).
+        ndcg@10, ci_low, ci_high, gain over the run `compared` with gain_ci_low and gain_ci_high (95 %, bootstrap over
+        topics).
     """
     rows = []
     for name in (passes.UMBRELA, "need"):
@@ -139,7 +145,7 @@ def scores_by_reading(
             for part, ids in asked.groupby("part")["task_id"]:
                 of_part = by_system.reindex(ids)
                 for system in by_system:
-                    found = of_part[[system, COMPARED]].dropna()
+                    found = of_part[[system, compared]].dropna()
                     if not len(found):
                         continue
                     gain = (found.iloc[:, 0] - found.iloc[:, -1]).to_numpy(np.float64)
@@ -195,10 +201,11 @@ def reading_tables(dataset: str) -> dict[str, pd.DataFrame]:
     if not len(readings):
         return {}
     judged, topics = store.final(dataset), store.read_table(dataset, "topics")
-    scores = scores_by_reading(topics, judged, readings, store.read_runs(dataset))
+    settings = store.pool_settings()
+    scores = scores_by_reading(topics, judged, readings, store.read_runs(dataset), settings.compared[1])
     return {
         "tables/readings.csv": agreements(judged, store.read_table_if_there(dataset, "rejudged"), readings),
         "tables/umbrela.csv": umbrela_confusion(judged, readings),
         "tables/reading_scores.csv": scores,
-        "tables/reading_order.csv": order_by_reading(scores, store.pool_settings().variants),
+        "tables/reading_order.csv": order_by_reading(scores, settings.variants),
     }

@@ -81,6 +81,7 @@ class PoolSettings:
     candidates_depth: int
     variants: list[str]
     label_use: LabelUse
+    compared: list[str]
     control: int
     controls: dict[str, int]
     seed: int

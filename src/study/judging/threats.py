@@ -104,14 +104,14 @@ def placement(dataset: str) -> Float64Array:
 
 def length_effect(dataset: str) -> Float64Array:
     """Per topic: Spearman's correlation of a description's length with the final grade, over the judged servers; NaN
-    where all grades are equal."""
+    where all grades or all lengths are equal."""
     lengths = store.read_table(dataset, "lengths")
     rows = store.final(dataset).merge(lengths, on="server_id")
     found = []
     for _, own in rows.groupby("task_id"):
-        grades = own["final"].to_numpy(np.float64)
-        varied = len(np.unique(grades)) > 1
-        found.append(stats.spearmanr(grades, own["characters"]).statistic if varied else np.nan)
+        varied = own[["final", "characters"]].nunique().min() > 1
+        columns = (own[name].to_numpy(np.float64) for name in ("final", "characters"))
+        found.append(stats.spearmanr(*columns).statistic if varied else np.nan)
     return np.array(found, dtype=np.float64)
 
 
@@ -142,23 +142,17 @@ def threats(dataset: str, scores: pd.DataFrame, alone: pd.DataFrame) -> pd.DataF
         worst = own.sort_values("drop").iloc[-1]
         text = f"largest drop of NDCG@10 had a system not been pooled, {part} ({worst['system']})"
         rows.append(row("incompleteness", text, float(worst["drop"]), np.nan, np.nan, len(own)))
-    best = scores[scores["system"] == "field_dense_mpnet"]
-    for _, one in best.iterrows():
-        text = f"gain of field_dense_mpnet over MiniLM by {one['reading']}, {one['part']} ({one['against']})"
+    better, other = store.pool_settings().compared
+    for _, one in scores[scores["system"] == better].iterrows():
+        text = f"gain of {better} over {other} by {one['reading']}, {one['part']} ({one['against']})"
         rows.append(row("circularity", text, one["gain"], one["gain_ci_low"], one["gain_ci_high"], one["n"]))
     rows.append(mean("length", "correlation of length and grade within a topic", length_effect(dataset)))
     rows += deception(dataset)
-    drift = agreement.drift(store.final(dataset), store.read_table(dataset, "rejudged")).iloc[0]
-    rows.append(
-        row(
-            "drift",
-            "grade at a later reading less the first",
-            drift["shift"],
-            drift["ci_low"],
-            drift["ci_high"],
-            drift["pairs"],
-        )
-    )
+    rejudged = store.read_table_if_there(dataset, "rejudged")
+    if len(rejudged):
+        drift = agreement.drift(store.final(dataset), rejudged).iloc[0]
+        found = (drift[name] for name in ("shift", "ci_low", "ci_high", "pairs"))
+        rows.append(row("drift", "grade at a later reading less the first", *found))
     rows.append(mean("position", "useful share of a packet's first half less its second", placement(dataset)))
     rows.append(persons(dataset))
     return pd.DataFrame(rows)
