@@ -5,18 +5,19 @@ import shutil
 import ir_measures
 import pandas as pd
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from study.cli.judge import app
 from study.errors import StudyError
 from study.files import write_csv
-from study.judging import annotation, store, verify
+from study.judging import annotation, exchange, store, verify
 
 DATASET = "synthetic"
 
 
 def test_qrels_are_read_by_another_program(shared_root, tmp_path):
-    verify.write(tmp_path, verify.qrels(DATASET))
+    verify.write(tmp_path, exchange.qrels(DATASET))
     files = (str(tmp_path / "qrels" / f"{part}.txt") for part in ("all", "valid", "test"))
     everything, valid, test = (list(ir_measures.read_trec_qrels(file)) for file in files)
     found = {(int(q.query_id), int(q.doc_id)): q.relevance for q in everything}
@@ -29,13 +30,17 @@ def test_qrels_are_read_by_another_program(shared_root, tmp_path):
 def test_croissant_is_valid_and_its_records_are_the_judgements(root):
     import mlcroissant  # takes seconds, and the other tests do without it
 
-    assert list(verify.FIELDS) == store.COLUMNS["judgements"]
+    told = yaml.safe_load((root / "conf/judging/croissant.yaml").read_text())
+    for name, columns in store.COLUMNS.items():
+        if file := told["files"].get(f"{name}.csv"):
+            assert list(file["columns"]) == columns
     verify.write(store.folder(DATASET), verify.released_forms(DATASET))
     described = mlcroissant.Dataset(jsonld=str(store.folder(DATASET) / "croissant.json"))
     assert not described.metadata.issues.errors
     # The date is that of the release of the project, which this file does not know.
     assert all("datePublished" in warning for warning in described.metadata.issues.warnings)
-    assert described.metadata.license in (verify.LICENCE, [verify.LICENCE])
+    licence = told["facts"]["license"]
+    assert described.metadata.license in (licence, [licence])
     record = next(iter(described.records(record_set="judgements")))
     first = store.final(DATASET).iloc[0]
     assert int(record["judgements/task_id"]) == first["task_id"]

@@ -85,6 +85,8 @@ COMMANDS = {
     "judge batches": Command(["--pass", "1", "--dataset", "synthetic"]),
     "judge collect": Command(["none", "--judge", "me", "--dataset", "synthetic"]),
     "judge evaluate": Command(["--check", "--dataset", "synthetic"]),
+    "judge submit": Command(["run.trec", "--dataset", "synthetic"]),
+    "judge export": Command(["out", "--dataset", "synthetic"]),
     "llm fetch": Command(["--model", "none"]),
     "llm agent": Command([]),
     "llm serve": Command(["--model", "none"]),

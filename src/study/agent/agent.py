@@ -162,7 +162,7 @@ class Agent:
             unit = self.settings.preference_weight * float(np.std(total[np.isfinite(total)]))
             parts["preferences"] = (unit * share).astype(np.float32)
             total = total + parts["preferences"]
-        if self.retriever.name == saved.PREFERRED[0]:
+        if self.retriever.name == saved.DEFAULT:
             added = self._adjustments(read, total, parts)
             parts |= added
             total = total + np.sum([*added.values(), np.zeros_like(total)], axis=0, dtype=np.float32)

@@ -73,12 +73,14 @@ class Dense:
 
 
 class Useful:
-    """`field_dense`, chosen for usefulness; a request is read as the description of a task."""
+    """`field_dense`, chosen for usefulness, with a second encoder if that was saved; a request is read as the
+    description of a task."""
 
     name = "field_dense"
 
     def __init__(self, data: Dataset) -> None:
-        self.system = _saved(data, self.name) or _indexed(data, self.name)
+        saved = (_saved(data, name) for name in ("field_dense_mpnet", self.name))
+        self.system = next(filter(None, saved), None) or _indexed(data, self.name)
         self.lock = threading.Lock()  # as in `Dense`
         self.ask = lru_cache(maxsize=KEPT_SCORES)(self._ask)
         self.ask("", "")

@@ -13,7 +13,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Build and use the judged collection. The order: `pool`, `batches` (pass 1, 2, then 3), `collect`, "
-    "`evaluate`. `study judge --task ID` lets you grade one topic by hand.",
+    "`evaluate`. `submit` scores a run of your own. `study judge --task ID` lets you grade one topic by hand.",
 )
 
 
@@ -137,3 +137,27 @@ def evaluate(
     shown = scores[scores["metric"].isin(["ndcg@10", "precision@5", "core_precision@5", "mrr@10"])]
     for table in (found["tables/agreement.csv"], shown):
         typer.echo(table.to_string(index=False, float_format=FORMAT))
+
+
+@app.command()
+def submit(
+    run: Annotated[Path, typer.Argument(help="A run file in TREC's form: task_id Q0 server_id rank score tag.")],
+    dataset: Data = DATASET,
+) -> None:
+    """Score a run of your own on the collection: NDCG@10 with interval and bounds, holes, leaderboard lines."""
+    from study.judging import exchange
+
+    found = exchange.submitted(dataset, run)
+    typer.echo(found.to_string(index=False, float_format=FORMAT))
+    typer.echo("\n".join(exchange.leaderboard_line({**row}) for row in found.to_dict("records")))
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="Where to write; the text there belongs to the data set.")],
+    dataset: Data = DATASET,
+) -> None:
+    """Write qrels, the pooled runs in TREC's form, and the topics' and servers' text for the package ir_datasets."""
+    from study.judging import exchange
+
+    typer.echo(f"{len(exchange.export(dataset, folder))} files in {folder}")

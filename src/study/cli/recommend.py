@@ -27,7 +27,10 @@ def recommend(
     k: Annotated[int, typer.Option("-k", "--top", help="How many servers to name.")] = 5,
     dataset: Annotated[str | None, typer.Option(help="Whose saved model to use (default: task2mcp).")] = None,
     system: Annotated[
-        str | None, typer.Option(help="Which saved system answers (default: field_dense if exported, else t2mrec).")
+        str | None,
+        typer.Option(
+            help="Which saved system answers (default: the first of field_dense_mpnet, field_dense and t2mrec)."
+        ),
     ] = None,
     catalog: Annotated[
         list[str] | None,
@@ -117,10 +120,10 @@ def recommend(
         caption = f"score: grade by {printable(named).split('@')[0]} + score of {model.title}, both from 0 to 1"
         extra = {"reranked_by": named}
     warnings = model.warnings(task, **attributes)
-    if system is None and chosen != saved.PREFERRED[0]:
+    if system is None and chosen == saved.PREFERRED[-1]:
         typer.echo(
-            f"note: {chosen} answers, since {saved.PREFERRED[0]} was not exported "
-            f"({saved.how_to_save(chosen_dataset, saved.PREFERRED[0])})",
+            f"note: {chosen} answers, since {saved.DEFAULT} was not exported "
+            f"({saved.how_to_save(chosen_dataset, saved.DEFAULT)})",
             err=True,
         )
     for warning in warnings:

@@ -17,8 +17,19 @@ app = typer.Typer(
     help="The ranking by usefulness: how it was chosen, what it is worth. Results in results/task2mcp/usefulness.",
 )
 PROFILE = "laptop"  # how much the stuffed systems train
-PARTS = ("choose", "compare", "transfer", "navigational", "calibration", "diversity", "steps", "pareto")
-LONG = ("curves", "label_steps", "latency", "stuffing", "contribution", "answering", "grades")
+PARTS = ("choose", "compare", "navigational", "calibration", "diversity", "steps", "pareto")
+# The last two need the larger encoder.
+LONG = (
+    "curves",
+    "label_steps",
+    "latency",
+    "stuffing",
+    "contribution",
+    "answering",
+    "grades",
+    "transfer",
+    "known_items",
+)
 
 
 @app.callback()
@@ -30,7 +41,7 @@ def usefulness() -> None:
 def run(
     part: Annotated[
         list[str] | None,
-        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last seven."),
+        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last nine."),
     ] = None,
     dataset: Annotated[
         str, typer.Option(help="Data set of stuffing, contribution and grades; all other parts use task2mcp.")

@@ -12,24 +12,13 @@ from typing import Any
 
 import pandas as pd
 
+from study import paths
+from study.config.reader import read_keys
 from study.files import sha256, write_csv, write_json, write_text
-from study.judging import agreement, evaluate, language_grades, readings, store, threats
+from study.judging import agreement, evaluate, exchange, language_grades, readings, store, threats
 from study.judging.annotation import final_grade
 
-LICENCE = "https://creativecommons.org/licenses/by/4.0/"
-SOURCE = "https://github.com/ssea-lab/Task2MCP"
-# What the columns of judgements.csv mean: Croissant's data type, description.
-FIELDS = {
-    "task_id": ("sc:Integer", "Id of the task in Task2MCP's task_raw.json."),
-    "server_id": ("sc:Integer", "Id of the MCP server in Task2MCP's mcp_raw.json."),
-    "grade_1": ("sc:Integer", "First blind annotation pass: 2 core capability, 1 supporting capability, 0 no use."),
-    "grade_2": ("sc:Integer", "Second blind annotation pass."),
-    "grade_3": ("sc:Integer", "Third annotation pass; empty unless the first two lie on both sides of the 0/1 border."),
-    "final": ("sc:Integer", "The grade that counts: equal grades, the lower of 1 and 2, or the median of three."),
-    "round": ("sc:Integer", "Round of judging, from 1."),
-    "guideline_version": ("sc:Text", "Version of docs/judging-guidelines.md."),
-    "judge": ("sc:Text", "Which language model judged."),
-}
+ENCODINGS = {".csv": "text/csv", ".xz": "application/x-xz", ".txt": "text/plain"}
 # The JSON-LD context that Croissant 1.0 prescribes: most names are those of its own vocabulary.
 _OWN = (
     "citeAs column equivalentProperty extract field fileProperty fileObject fileSet format includes isLiveDataset "
@@ -51,77 +40,68 @@ CONTEXT: dict[str, Any] = {name: f"cr:{name}" for name in _OWN.split()} | {
 
 
 def all_tables(dataset: str) -> dict[str, pd.DataFrame]:
-    """Every table that is computed from topics, judgements, provenance and runs, by file name in the collection."""
+    """Every table that is computed from topics, judgements, provenance and runs, by file name in the collection. Tables
+    of scores say of which version of the collection they are."""
     found = agreement.agreement_tables(dataset) | evaluate.score_tables(dataset) | evaluate.label_tables(dataset)
     found |= language_grades.language_tables(dataset, evaluate.all_runs(dataset)) | readings.reading_tables(dataset)
-    return found | threats.threat_tables(dataset, found.get("tables/reading_scores.csv"))
+    found |= threats.threat_tables(dataset, found.get("tables/reading_scores.csv"))
+    known_as = exchange.version(dataset)
+    return {name: one.assign(collection=known_as) if "scores" in name else one for name, one in found.items()}
 
 
-def qrels(dataset: str) -> dict[str, str]:
-    """The final grades as TREC qrels (``task_id 0 server_id grade``), one file for each part and one for all."""
-    found = {}
-    rows = store.final(dataset).merge(store.read_table(dataset, "topics"), on="task_id").sort_values(store.PAIR)
-    for part in ("all", *sorted(rows["part"].unique())):
-        chosen = rows if part == "all" else rows[rows["part"] == part]
-        columns = chosen.assign(run=0)[["task_id", "run", "server_id", "final"]]
-        found[f"qrels/{part}.txt"] = columns.to_csv(sep=" ", header=False, index=False, lineterminator="\n")
-    return found
+def croissant(dataset: str) -> dict[str, Any]:
+    """The Croissant description of every file of ``conf/judging/croissant.yaml`` that is there.
+
+    Packed files are listed without their columns, since Croissant's readers do not unpack them.
+    """
+    path = paths.conf() / "judging" / "croissant.yaml"
+    told = read_keys(path, ["facts", "files"], fix="restore the file from git")
+    there = {name: file for name, file in told["files"].items() if (store.folder(dataset) / name).exists()}
+    plain = {name: file for name, file in there.items() if "columns" in file}
+    objects = [
+        {
+            "@type": "cr:FileObject",
+            "@id": name,
+            "name": name,
+            "description": file["description"],
+            "contentUrl": name,
+            "encodingFormat": ENCODINGS[Path(name).suffix],
+            "sha256": sha256(store.folder(dataset) / name),
+        }
+        for name, file in there.items()
+    ]
+    version = exchange.version(dataset)
+    return {
+        "@context": CONTEXT,
+        **told["facts"],
+        "version": version,
+        "distribution": objects,
+        "recordSet": [_record_set(name, file) for name, file in plain.items()],
+    }
 
 
-def croissant(dataset: str, version: str) -> dict[str, Any]:
-    """The Croissant 1.0 description of ``judgements.csv``."""
-    path = store.file(dataset, "judgements")
+def _record_set(name: str, file: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of one plain file."""
+    table = Path(name).stem
     fields = [
         {
             "@type": "cr:Field",
-            "@id": f"judgements/{name}",
-            "name": name,
+            "@id": f"{table}/{column}",
+            "name": column,
             "description": text,
             "dataType": kind,
-            "source": {"fileObject": {"@id": path.name}, "extract": {"column": name}},
+            "source": {"fileObject": {"@id": name}, "extract": {"column": column}},
         }
-        for name, (kind, text) in FIELDS.items()
+        for column, (kind, text) in file["columns"].items()
     ]
-    content = {
-        "@type": "cr:FileObject",
-        "@id": path.name,
-        "name": path.name,
-        "contentUrl": path.name,
-        "encodingFormat": "text/csv",
-        "sha256": sha256(path),
-    }
-    rows = {
-        "@type": "cr:RecordSet",
-        "@id": "judgements",
-        "name": "judgements",
-        "description": "One row per judged pair of task and server.",
-        "key": [{"@id": "judgements/task_id"}, {"@id": "judgements/server_id"}],
-        "field": fields,
-    }
-    return {
-        "@context": CONTEXT,
-        "@type": "sc:Dataset",
-        "name": "Task2MCP-Judged",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "description": "Graded judgements of usefulness: which MCP servers would help a developer with a task. Topics "
-        "and pools are drawn from Task2MCP; ids and grades only, no text of that data set.",
-        "license": LICENCE,
-        "isBasedOn": SOURCE,
-        "version": version,
-        "isLiveDataset": False,
-        "citeAs": "Task2MCP-Judged, the judged collection of the T2MRec reproduction study. The tasks and servers are "
-        "those of Task2MCP (He et al. 2026).",
-        "rai:dataCollection": "Two independent blind annotation passes by a language model, a third one where they "
-        "lie on both sides of the border between 0 and 1 (docs/judging-guidelines.md).",
-        "distribution": [content],
-        "recordSet": [rows],
-    }
+    key = [{"@id": f"{table}/{column}"} for column in file["key"]]
+    facts = {"@id": table, "name": table, "description": file["description"]}
+    return {"@type": "cr:RecordSet", **facts, "key": key, "field": fields}
 
 
 def released_forms(dataset: str) -> dict[str, Any]:
-    """Qrels as text and ``croissant.json`` as an object, by file name; the version counts the rounds."""
-    rounds = int(store.final(dataset)["round"].max())
-    return {**qrels(dataset), "croissant.json": croissant(dataset, f"1.{rounds - 1}.0")}
+    """Qrels as text and ``croissant.json`` as an object, by file name."""
+    return {**exchange.qrels(dataset), "croissant.json": croissant(dataset)}
 
 
 def write(place: Path, contents: Mapping[str, Any]) -> None:
@@ -136,7 +116,8 @@ def write(place: Path, contents: Mapping[str, Any]) -> None:
 def write_all(dataset: str) -> dict[str, pd.DataFrame]:
     """Write every table and released form; returns the tables by file name."""
     tables = all_tables(dataset)
-    write(store.folder(dataset), tables | released_forms(dataset))
+    write(store.folder(dataset), tables | exchange.qrels(dataset))
+    write(store.folder(dataset), released_forms(dataset))  # last: it holds the hashes of the other files
     return tables
 
 

@@ -13,7 +13,8 @@ from study.config.schema import ALIASES, NAME, choices, require_choice, suggesti
 from study.errors import StudyError
 from study.recommend.contract import SavedModel
 
-PREFERRED = ("field_dense", "t2mrec")  # systems, the one that answers unless another is asked for first
+DEFAULT = "field_dense"  # the system to save; the one before it needs weights that no data set brings
+PREFERRED = ("field_dense_mpnet", DEFAULT, "t2mrec")  # systems: the first that was saved answers
 DATASET = "task2mcp"  # answers unless another one is named: servers of generated data do not exist
 LONGEST = 100  # letters of a name
 BRING = f"study fetch dataset={DATASET} && study prepare dataset={DATASET}"
@@ -57,7 +58,7 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
         reason = f"{system} cannot be saved" if system in choices("system") else f"unknown system {system!r:.80}"
         there = _saved_names(named)
         raise StudyError(reason, file=paths.conf() / "system", fix=suggestion(system, {*names, *there}))
-    return named, systems[0]
+    return named, system or DEFAULT
 
 
 def require_real_data() -> None:

@@ -276,3 +276,30 @@ def keyword_stuffing(table: pd.DataFrame, titles: Mapping[str, str], caption: st
     named_rows(top, *lines, "tasks that show it in their top 10 (%)", xlim=(-1.5, None))
     climbed.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0, columnspacing=1)
     return figure
+
+
+@styled
+def readings(scores: pd.DataFrame, threats: pd.DataFrame, better: str, other: str, caption: str) -> Figure:
+    """The gain of one system over another by every reading (left), and how many altered cards a judge took for useful
+    (right). `scores`: reading_scores.csv. `threats`: threats.csv. `better`, `other`: systems."""
+    caption += (
+        f" Left: judged NDCG@10 of {better} less that of {other}, by the final grades and by another reading of the "
+        "same topics; bars: 95 % bootstrap intervals over topics. Right: cards with words of the task, an instruction "
+        "to the judge or a false claim, beside untouched ones; bars: exact 95 % intervals."
+    )
+    gains = scores[scores["system"] == better].reset_index(drop=True)
+    decoys = threats[threats["threat"] == "deception"].reset_index(drop=True)
+    height = 1.6 + 0.36 * max(len(gains), len(decoys))
+    figure, axes = canvas(height, 2, caption=caption, title="Does the result rest on this judge and this definition?")
+    kinds = decoys["measure"].str.rpartition(", ")[2]
+    names = gains["reading"] + ", " + gains["part"] + " (" + gains["n"].astype(str) + ")"
+    columns = (gains, ("gain", "gain_ci_low", "gain_ci_high"), names), (decoys, ("value", "ci_low", "ci_high"), kinds)
+    for panel, (table, (value, low, high), labels) in zip(axes[0], columns, strict=True):
+        lines = np.arange(len(table))[::-1]
+        ink = [BLUE if label.startswith(("final", "use")) else ORANGE for label in labels]
+        panel.hlines(lines, table[low], table[high], color=ink, linewidth=1.2)
+        panel.scatter(table[value], lines, color=ink, s=22, zorder=3)
+        words = "gain in NDCG@10" if table is gains else "share of cards graded useful"
+        named_rows(panel, lines, labels.tolist(), words)
+        panel.axvline(0, color="black", linewidth=0.6)
+    return figure

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.analysis.usefulness import calibration, choosing, curves, diversity, other_requests, pareto
+from study.analysis.usefulness import calibration, choosing, curves, diversity, known_items, other_requests, pareto
 from study.config.reader import read_settings
 from study.data import dataset as datasets
 from study.evaluation.records import record
@@ -55,6 +55,12 @@ def navigate() -> Found:
     found = other_requests.navigational_table(settings, datasets.load(DATASET))
     asked = found[found["kind"] == "all"].groupby("form", sort=False)["requests"].first()
     yield "navigational_queries", found, {"target": settings.top1, "requests": asked.to_dict()}
+
+
+def find_known() -> Found:
+    """Ask names of servers and tools, and requests written for one server each: is it found?"""
+    settings = read_settings(known_items.KnownItems, conf("known_items"))
+    yield "known_items", known_items.known_items_table(settings, datasets.load(DATASET)), {"settings": asdict(settings)}
 
 
 def calibrate() -> Found:
@@ -118,6 +124,7 @@ PARTS: dict[str, Callable[[], Found]] = {
     "compare": compare,
     "transfer": transferred,
     "navigational": navigate,
+    "known_items": find_known,
     "calibration": calibrate,
     "diversity": diversify,
     "steps": steps,

@@ -1,0 +1,159 @@
+"""The collection in the forms of other programs: TREC run files in both directions, and a data set of `ir_datasets`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from study.data import dataset as datasets
+from study.errors import StudyError, require_file
+from study.evaluation import metrics
+from study.files import sha256, write_text
+from study.judging import collection as measures
+from study.judging import store
+from study.judging.collection import DEPTH, UNJUDGED, Collection
+from study.judging.evaluate import mean_interval
+
+BEST = 2  # the best grade
+
+
+def version(dataset: str) -> str:
+    """The collection's version: its rounds, and the start of the hash of its grades, such as ``1.6.0+3fa9c2d1``.
+
+    Every further judgement changes it. Scores of two versions are not comparable.
+    """
+    rounds = int(store.final(dataset)["round"].max())
+    return f"1.{rounds - 1}.0+{sha256(store.file(dataset, 'judgements'))[:8]}"
+
+
+def qrels(dataset: str) -> dict[str, str]:
+    """The final grades as TREC qrels (``task_id 0 server_id grade``), one file for each part and one for all."""
+    found = {}
+    rows = store.final(dataset).merge(store.read_table(dataset, "topics"), on="task_id").sort_values(store.PAIR)
+    for part in ("all", *sorted(rows["part"].unique())):
+        chosen = rows if part == "all" else rows[rows["part"] == part]
+        columns = chosen.assign(run=0)[["task_id", "run", "server_id", "final"]]
+        found[f"qrels/{part}.txt"] = columns.to_csv(sep=" ", header=False, index=False, lineterminator="\n")
+    return found
+
+
+def read_trec(path: Path, topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """A TREC run file (``task_id Q0 server_id rank score tag``) as a run, and its tag.
+
+    As in trec_eval the score orders a topic's servers, whatever the ranks say; equal scores keep the file's order.
+
+    Returns: columns `store.RUN`, seed 0.
+    Raises StudyError: no file, a line of another form, two tags, a server twice for a topic, or no topic of the
+        collection at all. The file and the line are named.
+    """
+    require_file(path, "name a run file in TREC's form", "there is no run")
+    rows, tags = [], {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        parts = line.split()
+        try:
+            task, _, server, _, score, tag = parts
+            found = (int(task), int(server), float(score))
+        except ValueError as error:
+            fix = "write: task_id Q0 server_id rank score tag"
+            raise StudyError(f"not a line of a run: {error}", file=path, row=number, fix=fix) from error
+        if not math.isfinite(found[2]):
+            raise StudyError("the score is not a finite number", file=path, row=number, fix="score every server")
+        rows.append(found)
+        tags[tag] = number
+    if len(tags) > 1:
+        reason = f"holds two runs: {', '.join(sorted(tags))}"
+        raise StudyError(reason, file=path, row=max(tags.values()), fix="keep one run in a file")
+    run = pd.DataFrame(rows, columns=["task_id", "server_id", "score"])
+    if (twice := run.duplicated(store.PAIR).to_numpy()).any():
+        task, server = run.loc[twice, store.PAIR].iloc[0]
+        raise StudyError(f"server {server} stands twice for task {task}", file=path, fix="keep its best place")
+    if not run["task_id"].isin(topics["task_id"]).any():
+        raise StudyError("the run answers none of the topics", file=path, fix="answer the tasks of topics.csv")
+    run = run.sort_values(["task_id", "score"], ascending=[True, False], kind="stable")
+    return run.assign(rank=run.groupby("task_id").cumcount() + 1, seed=0)[store.RUN], next(iter(tags))
+
+
+def submitted(dataset: str, path: Path) -> pd.DataFrame:
+    """What a run of one's own is worth on the collection, by part.
+
+    A topic that the run does not answer counts 0. `low` and `high` are what NDCG@10 would be if every unjudged server
+    among the first ten were useless, or core; the first one is the score.
+
+    Returns: columns tag, collection (`version`), part, n (topics with a useful server), answered, ndcg@10 with ci_low
+        and ci_high (95 %, bootstrap over topics), holes (share of the first ten that nobody judged), low, high.
+    """
+    whole = Collection.load(dataset)
+    run, tag = read_trec(path, whole.topics)
+    rows = []
+    for part in whole.topics["part"].unique():
+        own = whole.part(str(part))
+        topic, ranked, grades = own.look_up(run)
+        n, asked = len(own.topics), np.zeros((len(own.topics), DEPTH), dtype=np.int64) - 1
+        asked[topic] = ranked
+        everything = np.arange(n)
+        low = metrics.ndcg(asked, own.relevant(everything), DEPTH, graded=True)
+        hopeful = own.relevant(everything).tolil()
+        for row, column in zip(*np.nonzero(grades == UNJUDGED), strict=True):
+            hopeful[topic[row], ranked[row, column]] = BEST
+        high = metrics.ndcg(asked, hopeful.tocsr(), DEPTH, graded=True)
+        known = ~np.isnan(low)
+        row = {"tag": tag, "collection": version(dataset), "part": part, "n": int(known.sum()), "answered": len(topic)}
+        row |= mean_interval(low[known], seed=0, name="ndcg@10")
+        row["holes"] = float(measures.unjudged(grades, DEPTH).mean()) if len(topic) else math.nan
+        rows.append(row | {"low": float(low[known].mean()), "high": float(high[known].mean())})
+    return pd.DataFrame(rows)
+
+
+def leaderboard_line(row: Mapping[Any, Any]) -> str:
+    """One row of `submitted` as a line of a Markdown table. The tag is a stranger's: it keeps plain letters alone."""
+    tag = "".join(letter for letter in str(row["tag"]) if letter.isalnum() or letter in "-_.")
+    score = f"{row['ndcg@10']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
+    bounds = f"{row['low']:.3f} to {row['high']:.3f}"
+    return f"| {tag} | {row['collection']} | {row['part']} | {row['n']} | {score} | {row['holes']:.1%} | {bounds} |"
+
+
+def export(dataset: str, folder: Path) -> list[Path]:
+    """Write the collection for other programs: ``runs/<system>.trec`` of every pooled system to the depth that is kept,
+    ``qrels/<part>.txt``, and, with the data set's text, ``queries.tsv`` and ``docs.tsv``, which `register` reads.
+
+    The text belongs to the data set, which states no licence: keep these two files to yourself. Returns: the files.
+    """
+    data, judged_as = datasets.load(dataset), version(dataset)
+    files = {f"qrels/{Path(name).name}": text for name, text in qrels(dataset).items()}
+    for name, run in store.read_runs(dataset).items():
+        head = f"# run: {name}\n# collection: Task2MCP-Judged {judged_as}\n# score: minus the rank\n"
+        rows = run[["task_id", "server_id", "rank"]].to_numpy(np.int64).tolist()
+        lines = [f"{task} Q0 {server} {rank} {-rank} {name}" for task, server, rank in rows]
+        files[f"runs/{name}.trec"] = head + "\n".join(lines) + "\n"
+    topics = data.tasks[data.tasks["id"].isin(store.read_table(dataset, "topics")["task_id"])]
+    files["queries.tsv"] = _table(topics)
+    files["docs.tsv"] = _table(data.servers)
+    for name, text in files.items():
+        write_text(folder / name, text)
+    return [folder / name for name in files]
+
+
+def _table(frame: pd.DataFrame) -> str:
+    """Lines of id, tab, name and description; whitespace inside becomes one space."""
+    texts = (frame["name"] + ". " + frame["description"]).str.split().str.join(" ")
+    return "".join(f"{number}\t{text}\n" for number, text in zip(frame["id"], texts, strict=True))
+
+
+def register(folder: Path, name: str = "task2mcp-judged") -> list[str]:
+    """Register an exported folder with the package `ir_datasets`, one data set for each part, such as
+    ``task2mcp-judged/fresh``. Returns: their names."""
+    import ir_datasets
+
+    found = []
+    for path in sorted((folder / "qrels").glob("*.txt")):
+        texts = {"docs_tsv": str(folder / "docs.tsv"), "queries_tsv": str(folder / "queries.tsv")}
+        ir_datasets.registry.register(f"{name}/{path.stem}", ir_datasets.create_dataset(**texts, qrels_trec=str(path)))
+        found.append(f"{name}/{path.stem}")
+    return found
