@@ -4,6 +4,7 @@
 DATASET ?= synthetic
 FORCE ?=
 LLM ?=
+LORA ?=
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -19,7 +20,8 @@ DVC_TARGETS = report judged usefulness notebooks
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP) $(if $(LLM),$(VENV)/.llm)  ## create .venv and install the exact lock; LLM=1 adds the engine of local models
+# LLM=1 adds the engine of local models, LORA=1 what trains adapters for language models.
+setup: $(STAMP) $(if $(LLM),$(VENV)/.llm) $(if $(LORA),$(VENV)/.lora)  ## create .venv, install the exact lock; LLM=1, LORA=1: extras
 
 # torch comes first and exactly: where a processor-only build of this version is at hand, pip then keeps to it.
 # The lock is complete, so nothing is resolved again.
@@ -32,8 +34,8 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip check --quiet --disable-pip-version-check
 	@touch $@
 
-$(VENV)/.llm: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[llm]'
+$(VENV)/.llm $(VENV)/.lora: $(VENV)/.%: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
 # What the synthetic results are made of: `make repro` does nothing while none of it has changed.

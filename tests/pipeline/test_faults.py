@@ -98,6 +98,7 @@ COMMANDS = {
     "tools synthesise": Command(MINE),
     "tools serve": Command(MINE),
     "tools export": Command(["--format", "openai"]),
+    "tools finetune": Command(["none.jsonl", "--model", "none", "--output", "out"]),
     "tools loop": Command(["read a PDF", "--mcp-config", "none.json"]),
     "tools recommend": Command(["read a PDF", *MINE]),
     "tools feedback": Command(["{}", *MINE]),

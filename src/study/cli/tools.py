@@ -197,6 +197,21 @@ def export(
 
 
 @app.command()
+def finetune(
+    samples: Annotated[Path, typer.Argument(help="What `study tools export --format openai` wrote.")],
+    model: Annotated[str, typer.Option(help="Language model: a folder, or a name on Hugging Face's hub.")],
+    output: Annotated[Path, typer.Option(help="New folder for the adapter.")],
+) -> None:
+    """Train a LoRA adapter for a language model on exported samples (make setup LORA=1; a GPU)."""
+    from study.tools.flow.lora import finetune, lora_settings
+
+    facts = finetune(samples, model, output, lora_settings())
+    losses = facts["losses"]
+    sizes = f"{facts['sequences']} sequences ({facts['too_long']} too long), {len(losses)} steps"
+    typer.echo(printable(f"{sizes}, loss {losses[0]:.3f} to {losses[-1]:.3f}; adapter in {output}"))
+
+
+@app.command()
 def recommend(
     query: Task,
     catalogue: Catalogue = "livemcpbench",
