@@ -65,6 +65,7 @@ COMMANDS = {
     "export": Command([*TINY, "system=field_dense"], "models", "models"),
     "ablation": Command(TINY, "results"),
     "notebooks": Command([*TINY, "--only", "none"]),
+    "site": Command(TINY, "site"),
     "authors": Command(["prepare", *TINY], "data"),
     "bench": Command([*TINY, "dataset=mcptools"]),
     "recommend": Command(["read a PDF", "--dataset", "synthetic"]),
