@@ -100,6 +100,35 @@ def plot_implied(tables: Tables, lengths: Mapping[str, float]) -> Figure:
 
 
 @styled
+def plot_reproduction(tables: Tables, titles: Mapping[str, str], metric: str = "ndcg@10") -> Figure:
+    """How near runs come to one another: one dot a pair, a line at their mean. `titles`: of systems."""
+    table, baseline = tables["reproduction_pairs"], tables["reproduction_pairs"]["baseline"].dropna().iloc[-1]
+    name = metric_name(metric)
+    panels = {
+        "tau_union": "Kendall's tau over the union",
+        "rbo": "rank-biased overlap",
+        "rmse": f"RMSE per task, {name}",
+        "effect_ratio": f"effect ratio, {name}",
+    }
+    kinds = ordered(table["comparison"])
+    names = [f"authors' program, {titles[kind]} here" if kind in titles else "two seeds here" for kind in kinds]
+    caption = f"A dot: a pair of runs; line: their mean. Effect: the gain over {titles[baseline]}."
+    title = "The authors' program and this study's rows"
+    figure, axes = canvas(3.9, 2, rows=2, share_y=True, caption=caption, title=title)
+    table = table[
+        table["metric"].isna() | ((table["metric"] == metric) & (table["baseline"].fillna(baseline) == baseline))
+    ]
+    for panel, (measure, label) in zip(axes.flat, panels.items(), strict=True):
+        part = table[table["measure"] == measure]
+        for place, (kind, ink) in enumerate(zip(kinds, (RED, BLUE, BLUE, GREY), strict=False)):
+            values = part.loc[part["comparison"] == kind, "value"]
+            panel.plot(values, np.full(len(values), -place), linestyle="none", marker="o", alpha=0.5, color=ink)
+            panel.plot(values.mean(), -place, marker="|", markersize=14, color="black")
+        named_rows(panel, -np.arange(len(kinds)), names, label, ylim=(0.5 - len(kinds), 0.5))
+    return figure
+
+
+@styled
 def plot_feasibility(tables: Tables) -> Figure:
     """Which rows can be means over test tasks under which labels: the least change of a cell that makes them so."""
     table = tables["feasibility"]

@@ -53,6 +53,22 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
+class Reproduction:
+    """How near this study's row comes to the authors' program."""
+
+    protocol: str
+    system: str
+    others: list[str]
+    baselines: list[str]
+    metrics: list[str]
+    persistence: float
+    alpha: float
+
+    def __post_init__(self) -> None:
+        require_choices("system", [self.system, *self.others, *self.baselines])
+
+
+@dataclass(frozen=True)
 class Labels:
     """Detectors, their order, and the mixture fitted to the lists."""
 

@@ -1,0 +1,173 @@
+"""How near a rerun comes to the original, by the measures of Breuer et al. (SIGIR 2020), on the same tasks.
+
+Order of the lists: Kendall's tau over the union, rank-biased overlap. Values of tasks: root mean square error, paired
+t-test. Effect over a baseline: effect ratio and difference of relative improvements. Two seeds of one system and other
+systems say what a value means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from omegaconf import DictConfig
+from scipy import stats
+
+from study import paths
+from study.analysis.audit.settings import Reproduction, read
+from study.analysis.audit.tables import write_tables
+from study.data import dataset as datasets
+from study.data.dataset import FloatArray
+from study.evaluation import per_task
+from study.evaluation.runs import KEPT
+from study.runner import authors_program
+
+ORIGINAL, SEEDS = "original", "seeds"
+PAIRS = ["comparison", "first", "second", "measure", "metric", "baseline", "n", "value"]
+
+
+class Run(NamedTuple):
+    """A run: task -> servers, best first, and the scores per task, index task_id, one column per metric."""
+
+    lists: Mapping[int, Sequence[int]]
+    scores: pd.DataFrame
+
+
+def tau_union(first: Sequence[int], second: Sequence[int]) -> float:
+    """Kendall's tau of two lists of one length over their union, each server named by its place in the union.
+
+    The union holds the first list and behind it what the second one adds, so [1, 2, 3] and [1, 2, 4] are in full
+    agreement: servers that replace others at the same ranks cost nothing (Breuer et al. 2020, section 4.1).
+    """
+    places = {server: place for place, server in enumerate(dict.fromkeys([*first, *second]))}
+    return float(stats.kendalltau([places[one] for one in first], [places[one] for one in second]).statistic)
+
+
+def rank_biased_overlap(first: Sequence[int], second: Sequence[int], persistence: float) -> float:
+    """Rank-biased overlap of two lists, cut at the longer one and scaled to 1 for equal lists (Clarke et al. 2021).
+
+    The mean over depths d of |first[:d] & second[:d]| / d with weights persistence^(d - 1).
+    """
+    depths = range(1, max(len(first), len(second)) + 1)
+    shares = [len(set(first[:depth]) & set(second[:depth])) / depth for depth in depths]
+    return float(np.average(shares, weights=[persistence**depth for depth in depths]))
+
+
+def effect_ratio(original: FloatArray, again: FloatArray, first_base: FloatArray, second_base: FloatArray) -> float:
+    """The mean gain over the baseline in the rerun as a share of that in the original; 1 where they are equal."""
+    return float((again - second_base).mean() / (original - first_base).mean())
+
+
+def delta_improvement(
+    original: FloatArray, again: FloatArray, first_base: FloatArray, second_base: FloatArray
+) -> float:
+    """Relative improvement over the baseline in the original minus that in the rerun; 0 where they are equal."""
+    return float(original.mean() / first_base.mean() - again.mean() / second_base.mean())
+
+
+EFFECTS: Mapping[str, Callable[[FloatArray, FloatArray, FloatArray, FloatArray], float]] = {
+    "effect_ratio": effect_ratio,
+    "delta_improvement": delta_improvement,
+}
+
+
+def measures(
+    original: Run, again: Run, baselines: Mapping[str, pd.DataFrame], settings: Reproduction
+) -> Iterator[tuple[str, str, str, int, float]]:
+    """Every measure of two runs over the tasks of the original: measure, metric, baseline, tasks, value.
+
+    `baselines`: values per task, index task_id, the same run on both sides.
+    """
+    n = len(original.lists)
+    pairs = [(ranked, again.lists[task]) for task, ranked in original.lists.items()]
+    yield "tau_union", "", "", n, float(np.mean([tau_union(*pair) for pair in pairs]))
+    overlaps = [rank_biased_overlap(*pair, settings.persistence) for pair in pairs]
+    yield "rbo", "", "", n, float(np.mean(overlaps))
+    tasks = original.scores.index
+    for metric in settings.metrics:
+        first, second = (run.scores.loc[tasks, metric].to_numpy(np.float64) for run in (original, again))
+        yield "rmse", metric, "", n, float(np.sqrt(np.mean((first - second) ** 2)))
+        yield "t_test_p", metric, "", n, float(stats.ttest_rel(first, second).pvalue)
+        for name, table in baselines.items():
+            base = table.loc[tasks, metric].to_numpy(np.float64)
+            for measure, effect in EFFECTS.items():
+                yield measure, metric, name, n, effect(first, second, base, base)
+
+
+def compare(
+    original: Run,
+    seeds: Mapping[str, Run],
+    others: Mapping[str, Run],
+    baselines: Mapping[str, pd.DataFrame],
+    settings: Reproduction,
+) -> pd.DataFrame:
+    """Every pair of runs, one row per measure, columns `PAIRS`: the original with each seed, with each other system,
+    and the seeds among themselves, which are compared without an original."""
+    asked = [(settings.system, ORIGINAL, name, original, run) for name, run in seeds.items()]
+    asked += [(name, ORIGINAL, name, original, run) for name, run in others.items()]
+    asked += [(SEEDS, one, two, seeds[one], seeds[two]) for one, two in combinations(seeds, 2)]
+    rows = [
+        (comparison, first, second, *entry)
+        for comparison, first, second, one, two in asked
+        for entry in measures(one, two, baselines, settings)
+    ]
+    return pd.DataFrame(rows, columns=PAIRS)
+
+
+def summary(pairs: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    """A table of `compare` in one row per comparison, measure, metric and baseline.
+
+    Returns: pairs, n, mean, least, most, and apart: the share of pairs that the t-test tells apart at level `alpha`.
+    """
+    keys = ["comparison", "measure", "metric", "baseline"]
+    grouped = pairs.groupby(keys, sort=False)
+    table = grouped["value"].agg(pairs="size", mean="mean", least="min", most="max").reset_index()
+    table.insert(len(keys) + 1, "n", grouped["n"].max().to_numpy())
+    apart = (pairs["value"] < alpha).groupby([pairs[key] for key in keys], sort=False).mean().to_numpy()
+    return table.assign(apart=np.where(table["measure"] == "t_test_p", apart, np.nan))
+
+
+def compute(config: DictConfig) -> list[Path]:
+    """Write reproduction.csv and reproduction_pairs.csv of the configured data set; none where the authors' program
+    has no top tens of it. Returns: their paths."""
+    dataset, settings = config.dataset.name, read(Reproduction)
+    folder = authors_program.results_folder(dataset)
+    if not (folder / "top10.csv").exists():
+        return []
+    data = datasets.load(dataset)
+    known = set(data.tasks["id"]), set(data.servers["id"])
+    values = per_task.read(folder / "per_task.csv.xz").set_index("task_id")
+    original = Run(authors_program.read_top10(folder / "top10.csv", *known), values)
+    seeds = {f"seed {seed}": run for seed, run in runs(dataset, settings.protocol, settings.system).items()}
+    others = {name: _first(runs(dataset, settings.protocol, name)) for name in settings.others}
+    baselines = {name: _values(dataset, settings.protocol, name) for name in settings.baselines}
+    means = {name: frame.groupby("task_id").mean(numeric_only=True) for name, frame in baselines.items()}
+    pairs = compare(original, seeds, others, means, settings)
+    tables = {"reproduction": summary(pairs, settings.alpha), "reproduction_pairs": pairs}
+    return write_tables(dataset, tables, "reproduction", settings)
+
+
+def runs(dataset: str, protocol: str, system: str) -> dict[int, Run]:
+    """Seed -> the run of a system, ten servers a task."""
+    top = pd.read_parquet(paths.results(dataset) / "top10" / protocol / f"{system}.parquet")
+    top = top[top["rank"] <= KEPT].sort_values(["seed", "task_id", "rank"])
+    values = _values(dataset, protocol, system)
+    found = {}
+    for seed in top["seed"].unique().tolist():
+        lists: dict[int, list[int]] = {}
+        for task, server in top.loc[top["seed"] == seed, ["task_id", "server_id"]].to_numpy().tolist():
+            lists.setdefault(task, []).append(server)
+        found[seed] = Run(lists, values[values["seed"] == seed].set_index("task_id"))
+    return found
+
+
+def _values(dataset: str, protocol: str, system: str) -> pd.DataFrame:
+    return per_task.read(paths.results(dataset) / "per_task" / protocol / f"{system}.csv.xz")
+
+
+def _first(found: Mapping[int, Run]) -> Run:
+    return next(iter(found.values()))
