@@ -252,11 +252,39 @@ def plan() -> None:
 
 
 @app.command(rich_help_panel=UPKEEP)
-def export(overrides: Overrides = None) -> None:
-    """Save a system for `study recommend`: T2MRec, trained once under `cold`, or `system=field_dense`."""
-    from study.pipeline.export import export as stage
+def export(
+    overrides: Overrides = None,
+    form: Annotated[
+        Literal["model", "trec", "recbole"],
+        typer.Option(
+            "--form",
+            help="model: for `study recommend`; trec: run files of the protocol, of all systems or of system=...; "
+            "recbole: atomic files of all splits.",
+        ),
+    ] = "model",
+    output: Annotated[Path | None, typer.Option(help="The folder of trec and recbole (default: data/export).")] = None,
+) -> None:
+    """Save a system for `study recommend`: T2MRec, trained once under `cold`, or `system=field_dense`.
 
-    typer.echo(f"model in {stage(_load(overrides))}")
+    With `--form trec` or `--form recbole`: what other programs read, so that they run on exactly these splits and
+    score exactly these runs.
+    """
+    from study import paths
+
+    config, target = _load(overrides), output or paths.root() / "data" / "export"
+    if form == "model":
+        from study.pipeline.export import export as stage
+
+        typer.echo(f"model in {stage(config)}")
+        return
+    from study.runner import exchange
+
+    if form == "trec":
+        asked = [word.partition("=")[2] for word in overrides or [] if word.startswith("system=")]
+        written = exchange.export_runs(config, target / config.dataset.name / config.protocol.name, asked)
+    else:
+        written = exchange.export_splits(config, target)
+    typer.echo(f"{len(written)} files in {target}")
 
 
 @app.command(rich_help_panel=ANALYSES)
