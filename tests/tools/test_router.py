@@ -15,6 +15,7 @@ from study.errors import StudyError
 from study.tools import router
 from study.tools.catalogues.catalog import QuerySet
 from study.tools.discovery.index import Settings
+from study.tools.mcp_zero.routing import server_texts
 from study.tools.router import Stage
 
 pytestmark = pytest.mark.usefixtures("private_cache")
@@ -47,6 +48,15 @@ def test_a_budget_takes_what_still_fits():
     sizes = np.array([50, 30, 40, 5])
     assert router.within(np.array([[1, 0, 2, 3, -1]]), sizes, 75) == [[1, 2, 3]]
     assert [router.within(np.arange(4)[None], sizes, budget) for budget in (4, 125)] == [[[]], [[0, 1, 2, 3]]]
+
+
+def test_a_server_stands_where_its_nearest_text_does(catalog, embedder):
+    task, stage = ["write a mail to a file"], Stage("tool_to_agent", None, None)
+    # Of the servers' own texts that of Files is nearest; of all texts that of a tool of Mail.
+    assert np.argmax(embedder.encode(task) @ embedder.encode(server_texts(catalog, named=True)).T) == 0
+    scores = router.server_scores(stage, catalog, task, seed=0, embedder=embedder)
+    # Counts of file, read, write, mail, map and route in the nearest texts, by hand; Maps shares no word.
+    np.testing.assert_allclose(scores, [[4 / 24**0.5, 5 / 27**0.5, 0]], rtol=1e-6)
 
 
 def test_the_oracle_knows_the_labels_servers(catalog):
@@ -119,5 +129,5 @@ def test_the_committed_configuration():
     found = router.router_settings()
     assert {"all", "random", "oracle", "t2mrec"} <= set(found.stages)
     assert found.default_servers in found.servers
-    own = {"all", "mcp_zero", "oracle"}
+    own = {"all", "mcp_zero", "tool_to_agent", "oracle"}
     assert all(stage.system in own or stage.system in choices("system") for stage in found.stages.values())

@@ -39,6 +39,9 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
     async def work(client, gateway):
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == ["find_tools", "describe_tools", "call_tool", "refresh"]
+        known = tools[0].input_schema["properties"]
+        assert known["task"] == {"type": "string", "maxLength": 20_000}
+        assert all(isinstance(own["type"], str) and "title" not in own for own in known.values())
         # Both servers have a tool read_file; the published one is the same tool as that of the first.
         found = await ask(client, "find_tools", task="read a file", k=3)
         names = [tool["name"] for tool in found["tools"]]
@@ -164,12 +167,14 @@ def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served):
         ((), ("*__die", "s__f*", "t__*"), ["big", "echo", "endless", "grow", "hang", "huge", "slow"]),
         (("s__ec*", "t__read_file"), (), ["echo", "read_file"]),
         (("s__*",), ("s__[!e]*", "s__endless"), ["echo"]),
+        (("S__*",), (), []),
     ],
 )
 def test_tools_that_are_not_allowed_are_neither_found_nor_called(served, allow, deny, left):
     async def work(client, gateway):
         await gateway.ready()
         assert sorted(gateway.view.names) == sorted(left)
+        assert (await client.call_tool("find_tools", {"task": "read a file"})).is_error == (not left)
         text, failed = await call(client, "s__die", text="x")
         assert failed
         assert "or it is not allowed here" in text

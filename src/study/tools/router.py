@@ -24,7 +24,7 @@ from study.tools import results
 from study.tools.catalogues.catalog import Label, QuerySet, ToolCatalog
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.texts import definition_tokens
-from study.tools.mcp_zero.routing import PAPER, Router, best_servers
+from study.tools.mcp_zero.routing import PAPER, Request, Router, Routing, best_servers
 from study.tools.results import Run, Table
 
 FILE = "conf/tools/router.yaml"
@@ -114,8 +114,10 @@ def server_scores(
         return np.zeros((len(texts), len(catalog.servers)), dtype=np.float32)
     if stage.system == "mcp_zero":
         return Router(catalog, PAPER, embedder).server_scores(list(texts), store=False)
+    if stage.system == "tool_to_agent":
+        return tool_to_agent(Router(catalog, Routing(matching="description"), embedder), texts)
     if stage.system not in config.choices("system"):
-        fix = "set `system` of the stage to all, mcp_zero, oracle or a system of conf/system"
+        fix = "set `system` of the stage to all, mcp_zero, tool_to_agent, oracle or a system of conf/system"
         raise StudyError(f"unknown server stage {stage.system!r}", file=FILE, fix=fix)
     base = None if stage.base is None else load_inputs(stage.base, str(stage.protocol))
     whole, split, rows, columns = joined(catalog, texts, base)
@@ -128,6 +130,14 @@ def server_scores(
     system.fit(whole, split, seed=seed, workdir=workdir)
     scores: FloatArray = system.score(rows)[:, columns]
     return scores
+
+
+def tool_to_agent(router: Router, texts: Sequence[str]) -> FloatArray:
+    """Tool-to-Agent Retrieval (arXiv 2511.01854, algorithm 1): servers and tools in one list, in which a server stands
+    where the better of its own text and its tools' texts does. Returns: cosines, shape (len(texts), n_servers)."""
+    servers, tools = router.similarities([Request(text, text) for text in texts], store=False)
+    np.maximum.at(servers.T, router.catalog.server_of, tools.T)
+    return servers
 
 
 def oracle(catalog: ToolCatalog, labels: Sequence[Sequence[Label]]) -> FloatArray:

@@ -178,6 +178,8 @@ class Gateway:
         await self.ready()
         view = self.view
         k, budget = k or self.settings.k, budget or self.settings.budget
+        if not view.catalog.tools and (view.own.tools or self.published):
+            raise StudyError("no tool is allowed", fix="patterns of allowed and denied tools are for SERVER__TOOL")
         if not view.catalog.tools:
             raise StudyError("there are no tools yet", fix="call `refresh`, which says what is wrong with the servers")
         among = matching(view.catalog, servers, tags)

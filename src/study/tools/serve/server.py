@@ -17,6 +17,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import ConfigDict, Field
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from study import __version__
 from study.errors import StudyError
@@ -109,15 +110,26 @@ def made(function: Callable[..., Awaitable[Any]], annotations: ToolAnnotations) 
     body = {"model_config": ConfigDict(extra="forbid"), "__module__": __name__}
     closed: type[Any] = new_class(model.__name__, (model,), exec_body=lambda space: space.update(body))
     tool.fn_metadata.arg_model = closed
-    tool.parameters = untitled(closed.model_json_schema(by_alias=True))
+    tool.parameters = closed.model_json_schema(by_alias=True, schema_generator=Plain)
+    del tool.parameters["title"]
     return tool
 
 
-def untitled(schema: Any) -> Any:
-    """A schema without pydantic's titles, which repeat the names at the cost of tokens."""
-    if isinstance(schema, dict):
-        return {key: untitled(value) for key, value in schema.items() if key != "title"}
-    return [untitled(value) for value in schema] if isinstance(schema, list) else schema
+class Plain(GenerateJsonSchema):
+    """Schemas without titles, which repeat the names at the cost of tokens. What may be left out has its type alone:
+    pydantic offers null beside it, as the default, and some clients cannot read a choice of types."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """No."""
+        return False
+
+    def nullable_schema(self, schema: Any) -> JsonSchemaValue:
+        """The schema without null."""
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: Any) -> JsonSchemaValue:
+        """The schema without its default, which is null for every value here."""
+        return self.generate_inner(schema["schema"])
 
 
 def host(ctx: Context) -> str:
