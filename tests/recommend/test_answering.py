@@ -96,6 +96,18 @@ def test_a_server_is_shown_once():
     assert names(answer(system, "reads mail", facts, SETTINGS, k=3)) == ["a", "c"]
 
 
+@pytest.mark.parametrize(("request_", "first"), [("FOUR!", "four"), ("four servers", "one")])
+def test_a_server_whose_name_is_the_whole_request_comes_first(request_, first):
+    rows = (*SEVERAL, ("Four", 0.0, NONE))
+    system, facts = model(*rows)
+    settings = replace(SETTINGS, pool=2)
+    found = answer(system, request_, facts, settings, k=2)
+    assert names(found)[0].lower() == first if first == "four" else "Four" not in names(found)
+    # A name is an answer even where nothing else is close.
+    system.near = 0.0
+    assert answer(system, request_, facts, settings, k=2).fits == (first == "four")
+
+
 def test_wishes_reorder_and_say_what_the_data_cannot():
     system, facts = model(("one", 3.0, NONE), ("two", 2.0, replace(NONE, official=True)), ("three", 1.0, NONE))
     found = answer(system, "official, well-maintained: reads mail", facts, SETTINGS, k=3)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from study.recommend.contract import Recommendation, SavedModel, rounded
 from study.recommend.facts import Facts, prior, stars_share
 from study.recommend.settings import Answering
-from study.recommend.understanding import Understood, reversed_only, understand, vocabulary
+from study.recommend.understanding import Understood, plain, reversed_only, understand, vocabulary
 
 # Descriptions shorter than this may be alike by chance.
 LONG = 40
@@ -58,22 +58,25 @@ def answer(
     read, near, fits = read_request(model, request, settings)
     text = read.text if read.text.strip() else request
     notes = [*read.notes, *not_understood(read, fits)]
-    size = len(model.servers)
+    size, wanted = len(model.servers), plain(request)
+    asked = wanted != "" and any(plain(name) == wanted for name in model.servers["name"])
     # A number outside the catalogue is the model's to refuse.
-    depth = k if not 1 <= k <= size else size if keep else min(size, max(k, settings.pool))
+    depth = k if not 1 <= k <= size else size if keep or asked else min(size, max(k, settings.pool))
     ranked = model.recommend(text, **(attributes or {}), k=depth)
-    if not fits and not unfit:
+    if not fits and not unfit and not asked:
         return Answered(read, (), tuple(notes), False, near)
     if keep:
-        ranked = [item for item in ranked if keep(item)][: max(k, settings.pool)]
+        ranked = [item for item in ranked if keep(item)]
+    first = max(k, settings.pool)
+    ranked = [item for place, item in enumerate(ranked) if place < first or (asked and plain(item.name) == wanted)]
     pool = [Found(item, facts_of(item)) for item in ranked]
     if model.standardised:
-        pool = [_adjusted(one, read, settings, with_prior) for one in pool]
+        pool = [_adjusted(one, read, settings, with_prior, wanted) for one in pool]
         pool.sort(key=lambda one: -one.item.score)  # stable: equal scores keep the model's order
     shown = without_repeats(pool)[:k]
     notes += _said(read, shown)
     ordered = (replace(one, item=replace(one.item, rank=rank)) for rank, one in enumerate(shown, start=1))
-    return Answered(read, tuple(ordered), tuple(notes), fits, near)
+    return Answered(read, tuple(ordered), tuple(notes), fits or asked, near)
 
 
 def read_request(model: SavedModel, request: str, settings: Answering) -> tuple[Understood, float | None, bool]:
@@ -99,12 +102,14 @@ def not_understood(read: Understood, fits: bool) -> list[str]:
     return [f"understood: {read.text}", *notes] if fits else notes
 
 
-def _adjusted(one: Found, read: Understood, settings: Answering, with_prior: bool) -> Found:
-    """A server with what its facts and the request add to its score."""
+def _adjusted(one: Found, read: Understood, settings: Answering, with_prior: bool, wanted: str) -> Found:
+    """A server with what its facts and the request add to its score. `wanted`: the whole request as a plain name."""
     named = one.item.parts.get("product", 0) > 0
     parts = prior(one.facts, settings.prior, named=named) if with_prior else {}
-    wanted = f"{one.item.name}\n{one.item.description}"
-    if read.direction[0] and reversed_only(wanted, read.direction, settings.formats):
+    if wanted and plain(one.item.name) == wanted:
+        parts["its name"] = settings.named
+    said = f"{one.item.name}\n{one.item.description}"
+    if read.direction[0] and reversed_only(said, read.direction, settings.formats):
         parts["direction"] = -settings.direction
     if "popular" in read.wishes and one.facts.stars:
         parts["wish: popular"] = settings.wish * stars_share(one.facts.stars, settings.prior)

@@ -55,6 +55,7 @@ class Answering:
     formats: Mapping[str, list[str]]
     direction: float
     wish: float
+    named: float
     prior: Prior
     fit: Mapping[str, float]
     nearest: int

@@ -56,6 +56,11 @@ class Understood:
     direction: tuple[str, str] = ("", "")
 
 
+def plain(name: str) -> str:
+    """A name without the case of its letters, and with one space for all that is neither letter nor digit."""
+    return " ".join(re.findall(r"[^\W_]+", name.casefold()))
+
+
 def vocabulary(texts: Iterable[str]) -> Counter[str]:
     """Word in lower case -> how many of the texts hold it."""
     return Counter(word for text in texts for word in set(WORD.findall(text.lower())))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from tqdm import tqdm
 
 from study import paths
 from study.analysis.usefulness.other_requests import scores, unlabelled
@@ -15,6 +16,12 @@ from study.config.compose import build_system, load
 from study.data.dataset import Dataset
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
+from study.recommend.answering import answer
+from study.recommend.facts import Shelf
+from study.recommend.field_dense import SavedFieldDense
+from study.recommend.settings import Answering
+from study.recommend.understanding import plain
+from study.usefulness.field_dense import FieldDense
 
 DEPTHS = (1, 3, 10)
 
@@ -24,6 +31,7 @@ class KnownItems:
     """``conf/usefulness/known_items.yaml``, where every key is explained."""
 
     systems: list[str]
+    answering: list[str]
     requests: str
     batch: int
 
@@ -35,11 +43,6 @@ class Asked:
     kind: str
     requests: Sequence[str]
     wanted: Sequence[frozenset[int]]
-
-
-def plain(name: str) -> str:
-    """A name without the case of its letters, and with one space for all that is neither letter nor digit."""
-    return " ".join(re.findall(r"[^\W_]+", name.casefold()))
 
 
 def by_name(kind: str, names: Sequence[tuple[str, int]]) -> Asked:
@@ -77,8 +80,31 @@ def places(ranked: np.ndarray, wanted: Sequence[frozenset[int]]) -> np.ndarray:
     return np.array([line.index(True) + 1 if True in line else np.inf for line in found])
 
 
+def ranked_rows(system: FieldDense, data: Dataset, requests: Sequence[str]) -> np.ndarray:
+    """Rows of the first servers that `study recommend` names with an indexed system; -1 where it names fewer.
+
+    Returns: shape (len(requests), max(DEPTHS)).
+    """
+    model, shelf, settings = SavedFieldDense("", system, data.servers, 0), Shelf(None, data.servers), Answering.read()
+    row_of = dict(zip(data.servers["id"], range(data.n_servers), strict=True))
+    rows = np.full((len(requests), max(DEPTHS)), -1, dtype=np.int64)
+    for line, request in zip(rows, tqdm(requests, disable=not sys.stderr.isatty()), strict=True):
+        found = answer(
+            model,
+            request,
+            lambda item: shelf.of_task2mcp(item.server_id, item.name, item.description),
+            settings,
+            k=max(DEPTHS),
+        ).found
+        line[: len(found)] = [row_of[one.item.server_id] for one in found]
+    return rows
+
+
 def known_items_table(settings: KnownItems, data: Dataset) -> pd.DataFrame:
-    """Columns kind, system, requests (their number), and the shares first, first_3 and first_10."""
+    """Columns kind, system, requests (their number), and the shares first, first_3 and first_10.
+
+    What `study recommend` answers with a system is named ``recommend`` and the system.
+    """
     order, rows = tie_order(data.n_servers, 0), []
     kinds = [asked for asked in all_kinds(settings, data.servers) if asked.requests]
     for name in settings.systems:
@@ -88,7 +114,12 @@ def known_items_table(settings: KnownItems, data: Dataset) -> pd.DataFrame:
             for start in range(0, len(asked.requests), settings.batch):
                 part = unlabelled("known_items", data.servers, asked.requests[start : start + settings.batch])
                 found.append(top_k(scores(system, part, seed=0), max(DEPTHS), order)[0])
-            place = places(np.concatenate(found), asked.wanted)
-            row = {"kind": asked.kind, "system": name, "requests": len(place)}
-            rows.append(row | {"first" if k == 1 else f"first_{k}": float((place <= k).mean()) for k in DEPTHS})
+            answers = {name: np.concatenate(found)}
+            if name in settings.answering:
+                assert isinstance(system, FieldDense)
+                answers[f"recommend {name}"] = ranked_rows(system, data, asked.requests)
+            for shown, ranked in answers.items():
+                place = places(ranked, asked.wanted)
+                row = {"kind": asked.kind, "system": shown, "requests": len(place)}
+                rows.append(row | {"first" if k == 1 else f"first_{k}": float((place <= k).mean()) for k in DEPTHS})
     return pd.DataFrame(rows)
