@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.agent import retrieval
 from study.agent.agent import Agent
 from study.agent.answer import answer_data
 from study.agent.retrieval import RETRIEVERS, build_retriever, require_retriever
@@ -161,3 +162,13 @@ def test_a_comparison_needs_known_different_servers(agent, ids):
 def test_an_answer_needs_a_task_and_a_size(agent, task, top, reason):
     with pytest.raises(StudyError, match=reason):
         agent.recommend(Specification(task), top=top)
+
+
+@pytest.mark.parametrize(
+    ("saved", "answers"),
+    [(("field_dense", "field_dense_mpnet"), "field_dense_mpnet"), (("field_dense",), "field_dense")],
+)
+def test_the_saved_system_with_two_encoders_answers_before_the_smaller_one(data, monkeypatch, saved, answers):
+    monkeypatch.setattr(retrieval, "_saved", lambda data, name: name if name in saved else None)
+    monkeypatch.setattr(retrieval, "explain", lambda system, request: (system, {}))
+    assert build_retriever("field_dense", data).score(Specification(intent="read mail")).total == answers
