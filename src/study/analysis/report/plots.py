@@ -59,6 +59,7 @@ NAMES = {
     "hit_rate": "Hit rate",
     "map": "MAP",
 }
+MARKED = "T2MRec"  # the row that a figure of systems marks
 WIDTH = 7.2  # inches, the width of a page's text
 styled = mpl.rc_context(STYLE)  # decorates every function that draws
 
@@ -106,8 +107,10 @@ def one_panel(height: float, **options: Any) -> tuple[Figure, Any]:
 
 
 def named_rows(panel: Axes, places: Any, names: Iterable[str], xlabel: str = "", **options: Any) -> None:
-    """Name the rows of a panel at their places on the vertical axis; a grid shows the values of the other axis."""
-    panel.set_yticks(places, list(names))
+    """Name the rows of a panel at their places on the vertical axis, T2MRec in bold; a grid shows the values of the
+    other axis."""
+    for label in panel.set_yticks(places, list(names)) and panel.get_yticklabels():
+        label.set_fontweight("bold" if label.get_text() == MARKED else "normal")
     panel.set(xlabel=xlabel, **options)
     panel.grid(axis="x")
 
@@ -143,11 +146,13 @@ def save_figure(figure: Figure, name: str, dataset: str) -> Path:
     return folder / f"{name}.png"
 
 
-def show_figure(figure: Figure, name: str, dataset: str) -> None:
-    """Write a figure and show it in a notebook."""
+def show_figure(figure: Figure, name: str, dataset: str, *, shown: bool = True) -> None:
+    """Write a figure and, if it is to be `shown`, show it in a notebook."""
     from IPython import display
 
-    display.display(display.Image(save_figure(figure, name, dataset)))  # type: ignore[no-untyped-call]
+    path = save_figure(figure, name, dataset)
+    if shown:
+        display.display(display.Image(path))  # type: ignore[no-untyped-call]
 
 
 def shorter(svg: str) -> str:

@@ -13,6 +13,7 @@ from study.analysis.report import tables
 from study.analysis.report.runs import APART, ORACLE
 from study.analysis.report.tables import named
 from study.config.compose import load
+from study.config.reader import read_settings
 from study.config.registry import left_out, parents
 from study.config.systems import sound_systems
 from study.evaluation import per_task
@@ -35,6 +36,14 @@ def lineage(name: str) -> list[str]:
 def licensed(dataset: str) -> bool:
     """Whether the data set's licence lets its texts (names, descriptions, addresses) be shown."""
     return bool(load([f"dataset={dataset}"]).dataset.licence != "none stated")
+
+
+@dataclass(frozen=True)
+class Headline:
+    """``conf/analysis/headline.yaml``, where every key is explained."""
+
+    systems: list[str]
+    most: int
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,13 @@ class Results:
         rows = self.metrics[self.metrics["protocol"] == protocol]
         means = rows[named(rows) == metric].groupby("system")["value"].mean()
         return [str(name) for name in means.sort_values(ascending=False, kind="stable").index]
+
+    def headline(self, protocol: str) -> list[str]:
+        """The few systems that figures of a protocol show (``conf/analysis/headline.yaml``), best mean first."""
+        chosen = read_settings(Headline, paths.conf() / "analysis" / "headline.yaml")
+        ran = self.systems(protocol)
+        few = [name for name in chosen.systems if name in ran][: chosen.most]
+        return [name for name in ran if name in few]
 
     def is_oracle(self, system: str) -> bool:
         """Whether a system reads the answers."""
