@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 PROFILE = "laptop"  # how much the stuffed systems train
 PARTS = ("choose", "compare", "navigational", "calibration", "diversity", "steps", "pareto")
-# The last two need the larger encoder.
+# transfer and known_items need the larger encoder, open the catalogue that was judged.
 LONG = (
     "curves",
     "label_steps",
@@ -29,6 +29,7 @@ LONG = (
     "grades",
     "transfer",
     "known_items",
+    "open",
 )
 
 
@@ -41,7 +42,7 @@ def usefulness() -> None:
 def run(
     part: Annotated[
         list[str] | None,
-        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last nine."),
+        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last ten."),
     ] = None,
     dataset: Annotated[
         str, typer.Option(help="Data set of stuffing, contribution and grades; all other parts use task2mcp.")

@@ -22,7 +22,12 @@ from tests.tiny_study import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("private_cache")
 REQUESTS = ["read pdf documents", "send mail"]
-SETTINGS = {"systems": ["field_dense"], "answering": ["field_dense"], "products": ["docker", "registry"]}
+SETTINGS = {
+    "reference": "recommend field_dense",
+    "systems": ["field_dense"],
+    "answering": ["field_dense"],
+    "products": ["docker", "registry"],
+}
 
 
 def encode(texts, *, model="minilm", store=True, device="cpu"):
@@ -98,3 +103,25 @@ def test_judged_pairs_belong_to_one_version_of_the_catalogue(pooled):
     with pytest.raises(StudyError, match="another version of the catalogue"):
         open_catalogue.make_pool()
     assert paths.prepared("open").exists()
+
+
+def test_an_unanswered_request_counts_nothing_and_tokens_of_first_answers_are_counted(pooled, monkeypatch):
+    pool, names = store.read_table("open", "pool"), pd.read_csv(store.folder("open") / "servers.csv")
+    wanted = {(1, "o/pdf"): 2, (2, "o/mail"): 1}
+    id_of = names.set_index("server_id")["id"]
+    grades = [wanted.get((task, id_of[server]), 0) for task, server in pool[store.PAIR].itertuples(index=False)]
+    judged = pool[store.PAIR].assign(**dict.fromkeys(("grade_1", "grade_2", "final"), grades))
+    judged.assign(grade_3=None, round=1, guideline_version="1.0", judge="j").to_csv(
+        store.file("open", "judgements"), index=False
+    )
+    runs = store.read_runs("open")
+    # docker loses its answer to the second request.
+    runs["docker"] = runs["docker"][runs["docker"]["task_id"] == 1]
+    store.write_runs("open", runs)
+    found = open_catalogue.judged().set_index("system")
+    assert found.loc["field_dense", ["n", "answered", "ndcg@10", "first"]].tolist() == [2, 1.0, 1.0, 1.0]
+    assert found.loc["docker", ["answered", "ndcg@10", "first", "diff"]].tolist() == [0.5, 0.5, 0.5, -0.5]
+    assert found.loc["field_dense", "precision@5"] == pytest.approx(0.2)
+    assert np.isnan(found.loc["recommend field_dense", "diff"])
+    tokens = open_catalogue.tokens()
+    assert tokens["tokens"].tolist() == [0, 0]  # these servers list no tools

@@ -24,13 +24,17 @@ from study.catalog.store import required
 from study.config.compose import build_system, load
 from study.config.reader import read_settings
 from study.data.dataset import PREPARED, Dataset
+from study.encoders.sentence import WITHOUT_TORCH, without_torch
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.records import record
 from study.evaluation.runs import run_table
+from study.evaluation.significance import compare_all
 from study.evaluation.system import System
 from study.files import write_csv, write_json, write_parquet
 from study.judging import pools, store
+from study.judging.collection import Collection
+from study.judging.evaluate import mean_interval, per_task
 from study.recommend import catalogue
 from study.recommend.answering import answer
 from study.recommend.facts import Shelf
@@ -44,6 +48,7 @@ DATASET = "open"
 PART = "test"
 # Of a run: only the order of equal scores depends on it.
 SEED = 0
+FIRST = 5  # servers whose tools a client would read
 KEYS = ["id", "sha256_description", "sha256_tools"]
 LOG = logging.getLogger(__name__)
 
@@ -55,6 +60,7 @@ class Settings:
     systems: list[str]
     answering: list[str]
     products: list[str]
+    reference: str
     depth: int
     control: int
     seed: int
@@ -158,3 +164,54 @@ def _sources(version: Path) -> dict[str, int]:
     """How many entries each source had at its last sync."""
     records = pd.read_parquet(version / "records.parquet", columns=["source", "gone"])
     return {str(name): int(count) for name, count in records[records["gone"] == ""]["source"].value_counts().items()}
+
+
+def judged() -> pd.DataFrame:
+    """What each method is worth over the requests for which some judged server is useful; an unanswered one counts 0.
+
+    Returns: one row per method, best first: system, n, answered (share of the requests), ndcg@10 with its 95 % interval
+        over requests, first (share whose first server is useful), precision@5, unjudged@10, and `ndcg@10` less that of
+        the reference with interval and p (randomisation test, Holm over the methods).
+    """
+    chosen, collection = Settings.read(), Collection.load(DATASET)
+    topics = collection.topics["task_id"][(collection.grades > 0).any(axis=1)]
+    frames, rows = {}, []
+    for name, run in store.read_runs(DATASET).items():
+        found = per_task(collection, run).set_index("task_id")
+        answers = topics.isin(found.index)
+        frame = found.reindex(topics).fillna({"seed": SEED}).fillna(0.0)
+        frames[name] = frame.reset_index()[["task_id", "seed", "ndcg@10"]]
+        first = collection.look_up(run)[2][:, 0]
+        row = {"system": name, "n": len(frame), "answered": answers.mean()}
+        row |= mean_interval(frame["ndcg@10"], seed=chosen.seed, name="ndcg@10")
+        row["first"] = (first > 0).sum() / len(frame)
+        rows.append(row | {measure: frame[measure].mean() for measure in ("precision@5", "unjudged@10")})
+    against = compare_all(frames, chosen.reference, ["ndcg@10"], chosen.seed).set_index("system")
+    table = pd.DataFrame(rows).set_index("system")
+    table = table.join(against[["diff", "diff_ci_low", "diff_ci_high"]])
+    table["p_holm"] = against["randomisation_p_holm"]
+    return table.sort_values("ndcg@10", ascending=False, kind="stable").reset_index()
+
+
+def tokens() -> pd.DataFrame:
+    """How much a client reads: all tools that the catalogue lists, and those of the first five answers to a request.
+
+    Tokens are those of MiniLM's vocabulary, over names and descriptions as JSON; schemas are not in the catalogue.
+    Returns: what, servers, tools, tokens; the answers' row has means over requests.
+    """
+    chosen, servers = Settings.read(), catalogue.living(required(), (DATASET,))
+    about = json.loads((store.folder(DATASET) / "pools.json").read_text(encoding="utf-8"))
+    if about["catalogue"] != version_of(servers):
+        raise StudyError("another catalogue was judged", fix="sync the version whose hash pools.json has")
+    lists = [json.loads(text) for text in servers["tools"]]
+    tokenizer = without_torch(WITHOUT_TORCH["minilm"]).tokenizer
+    tokenizer.no_truncation()
+    counted = np.array([[len(own) > 0, len(own), len(tokenizer.encode(json.dumps(own)).ids)] for own in lists])
+    counted[counted[:, 0] == 0] = 0
+    run = store.read_runs(DATASET)[chosen.reference]
+    first = run[run["rank"] <= FIRST]
+    shown = pd.DataFrame(counted[first["server_id"]]).groupby(first["task_id"].to_numpy()).sum()
+    columns = ["servers", "tools", "tokens"]
+    rows = pd.DataFrame([counted.sum(axis=0), shown.mean().to_numpy()], columns=columns)
+    rows.insert(0, "what", ["all servers that list tools", f"first {FIRST} answers of {chosen.reference}"])
+    return rows

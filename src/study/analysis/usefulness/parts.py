@@ -10,7 +10,16 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.analysis.usefulness import calibration, choosing, curves, diversity, known_items, other_requests, pareto
+from study.analysis.usefulness import (
+    calibration,
+    choosing,
+    curves,
+    diversity,
+    known_items,
+    open_catalogue,
+    other_requests,
+    pareto,
+)
 from study.config.reader import read_settings
 from study.data import dataset as datasets
 from study.evaluation.records import record
@@ -61,6 +70,13 @@ def find_known() -> Found:
     """Ask names of servers and tools, and requests written for one server each: is it found?"""
     settings = read_settings(known_items.KnownItems, conf("known_items"))
     yield "known_items", known_items.known_items_table(settings, datasets.load(DATASET)), {"settings": asdict(settings)}
+
+
+def search_open() -> Found:
+    """Score methods of search over the open catalogue by its judgements; count the tokens that a client saves."""
+    facts = {"settings": asdict(open_catalogue.Settings.read())}
+    yield "open", open_catalogue.judged(), facts
+    yield "open_tokens", open_catalogue.tokens(), facts
 
 
 def calibrate() -> Found:
@@ -125,6 +141,7 @@ PARTS: dict[str, Callable[[], Found]] = {
     "transfer": transferred,
     "navigational": navigate,
     "known_items": find_known,
+    "open": search_open,
     "calibration": calibrate,
     "diversity": diversify,
     "steps": steps,
