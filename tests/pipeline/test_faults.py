@@ -67,6 +67,7 @@ COMMANDS = {
     "notebooks": Command([*TINY, "--only", "none"]),
     "site": Command(TINY, "site"),
     "authors": Command(["prepare", *TINY], "data"),
+    "doctor": Command(SIZE),
     "bench": Command([*TINY, "dataset=mcptools"]),
     "recommend": Command(["read a PDF", "--dataset", "synthetic"]),
     "agent ask": Command(["read a PDF", "--dataset", "synthetic", "--retriever", "tfidf", "--outcome", "worked=0"]),

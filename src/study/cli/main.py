@@ -255,14 +255,16 @@ def plan() -> None:
 def export(
     overrides: Overrides = None,
     form: Annotated[
-        Literal["model", "trec", "recbole"],
+        Literal["model", "trec", "recbole", "crate"],
         typer.Option(
             "--form",
             help="model: for `study recommend`; trec: run files of the protocol, of all systems or of system=...; "
-            "recbole: atomic files of all splits.",
+            "recbole: atomic files of all splits; crate: an RO-Crate of all runs.",
         ),
     ] = "model",
-    output: Annotated[Path | None, typer.Option(help="The folder of trec and recbole (default: data/export).")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="The folder (default: data/export; crate: the project's).")
+    ] = None,
 ) -> None:
     """Save a system for `study recommend`: T2MRec, trained once under `cold`, or `system=field_dense`.
 
@@ -277,8 +279,11 @@ def export(
 
         typer.echo(f"model in {stage(config)}")
         return
-    from study.runner import exchange
+    from study.runner import crate, exchange
 
+    if form == "crate":
+        typer.echo(f"crate in {crate.export_crate(config.dataset.name, output or paths.root())}")
+        return
     if form == "trec":
         asked = [word.partition("=")[2] for word in overrides or [] if word.startswith("system=")]
         written = exchange.export_runs(config, target / config.dataset.name / config.protocol.name, asked)
@@ -358,6 +363,23 @@ def authors(
         for path in sorted(folder.glob("*.csv")):
             if path.name in ("metrics.csv", "agreement.csv"):
                 typer.echo(f"\n{path}\n{path.read_text(encoding='utf-8')}")
+
+
+@app.command(rich_help_panel=UPKEEP)
+def doctor(overrides: Overrides = None) -> None:
+    """What this machine lacks for the study, each with its fix: `study doctor dataset=task2mcp`."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from study.runner.doctor import FAULT, examine
+
+    checks = examine(_load(overrides, ["dataset"]).dataset.name)
+    table = Table("what", "state", "found", "fix")
+    for check in checks:
+        table.add_row(*check)
+    Console().print(table)
+    if wrong := [check for check in checks if check.state == FAULT]:
+        raise StudyError(", ".join(check.what for check in wrong), fix="; ".join(check.fix for check in wrong))
 
 
 @app.command(rich_help_panel=UPKEEP)

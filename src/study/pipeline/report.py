@@ -30,8 +30,8 @@ HEADLINE = ("t2mrec", "popularity_theme", "item_knn", "field_dense")  # systems 
 
 
 def report(config: DictConfig) -> Path:
-    """Write metrics.*, overall.*, significance.csv, comparisons.csv and runs.csv; returns their folder. The stage warns
-    of every run that today's settings, code or data would not repeat; runs.csv marks it as `stale`."""
+    """Write metrics.*, overall.*, significance.csv, comparisons.csv, runs.csv and machines.csv; returns their folder.
+    Warns of every run that today's settings, code or data would not repeat; runs.csv marks it as `stale`."""
     dataset, folder = config.dataset.name, paths.tables(config.dataset.name)
     runs, settings = collect(dataset), sound_systems()
     apart = {name for name, system in settings.items() if system.family in APART}
@@ -61,6 +61,7 @@ def report(config: DictConfig) -> Path:
     write_csv(folder / "significance.csv", significance)
     write_csv(folder / "comparisons.csv", pd.concat(further))
     write_csv(folder / "runs.csv", table)
+    write_csv(folder / "machines.csv", machines(runs))
     titles = {name: system.title for name, system in settings.items()}
     absent = [name for name, own in settings.items() if own.model.get("endpoint") and not_run(dataset, name)]
     parts = {
@@ -78,6 +79,22 @@ def report(config: DictConfig) -> Path:
     captions = {protocol: caption(dataset, protocol, runs, table) for protocol in protocols}
     tables.write_all(folder, "overall", parts, captions)
     return folder
+
+
+def machines(runs: Runs) -> pd.DataFrame:
+    """What the runs were made on: processor, cores, memory_gib, accelerator, python, and how many rows and core hours
+    of fitting and scoring each had; a last row, `all`, sums them. A fit counts the threads of its profile."""
+    rows = []
+    for _, record in runs.values():
+        machine, threads = record["hardware"], record["config"]["profile"]["threads"]
+        seconds = sum(seed["seconds_fit"] + seed["seconds_score"] for seed in record["seeds"])
+        known = {name: machine.get(name) for name in ("processor", "cores", "memory_gib", "accelerator")}
+        rows.append(known | {"python": record["versions"]["python"], "rows": 1, "core_hours": seconds * threads / 3600})
+    table = pd.DataFrame(rows)
+    keys = list(table.columns[:-2])
+    summed = table.groupby(keys, dropna=False)[["rows", "core_hours"]].sum().reset_index()
+    total = summed[["rows", "core_hours"]].sum().to_frame().T.assign(processor="all")
+    return pd.concat([summed, total], ignore_index=True).astype({"rows": int})[list(table.columns)]
 
 
 def headline(overall: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:

@@ -1,0 +1,67 @@
+"""The files that archives and indexes read: each by its own reader, and all of them in agreement."""
+
+import json
+
+import jsonschema
+import pytest
+import yaml
+from rocrate.rocrate import ROCrate
+
+import study
+from study.runner.crate import export_crate
+from tests.tiny_study import REPOSITORY as ROOT
+
+AUTHORS = ["He", "Chen", "Zhao", "Zhang", "Mo", "Ma"]
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+ZENODO, CODEMETA = (json.loads((ROOT / name).read_text(encoding="utf-8")) for name in (".zenodo.json", "codemeta.json"))
+PERSON = {"type": "object", "required": ["family-names", "given-names"]}
+# What the schema of CITATION.cff 1.2.0 demands of a file and of a reference.
+CFF = {
+    "type": "object",
+    "required": ["cff-version", "message", "title", "authors"],
+    "properties": {
+        "cff-version": {"const": "1.2.0"},
+        "type": {"enum": ["software", "dataset"]},
+        "preferred-citation": {
+            "type": "object",
+            "required": ["authors", "title", "type"],
+            "properties": {"authors": {"type": "array", "items": PERSON, "minItems": 6}},
+        },
+    },
+}
+
+
+def test_citation_names_all_authors_and_the_preprint():
+    jsonschema.validate(CITATION, CFF)
+    paper = CITATION["preferred-citation"]
+    assert [author["family-names"] for author in paper["authors"]] == AUTHORS
+    assert paper["identifiers"][0]["value"] == "arXiv:2604.17234"
+    assert [author["familyName"] for author in CODEMETA["referencePublication"]["author"]] == AUTHORS
+    assert ZENODO["related_identifiers"][0]["identifier"] == "arXiv:2604.17234"
+
+
+@pytest.mark.parametrize("content", [CITATION, ZENODO, CODEMETA], ids=["citation", "zenodo", "codemeta"])
+def test_versions_and_licences_agree(content):
+    assert str(content["version"]) == study.__version__
+    assert content["license"].rpartition("/")[2] == "MIT"
+
+
+def test_zenodo_has_what_a_deposit_needs():
+    assert {"title", "upload_type", "creators", "description", "license"} <= set(ZENODO)
+    assert all(set(creator) <= {"name", "affiliation", "orcid"} and creator["name"] for creator in ZENODO["creators"])
+
+
+def test_the_crate_is_read_by_its_library_and_names_files_that_are_there(tmp_path):
+    path = export_crate("task2mcp", tmp_path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    entities = {entity["@id"]: entity for entity in content["@graph"]}
+    assert len(entities) == len(content["@graph"])
+    files = [key for key, entity in entities.items() if "File" in entity["@type"]]
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+    crate = ROCrate({"@context": content["@context"], "@graph": content["@graph"]})
+    actions = crate.get_by_type("CreateAction")
+    assert len(actions) == len(list((ROOT / "results/task2mcp/records").glob("*/*.json")))
+    for action in actions:
+        for role in ("instrument", "object", "result"):
+            linked = action.get(role)
+            assert all(not isinstance(part, str) for part in (linked if isinstance(linked, list) else [linked])), role
