@@ -190,6 +190,13 @@ def test_several_catalogues_are_indexed_as_one(toy, run, monkeypatch):
     found = catalogs.load_catalog(catalogue_file("merged"))
     assert [(server.name, server.aliases) for server in found.servers] == [("One", ("Two",))]
     assert len(found.tools) == 2
+    # Own ones that are indexed, and published ones.
+    assert "4 listings, 4 entities" in run("index", "--catalogue", "toy", "--catalogue", "mcptools").output
+    found = catalogs.load_catalog(catalogue_file("merged"))
+    assert [server.name for server in found.servers] == ["Files", "Mail", "Maps", "One"]
+    for words in (["absent"], ["toy"], ["absent", "toy"]):
+        with pytest.raises(StudyError):
+            run("index", *(part for word in words for part in ("--catalogue", word)))
 
 
 PREFIXES = [(["mcp-server-chart_line", "mcp-server-chart_bar"], "Chart", "mcp-server-chart_")]

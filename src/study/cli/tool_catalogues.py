@@ -88,9 +88,10 @@ def index(
 ) -> None:
     """Index tools so that `find` can search them: published collections (default livemcpbench) or running MCP servers.
 
-    Only new texts are embedded. Several collections become the catalogue `merged`, in which servers with equal lists
-    of tool descriptions are one. Running servers make the catalogue `mine`; a server that does not answer keeps its
-    last good list. With --marketplace nothing is indexed: each record is printed as one JSON object, without secrets.
+    Only new texts are embedded. Several catalogues (published, or your own that are indexed) become `merged`, in which
+    servers with equal lists of tool descriptions are one. Running servers make the catalogue `mine`; a server that
+    does not answer keeps its last good list. With --marketplace nothing is indexed: each record is printed as one JSON
+    object, without secrets.
     """
     from study.tools.catalogues.merge import entity_counts, merge_catalogs
     from study.tools.catalogues.registries import PUBLISHED, published_catalog
@@ -114,7 +115,8 @@ def index(
     if mcp_config:
         found = live_catalog(name, mcp_config, timeout)
     else:
-        catalogs = [published_catalog(one) for one in names]
+        alone = len(names) == 1
+        catalogs = [published_catalog(one) if alone or one in PUBLISHED else indexed(one) for one in names]
         found = catalogs[0]
         if len(names) > 1:
             merged = merge_catalogs(MERGED, catalogs)
