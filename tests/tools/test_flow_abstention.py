@@ -33,11 +33,14 @@ def test_a_value_below_the_least_probability_is_left_out(slot_filler):
 def test_a_date_goes_to_no_parameter_that_asks_for_none():
     """The regression is sure of everything: only the words of the parameter decide."""
     stated = {"customer": URL, "dueDate": URL, "note": URL | {"description": "when it ends"}}
+    stated |= {"amount": {"type": "number"}, "year": {"type": "integer"}}
     tool = Tool(0, "invoice", "", parameters([*stated], **stated))
     sure = (np.zeros(0, dtype=np.float32), 10.0)
     made = SlotFiller.with_regressions(ToolCatalog("o", (Server("x", "X", ""),), (tool,)), COPYING, sure, sure)
     filled = [made.fill("due 2026-12-01", 0, [name], absent=None, least=0.05) for name in stated]
-    assert filled == [{"customer": None}, {"dueDate": "2026-12-01"}, {"note": "2026-12-01"}]
+    assert filled[:3] == [{"customer": None}, {"dueDate": "2026-12-01"}, {"note": "2026-12-01"}]
+    assert filled[3:] == [{"amount": None}, {"year": 2026}]  # nor does a part of it
+    assert made.fill("250 euro, due 2026-12-01", 0, ["amount"], absent=None, least=0.05) == {"amount": 250}
     assert made.fill("due 2026-12-01", 0, ["customer"]) == {"customer": "2026-12-01"}
 
 

@@ -137,11 +137,13 @@ Linear = tuple[FloatArray, float]  # weights and intercept of a logistic regress
 
 @dataclass(frozen=True)
 class Option:
-    """A value that a parameter may get, with what speaks for it, and where the text says it (None: nowhere)."""
+    """A value that a parameter may get, what speaks for it, where the text says it (None: nowhere), and which form of
+    `FORMS` it has there; a part of a date, such as its year, counts as one."""
 
     value: Any
     features: FloatArray
     start: int | None = None
+    form: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,9 +167,8 @@ class Chosen:
         `FORMS` would go to a parameter whose name and description have none of the form's words."""
         if self.place is None:
             return 0.0
-        form = next((name for name in FORMS if self.option.features[KINDS.index(name)]), None)
-        said = {*words_of(self.parameter.name), *words_of(self.parameter.description)}
-        if form is not None and not said & {*HINTS[form], *FORMS[form]}:
+        form, said = self.option.form, {*words_of(self.parameter.name), *words_of(self.parameter.description)}
+        if form and not said & {*HINTS[form], *FORMS[form]}:
             return 0.0
         return float(1 / (1 + np.exp(-self.scores[self.place])))
 
@@ -182,8 +183,7 @@ def property_of(tool: Tool, name: str) -> Mapping[str, Any]:
 def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapping[str, Any]) -> list[Option]:
     """Every value that the parameter could get: listed ones, truth values, its default, pieces of the text. `found`:
     the text's pieces. `stated`: what the schema says of the parameter."""
-    kind, lower = kind_of(stated), text.lower()
-    listed = stated.get("enum")
+    kind, lower, listed = kind_of(stated), text.lower(), stated.get("enum")
     values: list[tuple[Any, Span | None]] = []
     if isinstance(listed, list):
         values = [(value, None) for value in listed[:50]]
@@ -193,10 +193,9 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
         values = [(value, span) for span in found if (value := convert(span.text, kind)) is not None]
     if "default" in stated and not any(same_value(value, stated["default"]) for value, _ in values):
         values.append((stated["default"], None))
-    words = set(words_of(parameter.name))
+    words, dates = set(words_of(parameter.name)), [piece for piece in found if piece.kind == "date"]
     described = set(words_of(parameter.description)) - words
-    seen: dict[str, int] = {}
-    made = []
+    made, seen = list[Option](), dict[str, int]()
     for value, span in values:
         before = words_of(lower[max(0, span.start - 40) : span.start])[-4:] if span else []
         order = seen.get(span.kind, 0) if span else 0
@@ -220,7 +219,9 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
             float(value is True and named),
             float(value is False and bool(NEGATED.search(lower))),
         ]
-        made.append(Option(value, np.array(row, dtype=np.float32), span.start if span else None))
+        dated = span and any(0 <= span.start - date.start < len(date.text) for date in dates)
+        form = span.kind if span and span.kind in FORMS else "date" if dated else ""
+        made.append(Option(value, np.array(row, dtype=np.float32), span.start if span else None, form))
     return made
 
 
