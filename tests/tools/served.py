@@ -17,7 +17,7 @@ from study.tools.serve.server import make_server
 from study.tools.serve.settings import serve_settings
 
 SCRIPT = str(Path(__file__).with_name("scripted_mcp_server.py"))
-QUICK = replace(serve_settings(), start_seconds=60.0, call_seconds=1.0, check_seconds=0.5, budget=100_000)
+QUICK = replace(serve_settings(), start_seconds=60.0, check_seconds=5.0, budget=100_000)
 
 
 def scripted(name, mode, *words):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import httpx2
 import psutil
@@ -14,7 +15,7 @@ import pytest
 from study.tools.catalogues import connection
 from study.tools.intent.feedback import FeedbackStore
 from tests.tiny_study import REPOSITORY
-from tests.tools.served import SCRIPT, ask, call, gone, scripted
+from tests.tools.served import QUICK, SCRIPT, ask, call, gone, scripted
 
 FAULTS = {
     "die": (
@@ -28,6 +29,7 @@ FAULTS = {
     "endless": ({"text": "x"}, "the tool's schema cannot be used to check the call: its references have no end"),
     "slow": ({"text": "a" * 40 + "!"}, "the tool's schema cannot be used to check the call: the check takes more than"),
 }
+SHORT = {"hang": {"call_seconds": 1.0}, "slow": {"check_seconds": 0.5}}  # where a limit is waited for
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -48,7 +50,8 @@ def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, monkeypatch, 
         assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
         return before
 
-    before = served(work, scripted("s", "calls"), store=store)
+    settings = replace(QUICK, **SHORT.get(fault, {}))
+    before = served(work, scripted("s", "calls"), settings=settings, store=store)
     assert gone([process.pid for process in before])
     # A call that never left says nothing about the tool.
     sent = fault in ("die", "hang", "huge", "fail")
