@@ -157,11 +157,17 @@ def quiet(browser: agent_browser.Browser) -> Iterator[agent_browser.Browser]:
     assert [url for url in browser.requested if not url.startswith((browser.address, "data:"))] == []
 
 
+def show(browser: agent_browser.Browser, name: str) -> None:
+    """Open a page; a busy machine may take its time."""
+    browser.call("Page.navigate", url=f"{browser.address}/{name}")
+    browser.until("document.readyState === 'complete'", seconds=300)
+
+
 @browsing
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_quiet_has_contrast_and_fits_a_phone(quiet: agent_browser.Browser, name: str) -> None:
     quiet.size(1280, 900)
-    quiet.open(f"{quiet.address}/{name}")
+    show(quiet, name)
     script = Path(__file__).with_name("contrast.js").read_text(encoding="utf-8").removesuffix(";\n")
     assert quiet.run(script) == []
     quiet.size(390, 844, mobile=True)
@@ -170,7 +176,7 @@ def test_a_page_is_quiet_has_contrast_and_fits_a_phone(quiet: agent_browser.Brow
 
 @browsing
 def test_the_verdicts_are_filtered_and_sorted(quiet: agent_browser.Browser) -> None:
-    quiet.open(f"{quiet.address}/verdicts.html")
+    show(quiet, "verdicts.html")
     rows = "[...document.querySelectorAll('tbody tr')].filter(row => !row.hidden)"
     assert quiet.run(f"{rows}.length") == 136
     quiet.run("list = document.querySelectorAll('.filters select')[3]; list.value = 'not reproduced'")
@@ -185,7 +191,7 @@ def test_the_verdicts_are_filtered_and_sorted(quiet: agent_browser.Browser) -> N
 
 @browsing
 def test_the_search_finds_a_system_and_a_finding(quiet: agent_browser.Browser) -> None:
-    quiet.open(f"{quiet.address}/search.html?q=ItemKNN%20warm")
+    show(quiet, "search.html?q=ItemKNN%20warm")
     links = "[...document.querySelectorAll('#found a')].map(link => link.getAttribute('href'))"
     assert any(address.startswith("findings.html#") for address in quiet.run(links))
     quiet.run("box.value = 'zzqqxx'; box.dispatchEvent(new Event('input'))")
