@@ -5,6 +5,7 @@ DATASET ?= synthetic
 FORCE ?=
 LLM ?=
 LORA ?=
+FAISS ?=
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -20,8 +21,9 @@ DVC_TARGETS = report judged usefulness notebooks
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# LLM=1 adds the engine of local models, LORA=1 what trains adapters for language models.
-setup: $(STAMP) $(if $(LLM),$(VENV)/.llm) $(if $(LORA),$(VENV)/.lora)  ## create .venv, install the exact lock; LLM=1, LORA=1: extras
+# LLM=1 adds the engine of local models, LORA=1 what trains adapters for language models, FAISS=1 the search of large
+# catalogues.
+setup: $(STAMP) $(if $(LLM),$(VENV)/.llm) $(if $(LORA),$(VENV)/.lora) $(if $(FAISS),$(VENV)/.faiss)  ## create .venv, install the exact lock; LLM=1, LORA=1, FAISS=1: extras
 
 # torch comes first and exactly: where a processor-only build of this version is at hand, pip then keeps to it.
 # The lock is complete, so nothing is resolved again.
@@ -34,7 +36,7 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/python -m pip check --quiet --disable-pip-version-check
 	@touch $@
 
-$(VENV)/.llm $(VENV)/.lora: $(VENV)/.%: $(STAMP)
+$(VENV)/.llm $(VENV)/.lora $(VENV)/.faiss: $(VENV)/.%: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 

@@ -243,7 +243,7 @@ def test_a_row_that_is_not_run_shows_no_traceback(monkeypatch, caplog, tmp_path,
     def fails(*_):
         raise problem
 
-    monkeypatch.setattr(runs, "_run_one", fails)
+    monkeypatch.setattr(runs, "run_one", fails)
     with pytest.raises(StudyError, match=str(problem)):
         runs._run_missing(config.load(["system=t2mrec_llm"]), [1], tmp_path)
     assert "t2mrec_llm seed 1 failed" in caplog.text

@@ -161,6 +161,9 @@ def run(
             "--all", help="Every row of the data set that is missing or stale: study run --all dataset=synthetic."
         ),
     ] = False,
+    launcher: Annotated[
+        Literal["local", "ray"], typer.Option(help="ray: seeds on a cluster (RAY_ADDRESS), see docs/scaling.md.")
+    ] = "local",
 ) -> None:
     """Fit a system with every seed and measure it on the test part: `study run system=tfidf protocol=warm`.
 
@@ -178,12 +181,16 @@ def run(
     if every:
         from study.pipeline.plan import run_all
 
-        if failed := run_all(_load(overrides)):
+        if failed := run_all(_load(overrides), launcher):
             raise StudyError(f"{len(failed)} rows failed: {'; '.join(failed)}", fix="the same command tries them again")
         return
+    from study.runner.cluster import run_seeds
     from study.runner.rows import run_row
 
-    typer.echo(f"per-task values in {run_row(_load(overrides), replace=replace).per_task}")
+    config = _load(overrides)
+    if launcher == "ray":
+        run_seeds([config], replace=replace)
+    typer.echo(f"per-task values in {run_row(config, replace=replace).per_task}")
 
 
 @app.command(rich_help_panel=EVERY_DAY)
@@ -388,9 +395,17 @@ def bench(
     agent: Annotated[
         bool, typer.Option("--agent", help="The page under many simultaneous users instead (agent_load.csv).")
     ] = False,
+    growth: Annotated[
+        bool, typer.Option("--growth", help="Cost by the number of servers instead, to ten millions (growth.csv).")
+    ] = False,
 ) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
     config = _load(overrides)
+    if growth:
+        from study.pipeline.bench import growth as by_size
+
+        typer.echo(by_size(config))
+        return
     if agent:
         from study.cli.agent import load_test
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.overall.compute_cost import Limits, Work, encoding_work, ranking_work, training_work
+from study.analysis.overall.growth import Settings as Growth
+from study.analysis.overall.growth import growth_rows
 from study.analysis.report.runs import REFERENCE
 from study.analysis.report.tables import markdown
 from study.config.compose import build_system, plain
@@ -26,6 +28,8 @@ from study.config.registry import with_values
 from study.config.systems import sound_systems
 from study.data.dataset import TASK_FIELDS, Dataset, join_values
 from study.data.splits import Split
+from study.encoders.nearest import Settings as Nearest
+from study.encoders.nearest import faiss
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
@@ -112,6 +116,20 @@ def bench(config: DictConfig) -> str:
     write_json(record_file, record(dataset=dataset, seed=seed, profile=config.profile.name, config=plain(config)))
     shown = {name: table[name].map("{:.4g}".format).replace("nan", "") for name in ("value", "at_most")}
     return markdown(table.assign(**shown))
+
+
+def growth(config: DictConfig) -> str:
+    """Measure what an answer costs by the number of servers.
+
+    growth.csv and its record are written anew after each size, since the largest may take hours.
+    """
+    dataset, settings, rows = config.dataset.name, Growth.read(), list[dict[str, Any]]()
+    for found in growth_rows(dataset, settings):
+        rows.append(found)
+        write_csv(paths.tables(dataset) / "growth.csv", pd.DataFrame(rows))
+        facts = {"settings": asdict(settings), "index": asdict(Nearest.read()), "faiss": faiss().__version__}
+        write_json(paths.results(dataset) / "records" / "growth.json", record(dataset=dataset, **facts))
+    return markdown(pd.DataFrame(rows).map(lambda cell: f"{cell:.4g}" if isinstance(cell, float) else cell))
 
 
 def measure(config: DictConfig, settings: Settings, data: Dataset, split: Split, seed: int) -> pd.DataFrame:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from omegaconf import DictConfig
@@ -25,6 +26,7 @@ from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.files import write_text
 from study.reranking.endpoint import not_run
+from study.runner.cluster import run_seeds
 from study.runner.fingerprint import code_hash, imported, inputs
 from study.runner.outputs import Outputs
 from study.runner.provenance import CURRENT, state
@@ -172,22 +174,41 @@ def _one_line(item: str | dict[str, str]) -> str:
     return f"{{{', '.join(f'{key}: {value}' for key, value in shown.items())}}}"
 
 
-def run_all(config: DictConfig) -> list[str]:
+def run_all(config: DictConfig, launcher: str = "local") -> list[str]:
     """Make every row of the configured data set that is missing or stale. A row that fails is named; the others are
-    made all the same. Returns: what failed, one text a row."""
-    dataset, failed = config.dataset.name, list[str]()
+    made all the same. `launcher`: local, or ray (`study.runner.cluster`). Returns: what failed, one text a row."""
+    failed = list[str]()
+    wanted = _wanted(config, failed)
+    if launcher == "ray":
+        wanted = iter(found := list(wanted))
+        run_seeds(found, replace=True)
+    for row in wanted:
+        with _named(row, failed):
+            run_row(row, replace=True)
+    return failed
+
+
+def _wanted(config: DictConfig, failed: list[str]) -> Iterator[DictConfig]:
+    """The rows that are missing or stale, their systems tuned."""
+    dataset = config.dataset.name
     for row in tqdm(list(rows(dataset, failed)), desc=f"rows of {dataset}", unit="row", disable=None):
         system, protocol = row.system, row.protocol.name
         words = [f"dataset={dataset}", f"system={system.name}", f"profile={config.profile.name}"]
-        try:
+        with _named(row, failed):
             if system.tuned is not None and system.search:
                 _tune(under(row, system.tuned), words)
             if not _is_current(Outputs.of(dataset, protocol, system.name)):
-                run_row(load([*words, f"protocol={protocol}"]), replace=True)
-        except StudyError as error:
-            failed.append(f"{system.name} under {protocol}: {error.reason}")
-            LOG.error("FAILED: %s", failed[-1])
-    return failed
+                yield load([*words, f"protocol={protocol}"])
+
+
+@contextmanager
+def _named(row: DictConfig, failed: list[str]) -> Iterator[None]:
+    """Name a row that fails, and go on."""
+    try:
+        yield
+    except StudyError as error:
+        failed.append(f"{row.system.name} under {row.protocol.name}: {error.reason}")
+        LOG.error("FAILED: %s", failed[-1])
 
 
 def _is_current(row: Outputs) -> bool:

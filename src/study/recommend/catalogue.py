@@ -21,8 +21,10 @@ from study.catalog.records import repository
 from study.catalog.settings import MINE
 from study.config.compose import build_system, plain
 from study.config.registry import system_settings
+from study.encoders import nearest
 from study.errors import StudyError, require_file
 from study.recommend.field_dense import SavedFieldDense
+from study.recommend.large import LargeFieldDense
 from study.recommend.saved import BRING, DATASET
 from study.usefulness.field_dense import FieldDense
 
@@ -50,6 +52,12 @@ def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
     servers = living(version, names)
     settings = system_settings(SYSTEM)
     folder = version / f"{SYSTEM}-{'-'.join(sorted(names))}-{_digest(plain(settings)['model'])}"
+    if nearest.Settings.read().kind(len(servers)) != nearest.EXACT:
+        system = build_system(settings)
+        assert isinstance(system, FieldDense)
+        return LargeFieldDense.of(
+            SYSTEM, system, as_dataset(servers), seed=int(settings.seeds[0]), folder=folder
+        ), servers
     try:
         model = SavedFieldDense.load(folder)
         if model.servers["name"].tolist() != servers["name"].tolist():

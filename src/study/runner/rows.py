@@ -18,6 +18,8 @@ from tqdm import tqdm
 from study import paths
 from study.config.compose import build_system, plain
 from study.config.registry import system_file, with_tuned_values
+from study.data.dataset import Dataset
+from study.data.splits import Split
 from study.errors import StudyError, explained
 from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
@@ -31,7 +33,7 @@ from study.runner.provenance import require_own_row, require_same_profile
 LOG = logging.getLogger(__name__)
 
 
-def _run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+def run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     """Run one seed in this process and leave its result in `folder`; returns its facts."""
     config = OmegaConf.create(settings)
     limit_threads(config.profile.threads)
@@ -58,18 +60,10 @@ def run_row(config: DictConfig, *, replace: bool = False) -> Outputs:
         damaged, or a seed failed.
     """
     dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
-    require_applicable(config)
-    require_own_row(config)
     outputs = Outputs.of(dataset, protocol, system)
-    if not replace:
-        require_same_profile(outputs.record, config)
-    config = with_tuned_values(config)
-    data, split = load_inputs(config.dataset.name, config.protocol.name)  # fails here, once, and not in every worker
-    build_system(config.system)
-    require_places(config, data, split)
+    config, data, split = ready(config, replace=replace)
     seeds = list(config.system.seeds)
-    folder = paths.cache() / "runs" / dataset / protocol / system / fingerprint(config)
-    missing = [seed for seed in seeds if not (folder / f"facts-{seed}.json").exists()]
+    folder, missing = pending(config)
     if len(missing) < len(seeds):
         LOG.info("%s: %d of %d seeds were finished before", system, len(seeds) - len(missing), len(seeds))
     _run_missing(config, missing, folder)
@@ -97,6 +91,27 @@ def run_row(config: DictConfig, *, replace: bool = False) -> Outputs:
     return outputs
 
 
+def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Split]:
+    """The configuration of a row with its tuned values, and what the row is made from. Raises StudyError: as `run_row`,
+    before anything is computed."""
+    require_applicable(config)
+    require_own_row(config)
+    if not replace:
+        require_same_profile(Outputs.of(config.dataset.name, config.protocol.name, config.system.name).record, config)
+    config = with_tuned_values(config)
+    data, split = load_inputs(config.dataset.name, config.protocol.name)  # fails here, once, and not in every worker
+    build_system(config.system)
+    require_places(config, data, split)
+    return config, data, split
+
+
+def pending(config: DictConfig) -> tuple[Path, list[int]]:
+    """Where a row (`ready`) keeps its finished seeds, and the seeds that are not finished."""
+    kept = paths.cache() / "runs" / config.dataset.name / config.protocol.name / config.system.name
+    folder = kept / fingerprint(config)
+    return folder, [seed for seed in config.system.seeds if not (folder / f"facts-{seed}.json").exists()]
+
+
 def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
     """Run `seeds`: those of a system that trains side by side, those of any other one after another in this process."""
     if not seeds:
@@ -114,7 +129,7 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
             disable=not sys.stderr.isatty(),
         ):
             try:
-                _report(config, _run_one(settings, seed, folder))
+                _report(config, run_one(settings, seed, folder))
             except Exception as problem:  # the other seeds still count
                 failed[seed] = explained(problem) or problem
     else:
@@ -123,7 +138,7 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
         spawn = multiprocessing.get_context("spawn")
         level = logging.getLogger("study").level
         with ProcessPoolExecutor(workers, mp_context=spawn, initializer=start_worker, initargs=(level,)) as pool:
-            jobs = {pool.submit(_run_one, settings, seed, folder): seed for seed in seeds}
+            jobs = {pool.submit(run_one, settings, seed, folder): seed for seed in seeds}
             for job in as_completed(jobs):
                 if reason := job.exception():
                     failed[jobs[job]] = explained(reason) or reason

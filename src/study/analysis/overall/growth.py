@@ -1,0 +1,233 @@
+"""What an answer costs by the number of servers: building, memory, disk, time of a question, and what is found.
+
+Every row is measured in two processes of its own with one thread, one that builds and one that answers, so that each
+has a greatest memory. A stopped table goes on, and a stopped build within it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import multiprocessing
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from study import paths
+from study.analysis.overall.drawn import DrawnVectors, drawn_words
+from study.config.reader import read_settings
+from study.data.dataset import FloatArray
+from study.encoders import nearest, nearest_build
+from study.encoders.nearest import write_array
+from study.encoders.sentence import encode
+from study.errors import StudyError, require_file
+from study.files import write_json
+from study.recommend.field_dense import SavedFieldDense
+from study.recommend.t2mrec import Recommender
+from study.runner.inputs import load_inputs
+from study.runner.processes import end_with_parent, limit_threads
+from study.t2mrec.inference import embed
+from study.usefulness.one_product import Moments, server_vectors
+from study.usefulness.texts import VIEWS, texts
+
+LOG = logging.getLogger(__name__)
+TOP, SAMPLE, PROTOCOL, BM25 = 10, 50_000, "cold", "bm25"
+ANSWER = "answer.json"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``conf/growth.yaml``, where every key is explained."""
+
+    seed: int
+    questions: int
+    warm_up: int
+    replaced: float
+    sizes: dict[str, list[int]]
+
+    @classmethod
+    def read(cls) -> Settings:
+        """The file, checked."""
+        return read_settings(cls, paths.conf() / "growth.yaml")
+
+
+class Case(NamedTuple):
+    """One system over a catalogue of one size: its vectors, and those of the questions, shape (m, d)."""
+
+    source: nearest_build.Source
+    questions: FloatArray
+
+
+def growth_rows(dataset: str, settings: Settings) -> Iterator[dict[str, Any]]:
+    """One row per system and size, smallest first, as each is measured. Raises StudyError: a system was not exported,
+    or a process stopped.
+
+    Columns: system, servers, index, build_s (processor seconds: training, encoding and merging; bm25: all), draw_s and
+    scan_s (those of the synthetic vectors, and of the exact scan for the questions), build_mib and answer_mib (greatest
+    resident memory of each process, mapped files included), disk_mib, p50_ms, p95_ms, p99_ms (of one question, from its
+    vectors to ten servers), cpu_p50_ms, cpu_p95_ms (the same in processor time, which is that of an idle machine),
+    recall (of the exact ten), lists and refined (that a question reads).
+    """
+    for system in settings.sizes.keys() - {BM25}:
+        _saved_model(dataset, system)
+    pairs = ((n, system) for system, sizes in settings.sizes.items() for n in sizes)
+    for n, system in sorted(pairs):
+        folder = paths.cache() / "growth" / dataset / f"{system}-{n}"
+        if not (folder / ANSWER).exists():
+            for step in (_build, _answer):
+                _in_own_process(step, dataset, system, n, folder)
+        yield {"system": system, "servers": n} | json.loads((folder / ANSWER).read_text(encoding="utf-8"))
+
+
+def _in_own_process(step: Callable[..., None], *words: Any) -> None:
+    """Run a step, which does nothing if its result is there."""
+    process = multiprocessing.get_context("spawn").Process(target=step, args=words)
+    process.start()
+    try:
+        process.join()
+    except BaseException:
+        process.terminate()
+        raise
+    if process.exitcode:
+        raise StudyError(
+            f"{words[1]} over {words[2]} servers stopped with exit code {process.exitcode}",
+            file=words[-1],
+            fix="see the message above; the same command goes on from there",
+        )
+
+
+def _build(dataset: str, system: str, n: int, folder: Path) -> None:
+    if (folder / "build.json").exists():
+        return
+    end_with_parent()
+    limit_threads(1)
+    LOG.info("%s: indexing %d servers", system, n)
+    if system == BM25:
+        began = time.process_time()
+        _build_bm25(dataset, n, folder)
+        facts = {"index": "bm25s", "build_s": time.process_time() - began, "recall": 1.0}
+    else:
+        case = case_of(dataset, system, n)
+        write_array(folder / "questions.npy", case.questions)
+        gc.collect()
+        began = time.process_time()
+        index = nearest_build.build(folder / "index", case.source, case.questions)
+        spent = index.about.get("seconds") or {"index": time.process_time() - began}
+        facts = {
+            "index": index.kind,
+            "build_s": sum(spent.get(name, 0.0) for name in ("train", "index", "merge", "measure")),
+            "draw_s": spent.get("source", 0.0),
+            "scan_s": spent.get("scan", 0.0),
+            "recall": index.about["recall"],
+            "lists": index.reading.probes,
+            "refined": index.reading.candidates,
+        }
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    write_json(folder / "build.json", facts | {"build_mib": _peak_mib(), "disk_mib": size / 2**20})
+
+
+def _answer(dataset: str, system: str, n: int, folder: Path) -> None:
+    """Ask every question, one at a time; then the index, which may be large, is removed."""
+    if (folder / ANSWER).exists():
+        return
+    end_with_parent()
+    limit_threads(1)
+    settings = Settings.read()
+    if system == BM25:
+        ask, questions = _bm25_search(dataset, folder)
+    else:
+        index = nearest.NearestIndex(folder / "index", nearest.Settings.read())
+        vectors = np.load(folder / "questions.npy")
+        ask, questions = (lambda at: index.search(vectors[at : at + 1], TOP)), len(vectors)
+    taken = []
+    for number in range(-settings.warm_up, questions):
+        began, busy = time.perf_counter(), time.process_time()
+        ask(number % questions)
+        if number >= 0:
+            taken.append((1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - busy)))
+    wall, cpu = np.array(taken).T
+    facts = json.loads((folder / "build.json").read_text(encoding="utf-8")) | {"answer_mib": _peak_mib()}
+    facts |= {f"p{q}_ms": float(np.percentile(wall, q)) for q in (50, 95, 99)}
+    facts |= {f"cpu_p{q}_ms": float(np.percentile(cpu, q)) for q in (50, 95)}
+    write_json(folder / ANSWER, facts)
+    shutil.rmtree(folder / "index", ignore_errors=True)
+
+
+def case_of(dataset: str, system: str, n: int) -> Case:
+    """A system's catalogue of `n` servers, and the test tasks as its questions. Raises StudyError: not exported."""
+    settings = Settings.read()
+    data, split = load_inputs(dataset, PROTOCOL)
+    asked = split.tasks("test")[: settings.questions]
+    folder = _saved_model(dataset, system)
+    if system == "t2mrec":
+        saved = Recommender.load(folder)
+        words = [data.task_texts()[task] for task in asked]
+        vectors = DrawnVectors(saved.server_embeddings, 1, saved.server_embeddings.shape[1], settings.seed)
+        return Case(_source(system, n, vectors), embed(saved.task_tower, saved.vectorizer.transform(words)))
+    fields = SavedFieldDense.load(folder).system
+    real, terms = server_vectors(fields), fields.terms
+    vectors = DrawnVectors(real, len(fields.fields), (real.shape[1] - 1) // len(fields.fields), settings.seed)
+    source = _source(system, n, vectors)
+    # The statistics of the catalogue, from the sample that places the lists: they are needed before the catalogue is.
+    moments = Moments.of(nearest_build.sampled(source, SAMPLE, nearest.Settings.read()))
+    names = sorted({term.view for term in terms})
+    requests = data.tasks.iloc[asked]
+    views = {name: encode(texts(requests, VIEWS, name)) for name in names}
+    return Case(source, moments.questions(terms, views).vectors)
+
+
+def _saved_model(dataset: str, system: str) -> Path:
+    fix = f"run: study export dataset={dataset} system={system}"
+    return require_file(paths.models(dataset) / system / "model.json", fix, "no saved model here").parent
+
+
+def _source(system: str, n: int, vectors: DrawnVectors) -> nearest_build.Source:
+    identity = f"{system} {vectors.seed} {vectors.length:.6f} {vectors.real.shape} {float(vectors.real.sum()):.6f}"
+    return nearest_build.Source(n, vectors.real.shape[1], vectors.piece, identity)
+
+
+def _build_bm25(dataset: str, n: int, folder: Path) -> None:
+    """Index the words of `n` servers as `baselines/bm25.py` does."""
+    import bm25s
+    from bm25s.tokenization import Tokenizer
+
+    settings = Settings.read()
+    data, split = load_inputs(dataset, PROTOCOL)
+    tokenizer = Tokenizer(stopwords=None)
+    ids, vocabulary = tokenizer.tokenize(data.server_texts(), return_as="tuple", show_progress=False)
+    index = bm25s.BM25(k1=1.2, b=0.75, method="lucene", backend="numpy")
+    documents = list(drawn_words(ids, n, settings.replaced, settings.seed))
+    index.index((documents, vocabulary), show_progress=False)
+    index.save(folder / "index")
+    asked = [data.task_texts()[task] for task in split.tasks("test")[: settings.questions]]
+    questions = tokenizer.tokenize(asked, update_vocab=False, allow_empty=False, return_as="ids", show_progress=False)
+    write_json(folder / "index" / "questions.json", [list(map(int, own)) for own in questions], compact=True)
+
+
+def _bm25_search(dataset: str, folder: Path) -> tuple[Callable[[int], Any], int]:
+    import bm25s
+
+    index = bm25s.BM25.load(folder / "index")
+    questions = json.loads((folder / "index" / "questions.json").read_text(encoding="utf-8"))
+
+    def ask(at: int) -> Any:
+        scores = index.get_scores_from_ids(questions[at])
+        best = np.argpartition(-scores, TOP)[:TOP]
+        return best[np.argsort(-scores[best])]
+
+    return ask, len(questions)
+
+
+def _peak_mib() -> float:
+    """The greatest resident memory of this process so far; NaN where the system does not tell."""
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="ascii").splitlines() if sys.platform == "linux" else []
+    found = [int(line.split()[1]) / 2**10 for line in lines if line.startswith("VmHWM:")]
+    return found[0] if found else float("nan")

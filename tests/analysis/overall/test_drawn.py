@@ -1,0 +1,55 @@
+"""Drawn servers: the real ones first, as far from their origin as real neighbours, the same at every call."""
+
+import numpy as np
+import pytest
+
+from study.analysis.overall.drawn import DrawnVectors, drawn_words
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    rng = np.random.default_rng(0)
+    blocks = [rng.normal(size=(300, 12)) + 2 * rng.normal(size=(10, 12))[rng.integers(0, 10, 300)] for _ in range(2)]
+    unit = [block / np.linalg.norm(block, axis=1, keepdims=True) for block in blocks]
+    prior = np.where(np.arange(300) % 3 == 0, -1.0, 0.0)[:, None]
+    return DrawnVectors(np.hstack([*unit, prior]).astype(np.float32), 2, 12, seed=1)
+
+
+def test_real_servers_come_first_and_the_rest_has_their_form(drawn):
+    piece = drawn.piece(200, 2000)
+    np.testing.assert_array_equal(piece[:100], drawn.real[200:])
+    np.testing.assert_array_equal(drawn.piece(100, 150), drawn.real[100:150])
+    np.testing.assert_allclose(np.linalg.norm(piece[:, :12], axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(piece[:, 12:24], axis=1), 1, atol=1e-5)
+    assert set(np.unique(piece[:, 24])) == {-1, 0}
+    np.testing.assert_array_equal(piece, drawn.piece(200, 2000))
+    assert not np.array_equal(drawn.piece(1000, 1100), drawn.piece(2000, 2100))
+
+
+def test_a_drawn_server_is_as_far_from_its_origin_as_real_neighbours(drawn):
+    medians = []
+    for block in (slice(0, 12), slice(12, 24)):
+        real = drawn.real[:, block]
+        cosines = real @ real.T
+        np.fill_diagonal(cosines, -1)
+        medians.append(cosines.max(axis=1))
+    origins = np.random.default_rng(9).integers(0, 300, (3, 20_000))
+    moved = drawn._moved(origins, drawn.length)
+    own = [
+        np.einsum("nd,nd->n", moved[:, block], drawn.real[origins[0]][:, block])
+        for block in (slice(0, 12), slice(12, 24))
+    ]
+    assert np.median(np.concatenate(own)) == pytest.approx(np.median(np.concatenate(medians)), abs=0.02)
+
+
+def test_words_are_those_of_two_servers():
+    real = [[1, 2, 3], [], [10, 11, 12, 13]]
+    found = list(drawn_words(real, 500, 0.3, seed=2))
+    assert found[:3] == real
+    assert len(found) == 500
+    assert {len(words) for words in found[3:]} == {3, 4}
+    words = np.concatenate(found[3:])
+    assert set(words) <= {1, 2, 3, 10, 11, 12, 13}
+    of_first = np.concatenate([one for one in found[3:] if len(one) == 3])
+    assert np.mean(of_first > 3) == pytest.approx(0.15, abs=0.05)  # half of the swaps take a word of the own server
+    assert list(drawn_words(real, 2, 0.3, seed=2)) == real[:2]

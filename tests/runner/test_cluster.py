@@ -1,0 +1,69 @@
+"""Rows on a Ray cluster of two workers, one of them killed on the way: the bytes of one process."""
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import psutil
+import pytest
+
+from study.config.compose import load
+from study.runner import cluster, rows
+from study.runner.cluster import run_seeds
+from study.runner.outputs import Outputs
+from study.runner.rows import run_row
+from tests.tiny_study import TINY
+
+TRAINED = ["system=t2mrec", "system.name=long", "system.seeds=[1,2]", "system.model.towers.hidden=32"]
+TRAINED += ["system.model.training.epochs=150", "system.model.training.checkpoint_every=10"]
+SMALL = ["system=tfidf", "system.name=tfidf_small", "system.model.max_features=20"]
+KINDS = [[f"system={name}"] for name in ("random", "popularity", "tfidf", "t2mrec_wo_two_tower")]
+PAIRS = [[*words, f"protocol={protocol}"] for words in (*KINDS, SMALL) for protocol in ("cold", "warm")]
+WANTED = [TRAINED, *PAIRS, ["system=t2mrec_wo_cl"]]
+PATIENCE = 600  # seconds; the machine may be busy, and Ray alone takes its time to start
+
+
+def files(config):
+    outputs = Outputs.of("synthetic", config.protocol.name, config.system.name)
+    return [path.read_bytes() for path in (outputs.per_task, outputs.top10)]
+
+
+def kill_a_worker_that_trains(cache, killed):
+    """Wait for a checkpoint, then end the worker that wrote it, the hard way."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and not list(cache.rglob("last.ckpt")):
+        time.sleep(0.02)
+    for process in psutil.Process().children(recursive=True):
+        if "_run_there" in " ".join(process.cmdline()):
+            os.kill(process.pid, signal.SIGKILL)
+            killed.append(process.pid)
+            return
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves its own logs open, and processes to the system
+def test_twelve_rows_with_a_killed_worker_equal_those_of_one_process(root, monkeypatch):
+    pytest.importorskip("ray", reason="ray is not installed")
+    configs = [load([*TINY, *words, "profile.workers=2"]) for words in WANTED]
+    assert len(configs) == 12
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_a_worker_that_trains, args=(root / ".cache" / "runs", killed))
+    killer.start()
+    run_seeds(configs, replace=True)
+    killer.join()
+    gc.collect()
+    assert killed
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "run_one", lambda *_: pytest.fail("a seed was left to this process"))
+        for config in configs:
+            run_row(config, replace=True)
+    on_the_cluster = [files(config) for config in configs]
+    for config in configs:
+        run_row(load([*TINY, *WANTED[configs.index(config)], "profile.workers=1"]), replace=True)
+    assert on_the_cluster == [files(config) for config in configs]
+
+
+def test_a_row_that_cannot_run_is_left_to_the_row_itself(root, monkeypatch):
+    monkeypatch.setattr(cluster, "_submitted", lambda _: pytest.fail("nothing is to be started"))
+    run_seeds([load([*TINY, "system=t2mrec", "protocol=loo99"])])

@@ -1,0 +1,79 @@
+"""Training on a device: on the processor the same as the row-wise optimiser, on a GPU within its rounding."""
+
+import numpy as np
+import pytest
+import torch
+
+from study.errors import StudyError
+from study.t2mrec.device import DeviceModule, DeviceT2MRec
+from study.t2mrec.settings import Lexical, Scoring, Towers, Training
+from study.t2mrec.system import T2MRec
+
+SMALL = Towers(hidden=32, output=16)
+CASES = {"plain": {}, "shared": {"towers": Towers(hidden=32, output=16, shared=True)}, "hard": {"hard_negatives": 2}}
+
+
+def made(kind=T2MRec, epochs=8, towers=SMALL, dropout=True, options=None, **training):
+    settings = Training(epochs=epochs, batch_size=16, checkpoint_every=4, hard_pool=5, **training)
+    parts = {"lexical": Lexical(), "towers": towers, "training": settings, "scoring": Scoring(anchors=3, pool=12)}
+    return kind(**parts, **(options or {}))
+
+
+def fitted(system, toy, toy_split, workdir):
+    system.fit(toy, toy_split, seed=5, workdir=workdir)
+    return system.task_embeddings, system.server_embeddings
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_on_the_processor_it_equals_the_row_wise_optimiser(toy, toy_split, tmp_path, case):
+    expected = fitted(made(**CASES[case]), toy, toy_split, tmp_path / "rows")
+    ours = fitted(made(DeviceT2MRec, options={"device": "cpu"}, **CASES[case]), toy, toy_split, tmp_path / "device")
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+    start = fitted(made(DeviceT2MRec, epochs=1, options={"device": "cpu"}), toy, toy_split, tmp_path / "short")
+    assert np.abs(ours[0] - start[0]).max() > 0.05  # so that agreement means something
+
+
+def test_a_stopped_training_goes_on(toy, toy_split, tmp_path, monkeypatch):
+    whole = fitted(made(DeviceT2MRec, options={"device": "cpu"}), toy, toy_split, tmp_path / "whole")
+    stopped = made(DeviceT2MRec, options={"device": "cpu"})
+    step = DeviceModule.training_step
+
+    def stops(self, batch, batch_idx):
+        if self.current_epoch == 6:
+            raise RuntimeError("stopped")
+        return step(self, batch, batch_idx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceModule, "training_step", stops)
+        with pytest.raises(RuntimeError, match="stopped"):
+            fitted(stopped, toy, toy_split, tmp_path / "stopped")
+    assert (tmp_path / "stopped" / "last.ckpt").exists()
+    resumed = fitted(made(DeviceT2MRec, options={"device": "cpu"}), toy, toy_split, tmp_path / "stopped")
+    for one, other in zip(resumed, whole, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_mixed_precision_is_near(toy, toy_split, tmp_path):
+    whole = fitted(made(DeviceT2MRec, options={"device": "cpu"}), toy, toy_split, tmp_path / "whole")
+    mixed = fitted(made(DeviceT2MRec, options={"device": "cpu", "bf16": True}), toy, toy_split, tmp_path / "mixed")
+    cosines = np.einsum("nd,nd->n", whole[0], mixed[0])
+    assert cosines.mean() > 0.98
+    assert not np.array_equal(whole[0], mixed[0])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_named():
+    with pytest.raises(StudyError, match="no GPU"):
+        made(DeviceT2MRec, options={"device": "gpu"})
+    assert made(DeviceT2MRec).device.type == "cpu"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+def test_on_a_gpu_it_agrees_within_its_rounding(toy, toy_split, tmp_path):
+    still = Towers(hidden=32, output=16, dropout=0.0)  # a GPU draws other dropout
+    expected = fitted(made(towers=still), toy, toy_split, tmp_path / "rows")
+    ours = fitted(made(DeviceT2MRec, towers=still, options={"device": "gpu"}), toy, toy_split, tmp_path / "device")
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-3)
