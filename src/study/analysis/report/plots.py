@@ -109,7 +109,8 @@ def one_panel(height: float, **options: Any) -> tuple[Figure, Any]:
 def named_rows(panel: Axes, places: Any, names: Iterable[str], xlabel: str = "", **options: Any) -> None:
     """Name the rows of a panel at their places on the vertical axis, T2MRec in bold; a grid shows the values of the
     other axis."""
-    for label in panel.set_yticks(places, list(names)) and panel.get_yticklabels():
+    panel.set_yticks(places, list(names))
+    for label in panel.get_yticklabels():
         label.set_fontweight("bold" if label.get_text() == MARKED else "normal")
     panel.set(xlabel=xlabel, **options)
     panel.grid(axis="x")

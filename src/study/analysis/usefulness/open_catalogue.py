@@ -179,7 +179,7 @@ def judged() -> pd.DataFrame:
     for name, run in store.read_runs(DATASET).items():
         found = per_task(collection, run).set_index("task_id")
         answers = topics.isin(found.index)
-        frame = found.reindex(topics).fillna({"seed": SEED}).fillna(0.0)
+        frame = found.reindex(pd.Index(topics)).fillna({"seed": SEED}).fillna(0.0)
         frames[name] = frame.reset_index()[["task_id", "seed", "ndcg@10"]]
         first = collection.look_up(run)[2][:, 0]
         row = {"system": name, "n": len(frame), "answered": answers.mean()}
