@@ -41,10 +41,10 @@ def test_sums_decide_and_servers_below_the_depth_keep_their_places(monkeypatch):
     grader = grading.Grader(Endpoint(chances), "tiny")
     found = [server(1, 5.0), server(2, 4.0), server(3, 3.0), server(4, 2.9)]
     ordered = grading.graded(grader, "read a PDF", found)
-    assert [(item.rank, item.server_id) for item in ordered] == [(1, 102), (2, 101), (3, 103), (4, 104)]
+    assert [(item.rank, item.server_id) for item in ordered] == [(1, 103), (2, 102), (3, 101), (4, 104)]
     # 4.0 is half-way from 3.0 to 5.0, and the mean of the grades 0.5 and 1 is 0.75
-    assert ordered[0].parts == {"ranker": 0.5, "language model": 0.75}
-    assert [item.score for item in ordered] == [1.25, 1.0, 1.0, 2.9]
+    assert ordered[1].parts == {"ranker": 0.5, "language model": 6.0}
+    assert [item.score for item in ordered] == [8.0, 6.5, 1.0, 2.9]
     equal = grading.rerank([server(1, 2.0), server(2, 2.0)], {101: 0.1, 102: 0.2})
     assert [item.server_id for item in equal] == [102, 101]
 

@@ -117,7 +117,8 @@ def recommend(
         answered = replace(answered, found=tuple(replace(known[item.server_id], item=item) for item in ordered))
         named = ", ".join(sorted(grader.client.usage.models)) or grader.model
         # The hash is in the JSON answer.
-        caption = f"score: grade by {printable(named).split('@')[0]} + score of {model.title}, both from 0 to 1"
+        graded_by = f"{grading.WEIGHT:g} x grade by {printable(named).split('@')[0]}"
+        caption = f"score: {graded_by} + score of {model.title}, both from 0 to 1"
         extra = {"reranked_by": named}
     warnings = model.warnings(task, **attributes)
     if system is None and chosen == saved.PREFERRED[-1]:

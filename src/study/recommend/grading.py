@@ -15,6 +15,7 @@ from study.reranking import grades
 from study.reranking.endpoint import endpoint_settings
 
 DEPTH = 20  # servers that are graded
+WEIGHT = 8.0  # of a grade beside the score, both from 0 to 1: the best on the validation topics (usefulness/graded.csv)
 LONGEST = 400  # characters of a server's description and of the request
 ENDPOINT = "local"  # the file of conf/llm
 MODEL = "T2M_LLM_MODEL"  # environment variable: the model's name at an endpoint of one's own
@@ -60,7 +61,7 @@ class Grader:
 
 
 def rerank(found: Sequence[Recommendation], graded: Mapping[int, float]) -> list[Recommendation]:
-    """The graded servers by grade + score, the score scaled to 0 ... 1 over them; the others keep their places after.
+    """The graded servers by `WEIGHT` x grade + score, the score scaled to 0 ... 1; the others keep their places after.
 
     Args:
         found: best first.
@@ -69,7 +70,9 @@ def rerank(found: Sequence[Recommendation], graded: Mapping[int, float]) -> list
     first, rest = found[: len(graded)], found[len(graded) :]
     scores = [item.score for item in first]
     low, spread = min(scores), (max(scores) - min(scores)) or 1.0
-    parts = [{"ranker": (item.score - low) / spread, "language model": graded[item.server_id]} for item in first]
+    parts = [
+        {"ranker": (item.score - low) / spread, "language model": WEIGHT * graded[item.server_id]} for item in first
+    ]
     scored = [
         replace(item, score=round(sum(part.values()), 6), parts=rounded(part))
         for item, part in zip(first, parts, strict=True)

@@ -25,7 +25,7 @@ def test_a_request_for_a_server_that_is_not_there_is_refused(tmp_path, monkeypat
     monkeypatch.setattr(known_items.paths, "conf", lambda: tmp_path)
     (tmp_path / "usefulness").mkdir()
     (tmp_path / "usefulness" / "asked.csv").write_text("server_id,request\n7,read my mail\n8,plot it\n")
-    settings = known_items.KnownItems(["bm25"], [], "asked.csv", 2)
+    settings = known_items.KnownItems(["bm25"], [], 2, 0, "asked.csv", 2)
     servers = pd.DataFrame({"id": [7], "name": ["Mail"], "tools": ["send_mail, read_mail"]})
     with pytest.raises(StudyError, match="no server of the catalogue") as caught:
         known_items.written(settings, servers)
@@ -42,7 +42,17 @@ def test_exact_names_are_found_by_a_system_that_reads_names(monkeypatch, tmp_pat
         known_items, "written", lambda settings, table: known_items.Asked("request", ["gamma"], [frozenset({2})])
     )
     data = known_items.unlabelled("toy", servers, ["x"])
-    found = known_items.known_items_table(known_items.KnownItems(["bm25"], [], "asked.csv", 2), data).set_index("kind")
+    found = known_items.known_items_table(known_items.KnownItems(["bm25"], [], 2, 0, "asked.csv", 2), data).set_index(
+        "kind"
+    )
     assert found.loc["server name", ["requests", "first", "first_10"]].tolist() == [3, 1.0, 1.0]
     assert found.loc["request", "first"] == 1.0
     assert "tool name" not in found.index  # this catalogue lists none
+
+
+def test_a_draw_keeps_requests_and_wanted_servers_together():
+    asked = known_items.Asked("server name", [str(row) for row in range(9)], [frozenset({row}) for row in range(9)])
+    few = known_items.drawn(asked, known_items.KnownItems([], [], 4, 1, "", 2))
+    assert len(set(few.requests)) == 4
+    assert [frozenset({int(request)}) for request in few.requests] == few.wanted
+    assert known_items.drawn(asked, known_items.KnownItems([], [], 20, 1, "", 2)).requests == asked.requests

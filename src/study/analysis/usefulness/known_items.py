@@ -32,6 +32,8 @@ class KnownItems:
 
     systems: list[str]
     answering: list[str]
+    sample: int
+    seed: int
     requests: str
     batch: int
 
@@ -80,6 +82,13 @@ def places(ranked: np.ndarray, wanted: Sequence[frozenset[int]]) -> np.ndarray:
     return np.array([line.index(True) + 1 if True in line else np.inf for line in found])
 
 
+def drawn(asked: Asked, settings: KnownItems) -> Asked:
+    """At most `sample` of the requests, drawn without replacement, in their order."""
+    number = min(settings.sample, len(asked.requests))
+    rows = np.sort(np.random.default_rng(settings.seed).choice(len(asked.requests), number, replace=False))
+    return Asked(asked.kind, [asked.requests[row] for row in rows], [asked.wanted[row] for row in rows])
+
+
 def ranked_rows(system: FieldDense, data: Dataset, requests: Sequence[str]) -> np.ndarray:
     """Rows of the first servers that `study recommend` names with an indexed system; -1 where it names fewer.
 
@@ -114,12 +123,13 @@ def known_items_table(settings: KnownItems, data: Dataset) -> pd.DataFrame:
             for start in range(0, len(asked.requests), settings.batch):
                 part = unlabelled("known_items", data.servers, asked.requests[start : start + settings.batch])
                 found.append(top_k(scores(system, part, seed=0), max(DEPTHS), order)[0])
-            answers = {name: np.concatenate(found)}
+            answers = {name: (np.concatenate(found), asked)}
             if name in settings.answering:
                 assert isinstance(system, FieldDense)
-                answers[f"recommend {name}"] = ranked_rows(system, data, asked.requests)
-            for shown, ranked in answers.items():
-                place = places(ranked, asked.wanted)
+                few = drawn(asked, settings)
+                answers[f"recommend {name}"] = ranked_rows(system, data, few.requests), few
+            for shown, (ranked, own) in answers.items():
+                place = places(ranked, own.wanted)
                 row = {"kind": asked.kind, "system": shown, "requests": len(place)}
                 rows.append(row | {"first" if k == 1 else f"first_{k}": float((place <= k).mean()) for k in DEPTHS})
     return pd.DataFrame(rows)
