@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import subprocess
 import tarfile
 import threading
@@ -66,6 +67,7 @@ def hostile(*members):
         (b"no archive", "cannot be read"),
         (gzip.compress(b"no tar" * 200), "cannot be read"),
     ],
+    ids=itertools.count(),  # an archive holds the time at which it was packed, so its bytes are no name of a test
 )
 def test_a_hostile_archive_is_refused(packed, said):
     with pytest.raises(StudyError, match=said):
