@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,14 +16,16 @@ from study.cli.catalog import app as catalog
 from study.cli.catalog import install, uninstall
 from study.cli.judge import app as judging
 from study.cli.llm import app as llm
+from study.cli.overrides import Overrides, configured
 from study.cli.recommend import recommend
 from study.cli.terminal import drop_unwritten_output, show_anything
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
+from study.cli.verify import verify
 from study.errors import StudyError, explained
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    pass
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,7 +49,7 @@ SUB_APPS = {
 EVERY_DAY, DATA, ANALYSES, UPKEEP = "Every day", "Data", "Analyses", "Upkeep"
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name in ("agent", "catalog", "llm") else ANALYSES)
-for _command in (recommend, install, uninstall):
+for _command in (recommend, install, uninstall, verify):
     app.command(rich_help_panel=EVERY_DAY)(_command)
 
 Replace = Annotated[
@@ -59,27 +60,6 @@ Replace = Annotated[
         "`study run system=tfidf profile=full --replace` after one under laptop.",
     ),
 ]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
-]
-
-
-def _load(overrides: list[str] | None, reads: Collection[str] | None = None) -> DictConfig:
-    """The configuration. `reads`: the groups that a command reads, if few; any other override would change nothing."""
-    from study.config.compose import load
-
-    config = load(overrides)
-    for word in overrides or [] if reads is not None else []:
-        key = word.lstrip("+~").partition("=")[0]
-        if key.split(".")[0] not in (*(reads or ()), "profile"):
-            fix = f"leave it out; to change it for good, edit {_file_of(key, config)}"
-            raise StudyError(f"{word!r} has no effect here", column=key, fix=fix)
-    return config
-
-
-def _file_of(key: str, config: DictConfig) -> str:
-    group, dot, _ = key.partition(".")
-    return f"conf/{group}/{config[group].name}.yaml" if dot and group in config else "conf/config.yaml"
 
 
 @app.command(rich_help_panel=DATA)
@@ -87,7 +67,7 @@ def fetch(overrides: Overrides = None) -> None:
     """Bring the raw files of a data set into data/raw (or generate them, for `synthetic`)."""
     from study.pipeline.data import fetch as stage
 
-    typer.echo(f"raw files in {stage(_load(overrides, ['dataset']))}")
+    typer.echo(f"raw files in {stage(configured(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=DATA)
@@ -95,7 +75,7 @@ def prepare(overrides: Overrides = None) -> None:
     """Check and clean the raw files; count every change in results/DATASET/tables/cleaning.csv."""
     from study.pipeline.data import prepare as stage
 
-    typer.echo(f"prepared tables in {stage(_load(overrides, ['dataset']))}")
+    typer.echo(f"prepared tables in {stage(configured(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=DATA)
@@ -103,7 +83,7 @@ def split(overrides: Overrides = None) -> None:
     """Split the prepared data for every protocol of the data set."""
     from study.pipeline.data import split as stage
 
-    typer.echo(f"splits in {stage(_load(overrides, ['dataset']))}")
+    typer.echo(f"splits in {stage(configured(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=EVERY_DAY)
@@ -120,9 +100,9 @@ def tune(overrides: Overrides = None, replace: Replace = False) -> None:
     """
     from study.search.tune import tune as stage
 
-    config, words = _load(overrides), overrides or []
+    config, words = configured(overrides), overrides or []
     if config.system.tuned and not any(word.startswith("protocol=") for word in words):
-        config = _load([*words, f"protocol={config.system.tuned}"])
+        config = configured([*words, f"protocol={config.system.tuned}"])
     typer.echo(f"sweep in {stage(config, replace=replace)}")
 
 
@@ -147,7 +127,7 @@ def sweep(
     from study.search.sweep import sweep as stage
 
     wanted = load_sweep(name)
-    config = _load([f"system={wanted.system}", *(overrides or [])])
+    config = configured([f"system={wanted.system}", *(overrides or [])])
     typer.echo(f"sweep in {stage(name, config, jobs=jobs, storage=storage, replace=replace)}")
 
 
@@ -181,13 +161,13 @@ def run(
     if every:
         from study.pipeline.plan import run_all
 
-        if failed := run_all(_load(overrides), launcher):
+        if failed := run_all(configured(overrides), launcher):
             raise StudyError(f"{len(failed)} rows failed: {'; '.join(failed)}", fix="the same command tries them again")
         return
     from study.runner.cluster import run_seeds
     from study.runner.rows import run_row
 
-    config = _load(overrides)
+    config = configured(overrides)
     if launcher == "ray":
         run_seeds([config], replace=replace)
     typer.echo(f"per-task values in {run_row(config, replace=replace).per_task}")
@@ -203,7 +183,7 @@ def report(
     """Redo the tables of a data set from its runs. Trains nothing."""
     from study.pipeline.report import report as stage
 
-    config = _load(overrides)
+    config = configured(overrides)
     if evaluate:
         from study.pipeline.evaluate import evaluate as measure
 
@@ -219,35 +199,8 @@ def show(overrides: Overrides = None) -> None:
     from study.analysis.report.tables import WIDTH, overall_tables
 
     console = Console(width=WIDTH)
-    for table in overall_tables(_load(overrides, ["dataset"]).dataset.name):
+    for table in overall_tables(configured(overrides, ["dataset"]).dataset.name):
         console.print(table)
-
-
-@app.command(rich_help_panel=EVERY_DAY)
-def verify(
-    expected: Annotated[
-        Path | None, typer.Option(help="File of expected scores (default: results/expected.yaml).")
-    ] = None,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="Every cell of the paper's tables beside ours, with its verdict.")
-    ] = False,
-) -> None:
-    """Compare results/expected.yaml with the runs: OK, OKish (within twice the tolerance), FAIL or MISSING.
-
-    Exits with code 1 if a score fails. With --paper: compare with the paper's printed numbers instead; a difference
-    there is no failure.
-    """
-    if paper:
-        from study.analysis.audit.verdicts import verify_paper
-
-        typer.echo(verify_paper(_load(["dataset=task2mcp"])))
-        return
-    from study.pipeline.verify import verify as stage
-
-    verdicts, text = stage(expected)
-    typer.echo(text)
-    if "FAIL" in verdicts:
-        raise typer.Exit(1)
 
 
 @app.command(rich_help_panel=UPKEEP)
@@ -280,7 +233,7 @@ def export(
     """
     from study import paths
 
-    config, target = _load(overrides), output or paths.root() / "data" / "export"
+    config, target = configured(overrides), output or paths.root() / "data" / "export"
     if form == "model":
         from study.pipeline.export import export as stage
 
@@ -311,7 +264,7 @@ def ablation(
         from study.analysis.ablation.embedding import compute
     else:
         from study.analysis.ablation.tables import compute
-    for path in compute(_load(overrides)):
+    for path in compute(configured(overrides)):
         typer.echo(path)
 
 
@@ -323,7 +276,7 @@ def notebooks(
     """Execute the notebooks of a data set into results/DATASET/notebooks, figures into figures/DATASET."""
     from study.pipeline.notebooks import execute_all
 
-    for path in execute_all(_load(overrides, ["dataset"]).dataset.name, only or ()):
+    for path in execute_all(configured(overrides, ["dataset"]).dataset.name, only or ()):
         typer.echo(path)
 
 
@@ -341,7 +294,7 @@ def site(
     from study import paths
     from study.site.build import build
 
-    start = build(_load(overrides, ["dataset"]).dataset.name, output or paths.root() / "site", texts=texts)
+    start = build(configured(overrides, ["dataset"]).dataset.name, output or paths.root() / "site", texts=texts)
     typer.echo(f"open {start} in a browser")
 
 
@@ -363,7 +316,7 @@ def authors(
     """
     from study.runner import authors_program as program
 
-    config = _load(overrides)
+    config = configured(overrides)
     typer.echo(program.prepare(config).to_string(index=False))
     if action == "run":
         folder = program.run(config, epochs)
@@ -380,7 +333,7 @@ def doctor(overrides: Overrides = None) -> None:
 
     from study.runner.doctor import FAULT, examine
 
-    checks = examine(_load(overrides, ["dataset"]).dataset.name)
+    checks = examine(configured(overrides, ["dataset"]).dataset.name)
     table = Table("what", "state", "found", "fix")
     for check in checks:
         table.add_row(*check)
@@ -400,7 +353,7 @@ def bench(
     ] = False,
 ) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
-    config = _load(overrides)
+    config = configured(overrides)
     if growth:
         from study.pipeline.bench import growth as by_size
 

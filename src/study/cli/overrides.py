@@ -1,0 +1,35 @@
+"""Hydra overrides on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from study.errors import StudyError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
+]
+
+
+def configured(overrides: list[str] | None, reads: Collection[str] | None = None) -> DictConfig:
+    """The configuration. `reads`: the groups that a command reads, if few; any other override would change nothing."""
+    from study.config.compose import load
+
+    config = load(overrides)
+    for word in overrides or [] if reads is not None else []:
+        key = word.lstrip("+~").partition("=")[0]
+        if key.split(".")[0] not in (*(reads or ()), "profile"):
+            fix = f"leave it out; to change it for good, edit {_file_of(key, config)}"
+            raise StudyError(f"{word!r} has no effect here", column=key, fix=fix)
+    return config
+
+
+def _file_of(key: str, config: DictConfig) -> str:
+    group, dot, _ = key.partition(".")
+    return f"conf/{group}/{config[group].name}.yaml" if dot and group in config else "conf/config.yaml"
