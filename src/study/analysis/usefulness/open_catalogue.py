@@ -174,12 +174,13 @@ def judged() -> pd.DataFrame:
         the reference with interval and p (randomisation test, Holm over the methods).
     """
     chosen, collection = Settings.read(), Collection.load(DATASET)
-    topics = collection.topics["task_id"][(collection.grades > 0).any(axis=1)]
+    useful = np.asarray((collection.grades > 0).any(axis=1))
+    topics = pd.Index(collection.topics["task_id"].to_numpy()[useful], name="task_id")
     frames, rows = {}, []
     for name, run in store.read_runs(DATASET).items():
         found = per_task(collection, run).set_index("task_id")
         answers = topics.isin(found.index)
-        frame = found.reindex(pd.Index(topics)).fillna({"seed": SEED}).fillna(0.0)
+        frame = found.reindex(topics).fillna({"seed": SEED}).fillna(0.0)
         frames[name] = frame.reset_index()[["task_id", "seed", "ndcg@10"]]
         first = collection.look_up(run)[2][:, 0]
         row = {"system": name, "n": len(frame), "answered": answers.mean()}
