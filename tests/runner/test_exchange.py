@@ -1,6 +1,7 @@
 """Runs and splits in the forms of other programs, read by these programs."""
 
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -16,7 +17,7 @@ from study.errors import StudyError
 from study.evaluation import per_task
 from study.runner import exchange
 from study.runner.inputs import load_inputs
-from tests.tiny_study import TINY
+from tests.tiny_study import REPOSITORY, TINY
 
 # RecBole in a process of its own, since it changes numpy. Prints the ids of every part.
 READ = """
@@ -85,7 +86,8 @@ def test_recbole_loads_exactly_the_split(root, tmp_path, protocol):
     assert len(written) == 5 * len(config.dataset.protocols)
     data, split = load_inputs("synthetic", protocol)
     command = [sys.executable, "-W", "ignore", "-c", READ, str(tmp_path), f"synthetic-{protocol}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
+    done = subprocess.run(command, cwd=tmp_path, env=found, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     tasks, servers, parts = json.loads(done.stdout.splitlines()[-1])
     assert (tasks, servers) == (data.n_tasks, data.n_servers)
