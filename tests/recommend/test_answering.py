@@ -15,7 +15,7 @@ SETTINGS = replace(Answering.read(), large=3)
 LONG = "Sends messages to the channels of a workspace, and reads their history"
 
 
-@dataclass
+@dataclass(eq=False)
 class Stated:
     """Ranks its servers in the order of the table; every request has the same closeness."""
 

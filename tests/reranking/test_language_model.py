@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from study import paths
 from study.config import compose as config
+from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.llm import client as llm
 from study.reranking import endpoint as endpoints
@@ -158,9 +159,10 @@ def test_without_replies_and_endpoint_it_is_not_run(ranked):
 def test_systems_that_are_not_run_are_named(monkeypatch):
     monkeypatch.setattr(paths, "results", lambda dataset: paths.root() / "results" / f"nothing_{dataset}")
     local = ["t2mrec_llm_local", "t2mrec_llm_local_pointwise"]
-    assert sorted(endpoints.systems_not_run("toy")) == ["t2mrec_llm", *local]
+    known = sound_systems()
+    assert sorted(name for name in known if endpoints.awaits_replies("toy", known[name])) == ["t2mrec_llm", *local]
     monkeypatch.setattr(endpoints, "cassette", lambda dataset, system: paths.conf() / "config.yaml")
-    assert endpoints.systems_not_run("toy") == {}
+    assert not any(endpoints.awaits_replies("toy", own) for own in known.values())
 
 
 def test_record_then_replay(settings, ranked, toy, toy_split, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,9 +23,6 @@ from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
 from study.cli.verify import verify
 from study.errors import StudyError, explained
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     no_args_is_help=True,

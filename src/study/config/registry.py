@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from study import paths
-from study.config.schema import ALIASES, choices
+from study.config.schema import ALIASES
 from study.errors import StudyError
 
 DEFAULTS = "_defaults"
-LOG = logging.getLogger(__name__)
 _ABSENT = object()
 
 
@@ -62,22 +60,6 @@ def _parsed(text: str) -> DictConfig:
     if not isinstance(content, DictConfig):
         raise ValueError("not a mapping")
     return content
-
-
-def all_system_settings() -> dict[str, DictConfig]:
-    """The settings of every system, by name. A file that cannot be read is warned of and stops no other system."""
-    found = {}
-    for name in choices("system"):
-        try:
-            found[name] = system_settings(name)
-        except StudyError as error:
-            _warn(f"warning: {name} is left out: {error}")
-    return found
-
-
-@cache
-def _warn(text: str) -> None:
-    LOG.warning(text)
 
 
 def left_out(name: str, family: str, patterns: list[str]) -> bool:

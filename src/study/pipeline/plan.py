@@ -25,7 +25,7 @@ from study.config.schema import choices
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.files import write_text
-from study.reranking.endpoint import not_run
+from study.reranking.endpoint import awaits_replies
 from study.runner.cluster import run_seeds
 from study.runner.fingerprint import code_hash, imported, inputs
 from study.runner.outputs import Outputs
@@ -56,7 +56,7 @@ def rows(dataset: str, broken: list[str] | None = None) -> Iterator[DictConfig]:
             continue
         if left_out(name, config.system.family, list(config.dataset.leave_out)):
             continue
-        if config.system.model.get("endpoint") and not_run(dataset, name):
+        if awaits_replies(dataset, config.system):
             continue
         for protocol in config.dataset.protocols:
             if protocol in config.system.protocols:

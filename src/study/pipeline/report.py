@@ -24,7 +24,7 @@ from study.config.systems import sound_systems
 from study.evaluation import per_task
 from study.evaluation.significance import compare_all
 from study.files import write_csv, write_json
-from study.reranking.endpoint import not_run
+from study.reranking.endpoint import awaits_replies
 
 HEADLINE = ("t2mrec", "popularity_theme", "item_knn", "field_dense")  # systems of metrics.json
 
@@ -63,7 +63,7 @@ def report(config: DictConfig) -> Path:
     write_csv(folder / "runs.csv", table)
     write_csv(folder / "machines.csv", machines(runs))
     titles = {name: system.title for name, system in settings.items()}
-    absent = [name for name, own in settings.items() if own.model.get("endpoint") and not_run(dataset, name)]
+    absent = [name for name, own in settings.items() if awaits_replies(dataset, own)]
     parts = {
         protocol: tables.comparison(
             overall,

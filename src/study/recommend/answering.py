@@ -5,8 +5,10 @@ Any model of `study.recommend.contract.SavedModel` can be ranked with; what is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from study.recommend.contract import Recommendation, SavedModel, rounded
 from study.recommend.facts import Facts, prior, stars_share
@@ -58,32 +60,33 @@ def answer(
     read, near, fits = read_request(model, request, settings)
     text = read.text if read.text.strip() else request
     notes = [*read.notes, *not_understood(read, fits)]
-    size, wanted = len(model.servers), plain(request)
-    asked = wanted != "" and any(plain(name) == wanted for name in model.servers["name"])
+    size = len(model.servers)
+    named = _by_name(model).get(plain(request), frozenset()) if model.standardised else frozenset()
     # A number outside the catalogue is the model's to refuse.
-    depth = k if not 1 <= k <= size else size if keep or asked else min(size, max(k, settings.pool))
+    depth = k if not 1 <= k <= size else size if keep else min(size, max(k, settings.pool))
     ranked = model.recommend(text, **(attributes or {}), k=depth)
-    if not fits and not unfit and not asked:
+    if named - {item.server_id for item in ranked}:
+        ranked = model.recommend(text, **(attributes or {}), k=size)
+    if not fits and not unfit and not named:
         return Answered(read, (), tuple(notes), False, near)
     if keep:
         ranked = [item for item in ranked if keep(item)]
     first = max(k, settings.pool)
-    ranked = [item for place, item in enumerate(ranked) if place < first or (asked and plain(item.name) == wanted)]
+    ranked = [item for place, item in enumerate(ranked) if place < first or item.server_id in named]
     pool = [Found(item, facts_of(item)) for item in ranked]
     if model.standardised:
-        pool = [_adjusted(one, read, settings, with_prior, wanted) for one in pool]
+        pool = [_adjusted(one, read, settings, with_prior, named) for one in pool]
         pool.sort(key=lambda one: -one.item.score)  # stable: equal scores keep the model's order
     shown = without_repeats(pool)[:k]
     notes += _said(read, shown)
     ordered = (replace(one, item=replace(one.item, rank=rank)) for rank, one in enumerate(shown, start=1))
-    return Answered(read, tuple(ordered), tuple(notes), fits or asked, near)
+    return Answered(read, tuple(ordered), tuple(notes), fits or bool(named), near)
 
 
 def read_request(model: SavedModel, request: str, settings: Answering) -> tuple[Understood, float | None, bool]:
     """What a request is read as, its closeness to the catalogue if the model has one, and whether anything fits."""
     large = len(model.servers) >= settings.large
-    texts = zip(model.servers["name"], model.servers["description"], strict=True) if large else ()
-    read = understand(request, vocabulary(f"{name} {text}" for name, text in texts), settings)
+    read = understand(request, _words(model) if large else Counter(), settings)
     if not large or not request.strip():
         return read, None, True
     if not read.text.strip():
@@ -94,6 +97,23 @@ def read_request(model: SavedModel, request: str, settings: Answering) -> tuple[
     return read, near[1], near[1] >= settings.fit[near[0]]
 
 
+# Both read every text of a catalogue, which an answer need not wait for twice.
+@lru_cache(maxsize=4)
+def _words(model: SavedModel) -> Counter[str]:
+    texts = zip(model.servers["name"], model.servers["description"], strict=True)
+    return vocabulary(f"{name} {text}" for name, text in texts)
+
+
+@lru_cache(maxsize=4)
+def _by_name(model: SavedModel) -> dict[str, frozenset[int]]:
+    """The ids of the servers that bear a name; what has no letter and no digit is none."""
+    found: dict[str, frozenset[int]] = {}
+    for name, server in zip(model.servers["name"], model.servers["id"], strict=True):
+        if word := plain(name):
+            found[word] = found.get(word, frozenset()) | {int(server)}
+    return found
+
+
 def not_understood(read: Understood, fits: bool) -> list[str]:
     """What is said of words that no server's text holds."""
     if not read.unknown or (fits and not read.partly):
@@ -102,11 +122,11 @@ def not_understood(read: Understood, fits: bool) -> list[str]:
     return [f"understood: {read.text}", *notes] if fits else notes
 
 
-def _adjusted(one: Found, read: Understood, settings: Answering, with_prior: bool, wanted: str) -> Found:
-    """A server with what its facts and the request add to its score. `wanted`: the whole request as a plain name."""
-    named = one.item.parts.get("product", 0) > 0
-    parts = prior(one.facts, settings.prior, named=named) if with_prior else {}
-    if wanted and plain(one.item.name) == wanted:
+def _adjusted(one: Found, read: Understood, settings: Answering, with_prior: bool, named: Collection[int]) -> Found:
+    """A server with what its facts and the request add to its score. `named`: ids of servers that the request names."""
+    product = one.item.parts.get("product", 0) > 0
+    parts = prior(one.facts, settings.prior, named=product) if with_prior else {}
+    if one.item.server_id in named:
         parts["its name"] = settings.named
     said = f"{one.item.name}\n{one.item.description}"
     if read.direction[0] and reversed_only(said, read.direction, settings.formats):

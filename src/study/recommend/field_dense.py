@@ -164,10 +164,15 @@ class SavedFieldDense:
             for rank, row in enumerate(rows, start=1)
         ]
 
+    @property
+    def encoder(self) -> str:
+        """The encoder's name, whether torch computes it or not."""
+        names = {quick: name for name, quick in WITHOUT_TORCH.items()}
+        return names.get(self.system.encoder, self.system.encoder)
+
     def closeness(self, text: str, nearest: int) -> tuple[str, float]:
         """The encoder's name, and `closeness` of a request."""
-        names = {quick: name for name, quick in WITHOUT_TORCH.items()}
-        return names.get(self.system.encoder, self.system.encoder), closeness(self.system, request_of(text), nearest)
+        return self.encoder, closeness(self.system, request_of(text), nearest)
 
     def warnings(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -103,25 +102,20 @@ class LargeFieldDense(SavedFieldDense):
         card = {str(column): value for column, value in self.cards[row].items()}
         return Recommendation.of(rank, card, score + product, parts)
 
-    def _bonus(self, text: str) -> Mapping[int, float]:
-        """The rows that bear the name of a product which a request names: 1 for that name alone, 1/2 beside others."""
-        names = self.system.products
-        if names is None:
+    def _bonus(self, text: str) -> dict[int, float]:
+        """The rows that bear the name of a product which a request names, as in `ProductNames.named`."""
+        if self.system.products is None:
             return {}
-        found: dict[int, float] = {}
-        for product in names.mentioned(text):
-            found |= {row: 0.5 for row in names.also.get(product, []) if row not in found}
-            found |= dict.fromkeys(names.bearers.get(product, []), 1.0)
-        return found
+        named = self.system.products.named([text])[0]
+        return {int(row): float(named[row]) for row in np.flatnonzero(named)}
 
     def closeness(self, text: str, nearest: int) -> tuple[str, float]:
         """See `SavedFieldDense.closeness`."""
-        encoder = {quick: name for name, quick in WITHOUT_TORCH.items()}.get(self.system.encoder, self.system.encoder)
         view = encode(texts(request_of(text), VIEWS, "description"), model=self.system.encoder, store=False)
         fields = len({term.field for term in self.system.terms})
         question = np.pad(np.tile(view / np.float32(fields), fields), ((0, 0), (0, 1)))
         _, products = self.index.search(question, nearest)
-        return encoder, float(products[0].mean())
+        return self.encoder, float(products[0].mean())
 
 
 def _moments(file: Path, source: nearest_build.Source) -> Moments:

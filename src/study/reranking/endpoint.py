@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from omegaconf import DictConfig
+
 from study import paths
 from study.config.reader import build_settings, read_keys
-from study.config.registry import all_system_settings
 from study.errors import StudyError
 from study.llm import client as llm
 from study.llm.cassette import holds_replies
@@ -74,8 +75,6 @@ def not_run(dataset: str, system: str) -> str | None:
     return f"not run: no recorded replies ({place.relative_to(paths.root())}) and no endpoint"
 
 
-def systems_not_run(dataset: str) -> dict[str, str]:
-    """Every configured system that asks a language model and has no recorded replies: its name, and why it is not run.
-    The tables print the reason in place of numbers."""
-    asking = [name for name, system in all_system_settings().items() if system.model.get("endpoint")]
-    return {name: reason for name in asking if (reason := not_run(dataset, name))}
+def awaits_replies(dataset: str, system: DictConfig) -> bool:
+    """Whether a system asks a language model and has no recorded replies, so that it has no row of numbers."""
+    return bool(system.model.get("endpoint")) and not_run(dataset, system.name) is not None

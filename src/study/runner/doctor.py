@@ -24,6 +24,7 @@ MEMORY_GIB = 4.0  # two T2MRec trainings side by side take 2.8
 EXTRAS = {
     "xllamacpp": ("local language models", "make setup LLM=1"),
     "peft": ("adapters for language models", "make setup LORA=1"),
+    "faiss": ("large catalogues", "make setup FAISS=1"),
 }
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 GIB = 2**30

@@ -120,11 +120,8 @@ def ask(dataset: str, pairs: pd.DataFrame, settings: Grades) -> pd.DataFrame:
     found: list[tuple[Any, ...]] = []
 
     def save() -> pd.DataFrame:
-        table = (
-            pd.concat([known, pd.DataFrame(found, columns=COLUMNS)])
-            if len(known)
-            else pd.DataFrame(found, columns=COLUMNS)
-        )
+        new = pd.DataFrame(found, columns=COLUMNS)
+        table = pd.concat([known, new]) if len(known) else new
         write_csv(file, table.sort_values(store.PAIR))
         return table
 

@@ -63,13 +63,17 @@ def offered(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "inputSchema": schema}
 
 
+def read_lines(path: Path, fix: str) -> list[str]:
+    """The lines of a file; StudyError, with `fix`, where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"cannot be read ({error})", file=path, fix=fix) from error
+
+
 def read_trajectories(path: Path) -> Iterator[Trajectory]:
     """The trajectories that `study tools loop` keeps (`study.tools.serve.loop.Trajectory`), without failed calls."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StudyError(f"cannot be read ({error})", file=path, fix=FIX) from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(path, FIX), start=1):
         if not line.strip():
             continue
         try:

@@ -19,6 +19,7 @@ from study import paths
 from study.config.reader import read_settings
 from study.errors import StudyError
 from study.files import sha256, write_json
+from study.tools.flow.export import read_lines
 
 INSTALL = "make setup LORA=1"
 IGNORED = -100  # label of a token that is not learned, as the library has it
@@ -55,11 +56,7 @@ Talk = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # messages, tools
 
 def read_samples(path: Path) -> Iterator[Talk]:
     """Messages and tools of every line. Templates want arguments as objects, and a text beside a call."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StudyError(f"cannot be read ({error})", file=path, fix=FIX) from error
-    for row, line in enumerate(lines, start=1):
+    for row, line in enumerate(read_lines(path, FIX), start=1):
         try:
             told = json.loads(line)
             messages = [{"content": "", **message} for message in told["messages"]]
