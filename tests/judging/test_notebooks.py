@@ -178,6 +178,8 @@ def planted_tables():
     asked_by_name = {"system": "field_dense", "form": ["as written", "lower case"], "kind": "all", "requests": 8}
     asked_by_name |= {"first_bears_word": [0.75, 0.5]}
     tables |= {"transfer": pd.DataFrame(moved), "navigational_queries": pd.DataFrame(asked_by_name)}
+    found = {"kind": "tool name", "system": ["recommend field_dense", "bm25"], "requests": 4, "first": [0.75, 0.25]}
+    tables |= {"known_items": pd.DataFrame(found | {"first_3": [0.75, 0.5], "first_10": 1.0})}
     return tables | {"curves": curves.curve_table(learned, 192, seed=0)}
 
 
@@ -185,6 +187,7 @@ def test_the_notebook_on_use_shows_the_planted_tables(planted, tmp_path):
     text = shown("09_useful", tmp_path)
     assert "these tables are absent and their sections empty: judged_test, choice." in text
     assert "| Field-wise dense | lower case | 8 | 50.0% |" in text
+    assert "| tool name | `study recommend`, Field-wise dense | 4 | 75.0% | 75.0% | 100.0% |" in text
     assert "| words and habits | 3 | 0.500 (0.500 to 0.500) | 0.300 (0.300 to 0.300) |" in text
     steps = pd.read_csv(place("steps")).query("part == 'test' and metric == 'ndcg@10' and system == 'bm25'")
     assert f"| BM25 | 32 | {steps['mean'].item():.3f} (" in text

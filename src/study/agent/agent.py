@@ -16,7 +16,7 @@ from study.agent.answer import Answer, Checks, ReasonedServer
 from study.agent.claims import DESCRIPTIVE, Claim, Context, Evidence, compare, composition, sections, shown_fields
 from study.agent.extraction import Extraction, Extractor
 from study.agent.model import Model, checked
-from study.agent.retrieval import Retriever, Scores, build_retriever
+from study.agent.retrieval import Retriever, Scores, Useful, build_retriever
 from study.agent.settings import Settings, Setup, Words, read_conf
 from study.agent.specification import KINDS, Attributes, Specification, Vocabulary, filter_servers, relaxed
 from study.agent.text import content_words, phrase
@@ -162,7 +162,7 @@ class Agent:
             unit = self.settings.preference_weight * float(np.std(total[np.isfinite(total)]))
             parts["preferences"] = (unit * share).astype(np.float32)
             total = total + parts["preferences"]
-        if self.retriever.name == saved.DEFAULT:
+        if isinstance(self.retriever, Useful):
             added = self._adjustments(read, total, parts)
             parts |= added
             total = total + np.sum([*added.values(), np.zeros_like(total)], axis=0, dtype=np.float32)

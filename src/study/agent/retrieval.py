@@ -73,14 +73,13 @@ class Dense:
 
 
 class Useful:
-    """`field_dense`, chosen for usefulness, with a second encoder if that was saved; a request is read as the
-    description of a task."""
+    """`field_dense`, chosen for usefulness, or another form of it; a request is read as the description of a task.
+    `forms`: systems, of which the first that was saved answers, as `name` says; if none was, the last is indexed."""
 
-    name = "field_dense"
-
-    def __init__(self, data: Dataset) -> None:
-        saved = (_saved(data, name) for name in ("field_dense_mpnet", self.name))
-        self.system = next(filter(None, saved), None) or _indexed(data, self.name)
+    def __init__(self, data: Dataset, *forms: str) -> None:
+        saved = ((name, _saved(data, name)) for name in forms)
+        found = next(((name, system) for name, system in saved if system is not None), None)
+        self.name, self.system = found or (forms[-1], _indexed(data, forms[-1]))
         self.lock = threading.Lock()  # as in `Dense`
         self.ask = lru_cache(maxsize=KEPT_SCORES)(self._ask)
         self.ask("", "")
@@ -177,7 +176,11 @@ class Trained:
         return Scores(total, parts)
 
 
-RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {kind.name: kind for kind in (Useful, Dense, Lexical, Trained)}
+RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {
+    "useful": lambda data: Useful(data, "field_dense_mpnet", "field_dense"),
+    "field_dense": lambda data: Useful(data, "field_dense"),
+    **{kind.name: kind for kind in (Dense, Lexical, Trained)},
+}
 
 
 def require_retriever(name: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="T2MAgent: recommendations with evidence, in a conversation.")
 Data = Annotated[str | None, typer.Option("--dataset", help="Whose servers (default: task2mcp).")]
 Retriever = Annotated[
-    str | None, typer.Option(help="field_dense, minilm, tfidf or t2mrec (default: conf/agent/agent.yaml).")
+    str | None, typer.Option(help="useful, field_dense, minilm, tfidf or t2mrec (default: conf/agent/agent.yaml).")
 ]
 
 

@@ -108,10 +108,12 @@ class Results:
         return [str(name) for name in means.sort_values(ascending=False, kind="stable").index]
 
     def headline(self, protocol: str) -> list[str]:
-        """The few systems that figures of a protocol show (``conf/analysis/headline.yaml``), best mean first."""
+        """The few systems that figures of a protocol show (``conf/analysis/headline.yaml``), best mean first. Others
+        take the places that are free."""
         chosen = read_settings(Headline, paths.conf() / "analysis" / "headline.yaml")
         ran = self.systems(protocol)
-        few = [name for name in chosen.systems if name in ran][: chosen.most]
+        named = [name for name in chosen.systems if name in ran]
+        few = [*named, *(name for name in ran if name not in named)][: chosen.most]
         return [name for name in ran if name in few]
 
     def is_oracle(self, system: str) -> bool:
