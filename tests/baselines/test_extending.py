@@ -61,9 +61,8 @@ def extended(tmp_path_factory):
     smoke.write_text(re.sub(r"method_seeds: \[.*?\]", "method_seeds: [1]", smoke.read_text()))
     with rooted(root), pytest.MonkeyPatch.context() as patch:
         patch.setattr(baselines, "__path__", [*baselines.__path__, str(root / "baselines")])
-        patch.setenv(
-            "PYTHONPATH", os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
-        )  # kernels
+        # The kernel of a notebook must find the added class, too.
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep))
         for stage in ("fetch", "prepare", "split"):
             study(stage, *TINY)
         for words in commands():

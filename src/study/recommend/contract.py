@@ -55,6 +55,9 @@ class SavedModel(Protocol):
     servers: pd.DataFrame  # the catalogue: columns id, name, url, description, language at least
     standardised: bool  # whether scores are in standard deviations over the catalogue, so that a prior can be added
 
+    def __hash__(self) -> int:
+        """What is worked out once for a model is kept by it."""
+
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
     ) -> Sequence[Recommendation]:
