@@ -108,6 +108,25 @@ def test_a_server_whose_name_is_the_whole_request_comes_first(request_, first):
     assert answer(system, request_, facts, settings, k=2).fits == (first == "four")
 
 
+@pytest.mark.parametrize(
+    ("request_", "first", "by"),
+    [
+        ("get_Mail", "three", "its tool"),
+        ("getInvoice", "two", "its tool"),
+        ("get mail", "one", ""),  # words, not the name of a tool
+        ("mail", "one", ""),  # a tool, but one word says what is to be done
+        ("One", "one", "its name"),  # a name goes before a tool
+    ],
+)
+def test_a_server_with_the_tool_that_is_the_whole_request_comes_first(request_, first, by):
+    system, facts = model(*SEVERAL)
+    system.servers["tools"] = ["", "getInvoice, mail, ONE", "getmail, get_mail"]
+    found = answer(system, request_, facts, replace(SETTINGS, pool=2), k=2, with_prior=False)
+    assert names(found)[0] == first
+    parts = found.found[0].item.parts
+    assert {name: value for name, value in parts.items() if name.startswith("its ")} == ({by: 20.0} if by else {})
+
+
 def test_wishes_reorder_and_say_what_the_data_cannot():
     system, facts = model(("one", 3.0, NONE), ("two", 2.0, replace(NONE, official=True)), ("three", 1.0, NONE))
     found = answer(system, "official, well-maintained: reads mail", facts, SETTINGS, k=3)

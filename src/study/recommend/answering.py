@@ -5,8 +5,9 @@ Any model of `study.recommend.contract.SavedModel` can be ranked with; what is a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,6 +18,7 @@ from study.recommend.understanding import Understood, plain, reversed_only, unde
 
 # Descriptions shorter than this may be alike by chance.
 LONG = 40
+ONE_WORD = re.compile("[A-Za-z]?[a-z]*")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def answer(
     text = read.text if read.text.strip() else request
     notes = [*read.notes, *not_understood(read, fits)]
     size = len(model.servers)
-    named = _by_name(model).get(plain(request), frozenset()) if model.standardised else frozenset()
+    by, named = named_by(model, request) if model.standardised else ("", frozenset())
     # A number outside the catalogue is the model's to refuse.
     depth = k if not 1 <= k <= size else size if keep else min(size, max(k, settings.pool))
     ranked = model.recommend(text, **(attributes or {}), k=depth)
@@ -75,7 +77,8 @@ def answer(
     ranked = [item for place, item in enumerate(ranked) if place < first or item.server_id in named]
     pool = [Found(item, facts_of(item)) for item in ranked]
     if model.standardised:
-        pool = [_adjusted(one, read, settings, with_prior, named) for one in pool]
+        words = dict.fromkeys(named, by)
+        pool = [_adjusted(one, read, settings, with_prior, words) for one in pool]
         pool.sort(key=lambda one: -one.item.score)  # stable: equal scores keep the model's order
     shown = without_repeats(pool)[:k]
     notes += _said(read, shown)
@@ -104,14 +107,26 @@ def _words(model: SavedModel) -> Counter[str]:
     return vocabulary(f"{name} {text}" for name, text in texts)
 
 
+def named_by(model: SavedModel, request: str) -> tuple[str, frozenset[int]]:
+    """What a whole request is, "its name" or "its tool", and the ids of the servers that have it, none for other
+    requests. A tool is named as it is written, and never by one plain word, which says what is to be done."""
+    names, tools = _bearers(model)
+    if found := names.get(plain(request)):
+        return "its name", frozenset(found)
+    return "its tool", frozenset(tools.get(request.strip().casefold(), ()))
+
+
 @lru_cache(maxsize=4)
-def _by_name(model: SavedModel) -> dict[str, frozenset[int]]:
-    """The ids of the servers that bear a name; what has no letter and no digit is none."""
-    found: dict[str, frozenset[int]] = {}
-    for name, server in zip(model.servers["name"], model.servers["id"], strict=True):
-        if word := plain(name):
-            found[word] = found.get(word, frozenset()) | {int(server)}
-    return found
+def _bearers(model: SavedModel) -> tuple[dict[str, set[int]], dict[str, set[int]]]:
+    names, tools = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
+    lists = model.servers.get("tools", [""] * len(model.servers))
+    for server, name, listed in zip(model.servers["id"], model.servers["name"], lists, strict=True):
+        if word := plain(name):  # what has no letter and no digit is no name
+            names[word].add(int(server))
+        for tool in map(str.strip, listed.split(",")):
+            if not ONE_WORD.fullmatch(tool):
+                tools[tool.casefold()].add(int(server))
+    return names, tools
 
 
 def not_understood(read: Understood, fits: bool) -> list[str]:
@@ -122,12 +137,12 @@ def not_understood(read: Understood, fits: bool) -> list[str]:
     return [f"understood: {read.text}", *notes] if fits else notes
 
 
-def _adjusted(one: Found, read: Understood, settings: Answering, with_prior: bool, named: Collection[int]) -> Found:
-    """A server with what its facts and the request add to its score. `named`: ids of servers that the request names."""
+def _adjusted(one: Found, read: Understood, settings: Answering, with_prior: bool, named: Mapping[int, str]) -> Found:
+    """A server with what its facts and the request add to its score. `named`: servers that the request names, by what."""
     product = one.item.parts.get("product", 0) > 0
     parts = prior(one.facts, settings.prior, named=product) if with_prior else {}
     if one.item.server_id in named:
-        parts["its name"] = settings.named
+        parts[named[one.item.server_id]] = settings.named
     said = f"{one.item.name}\n{one.item.description}"
     if read.direction[0] and reversed_only(said, read.direction, settings.formats):
         parts["direction"] = -settings.direction

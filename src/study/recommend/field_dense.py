@@ -32,7 +32,7 @@ from study.usefulness.two_encoders import TwoEncoders
 KIND = "field_dense"
 FORMAT = 1
 # What an answer says of a server.
-CARD = ("id", "name", "url", "description", "language")
+CARD = ("id", "name", "url", "description", "language", "tools")
 
 
 def request_of(text: str, **attributes: str) -> pd.DataFrame:
@@ -131,7 +131,7 @@ class SavedFieldDense:
             )
             if (about["kind"], about["format"]) != (KIND, FORMAT):
                 raise ValueError(f"{about['kind']} {about['format']}, this version reads {KIND} {FORMAT}")
-            servers = pd.DataFrame(catalogue)[list(CARD)]
+            servers = pd.DataFrame({"tools": ""} | catalogue)[list(CARD)]  # an earlier version saved no tools
             encoder = about["settings"]["encoder"]
             kind = TwoEncoders if "large" in about["settings"] else FieldDense
             system = kind(**about["settings"] | {"encoder": WITHOUT_TORCH.get(encoder, encoder)})

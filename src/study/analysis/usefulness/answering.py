@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,24 +39,32 @@ class Requests:
     unserved: list[str]
 
 
-def fit_rows(name: str, model: SavedModel, requests: Requests, settings: Answering) -> Iterator[dict[str, object]]:
+def fit_rows(
+    name: str, model: SavedModel, requests: Requests, settings: Answering, *, known: Sequence[str] = ()
+) -> Iterator[dict[str, object]]:
     """How far requests that a server serves stand apart from others: by half of the requests, of which the first was
-    used to choose the threshold. A request without any known word has closeness 0."""
-    asked = [*requests.served, *requests.unserved]
+    used to choose the threshold. A request without any known word has closeness 0.
+
+    `known`: requests that were written for one server of the catalogue each.
+    """
+    asked = [*requests.served, *known, *requests.unserved]
     read = [read_request(model, request, settings) for request in asked]
     near = np.array([0.0 if found is None else found for _, found, _ in read])
-    fits, served = np.array([fit for _, _, fit in read]), np.arange(len(asked)) < len(requests.served)
+    fits, place = np.array([fit for _, _, fit in read]), np.arange(len(asked))
+    served, written = place < len(asked) - len(requests.unserved), place >= len(requests.served)
     for half, part in enumerate(("choice", "test")):
-        mine = np.arange(len(asked)) % 2 == half
+        mine = place % 2 == half
         # Nearer means a smaller distance.
         apart = separation(1 - near[mine][None], served[mine][None], depth=DEPTH)
         yield {
             "catalogue": name,
             "part": part,
             "n_served": int((mine & served).sum()),
+            "n_known": int((mine & served & written).sum()),
             "n_unserved": int((mine & ~served).sum()),
             "auc": float(apart["auc"].iloc[0]),
             "served_answered": float(fits[mine & served].mean()),
+            "known_answered": float(fits[mine & served & written].mean()) if known else None,
             "unserved_refused": float(1 - fits[mine & ~served].mean()),
         }
 
@@ -66,7 +74,9 @@ def fit_table(settings: Answering) -> pd.DataFrame:
     requests = read_settings(Requests, paths.conf() / "recommend" / "requests.yaml")
     rows: list[dict[str, object]] = []
     if saved.exists(DATASET, catalogue.SYSTEM):
-        rows += fit_rows(DATASET, saved.load_saved_model(DATASET, catalogue.SYSTEM), requests, settings)
+        known = pd.read_csv(paths.conf() / "usefulness" / "known_items.csv")["request"].tolist()
+        model = saved.load_saved_model(DATASET, catalogue.SYSTEM)
+        rows += fit_rows(DATASET, model, requests, settings, known=known)
     if catalogue.synced():
         rows += fit_rows("open", catalogue.load()[0], requests, settings)
     if not rows:
