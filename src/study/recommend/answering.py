@@ -138,7 +138,7 @@ def not_understood(read: Understood, fits: bool) -> list[str]:
 
 
 def _adjusted(one: Found, read: Understood, settings: Answering, with_prior: bool, named: Mapping[int, str]) -> Found:
-    """A server with what its facts and the request add to its score. `named`: servers that the request names, by what."""
+    """A server with what its facts and the request add to its score. `named`: servers that it names, by what."""
     product = one.item.parts.get("product", 0) > 0
     parts = prior(one.facts, settings.prior, named=product) if with_prior else {}
     if one.item.server_id in named:
