@@ -39,7 +39,8 @@ def export(config: DictConfig) -> Path:
     require_applicable(config)
     system = build_system(config.system)
     folder, seed = saved.folder_of(dataset, name), int(config.system.seeds[0])
-    limit_threads(config.profile.workers * config.profile.threads)
+    # As a row's training: more threads wait for each other as soon as the machine does something else, too.
+    limit_threads(config.profile.threads)
     if not saved.is_savable(config.system.model):
         raise StudyError(
             f"only T2MRec over TF-IDF without a re-ranker, field_dense and its variants can be saved, not {name}",
