@@ -1,11 +1,13 @@
 """Sentences of the rules: with generated evidence each rule speaks exactly when it should, and what it says is true."""
 
 import re
+from collections import Counter
 from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from study.agent import claims
 from study.agent.agent import Agent
@@ -13,7 +15,7 @@ from study.agent.claims import Context, Evidence, sections, shown_fields
 from study.agent.retrieval import Lexical
 from study.agent.settings import Setup, Words, read_conf
 from study.agent.specification import Specification
-from study.agent.text import stem
+from study.agent.text import STOP_WORDS, content_words, stem
 from tests.agent.conftest import catalogue
 from tests.agent.messages import MESSAGES, named_ids
 
@@ -211,3 +213,14 @@ def test_rarity_is_counted_in_the_catalogue(of_request):
 def test_common_words_make_no_pair(of_request, text, ids, pair):
     made = claims.composition(of_request(text, ids))
     assert [list(claim.servers) for claim in made] == ([pair] if pair else [])
+
+
+def test_stop_words_are_those_of_scikit_learn():
+    assert STOP_WORDS == ENGLISH_STOP_WORDS
+
+
+def test_a_word_is_counted_in_every_server_that_mentions_it(agent):
+    counts = Counter(word for text, _ in agent.lowered for word in content_words(text))
+    assert len(counts) > 20
+    for word in [*counts, "xylophone"]:
+        assert agent.mentioning(word) == counts[word]

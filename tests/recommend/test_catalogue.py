@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from study.catalog import store
+from study.catalog import checks, store
 from study.catalog.settings import Sources
 from study.catalog.store import Batch
 from study.errors import StudyError
@@ -73,6 +73,34 @@ def test_servers_that_nobody_vouches_for_can_be_left_out(conf_root, encoded, cal
     assert [(row["rank"], row["server_id"]) for row in rows["recommendations"]] == [(1, "o/mail")]
     assert rows["recommendations"][0]["trust"]["vouched"] == ["toolsdk"]
     assert call("recommend", "x", "--verified", "--dataset", "synthetic")[0] == 2
+
+
+def test_an_answer_says_which_packages_are_there(conf_root, encoded, call, monkeypatch):
+    records = [
+        record("toolsdk", key, f"github.com/o/{key}", key, key != "maps", description=text)
+        for key, text in TEXTS.items()
+    ]
+    with store.locked():
+        store.commit([Batch("toolsdk", records, [], True, {})], Sources.read())
+    answers = {"pdf": checks.Check("2026-01-02", found=False), "mail": checks.Check("2026-01-02", version="2.0.0")}
+
+    def ask(kind, identifier):
+        if identifier not in answers:
+            raise StudyError(f"{kind} is silent on {identifier}", fix="x")
+        return answers[identifier]
+
+    monkeypatch.setattr(checks, "ask", ask)
+    words = ["recommend", "extract tables of PDF documents", "-k", "3", "--json"]
+    code, out, err = call(*words, "--check")
+    assert (code, "npm is silent on maps" in err) == (0, True)
+    for shown in (out, call(*words)[1]):  # what was found out stays
+        rows = {row["server_id"]: row for row in json.loads(shown)["recommendations"]}
+        assert rows["o/pdf"]["facts"]["start"] == rows["o/maps"]["facts"]["start"] == ""
+        assert rows["o/mail"]["facts"]["start"] == "npx -y mail@1.0.0"
+        assert rows["o/pdf"]["trust"]["checks"]["npm:pdf"]["found"] is False
+    assert "NOT ON NPM (2026-01-02)" in call("recommend", "extract tables of PDF documents", "-k", "1")[1]
+    assert "npm has 2.0.0 (2026-01-02)" in call("catalog", "show", "o/mail", "--check")[1]
+    assert call("recommend", "x", "--check", "--dataset", "synthetic")[0] == 2
 
 
 def test_only_changed_texts_are_encoded_again(conf_root, encoded):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -66,6 +67,7 @@ class Agent:
         self.rare = max(self.words.rare_share * data.n_servers, self.words.rare_servers)
         self.order = tie_order(data.n_servers, self.settings.seed)
         self.understand = lru_cache(maxsize=KEPT_MESSAGES)(self._understand)
+        self.mentioning = lru_cache(maxsize=KEPT_MESSAGES)(self._mentioning)
         cards = data.servers.to_dict("records")
         self.fields = lru_cache(maxsize=KEPT_MESSAGES)(lambda row: shown_fields(cards[row]))
         texts = data.server_texts(DESCRIPTIVE)
@@ -274,7 +276,7 @@ class Agent:
             shown = {name: round(float(value), 4) for name, value in parts.items() if np.isfinite(value)}
             evidence[server] = Evidence(server, self.fields(row), shown)
         asked = self.extract(specification.intent).rest
-        mentioned = {word: self.mentioning[word] for word in asked}
+        mentioned = {word: self.mentioning(word) for word in asked}
         return Context(specification, asked, self.words, self.setup, self.median_stars, mentioned, self.rare, evidence)
 
     def require_known(self, server: int) -> None:
@@ -283,10 +285,15 @@ class Agent:
             fix = "use an id of a recommendation"
             raise StudyError(f"no server has the id {server}", column="server_id", fix=fix)
 
+    def _mentioning(self, word: str) -> int:
+        """How many servers mention a content word, given in its singular form, with which the word itself begins."""
+        return sum(word in low and word in content_words.__wrapped__(text) for text, low in self.lowered)
+
     @cached_property
-    def mentioning(self) -> Counter[str]:
-        """Content word, singular form -> how many servers mention it. Counted when it is first needed."""
-        return Counter(word for text in self.data.server_texts(DESCRIPTIVE) for word in content_words.__wrapped__(text))
+    def lowered(self) -> list[tuple[str, str]]:
+        """Every server's text, as it is and in lower case."""
+        texts = self.data.server_texts(DESCRIPTIVE)
+        return [(text, unicodedata.normalize("NFKC", text).lower()) for text in texts]
 
     def compare(self, specification: Specification, ids: list[int]) -> tuple[dict[int, Evidence], list[Claim]]:
         """Evidence of the given servers, and when to prefer which. StudyError: fewer than two or too many servers, a

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
 from study.agent.settings import Words
 from study.agent.specification import STARS_LIMIT, Specification, Vocabulary
-from study.agent.text import content_words, phrase, plain
+from study.agent.text import STOP_WORDS, content_words, phrase, plain
 
 # What leaves a constraint open: "written in any language", "on any platform", "regardless of the licence".
 NAMED = {
@@ -146,7 +144,7 @@ class Extractor:
             rf"(?<={BLANK})(?:\s+(?:and|or|nor|but|please))+(?!\w)",
             re.I,
         )
-        self.empty = ENGLISH_STOP_WORDS | self.filler | {word.casefold() for word in words.connectors}
+        self.empty = STOP_WORDS | self.filler | {word.casefold() for word in words.connectors}
         self.names = {kind: self._patterns(kind) for kind in ("language", "platform")}
         known = licence_patterns(vocabulary.names["licence"], words.licence_groups)
         self.licences = [(re.compile(pattern), names, group) for pattern, names, group in known]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import runpy
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import urlsplit
-
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 # Control, format (zero-width, direction, tag characters), surrogate, private and unassigned characters: invisible, or
 # able to change how their neighbours look.
@@ -29,6 +30,18 @@ LINK = re.compile(r"https?://[A-Za-z0-9.-]+(?::\d{1,5})?(?:/[A-Za-z0-9._~/%+@=&?
 REPOSITORY = re.compile(r"https://[A-Za-z0-9.-]+/[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*/?\Z")
 # What Markdown and its common extensions give a meaning.
 PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>()#+.!|~&$:@=-])")
+
+
+def _stop_words() -> frozenset[str]:
+    """scikit-learn's English stop words, of its one file: the package itself takes a second to import."""
+    found = find_spec("sklearn")
+    assert found is not None
+    assert found.origin is not None
+    file = Path(found.origin).parent / "feature_extraction" / "_stop_words.py"
+    return frozenset(runpy.run_path(str(file))["ENGLISH_STOP_WORDS"])
+
+
+STOP_WORDS = _stop_words()
 
 
 def plain(text: str, limit: int | None = None) -> str:
@@ -99,7 +112,7 @@ def content_words(text: str, filler: frozenset[str] = frozenset()) -> dict[str, 
     """The distinct words of `text` that carry content, in order of appearance: singular form -> word as it stands. Both
     are in lower case; "YouTube" is one word. Do not change the result: it is kept for the next call."""
     found: dict[str, str] = {}
-    empty = ENGLISH_STOP_WORDS | filler
+    empty = STOP_WORDS | filler
     for word in WORD.findall(unicodedata.normalize("NFKC", text).lower()):
         if len(word) > 1 and word not in empty and stem(word) not in empty:
             found.setdefault(stem(word), word)

@@ -96,14 +96,14 @@ def _of_client(reader: Reader, name: str, item: Mapping[str, Any]) -> Record:
     variables = tuple(variable(each, secret=True) for each in item.get("env") or {})
     packages: tuple[Package, ...] = ()
     try:
-        packages = (_of_command(str(item["command"]), [str(word) for word in item.get("args") or []], variables),)
+        packages = (of_command(str(item["command"]), [str(word) for word in item.get("args") or []], variables),)
     except RefusedError as error:
         reader.refuse(key, "package", error)
     return Record(MINE, key, key, packages=packages)
 
 
-def _of_command(command: str, words: Sequence[str], variables: tuple[Variable, ...]) -> Package:
-    """The package that a command starts; words after it are not kept."""
+def of_command(command: str, words: Sequence[str], variables: tuple[Variable, ...]) -> Package:
+    """The package that a command starts; words after it are not kept. RefusedError for another program."""
     program = Path(command).stem
     kinds = {"npx": "npm", "uvx": "pypi", "docker": "oci"}
     if program not in kinds:

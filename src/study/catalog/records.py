@@ -79,9 +79,8 @@ class Package:
 
     @property
     def key(self) -> str:
-        """What names the package whatever its version; PyPI's names are equal up to case and separators."""
-        name = self.identifier.removeprefix("docker.io/") if self.registry == "oci" else self.identifier
-        return f"{self.registry}:{re.sub(r'[-_.]+', '-', name).lower() if self.registry == 'pypi' else name}"
+        """As `package_key`."""
+        return package_key(self.registry, self.identifier)
 
 
 @dataclass(frozen=True)
@@ -198,6 +197,12 @@ class Reader:
             except RefusedError as error:
                 self.refuse(key, "tool", error)
         return tuple(found.values())
+
+
+def package_key(registry: str, identifier: str) -> str:
+    """What names a package whatever its version; PyPI's names are equal up to case and separators."""
+    name = identifier.removeprefix("docker.io/") if registry == "oci" else identifier
+    return f"{registry}:{re.sub(r'[-_.]+', '-', name).lower() if registry == 'pypi' else name}"
 
 
 def package(registry: object, identifier: object, version: object = "", **parts: Any) -> Package:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from study.catalog import checks
 from study.catalog.merge import GONE
-from study.catalog.records import VERSIONS
+from study.catalog.records import VERSIONS, package_key
 from study.errors import StudyError
 
 METHODS = ("npm", "pypi", "oci", "remote")
@@ -78,22 +77,42 @@ def start(
     return _program(name, kind, item, pinned)
 
 
-def known_start(server: Mapping[str, Any]) -> Start | None:
-    """How to start a server by what its sources say alone, None where none vouches for a way. Nobody is asked for a
-    version: where no source names one, the command has none."""
+def known_start(server: Mapping[str, Any], *, claimed: bool = False) -> Start | None:
+    """How to start a server by what is known here, None where no source vouches for a way, or its package is missing.
+
+    `claimed`: also a way that nobody vouches for, if its package is there and names the server's repository. Nobody is
+    asked for a version: where no source and no check names one, the command has none.
+    """
     ways = [] if server["status"] == GONE else _ways(server, None)
-    if not ways or not ways[0][1]["vouched"]:
+    if not ways:
         return None
     kind, item = ways[0]
-    return _remote(server["id"], item) if kind == "remote" else _program(server["id"], kind, item, item["version"])
+    if kind == "remote":
+        return _remote(server["id"], item) if item["vouched"] else None
+    check = _check(item)
+    same = claimed and check.found and check.repository and check.repository == server["repository"]
+    if (check.asked and not check.found) or not (item["vouched"] or same):
+        return None
+    return _program(server["id"], kind, item, item["version"] or check.version)
+
+
+def _check(item: Mapping[str, Any]) -> checks.Check:
+    return checks.known().get(package_key(item["registry"], item["identifier"]), checks.Check())
 
 
 def _ways(server: Mapping[str, Any], method: str | None) -> list[tuple[str, dict[str, Any]]]:
-    """The ways to start a server: first what a source vouches for, then whose version is named or can be asked for."""
+    """The ways to start a server: first what a source vouches for, then what is not known to be missing, then whose
+    version is named or can be asked for."""
     ways = [(item["registry"], item) for item in json.loads(server["packages"])]
     ways += [("remote", item) for item in json.loads(server["remotes"])]
     ways = [way for way in ways if method in (None, way[0])]
-    return sorted(ways, key=lambda way: (not way[1]["vouched"], way[0] == "oci" and not way[1]["version"]))
+
+    def order(way: tuple[str, dict[str, Any]]) -> tuple[bool, bool, bool]:
+        kind, item = way
+        missing = kind != "remote" and not _check(item).found
+        return not item["vouched"], missing, kind == "oci" and not item["version"]
+
+    return sorted(ways, key=order)
 
 
 def _remote(name: str, item: Mapping[str, Any]) -> Start:
@@ -135,22 +154,13 @@ def _fill(texts: Sequence[str]) -> tuple[str, ...]:
 
 def latest_version(kind: str, identifier: str) -> str:
     """The latest version of a package, from npm or pip with the user's own settings; StudyError if they do not say."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    asks = {
-        "npm": ["npm", "view", identifier, "version"],
-        # uvx chooses its own Python, so this one's version does not matter.
-        "pypi": [*pip, "index", "versions", "--ignore-requires-python", identifier],
-    }
     fix = "give --version with an exact one"
-    if kind not in asks:
+    if kind not in checks.ASKED:
         raise StudyError(f"no source names a version of {identifier}", fix=f"{fix}, or a digest sha256:...")
-    try:
-        # The name was checked when it was read: it cannot be an option, and no shell sees it.
-        done = subprocess.run(asks[kind], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
-    except (OSError, subprocess.SubprocessError) as error:
-        lines = (getattr(error, "stderr", "") or str(error)).splitlines() or [""]
-        said = next((line for line in lines if "error" in line.lower()), lines[0])
-        reason = f"no source names a version of {identifier}, and {kind} says: {said:.160}"
-        raise StudyError(reason, fix=fix) from error
-    found = re.search(r"\(([^)]+)\)", done.stdout) if kind == "pypi" else re.match(r"(\S+)", done.stdout)
-    return found[1] if found else ""
+    if problems := checks.ask_all([(kind, identifier)]):
+        raise StudyError(f"no source names a version of {identifier}, and {problems[0].reason}", fix=fix)
+    check = checks.known()[package_key(kind, identifier)]
+    if not check.found:
+        fix = "see its repository, or choose another way (--with) or server"
+        raise StudyError(f"{kind} has no package {identifier} ({check.asked})", fix=fix)
+    return check.version

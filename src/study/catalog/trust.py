@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from study import paths
+from study.catalog import checks
 from study.config.reader import read_settings
 from study.errors import StudyError
 
@@ -49,7 +50,8 @@ def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
     """What bears on trust in a server (a row of `merge.COLUMNS`).
 
     Returns: `licence`, `stars`, `updated` (value and source, or None), `official`, `status`, `vouched` (sources that
-    vouch for a way to start it), `text_changed` (when description or tools last changed), `notes`, `flags`.
+    vouch for a way to start it), `text_changed` (when description or tools last changed), `notes`, `flags`, `checks`
+    (by package or address what was found out here, `checks.Check`).
     """
     provenance = json.loads(server["provenance"])
 
@@ -69,6 +71,7 @@ def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
         "text_changed": server["text_changed"],
         "notes": json.loads(server["notes"]),
         "flags": flags(server),
+        "checks": {key: asdict(check) for key, check in checks.of(server).items()},
     }
 
 
@@ -83,4 +86,5 @@ def in_words(known: Mapping[str, Any]) -> str:
         if (item := known[name])
     ]
     parts += [f"texts changed {known['text_changed']}"] if known["text_changed"] else []
+    parts += [checks.in_words(key, checks.Check(**check)) for key, check in known["checks"].items()]
     return "; ".join([*parts, *known["notes"], *(f"flag: {flag}" for flag in known["flags"])])

@@ -115,12 +115,20 @@ def list_servers(
 
 
 @app.command()
-def show(identifier: Server, as_json: Json = False) -> None:
+def show(
+    identifier: Server,
+    check: Annotated[
+        bool, typer.Option("--check", help="First ask npm and pip whether its packages are there.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show a server: what is known, and which source says it."""
-    from study.catalog import store
+    from study.catalog import checks, store
     from study.catalog.trust import in_words, trust
 
     row = store.find(identifier, store.read(store.required(), "servers"))
+    for problem in checks.ask_all(checks.packages_of([row])) if check else []:
+        typer.echo(f"warning: {printable(problem.reason)}", err=True)
     known = trust(row)
     for name in ("tags", "tools", "packages", "remotes", "members", "provenance", "notes"):
         row[name] = json.loads(row[name])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from study.recommend.answering import Answered
-    from study.recommend.facts import Facts
+    from study.recommend.facts import Facts, Shelf
+
+_SYNC = "run: study catalog sync --source toolsdk"
 
 
 def recommend(
@@ -49,6 +51,9 @@ def recommend(
         bool, typer.Option("--explain", help="The scores and their parts, also where nothing fits.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Ask npm and pip whether the packages of the answers are there.")
+    ] = False,
     rerank: Annotated[
         str | None,
         typer.Option(help="llm: a language model grades the first 20 servers (docs/language-model.md); takes minutes."),
@@ -84,8 +89,7 @@ def recommend(
 
         grader, depth = grading.Grader.configured(), max(k, grading.DEPTH)
     if verified and servers is None:
-        fix = "run: study catalog sync --source toolsdk"
-        raise StudyError("--verified is for the open catalogue", column="--verified", fix=fix)
+        raise StudyError("--verified is for the open catalogue", column="--verified", fix=_SYNC)
     shelf = Shelf.here(servers) if names or chosen_dataset == saved.DATASET else Shelf(None, None)
 
     def facts_of(item: Recommendation) -> Facts:
@@ -121,6 +125,9 @@ def recommend(
         caption = f"score: {graded_by} + score of {model.title}, both from 0 to 1"
         extra = {"reranked_by": named}
     warnings = model.warnings(task, **attributes)
+    if check:
+        answered, unasked = _checked(answered, shelf, facts_of)
+        warnings = [*warnings, *unasked]
     if system is None and chosen == saved.PREFERRED[-1]:
         typer.echo(
             f"note: {chosen} answers, since {saved.DEFAULT} was not exported "
@@ -136,6 +143,23 @@ def recommend(
     real = servers is not None or chosen_dataset == saved.DATASET
     title = f"{model.title} on {chosen_dataset}{'' if real else ' (INVENTED SERVERS, none of them exists)'}"
     _show(answered, title, caption, len(model.servers), explain=explain or rerank is not None)
+
+
+def _checked(
+    answered: Answered, shelf: Shelf, facts_of: Callable[[Recommendation], Facts]
+) -> tuple[Answered, list[str]]:
+    """An answer with what npm and pip say today of its servers' packages, and what they could not be asked."""
+    from dataclasses import replace
+
+    from study.catalog import checks
+
+    if shelf.catalogue is None:
+        raise StudyError("--check is for the open catalogue", column="--check", fix=_SYNC)
+    named = {one.facts.id for one in answered.found} - {""}
+    servers = shelf.catalogue[shelf.catalogue["id"].isin(named)].to_dict("records")
+    problems = checks.ask_all(checks.packages_of(servers))
+    found = tuple(replace(one, facts=facts_of(one.item)) for one in answered.found)
+    return replace(answered, found=found), [problem.reason for problem in problems]
 
 
 def _catalogues(catalog: Sequence[str] | None, dataset: str | None, system: str | None) -> list[str]:

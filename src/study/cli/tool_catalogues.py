@@ -134,11 +134,14 @@ def index(
 
 def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
     """The catalogue of the servers that answer, or did before; the outcome of each is printed."""
+    from study.catalog import checks
     from study.tools.catalogues import live
     from study.tools.catalogues.client_config import read_config
 
     before = indexed(name) if catalogue_file(name).is_file() else None
-    listings = live.list_all(read_config(*configs), timeout)
+    endpoints = read_config(*configs)
+    listings = live.list_all(endpoints, timeout)
+    checks.note(live.starts(endpoints, listings))
     found, cleaning = live.build(name, listings, before=before)
     kept = {server.id: f"kept from {server.listed}" for server in found.servers if server.problem}
     for listing in listings:

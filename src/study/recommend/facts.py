@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.catalog import store
+from study.catalog import checks, store
 from study.catalog.merge import GONE
 from study.catalog.records import repository
 from study.catalog.settings import Sources
@@ -62,6 +62,7 @@ class Facts:
     start: str = ""  # a command or an address, where a source vouches for it
     marks: tuple[str, ...] = ()  # of conf/recommend/answering.yaml: an attack demonstration, archived, ...
     flags: tuple[str, ...] = ()  # of conf/catalog/rules.yaml
+    checked: str = ""  # what was found out here of the way to start it, with the day
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -197,9 +198,10 @@ class Shelf:
             sources["language"] = DATASET
         ways = [] if server is None else [*json.loads(server["packages"]), *json.loads(server["remotes"])]
         vouched = tuple(sorted({source for way in ways for source in way["vouched"]}))
-        started = None if server is None else known_start(server)
+        started = None if server is None else known_start(server, claimed=True)
         if started is not None:
-            sources["start"] = ", ".join(f"{name} {self.dates.get(name, '')}".strip() for name in started.vouched)
+            if started.vouched:
+                sources["start"] = ", ".join(f"{name} {self.dates.get(name, '')}".strip() for name in started.vouched)
             language = language or RUNTIMES.get(started.method, "")
         name, description = str(described["name"]), str(described["description"])
         marks = self.settings.marks_of(name, description)
@@ -221,5 +223,8 @@ class Shelf:
             else (shlex.join([started.command, *started.args]) if started.command else started.url),
             marks,
             () if server is None else tuple(flags(server)),
+            ""
+            if server is None
+            else "; ".join(checks.in_words(*check) for check in list(checks.of(server).items())[:2]),
             sources,
         )

@@ -33,6 +33,7 @@ def in_short(facts: Facts) -> list[str]:
         facts.licence or "no licence stated",
         *([facts.language] if facts.language else []),
         *([f"vouched for by {', '.join(facts.vouched)}"] if facts.vouched else ["start not verified"]),
+        *([printable(facts.checked)] if facts.checked else []),
     ]
 
 

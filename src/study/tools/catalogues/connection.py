@@ -49,6 +49,7 @@ class Listing:
     large: int = 0  # tools whose definition is too long, which are left out
     aliases: tuple[str, ...] = ()  # other names of the server
     day: str = ""  # of the listing (ISO 8601); empty: today
+    seconds: float = 0.0  # from the start of the program, or the first request, to the end of the list
 
 
 class Sieve:

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pandas as pd
 
+from study.catalog.checks import today
+from study.catalog.own import of_command
+from study.catalog.records import RefusedError, variable
 from study.tools.catalogues.catalog import ToolCatalog, tool_keys
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.catalogues.connection import Listing, connected, list_tools, reason_of
@@ -28,9 +33,11 @@ UNKNOWN_DAY = "an earlier day"
 
 async def ask(endpoint: Endpoint, timeout: float) -> Listing:
     """Connect, list all pages of tools, disconnect; any failure becomes the listing's problem."""
+    began = time.perf_counter()
     try:
         async with asyncio.timeout(timeout), connected(endpoint, timeout) as connection:
-            return await list_tools(endpoint, connection)
+            listing = await list_tools(endpoint, connection)
+            return replace(listing, seconds=time.perf_counter() - began)
     except TimeoutError:
         problem = f"no complete answer within {timeout:g} s"
     except Exception as error:  # a stranger's program may fail in any way
@@ -52,6 +59,21 @@ async def ask_all(endpoints: Sequence[Endpoint], timeout: float) -> list[Listing
 def list_all(endpoints: Sequence[Endpoint], timeout: float = 30.0) -> list[Listing]:
     """As `ask_all`, from code that is not asynchronous."""
     return asyncio.run(ask_all(endpoints, timeout))
+
+
+def starts(endpoints: Sequence[Endpoint], listings: Sequence[Listing]) -> dict[str, dict[str, Any]]:
+    """Of the servers that answered, what `catalog.checks` keeps, by the package that was started, or the address."""
+    found: dict[str, dict[str, Any]] = {}
+    for endpoint, listing in zip(endpoints, listings, strict=True):
+        if listing.problem is not None:
+            continue
+        try:
+            named = tuple(variable(name, secret=True) for name in endpoint.env)
+            key = endpoint.url or of_command(str(endpoint.command), endpoint.args, named).key
+        except RefusedError:  # a program that no catalogue names
+            continue
+        found[key] = {"started": today(), "tools": len(listing.tools), "seconds": round(listing.seconds, 2)}
+    return found
 
 
 def build(

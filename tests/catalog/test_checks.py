@@ -1,0 +1,133 @@
+"""What npm and pip say of a package, what a start leaves behind, and what an answer then shows."""
+
+import json
+import subprocess
+
+import pytest
+
+from study.catalog import checks
+from study.catalog.checks import Check
+from study.catalog.merge import servers
+from study.catalog.records import Package, Record, Remote
+from study.catalog.start import known_start, start
+from study.catalog.trust import trust
+from study.errors import StudyError
+from study.recommend.facts import Shelf
+from study.tools.catalogues.client_config import Endpoint
+from study.tools.catalogues.connection import Listing
+from study.tools.catalogues.live import starts
+
+ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
+THERE = json.dumps({"version": "1.2.3", "repository.url": "git+https://github.com/O/N.git", "deprecated": "use m"})
+MISSING = json.dumps({"error": {"code": "E404", "summary": "Not Found"}})
+NOWHERE = "ERROR: No matching distribution found for n\n"
+
+
+@pytest.fixture
+def said(conf_root, monkeypatch):
+    """What a program answers by the package asked for: its output and its error stream; others cannot be started."""
+    answers = {}
+
+    def run(words, **how):
+        assert "shell" not in how
+        name = words[2] if words[0] == "npm" else words[-1]
+        if name not in answers:
+            raise FileNotFoundError(words[0])
+        return subprocess.CompletedProcess(words, int(bool(answers[name][1])), *answers[name])
+
+    monkeypatch.setattr(checks.subprocess, "run", run)
+    monkeypatch.setattr(checks, "today", lambda: "2026-01-02")
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("kind", "out", "err", "expected"),
+    [
+        ("npm", THERE, "", Check("2026-01-02", True, "1.2.3", "github.com/o/n", "use m")),
+        ("npm", '"0.1.4"', "", Check("2026-01-02", True, "0.1.4")),
+        ("npm", MISSING, "npm error code E404", Check("2026-01-02", found=False)),
+        ("npm", '{"error": {"code": "ECONNREFUSED"}}', "npm error code ECONNREFUSED", None),
+        ("npm", "", "npm error", None),
+        ("pypi", "n (1.5)\nAvailable versions: 1.5, 1.4\n", "", Check("2026-01-02", True, "1.5")),
+        ("pypi", "", NOWHERE, Check("2026-01-02", found=False)),
+        ("pypi", "", "WARNING: Retrying (Retry(total=0)) after connection broken\n" + NOWHERE, None),
+    ],
+)
+def test_only_an_index_that_answers_says_that_a_package_is_missing(said, kind, out, err, expected):
+    said["n"] = out, err
+    if expected is None:
+        with pytest.raises(StudyError, match=kind):
+            checks.ask(kind, "n")
+    else:
+        assert checks.ask(kind, "n") == expected
+
+
+def row(*packages, remotes=()):
+    record = Record("toolsdk", "k", "n", "does", repository="github.com/o/n", packages=packages, remotes=remotes)
+    return servers([record], ORDER, {}).iloc[0].to_dict()
+
+
+def test_checks_are_kept_by_package_and_a_start_beside_them(said):
+    said |= {"a": (THERE, ""), "b": (MISSING, "x")}
+    problems = checks.ask_all([("npm", "a"), ("npm", "b"), ("npm", "c"), ("oci", "d"), ("npm", "a")])
+    assert [problem.reason.startswith("npm cannot be asked for c") for problem in problems] == [True]
+    checks.note({"npm:a": {"started": "2026-01-03", "tools": 4, "seconds": 1.5}})
+    checks.ask_all([("npm", "a")])
+    assert checks.known() == {
+        "npm:a": Check("2026-01-02", True, "1.2.3", "github.com/o/n", "use m", "2026-01-03", 4, 1.5),
+        "npm:b": Check("2026-01-02", found=False),
+    }
+    known = trust(row(Package("npm", "a", vouched=True), Package("npm", "z")))["checks"]
+    assert {key: (item["version"], item["tools"]) for key, item in known.items()} == {"npm:a": ("1.2.3", 4)}
+
+
+def test_a_missing_package_is_no_way_to_start_and_another_way_comes_first(said):
+    gone, other = Package("npm", "b", vouched=True), Package("pypi", "c", "1.0", vouched=True)
+    said["b"] = MISSING, "x"
+    with pytest.raises(StudyError, match="npm has no package b"):
+        start(row(gone))
+    assert known_start(row(gone)) is None
+    assert start(row(gone, other)).method == "pypi"
+    facts = Shelf(servers([Record("toolsdk", "k", "n", packages=(gone,))], ORDER, {}), None).of_catalogue(0)
+    assert (facts.start, "NOT ON NPM (2026-01-02)" in facts.checked) == ("", True)
+
+
+@pytest.mark.parametrize(("place", "shown"), [("O/N", True), ("evil/n", False)])
+def test_an_unverified_package_is_shown_only_where_it_names_the_same_repository(said, place, shown):
+    said["a"] = THERE.replace("O/N", place), ""
+    server = row(Package("npm", "a"))
+    assert known_start(server, claimed=True) is None
+    checks.ask_all(checks.packages_of([server]))
+    made = known_start(server, claimed=True)
+    assert (made is not None) == shown
+    assert known_start(server) is None
+    with pytest.raises(StudyError, match="not verified"):
+        start(server)
+    if made is not None:
+        assert (made.args, made.vouched) == (("-y", "a@1.2.3"), ())
+
+
+def test_a_broken_file_is_named(conf_root):
+    checks.note({"npm:a": {"tools": 1}})
+    (conf_root / "data" / "catalog" / "checks.json").write_text('{"npm:a": {"colour": 1}}')
+    with pytest.raises(StudyError, match=r"checks\.json"):
+        checks.known()
+
+
+def test_a_start_is_noted_of_what_a_catalogue_can_name(conf_root):
+    endpoints = [
+        Endpoint("a", "npx", ("-y", "@o/n@1.2.3", "--root", "/secret")),
+        Endpoint("b", "/usr/bin/uvx", ("O_n",)),
+        Endpoint("c", "docker", ("run", "-i", "--rm", "-e", "KEY", "mcp/n:1"), {"KEY": "hunter2"}),
+        Endpoint("d", url="https://x.y/mcp", transport="http"),
+        Endpoint("e", "python", ("server.py",)),
+        Endpoint("f", "npx", ("-y", "failed")),
+    ]
+    tools = ({"name": "t"}, {"name": "u"})
+    listings = [Listing(item.name, tools=tools, seconds=1.234) for item in endpoints[:-1]]
+    found = starts(endpoints, [*listings, Listing("f", problem="died")])
+    assert list(found) == ["npm:@o/n", "pypi:o-n", "oci:mcp/n", "https://x.y/mcp"]
+    assert [(item["tools"], item["seconds"]) for item in found.values()] == [(2, 1.23)] * 4
+    checks.note(found)
+    away = Remote("http", "https://x.y/mcp", vouched=True)
+    assert list(checks.of(row(Package("npm", "@o/n", vouched=True), remotes=(away,)))) == ["npm:@o/n", away.url]
