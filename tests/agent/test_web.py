@@ -1,6 +1,7 @@
 """The page's JSON interface: many conversations at once, strangers refused, faults said clearly."""
 
 import asyncio
+import gc
 import json
 import re
 import socket
@@ -13,6 +14,8 @@ from typer.testing import CliRunner
 from study import paths
 from study.agent import address as addresses
 from study.agent import web
+from study.agent.answer import Answer
+from study.agent.conversation import Conversation
 from study.agent.feedback import Feedback
 from study.cli import agent as cli
 from study.errors import StudyError
@@ -223,6 +226,56 @@ def test_messages_of_one_conversation_are_answered_one_after_another(address):
     # Every one of the twenty steps was kept, whatever their order.
     assert stars[-1] == 0
     assert len(set(stars)) == 20
+
+
+def half_sent(address, conversation, text):
+    """A connection that has sent all of a message but its last letter, and that letter."""
+    body = json.dumps({"text": text}).encode()
+    head = f"POST /api/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Conversation: {conversation}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    place = httpx2.URL(address)
+    connection = socket.create_connection((place.host, place.port), timeout=30)
+    connection.sendall(head.encode() + body[:-1])
+    return connection, body[-1:]
+
+
+def test_idle_connections_and_slow_clients_stall_nobody(address, client):
+    """The others are answered while 500 connections say nothing and 100 are in the middle of a message, which is more
+    than there are threads for answers; the slow ones are answered when they have said all."""
+    place, talk = httpx2.URL(address), Talk(client)
+    idle = [socket.create_connection((place.host, place.port), timeout=30) for _ in range(500)]
+    slow = [half_sent(address, Talk(client).headers["X-Conversation"], "captions for videos in Go") for _ in range(100)]
+    try:
+        for stars in range(1, 21):
+            assert talk.say(f"captions for videos, at least {stars} stars")["specification"]["stars"] == stars
+        for connection, _ in slow:
+            connection.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                connection.recv(1)
+            connection.settimeout(30)
+        for connection, rest in slow:
+            connection.sendall(rest)
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+    finally:
+        for connection in (*idle, *(connection for connection, _ in slow)):
+            connection.close()
+
+
+def test_ten_thousand_conversations_take_the_memory_of_those_that_are_kept(agent):
+    """One that was dropped leaves nothing behind, however many follow."""
+    kept = web.Sessions(agent, most=20, seconds=1e9)
+
+    def held(count):
+        for number in range(count):
+            kept.find(kept.begin()).say(f"captions for videos, at least {number % 20} stars")
+        gc.collect()
+        return sum(isinstance(each, Conversation | Answer) for each in gc.get_objects())
+
+    before = held(40)
+    assert held(400) == before
+    for _ in range(10_000):
+        kept.begin()
+    assert len(kept.kept) == 20
 
 
 def test_sessions_are_bounded_and_expire(agent):

@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
 import torch
 from omegaconf import OmegaConf
@@ -13,55 +12,17 @@ from omegaconf import OmegaConf
 from baselines.training import Schedule
 from study.config import compose as config
 from study.config.registry import system_settings as settings
-from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
+from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
+from study.data.toys import LABELS, PARTS, WORDS, make_dataset
+from study.data.toys import block_dataset as block_dataset
+from study.data.toys import with_other_answers as with_other_answers
 from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.system import Ranker
 
-N_TASKS, N_SERVERS, LABELS = 40, 30, 10
-PARTS = ("train", "valid", "test")
+N_TASKS, N_SERVERS = 40, 30
 # Systems that read the answers on purpose declare this family and are left out of the leak tests.
 ORACLE = "oracle"
-WORDS = (
-    ("database", "query", "index", "storage", "record", "column", "schema", "cursor", "backup", "replica"),
-    ("image", "camera", "pixel", "colour", "contrast", "shadow", "texture", "polygon", "lighting", "render"),
-)
-
-
-def table(rows: list[dict[str, str]], columns: tuple[str, ...]) -> pd.DataFrame:
-    frame = pd.DataFrame(rows).fillna("").reindex(columns=list(dict.fromkeys(["id", *columns])), fill_value="")
-    return frame.astype(str).assign(id=np.arange(1, len(frame) + 1))
-
-
-def make_dataset(tasks: list[dict[str, str]], servers: list[dict[str, str]], lists: list[list[int]]) -> Dataset:
-    """A data set from partial rows (absent fields are empty) and server row numbers per task."""
-    rows = tuple(np.array(row, dtype=np.int64) for row in lists)
-    return Dataset(
-        "toy",
-        table(servers, (*SERVER_FIELDS, "url", "official", "origin", "license", "stars_count")),
-        table(tasks, (*TASK_FIELDS, "subcategory")),
-        relevance_from_lists(rows, len(servers)),
-        rows,
-    )
-
-
-def block_dataset(
-    seed: int = 0, *, words: object = WORDS, n_tasks: int = 20, n_servers: int = 15, n_words: int = 4
-) -> Dataset:
-    """Blocks of tasks, which list ten servers of their own block alone and share its words."""
-    rng = np.random.default_rng(seed)
-    tasks, servers, lists = [], [], []
-    for block, own in enumerate(words):
-        for _ in range(n_servers):
-            chosen = rng.choice(own, n_words, replace=False)
-            servers.append({"name": chosen[0], "description": " ".join(chosen), "language": "Python"})
-        for number in range(n_tasks):
-            chosen = rng.choice(own, n_words, replace=False)
-            kind = {"category": ("work", "play")[number % 2], "subcategory": f"sub{block}", "language": "Python"}
-            texts = {"name": f"{chosen[0]} {chosen[1]}", "description": " ".join(chosen)}
-            tasks.append(texts | kind | {"theme": f"theme{block}{number % 3}"})
-            lists.append([int(row) for row in block * n_servers + rng.choice(n_servers, LABELS, replace=False)])
-    return make_dataset(tasks, servers, lists)
 
 
 def made_up(folder: Path, **settings: object) -> Dataset:
@@ -138,23 +99,6 @@ def relabelled(data: Dataset, split: Split, seed: int = 5) -> tuple[Dataset, Spl
     moved = {part: sp.csr_matrix(split.part(part)[:, old_row]) for part in PARTS}
     other = replace(data, servers=servers, lists=lists, relevance=relevance_from_lists(lists, data.n_servers))
     return other, replace(split, **moved), new_row
-
-
-def with_other_answers(data: Dataset, split: Split, parts: tuple[str, ...], seed: int = 7) -> tuple[Dataset, Split]:
-    """The same training interactions, but random other servers wherever `parts` had labels (in the data set, too)."""
-    rng = np.random.default_rng(seed)
-    answers = {name: split.part(name).tolil() for name in PARTS}
-    lists = [row.copy() for row in data.lists]
-    for task in range(data.n_tasks):
-        for name in parts:
-            places = np.flatnonzero(np.isin(lists[task], split.part(name)[[task]].indices))
-            free = np.setdiff1d(np.arange(data.n_servers), [*data.lists[task], *lists[task]])
-            lists[task][places] = rng.choice(free, len(places), replace=False)
-            answers[name][task] = 0
-            answers[name][task, lists[task][places]] = 1
-    changed = replace(data, lists=tuple(lists), relevance=relevance_from_lists(tuple(lists), data.n_servers))
-    matrices = {name: sp.csr_matrix(matrix, dtype=np.float32) for name, matrix in answers.items()}
-    return changed, replace(split, **matrices)
 
 
 def build(name: str, **model: object) -> object:

@@ -5,6 +5,7 @@ import re
 
 import pandas as pd
 import pytest
+import yaml
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -32,9 +33,11 @@ ERRORS += [(["recommend", "read a PDF", "--dataset", "../../etc"], "unknown data
 ERRORS += [(["verify", "--expected", "nowhere.yaml"], "nowhere.yaml")]
 ERRORS += [(["fetch", "dataset=task2mcp"], "names a folder that does not exist")]
 ERRORS += [(["split", *TINY, "protocol.seed=7"], "'protocol.seed=7' has no effect here")]
+ERRORS += [(["report", *TINY, "system=tfidf"], "no effect"), (["doctor", *TINY, "tuning.trials=3"], "conf/config.yaml")]
 ERRORS += [
     (["prepare", "system=tfidf"], "edit conf/config.yaml"),
     (["verify", "--expected", "."], "a folder stands in"),
+    (["verify", "--expected", "/dev/zero"], "no file of scores"),
 ]
 ERRORS += [(["judge", *words, "--dataset", "../../x"], "unknown dataset") for words in (["pool"], ["--task", "1"])]
 ERRORS += [(["agent", "export", "x.jsonl", "--dataset", name], "unknown dataset") for name in ("../x", "/tmp", "no")]
@@ -60,6 +63,25 @@ def test_user_errors_end_with_code_two(root, call, monkeypatch, words, message):
     code, _, err = call(*words)
     assert code == 2
     assert message in err
+    assert "fix:" in err
+
+
+@pytest.mark.parametrize("mapping", ["limits", "llm", "keep_unknown"])
+def test_a_mapping_of_the_agents_settings_with_other_keys_is_named(root, call, mapping):
+    path = root / "conf" / "agent" / "agent.yaml"
+    values = yaml.safe_load(path.read_text())
+    for wrong in ({"a": 1}, {**values[mapping], next(iter(values[mapping])): [1]}):
+        path.write_text(yaml.safe_dump(values | {mapping: wrong}))
+        code, _, err = call("agent", "ask", "read a PDF", "--dataset", "synthetic", "--retriever", "tfidf")
+        assert code == 2
+        assert f"agent.yaml (column {mapping}" in err
+
+
+def test_settings_that_are_nested_too_deeply_are_refused(root, call):
+    (root / "conf" / "statistics.yaml").write_text("[" * 5000)
+    code, _, err = call("report", *TINY)
+    assert code == 2
+    assert "nested too deeply" in err
     assert "fix:" in err
 
 
@@ -97,6 +119,17 @@ def test_labels_with_a_foreign_id_are_named(root):
         datasets.load("synthetic")
 
 
+@pytest.mark.parametrize(("part", "column"), [("tasks", "theme_clean"), ("servers", "author")])
+def test_a_text_that_is_missing_is_named_before_the_agent_answers(root, call, part, column):
+    path = root / "data" / "prepared" / "synthetic" / f"{part}.parquet"
+    table = pd.read_parquet(path)
+    table.loc[3, column] = None
+    table.to_parquet(path)
+    code, _, err = call("agent", "ask", "read a PDF", "--dataset", "synthetic", "--retriever", "tfidf")
+    assert code == 2
+    assert f"{part}.parquet (row 3, column {column})" in err
+
+
 def visible(group, before=""):
     """The commands of a group and its sub-groups that its help lists."""
     found = []
@@ -109,7 +142,7 @@ def visible(group, before=""):
 def test_there_are_few_commands():
     commands = visible(get_command(cli.app))
     assert {"run", "report", "recommend", "agent ask"} <= set(commands)
-    assert len(commands) <= 54
+    assert len(commands) <= 57
 
 
 def facts(command):

@@ -31,7 +31,7 @@ from study.files import replacing, write_text
 from study.pipeline.export import export
 from study.pipeline.report import report
 from tests.pipeline.test_cli import visible
-from tests.tiny_study import SIZE, TINY, rooted
+from tests.tiny_study import REPOSITORY, SIZE, TINY, rooted
 
 NEW = [*TINY, "system=t2mrec", "system.name=other", "system.seeds=[1]", "system.model.towers.hidden=8"]
 NEW += ["system.model.training.epochs=2", "system.model.training.checkpoint_every=1"]
@@ -60,6 +60,9 @@ COMMANDS = {
     "run": Command(NEW, ".cache"),
     "report": Command(TINY, "results"),
     "show": Command(TINY),
+    "new": Command(["mine"], "baselines"),
+    "check": Command(["tfidf"]),
+    "remove": Command(["random"]),
     "verify": Command([]),
     "plan": Command([], "plan.yaml", "plan.yaml"),
     "export": Command([*TINY, "system=field_dense"], "models", "models"),
@@ -166,6 +169,8 @@ def finished_root(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory)
     for path in (root / "conf" / "system").glob("[!_]*.yaml"):
         if path.stem not in kept:
             path.unlink()
+    (root / "baselines").unlink()  # a link to this repository, which gets no file
+    shutil.copytree(REPOSITORY / "baselines", root / "baselines", ignore=shutil.ignore_patterns("__pycache__"))
     (root / "conf" / "dataset" / "task2mcp.yaml").unlink()  # a plan of its rows takes long
     with rooted(root):
         report(load(TINY))

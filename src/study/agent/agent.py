@@ -83,9 +83,14 @@ class Agent:
         settings = read_conf(Settings)
         if retriever is not None:
             settings = replace(settings, retriever=retriever)
-        data = load(dataset)
+        data, fix = load(dataset), f"run: study prepare dataset={dataset}"
+        for part, table in (("servers", data.servers), ("tasks", data.tasks)):
+            for column in (str(name) for name in table if not is_numeric_dtype(table[name])):
+                if (absent := table[column].isna().to_numpy()).any():
+                    file, row = paths.prepared(dataset) / f"{part}.parquet", int(absent.argmax())
+                    raise StudyError("a text is missing", file=file, row=row, column=column, fix=fix)
         for column, numbers in COLUMNS.items():
-            file, fix = paths.prepared(dataset) / "servers.parquet", f"run: study prepare dataset={dataset}"
+            file = paths.prepared(dataset) / "servers.parquet"
             if column not in data.servers:
                 raise StudyError("a column is missing", file=file, column=column, fix=fix)
             if numbers != is_numeric_dtype(data.servers[column]):

@@ -14,6 +14,15 @@ from study.agent.text import root
 from study.config.reader import read_settings
 from study.errors import StudyError
 
+# Mapping of ``agent.yaml`` -> its keys, and what each value may be.
+MAPPINGS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    "keep_unknown": dict.fromkeys(("language", "platform", "licence"), bool),
+    "limits": dict.fromkeys(("request", "history", "excerpt", "name", "listed"), int),
+    "llm": dict.fromkeys(("mode", "base_url", "model", "cassette"), str)
+    | dict.fromkeys(("timeout", "support"), (int, float))
+    | dict.fromkeys(("retries", "tokens"), int),
+}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -144,9 +153,24 @@ def read_conf(kind: type[Kind]) -> Kind:
     """The settings of `kind` from its file in ``conf/agent``; errors as `study.config.reader.read_settings`."""
     file = paths.conf() / "agent" / f"{FILES[kind]}.yaml"
     made = read_settings(kind, file)
+    if isinstance(made, Settings):
+        _require_mappings(made, file)
     for field in fields(made):
         _require_sound(getattr(made, field.name), file, field.name)
     return made
+
+
+def _require_mappings(made: Settings, file: Path) -> None:
+    """Raise unless the mappings of ``agent.yaml`` have the keys and kinds of values that `MAPPINGS` names."""
+    for name, kinds in MAPPINGS.items():
+        values, fix = getattr(made, name), f"its keys are: {', '.join(kinds)}"
+        for key in sorted(values.keys() ^ kinds.keys(), key=str):
+            reason = "missing key" if key in kinds else "unknown key"
+            raise StudyError(f"{reason} {key!r:.80}", file=file, column=name, fix=fix)
+        for key, kind in kinds.items():
+            if not isinstance(values[key], kind) or isinstance(values[key], bool) != (kind is bool):
+                reason = f"{values[key]!r:.80} is of another kind"
+                raise StudyError(reason, file=file, column=f"{name}.{key}", fix="see the key's comment")
 
 
 def _require_between(key: str, value: float, least: float, most: float) -> None:

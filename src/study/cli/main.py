@@ -18,6 +18,7 @@ from study.cli.judge import app as judging
 from study.cli.llm import app as llm
 from study.cli.overrides import Overrides, configured
 from study.cli.recommend import recommend
+from study.cli.systems import check, new, remove
 from study.cli.terminal import drop_unwritten_output, show_anything
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
@@ -43,11 +44,13 @@ SUB_APPS = {
     "tools": tools,
     "usefulness": usefulness,
 }
-EVERY_DAY, DATA, ANALYSES, UPKEEP = "Every day", "Data", "Analyses", "Upkeep"
+EVERY_DAY, OWN, DATA, ANALYSES, UPKEEP = "Every day", "A system of your own", "Data", "Analyses", "Upkeep"
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name in ("agent", "catalog", "llm") else ANALYSES)
 for _command in (recommend, install, uninstall, verify):
     app.command(rich_help_panel=EVERY_DAY)(_command)
+for _own in (new, check, remove):
+    app.command(rich_help_panel=OWN)(_own)
 
 Replace = Annotated[
     bool,
@@ -149,8 +152,8 @@ def run(
 
     A row has three files below `results/DATASET`: `per_task/PROTOCOL/SYSTEM.csv.xz` (metrics of each task and seed),
     `top10/PROTOCOL/SYSTEM.parquet` (the servers named) and `records/PROTOCOL/SYSTEM.json` (settings, versions,
-    seconds). `study report` takes it into the tables. A stopped run keeps its finished seeds and goes on with the same
-    command.
+    seconds). It ends with means and intervals beside T2MRec; `study report` takes it into the tables. A stopped run
+    keeps its finished seeds and goes on with the same command.
 
     With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:
     `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.
@@ -168,6 +171,13 @@ def run(
     if launcher == "ray":
         run_seeds([config], replace=replace)
     typer.echo(f"per-task values in {run_row(config, replace=replace).per_task}")
+    from rich.console import Console
+
+    from study.analysis.report.outcome import outcome, shown
+    from study.analysis.report.tables import WIDTH
+
+    cell = config.dataset.name, config.protocol.name
+    Console(width=WIDTH).print(shown(outcome(*cell, config.system.name), *cell))
 
 
 @app.command(rich_help_panel=EVERY_DAY)
@@ -180,7 +190,7 @@ def report(
     """Redo the tables of a data set from its runs. Trains nothing."""
     from study.pipeline.report import report as stage
 
-    config = configured(overrides)
+    config = configured(overrides, ["dataset"])
     if evaluate:
         from study.pipeline.evaluate import evaluate as measure
 
@@ -261,7 +271,7 @@ def ablation(
         from study.analysis.ablation.embedding import compute
     else:
         from study.analysis.ablation.tables import compute
-    for path in compute(configured(overrides)):
+    for path in compute(configured(overrides, ["dataset", "protocol"] if embedding else ["dataset"])):
         typer.echo(path)
 
 
@@ -332,11 +342,11 @@ def doctor(overrides: Overrides = None) -> None:
 
     checks = examine(configured(overrides, ["dataset"]).dataset.name)
     table = Table("what", "state", "found", "fix")
-    for check in checks:
-        table.add_row(*check)
+    for each in checks:
+        table.add_row(*each)
     Console().print(table)
-    if wrong := [check for check in checks if check.state == FAULT]:
-        raise StudyError(", ".join(check.what for check in wrong), fix="; ".join(check.fix for check in wrong))
+    if wrong := [each for each in checks if each.state == FAULT]:
+        raise StudyError(", ".join(each.what for each in wrong), fix="; ".join(each.fix for each in wrong))
 
 
 @app.command(rich_help_panel=UPKEEP)
@@ -381,6 +391,10 @@ def main() -> None:
             app(todays_words(sys.argv[1:]))
         finally:
             sys.stdout.flush()  # a full disk behind `>` is found out here, and not when Python ends
+    except RecursionError:
+        fix = "look for brackets without end in the yaml or JSON file that the command reads"
+        sys.stderr.write(f"error: {StudyError('a file is nested too deeply to be read', fix=fix)}\n")
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("stopped; the same command goes on from here\n")
         sys.exit(130)

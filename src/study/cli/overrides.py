@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from study.config.schema import GROUPS
 from study.errors import StudyError
 
 if TYPE_CHECKING:
@@ -32,4 +33,4 @@ def configured(overrides: list[str] | None, reads: Collection[str] | None = None
 
 def _file_of(key: str, config: DictConfig) -> str:
     group, dot, _ = key.partition(".")
-    return f"conf/{group}/{config[group].name}.yaml" if dot and group in config else "conf/config.yaml"
+    return f"conf/{group}/{config[group].name}.yaml" if dot and group in GROUPS else "conf/config.yaml"

@@ -31,6 +31,8 @@ def verify(expected: Path | None = None) -> tuple[list[str], str]:
     """Compare scores with the expected ones, and recompute what is printed from a judged collection. Returns: every
     verdict, and the printed form with a count per verdict."""
     expected = expected or paths.root() / "results" / "expected.yaml"
+    if expected.exists() and not (expected.is_file() or expected.is_dir()):  # a device or a pipe may never end
+        raise StudyError("is no file of scores", file=expected, fix="name a yaml file")
     found = sorted((paths.root() / "results").glob("*/tables/metrics.csv.xz"))
     if not found:
         raise StudyError("there are no metrics to verify", file=paths.root() / "results", fix="run: make repro")

@@ -1,0 +1,160 @@
+"""`study new`, `check` and `remove`, and what `study run` says at its end."""
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import baselines
+from study.analysis.report.outcome import outcome
+from study.errors import StudyError
+from study.files import write_csv
+from study.runner.doctor import FAULT, OK, OPTIONAL
+from study.runner.outputs import Outputs
+from study.runner.own_system import belongings, class_file, examine, new_system, remove
+from tests.tiny_study import REPOSITORY, TINY
+
+# What `score` or `fit` says instead -> the check that finds it out, and a word of what is found.
+WRONG = {
+    "score = np.full((len(tasks), 30), np.nan)": ("shapes and numbers", "the score nan for task"),
+    "score = np.full((len(tasks), 30), np.inf)": ("shapes and numbers", "the score inf for task"),
+    "score = np.zeros((len(tasks), 3))": ("shapes and numbers", "gave shape"),
+    "score = 1 / 0": ("shapes and numbers", "ZeroDivisionError"),
+    "score = np.random.default_rng().random((len(tasks), 30))": ("same seed, same scores", "tasks differ"),
+    "score = self.data.relevance.toarray()[tasks]": ("no leak", "tasks differ"),
+    "score = (self.split.train + self.split.valid).toarray().sum(0) + np.zeros((len(tasks), 1))": ("no leak", "differ"),
+}
+
+
+@pytest.fixture
+def own_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The tiny study with a folder of baselines that may be written to."""
+    (root / "baselines").unlink()  # a link to this repository
+    shutil.copytree(REPOSITORY / "baselines", root / "baselines", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(baselines, "__path__", [*baselines.__path__, str(root / "baselines")])
+    yield root
+    sys.modules.pop("baselines.mine", None)
+    vars(baselines).pop("mine", None)
+
+
+def tree(root: Path) -> set[Path]:
+    return {path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+
+
+def test_a_new_system_passes_its_check_runs_and_leaves_nothing_behind(own_root: Path, call) -> None:
+    before = tree(own_root)
+    assert call("new", "mine")[0] == 0
+    code, out, err = call("check", "mine")
+    assert code == 0, err
+    assert FAULT not in out
+    code, out, err = call("run", *TINY, "system=mine")
+    assert code == 0, err
+    for words in (("Mine", "recall@10"), ("Popularity", "ndcg@10")):
+        assert any(all(word in line for word in words) for line in out.splitlines())
+    assert tree(own_root) > before
+    kept = tree(own_root)
+    assert call("remove", "mine")[0] == 2
+    assert tree(own_root) == kept
+    assert call("remove", "mine", "--yes")[0] == 0
+    assert tree(own_root) == before
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_the_check_finds_what_is_wrong(own_root: Path, line: str) -> None:
+    new_system("mine")
+    text = class_file("mine").read_text()
+    text = text.replace("        self.tasks,", "        self.data, self.split = data, split\n        self.tasks,")
+    text = re.sub(r"return np\.asarray.*", lambda _: f"{line}\n        return np.asarray(score, np.float32)", text)
+    class_file("mine").write_text(text)
+    faults = [each for each in examine("mine") if each.state == FAULT and each.what.startswith("cold:")]
+    what, word = WRONG[line]
+    assert [each.what for each in faults] == [f"cold: {what}"]
+    assert word in faults[0].found
+    assert faults[0].fix
+
+
+def test_only_a_system_that_learns_finds_the_blocks(own_root: Path) -> None:
+    states = {
+        name: {each.state for each in examine(name) if each.what.endswith("blocks")} for name in ("random", "tfidf")
+    }
+    assert states == {"random": {OPTIONAL}, "tfidf": {OK}}
+
+
+def test_a_class_that_is_not_there_is_found_before_anything_is_fitted(own_root: Path) -> None:
+    new_system("mine")
+    class_file("mine").unlink()
+    assert [(each.what, each.state) for each in examine("mine")] == [("yaml and class", FAULT)]
+
+
+@pytest.mark.parametrize("name", ["../mine", "Mine", "2nn", "", "a" * 61, "best", "tfidf", "_mine"])
+def test_a_name_that_is_none_or_is_taken_is_refused(own_root: Path, name: str) -> None:
+    before = tree(own_root)
+    with pytest.raises(StudyError, match=r"no name|already"):
+        new_system(name)
+    assert tree(own_root) == before
+
+
+def test_a_yaml_that_cannot_be_written_leaves_no_class_behind(own_root: Path) -> None:
+    folder = own_root / "conf" / "system"
+    shutil.copytree(folder, own_root / "kept")
+    before = tree(own_root / "baselines")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "study.runner.own_system.system_file",
+            lambda name: own_root / ("kept" if name == "_template" else "kept/_template.yaml") / f"{name}.yaml",
+        )
+        with pytest.raises(StudyError, match="a file stands in the place of a folder"):
+            new_system("mine")
+    assert tree(own_root / "baselines") == before
+
+
+def test_what_others_need_or_git_holds_is_not_removed(own_root: Path) -> None:
+    with pytest.raises(StudyError, match="systems need t2mrec"):
+        belongings("t2mrec")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("T2M_ROOT", str(REPOSITORY))
+        with pytest.raises(StudyError, match="part of the repository"):
+            belongings("random")
+
+
+def test_a_class_that_two_yamls_share_stays_with_the_first(own_root: Path) -> None:
+    new_system("mine")
+    yaml = own_root / "conf" / "system" / "mine.yaml"
+    yaml.with_stem("mine_too").write_text(yaml.read_text())
+    with pytest.raises(StudyError, match="1 systems need mine"):
+        belongings("mine")
+    remove(belongings("mine_too"))
+    assert class_file("mine") in belongings("mine")
+
+
+def put(system: str, values: dict[int, list[float]], tasks: tuple[int, ...] = (1, 2, 3, 4)) -> None:
+    rows = [(task, seed, value) for seed, row in values.items() for task, value in zip(tasks, row, strict=True)]
+    frame = pd.DataFrame(rows, columns=["task_id", "seed", "ndcg@10"])
+    write_csv(Outputs.of("toy", "cold", system).per_task, frame.assign(**{"recall@10": frame["ndcg@10"]}))
+
+
+def test_the_outcome_is_that_of_paired_tasks(new_root: Path, caplog) -> None:
+    put("mine", {1: [0.0, 0.5, 1.0, 0.5], 2: [0.5, 0.5, 1.0, 0.0]})
+    assert set(outcome("toy", "cold", "mine")["system"]) == {"mine"}
+    put("popularity", {1: [0.0, 0.0, 0.5, 0.5]})
+    table = outcome("toy", "cold", "mine").set_index(["system", "metric"])
+    own = table.loc["mine", "ndcg@10"]
+    assert (own["n"], own["mean"], own["diff"]) == (4, 0.5, 0.25)  # 0.25, 0.5, 1, 0.25 against 0, 0, 0.5, 0.5
+    assert table.loc["popularity", "recall@10"]["mean"] == 0.25
+    paired = (np.array([0.25, 0.5, 0.5, -0.25]),)
+    limits = stats.bootstrap(paired, np.mean, n_resamples=20_000, method="percentile", random_state=1)
+    np.testing.assert_allclose(
+        own[["diff_ci_low", "diff_ci_high"]].astype(float), limits.confidence_interval, atol=0.02
+    )
+
+    put("t2mrec", {1: [0.0, 0.0, 0.0, 0.0]}, tasks=(1, 2, 3, 5))  # of another split
+    assert set(outcome("toy", "cold", "mine")["system"]) == {"mine", "popularity"}
+    assert "t2mrec, which ran for other tasks" in caplog.text
+    put("t2mrec", {1: [0.0, 0.0, 0.0, 0.0]})
+    assert set(outcome("toy", "cold", "mine")["system"]) == {"mine", "t2mrec"}
