@@ -21,6 +21,8 @@ BOMB = (
     + "run: {command: *a9}\n"
 )
 REPO = "github.com/o/n"
+DEEP = ["[" * 100_000, "a: " + "{a: " * 50_000, "- " * 50_000, "? " * 50_000]
+DEEP += ["".join(f"\n{' ' * n}a:" for n in range(1500)), "!!python/object/apply:os.system [id]", "\0"]
 
 
 def groups(*records):
@@ -260,3 +262,13 @@ def test_the_commands_say_what_is_there(mirror, call):
     code, _, err = call("catalog", "diff", "--since", "v9")
     assert (code, "v000001" in err) == (2, True)
     assert call("catalog", "sync", "--source", "else")[0] == 2
+
+
+def test_hostile_yaml_is_refused_and_the_rest_is_read(conf_root, tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("mirror")
+    monkeypatch.setenv("T2M_MIRROR", str(folder))
+    fine = "name: a\nimage: mcp/a:1\nabout: {title: A}\n"
+    files = {f"servers/d{row}/server.yaml": text for row, text in enumerate(DEEP)}
+    pin(conf_root, folder, "docker", files | {"servers/a/server.yaml": fine})
+    counts = sync(["docker"])
+    assert (counts["servers"], counts["sources"]["docker"]["refused"]) == (1, {"entry": len(DEEP)})

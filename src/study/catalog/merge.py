@@ -104,11 +104,11 @@ def servers(
         used.add(server["id"])
         rows.append(server)
     if gone is not None:
-        known = gone.set_index("id")
+        watched = ["sha256_description", "sha256_tools"]
+        known = {row["id"]: row for row in gone[["id", *watched, "text_changed"]].to_dict("records")}
         for server in rows:
-            if server["id"] in known.index:
-                past = known.loc[server["id"]]
-                same = all(past[name] == server[name] for name in ("sha256_description", "sha256_tools"))
+            if (past := known.get(server["id"])) is not None:
+                same = all(past[name] == server[name] for name in watched)
                 server["text_changed"] = past["text_changed"] if same else when
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return _with_tombstones(frame, gone).sort_values("id", ignore_index=True)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -127,7 +127,7 @@ class Record:
 
     def to_json(self) -> str:
         """The record as JSON, the same text for the same record."""
-        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
+        return json.dumps(self, default=vars, sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def of_json(cls, text: str) -> Record:
@@ -178,7 +178,8 @@ class Reader:
             raise RefusedError(f"the {what} has {len(text):,} characters, at most {limit:,}")
         # What is hidden from people but not from a model leaves a mark; joined emoji and line breaks are no trick.
         shown = _HIDDEN.sub("\ufffd", _HARMLESS.sub("", text))
-        return printable(shown, keep="\n\ufffd").encode("utf-8", "replace").decode().strip()
+        kept = shown if shown.isprintable() else printable(shown, keep="\n\ufffd")
+        return kept.encode("utf-8", "replace").decode().strip()
 
     def description(self, value: object) -> str:
         """A description, within the longer bound."""

@@ -22,6 +22,7 @@ from study.catalog.settings import MINE
 from study.config.compose import build_system, plain
 from study.config.registry import system_settings
 from study.encoders import nearest
+from study.encoders.sentence import WITHOUT_TORCH
 from study.errors import StudyError, require_file
 from study.recommend.field_dense import SavedFieldDense
 from study.recommend.large import LargeFieldDense
@@ -65,6 +66,8 @@ def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
     except StudyError:  # not made yet, damaged, of another version of the encoder, or of other data
         system = build_system(settings)
         assert isinstance(system, FieldDense)
+        # As fast as with PyTorch, whose import alone takes longer than the texts of most syncs.
+        system.encoder = WITHOUT_TORCH.get(system.encoder, system.encoder)
         table = as_dataset(servers)
         system.index(table)
         SavedFieldDense(SYSTEM, system, table, seed=int(settings.seeds[0])).save(folder)
