@@ -9,6 +9,8 @@ FAISS ?=
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN = $(VENV)/bin
+UV ?=
+INSTALL = $(if $(UV),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check)
 STAMP = $(VENV)/.installed
 TORCH = $(shell grep '^torch==' requirements.txt)
 # The first job of `dvc` and of the notebooks is to find the environment's own programs.
@@ -22,22 +24,22 @@ help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 # LLM=1 adds the engine of local models, LORA=1 what trains adapters for language models, FAISS=1 the search of large
-# catalogues.
-setup: $(STAMP) $(if $(LLM),$(VENV)/.llm) $(if $(LORA),$(VENV)/.lora) $(if $(FAISS),$(VENV)/.faiss)  ## create .venv, install the exact lock; LLM=1, LORA=1, FAISS=1: extras
+# catalogues. UV=1 installs with uv, if it is on the path, instead of pip.
+setup: $(STAMP) $(if $(LLM),$(VENV)/.llm) $(if $(LORA),$(VENV)/.lora) $(if $(FAISS),$(VENV)/.faiss)  ## create .venv, install the exact lock; LLM=1, LORA=1, FAISS=1: extras; UV=1: by uv
 
 # torch comes first and exactly: where a processor-only build of this version is at hand, pip then keeps to it.
-# The lock is complete, so nothing is resolved again.
+# The lock is complete, so nothing is resolved again. No ray that RecBole takes runs on Python 3.12 and later.
 $(STAMP): requirements.txt pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11 or set PYTHON=..."; exit 2; }
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11, 3.12 or 3.13, or set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
-	$(BIN)/python -m pip check --quiet --disable-pip-version-check
+	$(INSTALL) $(TORCH)
+	$(INSTALL) --no-deps -r requirements.txt
+	$(INSTALL) --no-deps -e .
+	@! $(BIN)/python -m pip check --disable-pip-version-check | grep -Ev '^No broken requirements|requires ray, which is not installed'
 	@touch $@
 
 $(VENV)/.llm $(VENV)/.lora $(VENV)/.faiss: $(VENV)/.%: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	$(INSTALL) --editable '.[$*]'
 	@touch $@
 
 # What the synthetic results are made of: `make repro` does nothing while none of it has changed.
@@ -93,7 +95,7 @@ lock:  ## redo requirements.txt from requirements.in in a fresh environment
 	$(PYTHON) -m venv .lock
 	.lock/bin/python -m pip install --quiet $$(grep -o '^torch==[^ ]*' requirements.in)
 	.lock/bin/python -m pip install --quiet -r requirements.in
-	{ echo "# The exact lock, made by \`make lock\` from requirements.in."; .lock/bin/python -m pip freeze --all | sed '/^pip==/d; s/+cpu//'; } > requirements.txt
+	{ echo "# The exact lock, made by \`make lock\` from requirements.in."; .lock/bin/python -m pip freeze --all | sed '/^pip==/d; s/+cpu//; s/^ray==.*/&; python_version < "3.12"/'; } > requirements.txt
 	rm -rf .lock
 
 clean:  ## remove what runs made outside git (data, caches, models); .venv stays

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from study.config.compose import load
+from study.errors import StudyError
 from study.runner import cluster, rows
 from study.runner.cluster import run_seeds
 from study.runner.outputs import Outputs
@@ -40,6 +42,13 @@ def kill_a_worker_that_trains(cache, killed):
             os.kill(process.pid, signal.SIGKILL)
             killed.append(process.pid)
             return
+
+
+def test_a_python_without_ray_is_told_what_to_do(root, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(StudyError, match="ray") as caught:
+        run_seeds([load([*TINY, "system=random", "system.name=new"])])
+    assert "3.11" in str(caught.value.fix)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves its own logs open, and processes to the system

@@ -46,3 +46,5 @@ def test_another_python_and_a_mirror_that_is_not_there_are_faults(root, monkeypa
 
 def test_a_lock_is_read_without_its_comments_and_builds():
     assert locked("# a==1\ntorch==2.13.0+cpu\nMarkupSafe==3.0.4\n-e .\n") == {"torch": "2.13.0", "MarkupSafe": "3.0.4"}
+    markers = 'old==1; python_version < "3"\nnew==2.0; python_version >= "3"  # why\n'
+    assert locked(markers) == {"new": "2.0"}

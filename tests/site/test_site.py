@@ -21,7 +21,7 @@ from tests.tiny_study import REPOSITORY, TINY
 
 # One page of every template, and the notebook with the most tables.
 KINDS = ("index", "findings", "verdicts", "leaderboards", "systems", "system-t2mrec", "topics", "notebooks", "search")
-PAGES = [f"{name}.html" for name in (*KINDS, "02_rq1_overall")]
+PAGES = [f"{name}.html" for name in (*KINDS, "02_rq1_overall", "10_explore")]
 NO_ROOM = "no page is wider than a phone"
 browsing = pytest.mark.skipif(agent_browser.CHROMIUM is None, reason="Chromium is not installed")
 
@@ -187,6 +187,29 @@ def test_the_verdicts_are_filtered_and_sorted(quiet: agent_browser.Browser) -> N
     assert printed == sorted(printed, reverse=True)
     quiet.run("document.querySelectorAll('thead button')[3].click()")
     assert quiet.run(f"{rows}.map(row => Number(row.cells[3].textContent))") == sorted(printed)
+
+
+@browsing
+def test_two_systems_are_compared_on_the_tasks_that_a_reader_chooses(quiet: agent_browser.Browser) -> None:
+    folder = REPOSITORY / "results/task2mcp"
+    value = {
+        name: pd.read_csv(folder / f"per_task/cold/{name}.csv.xz") for name in ("t2mrec", "bm25", "item_knn_transfer")
+    }
+    ndcg = {name: table.groupby("task_id")["ndcg@10"].mean().round(4) for name, table in value.items()}
+    twins = pd.read_csv(folder / "audit/leakage_tasks.csv").query("protocol == 'cold'").set_index("task_id")
+    alone = twins.index[twins["any_near_duplicate"] == 0]
+    show(quiet, "10_explore.html")
+    quiet.until("document.querySelectorAll('.view svg').length === 2", seconds=120)
+    choose = "{{const list = document.querySelector('select[name={}]'); list.value = {!r};"
+    choose += "list.dispatchEvent(new Event('change'))}}"
+    for name, chosen in (("across", "bm25"), ("up", "item_knn_transfer"), ("only_twin", "no")):
+        quiet.run(choose.format(name, chosen))
+    across, up = ndcg["bm25"].loc[alone], ndcg["item_knn_transfer"].loc[alone]
+    words = (
+        f"{len(alone)} tasks. Mean across {across.mean():.4f}, up {up.mean():.4f}. "
+        f"Better across: {(across > up).sum()}, up: {(up > across).sum()}"
+    )
+    quiet.until(f"document.querySelector('.view svg').textContent.includes({words!r})")
 
 
 @browsing

@@ -44,7 +44,10 @@ def run_seeds(rows: Sequence[DictConfig], *, replace: bool = False) -> None:
     if not checked:
         return
     os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
-    import ray
+    try:
+        import ray
+    except ImportError as error:
+        raise StudyError(f"the launcher ray: {error}", fix="Python 3.11, or --launcher local") from error
 
     profile, address = rows[0].profile, os.environ.get("RAY_ADDRESS")
     own: dict[str, Any] = {} if address else {"num_cpus": profile.workers * profile.threads, "include_dashboard": False}

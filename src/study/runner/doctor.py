@@ -12,6 +12,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import NamedTuple
 
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -54,8 +55,9 @@ def _python() -> Iterator[Check]:
 
 
 def locked(text: str) -> dict[str, str]:
-    """Package -> version of a lock; lines of another form are left out."""
-    return dict(re.findall(r"(?m)^([\w.-]+)==([\w.]+)", text))
+    """Package -> version of a lock, as far as it is for this Python; lines of another form are left out."""
+    pins = [Requirement(line) for line in re.findall(r"(?m)^[\w.-]+==[^\s#][^#\n]*", text)]
+    return {pin.name: Version(str(pin.specifier)[2:]).public for pin in pins if not pin.marker or pin.marker.evaluate()}
 
 
 def _packages() -> Iterator[Check]:

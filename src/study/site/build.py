@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -138,6 +139,9 @@ def _write(site: Site, results: Results, texts: bool) -> None:
         for name, image in images.items():
             _write_bytes(site.folder / name, image)
     _write_texts(site, "notebooks.html", "Notebooks", executed)
+    if any("data-view=" in body for body in executed.values()):
+        draw = (markup.TEMPLATES / "views.js").read_text(encoding="utf-8")
+        write_text(site.folder / "views.js", f"(() => {{{vl_convert.javascript_bundle(draw)}}})();\n")
     site.write("search.html", "search", "Search")
     for name, picture in site.pictures.items():
         _write_bytes(site.folder / name, picture.read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ NUMBER_MARKS = re.compile(r"<!--.*?-->", re.DOTALL)  # `0.123<!--#key-->`: for t
 LONG_TABLE = 16  # rows above which a table is folded
 TEMPLATES = Path(__file__).parent / "templates"
 SKIPPED = ("code", "data")  # classes of elements whose text the search leaves out
+VIEW = "application/vnd.vegalite.v5+json"  # an interactive figure
 VOID = ("img", "br", "hr", "input")
 # A link or a picture as a page of the site has it: relative address, or None where the site does not hold it.
 Resolve = Callable[[str], str | None]
@@ -81,7 +83,7 @@ def markdown(text: str, resolve: Resolve, taken: dict[str, int] | None = None, s
 def notebook(path: Path, resolve: Resolve) -> tuple[str, dict[str, bytes]]:
     """An executed notebook as HTML, its code folded, and its pictures by file name.
 
-    Outputs are shown as Markdown, picture or plain text: HTML and scripts of an output are left out.
+    Outputs are shown as Markdown, picture, view or plain text: HTML and scripts of an output are left out.
     """
     taken: dict[str, int] = {}
     content: Any = nbformat.v4.reads(path.read_text(encoding="utf-8"))  # type: ignore[no-untyped-call]
@@ -101,10 +103,13 @@ def notebook(path: Path, resolve: Resolve) -> tuple[str, dict[str, bytes]]:
             "extra_template_basedirs": [str(TEMPLATES)],
             "exclude_input_prompt": True,
             "exclude_output_prompt": True,
-            "filters": {"markdown2html": lambda text: markdown(text, resolve, taken)},
+            "filters": {
+                "markdown2html": lambda text: markdown(text, resolve, taken),
+                "as_attribute": lambda view: escape(json.dumps(view, ensure_ascii=False)),
+            },
         }
     )
-    settings.NbConvertBase.display_data_priority = ["text/markdown", "image/png", "text/plain"]
+    settings.NbConvertBase.display_data_priority = ["text/markdown", "image/png", VIEW, "text/plain"]
     settings.ExtractOutputPreprocessor.update(
         {"enabled": True, "output_filename_template": f"figures/{path.stem}_{{cell_index}}_{{index}}{{extension}}"}
     )
