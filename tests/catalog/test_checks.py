@@ -10,7 +10,7 @@ from study.catalog.checks import Check
 from study.catalog.merge import servers
 from study.catalog.records import Package, Record, Remote
 from study.catalog.start import known_start, start
-from study.catalog.trust import trust
+from study.catalog.trust import in_words, trust
 from study.errors import StudyError
 from study.recommend.facts import Shelf
 from study.tools.catalogues.client_config import Endpoint
@@ -103,6 +103,7 @@ def test_an_unverified_package_is_shown_only_where_it_names_the_same_repository(
     assert known_start(server) is None
     with pytest.raises(StudyError, match="not verified"):
         start(server)
+    assert ("THE PACKAGE NAMES github.com/evil/n" in in_words(trust(server))) != shown
     if made is not None:
         assert (made.args, made.vouched) == (("-y", "a@1.2.3"), ())
 

@@ -101,6 +101,13 @@ def test_an_answer_says_which_packages_are_there(conf_root, encoded, call, monke
     assert "NOT ON NPM (2026-01-02)" in call("recommend", "extract tables of PDF documents", "-k", "1")[1]
     assert "npm has 2.0.0 (2026-01-02)" in call("catalog", "show", "o/mail", "--check")[1]
     assert call("recommend", "x", "--check", "--dataset", "synthetic")[0] == 2
+    # A missing package starts nothing, so the next verified server answers.
+    only = [*words[:2], "-k", "1", "--verified", "--json"]
+    (row,) = json.loads(call(*only)[1])["recommendations"]
+    assert row["server_id"] == "o/mail"
+    (conf_root / "data" / "catalog" / "checks.json").unlink()
+    assert json.loads(call(*only)[1])["recommendations"][0]["server_id"] == "o/pdf"
+    assert json.loads(call(*only, "--check")[1])["recommendations"][0]["server_id"] == "o/mail"
 
 
 def test_only_changed_texts_are_encoded_again(conf_root, encoded):

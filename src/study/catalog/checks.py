@@ -87,13 +87,15 @@ def of(server: Mapping[Any, Any]) -> dict[str, Check]:
     return {key: known()[key] for key in keys if key in known()}
 
 
-def in_words(key: str, check: Check) -> str:
-    """A check on one line."""
-    place = key.partition(":")[0]
+def in_words(key: str, check: Check, place: str) -> str:
+    """A check on one line; `place`: the repository of the server."""
+    index = key.partition(":")[0]
     said = []
     if check.asked:
-        there = f"{place} has {check.version}" if check.found else f"NOT ON {place.upper()}"
+        there = f"{index} has {check.version}" if check.found else f"NOT ON {index.upper()}"
         said.append(f"{there} ({check.asked})")
+    if check.repository and place and check.repository != place:
+        said.append(f"THE PACKAGE NAMES {check.repository}")
     said += ["deprecated by its authors"] if check.deprecated else []
     said += [f"started here, {check.tools} tools in {check.seconds:.1f} s ({check.started})"] if check.started else []
     return ", ".join(said)

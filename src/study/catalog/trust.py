@@ -50,8 +50,8 @@ def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
     """What bears on trust in a server (a row of `merge.COLUMNS`).
 
     Returns: `licence`, `stars`, `updated` (value and source, or None), `official`, `status`, `vouched` (sources that
-    vouch for a way to start it), `text_changed` (when description or tools last changed), `notes`, `flags`, `checks`
-    (by package or address what was found out here, `checks.Check`).
+    vouch for a way to start it), `text_changed` (when description or tools last changed), `notes`, `flags`,
+    `repository`, `checks` (by package or address what was found out here, `checks.Check`).
     """
     provenance = json.loads(server["provenance"])
 
@@ -71,6 +71,7 @@ def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
         "text_changed": server["text_changed"],
         "notes": json.loads(server["notes"]),
         "flags": flags(server),
+        "repository": server["repository"],
         "checks": {key: asdict(check) for key, check in checks.of(server).items()},
     }
 
@@ -86,5 +87,6 @@ def in_words(known: Mapping[str, Any]) -> str:
         if (item := known[name])
     ]
     parts += [f"texts changed {known['text_changed']}"] if known["text_changed"] else []
-    parts += [checks.in_words(key, checks.Check(**check)) for key, check in known["checks"].items()]
+    place = known["repository"]
+    parts += [checks.in_words(key, checks.Check(**check), place) for key, check in known["checks"].items()]
     return "; ".join([*parts, *known["notes"], *(f"flag: {flag}" for flag in known["flags"])])

@@ -204,7 +204,7 @@ def install(
     """
     from dataclasses import asdict
 
-    from study.catalog import clients, store
+    from study.catalog import checks, clients, store
     from study.catalog.start import METHODS, start
     from study.catalog.trust import flags
     from study.errors import require_one_of
@@ -222,6 +222,8 @@ def install(
         typer.echo(f"warning: {printable(note)}", err=True)
     typer.echo(f"start:    {shlex.join([way.command, *way.args]) if way.command else way.url}")
     typer.echo(f"verified: {', '.join(way.vouched) or 'not verified'}")
+    for key, check in checks.of(server).items():
+        typer.echo(f"checked:  {printable(checks.in_words(key, check, server['repository']))}")
     if way.fill:
         typer.echo(f"fill in:  {', '.join(way.fill)}")
     if way.optional:

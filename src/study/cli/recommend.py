@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from study.recommend.facts import Facts, Shelf
 
 _SYNC = "run: study catalog sync --source toolsdk"
+# How often --check asks for further servers in the place of missing ones.
+_ROUNDS = 5
 
 
 def recommend(
@@ -67,6 +69,7 @@ def recommend(
     """
     from dataclasses import replace
 
+    from study.catalog.start import known_start
     from study.recommend import answering, catalogue, saved
     from study.recommend.facts import Shelf
     from study.recommend.settings import Answering
@@ -98,19 +101,24 @@ def recommend(
         return shelf.of_catalogue(item.server_id)
 
     def is_verified(item: Recommendation) -> bool:
-        return servers is not None and catalogue.vouched(servers.loc[item.server_id].to_dict())
+        row: dict[Any, Any] = {} if servers is None else servers.loc[item.server_id].to_dict()
+        # A package that is known to be missing starts nothing.
+        return bool(row) and catalogue.vouched(row) and known_start(row) is not None
 
-    answered = answering.answer(
-        model,
-        task,
-        facts_of,
-        Answering.read(),
-        k=depth,
-        attributes=attributes,
-        keep=is_verified if verified else None,
-        with_prior=prior,
-        unfit=explain,
-    )
+    def answers() -> Answered:
+        return answering.answer(
+            model,
+            task,
+            facts_of,
+            Answering.read(),
+            k=depth,
+            attributes=attributes,
+            keep=is_verified if verified else None,
+            with_prior=prior,
+            unfit=explain,
+        )
+
+    answered, unasked = _asked(answers, shelf, again=verified) if check else (answers(), [])
     if verified and answered.fits and not answered.found:
         raise StudyError("no source vouches for any of these servers", column="--verified", fix="leave it out")
     caption = model.caption
@@ -124,10 +132,7 @@ def recommend(
         graded_by = f"{grading.WEIGHT:g} x grade by {printable(named).split('@')[0]}"
         caption = f"score: {graded_by} + score of {model.title}, both from 0 to 1"
         extra = {"reranked_by": named}
-    warnings = model.warnings(task, **attributes)
-    if check:
-        answered, unasked = _checked(answered, shelf, facts_of)
-        warnings = [*warnings, *unasked]
+    warnings = [*model.warnings(task, **attributes), *unasked]
     if system is None and chosen == saved.PREFERRED[-1]:
         typer.echo(
             f"note: {chosen} answers, since {saved.DEFAULT} was not exported "
@@ -145,21 +150,27 @@ def recommend(
     _show(answered, title, caption, len(model.servers), explain=explain or rerank is not None)
 
 
-def _checked(
-    answered: Answered, shelf: Shelf, facts_of: Callable[[Recommendation], Facts]
-) -> tuple[Answered, list[str]]:
-    """An answer with what npm and pip say today of its servers' packages, and what they could not be asked."""
-    from dataclasses import replace
+def _asked(answers: Callable[[], Answered], shelf: Shelf, *, again: bool) -> tuple[Answered, list[str]]:
+    """An answer with what npm and pip say today of its servers' packages, and what they could not be asked.
 
+    `again`: whether servers that have turned out to be missing give way to others, which are asked for in turn.
+    """
     from study.catalog import checks
 
     if shelf.catalogue is None:
         raise StudyError("--check is for the open catalogue", column="--check", fix=_SYNC)
-    named = {one.facts.id for one in answered.found} - {""}
-    servers = shelf.catalogue[shelf.catalogue["id"].isin(named)].to_dict("records")
-    problems = checks.ask_all(checks.packages_of(servers))
-    found = tuple(replace(one, facts=facts_of(one.item)) for one in answered.found)
-    return replace(answered, found=found), [problem.reason for problem in problems]
+    seen: set[str] = set()
+    problems: list[str] = []
+    answered = answers()
+    for _ in range(_ROUNDS if again else 1):
+        new = {one.facts.id for one in answered.found} - {"", *seen}
+        if not new:
+            break
+        seen |= new
+        servers = shelf.catalogue[shelf.catalogue["id"].isin(new)].to_dict("records")
+        problems += [problem.reason for problem in checks.ask_all(checks.packages_of(servers))]
+        answered = answers()
+    return answered, problems
 
 
 def _catalogues(catalog: Sequence[str] | None, dataset: str | None, system: str | None) -> list[str]:

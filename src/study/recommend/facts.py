@@ -92,6 +92,12 @@ def prior(facts: Facts, settings: Prior, *, named: bool = False) -> dict[str, fl
     return {name: weight * share for name, share in shares.items() if share}
 
 
+def _checked(server: Mapping[Any, Any]) -> str:
+    """What was found out of the first two ways to start a server of the catalogue."""
+    found = list(checks.of(server).items())[:2]
+    return "; ".join(checks.in_words(key, check, server["repository"]) for key, check in found)
+
+
 class Shelf:
     """The open catalogue and the servers of Task2MCP, as far as they are here, by place and by repository."""
 
@@ -223,8 +229,6 @@ class Shelf:
             else (shlex.join([started.command, *started.args]) if started.command else started.url),
             marks,
             () if server is None else tuple(flags(server)),
-            ""
-            if server is None
-            else "; ".join(checks.in_words(*check) for check in list(checks.of(server).items())[:2]),
+            "" if server is None else _checked(server),
             sources,
         )
