@@ -1,6 +1,10 @@
 """`study run` killed outright while its workers train: started again, it ends where an undisturbed run ends."""
 
+import json
+import multiprocessing
 import os
+import random
+import re
 import shutil
 import signal
 import subprocess
@@ -9,8 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from study.cli import main as cli
 from study.config.compose import load
 from study.runner.outputs import Outputs
 from study.runner.rows import run_row
@@ -69,3 +75,102 @@ def test_killed_run_resumes_to_identical_results(root, prepared_root, tmp_path, 
     monkeypatch.setenv("T2M_ROOT", str(undisturbed))
     run_row(load([*WANTED, "profile.workers=1"]))
     assert results(undisturbed, monkeypatch) == results(root, monkeypatch)
+
+
+LOADED = [
+    "study.runner.rows",
+    "study.search.sweep",
+    "study.t2mrec.system",
+    "study.t2mrec.module",
+    "study.pipeline.report",
+]
+MOMENTS = int(os.environ.get("T2M_KILLS", "1"))  # random moments for each command; 20 take minutes
+SERVERS = {f"server{number}": {"command": "npx", "args": ["-y", f"@own/server{number}"]} for number in range(30)}
+FAST = [*TINY, "system=t2mrec", "system.name=killed", "system.seeds=[1,2]", "system.model.towers.hidden=8"]
+FAST += ["system.model.training.epochs=3", "system.model.training.checkpoint_every=1"]
+# Command -> its words, and the files that must come out the same; records hold seconds.
+KILLED = {
+    "run": (["run", *FAST], ["results/*/per_task/cold/killed.csv.xz", "results/*/top10/cold/killed.parquet"]),
+    "sweep": (["sweep", "temperature", *TINY], ["results/*/sweeps/temperature/*.csv*"]),
+    "report": (["report", *TINY], ["results/*/tables/*"]),
+    "catalogue": (["catalog", "add", "own.json"], ["data/catalog/*/servers.parquet", "data/catalog/*/changes.csv"]),
+}
+
+
+def command(root: str, words: list[str]) -> None:
+    """`study` with some words, in a process that a server of processes forks."""
+    os.environ["T2M_ROOT"] = root
+    os.chdir(root)
+    sys.argv = ["study", *words]
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+    cli.main()
+
+
+def without_seconds(path: Path) -> bytes:
+    """A file's bytes; of a sweep's trials, those of all columns but the time that each took."""
+    if path.name != "trials.csv":
+        return path.read_bytes()
+    return pd.read_csv(path).drop(columns="seconds").to_csv().encode()
+
+
+@pytest.fixture(scope="module")
+def forking() -> multiprocessing.context.ForkServerContext:
+    """Processes that have loaded everything when they begin, so that a kill meets the command's own work."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    first = context.Process(target=os.getpid)  # starts the server, whose time is no command's
+    first.start()
+    first.join()
+    return context
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_a_command_killed_at_random_moments_ends_with_the_same_bytes(prepared_root, tmp_path, forking, name):
+    words, patterns = KILLED[name]
+    rng = random.Random(name)
+
+    def start_in(folder: Path) -> multiprocessing.process.BaseProcess:
+        process = forking.Process(target=command, args=(str(folder), words))
+        process.start()
+        return process
+
+    def made(folder: Path) -> dict[str, bytes]:
+        found = [path for pattern in patterns for path in folder.glob(pattern)]
+        return {str(path.relative_to(folder)): without_seconds(path) for path in found}
+
+    def copy(number: int) -> Path:
+        folder = tmp_path / str(number)
+        shutil.copytree(prepared_root, folder, symlinks=True)
+        (folder / "own.json").write_text(json.dumps({"mcpServers": SERVERS}))
+        for path in (folder / "conf" / "system").glob("[!_]*.yaml"):
+            if path.stem not in ("random", "popularity", "tfidf", "t2mrec", "t2mrec_one_direction"):
+                path.unlink()
+        sweep = folder / "conf" / "sweep" / "temperature.yaml"
+        text = re.sub(r"choices: \[.*\]", "choices: [0.07, 0.14]", sweep.read_text())
+        sweep.write_text(re.sub(r"seeds: \[.*\]", "seeds: [1]", text))
+        return folder
+
+    whole, began = copy(0), time.monotonic()
+    undisturbed = start_in(whole)
+    undisturbed.join(PATIENCE)
+    assert undisturbed.exitcode == 0
+    seconds, wanted = time.monotonic() - began, made(whole)
+    assert wanted
+    killed = 0
+    while killed < MOMENTS:
+        folder = copy(1)
+        first = start_in(folder)
+        first.join(rng.uniform(0, seconds))
+        first.kill()
+        first.join()
+        if first.exitcode == -signal.SIGKILL:
+            killed += 1
+        else:
+            seconds *= 0.7  # it was done before its moment came: the machine is faster now
+        again = start_in(folder)
+        again.join(PATIENCE)
+        assert again.exitcode == 0
+        assert made(folder) == wanted
+        shutil.rmtree(folder)
