@@ -77,6 +77,21 @@ def test_a_mapping_of_the_agents_settings_with_other_keys_is_named(root, call, m
         assert f"agent.yaml (column {mapping}" in err
 
 
+def test_a_plan_without_stages_is_refused(root, call):
+    (root / "conf" / "stages.yaml").write_text("null\n")
+    code, _, err = call("plan")
+    assert code == 2
+    assert "stages.yaml" in err
+
+
+def test_a_search_ends_with_the_best_value(root, call):
+    code, out, err = call("tune", *TINY, "system=task_knn", "tuning.trials=2")
+    assert code == 0, err
+    best = yaml.safe_load((sweep_folder(load([*TINY, "system=task_knn"])) / "best.yaml").read_text())
+    assert f"{best['value']:.4f}" in out
+    assert all(f"{name}={value}" in out for name, value in best["values"].items())
+
+
 def test_settings_that_are_nested_too_deeply_are_refused(root, call):
     (root / "conf" / "statistics.yaml").write_text("[" * 5000)
     code, _, err = call("report", *TINY)

@@ -16,8 +16,9 @@ from study.cli.catalog import app as catalog
 from study.cli.catalog import install, uninstall
 from study.cli.judge import app as judging
 from study.cli.llm import app as llm
-from study.cli.overrides import Overrides, configured
+from study.cli.overrides import Overrides, Replace, configured
 from study.cli.recommend import recommend
+from study.cli.search import sweep, tune
 from study.cli.systems import check, new, remove
 from study.cli.terminal import drop_unwritten_output, show_anything
 from study.cli.tools import app as tools
@@ -47,19 +48,10 @@ SUB_APPS = {
 EVERY_DAY, OWN, DATA, ANALYSES, UPKEEP = "Every day", "A system of your own", "Data", "Analyses", "Upkeep"
 for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name in ("agent", "catalog", "llm") else ANALYSES)
-for _command in (recommend, install, uninstall, verify):
+for _command in (recommend, install, uninstall, verify, tune, sweep):
     app.command(rich_help_panel=EVERY_DAY)(_command)
 for _own in (new, check, remove):
     app.command(rich_help_panel=OWN)(_own)
-
-Replace = Annotated[
-    bool,
-    typer.Option(
-        "--replace",
-        help="Replace results that were made under another profile, as in "
-        "`study run system=tfidf profile=full --replace` after one under laptop.",
-    ),
-]
 
 
 @app.command(rich_help_panel=DATA)
@@ -84,51 +76,6 @@ def split(overrides: Overrides = None) -> None:
     from study.pipeline.data import split as stage
 
     typer.echo(f"splits in {stage(configured(overrides, ['dataset']))}")
-
-
-@app.command(rich_help_panel=EVERY_DAY)
-def tune(overrides: Overrides = None, replace: Replace = False) -> None:
-    """Choose a system's hyper-parameters on validation: `study tune dataset=task2mcp system=bpr_tuned`.
-
-    A search has 12 trials (`tuning.trials`) with 0.33 of a run's epochs each (`tuning.scale`); the first has the values
-    of the system's yaml, the others are drawn from the search space under `search`. Trials are scored on the validation
-    part of the protocol under `tuned` in the system's yaml, or of the one given as `protocol=...`.
-
-    It writes `trials.csv`, `best.yaml` (the values that `study run` then takes) and `record.json` to
-    `results/DATASET/sweeps/SYSTEM`. A stopped search goes on with the same command, a finished one with more trials:
-    `tuning.trials=24`.
-    """
-    from study.search.tune import tune as stage
-
-    config, words = configured(overrides), overrides or []
-    if config.system.tuned and not any(word.startswith("protocol=") for word in words):
-        config = configured([*words, f"protocol={config.system.tuned}"])
-    typer.echo(f"sweep in {stage(config, replace=replace)}")
-
-
-@app.command(rich_help_panel=EVERY_DAY)
-def sweep(
-    name: Annotated[
-        str, typer.Argument(help="A sweep of conf/sweep: fusion_weight, temperature, learning_rate, joint.")
-    ],
-    overrides: Overrides = None,
-    jobs: Annotated[int, typer.Option(help="Workers on this machine, each in a process of its own.")] = 1,
-    storage: Annotated[
-        str | None, typer.Option(help="Database of the trials, for workers on several machines (docs/scaling.md).")
-    ] = None,
-    replace: Replace = False,
-) -> None:
-    """Vary settings of T2MRec and measure every value: `study sweep temperature dataset=task2mcp --jobs 2`.
-
-    All workers of a sweep share its trials. After a stop, the same command goes on. Once all trials are finished, it
-    writes the tables again without training. One process measures all fusion weights, so they need no workers.
-    """
-    from study.search.settings import load_sweep
-    from study.search.sweep import sweep as stage
-
-    wanted = load_sweep(name)
-    config = configured([f"system={wanted.system}", *(overrides or [])])
-    typer.echo(f"sweep in {stage(name, config, jobs=jobs, storage=storage, replace=replace)}")
 
 
 @app.command(rich_help_panel=EVERY_DAY)

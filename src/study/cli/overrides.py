@@ -17,6 +17,15 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
 ]
 
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace",
+        help="Replace results that were made under another profile, as in "
+        "`study run system=tfidf profile=full --replace` after one under laptop.",
+    ),
+]
+
 
 def configured(overrides: list[str] | None, reads: Collection[str] | None = None) -> DictConfig:
     """The configuration. `reads`: the groups that a command reads, if few; any other override would change nothing."""

@@ -103,7 +103,9 @@ def plan(broken: list[str] | None = None) -> dict[str, dict[str, Any]]:
     rows_of: dict[str, list[str]] = {}
     for _, item in sorted((stages["run"] | stages["run_tuned"]).items()):
         rows_of.setdefault(item["system"], []).append(item["inputs"])
-    entries = plain(read_yaml(paths.conf() / "stages.yaml"))
+    entries = plain(read_yaml(file := paths.conf() / "stages.yaml"))
+    if not entries:
+        raise StudyError("names no stage", file=file, fix="take it from git")
     stages["code"] = {stage: stage_inputs(own, rows_of) for stage, own in entries.items()}
     return stages
 
