@@ -5,6 +5,7 @@ import gc
 import json
 import re
 import socket
+import weakref
 
 import httpx2
 import pytest
@@ -14,8 +15,6 @@ from typer.testing import CliRunner
 from study import paths
 from study.agent import address as addresses
 from study.agent import web
-from study.agent.answer import Answer
-from study.agent.conversation import Conversation
 from study.agent.feedback import Feedback
 from study.cli import agent as cli
 from study.errors import StudyError
@@ -265,14 +264,14 @@ def test_ten_thousand_conversations_take_the_memory_of_those_that_are_kept(agent
     """One that was dropped leaves nothing behind, however many follow."""
     kept = web.Sessions(agent, most=20, seconds=1e9)
 
-    def held(count):
-        for number in range(count):
-            kept.find(kept.begin()).say(f"captions for videos, at least {number % 20} stars")
-        gc.collect()
-        return sum(isinstance(each, Conversation | Answer) for each in gc.get_objects())
-
-    before = held(40)
-    assert held(400) == before
+    made = []
+    for number in range(400):
+        conversation = kept.find(kept.begin())
+        turn = conversation.say(f"captions for videos, at least {number % 20} stars")
+        made += [weakref.ref(conversation), weakref.ref(turn.answer)]
+    del conversation, turn
+    gc.collect()
+    assert sum(each() is not None for each in made) == 2 * 20
     for _ in range(10_000):
         kept.begin()
     assert len(kept.kept) == 20
