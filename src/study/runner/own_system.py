@@ -137,17 +137,23 @@ def _under(config: DictConfig, data: Dataset) -> Iterator[Check]:
     if said is None:
         return
     again = yield from _tried(f"{protocol}: fitted again", lambda: _ranked(config, data, split, split), say=False)
-    if again is not None:
-        yield _same(f"{protocol}: same seed, same scores", said, again, "draw every random number from seed")
+    if again is None:
+        return
+    yield (same := _same(f"{protocol}: same seed, same scores", said, again, "draw every random number from seed"))
+    if same.state == FAULT:
+        return
     if config.system.family == ORACLE:
         yield Check(f"{protocol}: no leak", OPTIONAL, "an oracle reads the answers")
     else:
         parts = ("test",) if getattr(build_system(config.system), "uses_validation", False) else ("valid", "test")
         other = with_other_answers(data, split, parts)
         leaked = yield from _tried(f"{protocol}: other answers", lambda: _ranked(config, *other, split), say=False)
-        if leaked is not None:
-            fix = "fit reads held-out labels: use split.train alone, or say uses_validation = True for split.valid"
-            yield _same(f"{protocol}: no leak", said, leaked, fix)
+        if leaked is None:
+            return
+        fix = "fit reads held-out labels: use split.train alone, or say uses_validation = True for split.valid"
+        yield (same := _same(f"{protocol}: no leak", said, leaked, fix))
+        if same.state == FAULT:
+            return
     yield _found(f"{protocol}: finds the toys' blocks", said, data, split)
 
 
