@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from study.analysis.report.colours import BLUE, ORANGE, RED, legend_below
 from study.analysis.report.plots import canvas, logarithmic, styled
@@ -28,6 +29,7 @@ def growth(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figu
             ink, marker = LOOKS[str(system)]
             handles += panel.plot(own["servers"], own[column], color=ink, marker=marker, label=titles[str(system)])
         logarithmic(panel.xaxis, most=5)
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 10k, 1M
         logarithmic(panel.yaxis)
         panel.set(xlabel="servers", ylabel=label)
         panel.grid()
