@@ -16,6 +16,7 @@ from study.data.dataset import Dataset, FloatArray, join_values
 from study.encoders.sentence import WITHOUT_TORCH, cosines, encode
 from study.errors import StudyError, require_one_of
 from study.recommend.field_dense import closeness, explain, request_of
+from study.recommend.saved import USEFUL, folder_of
 
 if TYPE_CHECKING:
     from study.usefulness.field_dense import FieldDense
@@ -101,7 +102,6 @@ class Useful:
 def _saved(data: Dataset, name: str) -> FieldDense | None:
     """The saved model of a system, if there is one of this catalogue: it loads in a fraction of the time."""
     from study.recommend.field_dense import SavedFieldDense
-    from study.recommend.saved import folder_of
 
     try:
         model = SavedFieldDense.load(folder_of(data.name, name))
@@ -147,7 +147,6 @@ class Trained:
     name = "t2mrec"
 
     def __init__(self, data: Dataset) -> None:
-        from study.recommend.saved import folder_of
         from study.recommend.t2mrec import Recommender
 
         folder = folder_of(data.name, "t2mrec")
@@ -177,7 +176,7 @@ class Trained:
 
 
 RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {
-    "useful": lambda data: Useful(data, "field_dense_mpnet", "field_dense"),
+    "useful": lambda data: Useful(data, *USEFUL),
     "field_dense": lambda data: Useful(data, "field_dense"),
     **{kind.name: kind for kind in (Dense, Lexical, Trained)},
 }

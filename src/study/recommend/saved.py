@@ -14,7 +14,8 @@ from study.errors import StudyError
 from study.recommend.contract import SavedModel
 
 DEFAULT = "field_dense"  # the system to save; the one before it needs weights that no data set brings
-PREFERRED = ("field_dense_mpnet", DEFAULT, "t2mrec")  # systems: the first that was saved answers
+USEFUL = ("field_dense_mpnet", DEFAULT)  # systems chosen for usefulness, the best first
+PREFERRED = (*USEFUL, "t2mrec")  # systems: the first that was saved answers
 DATASET = "task2mcp"  # answers unless another one is named: servers of generated data do not exist
 LONGEST = 100  # letters of a name
 BRING = f"study fetch dataset={DATASET} && study prepare dataset={DATASET}"
