@@ -102,6 +102,8 @@ def run(
     seconds). It ends with means and intervals beside T2MRec; `study report` takes it into the tables. A stopped run
     keeps its finished seeds and goes on with the same command.
 
+    `trainer=gpu` trains on a GPU, in a row called SYSTEM_gpu (docs/scaling.md).
+
     With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:
     `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.
     """
@@ -112,9 +114,10 @@ def run(
             raise StudyError(f"{len(failed)} rows failed: {'; '.join(failed)}", fix="the same command tries them again")
         return
     from study.runner.cluster import run_seeds
+    from study.runner.devices import on_trainer
     from study.runner.rows import run_row
 
-    config = configured(overrides)
+    config = on_trainer(configured(overrides))
     if launcher == "ray":
         run_seeds([config], replace=replace)
     typer.echo(f"per-task values in {run_row(config, replace=replace).per_task}")
@@ -319,8 +322,9 @@ def bench(
         load_test(config.dataset.name)
         return
     from study.pipeline.bench import bench as stage
+    from study.runner.devices import on_trainer
 
-    typer.echo(stage(config))
+    typer.echo(stage(on_trainer(config)))
 
 
 def main() -> None:

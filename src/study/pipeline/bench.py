@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,11 @@ from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
 from study.t2mrec.system import T2MRec
 
+if TYPE_CHECKING:
+    import torch
+
+COUNTED = ("study.t2mrec.system.T2MRec", "study.t2mrec.device.DeviceT2MRec")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -68,24 +73,32 @@ def best_of(action: Callable[[], Any], repeats: int) -> float:
     return min(seconds)
 
 
-def machine_limits(settings: Settings) -> Limits:
-    """Measured limits of this machine with the threads in use: matrix product, and copying through memory."""
+def machine_limits(settings: Settings, device: torch.device | str = "cpu") -> Limits:
+    """Measured limits of this machine with the threads in use, or of an accelerator: matrix product in float32, and
+    copying through memory."""
     import torch
 
-    side = settings.matrix_side
-    a, b = torch.rand(side, side), torch.rand(side, side)
-    source = torch.rand(settings.copied_mebibytes * 2**18)
+    side, device = settings.matrix_side, torch.device(device)
+    a, b = torch.rand(side, side, device=device), torch.rand(side, side, device=device)
+    source = torch.rand(settings.copied_mebibytes * 2**18, device=device)
     target = torch.empty_like(source)
-    return Limits(
-        2 * side**3 / best_of(lambda: a @ b, settings.repeats),
-        2 * source.nbytes / best_of(lambda: target.copy_(source), settings.repeats),
-    )
+
+    def best(action: Callable[[], Any]) -> float:
+        def finished() -> None:
+            action()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+
+        finished()  # loads the kernels
+        return best_of(finished, settings.repeats)
+
+    return Limits(2 * side**3 / best(lambda: a @ b), 2 * source.nbytes / best(lambda: target.copy_(source)))
 
 
 def can_be_benched(model: Mapping[str, Any]) -> bool:
     """Whether a system's work can be counted: T2MRec with towers over TF-IDF and no hard negatives. `model`: the
     section of that name of its yaml."""
-    if model.get("_target_") != "study.t2mrec.system.T2MRec":
+    if model.get("_target_") not in COUNTED:
         return False
     hard = model["training"]["hard_negatives"]
     return bool(model["lexical"]["kind"] == "tfidf" and model["towers"]["enabled"] and not hard)
@@ -143,7 +156,10 @@ def measure(config: DictConfig, settings: Settings, data: Dataset, split: Split,
     system = build_system(config.system)
     _warm_up(config, data, split, workdir / "warm_up")
     limits = machine_limits(settings)
-    rows = [*_training(system, data, split, seed, workdir, limits), *_machine("machine", limits)]
+    device = getattr(system, "device", None)  # of a system that trains on one
+    fast = limits if device is None else machine_limits(settings, device)
+    rows = [*_training(system, data, split, seed, workdir, fast), *_machine("machine", limits)]
+    rows += [] if device is None else _machine(f"machine_{device.type}", fast)
     rows += _evaluation(system, data, split, seed, limits, settings)
     limit_threads(1)  # a request is too small to share between threads
     limits = machine_limits(settings)
@@ -185,10 +201,11 @@ def _training(
     )
     epoch = PairEpoch(tasks, servers, split.train, rows, batch_size=system.training.batch_size, seed=seed, epoch=0)
     seconds = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
+    dense = hasattr(system, "device")
     return [
         row("training", "seconds", seconds, f"{epochs} epochs, vectorising and checkpoints included"),
         row("training", "steps", len(epoch) * epochs, "optimisation steps"),
-        *against_limits("training", training_work(epoch, system.towers) * epochs, seconds, limits),
+        *against_limits("training", training_work(epoch, system.towers, dense=dense) * epochs, seconds, limits),
     ]
 
 

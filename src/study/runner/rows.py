@@ -24,6 +24,7 @@ from study.errors import StudyError, explained
 from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
 from study.files import write_csv, write_json, write_parquet
+from study.runner.energy import joules, used
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs, require_applicable, require_places
 from study.runner.outputs import HITS_ALONE, Outputs, compact, relevant
@@ -40,10 +41,12 @@ def run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]
     data, split = load_inputs(config.dataset.name, config.protocol.name)
     workdir = folder / f"work-{seed}"
     workdir.mkdir(parents=True, exist_ok=True)
+    counters = joules()
     done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir, depth=config.run_depth)
     write_parquet(folder / f"per_task-{seed}.parquet", done.per_task)
     write_parquet(folder / f"top-{seed}.parquet", done.top)
     facts = done.facts | {"accelerator": accelerator()}  # of the process that trained
+    facts |= {"joules": spent} if (spent := used(counters)) else {}
     write_json(folder / f"facts-{seed}.json", facts)  # last: its presence says that the seed is complete
     shutil.rmtree(workdir)
     return facts
@@ -75,7 +78,7 @@ def run_row(config: DictConfig, *, replace: bool = False) -> Outputs:
     write_parquet(outputs.top10, kept, packed=True)
     if config.run_depth > KEPT:
         write_parquet(paths.results(dataset) / "runs" / protocol / f"{system}.parquet", top)
-    used = [fact.pop("accelerator", None) for fact in facts]
+    cards = [fact.pop("accelerator", None) for fact in facts]
     made = record(
         dataset=dataset,
         protocol=protocol,
@@ -85,7 +88,7 @@ def run_row(config: DictConfig, *, replace: bool = False) -> Outputs:
         config=plain(config),
         seeds=facts,
     )
-    made["hardware"]["accelerator"] = next((name for name in used if name is not None), None)
+    made["hardware"]["accelerator"] = next((name for name in cards if name is not None), None)
     write_json(outputs.record, made)
     shutil.rmtree(folder)
     return outputs

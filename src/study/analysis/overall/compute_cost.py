@@ -222,22 +222,24 @@ def narrow_weights(towers: Towers) -> int:
     return sum(a * b + b for a, b in pairwise(widths)) + towers.hidden
 
 
-def training_work(epoch: Iterable[Batch], towers: Towers) -> Work:
-    """One epoch of contrastive training (eq. 6-10).
+def training_work(epoch: Iterable[Batch], towers: Towers, *, dense: bool = False) -> Work:
+    """One epoch of contrastive training (eq. 6-10). `dense`: AdamW moves every row of the wide layers, as on a device.
 
     FLOPs: forward and backward of all layers (backward twice the forward), the products of the batch's embeddings, and
     12 per weight and AdamW step. Bytes: weights and both moments of every used row of the wide layers read and written
-    once per step, twice where it is caught up first, and the same for the narrow layers.
+    once per step, twice where it is caught up first, and the same for the narrow layers. Dense: weights, gradient and
+    both moments of all rows, read and written once.
     """
     from study.t2mrec.towers import used_terms
 
     narrow, total = narrow_weights(towers), Work(0, 0)
     for batch in epoch:
         for vectors in (batch.tasks, batch.servers):
-            used = len(used_terms(vectors)[0])
+            used = vectors.shape[1] if dense else len(used_terms(vectors)[0])
             products = vectors.nnz * towers.hidden + vectors.shape[0] * (narrow - towers.hidden)
             flops = 3 * 2 * products + 12 * (used * towers.hidden + narrow)
-            total += Work(flops, FLOAT * 6 * (2 * used * towers.hidden + narrow))
+            moved = 8 * (used * towers.hidden + narrow) if dense else 6 * (2 * used * towers.hidden + narrow)
+            total += Work(flops, FLOAT * moved)
         total += Work(3 * 2 * batch.tasks.shape[0] * batch.servers.shape[0] * towers.output, 0)
     return total
 

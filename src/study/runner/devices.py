@@ -1,0 +1,67 @@
+"""`trainer=gpu`: a system trained on an accelerator, in a row of its own beside the processor's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import DictConfig
+
+from study.config.compose import choices, plain
+from study.config.registry import changed, with_tuned_values
+from study.errors import StudyError, require_one_of
+
+TRAINERS = ("cpu", "gpu", "auto")
+# Systems with code of their own for a device; every other one of `baselines` that trains is taken along by `WRAPPER`.
+OWN_CODE = {
+    "study.t2mrec.system.T2MRec": "study.t2mrec.device.DeviceT2MRec",
+    "baselines.recbole_bridge.RecBole": "baselines.recbole_device.DeviceRecBole",
+}
+WRAPPER = "baselines.on_device.on_device"
+
+
+def on_trainer(config: DictConfig) -> DictConfig:
+    """The configuration as its key `trainer` wants it: as it is for cpu, and for auto where torch sees no GPU.
+
+    Raises StudyError: no such trainer, no GPU, or a system that a GPU does not serve.
+    """
+    require_one_of(config.trainer, "trainer", TRAINERS)
+    if config.trainer == "cpu":
+        return config
+    import torch
+
+    if not torch.cuda.is_available():
+        if config.trainer == "auto":
+            return config
+        raise StudyError("torch sees no GPU here", column="trainer", fix="trainer=cpu, or trainer=auto")
+    return on_gpu(config)
+
+
+def on_gpu(config: DictConfig) -> DictConfig:
+    """The configured system with its training on a GPU, tuned values filled in. A system of ``conf/system`` gets the
+    name NAME_gpu, so that its row stays the processor's. Raises StudyError: a system that a GPU does not serve."""
+    config = with_tuned_values(config)
+    system, model = config.system, plain(config.system)["model"]
+    target = str(model["_target_"])
+    if target in OWN_CODE:
+        model |= {"_target_": OWN_CODE[target], "device": "gpu"}
+    elif system.trains and _names_device(model):
+        model = _with_device(model)
+    elif system.trains and target.startswith("baselines."):
+        model = {"_target_": WRAPPER, "system": model, "device": "gpu"}
+    else:
+        raise StudyError(f"{system.name} trains nothing on a GPU", column="trainer", fix="trainer=cpu")
+    name = f"{system.name}_gpu" if system.name in choices("system") else system.name
+    values = {"name": name, "title": f"{system.title} (GPU)", "tuned": None, "model": model}
+    return changed(config, {f"system.{key}": value for key, value in values.items()}, merge=False)
+
+
+def _names_device(value: Any) -> bool:
+    return isinstance(value, Mapping) and ("device" in value or any(map(_names_device, value.values())))
+
+
+def _with_device(value: Any) -> Any:
+    """A tree of settings whose keys `device` say auto."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: "auto" if key == "device" else _with_device(item) for key, item in value.items()}

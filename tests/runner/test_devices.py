@@ -1,0 +1,90 @@
+"""`trainer=gpu`: which class trains, under which name; joules."""
+
+import pytest
+import torch
+
+from study.config.compose import load, plain
+from study.config.registry import with_tuned_values
+from study.errors import StudyError
+from study.runner import energy
+from study.runner.devices import OWN_CODE, WRAPPER, on_gpu, on_trainer
+from study.runner.provenance import require_own_row
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Systems may be made for a GPU; nothing is trained on it."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("t2mrec", "study.t2mrec.device.DeviceT2MRec"), ("lightgcn", "baselines.recbole_device.DeviceRecBole")],
+)
+def test_systems_with_code_of_their_own_keep_their_settings(gpu, name, target):
+    base = load(["dataset=task2mcp", f"system={name}"])
+    made = on_trainer(load(["dataset=task2mcp", f"system={name}", "trainer=gpu"]))
+    model = plain(made.system)["model"]
+    assert made.system.name == f"{name}_gpu"
+    assert (model.pop("_target_"), model.pop("device")) == (target, "gpu")
+    assert model == {key: value for key, value in plain(base.system)["model"].items() if key != "_target_"}
+    assert made.system.seeds == base.system.seeds
+    require_own_row(made)
+
+
+def test_the_other_baselines_are_wrapped_with_their_tuned_values(gpu):
+    tuned = load(["dataset=task2mcp", "system=msbpr_tuned", "trainer=gpu"])
+    made = on_trainer(tuned)
+    assert made.system.tuned is None
+    assert made.system.model._target_ == WRAPPER
+    assert plain(made.system.model.system) == plain(with_tuned_values(tuned).system)["model"]
+    assert plain(made.system.model.system) != plain(tuned.system)["model"]
+
+
+def test_generative_baselines_take_the_device_they_find():
+    model = plain(on_gpu(load(["dataset=task2mcp", "system=tiger", "protocol=warm"])).system)["model"]
+    assert model["quantiser"]["device"] == "auto"
+    assert model["_target_"] == "baselines.tiger.Tiger"
+
+
+def test_without_a_gpu_auto_is_the_processor_and_gpu_an_error(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = load(["system=t2mrec", "trainer=auto"])
+    assert on_trainer(config) is config
+    with pytest.raises(StudyError, match="no GPU") as caught:
+        on_trainer(load(["system=t2mrec", "trainer=gpu"]))
+    assert caught.value.column == "trainer"
+    with pytest.raises(StudyError, match="trainer"):
+        on_trainer(load(["system=t2mrec", "trainer=tpu"]))
+
+
+@pytest.mark.parametrize("name", ["tfidf", "t2mrec_listwise"])
+def test_what_a_gpu_does_not_serve_is_named(gpu, name):
+    with pytest.raises(StudyError, match=name):
+        on_trainer(load([f"system={name}", "trainer=gpu"]))
+
+
+def test_every_class_of_its_own_takes_a_device():
+    for target in OWN_CODE.values():
+        module, _, name = target.rpartition(".")
+        kind = getattr(__import__(module, fromlist=[name]), name)
+        assert "device" in kind.__init__.__annotations__
+
+
+def test_joules_are_the_sum_of_packages_and_leave_out_their_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
+    monkeypatch.setattr(energy, "_card", lambda: None)
+    assert energy.joules() == {}
+    for name, microjoules in {
+        "intel-rapl:0": 3_000_000,
+        "intel-rapl:1": 4_500_000,
+        "intel-rapl:0:0": 1_000_000,
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "energy_uj").write_text(f"{microjoules}\n")
+    assert energy.joules() == {"processor": 7.5}
+    before = energy.joules()
+    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("9500000\n")
+    assert energy.used(before) == {"processor": 5.0}
+    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("5\n")  # it began anew
+    assert energy.used(before) == {}
