@@ -35,6 +35,7 @@ from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.files import write_csv, write_json
 from study.recommend.t2mrec import Recommender
+from study.runner.energy import joules, used
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
@@ -200,11 +201,13 @@ def _training(
         data, rows, max_features=system.lexical.max_features, ngram_range=system.lexical.ngrams
     )
     epoch = PairEpoch(tasks, servers, split.train, rows, batch_size=system.training.batch_size, seed=seed, epoch=0)
+    counters = joules()
     seconds = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
-    dense = hasattr(system, "device")
+    spent, dense = used(counters), hasattr(system, "device")
     return [
         row("training", "seconds", seconds, f"{epochs} epochs, vectorising and checkpoints included"),
         row("training", "steps", len(epoch) * epochs, "optimisation steps"),
+        *(row("training", f"joules_{name}", value, "the machine's own counter") for name, value in spent.items()),
         *against_limits("training", training_work(epoch, system.towers, dense=dense) * epochs, seconds, limits),
     ]
 
