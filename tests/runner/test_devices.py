@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from study.config.compose import load, plain
+from study.config.compose import build_system, load, plain
 from study.config.registry import with_tuned_values
 from study.errors import StudyError
 from study.runner import energy
@@ -30,6 +30,14 @@ def test_systems_with_code_of_their_own_keep_their_settings(gpu, name, target):
     assert model == {key: value for key, value in plain(base.system)["model"].items() if key != "_target_"}
     assert made.system.seeds == base.system.seeds
     require_own_row(made)
+
+
+def test_mixed_precision_is_a_row_of_its_own_and_t2mrecs_alone(gpu):
+    made = on_trainer(load(["system=t2mrec", "trainer=gpu_bf16"]))
+    assert (made.system.name, made.system.model.bf16, made.system.model.device) == ("t2mrec_gpu_bf16", True, "gpu")
+    assert build_system(made.system).bf16
+    with pytest.raises(StudyError, match="mixed precision"):
+        on_trainer(load(["dataset=task2mcp", "system=lightgcn", "protocol=warm", "trainer=gpu_bf16"]))
 
 
 def test_the_other_baselines_are_wrapped_with_their_tuned_values(gpu):

@@ -11,10 +11,11 @@ from study.config.compose import choices, plain
 from study.config.registry import changed, with_tuned_values
 from study.errors import StudyError, require_one_of
 
-TRAINERS = ("cpu", "gpu", "auto")
+TRAINERS = ("cpu", "gpu", "gpu_bf16", "auto")
+T2MREC = "study.t2mrec.system.T2MRec"
 # Systems with code of their own for a device; every other one of `baselines` that trains is taken along by `WRAPPER`.
 OWN_CODE = {
-    "study.t2mrec.system.T2MRec": "study.t2mrec.device.DeviceT2MRec",
+    T2MREC: "study.t2mrec.device.DeviceT2MRec",
     "baselines.recbole_bridge.RecBole": "baselines.recbole_device.DeviceRecBole",
 }
 WRAPPER = "baselines.on_device.on_device"
@@ -34,15 +35,22 @@ def on_trainer(config: DictConfig) -> DictConfig:
         if config.trainer == "auto":
             return config
         raise StudyError("torch sees no GPU here", column="trainer", fix="trainer=cpu, or trainer=auto")
-    return on_gpu(config)
+    return on_gpu(config, bf16=config.trainer == "gpu_bf16")
 
 
-def on_gpu(config: DictConfig) -> DictConfig:
+def on_gpu(config: DictConfig, *, bf16: bool = False) -> DictConfig:
     """The configured system with its training on a GPU, tuned values filled in. A system of ``conf/system`` gets the
-    name NAME_gpu, so that its row stays the processor's. Raises StudyError: a system that a GPU does not serve."""
+    name NAME_gpu, so that its row stays the processor's.
+
+    `bf16`: in mixed precision, T2MRec alone. Raises StudyError: a system that a GPU does not serve so.
+    """
     config = with_tuned_values(config)
     system, model = config.system, plain(config.system)["model"]
     target = str(model["_target_"])
+    if bf16:
+        if target != T2MREC:
+            raise StudyError(f"{system.name} has no mixed precision", column="trainer", fix="trainer=gpu")
+        model["bf16"] = True
     if target in OWN_CODE:
         model |= {"_target_": OWN_CODE[target], "device": "gpu"}
     elif system.trains and _names_device(model):
@@ -51,8 +59,9 @@ def on_gpu(config: DictConfig) -> DictConfig:
         model = {"_target_": WRAPPER, "system": model, "device": "gpu"}
     else:
         raise StudyError(f"{system.name} trains nothing on a GPU", column="trainer", fix="trainer=cpu")
-    name = f"{system.name}_gpu" if system.name in choices("system") else system.name
-    values = {"name": name, "title": f"{system.title} (GPU)", "tuned": None, "model": model}
+    suffix, words = ("_gpu_bf16", "GPU, bf16") if bf16 else ("_gpu", "GPU")
+    name = f"{system.name}{suffix}" if system.name in choices("system") else system.name
+    values = {"name": name, "title": f"{system.title} ({words})", "tuned": None, "model": model}
     return changed(config, {f"system.{key}": value for key, value in values.items()}, merge=False)
 
 
