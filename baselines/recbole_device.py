@@ -69,5 +69,5 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
 _SETTINGS = recbole_runner.settings
 
 if __name__ == "__main__":
-    recbole_runner.settings, recbole_runner.Training = settings, DeviceTraining
+    vars(recbole_runner).update(settings=settings, Training=DeviceTraining)
     recbole_runner.main(Path(sys.argv[1]))
