@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import pandas as pd
 import pytest
 
-from study.recommend.answering import answer
+from study.recommend.answering import answer, fitting_alone
 from study.recommend.contract import Recommendation
 from study.recommend.facts import Facts, first_sentence, prior
 from study.recommend.listing import lines
-from study.recommend.settings import Answering
+from study.recommend.settings import Answering, Filtered
 
 SETTINGS = replace(Answering.read(), large=3)
 LONG = "Sends messages to the channels of a workspace, and reads their history"
@@ -76,6 +76,48 @@ def test_nothing_fits_below_the_threshold(near, fits):
     found = answer(system, "reads mail", facts, SETTINGS, k=2)
     assert (found.fits, len(found.found)) == (fits, 2 * fits)
     assert len(answer(system, "reads mail", facts, SETTINGS, k=2, unfit=True).found) == 2
+
+
+RULE = Filtered(best=4, share=0.75, letters=3, score=0.4)
+# Three of the first four hold "mail", two hold "read": the request is about mail.
+TOLD = ["Reads mail", "Read e-mail", "Sends MAIL", "Calls", "mailing lists", "Reads maps", "mail"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "scores", "fits"),
+    [
+        ("read a mail", [10, 9, 8, 7, 6, 5, 3.9], "yyynynn"),
+        ("read a mail", [10, 9, 8, 7, 6, 5, 4], "yyynyny"),
+        ("to do it", [10, 9, 8, 7, 6, 5, 3.9], "yyyyyyn"),  # no word long enough: the score alone
+        ("fly", [10, 3, 3, 3, 3, 3, 3], "ynnnnnn"),
+        ("mail", [], ""),
+    ],
+)
+def test_a_server_fits_by_its_score_and_the_words_that_the_best_share(request_, scores, fits):
+    assert fitting_alone(request_, scores, TOLD[: len(scores)], RULE) == [mark == "y" for mark in fits]
+
+
+def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():
+    """The best two read mail; what a filter leaves of them is named, and nothing else in their place."""
+    system, facts = model(("one", 10.0, NONE), ("two", 9.0, NONE), ("three", 8.0, NONE), ("four", 3.0, NONE))
+    system.servers.loc[2, "text"] = "three draws maps"
+    settings = replace(SETTINGS, filtered=replace(RULE, best=2, share=1.0))
+
+    def asked(*kept, **more):
+        keep = [*map(system.servers["name"].tolist().index, kept)].__contains__
+        return answer(system, "reads mail", facts, settings, k=3, keep=lambda item: keep(item.server_id), **more)
+
+    found = asked("two", "three", "four")
+    assert (names(found), found.fits, found.left_out) == (["two"], True, 1)
+    found = asked("three", "four")
+    assert (names(found), found.fits, found.left_out) == ([], False, 2)
+    found = asked("three", "four", unfit=True)
+    assert (names(found), found.fits, found.left_out) == (["three", "four"], False, 2)
+    assert answer(system, "reads mail", facts, settings, k=3).left_out == 0
+    # Too small a catalogue tells nothing: the filter alone decides.
+    settings = replace(settings, large=9)
+    found = asked("three", "four")
+    assert (names(found), found.fits, found.left_out) == (["three", "four"], True, 2)
 
 
 def test_a_request_without_a_known_word_fits_nothing():

@@ -19,14 +19,23 @@ from study.agent.extraction import Extraction, Extractor
 from study.agent.model import Model, checked
 from study.agent.retrieval import Retriever, Scores, Useful, build_retriever
 from study.agent.settings import Settings, Setup, Words, read_conf
-from study.agent.specification import KINDS, Attributes, Specification, Vocabulary, filter_servers, relaxed
+from study.agent.specification import (
+    KINDS,
+    Attributes,
+    BoolArray,
+    Specification,
+    Vocabulary,
+    filter_servers,
+    filters,
+    relaxed,
+)
 from study.agent.text import content_words, phrase
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.prepared import load
 from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
 from study.recommend import saved
-from study.recommend.answering import not_understood, same_keys
+from study.recommend.answering import fitting_alone, not_understood, same_keys
 from study.recommend.facts import Facts, Shelf, prior, stars_share
 from study.recommend.settings import Answering
 from study.recommend.understanding import Understood, reversed_only, understand, vocabulary
@@ -207,9 +216,11 @@ class Agent:
         if not 1 <= top <= self.settings.pool:
             raise StudyError(f"top = {top} is outside 1 ... {self.settings.pool}", fix="choose another number")
         ranked, scores = self.rank(specification)
-        kept, removals = filter_servers(specification, self.attributes, ranked, self.ids, self.settings)
         fits = self.fits(specification)
-        ids = [int(self.ids[row]) for row in self._once(ranked[kept[ranked]], top)] if fits else []
+        fitting = self._fitting(specification, ranked, scores) if fits else np.ones(self.data.n_servers, np.bool_)
+        kept, removals = filter_servers(specification, self.attributes, ranked, self.ids, self.settings, fitting)
+        left_out = int((fitting & ~kept)[ranked].sum())
+        ids = [int(self.ids[row]) for row in self._once(ranked[(kept & fitting)[ranked]], top)] if fits else []
         context = self.context(specification, ids, ranked, scores)
         answer = Answer(
             specification,
@@ -224,7 +235,7 @@ class Agent:
             kept=int(kept[ranked].sum()),
             relax=tuple(relaxed(removals)) if fits and len(ids) < top else (),
             checks=checks or Checks(),
-            notes=self._notes(specification, ids, fits),
+            notes=self._notes(specification, ids, fits, left_out if fits and len(ids) < top else 0),
             fits=fits,
         )
         if self.model is None or not ids:
@@ -235,6 +246,20 @@ class Agent:
             return replace(answer, checks=replace(answer.checks, problems=(error.reason,), fallback=True))
         share = float(self.settings.llm["support"])
         return checked(worded, answer, context, self.vocabulary, share)
+
+    def _fitting(self, specification: Specification, ranked: IntArray, scores: Scores) -> BoolArray:
+        """Which servers fit by themselves, shape (n_servers,); all without a constraint, or if the retriever cannot
+        tell."""
+        found = np.ones(self.data.n_servers, dtype=np.bool_)
+        constrained = filters(specification, self.attributes, self.settings.keep_unknown)
+        if constrained and self.known and isinstance(self.retriever, Useful):
+            # By scores without what the prior adds.
+            own = scores.total - sum(scores.parts[name] for name in scores.added)
+            order = ranked[np.argsort(-own[ranked], kind="stable")]
+            texts = (self.lowered[row][0] for row in order)
+            words = self.understand(specification.intent).text or specification.intent
+            found[order] = fitting_alone(words, own[order].tolist(), texts, self.answering.filtered)
+        return found
 
     def _once(self, rows: IntArray, top: int) -> list[int]:
         """The first `top` rows without repeats of one server."""
@@ -250,10 +275,11 @@ class Agent:
                 break
         return found
 
-    def _notes(self, specification: Specification, ids: list[int], fits: bool) -> tuple[str, ...]:
-        """What was understood otherwise than written, and what the data cannot say."""
+    def _notes(self, specification: Specification, ids: list[int], fits: bool, left_out: int) -> tuple[str, ...]:
+        """What was understood otherwise than written, what was left out that fits, and what the data cannot say."""
         read = self.understand(specification.intent)
         notes = [*read.notes, *not_understood(read, fits)]
+        notes += [f"the constraints leave out {left_out} servers that fit"] if left_out else []
         if "maintained" in understand(specification.intent, {}, self.answering).wishes:
             notes.append("the data cannot say who is maintained: its activity is the same for nearly all servers")
         if not specification.languages and len(main := self._languages(ids)) > 1:

@@ -283,7 +283,9 @@ def summary(answer: Answer) -> str:
             f"Nothing in this catalogue fits.{notes} Say what is to be done, with the product's name if there is one."
         )
     count = len(answer.recommendations)
-    text = f"{count} server{'' if count == 1 else 's'} for you." if count else "No server meets all constraints."
+    text = (
+        f"{count} server{'' if count == 1 else 's'} for you." if count else "No server that fits meets all constraints."
+    )
     removed = [f"{item.wanted} ({item.in_pool} of the best-ranked removed)" for item in answer.removals if item.in_pool]
     if removed:
         text += f" Filters: {'; '.join(removed)}."

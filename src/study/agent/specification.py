@@ -192,7 +192,7 @@ class Removal:
         removed: servers of the whole catalogue that it excludes.
         in_pool: how many of these stand among the best-ranked servers; `best` lists the ids of the first of them.
         unknown: servers that it kept although their field is empty.
-        left_without: servers that would be left if this constraint alone were dropped.
+        left_without: fitting servers that would be left if this constraint alone were dropped.
     """
 
     constraint: str
@@ -247,10 +247,16 @@ def filters(spec: Specification, of: Attributes, keep_unknown: Mapping[str, bool
 
 
 def filter_servers(
-    spec: Specification, of: Attributes, ranked: IntArray, ids: IntArray, settings: Settings
+    spec: Specification,
+    of: Attributes,
+    ranked: IntArray,
+    ids: IntArray,
+    settings: Settings,
+    fitting: BoolArray | None = None,
 ) -> tuple[BoolArray, list[Removal]]:
     """Which servers meet all constraints, shape (n,), and what each stated constraint removed. `ranked`: server rows,
-    best first; `ids`: of all rows, shape (n,)."""
+    best first; `ids`: of all rows, shape (n,). `fitting`: servers that count as left, shape (n,); by default all."""
+    fitting = np.ones(of.n, dtype=np.bool_) if fitting is None else fitting
     found = filters(spec, of, settings.keep_unknown)
     pool = ranked[: settings.pool]
 
@@ -268,7 +274,7 @@ def filter_servers(
             in_pool=len(gone),
             best=tuple(int(ids[row]) for row in gone[: settings.limits["listed"]]),
             unknown=int((of.empty[name] & met).sum()) if name in of.empty else 0,
-            left_without=int(meet(other for other in found if other != name).sum()),
+            left_without=int((fitting & meet(other for other in found if other != name)).sum()),
         )
         removals.append(removed)
     return meet(found), removals

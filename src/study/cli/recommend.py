@@ -119,8 +119,6 @@ def recommend(
         )
 
     answered, unasked = _asked(answers, shelf, again=verified) if check else (answers(), [])
-    if verified and answered.fits and not answered.found:
-        raise StudyError("no source vouches for any of these servers", column="--verified", fix="leave it out")
     caption = model.caption
     extra: dict[str, Any] = {}
     if rerank:
@@ -203,7 +201,8 @@ def _as_data(answered: Answered, servers: pd.DataFrame | None) -> dict[str, Any]
             row |= {"server_id": server["id"], "trust": trust(server)}
         rows.append(row)
     said = {"understood": asdict(answered.understood), "notes": list(answered.notes), "fits": answered.fits}
-    return said | {"closeness": answered.closeness, "recommendations": rows}
+    said |= {"closeness": answered.closeness, "left_out": answered.left_out}
+    return said | {"recommendations": rows}
 
 
 def _show(answered: Answered, title: str, caption: str, size: int, *, explain: bool) -> None:
@@ -212,7 +211,10 @@ def _show(answered: Answered, title: str, caption: str, size: int, *, explain: b
     typer.echo(f"{title}, {size:,} servers")
     for note in answered.notes:
         typer.echo(f"note: {printable(note)}")
-    if not answered.fits:
+    if answered.left_out:
+        nothing = "" if answered.fits else "Nothing that is verified fits. "
+        typer.echo(f"{nothing}--verified leaves out {answered.left_out} servers that fit.")
+    elif not answered.fits:
         typer.echo(
             "Nothing in this catalogue fits. Say what is to be done, with the name of the product if there is one."
         )

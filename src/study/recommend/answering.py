@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from study.recommend.contract import Recommendation, SavedModel, rounded
 from study.recommend.facts import Facts, prior, stars_share
-from study.recommend.settings import Answering
-from study.recommend.understanding import Understood, plain, reversed_only, understand, vocabulary
+from study.recommend.settings import Answering, Filtered
+from study.recommend.understanding import WORD, Understood, plain, reversed_only, understand, vocabulary
 
 # Descriptions shorter than this may be alike by chance.
 LONG = 40
@@ -39,6 +39,7 @@ class Answered:
     notes: tuple[str, ...]  # what was understood, and what the data cannot say
     fits: bool
     closeness: float | None = None
+    left_out: int = 0  # servers that fit, too, but that a filter leaves out
 
 
 def answer(
@@ -55,9 +56,9 @@ def answer(
 ) -> Answered:
     """The `k` best servers for a request, with what is known of each.
 
-    `facts_of`: facts of a server that the model names. `keep`: leaves out the others. `with_prior`: False ranks by the
-    model alone. `unfit`: True names the nearest servers even where nothing fits. Raises StudyError: as
-    `SavedModel.recommend`.
+    `facts_of`: facts of a server that the model names. `keep`: leaves out the others; of a large catalogue, it then
+    names only servers that fit by themselves. `with_prior`: False ranks by the model alone. `unfit`: True names the
+    nearest servers even where nothing fits. Raises StudyError: as `SavedModel.recommend`.
     """
     read, near, fits = read_request(model, request, settings)
     text = read.text if read.text.strip() else request
@@ -71,8 +72,17 @@ def answer(
         ranked = model.recommend(text, **(attributes or {}), k=size)
     if not fits and not unfit and not named:
         return Answered(read, (), tuple(notes), False, near)
+    fits, left_out = fits or bool(named), 0
     if keep:
-        ranked = [item for item in ranked if keep(item)]
+        fitting = [True] * len(ranked)
+        if fits and size >= settings.large:
+            described = (f"{item.name}\n{item.description}" for item in ranked)
+            fitting = fitting_alone(text, [item.score for item in ranked], described, settings.filtered)
+            fitting = [fit or item.server_id in named for fit, item in zip(fitting, ranked, strict=True)]
+        kept = [keep(item) for item in ranked]
+        left_out = sum(fit and not stays for fit, stays in zip(fitting, kept, strict=True))
+        fits = fits and sum(fitting) > left_out
+        ranked = [item for item, fit, stays in zip(ranked, fitting, kept, strict=True) if stays and (fit or unfit)]
     first = max(k, settings.pool)
     ranked = [item for place, item in enumerate(ranked) if place < first or item.server_id in named]
     pool = [Found(item, facts_of(item)) for item in ranked]
@@ -83,7 +93,23 @@ def answer(
     shown = without_repeats(pool)[:k]
     notes += _said(read, shown)
     ordered = (replace(one, item=replace(one.item, rank=rank)) for rank, one in enumerate(shown, start=1))
-    return Answered(read, tuple(ordered), tuple(notes), fits or bool(named), near)
+    return Answered(read, tuple(ordered), tuple(notes), fits, near, left_out)
+
+
+def fitting_alone(request: str, scores: Sequence[float], texts: Iterable[str], rule: Filtered) -> list[bool]:
+    """Which servers fit a request by themselves, whatever else a filter leaves.
+
+    A server fits if it has at least `rule.score` of the best score, and holds the words of the request that a share of
+    `rule.share` of the first `rule.best` servers hold: what those have in common is what the request is about.
+
+    `scores`, `texts`: of all servers, best first. Returns: as many values.
+    """
+    low = [text.lower() for text in texts]
+    words = {word for word in WORD.findall(request.lower()) if len(word) >= rule.letters}
+    first = low[: rule.best]
+    common = [word for word in words if sum(word in text for text in first) >= rule.share * len(first)]
+    least = rule.score * max(scores, default=0.0)
+    return [score >= least and all(word in text for word in common) for score, text in zip(scores, low, strict=True)]
 
 
 def read_request(model: SavedModel, request: str, settings: Answering) -> tuple[Understood, float | None, bool]:

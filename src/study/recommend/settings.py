@@ -36,6 +36,16 @@ class Prior:
 
 
 @dataclass(frozen=True)
+class Filtered:
+    """Which servers fit by themselves where a filter leaves out others."""
+
+    best: int
+    share: float
+    letters: int
+    score: float
+
+
+@dataclass(frozen=True)
 class Mark:
     """Patterns of what is said beside a name."""
 
@@ -59,6 +69,7 @@ class Answering:
     prior: Prior
     fit: Mapping[str, float]
     nearest: int
+    filtered: Filtered
     marks: Mapping[str, Mark]
 
     @classmethod

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from study.analysis.usefulness.answering import Requests, fit_rows, prior_of
+from study.analysis.usefulness.answering import Requests, filtered_rows, fit_rows, prior_of
 from study.data.dataset import Dataset
-from study.recommend.settings import Answering
+from study.recommend.contract import Recommendation
+from study.recommend.settings import Answering, Filtered
 
 SETTINGS = replace(Answering.read(), large=1, fit={"minilm": 0.5})
 WORDS = "mail one two three four iron shirts"
@@ -34,6 +35,26 @@ def test_requests_are_told_apart_by_half():
     choice, test = fit_rows("toy", Stated(), requests, SETTINGS, known=["mail one", "mail four"])
     assert (choice["n_served"], choice["n_known"], choice["known_answered"]) == (3, 1, 1)
     assert (test["n_served"], test["n_known"], test["known_answered"]) == (2, 1, 0)
+
+
+def test_useful_servers_are_told_from_others_by_half():
+    """Of every ranking, the first two servers share the word mail; the third lacks it, the fourth scores too little."""
+
+    class Ranking(Stated):
+        servers = pd.DataFrame({"name": [WORDS] * 4, "description": [""] * 4})
+
+        def recommend(self, text, *, k):
+            rows = enumerate([("mail", 9.0), ("mail", 8.0), ("iron", 7.0), ("mail", 1.0)])
+            return [Recommendation(row + 1, row, name, "", score, {}) for row, (name, score) in rows]
+
+    settings = replace(SETTINGS, filtered=Filtered(best=2, share=1.0, letters=3, score=0.5))
+    requests = Requests(["mail three", "mail four", "shirts one"], [])
+    pairs = [(1, 0, True), (1, 2, True), (1, 3, False), (2, 0, False), (2, 1, True), (2, 2, False), (3, 0, True)]
+    judged = pd.DataFrame(pairs, columns=["task_id", "server_id", "useful"])
+    choice, test = filtered_rows(Ranking(), judged, requests, settings)
+    # Request 3 fits nothing, so it is not asked.
+    assert choice == {"part": "choice", "n_useful": 2, "n_useless": 1, "useful_kept": 0.5, "useless_left_out": 1}
+    assert test == {"part": "test", "n_useful": 1, "n_useless": 2, "useful_kept": 1, "useless_left_out": 0.5}
 
 
 def test_the_prior_of_a_table():

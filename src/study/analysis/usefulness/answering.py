@@ -1,9 +1,9 @@
-"""What stands around the ranking of `study recommend`: how well "nothing fits" is told, and what the prior costs."""
+"""What stands around the ranking of `study recommend`: telling what does not fit, and what the prior costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -17,16 +17,19 @@ from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.records import record
 from study.evaluation.separation import separation
 from study.files import write_csv, write_json
+from study.judging import store
 from study.judging.collection import DEPTH, Collection
 from study.judging.evaluate import mean_interval, per_task
 from study.judging.pools import load_split
 from study.recommend import catalogue, saved
-from study.recommend.answering import read_request
+from study.recommend.answering import fitting_alone, read_request
 from study.recommend.contract import SavedModel
 from study.recommend.facts import Facts, prior
 from study.recommend.settings import Answering
 
 DATASET = "task2mcp"
+# The judged collection of the open catalogue, and the servers of a ranking that are told apart there.
+OPEN, JUDGED_DEPTH = "open", 100
 # Weights of the prior that are compared on the validation topics.
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 
@@ -85,6 +88,46 @@ def fit_table(settings: Answering) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def filtered_rows(
+    model: SavedModel, judged: pd.DataFrame, requests: Requests, settings: Answering
+) -> Iterator[dict[str, object]]:
+    """How far `fitting_alone` tells useful servers of a ranking from others, by half of the requests. Its settings were
+    chosen on the first.
+
+    `judged`: columns task_id (place of the request among the served ones, from 1), server_id (the model's), useful.
+    """
+    frames = []
+    for task, request in enumerate(requests.served, start=1):
+        read, _, fits = read_request(model, request, settings)
+        if fits:
+            ranked = model.recommend(read.text, k=min(JUDGED_DEPTH, len(model.servers)))
+            described = (f"{item.name}\n{item.description}" for item in ranked)
+            alone = fitting_alone(read.text, [item.score for item in ranked], described, settings.filtered)
+            frames.append(
+                pd.DataFrame({"server_id": [item.server_id for item in ranked], "fits": alone, "task_id": task})
+            )
+    found = pd.concat(frames).merge(judged, on=["task_id", "server_id"])
+    for half, part in enumerate(("choice", "test")):
+        mine = found[(found["task_id"] - 1) % 2 == half]
+        useful, useless = mine[mine["useful"]]["fits"], mine[~mine["useful"]]["fits"]
+        counts = {"n_useful": len(useful), "n_useless": len(useless)}
+        yield {"part": part, **counts, "useful_kept": useful.mean(), "useless_left_out": 1 - useless.mean()}
+
+
+def filtered_table(settings: Answering) -> pd.DataFrame:
+    """`filtered_rows` over the servers of the open catalogue whose texts are those that were judged."""
+    model, servers = catalogue.load()
+    keys = ["id", "sha256_description", "sha256_tools"]
+    here = servers[keys].rename_axis("row").reset_index()
+    named = pd.read_csv(store.folder(OPEN) / "servers.csv").merge(here, on=keys).set_index("server_id")["row"]
+    judged = store.final(OPEN)
+    judged = judged.assign(server_id=judged["server_id"].map(named), useful=judged["final"] > 0).dropna(
+        subset="server_id"
+    )
+    requests = read_settings(Requests, paths.conf() / "recommend" / "requests.yaml")
+    return pd.DataFrame(filtered_rows(model, judged[["task_id", "server_id", "useful"]], requests, settings))
+
+
 def prior_of(data: Dataset, settings: Answering) -> FloatArray:
     """The prior of every server at weight 1, shape (n_servers,)."""
     unit, columns = replace(settings.prior, weight=1.0), ["name", "description", "stars_count", "is_official"]
@@ -127,11 +170,16 @@ def prior_table(settings: Answering, *, seed: int = 0) -> pd.DataFrame:
 
 
 def measure() -> Iterator[pd.DataFrame]:
-    """Write both tables to ``results/task2mcp/answering``; yields each once it is written."""
+    """Write the tables to ``results/task2mcp/answering``; yields each once it is written."""
     settings = Answering.read()
-    for name, table in (("fit", fit_table(settings)), ("prior", prior_table(settings))):
+    tables: dict[str, tuple[Callable[[Answering], pd.DataFrame], dict[str, object]]] = {
+        "fit": (fit_table, {"threshold": dict(settings.fit)}),
+        "prior": (prior_table, {"weight": settings.prior.weight}),
+        **({"filtered": (filtered_table, {"filtered": asdict(settings.filtered)})} if catalogue.synced() else {}),
+    }
+    for name, (make, facts) in tables.items():
         place = paths.results(DATASET) / "answering" / f"{name}.csv"
+        table = make(settings)
         write_csv(place, table)
-        facts = {"threshold": dict(settings.fit)} if name == "fit" else {"weight": settings.prior.weight}
         write_json(place.with_suffix(".json"), record(dataset=DATASET, result=name, **facts))
         yield table
