@@ -15,6 +15,7 @@ from study.config.schema import ALIASES
 from study.data.dataset import Dataset, FloatArray, join_values
 from study.encoders.sentence import WITHOUT_TORCH, cosines, encode
 from study.errors import StudyError, require_one_of
+from study.recommend import ahead
 from study.recommend.field_dense import closeness, explain, request_of
 from study.recommend.saved import USEFUL, folder_of
 
@@ -82,6 +83,7 @@ class Useful:
         found = next(((name, system) for name, system in saved if system is not None), None)
         self.name, self.system = found or (forms[-1], _indexed(data, forms[-1]))
         self.lock = threading.Lock()  # as in `Dense`
+        ahead.wait()
         self.ask = lru_cache(maxsize=KEPT_SCORES)(self._ask)
         self.ask("", "")
 

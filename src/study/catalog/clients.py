@@ -20,7 +20,6 @@ from tomlkit.exceptions import TOMLKitError
 
 from study import paths
 from study.catalog import store
-from study.catalog.own import unique_keys
 from study.catalog.start import Start
 from study.config.reader import read_settings
 from study.errors import StudyError, require_one_of
@@ -99,6 +98,8 @@ def entries(text: str, kind: Client, file: Path) -> dict[str, Any]:
 
 
 def _parsed(text: str, kind: Client, file: Path) -> Any:
+    from study.catalog.own import unique_keys  # an answer that only shows an entry need not wait for it
+
     fix = f"add the entry under {kind.key!r} by hand"
     try:
         if kind.format == "toml":

@@ -34,9 +34,14 @@ def prepared(dataset: str | None) -> str:
 
 
 def _agent(dataset: str | None, retriever: str | None) -> Agent:
+    from study.recommend import ahead
+
+    chosen = prepared(dataset)
+    if retriever in (None, "useful"):
+        ahead.read_ahead(chosen)
     from study.agent.agent import Agent
 
-    return Agent.load(prepared(dataset), retriever=retriever)
+    return Agent.load(chosen, retriever=retriever)
 
 
 def _note(agent: Agent, answer: Answer, outcome: str, detail: str) -> None:

@@ -70,7 +70,7 @@ def recommend(
     from dataclasses import replace
 
     from study.catalog.start import known_start
-    from study.recommend import answering, catalogue, saved
+    from study.recommend import ahead, answering, catalogue, saved
     from study.recommend.facts import Shelf
     from study.recommend.settings import Answering
 
@@ -82,7 +82,10 @@ def recommend(
         model, servers = catalogue.load(*names)
     else:
         chosen_dataset, chosen = saved.choose(dataset or (saved.DATASET if catalog else None), system)
+        if chosen == saved.USEFUL[0]:
+            ahead.read_ahead(chosen_dataset)
         model = saved.load_saved_model(chosen_dataset, chosen)
+        ahead.wait()
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
     if rerank not in (None, "llm"):
         raise StudyError(f"unknown re-ranker {rerank!r}", column="--rerank", fix="use llm")

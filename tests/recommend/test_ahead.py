@@ -1,0 +1,31 @@
+"""Reading the larger encoder while a command loads the rest."""
+
+from threading import Event
+
+import pytest
+
+from study.encoders import mpnet
+from study.errors import StudyError
+from study.recommend import ahead
+
+
+@pytest.mark.parametrize(("saved", "fails"), [(True, False), (True, True), (False, False)])
+def test_the_encoder_is_read_once_and_waited_for_where_a_saved_system_needs_it(monkeypatch, saved, fails):
+    go, done = Event(), []
+
+    def encode(texts, *, store):
+        assert go.wait(10)
+        done.append(texts)
+        if fails:
+            raise StudyError("not there", fix="fetch it")
+
+    monkeypatch.setattr(mpnet, "encode", encode)
+    monkeypatch.setattr(
+        ahead, "exists", lambda dataset, system: saved and (dataset, system) == ("toy", ahead.USEFUL[0])
+    )
+    ahead.read_ahead("toy")
+    assert done == []  # nothing is waited for before
+    go.set()
+    ahead.wait()
+    ahead.wait()
+    assert len(done) == saved
