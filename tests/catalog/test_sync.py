@@ -11,7 +11,7 @@ from study.catalog.settings import Sources
 from study.catalog.store import Batch
 from study.catalog.sync import add, remove, sync
 from study.errors import StudyError
-from tests.catalog.sources import pin, record, toolsdk_entry, toolsdk_files
+from tests.catalog.sources import COMMIT, pin, record, toolsdk_entry, toolsdk_files
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
 # Nine levels of nine aliases: 387 million values, if they were written out.
@@ -167,6 +167,8 @@ def test_sources_are_merged_and_a_failing_one_changes_nothing(mirror, conf_root,
         "mcp/a": ["docker"],
         "a": ["toolsdk"],
     }
+    about = json.loads((store.required() / "about.json").read_text())["sources"]["docker"]
+    assert (about["commit"], about["read"]) == (COMMIT, 1)
     before = state(conf_root)
     pin(conf_root, mirror, "toolsdk", toolsdk_files({"z": toolsdk_entry("z")}))
     next((mirror / "docker").rglob("*.tar.gz")).write_bytes(b"damaged")

@@ -140,7 +140,8 @@ def commit(batches: Sequence[Batch], settings: Sources) -> dict[str, Any]:
     changed = any(row["new"] or row["changed"] or row["gone"] for row in counts.values())
     if before is not None and not changed and merged.equals(old):
         return answer | {"version": before.name, "unchanged": True}
-    about = {"made": when, "sources": {batch.source: dict(batch.about) for batch in batches}, **answer}
+    noted = {batch.source: {**batch.about, **counts[batch.source]} for batch in batches}
+    about = {"made": when, **answer, "sources": noted}
     version = _write(known, merged, [item for batch in batches for item in batch.refused], about)
     for extra in versions()[: -settings.keep]:
         shutil.rmtree(extra)
@@ -159,11 +160,10 @@ def _updated(known: pd.DataFrame, batch: Batch, when: str) -> tuple[pd.DataFrame
         row = {"source": batch.source, "key": key, "sha256": sha256(text), "seen": when, "changed": when}
         row |= {"gone": "", "note": "", "record": text}
         if (past := old.get(key)) is not None:
-            row |= {
-                "seen": past["seen"],
-                "note": past["note"] or _changed_owner(Record.of_json(past["record"]), record, when),
-            }
-            same = past["sha256"] == row["sha256"] and not past["gone"]
+            equal = past["sha256"] == row["sha256"]
+            note = past["note"] or ("" if equal else _changed_owner(Record.of_json(past["record"]), record, when))
+            row |= {"seen": past["seen"], "note": note}
+            same = equal and not past["gone"]
             row["changed"] = past["changed"] if same else when
             count["changed"] += not same
         else:
