@@ -18,7 +18,10 @@ from study.tools.catalogues.connection import Listing
 from study.tools.catalogues.live import starts
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
-THERE = json.dumps({"version": "1.2.3", "repository.url": "git+https://github.com/O/N.git", "deprecated": "use m"})
+THERE = json.dumps(
+    {"version": "1.2.3", "repository.url": "git+https://github.com/O/N.git", "deprecated": "use m"}
+    | {"time": {"1.2.2": "2024-05-06T01:02:03.004Z", "1.2.3": "2025-06-07T01:02:03.004Z"}}
+)
 MISSING = json.dumps({"error": {"code": "E404", "summary": "Not Found"}})
 NOWHERE = "ERROR: No matching distribution found for n\n"
 
@@ -43,8 +46,10 @@ def said(conf_root, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "out", "err", "expected"),
     [
-        ("npm", THERE, "", Check("2026-01-02", True, "1.2.3", "github.com/o/n", "use m")),
+        ("npm", THERE, "", Check("2026-01-02", True, "1.2.3", "2025-06-07", "github.com/o/n", "use m")),
         ("npm", '"0.1.4"', "", Check("2026-01-02", True, "0.1.4")),
+        ("npm", '{"version": "1.0.0", "time": {"1.0.0": "$(id)"}}', "", Check("2026-01-02", True, "1.0.0")),
+        ("npm", '{"version": "1.0.0", "time": [1]}', "", Check("2026-01-02", True, "1.0.0")),
         ("npm", MISSING, "npm error code E404", Check("2026-01-02", found=False)),
         ("npm", '{"error": {"code": "ECONNREFUSED"}}', "npm error code ECONNREFUSED", None),
         ("npm", "", "npm error", None),
@@ -74,7 +79,7 @@ def test_checks_are_kept_by_package_and_a_start_beside_them(said):
     checks.note({"npm:a": {"started": "2026-01-03", "tools": 4, "seconds": 1.5}})
     checks.ask_all([("npm", "a")])
     assert checks.known() == {
-        "npm:a": Check("2026-01-02", True, "1.2.3", "github.com/o/n", "use m", "2026-01-03", 4, 1.5),
+        "npm:a": Check("2026-01-02", True, "1.2.3", "2025-06-07", "github.com/o/n", "use m", "2026-01-03", 4, 1.5),
         "npm:b": Check("2026-01-02", found=False),
     }
     known = trust(row(Package("npm", "a", vouched=True), Package("npm", "z")))["checks"]

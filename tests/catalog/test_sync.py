@@ -69,6 +69,15 @@ def test_fields_come_from_the_first_source_and_say_so():
     assert row["sha256_description"] == "f9b0078b5df596d2ea19010c001bbd009e651de2c57e8fb7e355f31eb9d3f739"  # sha256sum
 
 
+def test_a_source_that_calls_a_server_deprecated_is_named_whatever_the_others_say():
+    pair = [record("toolhive", "a", REPO, status="deprecated"), record("docker", "b", REPO)]
+    row = servers(pair, ORDER, {}).iloc[0]
+    assert (row["status"], json.loads(row["notes"])) == ("active", ["toolhive: deprecated"])
+    row = servers(pair[:1], ORDER, {}).iloc[0]
+    assert (row["status"], json.loads(row["notes"])) == ("deprecated", [])
+    assert json.loads(row["provenance"])["status"] == "toolhive"
+
+
 def test_ids_are_unique_and_stay_within_their_letters():
     records = [record("toolsdk", f"k{i}", REPO, f"p{i}", vouched=i > 1) for i in range(4)]
     assert list(servers(records, ORDER, {})["id"]) == ["npm:p2", "npm:p3", "toolsdk:k0", "toolsdk:k1"]

@@ -37,6 +37,7 @@ class Check:
     Attributes:
         asked: the day (ISO 8601) on which npm or pip was asked; empty: not yet.
         found, version: whether there is such a package, and its latest version.
+        released: the day of that version, where npm says it.
         repository: what the package itself names, as `records.repository` writes it.
         deprecated: what its authors say instead of using it.
         started, tools, seconds: the day of a start on this machine, the tools listed then, and the time to that list.
@@ -45,6 +46,7 @@ class Check:
     asked: str = ""
     found: bool = True
     version: str = ""
+    released: str = ""
     repository: str = ""
     deprecated: str = ""
     started: str = ""
@@ -92,7 +94,8 @@ def in_words(key: str, check: Check, place: str) -> str:
     index = key.partition(":")[0]
     said = []
     if check.asked:
-        there = f"{index} has {check.version}" if check.found else f"NOT ON {index.upper()}"
+        of_day = f" of {check.released}" if check.released else ""
+        there = f"{index} has {check.version}{of_day}" if check.found else f"NOT ON {index.upper()}"
         said.append(f"{there} ({check.asked})")
     if check.repository and place and check.repository != place:
         said.append(f"THE PACKAGE NAMES {check.repository}")
@@ -105,7 +108,7 @@ def ask(kind: str, identifier: str) -> Check:
     """Ask npm or pip for a package. StudyError: they cannot be asked; that says nothing of the package."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--retries", "1"]
     words = {
-        "npm": ["npm", "view", identifier, "version", "deprecated", "repository.url", "--json"],
+        "npm": ["npm", "view", identifier, "version", "deprecated", "repository.url", "time", "--json"],
         # uvx chooses its own Python, so this one's version does not matter.
         "pypi": [*pip, "index", "versions", "--ignore-requires-python", identifier],
     }[kind]
@@ -135,7 +138,10 @@ def _of_npm(text: str) -> Check | None:
         missing = isinstance(about["error"], dict) and about["error"].get("code") == "E404"
         return Check(today(), found=False) if missing else None
     place, _ = repository(about.get("repository.url"))
-    return Check(today(), True, str(about.get("version") or ""), place, str(about.get("deprecated") or ""))
+    version, times = str(about.get("version") or ""), about.get("time")
+    released = str(times.get(version, ""))[:10] if isinstance(times, dict) else ""
+    released = released if re.fullmatch(r"\d{4}-\d\d-\d\d", released) else ""
+    return Check(today(), True, version, released, place, str(about.get("deprecated") or ""))
 
 
 def _of_pip(text: str, said: str) -> Check | None:
@@ -164,7 +170,9 @@ def _ask(item: tuple[str, str]) -> Check | StudyError:
 
 def _asked(check: Check) -> dict[str, Any]:
     """What an answer says, without what a start would."""
-    return {name: getattr(check, name) for name in ("asked", "found", "version", "repository", "deprecated")}
+    return {
+        name: getattr(check, name) for name in ("asked", "found", "version", "released", "repository", "deprecated")
+    }
 
 
 def packages_of(servers: Sequence[Mapping[Any, Any]]) -> list[tuple[str, str]]:

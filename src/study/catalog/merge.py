@@ -138,11 +138,14 @@ def _server(group: Sequence[Record], notes: Mapping[tuple[str, str], str]) -> di
     starred = next((item for item in group if item.stars is not None), group[0])
     row["stars"], provenance["stars"] = -1 if starred.stars is None else starred.stars, starred.source
     row["official"] = any(item.official for item in group)
+    provenance["official"] = next((item.source for item in group if item.official), group[0].source)
     states = {item.status for item in group}
     row["status"] = min(states, key=("active", "deprecated", "deleted").index)
+    provenance["status"] = next(item.source for item in group if item.status == row["status"])
+    aside = {f"{item.source}: {item.status}" for item in group if item.status != row["status"]}
     row["tags"] = _json(sorted({tag for item in group for tag in item.tags if tag}))
     noted = {(item.source, item.key): note for item in group if (note := notes.get((item.source, item.key)))}
-    row["notes"] = _json(sorted(noted.values()))
+    row["notes"] = _json(sorted({*noted.values(), *aside}))
     row["packages"], row["remotes"] = _json(_packages(group, noted)), _json(_remotes(group, noted))
     row["members"] = _json([[item.source, item.key] for item in group])
     row["provenance"] = _json(provenance)

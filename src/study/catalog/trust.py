@@ -49,7 +49,7 @@ def flags(server: Mapping[Any, Any]) -> list[str]:
 def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
     """What bears on trust in a server (a row of `merge.COLUMNS`).
 
-    Returns: `licence`, `stars`, `updated` (value and source, or None), `official`, `status`, `vouched` (sources that
+    Returns: `licence`, `stars`, `updated`, `official`, `status` (value and source, or None), `vouched` (sources that
     vouch for a way to start it), `text_changed` (when description or tools last changed), `notes`, `flags`,
     `repository`, `checks` (by package or address what was found out here, `checks.Check`).
     """
@@ -57,16 +57,16 @@ def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
 
     def sourced(name: str, absent: object) -> dict[str, Any] | None:
         value = server[name]
-        plain = int(value) if name == "stars" else value
-        return None if value == absent else {"value": plain, "source": provenance[name]}
+        plain = {"stars": int, "official": bool}.get(name, str)(value)
+        return None if value == absent else {"value": plain, "source": provenance.get(name, "")}
 
     ways = [*json.loads(server["packages"]), *json.loads(server["remotes"])]
     return {
         "licence": sourced("licence", ""),
         "stars": sourced("stars", -1),
         "updated": sourced("updated", ""),
-        "official": bool(server["official"]),
-        "status": server["status"],
+        "official": sourced("official", False),
+        "status": sourced("status", "active"),
         "vouched": sorted({source for way in ways for source in way["vouched"]}),
         "text_changed": server["text_changed"],
         "notes": json.loads(server["notes"]),
@@ -79,8 +79,8 @@ def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
 def in_words(known: Mapping[str, Any]) -> str:
     """The result of `trust` on one line."""
     parts = [f"vouched for by {', '.join(known['vouched'])}" if known["vouched"] else "not verified"]
-    parts += ["official"] if known["official"] else []
-    parts += [known["status"]] if known["status"] != "active" else []
+    parts += [f"official ({item['source']})"] if (item := known["official"]) else []
+    parts += [f"{item['value']} ({item['source']})"] if (item := known["status"]) else []
     parts += [
         f"{name} {item['value']} ({item['source']})"
         for name in ("licence", "stars", "updated")

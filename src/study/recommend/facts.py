@@ -199,6 +199,7 @@ class Shelf:
         licence = pick("licence", "licence", "license_clean", ("", "other"))
         # False of the catalogue means that no source says so.
         official = pick("official", "official", "is_official", (False,))
+        status, updated = pick("status", "status", "", ("active",)), pick("updated", "updated", "", ("",))
         language = "" if listed is None else listed["language_tokens"].partition(",")[0]
         if language:
             sources["language"] = DATASET
@@ -221,8 +222,8 @@ class Shelf:
             licence or "",
             True if official else (False if listed is not None else None),
             language,
-            "" if server is None or server["status"] == "active" else str(server["status"]),
-            "" if server is None else str(server["updated"])[:10],
+            str(status or ""),
+            str(updated or "")[:10],
             vouched,
             ""
             if started is None

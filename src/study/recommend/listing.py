@@ -28,13 +28,20 @@ def in_short(facts: Facts) -> list[str]:
     """The facts that are known, most important first."""
     return [
         *(["official"] if facts.official else []),
-        *([facts.status] if facts.status else []),
+        *(_sourced(facts, "status", facts.status)),
         *([f"{facts.stars:,} star{'' if facts.stars == 1 else 's'}"] if facts.stars is not None else []),
         facts.licence or "no licence stated",
         *([facts.language] if facts.language else []),
+        *(_sourced(facts, "updated", f"updated {facts.updated}" if facts.updated else "")),
         *([f"vouched for by {', '.join(facts.vouched)}"] if facts.vouched else ["start not verified"]),
         *([printable(facts.checked)] if facts.checked else []),
     ]
+
+
+def _sourced(facts: Facts, name: str, text: str) -> list[str]:
+    """A fact that changes with time, with its source; nothing where it is not known."""
+    source = facts.sources.get(name)
+    return [f"{text} ({source})" if source else text] if text else []
 
 
 def warned(facts: Facts) -> list[str]:
