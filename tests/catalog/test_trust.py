@@ -65,7 +65,9 @@ def test_what_is_known_names_its_source():
     assert known["licence"] == {"value": "MIT", "source": "toolsdk"}
     assert (known["updated"], known["vouched"]) == (None, ["toolsdk"])
     assert in_words(known) == "vouched for by toolsdk; licence MIT (toolsdk); stars 3 (toolsdk)"
-    assert in_words(trust(row("rm -rf /", status="deprecated"))).endswith("deprecated (toolsdk); flag: shell in description")
+    assert in_words(trust(row("rm -rf /", status="deprecated"))).endswith(
+        "deprecated (toolsdk); flag: shell in description"
+    )
 
 
 def test_a_changed_text_is_dated_and_the_date_stays(conf_root):

@@ -5,6 +5,7 @@ import pytest
 
 from study.catalog.merge import servers
 from study.recommend.facts import Shelf
+from study.recommend.listing import in_short
 from tests.catalog.sources import record
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
@@ -61,6 +62,17 @@ def test_what_nobody_vouches_for_has_no_start_and_archives_are_marked(shelf):
     facts = shelf.of_catalogue(row(shelf.catalogue, "o/mail"))
     assert (facts.start, facts.stars, facts.official) == ("", None, None)
     assert shelf.of_catalogue(row(shelf.catalogue, "o/servers-archived")).marks == ("archived",)
+
+
+def test_status_and_last_update_name_their_source_with_its_date():
+    old = {"status": "deprecated", "updated": "2026-01-02T03:04:05Z"}
+    entries = [record(source, "k", f"github.com/{source}/k", **old) for source in ("official", "toolhive")]
+    shelf = Shelf(servers(entries, ORDER, {}), None)
+    facts = shelf.of_catalogue(row(shelf.catalogue, "official/k"))
+    assert (facts.status, facts.updated) == ("deprecated", "2026-01-02")
+    assert (facts.sources["status"], facts.sources["updated"]) == ("official", "official")
+    assert {"deprecated (official)", "updated 2026-01-02 (official)"} < set(in_short(facts))
+    assert shelf.of_catalogue(row(shelf.catalogue, "toolhive/k")).sources["status"].startswith("toolhive 20")
 
 
 def test_servers_that_share_a_repository_are_not_one(shelf):
