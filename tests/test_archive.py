@@ -3,13 +3,16 @@
 import json
 
 import jsonschema
+import pandas as pd
 import pytest
 import yaml
 from rocrate.rocrate import ROCrate
 
 import study
+from study.pipeline.croissant import export_croissant
 from study.runner.crate import export_crate
 from tests.tiny_study import REPOSITORY as ROOT
+from tests.tiny_study import rooted
 
 AUTHORS = ["He", "Chen", "Zhao", "Zhang", "Mo", "Ma"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
@@ -65,3 +68,27 @@ def test_the_crate_is_read_by_its_library_and_names_files_that_are_there(tmp_pat
         for role in ("instrument", "object", "result"):
             linked = action.get(role)
             assert all(not isinstance(part, str) for part in (linked if isinstance(linked, list) else [linked])), role
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_croissant_describes_every_result_table_and_its_records_are_their_rows(tmp_path):
+    import mlcroissant  # takes seconds, and the other tests do without it
+
+    names = {"tables/overall.csv", "tables/metrics.csv.xz", "top10/cold/bm25.parquet", "audit/verdict_summary.csv"}
+    for name in names:
+        copy = tmp_path / "results/task2mcp" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((ROOT / "results/task2mcp" / name).read_bytes())
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    with rooted(tmp_path):
+        path = export_croissant("task2mcp", tmp_path / "results/task2mcp")
+    described = mlcroissant.Dataset(jsonld=str(path))
+    assert (described.metadata.issues.errors, described.metadata.issues.warnings) == (set(), set())
+    assert {file.name for file in described.metadata.distribution} == names
+    for table, read in (("tables/overall.csv", pd.read_csv), ("top10/cold/bm25.parquet", pd.read_parquet)):
+        found = pd.DataFrame(described.records(record_set=f"rows/{table}"))
+        expected = read(path.parent / table)
+        assert [name.removeprefix(f"rows/{table}/") for name in found] == list(expected)
+        assert len(found) == len(expected)
+        first, row = (frame.iloc[0].tolist() for frame in (found, expected))
+        assert [value.decode() if isinstance(value, bytes) else value for value in first] == row

@@ -6,9 +6,12 @@ import hashlib
 import json
 import lzma
 import os
+import re
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +19,20 @@ import pandas as pd
 
 from study.errors import StudyError, explained
 
+ABANDONED = 3600  # seconds after which a temporary file has no writer any more
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it over `path` only if the block ends well.
 
+    What a killed process left of the same file is removed, once per process and file.
     Raises StudyError: a fault of the disk or of rights, with the place and what is free.
     """
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(path)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         os.close(handle)
         temporary = Path(name)
@@ -46,6 +53,16 @@ def replacing(path: Path) -> Iterator[Path]:
         if temporary is not None:
             with suppress(OSError):
                 temporary.unlink()
+
+
+@cache
+def _sweep(path: Path) -> None:
+    """Remove temporary files of a target that are too old to belong to a process that still writes."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")  # as `tempfile.mkstemp` names them
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            if pattern.fullmatch(entry.name) and entry.stat().st_mtime < time.time() - ABANDONED:
+                os.unlink(entry.path)
 
 
 def _hidden(temporary: Path | None) -> OSError | None:

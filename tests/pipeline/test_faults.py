@@ -302,6 +302,21 @@ def test_an_error_of_the_program_stays_one(tmp_path: Path) -> None:
     assert explained(ConnectionRefusedError(errno.ECONNREFUSED, "refused")) is None
 
 
+def test_what_a_killed_write_left_goes_with_the_next_write_of_the_same_file(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    left, young, others = (
+        tmp_path / ".a.txt.x1_45678",
+        tmp_path / ".a.txt.abcdefgh",
+        [".b.txt.abcdefgh", ".a.txt.long-name"],
+    )
+    for path in (left, young, *(tmp_path / name for name in others)):
+        path.write_text("")
+        os.utime(path, (0, 0))
+    os.utime(young)  # another process may still be at it
+    write_text(target, "")
+    assert {path.name for path in tmp_path.iterdir()} == {target.name, young.name, *others}
+
+
 def test_missing_home_changes_nothing(root: Path) -> None:
     own = os.environ | {"HOME": str(root / "none"), "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": ""}
     words = [*STUDY, "show", *TINY]

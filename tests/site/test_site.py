@@ -107,6 +107,18 @@ def test_markdown_is_escaped_and_leads_nowhere_unknown() -> None:
     assert markup.markdown("0.5<!--#key-->", str) == "<p>0.5</p>\n"
 
 
+def test_a_fold_of_a_notebook_is_one_and_no_other_html_is() -> None:
+    rows = "\n".join(f"| {number} |" for number in range(2 * markup.LONG_TABLE))
+    html = markup.markdown(
+        f"<details>\n<summary>a &lt;b&gt;</summary>\n\n| n |\n|---|\n{rows}\n\n</details>\n\nend\n", str
+    )
+    assert html.startswith("<details><summary>a &lt;b&gt;</summary>\n<div")
+    assert html.count("<details>") == html.count("</details>") == 1  # long as it is, the table is folded once
+    assert html.endswith("</details>\n<p>end</p>\n")
+    for hostile in ("</details>", "<details>\n<summary><b>x</b></summary>", "<details open>\n<summary>x</summary>"):
+        assert "<" not in markup.markdown(f"{hostile}\n", str).replace("<p>", "").replace("</p>", ""), hostile
+
+
 def test_a_repeated_heading_has_an_anchor_of_its_own() -> None:
     html = markup.markdown("## A, b!\n## A b\n", str)
     assert [part.anchor for part in markup.sections(html)] == ["a-b", "a-b-1"]
@@ -199,7 +211,7 @@ def test_two_systems_are_compared_on_the_tasks_that_a_reader_chooses(quiet: agen
     twins = pd.read_csv(folder / "audit/leakage_tasks.csv").query("protocol == 'cold'").set_index("task_id")
     alone = twins.index[twins["any_near_duplicate"] == 0]
     show(quiet, "10_explore.html")
-    quiet.until("document.querySelectorAll('.view svg').length === 2", seconds=120)
+    quiet.until("document.querySelectorAll('.view svg').length === 3", seconds=120)
     choose = "{{const list = document.querySelector('select[name={}]'); list.value = {!r};"
     choose += "list.dispatchEvent(new Event('change'))}}"
     for name, chosen in (("across", "bm25"), ("up", "item_knn_transfer"), ("only_twin", "no")):

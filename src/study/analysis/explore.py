@@ -131,6 +131,36 @@ def quality_against_cost(
     return made
 
 
+def surface(trials: pd.DataFrame, quality: str, start: tuple[str, str]) -> alt.Chart:
+    """One point per trial of a search, darker where better; the reader picks the two settings that place it.
+
+    Args:
+        trials: one row per trial, a column per setting as it is called, and `quality`.
+        start: the settings across and up at first.
+    """
+    settings = list(trials.columns.drop(quality))
+    across, up = (
+        alt.param(name=f"setting_{name}", value=first, bind=alt.binding_select(options=settings, name=f"{name} "))
+        for name, first in zip(("across", "up"), start, strict=True)
+    )
+    text = trials.round(5).to_csv(index=False)
+    axis = alt.Scale(zero=False, padding=12)
+    made: alt.Chart = (
+        alt.Chart(alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv")))
+        .transform_calculate(_x="toNumber(datum[setting_across])", _y="toNumber(datum[setting_up])")
+        .mark_circle(size=110, stroke="black", strokeWidth=0.5, opacity=1)
+        .encode(
+            x=alt.X("_x:Q", scale=axis, title="across"),
+            y=alt.Y("_y:Q", scale=axis, title="up"),
+            color=alt.Color(f"{quality}:Q", legend=alt.Legend(orient="bottom"), scale=alt.Scale(scheme="blues")),
+            tooltip=[alt.Tooltip(f"{quality}:Q"), *(f"{name}:Q" for name in settings)],
+        )
+        .properties(width=420, height=420)
+        .add_params(across, up)
+    )
+    return made
+
+
 def rows(chart: alt.TopLevelMixin) -> str:
     """The CSV that a view reads."""
     return next(found for found in chart.to_dict()["datasets"].values() if isinstance(found, str))

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
+from study import paths
+from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
 from study.analysis.report.plots import MARKERS, canvas, logarithmic, named_rows, one_panel, styled
+from study.config.reader import read_settings
 from study.judging.evaluate import mean_interval
 from study.tools import results
 from study.tools.mcp_zero import experiments as mcp_zero
 
-INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
+
+@dataclass(frozen=True)
+class Names:
+    """``conf/analysis/tool_titles.yaml``, where every key is explained."""
+
+    few: list[str]
+    titles: dict[str, str]
+
+
+INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY, BLACK)
 
 
 def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
@@ -25,6 +37,11 @@ def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
     rows = [{"system": name, "n": len(v), **mean_interval(v, seed=results.SEED)} for name, v in known.items()]
     table = pd.DataFrame(rows, columns=["system", "n", "mean", "ci_low", "ci_high"])
     return table.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
+
+
+def names() -> Names:
+    """How figures name the systems of the tool level, and which of them they show."""
+    return read_settings(Names, paths.conf() / "analysis" / "tool_titles.yaml")
 
 
 def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:
@@ -57,7 +74,7 @@ def needle_grids(grids: Mapping[str, pd.DataFrame], caption: str) -> Figure:
         shown = np.linspace(0, len(sizes) - 1, 6).astype(int)
         panel.set_xticks(shown, [f"{sizes[place]:,}" for place in shown])
         panel.set_yticks([0, (mcp_zero.POSITIONS - 1) // 2, mcp_zero.POSITIONS - 1], ["first", "middle", "last"])
-        panel.set(title=f"{title}: {grid['hit'].mean():.1%} of {len(grid)}", xlabel="tools on offer")
+        panel.set(title=f"{title}:\n{grid['hit'].mean():.1%} of {len(grid)}", xlabel="tools on offer")
     axes[0, 0].set_ylabel("position of the target")
     return figure
 
@@ -118,8 +135,9 @@ def budgets(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Fig
     for number, (name, own) in enumerate(table.groupby("stage", sort=False)):
         ink = INKS[number % len(INKS)]
         look = {"marker": MARKERS[number], "markersize": 5, "color": ink}
-        panel.plot(own["budget"], own["tool_recall"], label=titles.get(str(name), str(name)), **look)
-        panel.fill_between(own["budget"], own["ci_low"], own["ci_high"], color=ink, alpha=0.08, linewidth=0)
+        beside = own["budget"] * 1.012 ** (number - 4)  # so that intervals of one budget do not hide each other
+        panel.plot(beside, own["tool_recall"], label=titles.get(str(name), str(name)), **look)
+        panel.vlines(beside, own["ci_low"], own["ci_high"], color=ink, linewidth=0.8)
     panel.set(xlabel="tokens of tool definitions handed to the agent (at most)", ylim=(0, 1.02))
     panel.set_ylabel("recall of the labelled tools")
     logarithmic(panel.xaxis)

@@ -172,15 +172,16 @@ def plan() -> None:
 def export(
     overrides: Overrides = None,
     form: Annotated[
-        Literal["model", "trec", "recbole", "crate"],
+        Literal["model", "trec", "recbole", "crate", "croissant"],
         typer.Option(
             "--form",
             help="model: for `study recommend`; trec: run files of the protocol, of all systems or of system=...; "
-            "recbole: atomic files of all splits; crate: an RO-Crate of all runs.",
+            "recbole: atomic files of all splits; crate: an RO-Crate of all runs; croissant: all result tables.",
         ),
     ] = "model",
     output: Annotated[
-        Path | None, typer.Option(help="The folder (default: data/export; crate: the project's).")
+        Path | None,
+        typer.Option(help="The folder (default: data/export; crate: the project's; croissant: the results')."),
     ] = None,
 ) -> None:
     """Save a system for `study recommend`: T2MRec, trained once under `cold`, or `system=field_dense`.
@@ -195,6 +196,12 @@ def export(
         from study.pipeline.export import export as stage
 
         typer.echo(f"model in {stage(config)}")
+        return
+    if form == "croissant":
+        from study.pipeline.croissant import export_croissant
+
+        name = config.dataset.name
+        typer.echo(f"description in {export_croissant(name, output or paths.results(name))}")
         return
     from study.runner import crate, exchange
 

@@ -21,6 +21,7 @@ LONG_TABLE = 16  # rows above which a table is folded
 TEMPLATES = Path(__file__).parent / "templates"
 SKIPPED = ("code", "data")  # classes of elements whose text the search leaves out
 VIEW = "application/vnd.vegalite.v5+json"  # an interactive figure
+FOLD = re.compile(r"<details>\s*<summary>([^<]*)</summary>\s*|</details>\s*")  # as `show_table` writes it, escaped
 VOID = ("img", "br", "hr", "input")
 # A link or a picture as a page of the site has it: relative address, or None where the site does not hold it.
 Resolve = Callable[[str], str | None]
@@ -36,11 +37,13 @@ class Section:
 
 
 class _Renderer(mistune.HTMLRenderer):
-    """Headings have the anchors that GitHub gives them; wide tables scroll alone, long ones are folded."""
+    """Headings have the anchors that GitHub gives them; wide tables scroll alone, long ones are folded,
+    and so are those that a notebook folds."""
 
     def __init__(self, resolve: Resolve, taken: dict[str, int], shift: int) -> None:
         super().__init__(escape=True)
         self.resolve, self.taken, self.shift = resolve, taken, shift
+        self.folded = False
 
     def heading(self, text: str, level: int, **attributes: Any) -> str:
         name = re.sub(r"[^\w\- ]", "", re.sub(r"<[^>]+>", "", text).lower()).strip().replace(" ", "-")
@@ -60,7 +63,15 @@ class _Renderer(mistune.HTMLRenderer):
     def table(self, text: str) -> str:
         rows = text.count("<tr") - 1
         shown = f'<div class="scroll" tabindex="0"><table>{text}</table></div>\n'
-        return f"<details><summary>{rows} rows</summary>{shown}</details>\n" if rows > LONG_TABLE else shown
+        long = rows > LONG_TABLE and not self.folded
+        return f"<details><summary>{rows} rows</summary>{shown}</details>\n" if long else shown
+
+    def block_html(self, html: str) -> str:
+        found = FOLD.fullmatch(html)
+        if found is None or self.folded != (found[1] is None):  # a fold ends where one has begun
+            return super().block_html(html)
+        self.folded = not self.folded
+        return f"<details><summary>{found[1]}</summary>\n" if self.folded else "</details>\n"
 
 
 def figure(address: str, alt: str) -> str:
@@ -69,7 +80,7 @@ def figure(address: str, alt: str) -> str:
 
 
 def markdown(text: str, resolve: Resolve, taken: dict[str, int] | None = None, shift: int = 0) -> str:
-    """Markdown as HTML without the marks of numbers; HTML within it is shown as letters.
+    """Markdown as HTML without the marks of numbers; HTML within it is shown as letters, but for folds.
 
     Args:
         taken: anchors of the page so far, and how often each; is added to.

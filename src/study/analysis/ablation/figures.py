@@ -82,7 +82,7 @@ def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: 
         for x, group in enumerate(cells.columns):
             value, weight = cells.loc[system, group], "bold" if sure.loc[system, group] else "normal"
             ink = "white" if abs(value) > 0.65 * span else "black"
-            panel.text(x, y, f"{value:+.3f}", fontweight=weight, color=ink, **shape)
+            panel.text(x, y, f"{value:+z.3f}", fontweight=weight, color=ink, **shape)
     names = list(cells.columns) if many else [name.replace("& ", "&\n") for name in cells.columns]
     panel.set_xticks(range(len(names)), names, **({"rotation": 35, "ha": "right"} if many else {}))
     panel.set_yticks(range(len(cells)), [titles.get(str(name), str(name)) for name in cells.index])

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from study.analysis.audit.figures_paper import Tables, ordered
+from study.analysis.audit.figures_paper import Tables, ordered, titled
 from study.analysis.audit.systems import NOT_RUN, RAN
 from study.analysis.audit.tables import AuditTables
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
@@ -98,7 +98,7 @@ def plot_detectors(tables: Tables) -> Figure:
         look = {"color": ORANGE, "markerfacecolor": inside, "markersize": 4.5, "linestyle": "none"}
         panel.plot(100 * rows[name], place, "D", label=f"in the same order, {how}", **look)
     labels = [CLASSES[name][1].removeprefix("other ") if name in CLASSES else name for name in rows["detector"]]
-    limits = {"xlim": (0, None), "ylim": (-0.6, len(rows) - 0.4)}
+    limits = {"xlim": (-1, None), "ylim": (-0.6, len(rows) - 0.4)}
     named_rows(panel, place, labels, "share of the labels that the detector marks (%)", **limits)
     panel.legend(loc="lower right")
     return figure
@@ -117,7 +117,7 @@ def plot_first_uses(tables: Tables) -> Figure:
     panel.vlines(first, 100 * rows["ci_low"], 100 * rows["ci_high"], color=ORANGE)
     panel.plot(first, 100 * rows["rate"], "o", markersize=4, color=ORANGE, label="labels that are first uses")
     panel.plot(first, 100 * rows["unused"], "--", color="black", label="servers not used before the block")
-    panel.set(xlabel="first task of the block", ylabel="share (%)", ylim=(0, 100))
+    panel.set(xlabel="first task of the block", ylabel="share (%)", ylim=(-2, 102))
     panel.grid(axis="y")
     panel.legend()
     return figure
@@ -210,7 +210,8 @@ def plot_robustness(tables: Tables) -> Figure:
         panel.plot(row["tau"], y, "o", color=ink, markersize=5)
         panel.text(1.02, y, f"{int(row['systems'])}", va="center", fontsize=7, transform=panel.get_yaxis_transform())
     panel.axvline(0, color="black", linewidth=0.8, linestyle="--")
-    labels = [f"{family}: {variant}" for family, variant in zip(rows["family"], rows["variant"], strict=True)]
+    pairs = zip(rows["family"], rows["variant"], strict=True)
+    labels = [f"{kind}: {metric_name(name) if kind == 'metric' else name}" for kind, name in pairs]
     limits = {"xlim": (min(-0.05, rows["tau_low"].min() - 0.05), 1.05), "ylim": (-0.7, len(rows) - 0.3)}
     named_rows(panel, place, labels, "Kendall's tau with the base order", **limits)
     panel.tick_params(axis="y", labelsize=7.5)
@@ -231,30 +232,33 @@ def plot_splits(tables: Tables) -> Figure:
     panel.hlines(place, rows["min"], rows["max"], color=BLUE, linewidth=1)
     panel.hlines(place, rows["mean"] - rows["sd"], rows["mean"] + rows["sd"], color=BLUE, linewidth=6, alpha=0.4)
     panel.plot(rows["mean"], place, "o", color=BLUE, markersize=4)
-    named_rows(panel, place, list(rows["system"]), f"{metric_name(rows['metric'].iloc[0])} (0 to 1)", xlim=(0, None))
+    named_rows(panel, place, titled(rows["system"]), f"{metric_name(rows['metric'].iloc[0])} (0 to 1)", xlim=(0, None))
     return figure
 
 
 @styled
-def plot_copying(tables: Tables, metric: str = "ndcg@10") -> Figure:
+def plot_copying(tables: Tables, few: Collection[str] | None = None, metric: str = "ndcg@10") -> Figure:
     """Every system on test tasks with and without a near-duplicate in training, for the first protocol of the table.
 
     Beside it, how much more than the first reference a system gains on them, since such tasks are easier for all.
+    `few`: the systems that are drawn; None draws all.
     """
     table = tables["copying"]
     protocol = table["protocol"].iloc[0]
     rows = table[(table["protocol"] == protocol) & (table["metric"] == metric)]
     rows = rows[rows["kind"] == "any_near_duplicate"].sort_values("mean")
+    rows = rows if few is None else rows[rows["system"].isin(few)]
     references = [name for name in rows if re.fullmatch(r"excess_(?!.*_(low|high)$).+", name)][:1]
     caption = (
         f"Protocol: {protocol}. A near-duplicate is a training task with the same or nearly the same label set or text "
         f"({rows['n_duplicate'].iloc[0]} of {rows['n'].iloc[0]} test tasks have one). Lines: 95 % intervals over "
         "tasks. Labels decide which tasks have one, and these are easier for systems that read no labels too."
     )
-    for name in references:
+    beside_whom = titled(name.removeprefix("excess_") for name in references)
+    for title in beside_whom:
         caption += (
-            f" Right: the difference between both groups less that of {name.removeprefix('excess_')}, which reads no "
-            "label; above 0 a system gains more on near-duplicates than that one."
+            f" Right: the difference between both groups less that of {title}, which reads no label; above 0 a system "
+            "gains more on near-duplicates than that one."
         )
     title, columns = "Scores on tasks with and without a near-duplicate", 1 + len(references)
     figure, axes = canvas(1.5 + 0.3 * len(rows), columns, caption=caption, share_y=True, title=title)
@@ -267,14 +271,14 @@ def plot_copying(tables: Tables, metric: str = "ndcg@10") -> Figure:
     for name, ink, marker, label in series:
         panel.hlines(place, rows[f"{name}_ci_low"], rows[f"{name}_ci_high"], color=ink, linewidth=1.2)
         panel.plot(rows[name], place, marker, color=ink, markersize=5 if marker != "|" else 11, label=label)
-    for name in references:
+    for name, title in zip(references, beside_whom, strict=True):
         beside = axes[0, 1]
         beside.hlines(place, rows[f"{name}_ci_low"], rows[f"{name}_ci_high"], color=PURPLE, linewidth=1.2)
         beside.plot(rows[name], place, "D", color=PURPLE, markersize=4)
         beside.axvline(0, color="black", linewidth=0.8, linestyle="--")
-        beside.set(xlabel=f"excess over {name.removeprefix('excess_')}")
+        beside.set(xlabel=f"excess over {title}")
         beside.grid(axis="x")
-    named_rows(panel, place, list(rows["system"]), f"{metric_name(metric)} (0 to 1)", xlim=(0, 1))
+    named_rows(panel, place, titled(rows["system"]), f"{metric_name(metric)} (0 to 1)", xlim=(0, 1))
     panel.legend(loc="lower right")
     return figure
 
@@ -286,7 +290,8 @@ def plot_reference_bugs(tables: Tables) -> Figure:
     if not (table["state"] == RAN).any():
         fix = "study run system=msbpr_leaky protocol=warm, then study audit run --part reference_bugs"
         raise StudyError("no row with a reference bug has run", fix=fix)
-    titles, metric = table["system"] + ": " + table["bug"], str(table["metric"].iloc[0])
+    lines = zip(titled(table["system"]), table["bug"], strict=True)
+    titles, metric = [f"{name}: {bug}" for name, bug in lines], str(table["metric"].iloc[0])
     caption = (
         "Open: the method as built here, without the bug of its reference program. Filled: with it, at the same seeds. "
         "Green: the bug raises the score, red: it lowers it, where the 95 % bootstrap interval of the difference over "
@@ -303,9 +308,9 @@ def plot_reference_bugs(tables: Tables) -> Figure:
     for row, place in zip(table.to_dict("records"), places, strict=True):
         text, at, across = NOT_RUN, 0.0, "axes fraction"
         if row["state"] == RAN:
-            text, at, across = f"{row['diff']:+.3f}", max(row["without"], row["with_bug"]), "data"
+            text, at, across = f"{row['diff']:+z.3f}", max(row["without"], row["with_bug"]), "data"
         panel.annotate(text, (at, place), (6, -3), (across, "data"), "offset points", fontsize=7.5)
-    panel.margins(x=0.12)
+    panel.margins(x=0.2)  # room for the number beside the last point
     panel.set(xlabel=f"{metric_name(metric)} (0 to 1)", xlim=(0, None))
     return figure
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,15 @@ from study.analysis.audit.consistency import CELL_SETS
 from study.analysis.audit.verdicts import CANNOT, NOT, NOT_RUN, ORDER, REPRODUCED
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 from study.analysis.report.plots import MARKERS, canvas, logarithmic, metric_name, named_rows, one_panel, styled
+from study.config.systems import sound_systems
 from study.evaluation.metrics import PAPER_METRICS
 
 Tables = Mapping[str, pd.DataFrame]
+OURS = "ours: "  # begins the name of this study's rows in consistency.csv and feasibility.csv
 VERDICT_COLOURS = {REPRODUCED: GREEN, ORDER: "#F0E442", NOT: RED, NOT_RUN: "#DDDDDD", CANNOT: "#A0A0A0"}
 # Steps of the colour scale for changes of a cell: rounding, the study's tolerance, ten times that.
 STEPS = [0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0]
-SHADES = ["#1A9850", "#D9EF8B", "#FEE08B", "#F46D43", "#A50026"]
+SHADES = ["#F7F7F7", "#FDD49E", "#FDBB84", "#E34A33", "#7F0000"]  # darker where more is wrong, in grey too
 # How a verdict is called where its colour is explained, if not by its name.
 VERDICT_NAMES = {CANNOT: "does not apply to new tasks"}
 LEAST_CHANGE = (
@@ -39,6 +41,20 @@ ABOVE: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}  # wher
 def ordered(*columns: pd.Series) -> list[Any]:
     """The values of a column, or of several as tuples, each once, in the order of the table."""
     return list(dict.fromkeys(columns[0] if len(columns) == 1 else zip(*columns, strict=True)))
+
+
+def titled(systems: Iterable[str]) -> list[str]:
+    """The titles of systems; the name of one that is not configured."""
+    known = sound_systems()
+    return [str(known[name].title) if name in known else name for name in systems]
+
+
+def of_few(table: pd.DataFrame, few: Collection[str] | None) -> pd.DataFrame:
+    """The paper's rows and this study's for some systems (None: all), with titles in the place of names."""
+    ours = table["row"].str.startswith(OURS)
+    system = table["row"].str.removeprefix(OURS)
+    rows = table["row"].where(~ours, OURS + pd.Series(titled(system), index=table.index))
+    return table.assign(row=rows)[~ours | system.isin(system if few is None else few)]
 
 
 @styled
@@ -60,7 +76,7 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
         panel.add_patch(Rectangle((x - 0.48, y - 0.45), 0.96, 0.9, color=ink, linewidth=0))
         if not pd.isna(entry["diff"]):
             ink = "white" if entry["verdict"] in (NOT, REPRODUCED) else "black"
-            panel.text(x, y, f"{entry['diff']:+.3f}", ha="center", va="center", fontsize=7.5, color=ink)
+            panel.text(x, y, f"{entry['diff']:+z.3f}", ha="center", va="center", fontsize=7.5, color=ink)
     stand_ins = part[part["counterpart"] == "stand-in"]
     marked = ordered(stand_ins["place"], stand_ins["row"])
     labels = [f"{row}{'*' if (place, row) in marked else ''} ({place})" for place, row in rows]
@@ -74,9 +90,12 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
 
 
 @styled
-def plot_implied(tables: Tables, lengths: Mapping[str, float]) -> Figure:
-    """How many relevant servers per task each row implies, beside the mean `lengths` of lists, by name."""
-    table = tables["consistency"]
+def plot_implied(tables: Tables, lengths: Mapping[str, float], few: Collection[str] | None = None) -> Figure:
+    """How many relevant servers per task each row implies, beside the mean `lengths` of lists, by name.
+
+    `few`: the systems of this study that are drawn; None draws all.
+    """
+    table = of_few(tables["consistency"], few)
     rows = ordered(table["row"])
     caption = (
         "k · Precision@k / Recall@k, which lies between the smallest and the largest number of relevant servers of the "
@@ -129,9 +148,12 @@ def plot_reproduction(tables: Tables, titles: Mapping[str, str], metric: str = "
 
 
 @styled
-def plot_feasibility(tables: Tables) -> Figure:
-    """Which rows can be means over test tasks under which labels: the least change of a cell that makes them so."""
-    table = tables["feasibility"]
+def plot_feasibility(tables: Tables, few: Collection[str] | None = None) -> Figure:
+    """Which rows can be means over test tasks under which labels: the least change of a cell that makes them so.
+
+    `few`: as in `plot_implied`.
+    """
+    table = of_few(tables["feasibility"], few)
     table = table[table["cells"].isin(CELL_SETS)]
     rows, labels = ordered(table["row"]), ordered(table["labels"])
     title = "Which rows can come from which labels"
@@ -206,10 +228,10 @@ def plot_distances(tables: Tables, row: str, system: str) -> Figure:
     """How far every protocol lies from one printed row, for its own system and for the nearest other one."""
     table = tables["protocol_distances"]
     part = table[table["row"] == row]
-    titles = ordered(part["title"])
+    titles, (name,) = ordered(part["title"]), titled([system])
     caption = (
         f"Root mean square difference to the eight printed cells of {row} (logarithmic). Bars: 95 % intervals over "
-        f"test tasks. Filled: {system} by the paper's definitions. Open: {system} by the nearest metric definition. "
+        f"test tasks. Filled: {name} by the paper's definitions. Open: {name} by the nearest metric definition. "
         "Cross: the nearest other system by the nearest metric definition."
     )
     title = f"Which protocol gives the printed row {row}?"
@@ -218,8 +240,8 @@ def plot_distances(tables: Tables, row: str, system: str) -> Figure:
     defined, nearest = (part[part["choice"] == name] for name in ("as defined", "nearest definition"))
     others = nearest[nearest["system"] != system]
     series = [
-        (defined[defined["system"] == system], 0.2, "o", RED, f"{system}, as defined"),
-        (nearest[nearest["system"] == system], 0.0, "o", "white", f"{system}, nearest definition"),
+        (defined[defined["system"] == system], 0.2, "o", RED, f"{name}, as defined"),
+        (nearest[nearest["system"] == system], 0.0, "o", "white", f"{name}, nearest definition"),
         (others.loc[others.groupby("title", sort=False)["distance"].idxmin()], -0.2, "X", GREY, "nearest other system"),
     ]
     for lines, shift, marker, inside, label in series:
@@ -231,7 +253,7 @@ def plot_distances(tables: Tables, row: str, system: str) -> Figure:
     logarithmic(panel.xaxis)
     ylim = (0.3, len(titles) + 0.7)
     named_rows(panel, list(place.values()), titles, "distance (root mean square difference)", ylim=ylim)
-    panel.legend(borderaxespad=0, **ABOVE)
+    panel.legend(borderaxespad=0, **ABOVE | {"ncols": 2})
     return figure
 
 
@@ -246,12 +268,12 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
     caption = f"Bars: 95 % intervals over test tasks; {int(part['seeds'].max())} seed."
     figure, panel = one_panel(1.9 + 0.26 * len(titles), caption=caption, title=f"{metric_name(measure)} by protocol")
     inks = [RED, BLUE, GREEN, ORANGE, GREY]
-    for number, system in enumerate(systems):
+    for number, (system, label) in enumerate(zip(systems, titled(systems), strict=True)):
         lines, ink = part[part["system"] == system], inks[number % len(inks)]
         y = lines["title"].map(place) + 0.15 * ((len(systems) - 1) / 2 - number)
         panel.hlines(y, lines["ci_low"], lines["ci_high"], color=ink, linewidth=1.0)
-        panel.plot(lines["value"], y, linestyle="none", marker=MARKERS[number], markersize=5, color=ink, label=system)
-    limits = {"xlim": (0, 1), "ylim": (0.3, len(titles) + 0.7)}
+        panel.plot(lines["value"], y, linestyle="none", marker=MARKERS[number], markersize=5, color=ink, label=label)
+    limits = {"xlim": (-0.02, 1.02), "ylim": (0.3, len(titles) + 0.7)}
     named_rows(panel, list(place.values()), titles, f"{metric_name(measure)} (0 to 1)", **limits)
     panel.legend(borderaxespad=0, **ABOVE)
     return figure

@@ -52,7 +52,7 @@ def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
             if not pd.isna(sd):
                 panel.plot([mean - sd, mean + sd], [y, y], linewidth=6.0, alpha=0.45, **line)
             # Small, so that an interval can be seen beside it.
-            panel.plot(mean, y, marker=kind.marker, color=kind.ink, markersize=3.6)
+            panel.plot(mean, y, marker=kind.marker, color=kind.ink, markersize=3.6, clip_on=False, zorder=3)
         limits = {"xlim": (0, None), "ylim": (0.4, len(order) + 0.6)}
         named_rows(panel, list(place.values()), first["title"], f"{metric_name(metric)} (0 to 1)", **limits)
     legend_below(figure, *colours.points(first["family"]))

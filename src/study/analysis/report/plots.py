@@ -61,6 +61,7 @@ NAMES = {
 }
 MARKED = "T2MRec"  # the row that a figure of systems marks
 WIDTH = 7.2  # inches, the width of a page's text
+PROTOCOL = re.compile(r"Protocol: (\w+)")  # as captions say it (`Results.caption`)
 styled = mpl.rc_context(STYLE)  # decorates every function that draws
 
 
@@ -82,6 +83,7 @@ def canvas(
 ) -> tuple[Figure, np.ndarray]:
     """An empty figure in the study's style, with a title above and a caption below.
 
+    The title names the protocol where the caption does, since a figure is often shown without its caption.
     `height` is in inches; `options` go to `Figure.subplots`.
 
     Returns: the figure and its axes, shape (rows, columns).
@@ -90,6 +92,7 @@ def canvas(
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y, **options)
     if title:
+        title += f", protocol {found[1]}" if (found := PROTOCOL.search(caption)) else ""
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     if caption:
         for letters in range(128, 64, -4):  # as many in a line as the page has room for, which depends on the letters

@@ -350,7 +350,10 @@ def slices(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
 
 @styled
 def contour(sweep: Sweep, table: pd.DataFrame, pairs: list[tuple[str, str]], caption: str) -> Figure:
-    """Validation quality over pairs of settings, interpolated linearly between the trials; one panel per pair."""
+    """Validation quality over pairs of settings, interpolated linearly between the trials; one panel per pair.
+
+    Nothing is interpolated between whole numbers or choices: there the trials alone are coloured.
+    """
     figure, axes = canvas(3.2, len(pairs), caption=caption + " Dots: trials.", title="Quality over two settings")
     quality = table[f"valid/{sweep.objective}"].to_numpy()
     for panel, (left, right) in zip(axes[0], pairs, strict=True):
@@ -360,13 +363,17 @@ def contour(sweep: Sweep, table: pd.DataFrame, pairs: list[tuple[str, str]], cap
         unit = [(values - values.min()) / (np.ptp(values) or 1.0) for values in scaled]
         distinct = np.unique(np.round(np.stack(unit, axis=1), 9), axis=0)
         if len(distinct) >= 4 and np.ptp(distinct, axis=0).min() > 0:
-            side = np.linspace(0, 1, GRID)
-            surface = LinearTriInterpolator(Triangulation(*unit), quality)(*np.meshgrid(side, side))
-            back = [values.min() + side * np.ptp(values) for values in scaled]
-            edges = [10**values if log else values for values, log in zip(back, logs, strict=True)]
-            shown = panel.contourf(*edges, surface, levels=12, cmap="Blues")
+            shown: Any
+            if any(sweep.space[name].get("type") == "int" or "choices" in sweep.space[name] for name in (left, right)):
+                shown = panel.scatter(*raw, c=quality, cmap="Blues", s=26, edgecolors="black", linewidths=0.5, zorder=3)
+            else:
+                side = np.linspace(0, 1, GRID)
+                surface = LinearTriInterpolator(Triangulation(*unit), quality)(*np.meshgrid(side, side))
+                back = [values.min() + side * np.ptp(values) for values in scaled]
+                edges = [10**values if log else values for values, log in zip(back, logs, strict=True)]
+                shown = panel.contourf(*edges, surface, levels=12, cmap="Blues")
             figure.colorbar(shown, ax=panel, label=metric_name(sweep.objective))
-        panel.plot(*raw, "o", color="black", markersize=2.5)
+        panel.plot(*raw, "o", color="black", markersize=1.5)
         for axis, name in ((panel.xaxis, left), (panel.yaxis, right)):
             scale(axis, sweep.space[name], wide=True)
         panel.set(xlabel=label(sweep, left), ylabel=label(sweep, right))

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED, colour, legend_below
+from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED, colour, legend_below, worded
 from study.analysis.report.plots import MARKERS, canvas, logarithmic, metric_name, named_rows, one_panel, styled
 from study.analysis.usefulness.pareto import COSTS, QUALITIES
 
@@ -44,12 +44,12 @@ def calibration(reliability: pd.DataFrame, risks: pd.DataFrame, caption: str) ->
         axes[0, 1].plot(curve["coverage"], curve["risk"], color=ink, label=label, drawstyle="steps-post")
         axes[0, 1].axhline(curve["risk"].iloc[-1], color=ink, linewidth=0.8, linestyle="--")
     axes[0, 0].axline((0, 0), slope=1, color="black", linewidth=0.6, linestyle="--")
-    axes[0, 0].set(xlabel="promised chance that the first answer is useful", ylabel="share of useful first answers")
-    axes[0, 1].set_xlabel("share of the requests that are answered (coverage)")
+    axes[0, 0].set(xlabel="promised chance of a useful first answer", ylabel="share of useful first answers")
+    axes[0, 1].set_xlabel("share of requests answered (coverage)")
     axes[0, 1].set_ylabel("share of useless first answers (risk)")
     axes[0, 0].legend(loc="upper left")
     for panel in axes[0]:
-        panel.set(xlim=(0, 1), ylim=(0, 1))
+        panel.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         panel.grid()
     return figure
 
@@ -85,11 +85,12 @@ def pareto(table: pd.DataFrame, caption: str) -> Figure:
     `table`: rows of pareto.csv."""
     caption += (
         " Costs on logarithmic axes, a fit of under 1 ms drawn as that. Filled markers and the line: no other system "
-        "is at least as good and as cheap. Open: dominated."
+        "is at least as good and as cheap. Open: dominated; small circles, by kind: on no line."
     )
     figure, axes = canvas(6.4, 2, rows=2, caption=caption, title="What quality costs, under both scorings")
-    marks = markers(table)
-    handles: dict[str, Line2D] = {}
+    fronts = [f"front_{quality}_{cost}" for quality in QUALITIES for cost in COSTS]
+    named = table[table[fronts].any(axis=1) | (table["family"] == "t2mrec")]
+    marks, handles = markers(named), dict[str, Line2D]()
     for line, quality in enumerate(QUALITIES):
         for column, cost in enumerate(COSTS):
             panel, known = axes[line, column], table.dropna(subset=[quality, cost])
@@ -98,16 +99,23 @@ def pareto(table: pd.DataFrame, caption: str) -> Figure:
             panel.plot(front[cost].clip(lower=RESOLUTION), front[quality], **line_of_front)
             for row in known.to_dict("records"):
                 ink, best = colour(row["family"]), row[f"front_{quality}_{cost}"]
-                look = {"marker": marks[row["system"]], "color": ink, "linestyle": "none", "markersize": 6}
-                face = ink if best else "white"
-                (handle,) = panel.plot(max(row[cost], RESOLUTION), row[quality], markerfacecolor=face, **look)
-                handles.setdefault(row["title"], handle)
+                mark = marks.get(row["system"])
+                look = {"marker": mark or "o", "color": ink, "linestyle": "none", "markersize": 6 if mark else 3.5}
+                look |= {"markerfacecolor": ink if best else "white", "clip_on": False}
+                (handle,) = panel.plot(max(row[cost], RESOLUTION), row[quality], **look)
+                if mark:
+                    handles.setdefault(row["title"], handle)
             logarithmic(panel.xaxis, most=5)
             panel.set(xlabel=COSTS[cost], ylim=(0, None))
             panel.grid()
         axes[line, 0].set_ylabel(f"NDCG@10: {QUALITIES[quality]}")
-    legend = legend_below(figure, list(handles.values()), list(handles))
-    for found in legend.legend_handles:
+    kinds = worded(table.loc[~table["system"].isin(named["system"]), "family"])
+    rest = [
+        Line2D([], [], linestyle="none", marker="o", markersize=3.5, color=ink, markerfacecolor="white")
+        for ink in kinds
+    ]
+    legend = legend_below(figure, [*handles.values(), *rest], [*handles, *kinds.values()])
+    for found in legend.legend_handles[: len(handles)]:
         assert isinstance(found, Line2D)
         found.set_markerfacecolor(found.get_color())
     return figure
@@ -279,13 +287,15 @@ def keyword_stuffing(table: pd.DataFrame, titles: Mapping[str, str], caption: st
 
 
 @styled
-def readings(scores: pd.DataFrame, threats: pd.DataFrame, better: str, other: str, caption: str) -> Figure:
+def readings(
+    scores: pd.DataFrame, threats: pd.DataFrame, better: str, other: str, titles: Mapping[str, str], caption: str
+) -> Figure:
     """The gain of one system over another by every reading (left), and how many altered cards a judge took for useful
-    (right). `scores`: reading_scores.csv. `threats`: threats.csv. `better`, `other`: systems."""
+    (right). `scores`: reading_scores.csv. `threats`: threats.csv. `better`, `other`: systems, `titles` by system."""
     caption += (
-        f" Left: judged NDCG@10 of {better} less that of {other}, by the final grades and by another reading of the "
-        "same topics; bars: 95 % bootstrap intervals over topics. Right: cards with words of the task, an instruction "
-        "to the judge or a false claim, beside untouched ones; bars: exact 95 % intervals."
+        f" Left: judged NDCG@10 of {titles[better]} less that of {titles[other]}, by the final grades and by another "
+        "reading of the same topics; bars: 95 % bootstrap intervals over topics. Right: cards with words of the task, "
+        "an instruction to the judge or a false claim, beside untouched ones; bars: exact 95 % intervals."
     )
     gains = scores[scores["system"] == better].reset_index(drop=True)
     decoys = threats[threats["threat"] == "deception"].reset_index(drop=True)
