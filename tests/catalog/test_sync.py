@@ -123,6 +123,17 @@ def test_a_change_of_owner_is_noted_and_nobody_vouches_any_more(conf_root):
     assert "owner changed" in rows.loc["evil/n", "notes"]
 
 
+def test_an_entry_that_changed_its_owner_takes_no_place_of_another(conf_root):
+    """It names the package of a server that others vouch for, and would give it its own words."""
+    theirs = [record("toolsdk", "b", "github.com/good/other", "y", description="true")]
+    take([record("official", "a", "github.com/good/n", "x")], "official")
+    take(theirs)
+    _, rows = take([record("official", "a", "github.com/evil/n", "y", description="false")], "official")
+    assert rows.loc["good/other", "description"] == "true"
+    assert json.loads(rows.loc["good/other", "members"]) == [["toolsdk", "b"]]
+    assert json.loads(rows.loc["evil/n", "packages"])[0]["vouched"] == []
+
+
 def test_a_repository_made_anew_is_noted(conf_root):
     take([record("official", "a", REPO, repository_id="1")], "official")
     _, rows = take([record("official", "a", REPO, repository_id="2")], "official")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
@@ -83,6 +83,7 @@ def servers(
     `when`: the date that `text_changed` has where description or tools are not what they were in `gone`.
     """
     rank = {source: place for place, source in enumerate(order)}
+    records = [_doubted(item) if (item.source, item.key) in notes else item for item in records]
     groups = [
         sorted((records[row] for row in rows), key=lambda item: (rank[item.source], item.key))
         for rows in clusters(records)
@@ -144,22 +145,30 @@ def _server(group: Sequence[Record], notes: Mapping[tuple[str, str], str]) -> di
     provenance["status"] = next(item.source for item in group if item.status == row["status"])
     aside = {f"{item.source}: {item.status}" for item in group if item.status != row["status"]}
     row["tags"] = _json(sorted({tag for item in group for tag in item.tags if tag}))
-    noted = {(item.source, item.key): note for item in group if (note := notes.get((item.source, item.key)))}
-    row["notes"] = _json(sorted({*noted.values(), *aside}))
-    row["packages"], row["remotes"] = _json(_packages(group, noted)), _json(_remotes(group, noted))
+    noted = {note for item in group if (note := notes.get((item.source, item.key)))}
+    row["notes"] = _json(sorted(noted | aside))
+    row["packages"], row["remotes"] = _json(_packages(group)), _json(_remotes(group))
     row["members"] = _json([[item.source, item.key] for item in group])
     row["provenance"] = _json(provenance)
     row["sha256_description"], row["sha256_tools"] = sha256(row["description"]), sha256(row["tools"])
     return row
 
 
-def _packages(group: Sequence[Record], noted: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
+def _doubted(record: Record) -> Record:
+    """An entry whose packages and addresses nobody vouches for any more."""
+    packages = tuple(replace(package, vouched=False) for package in record.packages)
+    return replace(
+        record, packages=packages, remotes=tuple(replace(remote, vouched=False) for remote in record.remotes)
+    )
+
+
+def _packages(group: Sequence[Record]) -> list[dict[str, Any]]:
     """The packages, one per name, the ones vouched for first; of equals the first that names a version."""
     found: dict[str, dict[str, Any]] = {}
     sources: dict[str, list[str]] = defaultdict(list)
     for item in group:
         for package in item.packages:
-            if package.vouched and (item.source, item.key) not in noted:
+            if package.vouched:
                 sources[package.key].append(item.source)
             kept = found.get(package.key)
             if kept is None or (package.version and not kept["version"]):
@@ -169,12 +178,12 @@ def _packages(group: Sequence[Record], noted: Mapping[tuple[str, str], str]) -> 
     return sorted(found.values(), key=lambda value: (not value["vouched"], not value["version"]))
 
 
-def _remotes(group: Sequence[Record], noted: Mapping[tuple[str, str], str]) -> list[dict[str, Any]]:
+def _remotes(group: Sequence[Record]) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], tuple[Remote, list[str]]] = {}
     for item in group:
         for remote in item.remotes:
             _, sources = found.setdefault((remote.transport, remote.url), (remote, []))
-            sources += [item.source] if remote.vouched and (item.source, item.key) not in noted else []
+            sources += [item.source] if remote.vouched else []
     made = [asdict(remote) | {"vouched": sorted(set(sources))} for remote, sources in found.values()]
     return sorted(made, key=lambda value: not value["vouched"])
 
