@@ -23,8 +23,10 @@ def test_the_encoder_is_read_once_and_waited_for_where_a_saved_system_needs_it(m
     monkeypatch.setattr(
         ahead, "exists", lambda dataset, system: saved and (dataset, system) == ("toy", ahead.USEFUL[0])
     )
-    ahead.read_ahead("toy")
-    assert done == []  # nothing is waited for before
+    monkeypatch.setattr(ahead, "limit_threads", done.append)
+    ahead.read_ahead("toy", *ahead.USEFUL)
+    assert done == [1] * saved  # one thread; nothing waits for the encoder
+    done.clear()
     go.set()
     ahead.wait()
     ahead.wait()

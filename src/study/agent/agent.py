@@ -64,7 +64,6 @@ class Agent:
         self.data, self.model = data, model
         self.answering = Answering.read()
         self.settings, self.words, self.setup = settings or read_conf(Settings), read_conf(Words), read_conf(Setup)
-        self.retriever = retriever or build_retriever(self.settings.retriever, data)
         self.vocabulary = Vocabulary.of(data, self.words)
         # Messages are read again and again: as a request, for its search words, for its claims.
         self.extract = lru_cache(maxsize=KEPT_MESSAGES)(Extractor(self.vocabulary, self.words).extract)
@@ -85,6 +84,8 @@ class Agent:
             name: np.array([bool(phrase(*cues["shown"]).search(text)) for text in texts], dtype=bool)
             for name, cues in self.words.preferences.items()
         }
+        # Last: its encoder may still be read meanwhile (`study.recommend.ahead`).
+        self.retriever = retriever or build_retriever(self.settings.retriever, data)
 
     @classmethod
     def load(cls, dataset: str, *, retriever: str | None = None) -> Agent:

@@ -34,11 +34,10 @@ def prepared(dataset: str | None) -> str:
 
 
 def _agent(dataset: str | None, retriever: str | None) -> Agent:
-    from study.recommend import ahead
+    from study.recommend import ahead, saved
 
     chosen = prepared(dataset)
-    if retriever in (None, "useful"):
-        ahead.read_ahead(chosen)
+    ahead.read_ahead(chosen, *(saved.USEFUL if retriever in (None, "useful") else (retriever,)))
     from study.agent.agent import Agent
 
     return Agent.load(chosen, retriever=retriever)

@@ -82,8 +82,7 @@ def recommend(
         model, servers = catalogue.load(*names)
     else:
         chosen_dataset, chosen = saved.choose(dataset or (saved.DATASET if catalog else None), system)
-        if chosen == saved.USEFUL[0]:
-            ahead.read_ahead(chosen_dataset)
+        ahead.read_ahead(chosen_dataset, chosen)
         model = saved.load_saved_model(chosen_dataset, chosen)
         ahead.wait()
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}

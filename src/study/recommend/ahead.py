@@ -1,4 +1,4 @@
-"""Reading the larger encoder on another core, while a command loads the rest of what answers."""
+"""A saved system's quick start: one thread for its products, and the larger encoder read while the rest is loaded."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from threading import Thread
 
 from study.errors import StudyError
 from study.recommend.saved import USEFUL, exists
+from study.runner.processes import limit_threads
 
 _READING: list[Thread] = []
 
 
-def read_ahead(dataset: str) -> None:
-    """Begin to check and read the weights, where a saved system of the data set needs them.
+def read_ahead(dataset: str, *systems: str) -> None:
+    """Begin to check and read the larger encoder, if the first of the systems that was saved needs it.
 
-    Call `wait` before they are used: two threads would read them twice.
+    Call `wait` before it is used: two threads would read it twice.
     """
-    if not exists(dataset, USEFUL[0]):
+    system = next((name for name in systems if exists(dataset, name)), None)
+    if system is None:
+        return
+    limit_threads(1)  # a request is too small to share: idle threads would spin
+    if system != USEFUL[0]:
         return
     from study.encoders import mpnet
 
