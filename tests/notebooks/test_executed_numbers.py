@@ -34,3 +34,9 @@ def test_every_protocol_and_every_row_is_printed_as_the_tables_have_it(printed):
         assert list(rows) == table["title"].tolist()
         expected = pd.DataFrame({"quality": table["quality"], "seconds": table["seconds_fit"]}).round(4)
         assert list(rows.values()) == list(expected.itertuples(index=False, name=None))
+
+
+def test_no_committed_execution_printed_a_warning():  # it names a temporary file, so two executions would differ
+    for path in sorted((paths.results("task2mcp") / "notebooks").glob("*.ipynb")):
+        outputs = [output for cell in nbformat.read(path, as_version=4).cells for output in cell.get("outputs", [])]
+        assert [output.text for output in outputs if output.get("name") == "stderr"] == [], path.stem
