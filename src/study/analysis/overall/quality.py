@@ -192,7 +192,7 @@ def coverage_figure(table: pd.DataFrame, n_servers: int, caption: str) -> Figure
         f" How many different servers the lists of ten hold over all test tasks together, means over seeds; dashed: "
         f"one list ({KEPT}) and the whole catalogue ({n_servers:,}). Logarithmic. Best {metric_name(METRIC)} first."
     )
-    figure, panel = one_panel(1.3 + 0.2 * len(table), caption=caption, title="Do lists differ between tasks?")
+    figure, panel = one_panel(1.3 + 0.2 * len(table), caption=caption, title="How lists differ between tasks")
     places = np.arange(len(table))[::-1]
     for y, row in zip(places, table.to_dict("records"), strict=True):
         kind = colours.look(row["family"])
