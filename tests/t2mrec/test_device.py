@@ -34,9 +34,15 @@ def test_on_the_processor_it_equals_the_row_wise_optimiser(toy, toy_split, tmp_p
     assert np.abs(ours[0] - start[0]).max() > 0.05  # so that agreement means something
 
 
-def test_a_stopped_training_goes_on(toy, toy_split, tmp_path, monkeypatch):
-    whole = fitted(made(DeviceT2MRec, options={"device": "cpu"}), toy, toy_split, tmp_path / "whole")
-    stopped = made(DeviceT2MRec, options={"device": "cpu"})
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=[pytest.mark.gpu, NEEDS_GPU])])
+def test_a_stopped_training_goes_on(toy, toy_split, tmp_path, monkeypatch, device):
+    still = Towers(hidden=32, output=16, dropout=0.2 if device == "cpu" else 0.0)  # a GPU's random numbers start anew
+    options = {"towers": still, "options": {"device": device}}
+    whole = fitted(made(DeviceT2MRec, **options), toy, toy_split, tmp_path / "whole")
+    stopped = made(DeviceT2MRec, **options)
     step = DeviceModule.training_step
 
     def stops(self, batch, batch_idx):
@@ -49,9 +55,9 @@ def test_a_stopped_training_goes_on(toy, toy_split, tmp_path, monkeypatch):
         with pytest.raises(RuntimeError, match="stopped"):
             fitted(stopped, toy, toy_split, tmp_path / "stopped")
     assert (tmp_path / "stopped" / "last.ckpt").exists()
-    resumed = fitted(made(DeviceT2MRec, options={"device": "cpu"}), toy, toy_split, tmp_path / "stopped")
+    resumed = fitted(made(DeviceT2MRec, **options), toy, toy_split, tmp_path / "stopped")
     for one, other in zip(resumed, whole, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+        np.testing.assert_allclose(one, other, atol=1e-6 if device == "cpu" else 1e-4)
 
 
 def test_mixed_precision_is_near(toy, toy_split, tmp_path):
@@ -70,7 +76,7 @@ def test_a_gpu_that_is_not_there_is_named():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+@NEEDS_GPU
 def test_on_a_gpu_it_agrees_within_its_rounding(toy, toy_split, tmp_path):
     still = Towers(hidden=32, output=16, dropout=0.0)  # a GPU draws other dropout
     expected = fitted(made(towers=still), toy, toy_split, tmp_path / "rows")

@@ -89,6 +89,14 @@ class DeviceModule(TwoTowerModule):
         self.to(self.target)
         return super().configure_optimizers()
 
+    def on_train_start(self) -> None:
+        """Bring the moments of a resumed training to the device: the trainer, which knows processors alone, left them
+        where it is."""
+        optimizer = self.optimizers()
+        assert isinstance(optimizer, LightningOptimizer)
+        inner = optimizer.optimizer
+        inner.load_state_dict(inner.state_dict())  # puts each part of the state beside its weights
+
     def training_step(self, batch: Any, batch_idx: int) -> None:
         """One step on one batch."""
         tasks, servers = (
