@@ -2,6 +2,7 @@
 # `make test` passes the tests. Both set up everything first, in .venv. `make help` lists the rest.
 
 DATASET ?= synthetic
+TRAINER ?= cpu
 FORCE ?=
 LLM ?=
 LORA ?=
@@ -82,8 +83,8 @@ lint: setup  ## check style and types
 	$(RUN) ruff format --check
 	$(RUN) mypy src/study baselines
 
-bench: setup  ## measure speed on DATASET into results/DATASET/tables/efficiency.csv
-	$(RUN) study bench dataset=$(DATASET)
+bench: setup  ## measure speed on DATASET into results/DATASET/tables/efficiency.csv (TRAINER=gpu: of a GPU)
+	$(RUN) study bench dataset=$(DATASET) trainer=$(TRAINER)
 
 notebooks: setup  ## execute the notebooks of DATASET again
 	$(RUN) study notebooks dataset=$(DATASET)

@@ -68,9 +68,10 @@ def test_every_part_has_its_time_work_limit_and_share_and_another_system_a_table
         assert math.isclose(value[part, "seconds_at_limit"], least, rel_tol=1e-4)
         assert math.isclose(value[part, "share_of_limit"], least / seconds, rel_tol=1e-4)
     wanted = table.set_index(["part", "measure"])["at_most"].dropna()
-    assert wanted[["training", "evaluation"]].to_dict() == {("training", "seconds"): 90, ("evaluation", "seconds"): 2}
+    bounds = {("training", "seconds"): 90, ("training", "busy_over_quiet"): 1.5, ("evaluation", "seconds"): 2}
+    assert wanted[["training", "evaluation"]].to_dict() == bounds
     assert wanted["recommendation"].to_dict() == {"milliseconds_p50": 5, "milliseconds_p99": 15}
-    assert len(wanted) == 4
+    assert len(wanted) == 5
     assert set(table["threads"]) == {1}
     assert "share_of_limit" in shown
     assert "nan" not in shown

@@ -6,8 +6,11 @@ Measures and reports; nothing here passes or fails.
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +75,16 @@ def best_of(action: Callable[[], Any], repeats: int) -> float:
         action()
         seconds.append(time.perf_counter() - started)
     return min(seconds)
+
+
+@contextmanager
+def busy_neighbour() -> Iterator[None]:
+    """Another process keeps a core busy within the block."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
+        try:
+            yield
+        finally:
+            child.kill()
 
 
 def machine_limits(settings: Settings, device: torch.device | str = "cpu") -> Limits:
@@ -149,7 +162,7 @@ def growth(config: DictConfig) -> str:
 def measure(config: DictConfig, settings: Settings, data: Dataset, split: Split, seed: int) -> pd.DataFrame:
     """Train, evaluate and answer requests, each against the limits that were measured with as many threads. Returns:
     columns part, measure, value, at_most (the upper limit, NaN where there is none), note, threads, profile."""
-    threads = config.profile.workers * config.profile.threads
+    threads = config.profile.threads  # as of a row: kernels of two threads wait for each other beside other work
     workdir = paths.cache() / "bench" / config.dataset.name / config.system.name
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True)
@@ -204,8 +217,12 @@ def _training(
     counters = joules()
     seconds = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
     spent, dense = used(counters), hasattr(system, "device")
+    with busy_neighbour():
+        busy = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
     return [
         row("training", "seconds", seconds, f"{epochs} epochs, vectorising and checkpoints included"),
+        row("training", "seconds_busy", busy, "the same beside a process that never waits"),
+        row("training", "busy_over_quiet", busy / seconds, "1 = other work costs nothing"),
         row("training", "steps", len(epoch) * epochs, "optimisation steps"),
         *(row("training", f"joules_{name}", value, "the machine's own counter") for name, value in spent.items()),
         *against_limits("training", training_work(epoch, system.towers, dense=dense) * epochs, seconds, limits),

@@ -158,7 +158,7 @@ def _require_sweepable(sweep: Sweep, config: DictConfig, jobs: int) -> None:
 def _scores(sweep: Sweep, config: DictConfig) -> tuple[pd.DataFrame, dict[str, Any]]:
     """The trials of a sweep over the fusion weight, and the seconds of scoring and ranking, by the clock and of
     the processor (which other work on the machine does not lengthen), without the trainings."""
-    limit_threads(config.profile.workers * config.profile.threads)
+    limit_threads(config.profile.threads)
     data, split = load_inputs(config.dataset.name, config.protocol.name)
     weights, rows, seconds, processor = sweep.space[FUSION_WEIGHT]["choices"], [], 0.0, 0.0
     tasks = sum(len(split.tasks(part)) for part in sweep.parts)

@@ -104,7 +104,7 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
     first = {name: label(value) for name, value in present_values(config).items()}
     if not replace:
         require_same_profile(sweep_folder(config) / "record.json", config)
-    limit_threads(config.profile.workers * config.profile.threads)
+    limit_threads(config.profile.threads)
     data, split = load_inputs(config.dataset.name, protocol)
     folder = paths.cache() / "tune" / config.dataset.name / protocol / system
     search = Search(

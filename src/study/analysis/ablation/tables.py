@@ -46,6 +46,7 @@ EXPECTED = {
     "t2mrec_wo_two_tower": -1,
     "t2mrec_wo_lexical": -1,
     RERANKED: 1,
+    "t2mrec_llm_local": 1,
     "t2mrec_wo_structure": -1,
     "t2mrec_wo_expansion": -1,
     "t2mrec_one_direction": 0,

@@ -32,6 +32,7 @@ from study.reranking import endpoint
 from study.reranking.language_model import LanguageModelReranker, Question, T2MRecWithLanguageModel, condensed
 from study.reranking.listwise import T2MRecListwise, candidate_pools
 from study.runner.inputs import load_inputs
+from study.runner.processes import limit_threads
 from study.search.fits import fitted
 
 CASSETTE = "contribution"
@@ -66,6 +67,7 @@ def measure(dataset: str) -> Path:
         name: load([f"dataset={dataset}", f"protocol={settings.protocol}", f"system={name}"])
         for name in ("t2mrec", settings.system, settings.listwise)
     }
+    limit_threads(configs["t2mrec"].profile.threads)
     data, split = load_inputs(dataset, settings.protocol)
     drawn = np.random.default_rng(settings.seed).permutation(split.tasks(settings.part))
     tasks = np.sort(drawn[: settings.tasks])
