@@ -12,7 +12,8 @@ from study.analysis.ablation import tables as ablation
 from study.analysis.report.runs import measured, statistics
 from study.data import dataset as datasets
 from study.evaluation.metrics import PAPER_METRICS
-from study.files import write_csv
+from study.evaluation.records import record
+from study.files import write_csv, write_json
 
 TASKS, SEEDS = 120, (1, 2)
 EFFECTS = {"t2mrec": 0.0, "t2mrec_wo_cl": -0.2, "t2mrec_wo_two_tower": -0.1, "t2mrec_wo_structure": 0.0}
@@ -104,6 +105,27 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
     assert "Cross" in figure.get_supxlabel()
     elsewhere = figures.effects(rows.assign(paper_effect=np.nan), ("ndcg@10",), "caption")
     assert "Cross" not in elsewhere.get_supxlabel()
+
+
+def test_a_re_ranking_model_is_compared_with_the_same_trainings_and_its_discarded_answers_are_counted(results):
+    assert ablation.reranked("task2mcp").empty
+    base = pd.read_csv(results / "cold" / "t2mrec.csv.xz")
+    first, second = base[base["seed"] == 1], base[base["seed"] == 2]
+    second = second.assign(**{metric: second[metric] * 0.1 for metric in PAPER_METRICS})  # would hide the effect
+    write_csv(results / "cold" / "t2mrec.csv.xz", pd.concat([first, second]))
+    better = first.assign(**{metric: first[metric] + 0.01 for metric in PAPER_METRICS})
+    write_csv(results / "cold" / "t2mrec_llm_local.csv.xz", better)
+    counts = {"answered": 100, "fallbacks": {"repeat": 12, "too_many_substitutions": 8}}
+    write_json(
+        results.parent / "records" / "cold" / "t2mrec_llm_local.json", record(seeds=[{"seed": 1, "report": counts}])
+    )
+    found = ablation.reranked("task2mcp").set_index("metric")
+    assert list(found.index) == ["recall@10", "ndcg@10"]
+    assert found["diff"].tolist() == pytest.approx([0.01, 0.01])
+    assert found["without"]["ndcg@10"] == pytest.approx(first["ndcg@10"].mean())
+    assert (found["randomisation_p"] < 0.01).all()
+    told = found[["answered", "fallback_repeat", "fallback_too_many_substitutions"]].to_numpy()
+    assert told.tolist() == [[100, 12, 8]] * 2
 
 
 def test_the_papers_values_stand_under_its_own_protocol_alone(results):

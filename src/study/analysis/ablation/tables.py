@@ -22,8 +22,10 @@ from study.config.systems import sound_systems
 from study.data import dataset as datasets
 from study.data.dataset import Dataset
 from study.evaluation.metrics import PAPER_METRICS
+from study.evaluation.records import read_record
 from study.evaluation.significance import RESAMPLES, compare, compare_all, holm
 from study.files import write_csv
+from study.runner.outputs import Outputs
 from study.t2mrec.program_languages import ProgramFeatures
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 
@@ -204,6 +206,30 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["protocol", "system", "level"])
 
 
+def reranked(dataset: str) -> pd.DataFrame:
+    """What a language model's orders do to the pools of the same trainings: T2MRec with it and without, seed by seed.
+
+    Returns: protocol, system, metric, n, with_model, without, diff and its interval, p of the randomisation test;
+    answered, and the tasks whose answer was discarded, by reason (``fallback_...``).
+    """
+    rows = []
+    for protocol, frames in runs(dataset).items():
+        for name in (name for name in frames if name.startswith(RERANKED)):
+            told = read_record(Outputs.of(dataset, protocol, name).record)["seeds"]
+            reports = pd.DataFrame([{**one["report"], **one["report"]["fallbacks"]} for one in told]).fillna(0)
+            reasons = sorted({reason for one in told for reason in one["report"]["fallbacks"]})
+            counts = {"answered": int(reports["answered"].sum())}
+            counts |= {f"fallback_{reason}": int(reports[reason].sum()) for reason in reasons}
+            without = frames[REFERENCE][frames[REFERENCE]["seed"].isin([one["seed"] for one in told])]
+            for metric in COMPARED:
+                found = compare(frames[name], without, metric, seed=0)
+                row = {"protocol": protocol, "system": name, "metric": metric, "n": found["n"]}
+                row |= {"with_model": found["mean_system"], "without": found["mean_reference"]}
+                row |= {key: found[key] for key in ("diff", "diff_ci_low", "diff_ci_high", "randomisation_p")}
+                rows.append(row | counts)
+    return pd.DataFrame(rows)
+
+
 def structure_facts(data: Dataset) -> pd.DataFrame:
     """What the structural features (eq. 12-17) are on this data, counted over all pairs of a task and a server.
 
@@ -236,11 +262,13 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
 
 
 def compute(config: DictConfig) -> list[Path]:
-    """Write table4.csv, by_group.csv and structure.csv into results/<dataset>/ablation."""
+    """Write table4.csv, by_group.csv, reranked.csv and structure.csv into results/<dataset>/ablation."""
     dataset = config.dataset.name
     data, folder = datasets.load(dataset), paths.results(dataset) / "ablation"
     files = {"table4.csv": table4(dataset), "by_group.csv": by_group(dataset, data.tasks)}
     files["structure.csv"] = structure_facts(data)
+    if len(found := reranked(dataset)):
+        files["reranked.csv"] = found
     for name, table in files.items():
         write_csv(folder / name, table, decimals=9 if name == "structure.csv" else 6)
     return [folder / name for name in files]
