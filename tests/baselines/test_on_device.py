@@ -18,7 +18,7 @@ def test_tensors_are_made_on_the_device_within_the_block_alone():
     assert torch.from_numpy(np.ones(2)).device.type == torch.zeros(2).device.type == "cpu"
 
 
-@pytest.mark.parametrize("name", ["msbpr", "gdsrec", "cvh_rec", "recafr", "mpt_rec", "mf_softmax"])
+@pytest.mark.parametrize("name", ["msbpr", "gdsrec", "recafr", "mf_softmax"])
 def test_a_wrapped_baseline_is_the_same_on_the_processor(blocks, tmp_path, name):
     data, split = blocks
     config = load(["dataset=synthetic", f"system={name}", "protocol=warm", "profile=smoke"])
