@@ -191,7 +191,7 @@ def test_the_notebook_on_use_shows_the_planted_tables(planted, tmp_path):
     assert "| words and habits | 3 | 0.500 (0.500 to 0.500) | 0.300 (0.300 to 0.300) |" in text
     steps = pd.read_csv(place("steps")).query("part == 'test' and metric == 'ndcg@10' and system == 'bm25'")
     assert f"| BM25 | 32 | {steps['mean'].item():.3f} (" in text
-    assert drawn() == {"useful_steps", "useful_calibration", "useful_diversity", "label_curves"}
+    assert drawn() == {"useful_steps", "useful_calibration", "useful_diversity", "useful_diversity_all", "label_curves"}
 
 
 @pytest.mark.parametrize(("name", "column"), [("steps", "mean"), ("calibration", "value")])
