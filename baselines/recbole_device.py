@@ -34,6 +34,7 @@ class DeviceRecBole(RecBole):
     def __post_init__(self) -> None:
         self.device = "gpu" if chosen(self.device).type == "cuda" else "cpu"
 
+    # RecBole's own, with another module to start: a change there would make every row of RecBole stale.
     def _train(self, folder: Path) -> None:
         log, places = folder / LOG_FILE, (str(ROOT), os.environ.get("PYTHONPATH", ""))
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}

@@ -18,44 +18,39 @@ def test_tensors_are_made_on_the_device_within_the_block_alone():
     assert torch.from_numpy(np.ones(2)).device.type == torch.zeros(2).device.type == "cpu"
 
 
+def answers(systems, blocks, folder):
+    """The scores of every system, fitted with one seed in a folder of its own."""
+    data, split = blocks
+    found = []
+    for number, system in enumerate(systems):
+        (workdir := folder / str(number)).mkdir()
+        system.fit(data, split, seed=3, workdir=workdir)
+        found.append(system.score(split.tasks("test")))
+    return found
+
+
+def smoke(name):
+    return load(["dataset=synthetic", f"system={name}", "protocol=warm", "profile=smoke"])
+
+
 @pytest.mark.parametrize("name", ["msbpr", "gdsrec", "recafr", "mf_softmax"])
 def test_a_wrapped_baseline_is_the_same_on_the_processor(blocks, tmp_path, name):
-    data, split = blocks
-    config = load(["dataset=synthetic", f"system={name}", "protocol=warm", "profile=smoke"])
-    plain_one, wrapped = build_system(config.system), on_device(build_system(config.system), "cpu")
-    found = []
-    for place, system in (("a", plain_one), ("b", wrapped)):
-        (tmp_path / place).mkdir()
-        system.fit(data, split, seed=3, workdir=tmp_path / place)
-        found.append(system.score(split.tasks("test")))
-    np.testing.assert_array_equal(*found)
+    plain_one, other = (build_system(smoke(name).system) for _ in range(2))
+    np.testing.assert_array_equal(*answers((plain_one, on_device(other, "cpu")), blocks, tmp_path))
 
 
 def test_recbole_on_its_device_path_is_recbole(blocks, tmp_path):
-    data, split = blocks
-    config = load(["dataset=synthetic", "system=lightgcn", "protocol=warm", "profile=smoke"])
-    plain_one = build_system(config.system)
-    other = DeviceRecBole(**{key: getattr(plain_one, key) for key in ("model", "settings", "epochs")}, device="cpu")
-    other.evaluate_every, other.patience = plain_one.evaluate_every, plain_one.patience
-    found = []
-    for place, system in (("a", plain_one), ("b", other)):
-        (tmp_path / place).mkdir()
-        system.fit(data, split, seed=3, workdir=tmp_path / place)
-        found.append(system.score(split.tasks("test")))
-    np.testing.assert_array_equal(*found)
+    plain_one = build_system(smoke("lightgcn").system)
+    np.testing.assert_array_equal(
+        *answers((plain_one, DeviceRecBole(**vars(plain_one), device="cpu")), blocks, tmp_path)
+    )
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 @pytest.mark.parametrize("name", ["msbpr", "gdsrec", "cvh_rec", "recafr", "mpt_rec", "mf_softmax", "lightgcn"])
 def test_on_a_gpu_a_baseline_learns_as_on_the_processor(blocks, tmp_path, name):
-    data, split = blocks
-    config = load(["dataset=synthetic", f"system={name}", "protocol=warm", "profile=smoke"])
-    found = []
-    for place, made in (("a", config), ("b", on_gpu(config))):
-        (tmp_path / place).mkdir()
-        system = build_system(made.system)
-        system.fit(data, split, seed=3, workdir=tmp_path / place)
-        found.append(system.score(split.tasks("test")))
-    assert found[0].shape == found[1].shape
-    assert np.array_equal(np.isfinite(found[0]), np.isfinite(found[1]))
+    made = smoke(name), on_gpu(smoke(name))
+    own, there = answers([build_system(config.system) for config in made], blocks, tmp_path)
+    assert own.shape == there.shape
+    assert np.array_equal(np.isfinite(own), np.isfinite(there))

@@ -66,6 +66,13 @@ def test_without_a_gpu_auto_is_the_processor_and_gpu_an_error(monkeypatch):
         on_trainer(load(["system=t2mrec", "trainer=tpu"]))
 
 
+@pytest.mark.parametrize("words", [("run", "--all"), ("tune", "system=msbpr"), ("export",), ("bench", "--growth")])
+def test_where_it_has_no_effect_it_is_refused(words, call):
+    code, _, said = call(*words, "trainer=gpu")
+    assert code == 2
+    assert "trainer" in said
+
+
 @pytest.mark.parametrize("name", ["tfidf", "t2mrec_listwise"])
 def test_what_a_gpu_does_not_serve_is_named(gpu, name):
     with pytest.raises(StudyError, match=name):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -41,7 +41,8 @@ def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
 
 def names() -> Names:
     """How figures name the systems of the tool level, and which of them they show."""
-    return read_settings(Names, paths.conf() / "analysis" / "tool_titles.yaml")
+    own = read_settings(Names, paths.conf() / "analysis" / "tool_titles.yaml")
+    return replace(own, titles={f"{name}_query": title for name, title in own.titles.items()} | own.titles)
 
 
 def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:

@@ -114,10 +114,9 @@ def run(
             raise StudyError(f"{len(failed)} rows failed: {'; '.join(failed)}", fix="the same command tries them again")
         return
     from study.runner.cluster import run_seeds
-    from study.runner.devices import on_trainer
     from study.runner.rows import run_row
 
-    config = on_trainer(configured(overrides))
+    config = configured(overrides, trains=True)
     if launcher == "ray":
         run_seeds([config], replace=replace)
     typer.echo(f"per-task values in {run_row(config, replace=replace).per_task}")
@@ -317,7 +316,7 @@ def bench(
     ] = False,
 ) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
-    config = configured(overrides)
+    config = configured(overrides, trains=not (agent or growth))
     if growth:
         from study.pipeline.bench import growth as by_size
 
@@ -329,9 +328,8 @@ def bench(
         load_test(config.dataset.name)
         return
     from study.pipeline.bench import bench as stage
-    from study.runner.devices import on_trainer
 
-    typer.echo(stage(on_trainer(config)))
+    typer.echo(stage(config))
 
 
 def main() -> None:

@@ -27,16 +27,24 @@ Replace = Annotated[
 ]
 
 
-def configured(overrides: list[str] | None, reads: Collection[str] | None = None) -> DictConfig:
-    """The configuration. `reads`: the groups that a command reads, if few; any other override would change nothing."""
+def configured(
+    overrides: list[str] | None, reads: Collection[str] | None = None, *, trains: bool = False
+) -> DictConfig:
+    """The configuration. `reads`: the groups that a command reads, if few; any other override would change nothing.
+    `trains`: the command trains on what the key `trainer` says, which has no effect elsewhere."""
     from study.config.compose import load
 
     config = load(overrides)
-    for word in overrides or [] if reads is not None else []:
+    for word in overrides or []:
         key = word.lstrip("+~").partition("=")[0]
-        if key.split(".")[0] not in (*(reads or ()), "profile"):
+        idle = key == "trainer" and not trains if reads is None else key.split(".")[0] not in (*reads, "profile")
+        if idle:
             fix = f"leave it out; to change it for good, edit {_file_of(key, config)}"
             raise StudyError(f"{word!r} has no effect here", column=key, fix=fix)
+    if trains:
+        from study.runner.devices import on_trainer
+
+        return on_trainer(config)
     return config
 
 

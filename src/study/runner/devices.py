@@ -29,13 +29,12 @@ def on_trainer(config: DictConfig) -> DictConfig:
     require_one_of(config.trainer, "trainer", TRAINERS)
     if config.trainer == "cpu":
         return config
-    import torch
+    from study.t2mrec.device import chosen
 
-    if not torch.cuda.is_available():
-        if config.trainer == "auto":
-            return config
-        raise StudyError("torch sees no GPU here", column="trainer", fix="trainer=cpu, or trainer=auto")
-    return on_gpu(config, bf16=config.trainer == "gpu_bf16")
+    bf16 = config.trainer == "gpu_bf16"
+    if chosen("gpu" if bf16 else config.trainer, "trainer").type == "cpu":
+        return config
+    return on_gpu(config, bf16=bf16)
 
 
 def on_gpu(config: DictConfig, *, bf16: bool = False) -> DictConfig:

@@ -27,13 +27,13 @@ from study.t2mrec.system import T2MRec
 DEVICES = ("auto", "cpu", "gpu")
 
 
-def chosen(device: str) -> torch.device:
-    """The device of a name of `DEVICES`; auto takes an accelerator where torch sees one. Raises StudyError: there is
-    none, or no such name."""
-    require_one_of(device, "device", DEVICES)
+def chosen(device: str, key: str = "device") -> torch.device:
+    """The device of a name of `DEVICES`; auto takes an accelerator where torch sees one. `key`: of the setting. Raises
+    StudyError: there is none, or no such name."""
+    require_one_of(device, key, DEVICES)
     there = torch.cuda.is_available()
     if device == "gpu" and not there:
-        raise StudyError("torch sees no GPU here", column="model.device", fix="device=cpu, or device=auto")
+        raise StudyError("torch sees no GPU here", column=key, fix=f"{key}=cpu, or {key}=auto")
     return torch.device("cuda" if there and device != "cpu" else "cpu")
 
 

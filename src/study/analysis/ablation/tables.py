@@ -6,6 +6,7 @@ stand the values, and what removing a part does: variant minus full, theirs with
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -216,10 +217,9 @@ def reranked(dataset: str) -> pd.DataFrame:
     for protocol, frames in runs(dataset).items():
         for name in (name for name in frames if name.startswith(RERANKED)):
             told = read_record(Outputs.of(dataset, protocol, name).record)["seeds"]
-            reports = pd.DataFrame([{**one["report"], **one["report"]["fallbacks"]} for one in told]).fillna(0)
-            reasons = sorted({reason for one in told for reason in one["report"]["fallbacks"]})
-            counts = {"answered": int(reports["answered"].sum())}
-            counts |= {f"fallback_{reason}": int(reports[reason].sum()) for reason in reasons}
+            discarded = sum((Counter(one["report"]["fallbacks"]) for one in told), Counter[str]())
+            counts = {"answered": sum(one["report"]["answered"] for one in told)}
+            counts |= {f"fallback_{reason}": discarded[reason] for reason in sorted(discarded)}
             without = frames[REFERENCE][frames[REFERENCE]["seed"].isin([one["seed"] for one in told])]
             for metric in COMPARED:
                 found = compare(frames[name], without, metric, seed=0)
