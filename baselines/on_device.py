@@ -6,7 +6,7 @@ or an answer, both ends lead to the device; what lies between follows its operan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -14,32 +14,21 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from study.evaluation.system import System
 from study.t2mrec.device import chosen
 
 
-class _Leaving(TorchFunctionMode):
-    """Copies what becomes an array of numpy to the processor first."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if func in (Tensor.numpy, Tensor.__array__):
-            args = (args[0].cpu(), *args[1:])
-        return func(*args, **(kwargs or {}))
-
-
 @contextmanager
 def placed(device: torch.device) -> Iterator[None]:
-    """Within the block, new tensors are made on the device, and arrays come from it."""
-    entering = torch.from_numpy
-    with torch.device(device), _Leaving(), patch.object(torch, "from_numpy", lambda array: entering(array).to(device)):
+    """Within the block, new tensors are made on the device, and arrays come from it, in the thread of a backward pass
+    too."""
+    entering, leaving = torch.from_numpy, Tensor.numpy
+    with (
+        torch.device(device),
+        patch.object(torch, "from_numpy", lambda array: entering(array).to(device)),
+        patch.object(Tensor, "numpy", lambda tensor, **options: leaving(tensor.cpu(), **options)),
+    ):
         yield
 
 

@@ -1,5 +1,7 @@
 """Baselines on a device: the same on the processor, and what a GPU is given."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,15 @@ def test_tensors_are_made_on_the_device_within_the_block_alone():
         made = [torch.zeros(2), torch.randn(2), torch.tensor([1.0]), torch.from_numpy(np.ones(2)), torch.arange(3)]
         assert {tensor.device.type for tensor in made} == {"meta"}
     assert torch.from_numpy(np.ones(2)).device.type == torch.zeros(2).device.type == "cpu"
+
+
+def test_arrays_come_from_the_device_in_every_thread(monkeypatch):
+    """A backward pass on a GPU runs in a thread of its own."""
+    copied = []
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: copied.append(tensor) or tensor)
+    with placed(torch.device("cpu")), ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: (torch.ones(2).numpy(), np.asarray(torch.ones(3)))).result()
+    assert [len(tensor) for tensor in copied] == [2, 3]
 
 
 def answers(systems, blocks, folder):

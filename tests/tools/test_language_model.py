@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from itertools import cycle
 from types import SimpleNamespace
 
 import pandas as pd
@@ -236,16 +237,18 @@ def test_instructions_are_drawn_server_by_server(project, catalog, embedder):
 
 
 def test_the_model_writes_and_judges(project, catalog, embedder, monkeypatch):
-    """Two instructions a tool; the judge gives the second of each too few points, and one tool is never found."""
+    """Two instructions a tool, one by one; the judge gives the second too few points; one tool is never found."""
     bench, flow = flow_bench(project, catalog, embedder)
     monkeypatch.setattr(flow_model.embedding, "configured_embedder", lambda: embedder)
+
+    lines = cycle(("[Instruction1] read one thing", "[Instruction1] read two things"))
 
     class Writer(Model):
         def chat(self, model, messages, **options):
             self.usage.models.add("planted")
             system, text = messages[0]["content"], messages[-1]["content"]
             if system.startswith("You are given a tool of"):
-                return "[Instruction1] read one thing\n[Instruction2] read two things"
+                return next(lines)
             if system.startswith("You are given a tool as"):
                 return json.dumps({"instruction": text.splitlines()[-1], "arguments": {}})
             if system.startswith("Rewrite"):

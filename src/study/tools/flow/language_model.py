@@ -148,18 +148,21 @@ def synthesis_tables(bench: Bench, drawn: Sequence[int], flow: Flow, kept: Kept)
     """
     tools, seed = list(drawn)[: kept.settings.written_tools], flow.seeds[0]
     steps, rules = [], []
+    # A small model writes one line however many are asked for, so each instruction is asked for alone.
     for name, number in {"model": flow.synthesis.per_tool, "templates": 1}.items():
+        asked = [tool for tool in tools for _ in range(number)]
 
-        def write(place: int, name: str = name, number: int = number) -> Groups:
-            tool, rng = tools[place], np.random.default_rng([seed, place])
+        def write(place: int, name: str = name, asked: Sequence[int] = asked) -> Groups:
+            tool, rng = asked[place], np.random.default_rng([seed, place])
             shown = [bench.samples[row].text for row in rng.choice(len(bench.samples), EXAMPLES, replace=False)]
             model = synthesis.ModelWriter(kept.chat, shown)
             writer = model if name == "model" else synthesis.Templates(flow.synthesis, seed + place)
-            made, counts = synthesis.synthesise(bench.catalog, [tool], writer, number=number, depth=1)
+            made, counts = synthesis.synthesise(bench.catalog, [tool], writer, number=1, depth=1)
             last = list({sample.group: sample for sample in made}.values())
             return (tuple(counts[key] for key in COUNTS), *(_judged(bench, sample, kept, rng) for sample in last))
 
-        found = kept.choices(f"written_{name}", [tool_key(bench.catalog, tool) for tool in tools], write)
+        ids = [f"{tool_key(bench.catalog, tool)}:{place % number}" for place, tool in enumerate(asked)]
+        found = kept.choices(f"written_{name}", ids, write)
         if found is None:
             continue
         judged = np.array([own for groups in found["tools"] for own in groups[1:]]).reshape(-1, 3)
