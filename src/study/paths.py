@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# The variable that names a folder with copies of public files, for machines without a network.
+MIRROR = "T2M_MIRROR"
+
 
 def root() -> Path:
     """The project folder: ``T2M_ROOT`` if set, else the folder that holds ``conf/`` above this file."""

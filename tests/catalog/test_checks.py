@@ -5,17 +5,19 @@ import subprocess
 
 import pytest
 
-from study.catalog import checks
+from study.catalog import archived, checks
 from study.catalog.checks import Check
 from study.catalog.merge import servers
-from study.catalog.records import Package, Record, Remote
+from study.catalog.records import Package, Reader, Record, Remote
 from study.catalog.start import known_start, start
 from study.catalog.trust import in_words, trust
 from study.errors import StudyError
 from study.recommend.facts import Shelf
+from study.tools.catalogues import live
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.catalogues.connection import Listing
 from study.tools.catalogues.live import starts
+from tests.catalog.sources import record, toolsdk_entry, toolsdk_files
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
 THERE = json.dumps(
@@ -132,8 +134,41 @@ def test_a_start_is_noted_of_what_a_catalogue_can_name(conf_root):
     tools = ({"name": "t"}, {"name": "u"})
     listings = [Listing(item.name, tools=tools, seconds=1.234) for item in endpoints[:-1]]
     found = starts(endpoints, [*listings, Listing("f", problem="died")])
-    assert list(found) == ["npm:@o/n", "pypi:o-n", "oci:mcp/n", "https://x.y/mcp"]
-    assert [(item["tools"], item["seconds"]) for item in found.values()] == [(2, 1.23)] * 4
+    assert list(found) == ["npm:@o/n", "pypi:o-n", "oci:mcp/n", "https://x.y/mcp", "npm:failed"]
+    assert [(item["tools"], item["seconds"]) for item in list(found.values())[:4]] == [(2, 1.23)] * 4
+    assert list(found["npm:failed"]) == ["failed"]
     checks.note(found)
     away = Remote("http", "https://x.y/mcp", vouched=True)
     assert list(checks.of(row(Package("npm", "@o/n", vouched=True), remotes=(away,)))) == ["npm:@o/n", away.url]
+
+
+def test_a_failed_start_is_noted_until_one_succeeds(said, monkeypatch):
+    monkeypatch.setattr(live, "today", lambda: "2026-03-04")
+    endpoint, server = Endpoint("a", "npx", ("-y", "a")), row(Package("npm", "a", "1.0.0", vouched=True))
+    works = Listing("a", tools=({"name": "t"},), seconds=1.0)
+    for listing in (works, Listing("a", problem="died")):
+        checks.note(starts([endpoint], [listing]))
+    # The earlier start stays beside it, each with its day.
+    assert checks.of(server) == {"npm:a": Check(started="2026-03-04", tools=1, seconds=1.0, failed="2026-03-04")}
+    facts = Shelf(servers([Record("toolsdk", "k", "n", packages=(Package("npm", "a"),))], ORDER, {}), None)
+    assert "2026-03-04" in facts.of_catalogue(0).checked
+    checks.note(starts([endpoint], [works]))
+    assert checks.known()["npm:a"].failed == ""
+
+
+@pytest.mark.parametrize(
+    ("validated", "failed"), [({"validated": False}, ["toolsdk"]), ({"validated": True}, []), ({}, [])]
+)
+def test_what_a_source_could_not_start_says_so(conf_root, validated, failed):
+    """Of toolsdk: false is a try in vain, nothing is no try."""
+    files = toolsdk_files({"a": toolsdk_entry("a-mcp", "https://github.com/o/a")})
+    files["indexes/packages-list.json"] = json.dumps({"a": {"category": "c", "path": "c/a.json"} | validated})
+    records = archived.toolsdk({name: text.encode() for name, text in files.items()}, Reader("toolsdk", 99, 9), 9999)
+    table = servers(records, ORDER, {})
+    server = table.iloc[0].to_dict()
+    assert trust(server)["failed"] == failed
+    assert (Shelf(table, None).of_catalogue(0).checked != "") == bool(failed)
+    assert json.loads(server["packages"])[0]["vouched"] == (["toolsdk"] if validated.get("validated") else [])
+    # Another entry of the same package, which that source did start.
+    again = servers([*records, record("toolsdk", "b", "github.com/o/a", "a-mcp")], ORDER, {})
+    assert [trust(each)["failed"] for each in again.to_dict("records")] == [[]]

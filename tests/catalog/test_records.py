@@ -76,6 +76,14 @@ def test_a_word_of_a_command_is_one_word_for_any_shell(text):
         ("oci", "-v", ""),
         ("oci", "../x", ""),
         ("oci", "x", "--privileged"),
+        ("oci", "a..b/c", ""),
+        ("oci", "a/b-", ""),
+        ("oci", "a//b", ""),
+        ("oci", "ghcr..io/a", ""),
+        ("oci", "-x.y/a", ""),
+        ("oci", "x.y:999999/a", ""),
+        ("oci", "a/b:" + "x" * 129, ""),
+        ("oci", "a/b@sha256:12", ""),
         ("mcpb", "https://x/y.mcpb", "1.0.0"),
         ("npm", "a" * 215, ""),
     ],
@@ -93,6 +101,7 @@ def test_what_is_no_package_is_refused(registry, name, version):
         ("ghcr.io/a/b:v1.2", "", "ghcr.io/a/b", "v1.2"),
         ("localhost:5000/a/b", "1.0", "localhost:5000/a/b", "1.0"),
         ("a/b@sha256:" + "0" * 64, "", "a/b", "sha256:" + "0" * 64),
+        ("docker.io/a__b/c-d.e", "", "docker.io/a__b/c-d.e", ""),
     ],
 )
 def test_an_image_is_its_name_and_its_version(given_name, given_version, name, version):
@@ -129,6 +138,20 @@ def test_secrets_have_no_value():
         "https://x.y/;id",
         "https://x.y/a b",
         "javascript:1",
+        "https://x.y:0/a",
+        "https://x.y:99999/a",
+        "https://x.y:z/a",
+        "https://-x.y/a",
+        "https://x..y/a",
+        "https://,/a",
+        "https:///a",
+        "https://x_y.z/a",
+        "https://1.2.3/a",
+        "https://1.2.3.256/a",
+        "https://2130706433/a",
+        "https://0x7f000001/a",
+        f"https://{'a' * 64}.y/a",
+        f"https://{'a.' * 127}y/a",
     ],
 )
 def test_an_address_that_is_not_plain_https_is_refused(url):
@@ -138,6 +161,8 @@ def test_an_address_that_is_not_plain_https_is_refused(url):
 
 def test_variables_of_an_address_are_filled_in_by_the_user():
     assert remote("streamable-http", "https://{tenant}.x.y/mcp").url == "https://<tenant>.x.y/mcp"
+    assert remote("sse", "https://<host>:<port>/mcp").url == "https://<host>:<port>/mcp"
+    assert remote("sse", "https://1.2.3.4:443/mcp").url == "https://1.2.3.4:443/mcp"
     assert remote("sse", "http://localhost:80/mcp").transport == "sse"
 
 

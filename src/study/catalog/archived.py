@@ -67,7 +67,10 @@ def _each(
 
 
 def toolsdk(files: Files, reader: Reader, most: int) -> list[Record]:
-    """Records of toolsdk. A package is vouched for if the registry started it (`validated`); its name is then real."""
+    """Records of toolsdk. A package is vouched for if the registry started it (`validated`); its name is then real.
+
+    ``false`` says that it tried in vain: within five seconds no tool was listed, with invented values for variables.
+    """
     try:
         listed = json.loads(files["indexes/packages-list.json"])
         index = {str(item["path"]): item for item in listed.values() if isinstance(item, dict) and "path" in item}
@@ -77,12 +80,12 @@ def toolsdk(files: Files, reader: Reader, most: int) -> list[Record]:
     found = []
     for path, value in _each(files, r"packages/[^/]+/[^/]+\.json", reader, most, json.loads):
         about = index.get(path.removeprefix("packages/"), {})
-        valid = about.get("validated") is True
+        start = {"vouched": about.get("validated") is True, "failed": about.get("validated") is False}
         try:
             licence = reader.words(value.get("license"))
             place, inside = repository(value.get("url"))
             tools = about.get("tools")
-            remotes = _toolsdk_remotes(value, reader, path, valid)
+            remotes = _toolsdk_remotes(value, reader, path, start)
             found.append(
                 Record(
                     reader.source,
@@ -95,7 +98,7 @@ def toolsdk(files: Files, reader: Reader, most: int) -> list[Record]:
                     category=path.split("/")[1],
                     tools=reader.tool_list(path, list(tools.values()) if isinstance(tools, dict) else []),
                     # For an entry with remote servers the name of the package is made up.
-                    packages=() if remotes else _toolsdk_package(value, reader, path, valid),
+                    packages=() if remotes else _toolsdk_package(value, reader, path, start),
                     remotes=remotes,
                 )
             )
@@ -104,7 +107,9 @@ def toolsdk(files: Files, reader: Reader, most: int) -> list[Record]:
     return found
 
 
-def _toolsdk_package(value: Mapping[str, Any], reader: Reader, path: str, valid: bool) -> tuple[Package, ...]:
+def _toolsdk_package(
+    value: Mapping[str, Any], reader: Reader, path: str, start: Mapping[str, bool]
+) -> tuple[Package, ...]:
     kinds = {"node": "npm", "python": "pypi", "docker": "oci"}
     try:
         # Without a program of their own, the listed arguments are names of options, not a command.
@@ -117,7 +122,7 @@ def _toolsdk_package(value: Mapping[str, Any], reader: Reader, path: str, valid:
             binary=binary,
             arguments=words,
             variables=_toolsdk_variables(value),
-            vouched=valid,
+            **start,
         )
     except _BAD as error:
         reader.refuse(path, "package", error)
@@ -133,11 +138,11 @@ def _toolsdk_variables(value: Mapping[str, Any]) -> tuple[Variable, ...]:
     )
 
 
-def _toolsdk_remotes(value: Mapping[str, Any], reader: Reader, path: str, valid: bool) -> tuple[Any, ...]:
+def _toolsdk_remotes(value: Mapping[str, Any], reader: Reader, path: str, start: Mapping[str, bool]) -> tuple[Any, ...]:
     found = []
     for item in value.get("remotes") or []:
         try:
-            found.append(remote(item.get("type"), item.get("url"), vouched=valid))
+            found.append(remote(item.get("type"), item.get("url"), (), **start))
         except _BAD as error:
             reader.refuse(path, "remote", error)
     return tuple(found)

@@ -14,13 +14,14 @@ import tarfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import requests
+from typing import TYPE_CHECKING, Any
 
 from study.catalog.settings import Archive
-from study.data.sources import MIRROR
 from study.errors import StudyError, require_file
+from study.paths import MIRROR
+
+if TYPE_CHECKING:
+    import requests
 
 UPSTREAM = "https://github.com"
 _DAMAGED = "fetch it again; if it stays so, do not use it"
@@ -49,11 +50,13 @@ def archive_files(archive: Archive, *, most: int, timeout: float = 60.0) -> dict
 
 
 def _download(url: str, most: int, timeout: float) -> bytes:
+    import requests  # an archive of the mirror needs none
+
     try:
         with requests.get(url, stream=True, timeout=timeout) as answer:
             answer.raise_for_status()
             return bounded(answer, most)
-    except (requests.RequestException, ValueError) as error:
+    except (OSError, ValueError) as error:  # OSError: all that `requests` raises
         fix = f"check the network, or set {MIRROR} to a folder that holds the archive"
         raise StudyError(f"could not download ({type(error).__name__}: {error})", file=url, fix=fix) from error
 

@@ -41,6 +41,7 @@ class Check:
         repository: what the package itself names, as `records.repository` writes it.
         deprecated: what its authors say instead of using it.
         started, tools, seconds: the day of a start on this machine, the tools listed then, and the time to that list.
+        failed: the day on which it did not start on this machine, if it has not started since.
     """
 
     asked: str = ""
@@ -52,6 +53,7 @@ class Check:
     started: str = ""
     tools: int = 0
     seconds: float = 0.0
+    failed: str = ""
 
 
 def today() -> str:
@@ -101,6 +103,7 @@ def in_words(key: str, check: Check, place: str) -> str:
         said.append(f"THE PACKAGE NAMES {check.repository}")
     said += ["deprecated by its authors"] if check.deprecated else []
     said += [f"started here, {check.tools} tools in {check.seconds:.1f} s ({check.started})"] if check.started else []
+    said += [f"did not start here ({check.failed})"] if check.failed else []
     return ", ".join(said)
 
 

@@ -14,10 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
-
-import requests
 
 from study.catalog import server_json, store
 from study.catalog.archives import bounded
@@ -26,6 +24,9 @@ from study.catalog.settings import OFFICIAL, Registry, Sources
 from study.catalog.store import Batch, now
 from study.errors import StudyError
 from study.files import write_json
+
+if TYPE_CHECKING:
+    import requests
 
 ADDRESS = "T2M_REGISTRY"
 # A poll that was stopped longer ago than this starts again: its cursor and its first pages are out of date.
@@ -75,6 +76,8 @@ def poll(
     Returns: the entries, and what `finished` is to keep once they are in the catalogue. Raises StudyError: no address,
     a full poll within the hour, or a registry that fails; pages read so far stay for the next call.
     """
+    import requests  # a sync of archives, and each start command, go without
+
     where = address(url, settings.registry)
     state = _load(where)
     if state.began and (_date(now()) - _date(state.began) > _RESUME or (full and state.since)):
@@ -176,7 +179,7 @@ def _get(
                     raise _GoneError(problem)
                 if (asked := answer.headers.get("Retry-After", "")).isdigit():
                     wait = max(wait, min(int(asked), 60))
-        except (requests.RequestException, ValueError) as error:
+        except (OSError, ValueError) as error:  # OSError: all that `requests` raises
             problem = f"{type(error).__name__}: {error}"
         if attempt < registry.retries:
             sleep(wait)

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import requests
-
 from study.catalog import server_json
 from study.catalog.archives import bounded
 from study.catalog.records import Package, Reader, Record, RefusedError, Variable, package, remote, variable
@@ -31,7 +29,7 @@ def own_servers(source: str, limits: Limits, *, timeout: float = 30.0) -> tuple[
     try:
         text = _text(source, limits.file, timeout)
         value = json.loads(text, object_pairs_hook=unique_keys)
-    except (OSError, ValueError, RecursionError, requests.RequestException) as error:
+    except (OSError, ValueError, RecursionError) as error:  # OSError: all that `requests` raises, too
         raise StudyError(f"cannot be read ({type(error).__name__}: {error})", file=source, fix=_FORMS) from error
     reader, found = Reader(MINE, limits.text, limits.tools), []
     for name, item in _entries(value, source):
@@ -49,6 +47,8 @@ def _text(source: str, most: int, timeout: float) -> str:
     if re.match(r"https?://", source):
         if urlsplit(source).scheme != "https" and urlsplit(source).hostname not in ("localhost", "127.0.0.1"):
             raise ValueError("an address must use https")
+        import requests
+
         with requests.get(source, stream=True, timeout=timeout) as answer:
             answer.raise_for_status()
             return bounded(answer, most).decode()

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,7 +20,13 @@ from study.errors import printable
 
 _NPM = re.compile(r"(?:@[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 _PYPI = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_OCI = re.compile(r"(?:[a-z0-9][a-z0-9.-]*(?::\d+)?/)?[a-z0-9][a-z0-9._-]*(?:/[a-z0-9][a-z0-9._-]*)*")
+# Of a host: no hyphen at an end, 63 characters at most. Of an image: as the grammar of image references has it.
+_LABEL = r"(?!-)[a-z0-9-]{1,63}(?<!-)"
+_PART = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
+_OCI = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*(?::\d{{1,5}})?/)?{_PART}(?:/{_PART})*")
+_HOST = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
+# A host that ends so is read as an address of version 4, however it is written.
+_NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 PACKAGES = {"npm": _NPM, "pypi": _PYPI, "oci": _OCI}
 VERSIONS = {
     "npm": re.compile(r"\d+\.\d+\.\d+(?:[-+][\w.+-]+)?", re.ASCII),
@@ -67,7 +74,8 @@ class Variable:
 
 @dataclass(frozen=True)
 class Package:
-    """A published package; `binary`: its program if it is not named as the package; `vouched`: see the sources."""
+    """A published package; `binary`: its program if it is not named as the package; `vouched`: see the sources;
+    `failed`: whether the source tried to start it, in vain."""
 
     registry: str  # of `PACKAGES`
     identifier: str
@@ -76,6 +84,7 @@ class Package:
     arguments: tuple[str, ...] = ()
     variables: tuple[Variable, ...] = ()
     vouched: bool = False
+    failed: bool = False
 
     @property
     def key(self) -> str:
@@ -85,12 +94,13 @@ class Package:
 
 @dataclass(frozen=True)
 class Remote:
-    """A server that runs elsewhere; `transport` is http or sse."""
+    """A server that runs elsewhere; `transport` is http or sse; `vouched` and `failed` as of `Package`."""
 
     transport: str
     url: str
     headers: tuple[Variable, ...] = ()
     vouched: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,7 +188,7 @@ class Reader:
             raise RefusedError(f"the {what} has {len(text):,} characters, at most {limit:,}")
         # What is hidden from people but not from a model leaves a mark; joined emoji and line breaks are no trick.
         shown = _HIDDEN.sub("\ufffd", _HARMLESS.sub("", text))
-        kept = shown if shown.isprintable() else printable(shown, keep="\n\ufffd")
+        kept = shown if shown.replace("\n", "").isprintable() else printable(shown, keep="\n\ufffd")
         return kept.encode("utf-8", "replace").decode().strip()
 
     def description(self, value: object) -> str:
@@ -252,7 +262,7 @@ def variable(
     return Variable(text, required, secret, kept if _WORD.fullmatch(kept.removeprefix("Bearer ")) else "")
 
 
-def remote(transport: object, url: object, headers: tuple[Variable, ...] = (), *, vouched: bool = False) -> Remote:
+def remote(transport: object, url: object, headers: tuple[Variable, ...] = (), **marks: bool) -> Remote:
     """A checked address of a server: https, or http on this machine; {name} becomes <name>, a value to fill in."""
     kinds = {"streamable-http": "http", "http": "http", "streamable": "http", "sse": "sse"}
     text = re.sub(r"\$?\{(\w+)\}", r"<\1>", str(url or ""), flags=re.ASCII)
@@ -263,7 +273,24 @@ def remote(transport: object, url: object, headers: tuple[Variable, ...] = (), *
     parts = urlsplit(text)
     if "@" in parts.netloc or (parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1")):
         raise RefusedError(f"an address must use https and name no user: {text!r:.80}")
-    return Remote(kinds[str(transport)], text, headers, vouched)
+    _require_host(text)
+    return Remote(kinds[str(transport)], text, headers, **marks)
+
+
+def _require_host(address: str) -> None:
+    """RefusedError where an address has no host and port that could exist; nobody is asked."""
+    filled = re.sub(r"<\w+>", "x", re.sub(r":<\w+>", ":1", address))
+    try:
+        parts = urlsplit(filled)
+        host, sound = parts.hostname or "", parts.port != 0
+        if _NUMBER.fullmatch(host.rpartition(".")[2]):
+            ip_address(host)
+        else:
+            sound &= bool(_HOST.fullmatch(host))
+    except ValueError:
+        sound = False
+    if not sound:
+        raise RefusedError(f"not a host of an address: {address!r:.80}")
 
 
 def repository(url: object) -> tuple[str, str]:

@@ -131,7 +131,11 @@ def commit(batches: Sequence[Batch], settings: Sources) -> dict[str, Any]:
         for source, key, note in zip(alive["source"], alive["key"], alive["note"], strict=True)
         if note
     }
-    found = [Record.of_json(text) for text in alive["record"]]
+    fresh = {(batch.source, record.key): record for batch in batches for record in batch.records}
+    found = [
+        fresh.get((source, key)) or Record.of_json(text)
+        for source, key, text in zip(alive["source"], alive["key"], alive["record"], strict=True)
+    ]
     old = read(before, "servers")
     merged = servers([item for item in found if item.status != "deleted"], settings.order, notes, old, when)
     living = merged[merged["status"] != GONE]
@@ -196,8 +200,8 @@ def _write(known: pd.DataFrame, merged: pd.DataFrame, refused: Sequence[Refusal]
     target = folder() / f"v{last + 1:06d}"
     made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder()))
     try:
-        files.write_parquet(made / "records.parquet", known)
-        files.write_parquet(made / "servers.parquet", merged)
+        files.write_parquet(made / "records.parquet", known, level=3)
+        files.write_parquet(made / "servers.parquet", merged, level=3)
         files.write_csv(made / "refused.csv", pd.DataFrame(refused, columns=list(Refusal._fields)))
         files.write_json(made / "about.json", about)
         made.chmod(0o755)

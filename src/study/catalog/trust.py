@@ -46,12 +46,19 @@ def flags(server: Mapping[Any, Any]) -> list[str]:
     ]
 
 
+def failed(server: Mapping[Any, Any]) -> list[str]:
+    """The sources that tried to start a server and could not."""
+    ways = [*json.loads(server["packages"]), *json.loads(server["remotes"])]
+    # A catalogue that was synced by an earlier version does not say.
+    return sorted({source for way in ways for source in way.get("failed", ())})
+
+
 def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
     """What bears on trust in a server (a row of `merge.COLUMNS`).
 
     Returns: `licence`, `stars`, `updated`, `official`, `status` (value and source, or None), `vouched` (sources that
-    vouch for a way to start it), `text_changed` (when description or tools last changed), `notes`, `flags`,
-    `repository`, `checks` (by package or address what was found out here, `checks.Check`).
+    vouch for a way to start it), `failed` (see there), `text_changed` (when description or tools last changed),
+    `notes`, `flags`, `repository`, `checks` (by package or address what was found out here, `checks.Check`).
     """
     provenance = json.loads(server["provenance"])
 
@@ -68,6 +75,7 @@ def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
         "official": sourced("official", False),
         "status": sourced("status", "active"),
         "vouched": sorted({source for way in ways for source in way["vouched"]}),
+        "failed": failed(server),
         "text_changed": server["text_changed"],
         "notes": json.loads(server["notes"]),
         "flags": flags(server),
@@ -79,6 +87,7 @@ def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
 def in_words(known: Mapping[str, Any]) -> str:
     """The result of `trust` on one line."""
     parts = [f"vouched for by {', '.join(known['vouched'])}" if known["vouched"] else "not verified"]
+    parts += [f"did not start at {name}" for name in known["failed"]]
     parts += [f"official ({item['source']})"] if (item := known["official"]) else []
     parts += [f"{item['value']} ({item['source']})"] if (item := known["status"]) else []
     parts += [

@@ -206,7 +206,7 @@ def install(
 
     from study.catalog import checks, clients, store
     from study.catalog.start import METHODS, start
-    from study.catalog.trust import flags
+    from study.catalog.trust import failed, flags
     from study.errors import require_one_of
 
     if method is not None:
@@ -218,6 +218,7 @@ def install(
         _print_json(asdict(way) | done | {"written": write})
         return
     notes = [*json.loads(server["notes"]), *(f"flag: {flag}" for flag in flags(server))]
+    notes += [f"did not start at {name}" for name in failed(server)]
     for note in notes + ([f"status {server['status']}"] if server["status"] != "active" else []):
         typer.echo(f"warning: {printable(note)}", err=True)
     typer.echo(f"start:    {shlex.join([way.command, *way.args]) if way.command else way.url}")

@@ -16,9 +16,9 @@ from tqdm import tqdm
 
 from study import paths
 from study.errors import StudyError, require_file
+from study.paths import MIRROR
 
 UPSTREAM = "https://raw.githubusercontent.com"
-MIRROR = "T2M_MIRROR"
 # Further attempts after a failed download; the pause between two grows from one second.
 RETRIES = 2
 

@@ -70,8 +70,8 @@ def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
         system.encoder = WITHOUT_TORCH.get(system.encoder, system.encoder)
         table = as_dataset(servers)
         system.index(table)
-        SavedFieldDense(SYSTEM, system, table, seed=int(settings.seeds[0])).save(folder)
-        model = SavedFieldDense.load(folder)
+        model = SavedFieldDense(SYSTEM, system, table, seed=int(settings.seeds[0]))
+        model.save(folder)
     return model, servers
 
 

@@ -23,7 +23,7 @@ from study.catalog.merge import GONE
 from study.catalog.records import repository
 from study.catalog.settings import Sources
 from study.catalog.start import known_start
-from study.catalog.trust import flags
+from study.catalog.trust import failed, flags
 from study.errors import StudyError
 from study.recommend.saved import DATASET
 from study.recommend.settings import Answering, Prior
@@ -62,7 +62,7 @@ class Facts:
     start: str = ""  # a command or an address, where a source vouches for it
     marks: tuple[str, ...] = ()  # of conf/recommend/answering.yaml: an attack demonstration, archived, ...
     flags: tuple[str, ...] = ()  # of conf/catalog/rules.yaml
-    checked: str = ""  # what was found out here of the way to start it, with the day
+    checked: str = ""  # what was found out of the ways to start it, here or by a source, with the day
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -90,12 +90,6 @@ def prior(facts: Facts, settings: Prior, *, named: bool = False) -> dict[str, fl
     }
     weight = settings.named if named else settings.weight
     return {name: weight * share for name, share in shares.items() if share}
-
-
-def _checked(server: Mapping[Any, Any]) -> str:
-    """What was found out of the first two ways to start a server of the catalogue."""
-    found = list(checks.of(server).items())[:2]
-    return "; ".join(checks.in_words(key, check, server["repository"]) for key, check in found)
 
 
 class Shelf:
@@ -179,6 +173,12 @@ class Shelf:
         # A repository that a catalogue lists many times holds several servers.
         return f"{place}/{inside}" if place and (inside or len(self.places[place]) <= FEW) else ""
 
+    def _checked(self, server: Mapping[Any, Any]) -> str:
+        """Which source could not start a server of the catalogue, and what was found out of its first two ways."""
+        tried = [f"did not start at {name} {self.dates.get(name, '')}".strip() for name in failed(server)]
+        found = list(checks.of(server).items())[:2]
+        return "; ".join([*tried, *(checks.in_words(key, check, server["repository"]) for key, check in found)])
+
     def _facts(self, server: Any, listed: Any, own: Any = None) -> Facts:
         """From a row of the catalogue and one of Task2MCP, either of which may be None; `own`: the one to describe."""
         described = server if own is None else own
@@ -230,6 +230,6 @@ class Shelf:
             else (shlex.join([started.command, *started.args]) if started.command else started.url),
             marks,
             () if server is None else tuple(flags(server)),
-            "" if server is None else _checked(server),
+            "" if server is None else self._checked(server),
             sources,
         )

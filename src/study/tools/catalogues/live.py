@@ -62,17 +62,16 @@ def list_all(endpoints: Sequence[Endpoint], timeout: float = 30.0) -> list[Listi
 
 
 def starts(endpoints: Sequence[Endpoint], listings: Sequence[Listing]) -> dict[str, dict[str, Any]]:
-    """Of the servers that answered, what `catalog.checks` keeps, by the package that was started, or the address."""
+    """Which servers answered and which did not, as `catalog.checks` keeps it: by the package or the address."""
     found: dict[str, dict[str, Any]] = {}
     for endpoint, listing in zip(endpoints, listings, strict=True):
-        if listing.problem is not None:
-            continue
         try:
             named = tuple(variable(name, secret=True) for name in endpoint.env)
             key = endpoint.url or of_command(str(endpoint.command), endpoint.args, named).key
         except RefusedError:  # a program that no catalogue names
             continue
-        found[key] = {"started": today(), "tools": len(listing.tools), "seconds": round(listing.seconds, 2)}
+        seen = {"started": today(), "tools": len(listing.tools), "seconds": round(listing.seconds, 2), "failed": ""}
+        found[key] = seen if listing.problem is None else {"failed": today()}
     return found
 
 
