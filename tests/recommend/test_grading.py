@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from study.errors import StudyError
@@ -45,7 +46,7 @@ def test_sums_decide_and_servers_below_the_depth_keep_their_places(monkeypatch):
     # 4.0 is half-way from 3.0 to 5.0, and the mean of the grades 0.5 and 1 is 0.75
     assert ordered[1].parts == {"ranker": 0.5, "language model": 6.0}
     assert [item.score for item in ordered] == [8.0, 6.5, 1.0, 2.9]
-    equal = grading.rerank([server(1, 2.0), server(2, 2.0)], {101: 0.1, 102: 0.2})
+    equal = grading.rerank([server(1, 2.0), server(2, 2.0)], {101: 0.1, 102: 0.2}, 8.0, "model")
     assert [item.server_id for item in equal] == [102, 101]
 
 
@@ -92,6 +93,27 @@ def test_the_command_re_orders_and_names_the_model(project, ask, monkeypatch):
     assert {after[0]["name"], after[1]["name"]} == {last, before[0]["name"]}  # 0 + 1 and 1 + 0
     assert [item["name"] for item in after[2:]] == [item["name"] for item in before[1:4]]
     assert "grade by tiny +" in ask("read a table", "--rerank", "llm")[1]
+
+
+def test_a_distilled_model_scores_all_servers_at_once(project, ask, monkeypatch):
+    class Student:
+        def text(self, name, description):
+            return name
+
+        def scores(self, task, servers):
+            assert task == "read a table"
+            return np.arange(len(servers), dtype=np.float32)
+
+    code, _, err = ask("read a table", "--rerank", "distilled")
+    assert (code, "study usefulness run --part distilled" in err) == (2, True)
+    found = [server(1, 5.0), server(2, 4.0), server(3, 3.0)]
+    ordered = grading.graded(grading.DistilledGrader(Student()), "read a table", found)
+    assert [item.parts["distilled model"] for item in ordered] == [0.0, 0.25, 0.5]
+    assert [item.score for item in ordered] == [1.0, 0.75, 0.5]  # 1 + 0, 0.5 + 0.25, 0 + 0.5
+    monkeypatch.setattr(grading.DistilledGrader, "kept", lambda dataset: grading.DistilledGrader(Student()))
+    code, out, err = ask("read a table", "--json", "--rerank", "distilled")
+    assert code == 0, err
+    assert json.loads(out)["reranked_by"] == "distilled MiniLM"
 
 
 def test_what_is_missing_ends_with_code_2_and_the_commands_that_bring_it(project, ask, monkeypatch):

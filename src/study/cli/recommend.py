@@ -58,7 +58,10 @@ def recommend(
     ] = False,
     rerank: Annotated[
         str | None,
-        typer.Option(help="llm: a language model grades the first 20 servers (docs/language-model.md); takes minutes."),
+        typer.Option(
+            help="Another look at the first 20 servers: llm (a language model grades them; minutes), or distilled (a "
+            "small model that learned such grades; a second; docs/usefulness.md)."
+        ),
     ] = None,
 ) -> None:
     """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
@@ -86,13 +89,15 @@ def recommend(
         model = saved.load_saved_model(chosen_dataset, chosen)
         ahead.wait()
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
-    if rerank not in (None, "llm"):
-        raise StudyError(f"unknown re-ranker {rerank!r}", column="--rerank", fix="use llm")
     depth = k
-    if rerank:
+    if rerank is not None:
         from study.recommend import grading
 
-        grader, depth = grading.Grader.configured(), max(k, grading.DEPTH)
+        require_one_of(rerank, "--rerank", ("llm", "distilled"))
+        grader: grading.Opinion = (
+            grading.Grader.configured() if rerank == "llm" else grading.DistilledGrader.kept(saved.DATASET)
+        )
+        depth = max(k, grading.DEPTH)
     if verified and servers is None:
         raise StudyError("--verified is for the open catalogue", column="--verified", fix=_SYNC)
     shelf = Shelf.here(servers) if names or chosen_dataset == saved.DATASET else Shelf(None, None)
@@ -127,11 +132,10 @@ def recommend(
         known = {one.item.server_id: one for one in answered.found}
         ordered = grading.graded(grader, task, [one.item for one in answered.found])[:k]
         answered = replace(answered, found=tuple(replace(known[item.server_id], item=item) for item in ordered))
-        named = ", ".join(sorted(grader.client.usage.models)) or grader.model
         # The hash is in the JSON answer.
-        graded_by = f"{grading.WEIGHT:g} x grade by {printable(named).split('@')[0]}"
+        graded_by = f"{grader.weight:g} x grade by {printable(grader.named).split('@')[0]}"
         caption = f"score: {graded_by} + score of {model.title}, both from 0 to 1"
-        extra = {"reranked_by": named}
+        extra = {"reranked_by": grader.named}
     warnings = [*model.warnings(task, **attributes), *unasked]
     if system is None and chosen == saved.PREFERRED[-1]:
         typer.echo(

@@ -27,6 +27,7 @@ LONG = (
     "contribution",
     "answering",
     "grades",
+    "distilled",
     "transfer",
     "known_items",
     "open",
@@ -42,7 +43,7 @@ def usefulness() -> None:
 def run(
     part: Annotated[
         list[str] | None,
-        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last ten."),
+        typer.Option(help=f"One of {', '.join((*PARTS, *LONG))}; may be repeated. Default: all but the last eleven."),
     ] = None,
     dataset: Annotated[
         str, typer.Option(help="Data set of stuffing, contribution and grades; all other parts use task2mcp.")
@@ -84,6 +85,13 @@ def _grades(dataset: str) -> Iterable[pd.DataFrame]:
     return measure(dataset)
 
 
+def _distilled(dataset: str) -> Iterable[pd.DataFrame]:
+    """A small model that learns the language model's grades, as a re-ranker; an hour, unless it was trained."""
+    from study.analysis.usefulness.distilled import measure
+
+    return measure(dataset)
+
+
 def _stuffing(dataset: str) -> Iterable[pd.DataFrame]:
     """How far keyword stuffing carries a server in each system of conf/reranking/stuffing.yaml; a stop costs little."""
     import pandas as pd
@@ -100,4 +108,10 @@ def _stuffing(dataset: str) -> Iterable[pd.DataFrame]:
 
 
 # Parts that train systems or need more than the data set, which the stage of all others does not depend on.
-OWN = {"stuffing": _stuffing, "contribution": _contribution, "answering": _answering, "grades": _grades}
+OWN = {
+    "stuffing": _stuffing,
+    "contribution": _contribution,
+    "answering": _answering,
+    "grades": _grades,
+    "distilled": _distilled,
+}

@@ -1,24 +1,49 @@
-"""A language model's grades over a saved model's first servers: `study recommend --rerank llm`."""
+"""Another opinion of a saved model's first servers: `study recommend --rerank llm` asks a language model for grades,
+`--rerank distilled` a small model that learned them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
+import numpy as np
 from tqdm import tqdm
 
+from study.data.dataset import FloatArray
 from study.errors import StudyError
 from study.llm.client import LOCAL, Client
 from study.recommend.contract import Recommendation, rounded
 from study.reranking import grades
 from study.reranking.endpoint import endpoint_settings
 
+if TYPE_CHECKING:
+    from study.reranking.student import Student
+
 DEPTH = 20  # servers that are graded
-WEIGHT = 8.0  # of a grade beside the score, both from 0 to 1: the best on the validation topics (usefulness/graded.csv)
-LONGEST = 400  # characters of a server's description and of the request
+LONGEST = 400  # characters of a server's description and of the request that a language model reads
 ENDPOINT = "local"  # the file of conf/llm
 MODEL = "T2M_LLM_MODEL"  # environment variable: the model's name at an endpoint of one's own
+
+
+class Opinion(Protocol):
+    """What grades servers.
+
+    Attributes:
+        weight: of a grade beside the score, both from 0 to 1: the best on the validation topics.
+        part: what the grade's part of a score is called.
+    """
+
+    weight: ClassVar[float]
+    part: ClassVar[str]
+
+    @property
+    def named(self) -> str:
+        """What graded."""
+
+    def grades(self, task: str, found: Sequence[Recommendation]) -> dict[int, float]:
+        """A grade from 0 to 1 by server id."""
 
 
 @dataclass
@@ -30,6 +55,8 @@ class Grader:
         model: its name there; without meaning for a local model.
     """
 
+    weight: ClassVar[float] = 8.0  # usefulness/graded.csv
+    part: ClassVar[str] = "language model"
     client: Client
     model: str
 
@@ -59,19 +86,58 @@ class Grader:
             raise StudyError(reason, file=self.client.base_url, fix="use another endpoint or model")
         return found / 2
 
+    @property
+    def named(self) -> str:
+        """The models that answered."""
+        return ", ".join(sorted(self.client.usage.models)) or self.model
 
-def rerank(found: Sequence[Recommendation], graded: Mapping[int, float]) -> list[Recommendation]:
-    """The graded servers by `WEIGHT` x grade + score, the score scaled to 0 ... 1; the others keep their places after.
+    def grades(self, task: str, found: Sequence[Recommendation]) -> dict[int, float]:
+        """Server by server, with a progress bar."""
+        bar = tqdm(found, desc="grade", unit="server", leave=False, disable=None)
+        return {item.server_id: self.grade(task, item) for item in bar}
+
+
+@dataclass
+class DistilledGrader:
+    """Grades servers together, by `study.reranking.student`."""
+
+    weight: ClassVar[float] = 0.5  # usefulness/distilled.csv
+    part: ClassVar[str] = "distilled model"
+    student: Student
+
+    @classmethod
+    def kept(cls, dataset: str) -> DistilledGrader:
+        """Raises StudyError: none was trained."""
+        from study.reranking.student import Student, folder_of
+
+        return cls(Student.load(folder_of(dataset)))
+
+    @property
+    def named(self) -> str:
+        """The student's name."""
+        return "distilled MiniLM"
+
+    def grades(self, task: str, found: Sequence[Recommendation]) -> dict[int, float]:
+        """The scores, from 0 for the least to 1 for the best of these servers."""
+        scores = self.student.scores(task, [self.student.text(item.name, item.description) for item in found])
+        return dict(zip((item.server_id for item in found), scaled(scores).tolist(), strict=True))
+
+
+def rerank(
+    found: Sequence[Recommendation], graded: Mapping[int, float], weight: float, part: str
+) -> list[Recommendation]:
+    """The graded servers by weight x grade + score, the score scaled to 0 ... 1; the others keep their places after.
 
     Args:
         found: best first.
         graded: by server id, of the first ones.
+        weight, part: of `Opinion`.
     """
     first, rest = found[: len(graded)], found[len(graded) :]
-    scores = [item.score for item in first]
-    low, spread = min(scores), (max(scores) - min(scores)) or 1.0
+    scores = scaled(np.array([item.score for item in first]))
     parts = [
-        {"ranker": (item.score - low) / spread, "language model": WEIGHT * graded[item.server_id]} for item in first
+        {"ranker": float(score), part: weight * graded[item.server_id]}
+        for score, item in zip(scores, first, strict=True)
     ]
     scored = [
         replace(item, score=round(sum(part.values()), 6), parts=rounded(part))
@@ -82,7 +148,14 @@ def rerank(found: Sequence[Recommendation], graded: Mapping[int, float]) -> list
     return [replace(item, rank=rank) for rank, item in enumerate(ordered, start=1)]
 
 
-def graded(grader: Grader, task: str, found: Sequence[Recommendation]) -> list[Recommendation]:
-    """`found` with its first `DEPTH` servers graded and put into their new order, with a progress bar."""
-    bar = tqdm(found[:DEPTH], desc="grade", unit="server", leave=False, disable=None)
-    return rerank(found, {item.server_id: grader.grade(task, item) for item in bar})
+def scaled(scores: FloatArray) -> FloatArray:
+    """From 0 for the least to 1 for the greatest; 0 where all are equal, and for none."""
+    if not len(scores) or scores.min() == scores.max():
+        return np.zeros_like(scores)
+    found: FloatArray = (scores - scores.min()) / (scores.max() - scores.min())
+    return found
+
+
+def graded(grader: Opinion, task: str, found: Sequence[Recommendation]) -> list[Recommendation]:
+    """`found` with its first `DEPTH` servers graded and put into their new order."""
+    return rerank(found, grader.grades(task, found[:DEPTH]), grader.weight, grader.part)

@@ -48,7 +48,7 @@ def test_a_stop_keeps_the_grades_so_far_and_known_pairs_are_not_asked_again(tmp_
     monkeypatch.setattr(measured.datasets, "load", lambda name: type("D", (), {"tasks": tasks, "servers": servers}))
     monkeypatch.setattr(measured, "SAVE_EVERY", 1)
     first = Client([reply(0.5, 0.25, 0.25), StudyError("the engine stopped")])
-    pairs = pd.DataFrame({"task_id": [1, 1], "server_id": [10, 11]})
+    pairs, file = pd.DataFrame({"task_id": [1, 1], "server_id": [10, 11]}), tmp_path / "grades.csv"
 
     class Endpoint:
         def __init__(self, client):
@@ -57,21 +57,21 @@ def test_a_stop_keeps_the_grades_so_far_and_known_pairs_are_not_asked_again(tmp_
     monkeypatch.setattr(measured, "replace", lambda settings, mode: settings)
     monkeypatch.setattr(measured, "endpoint_settings", lambda name: Endpoint(first))
     with pytest.raises(StudyError, match="the engine stopped"):
-        measured.ask("synthetic", pairs, SETTINGS)
+        measured.ask("synthetic", pairs, SETTINGS, file)
     assert "x" * (SETTINGS.longest + 1) not in first.asked[0]
     second = Client([reply(0, 0, 1.0)])
     monkeypatch.setattr(measured, "endpoint_settings", lambda name: Endpoint(second))
-    found = measured.ask("synthetic", pairs, SETTINGS).set_index("server_id")["expected"]
+    found = measured.ask("synthetic", pairs, SETTINGS, file).set_index("server_id")["expected"]
     assert len(second.asked) == 1
     assert found.to_dict() == {10: 0.75, 11: 2.0}
     # With all grades there no endpoint is needed.
     monkeypatch.setattr(measured, "endpoint_settings", None)
-    assert len(measured.ask("synthetic", pairs, SETTINGS)) == 2
+    assert len(measured.ask("synthetic", pairs, SETTINGS, file)) == 2
     nothing = Client([{"model": "toy", "choices": []}])
     monkeypatch.setattr(measured, "endpoint_settings", lambda name: Endpoint(nothing))
     tasks["id"] = 2
     with pytest.raises(StudyError, match="server 10, task 2"):
-        measured.ask("synthetic", pairs.assign(task_id=2)[:1], SETTINGS)
+        measured.ask("synthetic", pairs.assign(task_id=2)[:1], SETTINGS, file)
 
 
 def run_of(part, task, *rows):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,19 +34,25 @@ COLUMNS = [*store.PAIR, "expected", "model"]
 
 
 @dataclass(frozen=True)
-class Grades:
-    """``conf/usefulness/grades.yaml``, where every key is explained."""
+class Ranked:
+    """Whose first servers are graded and re-ordered; every key is explained in ``conf/usefulness/grades.yaml``."""
 
     endpoint: str
     model: str
     longest: int
-    share: float
     system: str
     depth: int
     choice: str
     parts: list[str]
     weights: list[float]
     seed: int
+
+
+@dataclass(frozen=True)
+class Grades(Ranked):
+    """``conf/usefulness/grades.yaml``, where every key is explained."""
+
+    share: float
 
 
 def measure(dataset: str) -> Iterator[pd.DataFrame]:
@@ -55,7 +62,7 @@ def measure(dataset: str) -> Iterator[pd.DataFrame]:
     """
     settings = read_settings(Grades, paths.conf() / "usefulness" / "grades.yaml")
     run = first_servers(dataset, settings)
-    known = ask(dataset, wanted(dataset, settings, run), settings)
+    known = ask(dataset, wanted(dataset, settings, run), settings, store.folder(dataset) / "model_grades.csv")
     judged = store.final(dataset).merge(known, on=store.PAIR)
     place = paths.results(dataset) / "usefulness"
     tables = {
@@ -81,7 +88,7 @@ def wanted(dataset: str, settings: Grades, run: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(pieces).drop_duplicates(ignore_index=True)
 
 
-def first_servers(dataset: str, settings: Grades) -> pd.DataFrame:
+def first_servers(dataset: str, settings: Ranked) -> pd.DataFrame:
     """The system's first servers for the topics of `parts`: columns task_id, server_id, rank, score, part."""
     data, split = load_split(dataset)
     topics, chosen = store.read_table(dataset, "topics"), store.topic_settings()
@@ -102,12 +109,11 @@ def first_servers(dataset: str, settings: Grades) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def ask(dataset: str, pairs: pd.DataFrame, settings: Grades) -> pd.DataFrame:
-    """The expected grade of each pair, from 0 to 2: those of ``model_grades.csv``, the others by the model.
+def ask(dataset: str, pairs: pd.DataFrame, settings: Ranked, file: Path) -> pd.DataFrame:
+    """The expected grade of each pair, from 0 to 2: those that `file` keeps, the others by the model.
 
     Returns: columns `COLUMNS`. A stop costs the last 50 grades at most.
     """
-    file = store.folder(dataset) / "model_grades.csv"
     known = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
     there = store.pairs(known)
     open_pairs = [pair for pair in pairs[store.PAIR].itertuples(index=False, name=None) if pair not in there]
@@ -172,7 +178,7 @@ def reordered(run: pd.DataFrame, weight: float) -> pd.DataFrame:
     return ordered.assign(rank=ordered.groupby("task_id").cumcount() + 1).drop(columns="total")
 
 
-def graded_table(collection: Collection, run: pd.DataFrame, settings: Grades) -> pd.DataFrame:
+def graded_table(collection: Collection, run: pd.DataFrame, settings: Ranked) -> pd.DataFrame:
     """Judged NDCG@10 with and without grades; of the parts after `choice` with the weight that was best there.
 
     Returns: columns part, weight (0: the system alone), n, ndcg@10, diff from the system with its 95 % interval.
