@@ -222,7 +222,8 @@ def turned(text: str, held: str) -> bool:
 
 def checked(answer: Answer, rules: Answer, context: Context, vocabulary: Vocabulary, share: float) -> Answer:
     """`answer` in a language model's words if it passes the checkers, else that of the `rules` with what was wrong.
-    Sentences without support are left out and counted. A server that loses every reason gets those of the rules."""
+    Sentences without support are left out and counted. A server that loses every reason gets those of the rules; where
+    no sentence is left, the whole answer is theirs."""
     reasons = {item.server_id: item.why for item in rules.recommendations}
 
     def kept(said: Iterable[Claim]) -> tuple[Claim, ...]:
@@ -236,6 +237,9 @@ def checked(answer: Answer, rules: Answer, context: Context, vocabulary: Vocabul
         items.append(replace(item, why=why or reasons.get(item.server_id, ()), tradeoffs=tradeoffs))
     checks = replace(answer.checks, claims=claims, removed=claims - left)
     result = replace(answer, recommendations=tuple(items), checks=checks)
-    if wrong := problems(result, rules):
+    wrong = problems(result, rules)
+    if not wrong and not left:
+        wrong = ["no sentence of the model has support"]
+    if wrong:
         return replace(rules, checks=replace(checks, problems=tuple(wrong), fallback=True, author="template"))
     return result
