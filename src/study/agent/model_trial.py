@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,7 @@ def measure(dataset: str) -> Path:
 def trial(rules: Agent, asked: Agent, settings: ModelTrial) -> pd.DataFrame:
     """One row per request. `rules`: an agent without, `asked`: one with a language model, over the same servers.
 
-    Returns: columns request (from 1); read, whether the model's reading was usable; same, whether it states the same
+    Returns: columns request (from 1); rules and model, the constraints that each states, as JSON; read, whether the model's reading was usable; same, whether it states the same
         constraints as the rules'; stated and agreed, constraints that the rules find and that both state alike; added,
         constraints that the model alone states; dropped, its values outside the vocabulary; worded, whether its answer
         took the place of the template's; claims, its sentences; removed, those without support; and read_seconds and
@@ -56,6 +58,8 @@ def trial(rules: Agent, asked: Agent, settings: ModelTrial) -> pd.DataFrame:
         usable = not found.problem
         row: dict[str, Any] = {
             "request": number,
+            "rules": _said(known),
+            "model": _said(stated) if usable else "",
             "read": usable,
             "same": usable and stated == known,
             "stated": len(known),
@@ -69,3 +73,7 @@ def trial(rules: Agent, asked: Agent, settings: ModelTrial) -> pd.DataFrame:
         row |= {"worded": checks.author != "template" and not checks.fallback, "claims": checks.claims}
         row |= {"removed": checks.removed, "word_seconds": round(time.perf_counter() - started, 3)}
     return pd.DataFrame(rows)
+
+
+def _said(constraints: Mapping[str, Any]) -> str:
+    return json.dumps(constraints, sort_keys=True, default=list)
