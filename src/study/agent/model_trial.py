@@ -44,11 +44,12 @@ def measure(dataset: str) -> Path:
 def trial(rules: Agent, asked: Agent, settings: ModelTrial) -> pd.DataFrame:
     """One row per request. `rules`: an agent without, `asked`: one with a language model, over the same servers.
 
-    Returns: columns request (from 1); rules and model, the constraints that each states, as JSON; read, whether the model's reading was usable; same, whether it states the same
-        constraints as the rules'; stated and agreed, constraints that the rules find and that both state alike; added,
-        constraints that the model alone states; dropped, its values outside the vocabulary; worded, whether its answer
-        took the place of the template's; claims, its sentences; removed, those without support; and read_seconds and
-        word_seconds (meaningless where replies are replayed).
+    Returns: columns request (from 1); rules and model, the constraints that each states, as JSON; read, whether the
+        model's reading was usable; same, whether it states the same constraints as the rules'; stated and agreed,
+        constraints that the rules find and that both state alike; added, constraints that the model alone states;
+        dropped, its values outside the vocabulary; worded, whether its answer took the place of the template's; claims,
+        its sentences; removed, those without support; and read_seconds and word_seconds (meaningless where replies are
+        replayed).
     """
     rows: list[dict[str, Any]] = []
     for number, request in enumerate(tqdm(settings.requests, desc="read", unit="request", disable=None), start=1):
