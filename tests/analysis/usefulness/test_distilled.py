@@ -64,6 +64,6 @@ def test_a_student_is_trained_again_only_for_other_lists_or_settings(tmp_path, m
 def test_scores_of_a_task_are_scaled_to_the_grades():
     student = SimpleNamespace(text=lambda name, text: name, scores=lambda task, shown: np.array([3.0, 1.0, 2.0]))
     run = pd.DataFrame({"task_id": 1, "server_id": [10, 11, 12]})
-    found, milliseconds = distilled.scored(student, DATA, run)
+    found = distilled.scored(student, DATA, run)
     assert found["expected"].tolist() == [2.0, 0.0, 1.0]
-    assert milliseconds >= 0
+    assert (found["milliseconds"] > 0).all()
