@@ -15,7 +15,8 @@ PATH = re.compile(r'paths\.(\w+)\([\w.]*\)((?:\s*/\s*"[^"]*")*)')
 PLACES = {name: f"data/{name}/task2mcp" for name in ("raw", "prepared", "splits")}
 PLACES |= {name: f"{name}/task2mcp" for name in ("models", "results")}
 PLACES |= {"conf": "conf", "tables": "results/task2mcp/tables"}
-ELSEWHERE = ("results/task2mcp/per_query.csv.xz",)  # of a tool collection
+# Of a tool collection; and records, which no stage hashes (.dvcignore): what they describe is a dependency.
+ELSEWHERE = ("results/task2mcp/per_query.csv.xz", "results/task2mcp/records")
 
 
 def covered(path: str, known: list[str]) -> bool:

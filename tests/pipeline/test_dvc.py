@@ -1,6 +1,7 @@
 """The pipeline as DVC runs it, in a small copy of the project: what is up to date stays, a new system runs alone."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -11,22 +12,24 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from dvc.fs import localfs
+from dvc.ignore import DvcIgnoreFilter
 
 from study.pipeline.plan import plan
 from tests.tiny_study import REPOSITORY
 
 PLAN = REPOSITORY / "plan.yaml"
-OF_A_MODEL = {"audit", "notebooks", "stuffing", "sweep", "tools"}
-OF_BM25 = {"audit", "robustness", "stuffing", "tools", "usefulness"}
+OF_A_MODEL = {"audit", "notebooks", "report", "stuffing", "sweep", "tools"}
+OF_BM25 = {"audit", "report", "robustness", "stuffing", "tools", "usefulness"}
 # File, what is replaced (nothing: a line is added) by what, and the stages that run it.
 T2MREC_TOO = {"ablation", "embedding", "robustness", "usefulness"}
 CHANGES = [("src/study/analysis/overall/quality.py", "", "CHANGED = 1\n", {"notebooks"})]
 CHANGES += [("src/study/t2mrec/module.py", "", "CHANGED = 1\n", OF_A_MODEL | T2MREC_TOO)]
 CHANGES += [("baselines/bm25.py", "", "CHANGED = 1\n", OF_BM25)]
-CHANGES += [("baselines/tiger.py", "", "CHANGED = 1\n", {"audit"})]
+CHANGES += [("baselines/tiger.py", "", "CHANGED = 1\n", {"audit", "report"})]
 CHANGES += [("baselines/tiger.py", "", "# A comment changes nothing.\n", set())]
 CHANGES += [("conf/system/bm25.yaml", "k1: 1.2", "k1: 1.3", OF_BM25)]
-IMPORTED = {"baselines/popularity.py": ["run@task2mcp-cold-popularity", "run@task2mcp-cold-random"]}
+IMPORTED = {"baselines/popularity.py": ["report", "run@task2mcp-cold-popularity", "run@task2mcp-cold-random"]}
 IMPORTED |= {"src/study/evaluation/significance.py": ["report"], "src/study/data/describe.py": ["prepare"]}
 KEPT = ("random", "popularity", "tfidf")
 TOY = '''"""A toy baseline: servers in the order of their names."""
@@ -49,7 +52,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("project")
     for name in ("src", "baselines", "conf"):
         shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPOSITORY / "dvc.yaml", copy)
+    for name in ("dvc.yaml", ".dvcignore"):
+        shutil.copy(REPOSITORY / name, copy)
     for path in (copy / "conf" / "system").glob("[!_]*.yaml"):
         if path.stem not in (*KEPT, "t2mrec"):  # which the default configuration names
             path.unlink()
@@ -113,6 +117,37 @@ def test_a_changed_statement_runs_the_stages_that_import_it(project: Path, file:
     path.write_text(before + "\nCHANGED = 1\n")
     assert sorted(repro(project, "--dry")) == stages
     path.write_text(before)
+
+
+def test_what_another_machine_writes_runs_nothing_and_another_result_runs_its_stages(project: Path) -> None:
+    results = project / "results" / "task2mcp"
+    record, runs = results / "records" / "cold" / "tfidf.json", results / "tables" / "runs.csv"
+    elsewhere, before = json.loads(record.read_text()), runs.read_bytes()
+    elsewhere["git"]["commit"], elsewhere["hardware"]["cores"] = "0" * 40, 512
+    elsewhere["seeds"][0]["seconds_fit"] += 100
+    record.write_text(json.dumps(elsewhere))
+    study(project, "study", "report", "dataset=task2mcp")
+    assert runs.read_bytes() != before
+    assert repro(project, "--dry") == []
+    changes = {"tables/metrics.json": ["report"], "per_task/cold/tfidf.csv.xz": ["report", "run@task2mcp-cold-tfidf"]}
+    for path, stages in changes.items():
+        kept = (results / path).read_bytes()
+        (results / path).write_bytes(kept + b"\n")
+        assert sorted(repro(project, "--dry")) == stages, path
+        (results / path).write_bytes(kept)
+
+
+def test_dvc_ignores_every_record_and_nothing_else_but_four_tables_of_them() -> None:
+    ignore = DvcIgnoreFilter(localfs, str(REPOSITORY))
+    files = [path for path in (REPOSITORY / "results").rglob("*") if path.is_file() and "synthetic" not in path.parts]
+    ignored = {path for path in files if ignore.is_ignored_file(str(path))}
+    jsons = [path for path in files if path.suffix == ".json"]
+    records = {path for path in jsons if {"git", "hardware"} <= json.loads(path.read_text()).keys()}
+    records |= {path for path in files if path.name == "records.jsonl"}
+    tables = {path for path in ignored - records if path.parent.name == "tables"}
+    assert len(records) > 300
+    assert ignored == records | tables
+    assert {path.name for path in tables} == {"machines.csv", "overall.md", "overall.tex", "runs.csv"}
 
 
 def add_failing(project: Path) -> Path:

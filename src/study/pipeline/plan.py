@@ -117,6 +117,8 @@ def stage_inputs(entries: list[str], rows_of: Mapping[str, list[str]]) -> str:
     for entry in entries:
         if entry == "notebooks":
             modules |= notebook_modules()
+        elif entry == "rows":
+            fitted |= rows_of
         elif entry.startswith("conf/"):
             fitted |= {name: rows_of.get(name, []) for name in named_systems(entry)}
         else:
