@@ -5,9 +5,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from study.analysis.usefulness.answering import Requests, filtered_rows, fit_rows, prior_of
+from study.analysis.usefulness.answering import filtered_rows, fit_rows, prior_of
+from study.analysis.usefulness.first_answers import Requests, answered, summary
 from study.data.dataset import Dataset
 from study.recommend.contract import Recommendation
+from study.recommend.facts import Facts
 from study.recommend.settings import Answering, Filtered
 
 SETTINGS = replace(Answering.read(), large=1, fit={"minilm": 0.5})
@@ -65,3 +67,35 @@ def test_the_prior_of_a_table():
     data = Dataset("toy", servers, pd.DataFrame(), None, ())
     own = SETTINGS.prior
     assert prior_of(data, SETTINGS).tolist() == pytest.approx([0, own.stars + own.official, -own.aside])
+
+
+def test_both_answers_to_a_request_are_counted_by_hand():
+    """Server 0 repeats server 1's description, which the second answer leaves out; the second request fits nothing."""
+
+    class Ranking(Stated):
+        text = "mail of one two three four, in more letters than by chance"
+        servers = pd.DataFrame({"id": range(3), "name": ["mail", "mail", "iron"], "description": [text, text, ""]})
+        standardised = False
+
+        def recommend(self, text, *, k):
+            found = self.servers.itertuples(index=False)
+            return [Recommendation(row.id + 1, row.id, row.name, "", 9.0, {}, row.description) for row in found][:k]
+
+    def facts_of(item):
+        return Facts("", "", item.description)
+
+    requests = Requests(["mail three"], ["iron one"])
+    grades = {(1, 0): 2, (1, 1): 0}
+    found = pd.DataFrame(answered(Ranking(), requests, facts_of, SETTINGS, grades))
+    assert found.groupby(["kind", "answer"])["row"].agg(list).to_dict() == {
+        ("served", "ranking"): [0, 1, 2],
+        ("served", "recommend"): [0, 2],
+        ("unserved", "ranking"): [0, 1, 2],
+    }
+    found["server"], found["grade"] = found["row"].astype(str), found["grade"].astype("Int64")
+    table = summary(found.assign(catalogue="toy", system="stated"), {"served": 1, "unserved": 1})
+    before, after = table.drop(columns=["catalogue", "system", "answer"]).to_dict("records")
+    expected = {"served_answered": 1, "unserved_refused": 0, "same_first": 1, "repeats": 1 / 3}
+    expected |= {"useful_first": 1, "useful": 0.5, "unjudged": 1 / 3}
+    assert before == pytest.approx(expected)
+    assert after == pytest.approx(expected | {"unserved_refused": 1, "repeats": 0, "useful": 1, "unjudged": 0.5})

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
 
 from study import paths
 from study.analysis.usefulness.choosing import variants
-from study.config.reader import read_settings
+from study.analysis.usefulness.first_answers import KINDS, Requests, first_answers, judged_servers, summary
 from study.data.dataset import Dataset, FloatArray
 from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.records import record
 from study.evaluation.separation import separation
 from study.files import write_csv, write_json
-from study.judging import store
 from study.judging.collection import DEPTH, Collection
 from study.judging.evaluate import mean_interval, per_task
 from study.judging.pools import load_split
@@ -28,18 +27,10 @@ from study.recommend.facts import Facts, prior
 from study.recommend.settings import Answering
 
 DATASET = "task2mcp"
-# The judged collection of the open catalogue, and the servers of a ranking that are told apart there.
-OPEN, JUDGED_DEPTH = "open", 100
+# The servers of a ranking over the open catalogue that are told apart.
+JUDGED_DEPTH = 100
 # Weights of the prior that are compared on the validation topics.
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-
-
-@dataclass(frozen=True)
-class Requests:
-    """``conf/recommend/requests.yaml``."""
-
-    served: list[str]
-    unserved: list[str]
 
 
 def fit_rows(
@@ -74,7 +65,7 @@ def fit_rows(
 
 def fit_table(settings: Answering) -> pd.DataFrame:
     """`fit_rows` over the saved `field_dense` of Task2MCP and the open catalogue, as far as they are here."""
-    requests = read_settings(Requests, paths.conf() / "recommend" / "requests.yaml")
+    requests = Requests.read()
     rows: list[dict[str, object]] = []
     if saved.exists(DATASET, catalogue.SYSTEM):
         known = pd.read_csv(paths.conf() / "usefulness" / "known_items.csv")["request"].tolist()
@@ -117,15 +108,9 @@ def filtered_rows(
 def filtered_table(settings: Answering) -> pd.DataFrame:
     """`filtered_rows` over the servers of the open catalogue whose texts are those that were judged."""
     model, servers = catalogue.load()
-    keys = ["id", "sha256_description", "sha256_tools"]
-    here = servers[keys].rename_axis("row").reset_index()
-    named = pd.read_csv(store.folder(OPEN) / "servers.csv").merge(here, on=keys).set_index("server_id")["row"]
-    judged = store.final(OPEN)
-    judged = judged.assign(server_id=judged["server_id"].map(named), useful=judged["final"] > 0).dropna(
-        subset="server_id"
-    )
-    requests = read_settings(Requests, paths.conf() / "recommend" / "requests.yaml")
-    return pd.DataFrame(filtered_rows(model, judged[["task_id", "server_id", "useful"]], requests, settings))
+    judged = judged_servers(servers)
+    judged["useful"] = judged["final"] > 0
+    return pd.DataFrame(filtered_rows(model, judged[["task_id", "server_id", "useful"]], Requests.read(), settings))
 
 
 def prior_of(data: Dataset, settings: Answering) -> FloatArray:
@@ -177,8 +162,14 @@ def measure() -> Iterator[pd.DataFrame]:
         "prior": (prior_table, {"weight": settings.prior.weight}),
         **({"filtered": (filtered_table, {"filtered": asdict(settings.filtered)})} if catalogue.synced() else {}),
     }
+    folder, asked = paths.results(DATASET) / "answering", Requests.read()
+    counts: dict[str, int] = {kind: len(getattr(asked, kind)) for kind in KINDS}
+    tables |= {
+        "first_answers": (first_answers, {**counts}),
+        "answers": (lambda _: summary(pd.read_csv(folder / "first_answers.csv"), counts), {**counts}),
+    }
     for name, (make, facts) in tables.items():
-        place = paths.results(DATASET) / "answering" / f"{name}.csv"
+        place = folder / f"{name}.csv"
         table = make(settings)
         write_csv(place, table)
         write_json(place.with_suffix(".json"), record(dataset=DATASET, result=name, **facts))

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.analysis.usefulness.answering import Requests
+from study.analysis.usefulness.first_answers import Requests
 from study.analysis.usefulness.other_requests import scores, unlabelled
 from study.catalog.store import required
 from study.config.compose import build_system, load
@@ -134,7 +134,7 @@ def make_pool() -> Path:
     Raises StudyError: nothing was synced, or pairs were judged over other servers or texts.
     """
     chosen, servers = Settings.read(), catalogue.living(required(), (DATASET,))
-    requests = read_settings(Requests, paths.conf() / "recommend" / "requests.yaml").served
+    requests = Requests.read().served
     data, about = as_data(servers, requests), store.folder(DATASET) / "pools.json"
     version, judged = version_of(servers), store.read_table_if_there(DATASET, "judgements")
     if len(judged) and json.loads(about.read_text(encoding="utf-8"))["catalogue"] != version:
