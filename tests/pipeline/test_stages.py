@@ -90,6 +90,26 @@ def test_report_writes_one_row_per_seed_metric_and_cutoff_and_needs_a_record_bes
         report(config())
 
 
+@pytest.mark.parametrize(("wrong", "said"), [("text", "not a number"), ("no row", "holds no task")])
+def test_report_names_a_per_task_table_that_holds_no_values(root: Path, wrong: str, said: str) -> None:
+    path = Outputs.of("synthetic", "cold", "tfidf").per_task
+    table = pd.read_csv(path).astype({"recall@10": object})
+    table.loc[0, "recall@10"] = wrong
+    table.iloc[: 0 if wrong == "no row" else None].to_csv(path, index=False)
+    with pytest.raises(StudyError, match=said) as caught:
+        report(config())
+    assert caught.value.file == path
+    assert caught.value.fix
+
+
+def test_a_row_of_tasks_without_labels_is_refused_with_the_fix(root: Path) -> None:
+    path = paths.prepared("synthetic") / "labels.parquet"
+    pd.read_parquet(path).iloc[:0].to_parquet(path)
+    with pytest.raises(StudyError, match="no task has a label") as caught:
+        run_row(config("system=tfidf"))
+    assert (caught.value.file, caught.value.fix) == (path, "run: study prepare dataset=synthetic")
+
+
 def test_kept_lists_give_the_same_values_again_and_of_known_tasks_the_hits_alone_are_kept(root: Path) -> None:
     run_row(config("system=random", "protocol=warm", "run_depth=30"))
     outputs = Outputs.of("synthetic", "warm", "random")

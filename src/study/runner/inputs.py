@@ -17,6 +17,9 @@ POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
 def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
     """The prepared data set and the split of a protocol. Raises StudyError: a file is missing or damaged."""
     data = prepared.load(dataset)
+    if not data.relevance.nnz:
+        fix = f"run: study prepare dataset={dataset}"
+        raise StudyError("no task has a label", file=paths.prepared(dataset) / "labels.parquet", fix=fix)
     path, fix = paths.splits(dataset) / f"{protocol}.parquet", f"run: study split dataset={dataset}"
     return data, split_files.load(require_file(path, fix, "the split is missing"), data)
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from study.analysis.report.runs import COMPARED, REFERENCE
+from study.analysis.report.runs import COMPARED, REFERENCE, read_run
 from study.analysis.report.tables import WIDTH
 from study.config.systems import sound_systems
 from study.errors import StudyError
-from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_intervals, paired
 from study.runner.outputs import Outputs
 
@@ -32,7 +31,7 @@ def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:
     over tasks of the seed-averaged values), and for the system diff, diff_ci_low, diff_ci_high (of paired tasks to
     the reference), NaN without one.
     """
-    own = per_task.read(Outputs.of(dataset, protocol, system).per_task)
+    own = read_run(Outputs.of(dataset, protocol, system).per_task)
     reference, other = _reference(dataset, protocol, system, own)
     rows = []
     for metric in COMPARED:
@@ -57,7 +56,7 @@ def _reference(dataset: str, protocol: str, system: str, own: pd.DataFrame) -> t
         if name == system or not path.exists():
             continue
         try:
-            found = per_task.read(path)
+            found = read_run(path)
         except StudyError as error:  # the row that was asked for is made all the same
             LOG.warning("warning: nothing is compared with %s: %s", name, error)
             continue

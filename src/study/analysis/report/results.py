@@ -10,13 +10,12 @@ import pandas as pd
 
 from study import paths
 from study.analysis.report import tables
-from study.analysis.report.runs import APART, ORACLE
+from study.analysis.report.runs import APART, ORACLE, read_run
 from study.analysis.report.tables import named
 from study.config.compose import load
 from study.config.reader import read_settings
 from study.config.registry import left_out, parents
 from study.config.systems import sound_systems
-from study.evaluation import per_task
 from study.evaluation.significance import bootstrap_interval
 
 QUESTION = "Question: fitting the released labels"
@@ -158,7 +157,7 @@ class Results:
     def per_task(self, protocol: str, system: str) -> pd.DataFrame:
         """One row per task, metrics averaged over seeds; index task_id."""
         path = paths.results(self.dataset) / "per_task" / protocol / f"{system}.csv.xz"
-        return per_task.read(path).drop(columns="seed").groupby("task_id").mean()
+        return read_run(path).drop(columns="seed").groupby("task_id").mean()
 
     def value(self, protocol: str, system: str, metric: str) -> float:
         """Mean over seeds of a metric such as ``ndcg@10``."""

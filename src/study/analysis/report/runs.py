@@ -80,10 +80,21 @@ def declared_family(protocol: str, leave_out: Sequence[str]) -> list[str]:
     ]
 
 
+def read_run(path: Path) -> pd.DataFrame:
+    """A run's per-task table. Raises StudyError: as `per_task.read`, a value that is no number, or no task."""
+    try:
+        frame = per_task.read(path)
+    except TypeError as error:
+        raise StudyError("a value is not a number", file=path, fix="run the system again") from error
+    if frame.empty:
+        raise StudyError("the per-task table holds no task", file=path, fix="run the system again")
+    return frame
+
+
 def run_frames(dataset: str, protocol: str, systems: Iterable[str]) -> dict[str, pd.DataFrame]:
     """The per-task table of each of the systems that ran under a protocol, in their order."""
     found = {name: paths.results(dataset) / "per_task" / protocol / f"{name}.csv.xz" for name in systems}
-    return {name: per_task.read(path) for name, path in found.items() if path.exists()}
+    return {name: read_run(path) for name, path in found.items() if path.exists()}
 
 
 def collect(dataset: str) -> Runs:
@@ -95,7 +106,7 @@ def collect(dataset: str) -> Runs:
         if not record.exists():
             fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
             raise StudyError("a per-task file has no record beside it", file=record, fix=fix)
-        found[protocol, system] = (per_task.read(path), _checked(record))
+        found[protocol, system] = (read_run(path), _checked(record))
     if not found:
         fix = f"run: study run dataset={dataset}, or make repro DATASET={dataset}"
         raise StudyError("there are no runs to report", file=paths.results(dataset) / "per_task", fix=fix)
