@@ -80,6 +80,9 @@ def under(config: DictConfig, protocol: str) -> DictConfig:
 def plan(broken: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """Stage -> key -> what the stage needs to know. Generated data sets are left out: their rows are not in git, and
     `study run --all` makes them. `broken`: as in `rows`."""
+    entries = plain(read_yaml(file := paths.conf() / "stages.yaml"))
+    if not entries:
+        raise StudyError("names no stage", file=file, fix="take it from git")
     stages: dict[str, dict[str, Any]] = {"tune": {}, "run": {}, "run_tuned": {}, "code": {}}
     for dataset in datasets():
         if load([f"dataset={dataset}"]).dataset.generator is not None:
@@ -103,9 +106,6 @@ def plan(broken: list[str] | None = None) -> dict[str, dict[str, Any]]:
     rows_of: dict[str, list[str]] = {}
     for _, item in sorted((stages["run"] | stages["run_tuned"]).items()):
         rows_of.setdefault(item["system"], []).append(item["inputs"])
-    entries = plain(read_yaml(file := paths.conf() / "stages.yaml"))
-    if not entries:
-        raise StudyError("names no stage", file=file, fix="take it from git")
     stages["code"] = {stage: stage_inputs(own, rows_of) for stage, own in entries.items()}
     return stages
 
