@@ -102,7 +102,8 @@ def run(
     seconds). It ends with means and intervals beside T2MRec; `study report` takes it into the tables. A stopped run
     keeps its finished seeds and goes on with the same command.
 
-    `trainer=gpu` trains on a GPU, in a row called SYSTEM_gpu (docs/scaling.md).
+    `trainer=gpu` trains on a GPU, in a row called SYSTEM_gpu (docs/scaling.md). `logger=tensorboard` (mlflow, trackio)
+    also writes settings, losses and means below `.cache/logs`.
 
     With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:
     `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.
@@ -116,7 +117,7 @@ def run(
     from study.runner.cluster import run_seeds
     from study.runner.rows import run_row
 
-    config = configured(overrides, trains=True)
+    config = configured(overrides, trains=True, logs=True)
     if launcher == "ray":
         run_seeds([config], replace=replace)
     typer.echo(f"per-task values in {run_row(config, replace=replace).per_task}")

@@ -28,16 +28,17 @@ Replace = Annotated[
 
 
 def configured(
-    overrides: list[str] | None, reads: Collection[str] | None = None, *, trains: bool = False
+    overrides: list[str] | None, reads: Collection[str] | None = None, *, trains: bool = False, logs: bool = False
 ) -> DictConfig:
     """The configuration. `reads`: the groups that a command reads, if few; any other override would change nothing.
-    `trains`: the command trains on what the key `trainer` says, which has no effect elsewhere."""
+    `trains`, `logs`: the command trains on what the key `trainer` says, and reports to what `logger` says; elsewhere
+    these keys have no effect."""
     from study.config.compose import load
 
-    config = load(overrides)
+    config, own = load(overrides), {"trainer": trains, "logger": logs}
     for word in overrides or []:
         key = word.lstrip("+~").partition("=")[0]
-        idle = key == "trainer" and not trains if reads is None else key.split(".")[0] not in (*reads, "profile")
+        idle = not own.get(key, True) if reads is None else key.split(".")[0] not in (*reads, "profile")
         if idle:
             fix = f"leave it out; to change it for good, edit {_file_of(key, config)}"
             raise StudyError(f"{word!r} has no effect here", column=key, fix=fix)

@@ -26,7 +26,7 @@ def _words(text: str) -> set[str]:
 # Group -> keys that it must have, and keys that it may have; "" is conf/config.yaml itself. The values of `generator`,
 # `search` and `model` have names of their own, which their readers check.
 KEYS: Mapping[str, tuple[set[str], set[str]]] = {
-    "": ({*GROUPS, "run_depth", "tuning", "trainer"}, set()),
+    "": ({*GROUPS, "run_depth", "tuning", "trainer", "logger"}, set()),
     "tuning": (_words("trials scale startup seed"), set()),
     "dataset": (_words("name title licence labels source generator"), _words("protocols scale leave_out")),
     "protocol": (_words("name title seed"), _words("similarity negatives")),

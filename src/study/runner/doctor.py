@@ -17,6 +17,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from study import paths
+from study.runner.loggers import INSTALL
 
 OK, OPTIONAL, FAULT = "ok", "optional", "fault"
 DISK_GIB = 6.0  # environment 3.4, clone 0.2, data and caches of Task2MCP 1.5
@@ -26,6 +27,7 @@ EXTRAS = {
     "xllamacpp": ("local language models", "make setup LLM=1"),
     "peft": ("adapters for language models", "make setup LORA=1"),
     "faiss": ("large catalogues", "make setup FAISS=1"),
+    **{name: (f"logger={name}", fix) for name, fix in INSTALL.items()},
 }
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 GIB = 2**30

@@ -27,6 +27,7 @@ from study.files import write_csv, write_json, write_parquet
 from study.runner.energy import joules, used
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs, require_applicable, require_places
+from study.runner.loggers import logged, require_logger
 from study.runner.outputs import HITS_ALONE, Outputs, compact, relevant
 from study.runner.processes import limit_threads, start_worker
 from study.runner.provenance import require_own_row, require_same_profile
@@ -42,7 +43,9 @@ def run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]
     workdir = folder / f"work-{seed}"
     workdir.mkdir(parents=True, exist_ok=True)
     counters = joules()
-    done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir, depth=config.run_depth)
+    with logged(settings, seed, folder.name) as log:
+        done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir, depth=config.run_depth)
+        log(done)
     write_parquet(folder / f"per_task-{seed}.parquet", done.per_task)
     write_parquet(folder / f"top-{seed}.parquet", done.top)
     facts = done.facts | {"accelerator": accelerator()}  # of the process that trained
@@ -97,6 +100,7 @@ def run_row(config: DictConfig, *, replace: bool = False) -> Outputs:
 def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Split]:
     """The configuration of a row with its tuned values, and what the row is made from. Raises StudyError: as `run_row`,
     before anything is computed."""
+    require_logger(config.logger)
     require_applicable(config)
     require_own_row(config)
     if not replace:

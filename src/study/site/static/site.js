@@ -18,6 +18,7 @@ const sortable = (table) => {
   const body = table.tBodies[0];
   const headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => {
+    if (!heading.textContent.trim()) return; // a button needs a name
     const button = document.createElement("button");
     button.type = "button";
     button.append(...heading.childNodes);
