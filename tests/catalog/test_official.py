@@ -240,6 +240,19 @@ def test_a_failed_full_poll_counts_and_an_old_one_starts_again(registry, monkeyp
     assert active() == ALL
 
 
+def test_one_huge_entry_hides_no_other_and_each_is_found_by_its_name(registry, conf_root):
+    path = conf_root / "conf" / "catalog" / "sources.yaml"
+    path.write_text(path.read_text().replace("timeout: 0.5", "timeout: 30.0"))  # ten megabytes take a while
+    registry.entries[1]["server"]["description"] = "x" * 10_000_000
+    counts = sync(["official"])
+    assert counts["sources"]["official"]["refused"] == {"entry": 1}
+    assert active() == ALL - {"s1"}
+    rows = store.read(store.current(), "servers")
+    assert store.find("io.github.O/s0", rows)["name"] == "s0"
+    with pytest.raises(StudyError, match="no server"):
+        store.find("io.github.o/s1", rows)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -248,7 +261,7 @@ def test_a_failed_full_poll_counts_and_an_old_one_starts_again(registry, monkeyp
         b'{"servers": 5}',
         b'{"servers": [], "metadata": {"nextCursor": 5}}',
         b"[" * 100_000,
-        b"x" * 5_000_000,
+        b"x" * 70_000_000,
     ],
 )
 def test_an_answer_that_is_no_list_is_refused(registry, body):

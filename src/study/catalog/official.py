@@ -173,7 +173,7 @@ def _get(
                 if answer.status_code == 304 and tag:
                     return None, tag
                 if answer.status_code == 200:
-                    return bounded(answer, settings.limits.file), answer.headers.get("ETag", "")
+                    return bounded(answer, settings.limits.answer), answer.headers.get("ETag", "")
                 problem = f"HTTP {answer.status_code}"
                 if answer.status_code not in (429, 500, 502, 503, 504):
                     raise _GoneError(problem)

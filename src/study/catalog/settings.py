@@ -40,6 +40,7 @@ class Limits:
 
     archive: int
     file: int
+    answer: int
     text: int
     tools: int
 

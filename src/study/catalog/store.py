@@ -231,7 +231,7 @@ def differences(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
 
 
 def find(name: str, table: pd.DataFrame) -> dict[str, Any]:
-    """The server that `name` means: its id, or what only one server has as name or package, whatever its case.
+    """The server that `name` means: its id, or what only one has as name, package or name in a source, in any case.
 
     Raises StudyError: none or several; names up to five.
     """
@@ -241,7 +241,9 @@ def find(name: str, table: pd.DataFrame) -> dict[str, Any]:
         alive = table[table["status"] != GONE]
         ends = alive["id"].str.lower().str.endswith((f"/{wanted}", f":{wanted}"))
         packaged = alive["packages"].str.lower().str.contains(f'"identifier": "{wanted}"', regex=False)
-        exact = alive[(alive["id"].str.lower() == wanted) | (alive["name"].str.lower() == wanted) | ends | packaged]
+        member = alive["members"].str.lower().str.contains(f", {json.dumps(wanted, ensure_ascii=False)}]", regex=False)
+        same = (alive["id"].str.lower() == wanted) | (alive["name"].str.lower() == wanted)
+        exact = alive[same | ends | packaged | member]
     if len(exact) == 1:
         return {str(key): value for key, value in exact.iloc[0].items()}
     fix = "see: study catalog list WORD" if not len(exact) else f"one of: {', '.join(exact['id'][:5])}"
