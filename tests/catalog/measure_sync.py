@@ -1,0 +1,87 @@
+"""Measures what a sync costs: ``T2M_MIRROR=... python tests/catalog/measure_sync.py [SHARE] [ROUNDS] [--keep]``.
+
+In a new folder the three pinned archives are synced and every text is encoded, once. Then in each round that share of
+toolsdk's descriptions (default 0.01) changes, and sync and first answer run again, each as a process of its own. The
+table tells seconds of the processor (user and system), which other work on the machine hardly changes, beside those of
+the clock. With ``--keep`` it is written to results/open/sync.csv, with its record.
+"""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from study import paths
+from study.catalog.archives import archive_files
+from study.catalog.settings import Sources
+from study.evaluation.records import record
+from study.files import write_csv, write_json
+from study.paths import MIRROR
+from tests.catalog.sources import pin
+
+NAMES = ("toolsdk", "docker", "toolhive")
+SYNC = ("catalog", "sync", *(word for name in NAMES for word in ("--source", name)))
+ANSWER = ("recommend", "query a PostgreSQL database")
+
+
+def cost(root, mirror, words):
+    """Seconds of the processor and of the clock that a command of a new process takes."""
+    environment = os.environ | {"T2M_ROOT": str(root), MIRROR: str(mirror), "OMP_NUM_THREADS": "1"}
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([sys.executable, "-m", "study", *words], env=environment, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return {"processor_s": used, "clock_s": time.perf_counter() - began}
+
+
+def changed(files, share, number):
+    """The files of toolsdk with other descriptions in one entry of `1 / share`, other entries each round."""
+    entries = [name for name in sorted(files) if name.startswith("packages/")]
+    for name in entries[number :: round(1 / share)]:
+        value = json.loads(files[name])
+        files[name] = json.dumps(value | {"description": f"{value.get('description') or ''} As of round {number}."})
+    return files
+
+
+def measure(share, rounds):
+    """Rows of step, round and both seconds."""
+    root, rows = Path(tempfile.mkdtemp(prefix="measure_sync.")), []
+
+    def step(name, number, words):
+        rows.append({"step": name, "round": number} | cost(root, root / "mirror", words))
+        print(rows[-1], flush=True)
+
+    try:
+        shutil.copytree(paths.conf(), root / "conf")
+        settings = Sources.read()
+        files = {name: archive_files(settings.archives[name], most=settings.limits.archive) for name in NAMES}
+        for name in NAMES:
+            pin(root, root / "mirror", name, files[name])
+        step("first sync", 0, SYNC)
+        step("first answer", 0, ANSWER)
+        for number in range(1, rounds + 1):
+            pin(root, root / "mirror", "toolsdk", changed(dict(files["toolsdk"]), share, number))
+            step("answer", number, ANSWER)
+            step("sync of changes", number, SYNC)
+            step("answer after changes", number, ANSWER)
+        step("sync of nothing", rounds, SYNC)
+    finally:
+        shutil.rmtree(root)
+    return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":
+    words = [word for word in sys.argv[1:] if word != "--keep"]
+    chosen = float(words[0]) if words else 0.01
+    table = measure(chosen, int(words[1]) if len(words) > 1 else 3)
+    if "--keep" in sys.argv:
+        folder = paths.results("open")
+        write_csv(folder / "sync.csv", table)
+        write_json(folder / "sync.json", record(share=chosen, load=os.getloadavg()[0]))
