@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import threading
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -251,6 +252,13 @@ def test_five_servers_take_two_kilobytes_and_each_fact_once(hostile):
     (reply,) = called(own(hostile), (RECOMMEND, {"task": "captions for videos"}))
     assert len(read(reply)["servers"]) == 5
     assert len(reply.content[0].text.encode()) <= 2_048
+
+
+def test_what_was_found_out_of_a_start_stands_beside_the_server(agent, monkeypatch):
+    found, said = type(agent).facts, "did not start here (2026-01-02)"
+    monkeypatch.setattr(agent, "facts", lambda server: replace(found(agent, server), checked=said))
+    (reply,) = called(own(agent), (RECOMMEND, {"task": "captions for videos"}))
+    assert {server["checked"] for server in read(reply)["servers"]} == {said}
 
 
 def test_a_server_that_no_source_starts_has_no_command(agent):

@@ -48,6 +48,7 @@ def brief(agent: Agent, answer: Answer) -> dict[str, Any]:
             "official": facts.official,
             "language": facts.language,
             "start": plain(facts.start, COMMAND),
+            "checked": plain(facts.checked, COMMAND),
             "url": "" if facts.start else one.item.url,
         }
         rows.append({name: value for name, value in row.items() if value not in ("", None, False)})
@@ -87,6 +88,7 @@ def start_data(agent: Agent, server_id: int, client: str) -> dict[str, Any]:
         "fill_in": list(way.fill),
         "optional": list(way.optional),
         "warning": ", ".join(warned(facts)),
+        "checked": facts.checked,
         "config": {kind.key: {clients.entry_name(way.id): kind.entry(way)}},
     }
 

@@ -85,6 +85,7 @@ function facts(short) {
     short.stars !== undefined && short.stars.toLocaleString("en") + (short.stars === 1 ? " star" : " stars"),
     short.licence || "no licence stated",
     short.language,
+    short.checked,
   ];
   return element("p", known.filter(Boolean).join(" · "), { class: "facts" });
 }
