@@ -167,7 +167,7 @@ def test_strangers_are_refused(client, headers, status):
     assert "default-src 'none'" in reply.headers["content-security-policy"]
 
 
-@pytest.mark.parametrize(("path", "content", "status"), [*MESSAGES["wrong_requests"], ("messages", "[" * 5_000, 400)])
+@pytest.mark.parametrize(("path", "content", "status"), [*MESSAGES["wrong_requests"], ("messages", "[" * 50_000, 400)])
 def test_faults_are_said_and_leave_the_conversation_alone(client, path, content, status):
     talk = Talk(client)
     first = talk.say("captions for videos in Go")
