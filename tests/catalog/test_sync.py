@@ -224,11 +224,14 @@ def test_own_servers_come_and_go(conf_root, tmp_path, call):
     entry = {"command": "npx", "args": ["-y", "@a/b@1.2.3", "--key", "hunter2"], "env": {"TOKEN": "hunter2"}}
     other = {"command": "python", "args": ["/home/me/x.py"]}
     away = {"url": "https://x.y/mcp?key=hunter2", "headers": {"Authorization": "Bearer hunter2"}}
-    path.write_text(json.dumps({"mcpServers": {"mine": entry, "local": other, "away": away, "../x": entry}}))
+    odd = {"command": "npx", "args": "-y other"}
+    path.write_text(
+        json.dumps({"mcpServers": {"mine": entry, "local": other, "away": away, "../x": entry, "odd": odd}})
+    )
     code, out, err = call("catalog", "add", str(path))
     assert (code, out.split()) == (0, ["mine:mine", "mine:local", "mine:away"])
-    assert "../x" in err
-    assert "python" in err
+    for refused in ("../x", "python", "args of odd"):
+        assert refused in err
     rows = store.read(store.required(), "servers")
     assert "hunter2" not in "".join(rows.to_json() for _ in "x") + store.read(store.required(), "records").to_json()
     way = json.loads(store.find("mine:mine", rows)["packages"])[0]

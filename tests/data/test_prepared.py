@@ -14,6 +14,7 @@ WRONG = {
     ),
     "a number": ("tasks", lambda table: table.assign(theme=3), "row 0, column theme"),
     "an id twice": ("servers", lambda table: pd.concat([table, table.iloc[[2]]]), "do not fit together|stands twice"),
+    "a place in words": ("labels", lambda table: table.assign(position="first"), "no whole number"),
     "a task twice": ("tasks", lambda table: pd.concat([table, table]), "do not fit together|stands twice"),
     "a column less": ("tasks", lambda table: table.drop(columns="name"), "column name"),
 }

@@ -86,13 +86,16 @@ def _of_client(reader: Reader, name: str, item: Mapping[str, Any]) -> Record:
     key = reader.words(name, what="name")
     if not re.fullmatch(r"[\w.@/ -]{1,200}", key) or ".." in key:
         raise RefusedError(f"not a name of a server: {key!r:.80}")
+    for part, kind in (("args", list), ("env", dict), ("headers", dict)):
+        if not isinstance(item.get(part) or kind(), kind):  # a text would be taken letter by letter
+            raise RefusedError(f"{part} of {key} must be {'a list of texts' if kind is list else 'names with values'}")
     url = item.get("url") or item.get("serverUrl")
     if url:
         headers = tuple(variable(header, header=True, secret=True) for header in item.get("headers") or {})
-        kind = str(item.get("type") or "http")
+        transport = str(item.get("type") or "http")
         # Addresses, too, may carry a secret.
         place = str(url).partition("?")[0]
-        return Record(MINE, key, key, remotes=(remote(kind, place, headers),))
+        return Record(MINE, key, key, remotes=(remote(transport, place, headers),))
     variables = tuple(variable(each, secret=True) for each in item.get("env") or {})
     packages: tuple[Package, ...] = ()
     try:

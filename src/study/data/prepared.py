@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pandas.api.types import is_integer_dtype
+
 from study import paths
 from study.data import dataset as datasets
 from study.data.dataset import PREPARED, Dataset
@@ -13,8 +15,8 @@ IDS = ("id", "task_id", "server_id", "position")
 
 
 def load(name: str, folder: Path | None = None) -> Dataset:
-    """The prepared data set `name`, checked: `study.data.dataset.load`, and no table is empty, no id stands twice, and
-    every text is a text.
+    """The prepared data set `name`, checked: `study.data.dataset.load`, and no table is empty, no id stands twice,
+    every text is a text and every place in a list a whole number.
 
     Raises StudyError: a table is missing or damaged, or not of that kind.
     """
@@ -23,6 +25,9 @@ def load(name: str, folder: Path | None = None) -> Dataset:
         data = datasets.load(name, folder)
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise StudyError(f"the tables do not fit together ({error})", file=folder, fix=fix) from error
+    labels = folder / "labels.parquet"
+    if not is_integer_dtype(datasets.read_parquet(labels, columns=PREPARED["labels"], fix=fix)["position"]):
+        raise StudyError("a place in a list is no whole number", file=labels, column="position", fix=fix)
     for part, table in (("servers", data.servers), ("tasks", data.tasks)):
         file = folder / f"{part}.parquet"
         if table.empty:
