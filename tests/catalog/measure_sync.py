@@ -43,7 +43,7 @@ def cost(root, mirror, words):
 
 def changed(files, share, number):
     """The files of toolsdk with other descriptions in one entry of `1 / share`, other entries each round."""
-    entries = [name for name in sorted(files) if name.startswith("packages/")]
+    entries = [name for name in sorted(files) if name.startswith("packages/") and name.endswith(".json")]
     for name in entries[number :: round(1 / share)]:
         value = json.loads(files[name])
         files[name] = json.dumps(value | {"description": f"{value.get('description') or ''} As of round {number}."})
