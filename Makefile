@@ -2,11 +2,14 @@
 # `make test` passes the tests. Both set up everything first, in .venv. `make help` lists the rest.
 
 DATASET ?= synthetic
+PROFILE ?= laptop
+LAUNCHER ?= local
 TRAINER ?= cpu
 FORCE ?=
 LLM ?=
 LORA ?=
 FAISS ?=
+RAY ?=
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -25,8 +28,8 @@ help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 # LLM=1 adds the engine of local models, LORA=1 what trains adapters for language models, FAISS=1 the search of large
-# catalogues. UV=1 installs with uv, if it is on the path, instead of pip.
-setup: $(STAMP) $(if $(LLM),$(VENV)/.llm) $(if $(LORA),$(VENV)/.lora) $(if $(FAISS),$(VENV)/.faiss)  ## create .venv, install the exact lock; LLM=1, LORA=1, FAISS=1: extras; UV=1: by uv
+# catalogues, RAY=1 a later Ray than RecBole's. UV=1 installs with uv, if it is on the path, instead of pip.
+setup: $(STAMP) $(if $(LLM),$(VENV)/.llm) $(if $(LORA),$(VENV)/.lora) $(if $(FAISS),$(VENV)/.faiss) $(if $(RAY),$(VENV)/.ray)  ## create .venv, install the exact lock; LLM=1, LORA=1, FAISS=1, RAY=1: extras; UV=1: by uv
 
 # torch comes first and exactly: where a processor-only build of this version is at hand, pip then keeps to it.
 # The lock is complete, so nothing is resolved again. No ray that RecBole takes runs on Python 3.12 and later.
@@ -39,7 +42,7 @@ $(STAMP): requirements.txt pyproject.toml
 	@! $(BIN)/python -m pip check --disable-pip-version-check | grep -Ev '^No broken requirements|requires ray, which is not installed'
 	@touch $@
 
-$(VENV)/.llm $(VENV)/.lora $(VENV)/.faiss: $(VENV)/.%: $(STAMP)
+$(VENV)/.llm $(VENV)/.lora $(VENV)/.faiss $(VENV)/.ray: $(VENV)/.%: $(STAMP)
 	$(INSTALL) --editable '.[$*]'
 	@touch $@
 
@@ -47,8 +50,16 @@ $(VENV)/.llm $(VENV)/.lora $(VENV)/.faiss: $(VENV)/.%: $(STAMP)
 SOURCES = $(shell find src baselines conf notebooks -name '*.py' -o -name '*.yaml' -o -name '*.ipynb')
 MADE = results/synthetic/.made
 
-repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrains everything
-ifeq ($(DATASET),synthetic)
+# Another profile than the committed one makes every row again, tuned for its sizes. LAUNCHER=ray or slurm: on a cluster.
+repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrains everything; PROFILE=full: the papers' sizes, for GPUs
+ifneq ($(PROFILE),laptop)
+	$(RUN) study fetch dataset=$(DATASET)
+	$(RUN) study prepare dataset=$(DATASET)
+	$(RUN) study split dataset=$(DATASET)
+	@status=0; $(RUN) study run --all --launcher $(LAUNCHER) dataset=$(DATASET) profile=$(PROFILE) || status=$$?; \
+	$(RUN) study report dataset=$(DATASET) && $(RUN) study notebooks dataset=$(DATASET) || exit 2; \
+	exit $$status
+else ifeq ($(DATASET),synthetic)
 	@$(if $(FORCE),rm -rf $(MADE) results/synthetic models/synthetic .cache/runs/synthetic)
 	@$(MAKE) --no-print-directory $(MADE)
 else

@@ -62,9 +62,8 @@ def test_every_part_has_its_time_work_limit_and_share_and_another_system_a_table
     assert (value > 0).all()
     for part, measured in (("training", "seconds"), ("evaluation", "seconds"), ("recommendation", "milliseconds_p50")):
         seconds = value[part, measured] / (1000 if measured.startswith("milli") else 1)
-        machine = "machine_one_thread" if part == "recommendation" else "machine"
-        moving = value[part, "gigabytes_moved"] / value[machine, "gigabytes_per_second"]
-        least = max(value[part, "gflop"] / value[machine, "gflops"], moving)
+        moving = value[part, "gigabytes_moved"] / value["machine", "gigabytes_per_second"]
+        least = max(value[part, "gflop"] / value["machine", "gflops"], moving)
         assert math.isclose(value[part, "seconds_at_limit"], least, rel_tol=1e-4)
         assert math.isclose(value[part, "share_of_limit"], least / seconds, rel_tol=1e-4)
     wanted = table.set_index(["part", "measure"])["at_most"].dropna()

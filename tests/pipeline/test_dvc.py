@@ -184,6 +184,13 @@ def test_make_repro_names_the_failed_stages_once_and_the_report_follows(project:
     assert "fails" not in found
 
 
+def test_make_repro_of_another_profile_makes_all_rows_anew() -> None:
+    words = ["make", "--dry-run", "repro", "DATASET=task2mcp", "PROFILE=full", "LAUNCHER=slurm"]
+    said = called(REPOSITORY, *words)
+    assert "study run --all --launcher slurm dataset=task2mcp profile=full" in said
+    assert "dvc repro" not in said
+
+
 def test_every_tuned_row_of_the_plan_has_something_that_tunes_it() -> None:
     planned = yaml.safe_load(PLAN.read_text())
     for item in planned["run_tuned"].values():

@@ -1,4 +1,4 @@
-"""Rows on a Ray cluster of two workers, one of them killed on the way: the bytes of one process."""
+"""Rows on two workers of Ray or submitit, one of them killed on the way: the bytes of one process."""
 
 import gc
 import os
@@ -32,34 +32,39 @@ def files(config):
     return [path.read_bytes() for path in (outputs.per_task, outputs.top10)]
 
 
-def kill_a_worker_that_trains(cache, killed):
-    """Wait for a checkpoint, then end the worker that wrote it, the hard way."""
+def kill_a_worker_that_trains(cache, command, killed):
+    """Wait for a checkpoint, then end the worker that wrote it, the hard way. `command`: its name holds this."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and not list(cache.rglob("last.ckpt")):
         time.sleep(0.02)
     for process in psutil.Process().children(recursive=True):
-        if "_run_there" in " ".join(process.cmdline()):
+        if command in " ".join(process.cmdline()):
             os.kill(process.pid, signal.SIGKILL)
             killed.append(process.pid)
             return
 
 
-def test_a_python_without_ray_is_told_what_to_do(root, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(StudyError, match="ray") as caught:
-        run_seeds([load([*TINY, "system=random", "system.name=new"])])
-    assert "3.11" in str(caught.value.fix)
+@pytest.mark.parametrize(("module", "launcher"), [("ray", "ray"), ("submitit", "slurm")])
+def test_what_is_not_installed_is_named_with_what_to_do(root, monkeypatch, module, launcher):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(StudyError, match=module) as caught:
+        run_seeds([load([*TINY, "system=random", "system.name=new"])], launcher)
+    assert "make setup" in str(caught.value.fix)
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves its own logs open, and processes to the system
-def test_twelve_rows_with_a_killed_worker_equal_those_of_one_process(root, monkeypatch):
-    pytest.importorskip("ray", reason="ray is not installed")
+# Ray leaves its own logs open, and processes to the system; submitit closes no file of a job that died.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("module", "launcher", "command"), [("ray", "ray", "_run_there"), ("submitit", "slurm", "submitit.core._submit")]
+)
+def test_twelve_rows_with_a_killed_worker_equal_those_of_one_process(root, monkeypatch, module, launcher, command):
+    pytest.importorskip(module, reason=f"{module} is not installed")
     configs = [load([*TINY, *words, "profile.workers=2"]) for words in WANTED]
     assert len(configs) == 12
     killed: list[int] = []
-    killer = threading.Thread(target=kill_a_worker_that_trains, args=(root / ".cache" / "runs", killed))
+    killer = threading.Thread(target=kill_a_worker_that_trains, args=(root / ".cache" / "runs", command, killed))
     killer.start()
-    run_seeds(configs, replace=True)
+    run_seeds(configs, launcher, replace=True)
     killer.join()
     gc.collect()
     assert killed
@@ -73,6 +78,7 @@ def test_twelve_rows_with_a_killed_worker_equal_those_of_one_process(root, monke
     assert on_the_cluster == [files(config) for config in configs]
 
 
-def test_a_row_that_cannot_run_is_left_to_the_row_itself(root, monkeypatch):
-    monkeypatch.setattr(cluster, "_submitted", lambda _: pytest.fail("nothing is to be started"))
-    run_seeds([load([*TINY, "system=t2mrec", "protocol=loo99"])])
+@pytest.mark.parametrize("launcher", ["ray", "slurm"])
+def test_a_row_that_cannot_run_is_left_to_the_row_itself(root, monkeypatch, launcher):
+    monkeypatch.setattr(cluster, "_jobs", lambda _: pytest.fail("nothing is to be started"))
+    run_seeds([load([*TINY, "system=t2mrec", "protocol=loo99"])], launcher)

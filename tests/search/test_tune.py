@@ -99,13 +99,30 @@ def test_every_search_space_holds_the_present_values() -> None:
     assert (sizes["friends"], sizes["negatives"]) == (5, 2)
 
 
-@pytest.mark.parametrize("name", ["tiger_tuned", "openp5_tuned", "lc_rec_tuned"])
-def test_a_search_over_a_setting_of_another_profile_is_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("tiger_tuned", 0.00025, 0.005), ("openp5_tuned", 0.00025, 0.0025), ("lc_rec_tuned", 0.0000125, 0.00025)],
+)
+def test_a_range_over_a_size_moves_with_the_value_at_that_size(name: str, low: float, high: float) -> None:
+    config = load([f"system={name}", "profile=full"])
+    space = tuning.space_of(config)
+    assert "training.learning_rate.laptop" not in space
+    moved = space["training.learning_rate.full"]
+    assert (moved["low"], moved["high"]) == pytest.approx((low, high))
+    assert moved["log"] is True
+    value = tuning.present_values(config)["training.learning_rate.full"]
+    assert value == config.system.model.training.learning_rate.full
+    assert tuning.space_of(load([f"system={name}"])) == load([f"system={name}"]).system.search
+
+
+def test_a_choice_over_a_setting_of_another_profile_is_refused() -> None:
     """Such a search would compare a dozen equal systems, and call the best of them tuned."""
+    config = load(["system=tiger_tuned", "profile=full"])
+    space = {"training.epochs.laptop": {"choices": [1, 56]}}
     with pytest.raises(StudyError, match="profile laptop; under full all trials would be the same") as caught:
-        tuning.present_values(load([f"system={name}", "profile=full"]))
-    assert caught.value.column == "search.training.learning_rate.laptop"
-    assert "training.learning_rate.full" in str(caught.value)
+        tuning.present_values(changed(config, {"system.search": space}, merge=False))
+    assert caught.value.column == "search.training.epochs.laptop"
+    assert "training.epochs.full" in str(caught.value)
 
 
 @pytest.mark.parametrize("tuned", ["tiger_tuned", "lc_rec_tuned", "mpt_rec_tuned"])

@@ -89,7 +89,8 @@ def run(
         ),
     ] = False,
     launcher: Annotated[
-        Literal["local", "ray"], typer.Option(help="ray: seeds on a cluster (RAY_ADDRESS), see docs/scaling.md.")
+        Literal["local", "ray", "slurm"],
+        typer.Option(help="ray (RAY_ADDRESS) or slurm: seeds on a cluster, see docs/scaling.md."),
     ] = "local",
 ) -> None:
     """Fit a system with every seed and measure it on the test part: `study run system=tfidf protocol=warm`.
@@ -118,8 +119,7 @@ def run(
     from study.runner.rows import run_row
 
     config = configured(overrides, trains=True, logs=True)
-    if launcher == "ray":
-        run_seeds([config], replace=replace)
+    run_seeds([config], launcher, replace=replace)
     typer.echo(f"per-task values in {run_row(config, replace=replace).per_task}")
     from rich.console import Console
 
@@ -315,9 +315,33 @@ def bench(
     growth: Annotated[
         bool, typer.Option("--growth", help="Cost by the number of servers instead, to ten millions (growth.csv).")
     ] = False,
+    batch: Annotated[
+        bool, typer.Option("--batch", help="Many requests by one and two workers of Ray instead (batch.csv).")
+    ] = False,
+    hours: Annotated[
+        bool, typer.Option("--hours", help="GPU hours of the profile's rows instead, estimated (gpu_hours.csv).")
+    ] = False,
+    parts: Annotated[
+        bool, typer.Option("--parts", help="Where the time of training and evaluation goes instead (parts.csv).")
+    ] = False,
 ) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
-    config = configured(overrides, trains=not (agent or growth))
+    config = configured(overrides, trains=not (agent or batch or growth or hours or parts))
+    if batch:
+        from study.pipeline.bench import batch as many_requests
+
+        typer.echo(many_requests(config))
+        return
+    if parts:
+        from study.pipeline.bench_parts import parts as where_time_goes
+
+        typer.echo(where_time_goes(config))
+        return
+    if hours:
+        from study.pipeline.gpu_hours import gpu_hours
+
+        typer.echo(gpu_hours(config))
+        return
     if growth:
         from study.pipeline.bench import growth as by_size
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -63,6 +64,13 @@ def recommend(
             "small model that learned such grades; a second; docs/usefulness.md)."
         ),
     ] = None,
+    batch: Annotated[
+        Path | None,
+        typer.Option(
+            help="TASK is a folder of parquet files with a column text; answer them into this folder, by Ray."
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of --batch.")] = 1,
 ) -> None:
     """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
 
@@ -77,6 +85,13 @@ def recommend(
     from study.recommend.facts import Shelf
     from study.recommend.settings import Answering
 
+    if batch is not None:
+        from study.recommend.batch import answer_files
+
+        chosen_dataset, chosen = saved.choose(dataset, system)
+        done = answer_files(Path(task), batch, dataset=chosen_dataset, system=chosen, k=k, workers=workers)
+        typer.echo(f"{sum(each['texts'] for each in done)} requests answered by {chosen} in {batch}")
+        return
     names = _catalogues(catalog, dataset, system)
     model: SavedModel
     servers: pd.DataFrame | None = None

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,7 +36,8 @@ from study.encoders.nearest import faiss
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
-from study.files import write_csv, write_json
+from study.files import write_csv, write_json, write_parquet
+from study.recommend.batch import answer_files
 from study.recommend.t2mrec import Recommender
 from study.runner.energy import joules, used
 from study.runner.inputs import load_inputs
@@ -51,6 +52,16 @@ COUNTED = ("study.t2mrec.system.T2MRec", "study.t2mrec.device.DeviceT2MRec")
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Of ``conf/bench.yaml``: requests in files, for `batch`."""
+
+    texts: int
+    file: int
+    replaced: float
+    workers: list[int]
+
+
+@dataclass(frozen=True)
 class Settings:
     """``conf/bench.yaml``, where every key is explained."""
 
@@ -59,6 +70,7 @@ class Settings:
     repeats: int
     matrix_side: int
     copied_mebibytes: int
+    batch: Batch
     at_most: dict[str, dict[str, float]]
 
     @classmethod
@@ -67,13 +79,13 @@ class Settings:
         return read_settings(cls, paths.conf() / "bench.yaml")
 
 
-def best_of(action: Callable[[], Any], repeats: int) -> float:
+def best_of(action: Callable[[], Any], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds of the fastest of several calls: the machine at its best is the limit to compare with."""
     seconds = []
     for _ in range(repeats):
-        started = time.perf_counter()
+        started = clock()
         action()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(clock() - started)
     return min(seconds)
 
 
@@ -87,7 +99,9 @@ def busy_neighbour() -> Iterator[None]:
             child.kill()
 
 
-def machine_limits(settings: Settings, device: torch.device | str = "cpu") -> Limits:
+def machine_limits(
+    settings: Settings, device: torch.device | str = "cpu", clock: Callable[[], float] = time.perf_counter
+) -> Limits:
     """Measured limits of this machine with the threads in use, or of an accelerator: matrix product in float32, and
     copying through memory."""
     import torch
@@ -104,7 +118,7 @@ def machine_limits(settings: Settings, device: torch.device | str = "cpu") -> Li
                 torch.cuda.synchronize()
 
         finished()  # loads the kernels
-        return best_of(finished, settings.repeats)
+        return best_of(finished, settings.repeats, clock)
 
     return Limits(2 * side**3 / best(lambda: a @ b), 2 * source.nbytes / best(lambda: target.copy_(source)))
 
@@ -159,9 +173,48 @@ def growth(config: DictConfig) -> str:
     return markdown(pd.DataFrame(rows).map(lambda cell: f"{cell:.4g}" if isinstance(cell, float) else cell))
 
 
+def batch(config: DictConfig) -> str:
+    """Answer many drawn requests with the saved system by one, two, ... workers (`study.recommend.batch`), and write
+    batch.csv and its record.
+
+    Columns: system, workers, texts, seconds (by the clock, Ray's start included), processor_seconds (of the workers),
+    texts_per_second (of one worker's processor), busy (the share of the workers' time that they had a processor).
+    """
+    settings, name, dataset = Settings.read().batch, config.system.name, config.dataset.name
+    folder, found = paths.cache() / "batch" / dataset, []
+    draw_requests(load_inputs(dataset, config.protocol.name)[0].task_texts(), settings, folder / "requests")
+    for workers in settings.workers:
+        shutil.rmtree(folder / "answers", ignore_errors=True)
+        (folder / "answers").mkdir()
+        began = time.perf_counter()
+        words = {"dataset": dataset, "system": name, "k": KEPT, "workers": workers}
+        done = answer_files(folder / "requests", folder / "answers", **words)
+        seconds, spent = time.perf_counter() - began, sum(each["seconds"] for each in done)
+        texts = sum(each["texts"] for each in done)
+        one = {"system": name, "workers": workers, "texts": texts, "seconds": seconds, "processor_seconds": spent}
+        found.append(one | {"texts_per_second": texts / spent, "busy": spent / seconds / workers})
+        write_csv(paths.tables(dataset) / "batch.csv", pd.DataFrame(found))
+        facts = {"settings": asdict(settings), "profile": config.profile.name}
+        write_json(paths.results(dataset) / "records" / "batch.json", record(dataset=dataset, **facts))
+    shutil.rmtree(folder)
+    return markdown(pd.DataFrame(found).round(2))
+
+
+def draw_requests(texts: Sequence[str], settings: Batch, folder: Path) -> None:
+    """Write files of requests: words of a text in their order, some of them replaced by those of another text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [np.array(text.split() or [""], dtype=object) for text in texts]
+    for start in range(0, settings.texts, settings.file):
+        rng, drawn = np.random.default_rng([1, start]), []
+        for own, other in rng.integers(len(words), size=(min(settings.file, settings.texts - start), 2)):
+            swapped = rng.random(len(words[own])) < settings.replaced
+            drawn.append(" ".join(np.where(swapped, rng.choice(words[other], len(words[own])), words[own])))
+        write_parquet(folder / f"{start:09}.parquet", pd.DataFrame({"text": drawn}))
+
+
 def measure(config: DictConfig, settings: Settings, data: Dataset, split: Split, seed: int) -> pd.DataFrame:
-    """Train, evaluate and answer requests, each against the limits that were measured with as many threads. Returns:
-    columns part, measure, value, at_most (the upper limit, NaN where there is none), note, threads, profile."""
+    """Train, evaluate and answer requests, each against the limits that were measured. Returns: columns part, measure,
+    value, at_most (the upper limit, NaN where there is none), note, threads, profile."""
     threads = config.profile.threads  # as of a row: kernels of two threads wait for each other beside other work
     workdir = paths.cache() / "bench" / config.dataset.name / config.system.name
     shutil.rmtree(workdir, ignore_errors=True)
@@ -175,13 +228,9 @@ def measure(config: DictConfig, settings: Settings, data: Dataset, split: Split,
     rows = [*_training(system, data, split, seed, workdir, fast), *_machine("machine", limits)]
     rows += [] if device is None else _machine(f"machine_{device.type}", fast)
     rows += _evaluation(system, data, split, seed, limits, settings)
-    limit_threads(1)  # a request is too small to share between threads
-    limits = machine_limits(settings)
-    alone = _recommendation(Recommender.of(system, seed=seed), system, data, split, limits, settings)
-    alone += _machine("machine_one_thread", limits)
-    rows = [row | {"threads": threads} for row in rows] + [row | {"threads": 1} for row in alone]
+    rows += _recommendation(Recommender.of(system, seed=seed), system, data, split, limits, settings)
     shutil.rmtree(workdir)
-    table = pd.DataFrame(rows).assign(profile=config.profile.name)
+    table = pd.DataFrame(rows).assign(threads=threads, profile=config.profile.name)
     wanted = [
         settings.at_most.get(part, {}).get(name) for part, name in zip(table["part"], table["measure"], strict=True)
     ]

@@ -26,7 +26,7 @@ from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.files import write_text
 from study.reranking.endpoint import awaits_replies
-from study.runner.cluster import run_seeds
+from study.runner.cluster import Launcher, run_seeds
 from study.runner.fingerprint import code_hash, imported, inputs
 from study.runner.outputs import Outputs
 from study.runner.provenance import CURRENT, state
@@ -178,14 +178,14 @@ def _one_line(item: str | dict[str, str]) -> str:
     return f"{{{', '.join(f'{key}: {value}' for key, value in shown.items())}}}"
 
 
-def run_all(config: DictConfig, launcher: str = "local") -> list[str]:
+def run_all(config: DictConfig, launcher: Launcher = "local") -> list[str]:
     """Make every row of the configured data set that is missing or stale. A row that fails is named; the others are
-    made all the same. `launcher`: local, or ray (`study.runner.cluster`). Returns: what failed, one text a row."""
+    made all the same. `launcher`: see `study.runner.cluster`. Returns: what failed, one text a row."""
     failed = list[str]()
     wanted = _wanted(config, failed)
-    if launcher == "ray":
+    if launcher != "local":
         wanted = iter(found := list(wanted))
-        run_seeds(found, replace=True)
+        run_seeds(found, launcher, replace=True)
     for row in wanted:
         with _named(row, failed):
             run_row(row, replace=True)
@@ -201,7 +201,7 @@ def _wanted(config: DictConfig, failed: list[str]) -> Iterator[DictConfig]:
         with _named(row, failed):
             if system.tuned is not None and system.search:
                 _tune(under(row, system.tuned), words)
-            if not _is_current(Outputs.of(dataset, protocol, system.name)):
+            if not _is_current(Outputs.of(dataset, protocol, system.name), config.profile.name):
                 yield load([*words, f"protocol={protocol}"])
 
 
@@ -215,10 +215,12 @@ def _named(row: DictConfig, failed: list[str]) -> Iterator[None]:
         LOG.error("FAILED: %s", failed[-1])
 
 
-def _is_current(row: Outputs) -> bool:
-    """Whether the row's files are there and today's settings, code and data would make them again."""
-    there = all(path.exists() for path in (row.per_task, row.top10, row.record))
-    return there and state(read_record(row.record), {})[0] == CURRENT
+def _is_current(row: Outputs, profile: str) -> bool:
+    """Whether the row's files are there, and today's settings, code and data would make them again under a profile."""
+    if not all(path.exists() for path in (row.per_task, row.top10, row.record)):
+        return False
+    record = read_record(row.record)
+    return record.get("profile") == profile and state(record, {})[0] == CURRENT
 
 
 def _tune(config: DictConfig, words: list[str]) -> None:

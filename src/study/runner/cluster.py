@@ -1,4 +1,5 @@
-"""Seeds of rows on a Ray cluster. They leave the files that one process would, so `run_row` then finds them finished.
+"""Seeds of rows on a cluster, by Ray or Slurm. They leave the files that one process would, which `run_row` then finds
+finished.
 
 All machines of the cluster see the project's folder. A seed whose worker or machine dies is begun again elsewhere, and
 goes on from its last checkpoint.
@@ -9,21 +10,26 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
 from study.config.compose import plain
+from study.config.reader import read_settings
 from study.errors import StudyError
 from study.runner.rows import pending, ready, run_one
 
 LOG = logging.getLogger(__name__)
-RETRIES = 3  # times that a seed is begun again after its worker died
+Launcher = Literal["local", "ray", "slurm"]
+RETRIES = (
+    3  # times that a seed is begun again after its worker died, and Ray after it did not come up in its 30 seconds
+)
 # How long Ray's processes wait for one another: by its own values, 10 to 60 seconds, it ends the program that asked for
 # it where a machine is busy. And workers as urgent as that program, where Ray lets everything else go first.
 SETTINGS = {
@@ -34,27 +40,60 @@ SETTINGS = {
 }
 
 
-def run_seeds(rows: Sequence[DictConfig], *, replace: bool = False) -> None:
-    """Compute every missing seed of some rows, as many at a time as the cluster has processors for.
+@dataclass(frozen=True)
+class Settings:
+    """``conf/cluster.yaml``, where every key is explained."""
 
-    `RAY_ADDRESS` names a cluster; without it, one is started here with the processors of the profile and stopped again.
-    What fails is named and left to `run_row`, which says why.
-    """
+    gpus: dict[str, int]
+    minutes: int
+    at_once: int
+    partition: str | None
+
+    @classmethod
+    def read(cls) -> Settings:
+        """The file, checked."""
+        return read_settings(cls, paths.conf() / "cluster.yaml")
+
+
+def run_seeds(rows: Sequence[DictConfig], launcher: Launcher, *, replace: bool = False) -> None:
+    """Compute every missing seed of some rows, as many at a time as the cluster has room for. What fails is named and
+    left to `run_row`, which says why. Raises StudyError: the launcher is not installed."""
     checked = [found for config in rows if (found := _ready(config, replace)) is not None]
-    if not checked:
-        return
+    if checked and launcher != "local":
+        {"ray": _by_ray, "slurm": _by_slurm}[launcher](checked)
+
+
+def started(processors: int) -> Any:
+    """Ray on the cluster that `RAY_ADDRESS` names, or on one that is started here with so many processors; the module,
+    whose `shutdown` ends it. Raises StudyError: Ray is not installed, or does not come up."""
     os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
     try:
         import ray
     except ImportError as error:
-        raise StudyError(f"the launcher ray: {error}", fix="Python 3.11, or --launcher local") from error
+        raise StudyError(f"Ray: {error}", fix="make setup RAY=1, or --launcher local") from error
+    address = os.environ.get("RAY_ADDRESS")
+    own: dict[str, Any] = {} if address else {"num_cpus": processors, "include_dashboard": False}
+    for left in reversed(range(1 + RETRIES)):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **own)
+            break
+        except Exception as error:  # Ray has none of its own for a machine that is too busy
+            ray.shutdown()
+            if not left:
+                raise StudyError(
+                    f"Ray does not start: {error}", fix="try again on a machine that is less busy"
+                ) from error
+    return ray
 
-    profile, address = rows[0].profile, os.environ.get("RAY_ADDRESS")
-    own: dict[str, Any] = {} if address else {"num_cpus": profile.workers * profile.threads, "include_dashboard": False}
-    ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **own)
+
+def _by_ray(rows: Sequence[DictConfig]) -> None:
+    profile, settings = rows[0].profile, Settings.read()
+    ray = started(profile.workers * profile.threads)
     try:
-        waiting = dict(job for config in checked for job in _submitted(config))
-        with tqdm(total=len(waiting), desc="seeds", unit="seed", disable=not sys.stderr.isatty()) as bar:
+        needs = {"num_cpus": profile.threads, "num_gpus": settings.gpus.get(profile.name, 0), "max_retries": RETRIES}
+        job = ray.remote(**needs)(_run_there)
+        waiting = {job.remote(*words): name for words, name in _jobs(rows)}
+        with _bar(len(waiting)) as bar:
             while waiting:
                 (done,), _ = ray.wait(list(waiting))
                 name = waiting.pop(done)
@@ -67,21 +106,57 @@ def run_seeds(rows: Sequence[DictConfig], *, replace: bool = False) -> None:
         ray.shutdown()
 
 
+def _by_slurm(rows: Sequence[DictConfig]) -> None:
+    """As a job array; where there is no Slurm, as processes of this machine. A job that dies is in the next array."""
+    try:
+        import submitit
+    except ImportError as error:
+        raise StudyError(f"submitit: {error}", fix="make setup, or --launcher local") from error
+    profile, settings = rows[0].profile, Settings.read()
+    executor = submitit.AutoExecutor(folder=paths.cache() / "submitit")
+    executor.update_parameters(
+        cpus_per_task=profile.threads,
+        gpus_per_node=settings.gpus.get(profile.name, 0),
+        timeout_min=settings.minutes,
+        slurm_array_parallelism=settings.at_once,
+        slurm_partition=settings.partition,
+    )
+    here = executor.cluster != "slurm"
+    for _ in range(1 + RETRIES):
+        waiting, died = list(_jobs(rows)), False
+        size = profile.workers if here else max(1, len(waiting))  # of an array; processes have no queue of their own
+        with _bar(len(waiting)) as bar:
+            for start in range(0, len(waiting), size):
+                part = waiting[start : start + size]
+                with executor.batch():
+                    jobs = [executor.submit(_run_there, *words) for words, _ in part]
+                for job, (_, name) in zip(jobs, part, strict=True):
+                    failure = job.exception()
+                    died |= isinstance(failure, submitit.core.utils.UncompletedJobError)
+                    if failure is not None:
+                        LOG.error("%s failed: %s", name, failure)
+                    bar.update()
+        if not died:
+            return
+
+
 def _ready(config: DictConfig, replace: bool) -> DictConfig | None:
     with suppress(StudyError):
         return ready(config, replace=replace)[0]
     return None
 
 
-def _submitted(config: DictConfig) -> list[tuple[Any, str]]:
-    """The jobs of a row's missing seeds, each with its name."""
-    import ray
+def _jobs(rows: Sequence[DictConfig]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """The arguments of `_run_there` for every missing seed, each with its name."""
+    for config in rows:
+        folder, missing = pending(config)
+        folder.mkdir(parents=True, exist_ok=True)
+        words, name = (str(paths.root()), plain(config)), f"{config.system.name} under {config.protocol.name}"
+        yield from (((*words, seed, str(folder)), f"{name}, seed {seed}") for seed in missing)
 
-    folder, missing = pending(config)
-    folder.mkdir(parents=True, exist_ok=True)
-    job: Any = ray.remote(num_cpus=config.profile.threads, max_retries=RETRIES)(_run_there)
-    words, name = (str(paths.root()), plain(config)), f"{config.system.name} under {config.protocol.name}"
-    return [(job.remote(*words, seed, str(folder)), f"{name}, seed {seed}") for seed in missing]
+
+def _bar(seeds: int) -> Any:
+    return tqdm(total=seeds, desc="seeds", unit="seed", disable=not sys.stderr.isatty())
 
 
 def _run_there(root: str, settings: dict[str, Any], seed: int, folder: str) -> None:

@@ -31,13 +31,31 @@ OBJECTIVE = "valid/ndcg@10"
 _ABSENT = object()
 
 
+def space_of(config: DictConfig) -> dict[str, Any]:
+    """The search space at the size of the profile. A range over a setting of another profile, such as ``rate.laptop``,
+    becomes one over the setting of this profile, and keeps its proportion to the value in the yaml."""
+    profile, space = config.profile.name, {}
+    for name, domain in plain(config.system.search).items():
+        setting, _, size = name.rpartition(".")
+        sizes = OmegaConf.select(config, f"system.model.{setting}") if setting else None
+        if (
+            isinstance(sizes, DictConfig)
+            and {"profile", size, profile} <= sizes.keys()
+            and {"low", "high"} <= domain.keys()
+        ):
+            ratio = sizes[profile] / sizes[size]
+            name, domain = f"{setting}.{profile}", domain | {end: domain[end] * ratio for end in ("low", "high")}
+        space[name] = domain
+    return space
+
+
 def present_values(config: DictConfig) -> dict[str, Any]:
     """What the system's yaml says for every parameter of its search space: the values of an untuned run.
 
     Raises StudyError: a parameter is no setting of the system or one of another profile, or the yaml's value lies
         outside the space.
     """
-    return {name: _present_value(config, name, domain) for name, domain in plain(config.system.search).items()}
+    return {name: _present_value(config, name, domain) for name, domain in space_of(config).items()}
 
 
 def _present_value(config: DictConfig, name: str, domain: dict[str, Any]) -> Any:
@@ -95,7 +113,7 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
         input missing or damaged.
     """
     system, protocol, tuning = config.system.name, config.protocol.name, config.tuning
-    space = plain(config.system.search)
+    space = space_of(config)
     if not space:
         fix = "add one, or run the system as it is"
         raise StudyError(f"{system} has no search space", file=system_file(system), column="search", fix=fix)

@@ -1,0 +1,75 @@
+"""Files of requests, answered as one at a time, by workers of Ray; a stopped call goes on."""
+
+import pandas as pd
+import pytest
+
+from study.recommend import batch
+from study.recommend.saved import load_saved_model
+from tests.recommend.conftest import exported
+
+TEXTS = ["read a PDF and extract tables", "", "send an e-mail", "query a database in Go", "PDF database " * 40]
+REQUESTS = pd.DataFrame({"text": TEXTS, "language": ["Python", None, "", "Go", "Go"]})
+
+
+def one_by_one(model, requests, k):
+    asked = requests.fillna("").to_dict("records")
+    return [
+        [one.server_id for one in model.recommend(row["text"] or " ", language=row["language"], k=k)] for row in asked
+    ]
+
+
+@pytest.fixture(scope="module")
+def t2mrec(prepared_root, tmp_path_factory):
+    """The tiny study with a saved T2MRec, in force for the tests of a file."""
+    with exported(prepared_root, tmp_path_factory.mktemp("batch") / "study", "system=t2mrec") as copy:
+        yield copy
+
+
+@pytest.mark.parametrize("k", [3, 30])
+def test_many_at_once_are_answered_as_one_at_a_time(t2mrec, k):
+    model = load_saved_model("synthetic", "t2mrec")
+    told = REQUESTS[REQUESTS["text"] != ""]  # alone, an empty request is refused
+    assert list(batch.best(model, told, k)) == one_by_one(model, told, k)
+    assert [len(found) for found in batch.best(model, REQUESTS, k)] == [k] * len(REQUESTS)
+
+
+def test_a_model_of_another_class_answers_too(project):
+    model = load_saved_model("synthetic", "field_dense")
+    told = REQUESTS[REQUESTS["text"] != ""][["text"]]
+    assert list(batch.best(model, told, 3)) == one_by_one(model, told.assign(language=""), 3)
+
+
+# Ray leaves its own logs open, and processes to the system.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_files_are_answered_and_those_that_are_there_stay(t2mrec, call, tmp_path, workers):
+    if workers > 1:
+        ray = pytest.importorskip("ray", reason="ray is not installed")
+        if tuple(map(int, ray.__version__.split(".")[:2])) < (2, 60):
+            pytest.skip("this Ray has no Ray Data for today's pyarrow: make setup RAY=1")
+    folder, output = tmp_path / "requests", tmp_path / "answers"
+    folder.mkdir()
+    output.mkdir()
+    told = REQUESTS[REQUESTS["text"] != ""]
+    parts = [told[:2], told[2:3], told[3:]]
+    for number, part in enumerate(parts):
+        part.to_parquet(folder / f"{number}.parquet")
+    (output / "1.parquet").write_bytes(b"kept")
+    words = ["recommend", str(folder), "--batch", str(output), "--workers", str(workers), "-k", "4"]
+    code, out, err = call(*words, "--dataset", "synthetic", "--system", "t2mrec")
+    assert code == 0, err
+    assert "3 requests answered" in out  # two in the first file, one in each other
+    assert (output / "1.parquet").read_bytes() == b"kept"
+    model = load_saved_model("synthetic", "t2mrec")
+    for number in (0, 2):
+        found = pd.read_parquet(output / f"{number}.parquet")
+        assert found["servers"].map(list).tolist() == one_by_one(model, parts[number], 4)
+
+
+def test_what_cannot_be_answered_is_refused_before_a_worker_starts(t2mrec, call, tmp_path):
+    words = ["recommend", str(tmp_path), "--batch", str(tmp_path / "out"), "--dataset", "synthetic"]
+    code, _, said = call(*words, "--system", "t2mrec")
+    assert (code, "no parquet files" in said) == (2, True)
+    pd.DataFrame({"text": ["x"]}).to_parquet(tmp_path / "one.parquet")
+    code, _, said = call(*words, "--system", "field_dense")
+    assert (code, "study export" in said) == (2, True)
