@@ -20,7 +20,9 @@ from tests.tiny_study import REPOSITORY
 
 HINTS = [(f"{added}system.model.towers.hiden=1", "did you mean system.model.towers.hidden") for added in ("", "+")]
 HINTS += [("++epoch=3", "did you mean system.model.training.epochs"), ("a b", "check the override")]
-HINTS += [(override, "one of: dataset, logger, profile, protocol, run_depth, ") for override in ("+key=1", "nonsense=1")]
+HINTS += [
+    (override, "one of: dataset, logger, profile, protocol, run_depth, ") for override in ("+key=1", "nonsense=1")
+]
 HINTS += [("dataset.generator.n_server=9", "did you mean dataset.generator.n_servers")]
 HINTS += [("system.model.scoring.nonsense=1", "system.model.scoring.anchors, system.model.scoring.category")]
 ADDED_OR_REMOVED = ["+system@other=tfidf", "~system.seeds", "~tuning", "tuning=3", "~profile.workers"]
