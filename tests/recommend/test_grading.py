@@ -108,8 +108,8 @@ def test_a_distilled_model_scores_all_servers_at_once(project, ask, monkeypatch)
     assert (code, "study usefulness run --part distilled" in err) == (2, True)
     found = [server(1, 5.0), server(2, 4.0), server(3, 3.0)]
     ordered = grading.graded(grading.DistilledGrader(Student()), "read a table", found)
-    assert [item.parts["distilled model"] for item in ordered] == [0.0, 0.25, 0.5]
-    assert [item.score for item in ordered] == [1.0, 0.75, 0.5]  # 1 + 0, 0.5 + 0.25, 0 + 0.5
+    assert [item.parts["distilled model"] for item in ordered] == [0.0, 0.5, 1.0]
+    assert [item.score for item in ordered] == [1.0, 1.0, 1.0]  # 1 + 0, 0.5 + 0.5, 0 + 1
     monkeypatch.setattr(grading.DistilledGrader, "kept", lambda dataset: grading.DistilledGrader(Student()))
     code, out, err = ask("read a table", "--json", "--rerank", "distilled")
     assert code == 0, err

@@ -101,7 +101,7 @@ class Grader:
 class DistilledGrader:
     """Grades servers together, by `study.reranking.student`."""
 
-    weight: ClassVar[float] = 0.5  # usefulness/distilled.csv
+    weight: ClassVar[float] = 1.0  # usefulness/distilled.csv
     part: ClassVar[str] = "distilled model"
     student: Student
 
