@@ -61,7 +61,7 @@ def recommend(
         str | None,
         typer.Option(
             help="Another look at the first 20 servers: llm (a language model grades them; minutes), or distilled (a "
-            "small model that learned such grades; a second; docs/usefulness.md)."
+            "small model that learned such grades; seconds; docs/usefulness.md)."
         ),
     ] = None,
     batch: Annotated[
