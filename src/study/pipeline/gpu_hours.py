@@ -25,7 +25,7 @@ from study import paths
 from study.analysis.report.tables import markdown
 from study.config.compose import build_system, load, plain
 from study.config.reader import read_settings
-from study.config.registry import changed, parents
+from study.config.registry import changed, parents, system_settings
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.encoders.sentence import DIMENSION
@@ -125,7 +125,8 @@ def _estimates(config: DictConfig, settings: Settings) -> Iterator[dict[str, Any
             yield front | {"basis": basis, "seeds": seeds, "trials": trials, "hours": hours}
             continue
         # Variants count as the system that they build on, and protocols with as many training tasks as one.
-        base = [name, *parents(name)][-1]
+        above = [each for each in parents(name) if protocol in system_settings(each).protocols]
+        base = [name, *above][-1]
         key = base, len(inputs[protocol][1].tasks("train"))
         if key not in counts:
             whole = load([f"dataset={dataset}", f"system={base}", f"protocol={protocol}", f"profile={profile}"])
