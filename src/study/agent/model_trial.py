@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from study.agent.agent import Agent
 from study.agent.model import Model
 from study.agent.settings import ModelTrial, read_conf
 from study.data.dataset import load
+from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.reranking.endpoint import endpoint_settings
@@ -32,6 +32,9 @@ def measure(dataset: str) -> Path:
     model = Model(client, {"model": settings.model, "tokens": settings.tokens})
     rules = Agent(load(dataset))
     table = trial(rules, Agent(rules.data, settings=rules.settings, model=model), settings)
+    if not client.usage.asked and not client.usage.replayed:
+        problem = "no reply of a model is recorded here"
+        raise StudyError(problem, file=client.cassette, fix="T2M_LLM_MODE=record study llm agent (an hour)")
     target = paths.tables(dataset) / "agent_model.csv"
     write_csv(target, table)
     usage = {"models": sorted(client.usage.models), "requests": client.usage.asked, "replayed": client.usage.replayed}
@@ -48,14 +51,12 @@ def trial(rules: Agent, asked: Agent, settings: ModelTrial) -> pd.DataFrame:
         model's reading was usable; same, whether it states the same constraints as the rules'; stated and agreed,
         constraints that the rules find and that both state alike; added, constraints that the model alone states;
         dropped, its values outside the vocabulary; worded, whether its answer took the place of the template's; claims,
-        its sentences; removed, those without support; and read_seconds and word_seconds (meaningless where replies are
-        replayed).
+        its sentences; and removed, those without support.
     """
     rows: list[dict[str, Any]] = []
     for number, request in enumerate(tqdm(settings.requests, desc="read", unit="request", disable=None), start=1):
-        started = time.perf_counter()
         found, known = asked.read(request), rules.read(request).specification.constraints()
-        seconds, stated = time.perf_counter() - started, found.specification.constraints()
+        stated = found.specification.constraints()
         usable = not found.problem
         row: dict[str, Any] = {
             "request": number,
@@ -67,12 +68,11 @@ def trial(rules: Agent, asked: Agent, settings: ModelTrial) -> pd.DataFrame:
         }
         row["agreed"] = sum(usable and stated.get(key) == value for key, value in known.items())
         row["added"] = sum(key not in known for key in stated) if usable else 0
-        rows.append(row | {"dropped": found.dropped, "read_seconds": round(seconds, 3)})
+        rows.append(row | {"dropped": found.dropped})
     for row, request in zip(rows, tqdm(settings.requests, desc="word", unit="request", disable=None), strict=True):
-        started = time.perf_counter()
         checks = asked.recommend(rules.read(request).specification, top=settings.top).checks
         row |= {"worded": checks.author != "template" and not checks.fallback, "claims": checks.claims}
-        row |= {"removed": checks.removed, "word_seconds": round(time.perf_counter() - started, 3)}
+        row |= {"removed": checks.removed}
     return pd.DataFrame(rows)
 
 

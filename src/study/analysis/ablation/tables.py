@@ -32,6 +32,7 @@ from study.t2mrec.structure import FEATURES, StructuralFeatures
 
 # The paper's rows with and without the LLM re-ranker, and the system that has one.
 FULL, BASE, RERANKED = "T2MRec", "w/o Re-ranking", "t2mrec_llm"
+SAME = "t2mrec_same_training"  # T2MRec by the training whose pools the language model re-ranks
 PAPER_PROTOCOL = "cold"  # the paper's partition; its values describe no other
 FAMILY = "ablation"  # of the variants that a table shows even where they have no run
 GROUPED = "ndcg@10"  # what the breakdown by category compares
@@ -208,26 +209,35 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
 
 
 def reranked(dataset: str) -> pd.DataFrame:
-    """What a language model's orders do to the pools of the same trainings: T2MRec with it and without, seed by seed.
+    """What a language model's orders do to the pools of the same training: T2MRec with it and without (`SAME`).
 
     Returns: protocol, system, metric, n, with_model, without, diff and its interval, p of the randomisation test;
-    answered, and the tasks whose answer was discarded, by reason (``fallback_...``).
+    changed, the tasks whose first ten are others or in another order; answered, and the tasks whose answer was
+    discarded, by reason (``fallback_...``).
     """
     rows = []
     for protocol, frames in runs(dataset).items():
-        for name in (name for name in frames if name.startswith(RERANKED)):
+        for name in (name for name in frames if name.startswith(RERANKED) and SAME in frames):
             told = read_record(Outputs.of(dataset, protocol, name).record)["seeds"]
             discarded = sum((Counter(one["report"]["fallbacks"]) for one in told), Counter[str]())
             counts = {"answered": sum(one["report"]["answered"] for one in told)}
             counts |= {f"fallback_{reason}": discarded[reason] for reason in sorted(discarded)}
-            without = frames[REFERENCE][frames[REFERENCE]["seed"].isin([one["seed"] for one in told])]
+            counts = {"changed": _changed(dataset, protocol, name)} | counts
             for metric in COMPARED:
-                found = compare(frames[name], without, metric, seed=0)
+                found = compare(frames[name], frames[SAME], metric, seed=0)
                 row = {"protocol": protocol, "system": name, "metric": metric, "n": found["n"]}
                 row |= {"with_model": found["mean_system"], "without": found["mean_reference"]}
                 row |= {key: found[key] for key in ("diff", "diff_ci_low", "diff_ci_high", "randomisation_p")}
                 rows.append(row | counts)
     return pd.DataFrame(rows)
+
+
+def _changed(dataset: str, protocol: str, name: str) -> int:
+    keys = ["task_id", "seed", "rank"]
+    with_model, without = (
+        pd.read_parquet(Outputs.of(dataset, protocol, one).top10).set_index(keys)["server_id"] for one in (name, SAME)
+    )
+    return int((with_model != without.reindex(with_model.index)).groupby(level=["task_id", "seed"]).any().sum())
 
 
 def structure_facts(data: Dataset) -> pd.DataFrame:

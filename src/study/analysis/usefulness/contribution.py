@@ -7,6 +7,7 @@ keep the same rules as the model.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -76,7 +77,7 @@ def measure(dataset: str) -> Path:
     system = build_system(configs[settings.system].system)
     assert isinstance(system, T2MRecWithLanguageModel)
     client = endpoint.endpoint_settings(system.endpoint).client(endpoint.cassette(dataset, CASSETTE))
-    client.condense = condensed
+    client.condense = lambda reply: without_texts(condensed(reply))
     answers, counts = asked(client, system.question, data, tasks, pools, settings)
     listwise = _listwise(configs[settings.listwise], data, split, tasks, pools, settings.seed)
     answers = {**answers, "listwise": (pools, listwise)}
@@ -116,9 +117,22 @@ def asked(
         # The client counts all variants together.
         counts[name] = {"answered": reranker.answered, "fallbacks": dict(sorted(reranker.faults.items()))}
     for number in range(settings.draws):
-        orders = [rules.within(rng.permutation(pool).tolist(), pool.tolist()) for pool in pools]
-        answers[f"random {number}"] = pools, [np.array(order) for order in orders]
+        orders = [rules.within(rng.permutation(pool).tolist(), pool.tolist())[: rules.k] for pool in pools]
+        # Substitutes that the rules let in stand first: any of the answer may.
+        answers[f"random {number}"] = pools, [rng.permutation(order) for order in orders]
     return answers, counts | {"tokens": [client.usage.prompt_tokens, client.usage.completion_tokens]}
+
+
+def without_texts(reply: Any) -> Any:
+    """A reply whose JSON answer keeps its identifiers alone: a task's name is not ours to pass on."""
+    message = reply["choices"][0]["message"]
+    try:
+        said = json.loads(message["content"])
+        kept = {key: "" if isinstance(value, str) else value for key, value in said.items()}
+    except (ValueError, AttributeError):
+        kept = {}
+    message["content"] = json.dumps(kept)
+    return reply
 
 
 def _listwise(
