@@ -133,9 +133,7 @@ def test_a_re_ranking_model_is_compared_with_the_same_trainings_and_its_discarde
     assert told.tolist() == [[1, 100, 12, 8]] * 2
 
 
-@pytest.mark.parametrize(
-    "path", sorted(TOPS.glob("cold*/t2mrec_llm_local*.parquet")), ids=lambda path: path.parent.name
-)
+@pytest.mark.parametrize("path", sorted(TOPS.glob("cold/t2mrec_llm_local*.parquet")), ids=lambda path: path.parent.name)
 def test_committed_re_ranked_lists_come_from_the_pools_of_the_same_training(path):
     """At most two servers of each ten are others: with other pools, as of another processor, most would be."""
     lists = [pd.read_parquet(own).groupby("task_id")["server_id"].agg(set) for own in (path, path.parent / SAME)]

@@ -212,8 +212,8 @@ def reranked(dataset: str) -> pd.DataFrame:
     """What a language model's orders do to the pools of the same training: T2MRec with it and without (`SAME`).
 
     Returns: protocol, system, metric, n, with_model, without, diff and its interval, p of the randomisation test;
-    changed, the tasks whose first ten are others or in another order; answered, and the tasks whose answer was
-    discarded, by reason (``fallback_...``).
+    changed, the tasks whose first ten are others or in another order (`cold` alone); answered, and the tasks whose
+    answer was discarded, by reason (``fallback_...``).
     """
     rows = []
     for protocol, frames in runs(dataset).items():
@@ -222,7 +222,7 @@ def reranked(dataset: str) -> pd.DataFrame:
             discarded = sum((Counter(one["report"]["fallbacks"]) for one in told), Counter[str]())
             counts = {"answered": sum(one["report"]["answered"] for one in told)}
             counts |= {f"fallback_{reason}": discarded[reason] for reason in sorted(discarded)}
-            counts = {"changed": _changed(dataset, protocol, name)} | counts
+            counts = {"changed": _changed(dataset, protocol, name), **counts}
             for metric in COMPARED:
                 found = compare(frames[name], frames[SAME], metric, seed=0)
                 row = {"protocol": protocol, "system": name, "metric": metric, "n": found["n"]}
@@ -232,12 +232,15 @@ def reranked(dataset: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _changed(dataset: str, protocol: str, name: str) -> int:
+def _changed(dataset: str, protocol: str, name: str) -> float:
+    """NaN where the kept lists are not whole: elsewhere than under `cold` they hold the relevant servers alone."""
     keys = ["task_id", "seed", "rank"]
+    if protocol != "cold":
+        return np.nan
     with_model, without = (
         pd.read_parquet(Outputs.of(dataset, protocol, one).top10).set_index(keys)["server_id"] for one in (name, SAME)
     )
-    return int((with_model != without.reindex(with_model.index)).groupby(level=["task_id", "seed"]).any().sum())
+    return float((with_model != without.reindex(with_model.index)).groupby(level=["task_id", "seed"]).any().sum())
 
 
 def structure_facts(data: Dataset) -> pd.DataFrame:
