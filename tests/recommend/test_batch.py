@@ -33,12 +33,6 @@ def test_many_at_once_are_answered_as_one_at_a_time(t2mrec, k):
     assert [len(found) for found in batch.best(model, REQUESTS, k)] == [k] * len(REQUESTS)
 
 
-def test_a_model_of_another_class_answers_too(project):
-    model = load_saved_model("synthetic", "field_dense")
-    told = REQUESTS[REQUESTS["text"] != ""][["text"]]
-    assert list(batch.best(model, told, 3)) == one_by_one(model, told.assign(language=""), 3)
-
-
 # Ray leaves its own logs open, and processes to the system.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("workers", [1, 2])
@@ -73,3 +67,10 @@ def test_what_cannot_be_answered_is_refused_before_a_worker_starts(t2mrec, call,
     pd.DataFrame({"text": ["x"]}).to_parquet(tmp_path / "one.parquet")
     code, _, said = call(*words, "--system", "field_dense")
     assert (code, "study export" in said) == (2, True)
+
+
+# The last one: its project takes the place of `t2mrec`'s.
+def test_a_model_of_another_class_answers_too(project):
+    model = load_saved_model("synthetic", "field_dense")
+    told = REQUESTS[REQUESTS["text"] != ""][["text"]]
+    assert list(batch.best(model, told, 3)) == one_by_one(model, told.assign(language=""), 3)
