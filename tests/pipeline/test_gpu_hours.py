@@ -101,6 +101,7 @@ def test_every_row_that_trains_has_its_line(generative, call, monkeypatch):
     monkeypatch.setattr(estimate, "operations", lambda *_: one)
     settings = paths.conf() / "dataset" / "synthetic.yaml"
     settings.write_text(settings.read_text().replace("published, ", "").replace('"*_tuned", ', ""))
+    assert call("bench", "--hours", "--parts", *SIZE)[0] == 2  # one measurement at a time
     code, out, err = call("bench", "--hours", *SIZE, "profile=full")
     assert code == 0, err
     table = pd.read_csv(paths.tables("synthetic") / "gpu_hours.csv").set_index(["protocol", "system"])

@@ -64,6 +64,8 @@ def test_what_cannot_be_answered_is_refused_before_a_worker_starts(t2mrec, call,
     words = ["recommend", str(tmp_path), "--batch", str(tmp_path / "out"), "--dataset", "synthetic"]
     code, _, said = call(*words, "--system", "t2mrec")
     assert (code, "no parquet files" in said) == (2, True)
+    code, _, said = call(*words, "--language", "Go", "--check")
+    assert (code, "--language and no --check" in said) == (2, True)
     pd.DataFrame({"text": ["x"]}).to_parquet(tmp_path / "one.parquet")
     code, _, said = call(*words, "--system", "field_dense")
     assert (code, "study export" in said) == (2, True)

@@ -326,7 +326,11 @@ def bench(
     ] = False,
 ) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
-    config = configured(overrides, trains=not (agent or batch or growth or hours or parts))
+    flags = {"agent": agent, "growth": growth, "batch": batch, "hours": hours, "parts": parts}
+    chosen = [f"--{name}" for name, given in flags.items() if given]
+    if len(chosen) > 1:
+        raise StudyError(f"{' and '.join(chosen)} are measurements of their own", fix="give one at a time")
+    config = configured(overrides, trains=not chosen)
     if batch:
         from study.pipeline.bench import batch as many_requests
 

@@ -86,8 +86,14 @@ def recommend(
     from study.recommend.settings import Answering
 
     if batch is not None:
-        from study.recommend.batch import answer_files
+        from study.recommend.batch import ATTRIBUTES, answer_files
 
+        idle: dict[str, Any] = dict(zip(ATTRIBUTES, (language, category, subcategory, theme), strict=True))
+        idle |= {"catalog": catalog, "verified": verified, "no-prior": not prior, "explain": explain, "json": as_json}
+        idle |= {"check": check, "rerank": rerank}
+        if named := [f"--{name}" for name, value in idle.items() if value]:
+            fix = f"leave it out; a file may have the columns {', '.join(ATTRIBUTES)}"
+            raise StudyError(f"--batch takes no {' and no '.join(named)}", column=named[0], fix=fix)
         chosen_dataset, chosen = saved.choose(dataset, system)
         done = answer_files(Path(task), batch, dataset=chosen_dataset, system=chosen, k=k, workers=workers)
         typer.echo(f"{sum(each['texts'] for each in done)} requests answered by {chosen} in {batch}")

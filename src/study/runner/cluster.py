@@ -27,9 +27,8 @@ from study.runner.rows import pending, ready, run_one
 
 LOG = logging.getLogger(__name__)
 Launcher = Literal["local", "ray", "slurm"]
-RETRIES = (
-    3  # times that a seed is begun again after its worker died, and Ray after it did not come up in its 30 seconds
-)
+# Times that a seed is begun again after its worker died, and Ray after it did not come up in its 30 seconds.
+RETRIES = 3
 # How long Ray's processes wait for one another: by its own values, 10 to 60 seconds, it ends the program that asked for
 # it where a machine is busy. And workers as urgent as that program, where Ray lets everything else go first.
 SETTINGS = {

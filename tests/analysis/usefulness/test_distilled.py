@@ -22,9 +22,6 @@ DATA = SimpleNamespace(
 
 def test_first_deeper_and_random_servers_of_training_tasks_that_are_no_topics(tmp_path, monkeypatch):
     class System:
-        def fit(self, *given, **options):
-            pass
-
         def score(self, rows):
             return np.tile(-np.arange(6.0), (len(rows), 1))
 
@@ -32,8 +29,7 @@ def test_first_deeper_and_random_servers_of_training_tasks_that_are_no_topics(tm
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     monkeypatch.setattr(distilled, "load_split", lambda name: (DATA, split))
     monkeypatch.setattr(distilled.store, "read_table", lambda *names: pd.DataFrame({"task_id": [2]}))
-    monkeypatch.setattr(distilled, "load", lambda options: SimpleNamespace(system=None))
-    monkeypatch.setattr(distilled, "build_system", lambda config: System())
+    monkeypatch.setattr(distilled.grades, "fitted", lambda *given: System())
     pairs = distilled.drawn("toy", SMALL)
     assert sorted(pairs["task_id"].unique()) == [1, 3]
     for _, own in pairs.groupby("task_id"):

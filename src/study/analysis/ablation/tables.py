@@ -26,7 +26,7 @@ from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record
 from study.evaluation.significance import RESAMPLES, compare, compare_all, holm
 from study.files import write_csv
-from study.runner.outputs import Outputs
+from study.runner.outputs import HITS_ALONE, Outputs
 from study.t2mrec.program_languages import ProgramFeatures
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 
@@ -212,8 +212,8 @@ def reranked(dataset: str) -> pd.DataFrame:
     """What a language model's orders do to the pools of the same training: T2MRec with it and without (`SAME`).
 
     Returns: protocol, system, metric, n, with_model, without, diff and its interval, p of the randomisation test;
-    changed, the tasks whose first ten are others or in another order (`cold` alone); answered, and the tasks whose
-    answer was discarded, by reason (``fallback_...``).
+    changed, the tasks whose first ten are others or in another order (NaN outside `cold`); answered, and the tasks
+    whose answer was discarded, by reason (``fallback_...``).
     """
     rows = []
     for protocol, frames in runs(dataset).items():
@@ -233,9 +233,9 @@ def reranked(dataset: str) -> pd.DataFrame:
 
 
 def _changed(dataset: str, protocol: str, name: str) -> float:
-    """NaN where the kept lists are not whole: elsewhere than under `cold` they hold the relevant servers alone."""
+    """NaN where the kept lists hold relevant servers alone."""
     keys = ["task_id", "seed", "rank"]
-    if protocol != "cold":
+    if protocol in HITS_ALONE:
         return np.nan
     with_model, without = (
         pd.read_parquet(Outputs.of(dataset, protocol, one).top10).set_index(keys)["server_id"] for one in (name, SAME)

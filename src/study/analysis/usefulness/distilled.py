@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from study import paths
 from study.analysis.usefulness import grades
-from study.config.compose import build_system, load
 from study.config.reader import read_settings
 from study.data.dataset import Dataset
 from study.evaluation.records import record
@@ -71,13 +70,9 @@ def drawn(dataset: str, settings: Distilled) -> pd.DataFrame:
     rng, topics = np.random.default_rng(settings.seed), set(store.read_table(dataset, "topics")["task_id"])
     ids, servers = data.tasks["id"].to_numpy(), data.servers["id"].to_numpy()
     tasks = [row for row in rng.permutation(split.tasks("train")) if ids[row] not in topics][: settings.tasks]
-    system = build_system(
-        load([f"dataset={dataset}", f"protocol={split.protocol}", f"system={settings.system}"]).system
-    )
-    (workdir := paths.cache() / "grades" / dataset).mkdir(parents=True, exist_ok=True)
-    system.fit(data, split, seed=0, workdir=workdir)
+    scored_tasks = grades.fitted(data, split, settings.system).score(np.array(tasks))
     pairs = []
-    for row, scores in zip(tasks, system.score(np.array(tasks)), strict=True):
+    for row, scores in zip(tasks, scored_tasks, strict=True):
         order = np.argsort(-scores, kind="stable")
         deeper = rng.choice(order[settings.first : settings.until], settings.deeper, replace=False)
         chosen = [*order[: settings.first], *deeper, *rng.choice(len(servers), settings.anywhere)]

@@ -17,11 +17,14 @@ from study import paths
 from study.config.compose import build_system, load
 from study.config.reader import read_settings
 from study.data import dataset as datasets
+from study.data.dataset import Dataset
+from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.metrics import ndcg
 from study.evaluation.records import record
 from study.evaluation.runs import rank_tasks
 from study.evaluation.significance import bootstrap_interval
+from study.evaluation.system import System
 from study.files import write_csv, write_json
 from study.judging import agreement, store
 from study.judging.collection import DEPTH, Collection
@@ -88,15 +91,19 @@ def wanted(dataset: str, settings: Grades, run: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(pieces).drop_duplicates(ignore_index=True)
 
 
+def fitted(data: Dataset, split: Split, name: str) -> System:
+    """The system whose first servers are graded."""
+    system: System = build_system(load([f"dataset={data.name}", f"protocol={split.protocol}", f"system={name}"]).system)
+    (workdir := paths.cache() / "grades" / data.name).mkdir(parents=True, exist_ok=True)
+    system.fit(data, split, seed=0, workdir=workdir)
+    return system
+
+
 def first_servers(dataset: str, settings: Ranked) -> pd.DataFrame:
     """The system's first servers for the topics of `parts`: columns task_id, server_id, rank, score, part."""
     data, split = load_split(dataset)
     topics, chosen = store.read_table(dataset, "topics"), store.topic_settings()
-    options = [f"dataset={dataset}", f"protocol={split.protocol}", f"system={settings.system}"]
-    system = build_system(load(options).system)
-    workdir = paths.cache() / "grades" / dataset
-    workdir.mkdir(parents=True, exist_ok=True)
-    system.fit(data, split, seed=0, workdir=workdir)
+    system = fitted(data, split, settings.system)
     row_of = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
     frames = []
     for part in settings.parts:
