@@ -165,7 +165,7 @@ def facts(command):
     if command == "tune":
         tuning, folder = load().tuning, sweep_folder(load(["dataset=synthetic", "system=tfidf"]))
         place = str(folder.relative_to(paths.root())).replace("synthetic", "DATASET").replace("tfidf", "SYSTEM")
-        budget = f"{tuning.trials} trials (tuning.trials) with {tuning.scale} of a run's epochs"
+        budget = f"{tuning.trials} trials (tuning.trials) with {load().system.rungs[0]} of a run's epochs"
         return [budget, place, "best.yaml", "stopped search goes on", "profile=full --replace"]
     if command == "run":
         files = vars(Outputs.of("DATASET", "PROTOCOL", "SYSTEM")).values()

@@ -176,6 +176,33 @@ def test_test_labels_cannot_reach_a_choice(root: Path, monkeypatch: pytest.Monke
     pd.testing.assert_frame_equal(trials(tune(load(WANTED))), straight)
 
 
+def test_the_best_third_and_the_yaml_go_on_and_the_last_rung_decides(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is good after a tenth of the epochs is the worst after all of them."""
+    calls: list[tuple[float, int]] = []
+
+    def measured(config: Any, values: dict[str, Any], *args: Any, share: float) -> float:
+        calls.append((share, values["k"]))
+        return values["k"] / 1000 if share < 1 else 0.5 - values["k"] / 1000
+
+    monkeypatch.setattr(tuning, "validation_score", measured)
+    wanted = [*WANTED, "system.rungs=[0.1,0.3,1.0]"]
+    folder = tune(load(wanted))
+    found = pd.read_csv(folder / "trials.csv")
+    own = load(wanted).system.model.k
+    assert found.groupby("share").size().to_dict() == {0.1: 6, 0.3: 2, 1.0: 2}
+    assert found["trial"].tolist() == list(range(10))
+    first, last = found[found["share"] == 0.1], found[found["share"] == 1.0]
+    assert first.loc[0, "k"] == own
+    assert set(last["k"]) == {own, first["k"].max()}
+    best = yaml.safe_load((folder / "best.yaml").read_text())
+    assert best["values"]["k"] == min(last["k"])
+    assert best["trials"] == 10
+    tune(load(wanted))
+    assert len(calls) == 10  # all were kept
+
+
 def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def measured(system: Any, *args: object, **settings: object) -> None:
         epochs.append(system.epochs)
@@ -183,9 +210,9 @@ def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.M
 
     epochs: list[int] = []
     monkeypatch.setattr(tuning, "run_seed", measured)
-    config = load(["system=bpr", "tuning.scale=0.25", "dataset.scale=1.0"])
+    config = load(["system=bpr", "dataset.scale=1.0"])
     with pytest.raises(KeyboardInterrupt):
-        tuning.validation_score(config, {"settings.learning_rate": 0.1}, None, None, tmp_path)
+        tuning.validation_score(config, {"settings.learning_rate": 0.1}, None, None, tmp_path, share=0.25)
     assert epochs == [250]
     assert config.system.model.epochs == 1000  # a run has them all
 
@@ -215,11 +242,14 @@ def test_values_of_another_profile_are_replaced_on_request_alone(root: Path) -> 
 
 
 def test_other_spaces_and_seeds_share_no_trials(root: Path) -> None:
-    extras = ["run_depth=10", "tuning.seed=2", "tuning.startup=4", "tuning.scale=0.5", "system.model.k=20"]
+    extras = ["run_depth=10", "tuning.seed=2", "tuning.startup=4", "system.model.k=20"]
     extras += ["system.search.power.choices=[1.0]", "system.seeds=[2]"]
-    keys = {tuning.search_key(load([*WANTED, extra])) for extra in extras}
-    assert len(keys) == 7
-    assert tuning.search_key(load([*WANTED, "tuning.trials=9"])) in keys
+    points: list[dict[str, Any]] = [{"k": 5}, {}]
+    keys = {tuning.search_key(load([*WANTED, extra]), 0.33, points) for extra in extras}
+    keys |= {tuning.search_key(load(WANTED), share, points) for share in (0.33, 0.5)}
+    assert len(keys) == 8
+    assert tuning.search_key(load([*WANTED, "tuning.trials=9"]), 0.33, [*points, {}]) in keys
+    assert tuning.search_key(load(WANTED), 0.33, [{"k": 5}, {"k": 1}]) not in keys
 
 
 @pytest.mark.parametrize("content", DAMAGED)

@@ -13,9 +13,10 @@ from study.cli.overrides import Overrides, Replace, configured
 def tune(overrides: Overrides = None, replace: Replace = False) -> None:
     """Choose a system's hyper-parameters on validation: `study tune dataset=task2mcp system=bpr_tuned`.
 
-    A search has 12 trials (`tuning.trials`) with 0.33 of a run's epochs each (`tuning.scale`); the first has the values
+    A search has 12 trials (`tuning.trials`) with 0.33 of a run's epochs each (`system.rungs`); the first has the values
     of the system's yaml, the others are drawn from the search space under `search`. Trials are scored on the validation
-    part of the protocol under `tuned` in the system's yaml, or of the one given as `protocol=...`.
+    part of the protocol under `tuned` in the system's yaml, or of the one given as `protocol=...`. With more shares,
+    such as `rungs: [0.11, 0.33, 1.0]`, the best third and the system as it is go on to the next one.
 
     It writes `trials.csv`, `best.yaml` (the values that `study run` then takes) and `record.json` to
     `results/DATASET/sweeps/SYSTEM`. A stopped search goes on with the same command, a finished one with more trials:

@@ -27,11 +27,11 @@ def _words(text: str) -> set[str]:
 # `search` and `model` have names of their own, which their readers check.
 KEYS: Mapping[str, tuple[set[str], set[str]]] = {
     "": ({*GROUPS, "run_depth", "tuning", "trainer", "logger"}, set()),
-    "tuning": (_words("trials scale startup seed"), set()),
+    "tuning": (_words("trials startup seed"), set()),
     "dataset": (_words("name title licence labels source generator"), _words("protocols scale leave_out")),
     "protocol": (_words("name title seed"), _words("similarity negatives")),
     "system": (
-        _words("name title family reference protocols seeds trains subprocess tuned search model"),
+        _words("name title family reference protocols seeds trains subprocess tuned search rungs model"),
         set(),
     ),
     "profile": (_words("name scale method_seeds seeds workers threads"), set()),
@@ -140,8 +140,8 @@ def check(config: Mapping[str, Any]) -> None:
             )
     for key in SEEDS:
         _check_seeds(key, values[key], _file_of(config, key))
-    for key in ("profile.scale", "tuning.scale"):
-        if not isinstance(values[key], int | float) or values[key] <= 0:
+    for key, numbers in (("profile.scale", [values["profile.scale"]]), ("system.rungs", values["system.rungs"])):
+        if not all(isinstance(number, int | float) and number > 0 for number in numbers) or not numbers:
             raise StudyError(
                 f"{values[key]!r} is not a number above 0",
                 file=_file_of(config, key),

@@ -48,6 +48,7 @@ KINDS: Mapping[str, tuple[Any, str]] = {
     "subprocess": (bool, "true or false"),
     "tuned": ((str, type(None)), "the name of a protocol or null"),
     "search": (Mapping | DictConfig, "a mapping: {param: {choices: [...]}}"),
+    "rungs": ((list, ListConfig), "a list of shares of a run's epochs, such as [0.33]"),
 }
 
 

@@ -34,7 +34,7 @@ from study.files import write_csv, write_json
 from study.pipeline.plan import rows
 from study.runner.inputs import load_inputs
 from study.runner.outputs import Outputs
-from study.search.tune import sweep_folder
+from study.search.tune import going_on, sweep_folder
 
 if TYPE_CHECKING:
     from torch import nn
@@ -93,7 +93,7 @@ def gpu_hours(config: DictConfig) -> str:
     """Estimate every row that trains under the configured profile; write gpu_hours.csv and its record.
 
     Columns: protocol, system, basis, parameters, steps, teraflop_step, teraflop_codes, teraflop_decoding (of a seed),
-    seeds, trials (of `study tune`, counted as ``tuning.scale`` of a training each), hours (of the row).
+    seeds, trials (of `study tune`, counted as the shares in ``system.rungs`` of trainings), hours (of the row).
     Raises StudyError: the prepared data or a split is missing.
     """
     settings, dataset = Settings.read(), config.dataset.name
@@ -118,6 +118,10 @@ def _estimates(config: DictConfig, settings: Settings) -> Iterator[dict[str, Any
         seeds, trials = len(own.system.seeds), 0
         if own.system.tuned == protocol and own.system.search:
             trials = int(tuning.trials)
+        rungs, left = [], trials
+        for share in own.system.rungs if trials else ():
+            rungs.append((left, float(share)))
+            left = going_on(left)
         front = {"protocol": protocol, "system": name}
         if not _is_counted(own.system.model):
             hours = _recorded_hours(row, seeds)
@@ -132,7 +136,7 @@ def _estimates(config: DictConfig, settings: Settings) -> Iterator[dict[str, Any
             whole = load([f"dataset={dataset}", f"system={base}", f"protocol={protocol}", f"profile={profile}"])
             counts[key] = operations(whole, settings, *inputs[protocol])
         one = counts[key]
-        trainings = seeds + trials * float(tuning.scale)
+        trainings = seeds + sum(count * share for count, share in rungs)
         hours = trainings * settings.hours(one.training, one.steps) + (seeds + trials) * settings.hours(one.decoding)
         hours += seeds * settings.hours(one.codes, one.code_steps)
         yield front | {

@@ -1,4 +1,4 @@
-"""`study tune`: choose a system's hyper-parameters on validation.
+"""`study tune`: choose a system's hyper-parameters on validation, by successive halving (Jamieson and Talwalkar 2016).
 
 Only validation is measured here: the objective's name says so, and the test part is not read.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from study import paths
 from study.config.compose import build_system, plain
 from study.config.registry import changed, parents, read_yaml, system_file, with_values
+from study.data.dataset import Dataset
+from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import run_seed
@@ -28,6 +31,7 @@ from study.runner.provenance import require_own_row, require_same_profile
 from study.search.trials import Search, label, local_storage, run_search, values_of, write_search
 
 OBJECTIVE = "valid/ndcg@10"
+ETA = 3  # one of so many trials goes on to the next rung
 _ABSENT = object()
 
 
@@ -103,9 +107,11 @@ def _inside(value: Any, domain: dict[str, Any]) -> bool:
 def tune(config: DictConfig, *, replace: bool = False) -> Path:
     """Search ``system.search`` on the validation part of the configured protocol; returns the sweep's folder.
 
-    Trial 0 measures the system as its yaml says, so the choice is never worse on validation; ``tuning.startup`` trials,
-    the first included, come before the seeded TPE draws on what it has seen. The same command goes on after a stop, and
-    started twice at once it shares the trials. A trial's own files are removed once its result is kept.
+    The trials of the first rung train the first share of ``system.rungs`` of a run's epochs; the best third of a rung
+    trains again for the next share. The system as its yaml says is trial 0 and in every rung, so the choice is never
+    worse on validation. ``tuning.startup`` trials, the first included, come before the seeded TPE draws on what it has
+    seen. The same command goes on after a stop, and started twice at once it shares the trials. A trial's own files are
+    removed once its result is kept.
 
     `replace`: also replace values that were chosen under another profile.
     Raises StudyError: no search space or a malformed one, one without the present values, a protocol that does not
@@ -124,13 +130,26 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
         require_same_profile(sweep_folder(config) / "record.json", config)
     limit_threads(config.profile.threads)
     data, split = load_inputs(config.dataset.name, protocol)
+    points: list[dict[str, Any]] = [first, *({} for _ in range(1, int(tuning.trials)))]
+    rungs: dict[float, Search] = {}
+    for share in config.system.rungs:
+        rungs[share] = search = _rung(config, space, points, float(share), data, split)
+        points = promoted(search)
+    return _write(config, rungs)
+
+
+def _rung(
+    config: DictConfig, space: dict[str, Any], points: list[dict[str, Any]], share: float, data: Dataset, split: Split
+) -> Search:
+    """Measure points after a share of a run's epochs."""
+    system, protocol, tuning = config.system.name, config.protocol.name, config.tuning
     folder = paths.cache() / "tune" / config.dataset.name / protocol / system
     search = Search(
-        name=f"tune {system} {protocol}",
-        key=search_key(config),
+        name=f"tune {system} {protocol} {share:.0%}",
+        key=search_key(config, share, points),
         storage=local_storage(folder),
         space=space,
-        points=[first, *({} for _ in range(1, int(tuning.trials)))],
+        points=points,
         objective=OBJECTIVE,
         seed=int(tuning.seed),
         startup=int(tuning.startup),
@@ -141,18 +160,34 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
     def measure(values: dict[str, Any], point: int) -> dict[str, float]:
         for done in search.finished():
             shutil.rmtree(workdirs / str(done), ignore_errors=True)
-        return {OBJECTIVE: validation_score(config, values, data, split, workdirs / str(point))}
+        return {OBJECTIVE: validation_score(config, values, data, split, workdirs / str(point), share=share)}
 
     run_search(lambda: (search, measure))
     shutil.rmtree(workdirs, ignore_errors=True)
-    return _write(config, search)
+    return search
 
 
-def search_key(config: DictConfig) -> str:
-    """A short hash of all that decides a search: what decides a run (the values of trial 0 among it), the space, the
-    trials before the sampler learns, the seeds of sampler and fit."""
-    tuning = config.tuning
-    settings = [plain(config.system.search), tuning.scale, tuning.startup, tuning.seed, config.system.seeds[0]]
+def going_on(trials: int) -> int:
+    """How many of a rung's trials have a place in the next one."""
+    return max(2, math.ceil(trials / ETA))
+
+
+def promoted(search: Search) -> list[dict[str, Any]]:
+    """The points of the next rung: the best of `ETA` trials each, rounded up and at least two, the first among them."""
+    done = search.finished()
+    best = sorted(done, key=lambda point: (-done[point].value, point))[: going_on(len(done))]
+    if 0 not in best:
+        best[-1] = 0
+    return [dict(done[point].params) for point in sorted(best)]
+
+
+def search_key(config: DictConfig, share: float, points: list[dict[str, Any]]) -> str:
+    """A short hash of all that decides the trials of a rung: what decides a run (the values of trial 0 among it), the
+    space, the share of the epochs, the trials before the sampler learns, the seeds of sampler and fit, and the fixed
+    values of all points but of the first one."""
+    tuning, fixed = config.tuning, [point for point in points[1:] if point]
+    settings = [plain(config.system.search), share, tuning.startup, tuning.seed, config.system.seeds[0]]
+    settings += [fixed] if fixed else []
     return hashlib.sha256(json.dumps([fingerprint(config), *settings]).encode()).hexdigest()[:16]
 
 
@@ -161,25 +196,28 @@ def sweep_folder(config: DictConfig) -> Path:
     return paths.results(config.dataset.name) / "sweeps" / str(config.system.name)
 
 
-def validation_score(config: DictConfig, values: dict[str, Any], data: Any, split: Any, workdir: Path) -> float:
-    """Mean NDCG@10 on the validation part with the first seed, after ``tuning.scale`` times the epochs of a run."""
-    scale = float(config.profile.scale) * float(config.tuning.scale)
-    chosen = changed(with_values(config, values), {"profile.scale": scale})
+def validation_score(
+    config: DictConfig, values: dict[str, Any], data: Dataset, split: Split, workdir: Path, *, share: float
+) -> float:
+    """Mean NDCG@10 on the validation part with the first seed, after `share` of the epochs of a run."""
+    chosen = changed(with_values(config, values), {"profile.scale": float(config.profile.scale) * share})
     workdir.mkdir(parents=True, exist_ok=True)
     seed = int(config.system.seeds[0])
     measured = run_seed(build_system(chosen.system), data, split, seed=seed, workdir=workdir, part="valid")
     return float(measured.per_task["ndcg@10"].mean())
 
 
-def _write(config: DictConfig, search: Search) -> Path:
-    """Write trials.csv, best.yaml and record.json."""
-    done = search.finished()
-    rows = [
-        {"trial": point, OBJECTIVE: trial.value, "seconds": trial.user_attrs["seconds"]}
-        | {name: trial.params[name] for name in search.space}
-        for point, trial in done.items()
-    ]
-    best = max(rows, key=lambda row: (row[OBJECTIVE], -row["trial"]))
+def _write(config: DictConfig, rungs: dict[float, Search]) -> Path:
+    """Write trials.csv, best.yaml and record.json; the best is that of the last rung."""
+    rows: list[dict[str, Any]] = []
+    for share, search in rungs.items():
+        start = len(rows)
+        rows += [
+            {"trial": start + point, "share": share, OBJECTIVE: trial.value, "seconds": trial.user_attrs["seconds"]}
+            | {name: trial.params[name] for name in search.space}
+            for point, trial in search.finished().items()
+        ]
+    best = max(rows[start:], key=lambda row: (row[OBJECTIVE], -row["trial"]))
     summary = {
         "system": config.system.name,
         "protocol": config.protocol.name,

@@ -8,6 +8,7 @@ from study import paths
 from study.analysis.overall import tuning
 from study.analysis.report.results import Results
 from study.errors import StudyError
+from study.evaluation.records import read_record
 from study.files import write_csv, write_json, write_text
 from tests.analysis.report.helpers import results_of
 
@@ -67,6 +68,13 @@ def test_a_tuned_baseline_has_its_space_budget_what_it_gained_and_the_median_of_
     assert found[["epoch_share", "best", "untuned"]].tolist() == [0.25, 0.5, 0.4]
     shown = ["trials", "epochs per trial", "seconds", "best NDCG@10", "untuned NDCG@10"]
     assert as_printed("NeuMF (tuned)", shown) == ["2", "25%", "1,234", "0.5000", "0.4000"]
+    # After successive halving, the last rung alone tells what the own settings reach.
+    halved = pd.read_csv(folder / "trials.csv")
+    halved = pd.concat([halved.assign(share=0.25), halved.assign(share=1.0, **{"valid/ndcg@10": [0.6, 0.7]})])
+    best, config = yaml.safe_load((folder / "best.yaml").read_text()), read_record(folder / "record.json")["config"]
+    sweep("neumf_tuned", best, halved, config | {"system": config["system"] | {"rungs": [0.25, 1.0]}})
+    assert row("neumf_tuned")[["epoch_share", "untuned"]].tolist() == [1.0, 0.6]
+    baseline()
     # One slow trial moves the sum and not the median.
     trials, median = pd.read_csv(folder / "trials.csv"), ["median seconds of a trial"]
     slow = pd.concat([trials, trials.tail(1).assign(seconds=40_000.0)])

@@ -55,11 +55,11 @@ def tuned(dataset: str) -> pd.DataFrame:
     Returns: one row per folder of ``results/<dataset>/sweeps`` and one per configured system that has a search space
     and no run, in the order of `KINDS` and then of titles: kind, sweep (folder), system, title, protocol (whose
     validation part was measured), space (as text), trials, settings (different ones among the trials: a search may
-    repeat a choice, a sweep tries each with several seeds), epoch_share (of a run's epochs that a trial trained, NaN
-    for a system without epochs), seconds (all trials), per_trial (the median of their seconds, which one slow trial
-    does not move; NaN where trials have no seconds of their own), best (NDCG@10 on validation, the mean over seeds if
-    there are several), untuned (the same of the trials with the system's own settings, NaN where none has them), chosen
-    (as text). A folder that is no whole search raises `StudyError`.
+    repeat a choice, a sweep tries each with several seeds), epoch_share (of a run's epochs that a trial of the last
+    rung trained, NaN for a system without epochs), seconds (all trials), per_trial (the median of their seconds, which
+    one slow trial does not move; NaN where trials have no seconds of their own), best (NDCG@10 on validation, the mean
+    over seeds if there are several), untuned (the same of the last rung's trials with the system's own settings, NaN
+    where none has them), chosen (as text). A folder that is no whole search raises `StudyError`.
     """
     folders = sorted(path for path in (paths.results(dataset) / "sweeps").glob("*") if path.is_dir())
     rows = [_ran(folder) for folder in folders]
@@ -125,8 +125,9 @@ def _ran(folder: Path) -> dict[str, Any]:
         title = known[best["system"]].title if best["system"] in known else best["system"]
         model = config["system"]["model"]
         trained = any(key.rpartition(".")[2] == "epochs" for key in schema.flat(model))
-        # A search from before there was a share trained whole runs; so does every trial of a sweep.
-        share = config["tuning"].get("scale", 1.0) if sweep is None else 1.0
+        # A search from before there were rungs names its one share, and every trial of a sweep trains whole runs.
+        rungs = config["system"].get("rungs", [config["tuning"].get("scale", 1.0)]) if sweep is None else [1.0]
+        last = trials[trials["share"] == rungs[-1]] if "share" in trials else trials
         simplex, chosen = [] if sweep is None else sweep.simplex, [name for name in space if name in best["values"]]
         return {
             "kind": EQUAL if sweep is None else SWEEP,
@@ -137,11 +138,11 @@ def _ran(folder: Path) -> dict[str, Any]:
             "space": described(space),
             "trials": best["trials"],
             "settings": len(settled(trials, list(space), simplex).drop_duplicates()),
-            "epoch_share": share if trained else math.nan,
+            "epoch_share": rungs[-1] if trained else math.nan,
             "seconds": best["seconds"],
             "per_trial": trials["seconds"].median() if "seconds" in trials else math.nan,
             "best": best["value"],
-            "untuned": untuned(trials, model, list(space), simplex, best["objective"]),
+            "untuned": untuned(last, model, list(space), simplex, best["objective"]),
             "chosen": "; ".join(f"{name.removeprefix('settings.')} {_shown(best['values'][name])}" for name in chosen),
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
