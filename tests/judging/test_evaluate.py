@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import kendalltau
 
 from study import paths
 from study.analysis.usefulness.choosing import against
@@ -176,14 +177,24 @@ def test_noise_is_that_of_a_judge_who_grades_once_more(collection, planted, runs
     rows = pd.DataFrame({"task_id": task, "server_id": [1, 2], "grade_1": [0, 1], "grade_2": [2, 1], "final": [1, 1]})
     small = Collection.of(topics, rows)
     run = pd.DataFrame({"task_id": task, "seed": 0, "rank": [1, 2], "server_id": [1, 2]})
-    found = evaluate.noise(small, run, part, seed=0)
+    found = evaluate.noise(evaluate.redrawn(small, part, seed=0), run)
     assert found["precision@5"] == (0.2, 0.4)  # useless in a quarter of the draws
     assert found["core_precision@5"] == (0.0, 0.2)  # core in another quarter
     two = pd.concat([run, run.assign(seed=1, rank=[2, 1])])
-    assert evaluate.noise(small, two, part, seed=0)["precision@5"] == (0.2, 0.4)
+    assert evaluate.noise(evaluate.redrawn(small, part, seed=0), two)["precision@5"] == (0.2, 0.4)
     # Equal passes leave no noise.
     monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 5)
-    assert all(low == high for low, high in evaluate.noise(planted, runs["tfidf"], "test", seed=0).values())
+    certain = evaluate.redrawn(planted, "test", seed=0)
+    assert all(low == high for low, high in evaluate.noise(certain, runs["tfidf"]).values())
+
+
+def test_rank_correlations_of_many_rows_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    one, other = rng.integers(0, 4, (50, 6)).astype(float), rng.normal(size=(50, 6))
+    one[0] = 1.0  # all tie
+    expected = [kendalltau(left, right).statistic for left, right in zip(one, other, strict=True)]
+    assert np.isnan(expected[0])
+    np.testing.assert_array_equal(evaluate.tau_b(one, other), expected)
 
 
 def test_a_system_is_compared_with_every_other_judged_one(runs):

@@ -10,7 +10,8 @@ effect size, because with 961 tasks a difference of no use can be significant.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -137,15 +138,27 @@ def bootstrap_intervals(
     n, m = differences.shape
     if n < 2:
         return np.full((2, m), np.nan)
-    rng, means, step = np.random.default_rng(seed), np.empty((resamples, m)), max(1, BATCH // n)
+    whole = n * resamples <= BATCH
+    drawn = [_one_batch(n, seed, resamples)] if whole else _batches(n, seed, resamples)
+    means = np.concatenate([counts @ differences / n for counts in drawn])
+    tail = 50 * (1 - level)
+    limits: Float64Array = np.percentile(means, [tail, 100 - tail], axis=0)
+    return limits
+
+
+def _batches(n: int, seed: int, resamples: int) -> Iterator[Float64Array]:
+    """How often each of n tasks is in a resample, shape (b, n), some resamples at a time."""
+    rng, step = np.random.default_rng(seed), max(1, BATCH // n)
     for start in range(0, resamples, step):
         drawn = rng.integers(0, n, size=(min(step, resamples - start), n))
         rows = np.arange(len(drawn))[:, None]
         counts = np.bincount((rows * n + drawn).ravel(), minlength=len(drawn) * n).reshape(len(drawn), n)
-        means[start : start + len(drawn)] = counts.astype(np.float64) @ differences / n
-    tail = 50 * (1 - level)
-    limits: Float64Array = np.percentile(means, [tail, 100 - tail], axis=0)
-    return limits
+        yield counts.astype(np.float64)
+
+
+@lru_cache(maxsize=4)  # many means over the same few topics share their resamples; at most 32 MB each
+def _one_batch(n: int, seed: int, resamples: int) -> Float64Array:
+    return next(_batches(n, seed, resamples))
 
 
 def bootstrap_interval(
