@@ -55,12 +55,14 @@ def test_what_is_not_installed_is_named_with_what_to_do(root, monkeypatch, modul
 # Ray leaves its own logs open, and processes to the system; submitit closes no file of a job that died.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
-    ("module", "launcher", "command"), [("ray", "ray", "_run_there"), ("submitit", "slurm", "submitit.core._submit")]
+    ("module", "launcher", "command", "wanted"),
+    [("ray", "ray", "_run_there", WANTED), ("submitit", "slurm", "submitit.core._submit", WANTED[:4])],
+    ids=["ray", "slurm"],  # each of submitit's jobs starts a Python of its own
 )
-def test_twelve_rows_with_a_killed_worker_equal_those_of_one_process(root, monkeypatch, module, launcher, command):
+def test_rows_with_a_killed_worker_equal_those_of_one_process(root, monkeypatch, module, launcher, command, wanted):
     pytest.importorskip(module, reason=f"{module} is not installed")
-    configs = [load([*TINY, *words, "profile.workers=2"]) for words in WANTED]
-    assert len(configs) == 12
+    configs = [load([*TINY, *words, "profile.workers=2"]) for words in wanted]
+    assert len(WANTED) == 12
     killed: list[int] = []
     killer = threading.Thread(target=kill_a_worker_that_trains, args=(root / ".cache" / "runs", command, killed))
     killer.start()
@@ -74,7 +76,7 @@ def test_twelve_rows_with_a_killed_worker_equal_those_of_one_process(root, monke
             run_row(config, replace=True)
     on_the_cluster = [files(config) for config in configs]
     for config in configs:
-        run_row(load([*TINY, *WANTED[configs.index(config)], "profile.workers=1"]), replace=True)
+        run_row(load([*TINY, *wanted[configs.index(config)], "profile.workers=1"]), replace=True)
     assert on_the_cluster == [files(config) for config in configs]
 
 
