@@ -4,21 +4,23 @@ import json
 from dataclasses import replace
 from unittest.mock import Mock
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.agent import model
+from study.agent import model, model_trial
 from study.agent.agent import Agent, model_of
 from study.agent.answer import answer_data
 from study.agent.claims import Claim
 from study.agent.conversation import Conversation
-from study.agent.model_trial import trial
+from study.agent.model_trial import TrialModel, trial
 from study.agent.retrieval import Lexical
 from study.agent.settings import ModelTrial
 from study.agent.specification import Specification
 from study.agent.text import WORD, root
 from study.errors import StudyError
+from study.llm.client import Client, EndpointError
 from tests.agent.conftest import asking
 from tests.agent.messages import MESSAGES
 
@@ -204,14 +206,16 @@ def test_the_trial_counts_what_a_model_reads_and_words(data):
     rules = Agent(data, retriever=Lexical(data))
 
     def why(number):
-        false = [{"text": "Trusted by 9000 teams.", "fields": ["name"]}]
+        false = [{"text": "Trusted by 9000 teams.", "fields": ["name", "mascot"]}]
         return lambda server: TRUE if number == 0 else [*TRUE, *false]
 
     ids = [rules.recommend(rules.read(text).specification, top=2).ids for text in requests]
     worded = [explained(own, why(number)) if number < 2 else "{}" for number, own in enumerate(ids)]
     replies = [*(json.dumps(reply) if isinstance(reply, dict) else reply for reply in readings), *worded]
-    asked, _ = with_model(data, *replies)
-    found = trial(rules, asked, ModelTrial("local", "m", 100, 2, requests))
+    client = Mock()
+    client.chat.side_effect = replies
+    said = TrialModel(client, rules.settings.llm)
+    found, sentences = trial(rules, said, ModelTrial("local", "m", 100, 2, requests))
     assert found[["read", "same"]].to_numpy().tolist() == [[1, 1], [1, 0], [1, 0], [0, 0]]
     assert found["stated"].tolist() == [1, 0, 1, 0]
     assert found["agreed"].tolist() == [1, 0, 0, 0]
@@ -221,3 +225,47 @@ def test_the_trial_counts_what_a_model_reads_and_words(data):
     assert found["claims"].tolist()[:2] == [len(ids[0]), 2 * len(ids[1])]
     assert found["removed"].tolist()[0] == len(ids[0])
     assert len(ids[1]) <= found["removed"].tolist()[1] < found["claims"].tolist()[1]
+    # Sentence by sentence: the same counts, a citation of what is no field, and the rules' beside them.
+    own = sentences[sentences["author"] == "model"]
+    assert own.groupby("request").size().tolist() == found["claims"].tolist()[:2]
+    assert (~own["stands"]).groupby(own["request"]).sum().tolist() == found["removed"].tolist()[:2]
+    assert own.loc[own["cited"] == 2, "empty"].tolist() == [1] * len(ids[1])
+    assert not own.loc[own["cited"] == 1, "empty"].any()
+    by_rules = rules.recommend(rules.read(requests[0]).specification, top=2)
+    expected = [
+        (item.server_id, claim.section) for item in by_rules.recommendations for claim in (*item.why, *item.tradeoffs)
+    ]
+    shown = sentences[(sentences["author"] == "rules") & (sentences["request"] == 1)]
+    assert list(shown[["server_id", "section"]].itertuples(index=False, name=None)) == expected
+    assert shown["stands"].all()
+    assert said.unanswered == 0
+
+
+def test_the_trial_refuses_until_every_request_has_a_reply(data, conf_root, monkeypatch):
+    """The endpoint answers one of the two readings and two wordings, so that rules would stand in for the model."""
+    monkeypatch.setattr(model_trial, "load", lambda _: data)
+    monkeypatch.setattr("study.agent.agent.build_retriever", lambda _, data: Lexical(data))
+    settings = ModelTrial("local", "m", 100, 2, ["captions in Python", "captions for videos"])
+    monkeypatch.setattr(model_trial, "read_conf", lambda _: settings)
+    left = ["{}"]
+
+    def answer(*_):
+        if not left:
+            raise EndpointError("connection", "down")
+        return {"choices": [{"message": {"content": left.pop()}}]}, {}
+
+    monkeypatch.setattr(Client, "_ask_as_accepted", answer)
+    cassette = conf_root / ".cache" / "llm" / "replies" / "agent.jsonl"
+    for mode in ("record", "replay"):
+        monkeypatch.setenv("T2M_LLM_MODE", mode)
+        with pytest.raises(StudyError, match=": 3 of 4 ") as refused:
+            model_trial.measure("toy")
+        assert refused.value.file == cassette
+        assert not (conf_root / "results").exists()
+    left += ["{}"] * 3
+    for mode, asked in (("record", 3), ("replay", 0)):
+        monkeypatch.setenv("T2M_LLM_MODE", mode)
+        table = pd.read_csv(model_trial.measure("toy"))
+        assert table["read"].all()
+        record = json.loads((conf_root / "results" / "toy" / "records" / "agent_model.json").read_text())
+        assert (record["requests"], record["replayed"]) == (asked, 4 - asked)

@@ -90,6 +90,18 @@ def test_report_writes_one_row_per_seed_metric_and_cutoff_and_needs_a_record_bes
         report(config())
 
 
+def test_a_row_of_replayed_replies_has_no_scoring_time(root: Path) -> None:
+    path = Outputs.of("synthetic", "cold", "random").record
+    record = json.loads(path.read_text())
+    record["seeds"][0]["report"] = {"replayed": 3}
+    path.write_text(json.dumps(record))
+    folder = report(config())
+    runs = pd.read_csv(folder / "runs.csv").set_index("system")
+    assert runs.index[runs["seconds_score"].isna()].tolist() == ["random"]
+    (row,) = (line for line in (folder / "overall.md").read_text().splitlines() if line.startswith("| Random"))
+    assert row.endswith("|  |")
+
+
 @pytest.mark.parametrize(("wrong", "said"), [("text", "not a number"), ("no row", "holds no task")])
 def test_report_names_a_per_task_table_that_holds_no_values(root: Path, wrong: str, said: str) -> None:
     path = Outputs.of("synthetic", "cold", "tfidf").per_task

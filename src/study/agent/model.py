@@ -163,11 +163,11 @@ def truthful(claim: Claim, context: Context, vocabulary: Vocabulary, share: floa
     `share`: of its words, beside grammar and names of the cited fields, that must stand in these fields, in [0, 1]; the
     others may only be joining words.
     """
-    cited = [name for name in claim.fields if name != REQUEST]
-    if not cited or len(claim.servers) != 1 or claim.servers[0] not in context.evidence:
+    if len(claim.servers) != 1 or claim.servers[0] not in context.evidence:
         return False
     text, fields, lists = claim.text, context.evidence[claim.servers[0]].fields, context.words
-    if not all(fields.get(name) and name in lists.cited for name in cited):
+    cited = [name for name in claim.fields if name != REQUEST]
+    if not cited or empty(claim, context):
         return False
     values = " \n ".join(fields[name] for name in cited)
     if MARKUP.search(text) or not set(NUMBER.findall(text)) <= set(NUMBER.findall(values)):
@@ -186,6 +186,13 @@ def truthful(claim: Claim, context: Context, vocabulary: Vocabulary, share: floa
     found = sum(root(word) in present for word in words)
     known = all(root(word) in present or word in lists.joining for word in words)
     return known and found > 0 and found >= share * len(words)
+
+
+def empty(claim: Claim, context: Context) -> list[str]:
+    """What a sentence about one known server cites that is no field, or a field that holds nothing."""
+    fields = context.evidence[claim.servers[0]].fields
+    cited = (name for name in claim.fields if name != REQUEST)
+    return [name for name in cited if not fields.get(name) or name not in context.words.cited]
 
 
 def _words(text: str) -> list[str]:

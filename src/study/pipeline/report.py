@@ -117,10 +117,14 @@ def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str
     chosen = [(frame, record) for (at, _), (frame, record) in runs.items() if at == protocol]
     profiles = sorted({record["profile"] for _, record in chosen})
     tasks, settings = chosen[0][0]["task_id"].nunique(), statistics()
+    replayed = table.loc[table["protocol"] == protocol, "seconds_score"].isna().any()
+    untimed = "; no scoring time: kept replies of a language model, read again" if replayed else ""
     return (
         f"Fitting the released labels: {dataset}, protocol {protocol}, {tasks} test tasks, "
         f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; still rising: "
         f"most seeds were best when training ended; bold: best, italic: second best, "
         f"oracles and reference bugs left out; {tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by the "
-        f"{settings.test} test (significance.csv), Holm-corrected p < {settings.alpha}" + doubts(table, protocol)
+        f"{settings.test} test (significance.csv), Holm-corrected p < {settings.alpha}"
+        + untimed
+        + doubts(table, protocol)
     )

@@ -129,7 +129,8 @@ def _checked(path: Path) -> dict[str, Any]:
 
 def costs(runs: Runs) -> pd.DataFrame:
     """One row per run: seeds, seconds (means over seeds), peak memory, parameters (empty where not counted), ties,
-    unfilled places, `lengths`, code, and whether it is stale.
+    unfilled places, `lengths`, code, and whether it is stale. A run that replayed a language model's kept replies has
+    no seconds of scoring, since reading them takes no time of the model's.
 
     Warns of stale runs and of those that cannot be checked.
     """
@@ -147,7 +148,10 @@ def costs(runs: Runs) -> pd.DataFrame:
         row |= {"tasks": int(seeds["tasks"].max()), **seeds[["seconds_fit", "seconds_score"]].mean()}
         row |= {"peak_memory_mib": seeds["peak_memory_mib"].max(), "parameters": parameters(record)}
         row |= {"tie_rate": seeds["tie_rate"].mean(), "unfilled": int(seeds["unfilled"].max())}
-        row |= lengths([seed.get("report", {}) for seed in record["seeds"]])
+        reports = [seed.get("report", {}) for seed in record["seeds"]]
+        if any(report.get("replayed") for report in reports):
+            row["seconds_score"] = float("nan")
+        row |= lengths(reports)
         rows.append(row | {"commit": record["git"]["commit"], "dirty": record["git"]["dirty"], "stale": mark})
     if unchecked:
         message = "%d of %d runs could not be checked for staleness, the first because %s"

@@ -162,8 +162,8 @@ def sizes(costs: pd.DataFrame, protocol: str, systems: Sequence[str]) -> dict[st
 
 
 def duration(value: float) -> str:
-    """Seconds with three digits: 0.289, 73.8, 1,234."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """Seconds with three digits: 0.289, 73.8, 1,234; empty where nothing was measured."""
+    return "" if pd.isna(value) else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def cell(mean: float, deviation: float | None) -> str:

@@ -83,7 +83,7 @@ def measure(dataset: str) -> Path:
     answers = {**answers, "listwise": (pools, listwise)}
     place = paths.results(dataset) / "usefulness" / "contribution.csv"
     write_csv(place, summary(answers, pools, split.part(settings.part)[tasks], settings))
-    facts = {"settings": asdict(settings), "answers": counts}
+    facts = {"settings": asdict(settings), "answers": counts, "models": sorted(client.usage.models)}
     write_json(place.with_suffix(".json"), record(dataset=dataset, result="contribution", **facts))
     return place
 
