@@ -44,6 +44,9 @@ WRONG += [(b"width: 3\nnames: []\n", "other keys than expected: missing key 'dep
 WRONG += [(b"width: 3\ndepth: 2\nnames: []\ncolour: red\n", "other keys than expected: unknown key 'colour'")]
 WRONG += [(b"width: 3\ndepht: 2\nnames: []\n", "expected: unknown key 'depht', missing key 'depth'")]
 WRONG += [(b"width: 3\ndepth: 2\nnames: []\n1: x\n", "unknown key 1")]
+# Ten lines that stand for ten thousand million values, below a key that is known.
+BOMB = "names:\n- &a0 [x]\n" + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+WRONG += [(f"{BOMB}width: *a9\ndepth: 2\n".encode(), "cannot be read (it holds an alias")]
 READERS: dict[str, Callable[[], object]] = {
     "agent/words": lambda: agent.read_conf(agent.Words),
     "audit/leakage": lambda: audit.read(audit.Leakage),

@@ -98,7 +98,17 @@ def test_a_missing_key_is_named(tmp_path, key):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "dataset: synthetic", "- 3", "- [", "just text", "- !!python/object/apply:os.getcwd []"]
+    "text",
+    [
+        "",
+        "[]",
+        "dataset: synthetic",
+        "- 3",
+        "- [",
+        "- &a [1]\n- *a",
+        "just text",
+        "- !!python/object/apply:os.getcwd []",
+    ],
 )
 def test_a_file_that_is_no_list_of_entries_is_refused(tmp_path, text):
     path = tmp_path / "expected.yaml"

@@ -42,7 +42,8 @@ ERRORS += [
 ERRORS += [(["judge", *words, "--dataset", "../../x"], "unknown dataset") for words in (["pool"], ["--task", "1"])]
 ERRORS += [(["agent", "export", "x.jsonl", "--dataset", name], "unknown dataset") for name in ("../x", "/tmp", "no")]
 ERRORS += [(["run", *TINY, "system=tfidf", f"system.name={'a' * 300}"], "too long")]
-ERRORS += [(["prepare", *TINY, "dataset.labels=null"], "no label file")]
+ERRORS += [([name, *TINY, "dataset.labels=null"], "no label file") for name in ("prepare", "split", "run")]
+ERRORS += [(["prepare", "dataset=mcptools"], "no label file")]
 KEPT = "results/synthetic"
 DAMAGED = {
     "prepared": ("data/prepared/synthetic/servers.parquet", ["run", *TINY, "system=tfidf"]),

@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound="DataclassInstance")
 
 
+def parsed(text: str) -> Any:
+    """YAML as plain values. ValueError, yaml.YAMLError: it is not YAML, or holds aliases, see `require_no_alias`."""
+    require_no_alias(text)
+    return yaml.safe_load(text)
+
+
+def require_no_alias(text: str) -> None:
+    """Raise ValueError if YAML names parts of itself again, by which a few lines stand for billions."""
+    if "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+        raise ValueError("it holds an alias, *NAME: write the part out again")
+
+
 def read_keys(path: Path, keys: Collection[str], *, fix: str = "correct the file") -> dict[str, Any]:
     """The values of a YAML file, which must have exactly `keys` at its top.
 
@@ -28,7 +40,7 @@ def read_keys(path: Path, keys: Collection[str], *, fix: str = "correct the file
         StudyError: no file, one that is not UTF-8 or not YAML, or other keys; names the file and the keys.
     """
     try:
-        value: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        value = parsed(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise StudyError(f"cannot be read ({error})", file=path, fix=fix) from error
     expected = f"its keys are: {', '.join(keys)}"

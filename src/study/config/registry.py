@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from study import paths
+from study.config.reader import parsed, require_no_alias
 from study.config.schema import ALIASES
 from study.errors import StudyError
 
@@ -43,8 +44,7 @@ def system_settings(name: str) -> DictConfig:
 
 
 def read_yaml(file: Path) -> DictConfig:
-    """The content of a yaml of ``conf/`` with keys of any names; nobody changes it. StudyError: it cannot be read, or
-    names parts of itself again (yaml's aliases), by which a few lines stand for billions."""
+    """The content of a yaml of ``conf/`` with keys of any names; nobody changes it. StudyError: it cannot be read."""
     try:
         return _parsed(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
@@ -54,8 +54,7 @@ def read_yaml(file: Path) -> DictConfig:
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> DictConfig:
     """Parsing takes far longer than reading, and a report asks for every system several times."""
-    if "*" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
-        raise ValueError("it holds an alias, *NAME: write the part out again")
+    require_no_alias(text)
     content = OmegaConf.create(text)
     if not isinstance(content, DictConfig):
         raise ValueError("not a mapping")
@@ -112,7 +111,7 @@ def _tuned_values(best: Path) -> dict[str, Any]:
     """The chosen values in a best.yaml, by their keys below ``system.model``."""
     fix = "remove the file and run study tune again, or take it from git"
     try:
-        content = yaml.safe_load(best.read_text(encoding="utf-8"))
+        content = parsed(best.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise StudyError(f"not a readable yaml file: {error}", file=best, fix=fix) from error
     values = content.get("values") if isinstance(content, dict) else None

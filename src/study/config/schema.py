@@ -129,6 +129,11 @@ def check(config: Mapping[str, Any]) -> None:
             raise StudyError("a key is missing", file=file, column=_dotted(group, key), fix="put it back")
     for group in GROUPS:
         _check_name(group, config[group])
+    if config["dataset"].get("protocols") and not isinstance(config["dataset"]["labels"], str):
+        fix = "name the file of labels, or leave out `protocols`, which need one"
+        raise StudyError(
+            "the data set has no label file", file=_file("dataset", config["dataset"]), column="labels", fix=fix
+        )
     values = flat(config)
     for key, least in LEAST.items():
         if not _is_int(values[key]) or values[key] < least:

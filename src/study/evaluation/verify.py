@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from study.config.reader import parsed
 from study.errors import StudyError
 from study.evaluation import metrics as measures
 from study.evaluation import per_task
@@ -64,8 +65,8 @@ def load_expected(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         raise StudyError("the expected-scores file is missing", file=path, fix="restore it from the repository")
     try:
-        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        entries = parsed(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
         raise StudyError(f"not a YAML file: {error}", file=path, fix="mend the syntax") from error
     if not isinstance(entries, list) or not entries:
         raise StudyError("not a list of expected scores", file=path, fix="start each entry with '- dataset: ...'")

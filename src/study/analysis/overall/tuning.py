@@ -20,6 +20,7 @@ from study.analysis.report.results import TUNED_SUFFIX, Results
 from study.analysis.report.tables import NOT_RUN, duration
 from study.config import schema
 from study.config.compose import plain
+from study.config.reader import parsed
 from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation.records import read_record
@@ -116,7 +117,7 @@ def _ran(folder: Path) -> dict[str, Any]:
     fix = "run the search again, or take the folder from git"
     record = read_record(folder / "record.json")
     try:
-        best = yaml.safe_load((folder / "best.yaml").read_text(encoding="utf-8"))
+        best = parsed((folder / "best.yaml").read_text(encoding="utf-8"))
         trials = pd.read_csv(folder / "trials.csv")
         config = record["config"]
         sweep = load_sweep(best["sweep"]) if "sweep" in best else None
