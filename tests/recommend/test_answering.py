@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import pandas as pd
 import pytest
 
-from study.recommend.answering import answer, fitting_alone
+from study.recommend.answering import answer, better_known, fitting_alone
 from study.recommend.contract import Recommendation
 from study.recommend.facts import Facts, first_sentence, prior
 from study.recommend.listing import lines
-from study.recommend.settings import Answering, Filtered
+from study.recommend.settings import Answering, Filtered, Known
 
 SETTINGS = replace(Answering.read(), large=3)
 LONG = "Sends messages to the channels of a workspace, and reads their history"
@@ -61,6 +61,36 @@ def test_the_prior_decides_among_about_equal_servers_and_is_a_component():
         before = system.servers.loc[one.item.server_id, "score"]
         assert one.item.score == pytest.approx(before + sum(one.item.parts.values()), abs=1e-5)
     assert [one.item.rank for one in found.found] == [1, 2, 3]
+
+
+def test_a_much_better_known_server_below_is_named_if_it_fits_by_itself():
+    """Names and stars in order; one that may not be named is passed over, and so is a known one among those shown."""
+    rule = Known(times=10, stars=100)
+    for stars, sound, place in (
+        ([9, 5, 95, 300, 200], [True, True, True], 4),
+        ([9, 5, 95, 300, 200], [True, False, True], 5),
+        ([9, 5, 95, 300, 200], [True, False, False], None),  # 95 are ten times nine, and fewer than 100
+        ([9, 31, 95, 300, 200], [True, True, True], None),
+        ([0, 0], [], None),
+    ):
+        said = better_known(list("abcde"), stars, sound, rule)
+        assert said == (
+            []
+            if place is None
+            else [f"much better known, in place {place}: {'abcde'[place - 1]} ({stars[place - 1]} stars)"]
+        )
+
+
+def test_what_is_much_better_known_is_said_unless_the_prior_is_off_or_it_does_not_fit():
+    system, facts = model(("one", 9.0, NONE), ("two", 8.0, NONE), ("three", 6.0, replace(NONE, stars=900)))
+
+    def said(**more):
+        return [note for note in answer(system, "reads mail", facts, SETTINGS, k=2, **more).notes if "known" in note]
+
+    assert len(said()) == 1
+    assert said(with_prior=False) == []
+    system.servers.loc[2, "score"] = 3.5  # less than 0.4 of the best
+    assert said() == []
 
 
 def test_the_shares_of_the_prior_add_up_to_its_weight():

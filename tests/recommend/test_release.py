@@ -51,6 +51,10 @@ def test_nothing_fits(ask, request_):
     assert found.found == ()
 
 
+def test_a_known_server_below_the_first_is_said(ask):
+    assert any("PG-MCP" in note for note in ask("query a PostgreSQL database").notes)
+
+
 def test_attack_demonstrations_bear_a_warning(ask):
     found = ask("SSH key exfiltration by tool poisoning").found
     marks = {one.item.name: one.facts.marks for one in found}

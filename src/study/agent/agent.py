@@ -35,7 +35,7 @@ from study.data.prepared import load
 from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
 from study.recommend import saved
-from study.recommend.answering import fitting_alone, not_understood, same_keys
+from study.recommend.answering import better_known, fitting_alone, not_understood, same_keys
 from study.recommend.facts import Facts, Shelf, prior, stars_share
 from study.recommend.settings import Answering
 from study.recommend.understanding import Understood, reversed_only, understand, vocabulary
@@ -218,10 +218,12 @@ class Agent:
             raise StudyError(f"top = {top} is outside 1 ... {self.settings.pool}", fix="choose another number")
         ranked, scores = self.rank(specification)
         fits = self.fits(specification)
-        fitting = self._fitting(specification, ranked, scores) if fits else np.ones(self.data.n_servers, np.bool_)
+        alone = self._alone(specification, ranked, scores) if fits else np.ones(self.data.n_servers, np.bool_)
+        fitting = alone if filters(specification, self.attributes, self.settings.keep_unknown) else np.ones_like(alone)
         kept, removals = filter_servers(specification, self.attributes, ranked, self.ids, self.settings, fitting)
         left_out = int((fitting & ~kept)[ranked].sum())
-        ids = [int(self.ids[row]) for row in self._once(ranked[(kept & fitting)[ranked]], top)] if fits else []
+        rows = self._once(ranked[(kept & fitting)[ranked]], self.answering.pool) if fits else []
+        ids = [int(self.ids[row]) for row in rows[:top]]
         context = self.context(specification, ids, ranked, scores)
         answer = Answer(
             specification,
@@ -236,7 +238,7 @@ class Agent:
             kept=int(kept[ranked].sum()),
             relax=tuple(relaxed(removals)) if fits and len(ids) < top else (),
             checks=checks or Checks(),
-            notes=self._notes(specification, ids, fits, left_out if fits and len(ids) < top else 0),
+            notes=self._notes(specification, rows, top, alone, fits, left_out if fits and len(ids) < top else 0),
             fits=fits,
         )
         if self.model is None or not ids:
@@ -248,12 +250,10 @@ class Agent:
         share = float(self.settings.llm["support"])
         return checked(worded, answer, context, self.vocabulary, share)
 
-    def _fitting(self, specification: Specification, ranked: IntArray, scores: Scores) -> BoolArray:
-        """Which servers fit by themselves, shape (n_servers,); all without a constraint, or if the retriever cannot
-        tell."""
+    def _alone(self, specification: Specification, ranked: IntArray, scores: Scores) -> BoolArray:
+        """Which servers fit by themselves, shape (n_servers,); all if the retriever cannot tell."""
         found = np.ones(self.data.n_servers, dtype=np.bool_)
-        constrained = filters(specification, self.attributes, self.settings.keep_unknown)
-        if constrained and self.known and isinstance(self.retriever, Useful):
+        if self.known and isinstance(self.retriever, Useful):
             # By scores without what the prior adds.
             own = scores.total - sum(scores.parts[name] for name in scores.added)
             order = ranked[np.argsort(-own[ranked], kind="stable")]
@@ -276,20 +276,27 @@ class Agent:
                 break
         return found
 
-    def _notes(self, specification: Specification, ids: list[int], fits: bool, left_out: int) -> tuple[str, ...]:
-        """What was understood otherwise than written, what was left out that fits, and what the data cannot say."""
-        read = self.understand(specification.intent)
-        notes = [*read.notes, *not_understood(read, fits)]
+    def _notes(
+        self, specification: Specification, rows: list[int], top: int, alone: BoolArray, fits: bool, left_out: int
+    ) -> tuple[str, ...]:
+        """What was understood otherwise than written, what was left out that fits, what the data cannot say, and who
+        of `rows` is much better known than the `top` first. `alone`: who fits alone; all where this cannot be told."""
+        notes = [*(read := self.understand(specification.intent)).notes, *not_understood(read, fits)]
         notes += [f"the constraints leave out {left_out} servers that fit"] if left_out else []
         if "maintained" in understand(specification.intent, {}, self.answering).wishes:
             notes.append("the data cannot say who is maintained: its activity is the same for nearly all servers")
-        if not specification.languages and len(main := self._languages(ids)) > 1:
+        if not specification.languages and len(main := self._languages(rows[:top])) > 1:
             notes.append(f"these are written in {', '.join(main)}; say which language it must be, if it matters")
+        if rows and not alone.all():
+            told = [self.fields(row) for row in rows]
+            named = [not self.answering.marks_of(fields["name"], fields["description"]) for fields in told]
+            stars, sound = self.attributes.stars[rows].tolist(), (alone[rows] & named).tolist()
+            notes += better_known([fields["name"] for fields in told], stars, sound[top:], self.answering.known)
         return tuple(notes)
 
-    def _languages(self, ids: list[int]) -> list[str]:
+    def _languages(self, rows: list[int]) -> list[str]:
         """The main languages of servers, without repeats."""
-        found = (self.fields(self.row[server])["languages"].partition(",")[0] for server in ids)
+        found = (self.fields(row)["languages"].partition(",")[0] for row in rows)
         return list(dict.fromkeys(name for name in found if name))
 
     def context(self, specification: Specification, ids: list[int], ranked: IntArray, scores: Scores) -> Context:

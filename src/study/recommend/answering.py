@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from study.recommend.contract import Recommendation, SavedModel, rounded
 from study.recommend.facts import Facts, prior, stars_share
-from study.recommend.settings import Answering, Filtered
+from study.recommend.settings import Answering, Filtered, Known
 from study.recommend.understanding import WORD, Understood, plain, reversed_only, understand, vocabulary
 
 # Descriptions shorter than this may be alike by chance.
@@ -73,16 +73,16 @@ def answer(
     if not fits and not unfit and not named:
         return Answered(read, (), tuple(notes), False, near)
     fits, left_out = fits or bool(named), 0
+    alone = frozenset(item.server_id for item in ranked)
+    if tells := fits and size >= settings.large:
+        described = (f"{item.name}\n{item.description}" for item in ranked)
+        fitting = fitting_alone(text, [item.score for item in ranked], described, settings.filtered)
+        alone = named | {item.server_id for item, fit in zip(ranked, fitting, strict=True) if fit}
     if keep:
-        fitting = [True] * len(ranked)
-        if fits and size >= settings.large:
-            described = (f"{item.name}\n{item.description}" for item in ranked)
-            fitting = fitting_alone(text, [item.score for item in ranked], described, settings.filtered)
-            fitting = [fit or item.server_id in named for fit, item in zip(fitting, ranked, strict=True)]
-        kept = [keep(item) for item in ranked]
-        left_out = sum(fit and not stays for fit, stays in zip(fitting, kept, strict=True))
-        fits = fits and sum(fitting) > left_out
-        ranked = [item for item, fit, stays in zip(ranked, fitting, kept, strict=True) if stays and (fit or unfit)]
+        kept = {item.server_id for item in ranked if keep(item)}
+        left_out = len(alone - kept)
+        fits = fits and len(alone) > left_out
+        ranked = [item for item in ranked if item.server_id in kept and (unfit or item.server_id in alone)]
     first = max(k, settings.pool)
     ranked = [item for place, item in enumerate(ranked) if place < first or item.server_id in named]
     pool = [Found(item, facts_of(item)) for item in ranked]
@@ -90,8 +90,13 @@ def answer(
         words = dict.fromkeys(named, by)
         pool = [_adjusted(one, read, settings, with_prior, words) for one in pool]
         pool.sort(key=lambda one: -one.item.score)  # stable: equal scores keep the model's order
-    shown = without_repeats(pool)[:k]
+    pool = without_repeats(pool)
+    shown = pool[:k]
     notes += _said(read, shown)
+    if with_prior and tells:
+        sound = [one.item.server_id in alone and not one.facts.marks for one in pool[k:]]
+        stars = [one.facts.stars or 0 for one in pool]
+        notes += better_known([one.item.name for one in pool], stars, sound, settings.known)
     ordered = (replace(one, item=replace(one.item, rank=rank)) for rank, one in enumerate(shown, start=1))
     return Answered(read, tuple(ordered), tuple(notes), fits, near, left_out)
 
@@ -124,6 +129,19 @@ def read_request(model: SavedModel, request: str, settings: Answering) -> tuple[
     if near is None or near[0] not in settings.fit:
         return read, None, True
     return read, near[1], near[1] >= settings.fit[near[0]]
+
+
+def better_known(names: Sequence[str], stars: Sequence[int], sound: Sequence[bool], rule: Known) -> list[str]:
+    """What is said of a server below those shown that is much better known than each of them.
+
+    `names`, `stars`: of all servers, best first. `sound`: of those that are not shown, whether one may be named.
+    """
+    shown = len(stars) - len(sound)
+    may = [place for place, right in enumerate(sound, start=shown) if right]
+    place = max(may, key=stars.__getitem__, default=None)
+    if place is None or stars[place] < max(rule.stars, rule.times * max(stars[:shown], default=0)):
+        return []
+    return [f"much better known, in place {place + 1}: {names[place]} ({stars[place]:,} stars)"]
 
 
 # Both read every text of a catalogue, which an answer need not wait for twice.

@@ -36,6 +36,14 @@ class Prior:
 
 
 @dataclass(frozen=True)
+class Known:
+    """When a server below those shown is much better known than they."""
+
+    times: float
+    stars: int
+
+
+@dataclass(frozen=True)
 class Filtered:
     """Which servers fit by themselves where a filter leaves out others."""
 
@@ -67,6 +75,7 @@ class Answering:
     wish: float
     named: float
     prior: Prior
+    known: Known
     fit: Mapping[str, float]
     nearest: int
     filtered: Filtered
