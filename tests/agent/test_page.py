@@ -203,6 +203,10 @@ def test_a_phone_needs_no_sideways_scrolling(fresh):
     try:
         say(fresh, "captions for videos in Python")
         say(fresh, "compare 1 and 2")
+        # A start command on one line, which scrolls by itself.
+        start = "const [box, pre] = ['div', 'pre'].map(name => document.createElement(name)); box.className = 'copied';"
+        start += "pre.textContent = 'x'.repeat(200); box.append(pre); document.querySelector('.card').append(box)"
+        fresh.run(f"(() => {{{start}}})()")
         assert fresh.run("document.documentElement.scrollWidth") <= 390
         heights = fresh.run("[...document.querySelectorAll('button, select')].map(e => e.offsetHeight)")
         assert min(filter(None, heights)) >= 30
