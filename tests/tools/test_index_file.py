@@ -27,7 +27,7 @@ def test_vectors_of_every_form_stand_in_one_file_by_id(opened, catalog, embedder
     first.save(catalog)
     with safe_open(tmp_path / "toy.safetensors", framework="np") as stored:
         assert set(stored.keys()) == {"template", "desc", "template.sha256", "desc.sha256"}
-        assert json.loads(stored.metadata()["tools"])[1] == "fs/write_file"
+        assert json.loads(stored.metadata()["about"])["tools"][1] == "fs/write_file"
         for form, vectors in wanted.items():
             np.testing.assert_array_equal(stored.get_tensor(form), vectors)
             np.testing.assert_array_equal(vectors, embedder.encode(documents(catalog, form)))
@@ -57,6 +57,17 @@ def test_only_what_changed_is_embedded_and_what_is_gone_leaves(opened, catalog, 
     assert len(opened().kept) == 5
 
 
+def test_the_same_catalogue_gives_the_same_bytes(opened, catalog, tmp_path):
+    written = set()
+    for _ in range(8):
+        index = opened()
+        index.encode(documents(catalog, "desc"))
+        index.save(catalog)
+        written.add((tmp_path / "toy.safetensors").read_bytes())
+        (tmp_path / "toy.safetensors").unlink()
+    assert len(written) == 1
+
+
 @pytest.mark.parametrize("fault", ["cut", "text", "shape"])
 def test_a_damaged_file_is_said_and_made_again(opened, catalog, tmp_path, caplog, fault):
     first, path = opened(), tmp_path / "toy.safetensors"
@@ -65,7 +76,7 @@ def test_a_damaged_file_is_said_and_made_again(opened, catalog, tmp_path, caplog
     path.write_bytes({"cut": path.read_bytes()[:-9], "text": b"no tensors", "shape": b""}[fault])
     if fault == "shape":
         tensors = {"desc": np.zeros((5, 8), dtype=np.float32), "desc.sha256": np.zeros((4, 32), dtype=np.uint8)}
-        save_file(tensors, path, metadata={"format": FORMAT, "embedder": "one"})
+        save_file(tensors, path, metadata={"about": json.dumps({"format": FORMAT, "embedder": "one"})})
     assert opened().kept == {}
     assert "toy.safetensors is damaged" in caplog.text
     opened().save(catalog)

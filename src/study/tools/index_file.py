@@ -1,8 +1,9 @@
 """The index file of a catalogue: the vectors of its texts, in every form that was searched, beside the catalogue.
 
 A safetensors file. For a form of the texts it holds the vectors in the order of the ids, shape (n, d), and the SHA-256
-of each text, shape (n, 32), as ``FORM`` and ``FORM.sha256``; the ids are JSON lists in its metadata. A vector belongs
-to a text: what a changed catalogue still holds is not embedded again, and what it no longer holds is left out.
+of each text, shape (n, 32), as ``FORM`` and ``FORM.sha256``; ids, format and embedder are JSON in one value of its
+metadata, since several would be written in any order. A vector belongs to a text: what a changed catalogue still holds
+is not embedded again, and what it no longer holds is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from study.tools.mcp_zero.routing import server_texts, summaries
 from study.tools.quick import quick_embedder
 
 log = logging.getLogger(__name__)
-FORMAT, HASHES = "1", ".sha256"
+FORMAT, HASHES, ABOUT = "2", ".sha256", "about"
 SERVER_FORMS = ("server_named", "server_description", "server_summary")
 
 
@@ -67,7 +68,7 @@ class IndexFile:
         if not self.path.is_file():
             return found
         with safe_open(self.path, framework="np") as stored:
-            facts = stored.metadata() or {}
+            facts = json.loads((stored.metadata() or {}).get(ABOUT, "{}"))
             if (facts.get("format"), facts.get("embedder")) != (FORMAT, self.identity):
                 return found
             for name in (name for name in stored.keys() if not name.endswith(HASHES)):  # noqa: SIM118  # no mapping
@@ -98,9 +99,10 @@ class IndexFile:
             if texts and all(key in self.kept for key in hashes):
                 tensors[form] = np.array([self.kept[key] for key in hashes], dtype=np.float32)
                 tensors[form + HASHES] = np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(-1, 32)
-        ids = {"tools": json.dumps(tool_keys(catalog)), "servers": json.dumps([own.id for own in catalog.servers])}
+        about = {"format": FORMAT, "embedder": self.identity, "tools": tool_keys(catalog)}
+        about["servers"] = [own.id for own in catalog.servers]
         with replacing(self.path) as temporary:
-            save_file(tensors, temporary, metadata={"format": FORMAT, "embedder": self.identity, **ids})
+            save_file(tensors, temporary, metadata={ABOUT: json.dumps(about)})
         self.new = 0
 
 
