@@ -116,6 +116,10 @@ def test_kept_choices_need_no_model(catalog, tmp_path):
     with pytest.raises(StudyError, match="other settings"):
         list(apibank_runs(catalog, tmp_path, other))
     table = pd.read_csv(replaying.path)
+    table.drop(table.index[table["system"] == table["system"].iloc[0]][0]).to_csv(replaying.path, index=False)
+    with pytest.raises(StudyError, match="1 of its") as refused:
+        list(apibank_runs(catalog, tmp_path, replaying))
+    assert refused.value.file == replaying.path
     assert set(table["tools"].astype(str)) <= {"0", "2", "4", "0|0", "2|2", "4|4"}
     replaying.path.write_text("system,query\n")
     with pytest.raises(StudyError, match="not a table"):

@@ -102,11 +102,11 @@ class Kept:
         self.asked = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def choices(self, system: str, ids: Sequence[str], ask: Callable[[int], Groups]) -> pd.DataFrame | None:
-        """The rows of a system, in the order of `ids`; None where they are not kept and no endpoint may be asked.
+        """The rows of a system, in the order of `ids`; None where none is kept and no endpoint may be asked.
 
         `ask`: from the place of a query to what the model chose; empty where its reply names nothing.
-        Returns: `COLUMNS`, tools as `Groups`. Raises StudyError: they were made with another catalogue or other
-        settings, and no endpoint may be asked.
+        Returns: `COLUMNS`, tools as `Groups`. Raises StudyError: some are missing, or they were made with another
+        catalogue or other settings, and no endpoint may be asked.
         """
         whole = self._read()
         own = whole[whole["system"] == system].set_index("query")
@@ -114,10 +114,13 @@ class Kept:
         if fits and set(own.index) >= set(ids):
             return own.loc[list(ids)].reset_index().assign(tools=lambda frame: frame["tools"].map(_groups))
         if self.client.mode == "replay":
+            missing = len(set(ids) - set(own.index))
+            if fits and missing == len(ids):
+                return None
+            problem = f"{missing} of its {len(ids)} choices are missing"
             if not fits:
                 problem = "its choices rest on another catalogue or other settings"
-                raise StudyError(problem, file=self.path, row=system, fix="record them again (T2M_LLM_MODE=record)")
-            return None
+            raise StudyError(problem, file=self.path, row=system, fix="record them again (T2M_LLM_MODE=record)")
         rows, usage = [], self.client.usage
         for place, query in enumerate(tqdm(ids, desc=system, unit="query", disable=None)):
             before = usage.prompt_tokens, usage.completion_tokens
