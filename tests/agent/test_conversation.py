@@ -112,6 +112,17 @@ def test_starting_over_is_meant(answered, message):
     assert answered.state == before
 
 
+@pytest.mark.parametrize("message", ["popular and maintained", "more popular ones please"])
+def test_a_wish_alone_is_about_the_same_task(answered, message):
+    before = answered.state.specification
+    turn = answered.say(message)
+    assert turn.kind == "answer"
+    assert turn.specification.intent == f"{before.intent}, " + (
+        "popular, maintained" if "maint" in message else "popular"
+    )
+    assert turn.specification.constraints() == before.constraints()
+
+
 @pytest.mark.parametrize(("message", "reason"), ABSENT.items())
 def test_a_place_that_is_not_there_is_a_note_in_a_reply_and_an_error_else(answered, message, reason):
     turn = answered.reply(message)

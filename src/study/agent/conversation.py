@@ -16,6 +16,7 @@ from study.agent.short import start_text
 from study.agent.specification import Specification, build, dropped, merged, without
 from study.agent.text import quoted
 from study.errors import StudyError
+from study.recommend.understanding import understand
 
 EMPTY = "The last answer names no server."
 # Characters of a message or a field that a sentence quotes.
@@ -164,6 +165,10 @@ class Conversation:
             return Turn("note", text, old, number=self.state.number)
         own = command.restart or stated or (command.add and found.rest)
         if self.state.answer is not None and not own and too_little(command.text, found, self.agent.words):
+            wishes = understand(command.text, {}, self.agent.answering).wishes
+            if wishes and not found.rest:
+                # A wish alone is about the same task.
+                return self._go(replace(old, intent=f"{old.intent}, {', '.join(wishes)}"), "", found)
             return Turn("note", UNCLEAR, old, number=self.state.number)
         if command.restart:
             return self._go(said, "A new task.", found) if found.rest else self._ask(said, found)
