@@ -175,7 +175,8 @@ def going_on(trials: int) -> int:
 def promoted(search: Search) -> list[dict[str, Any]]:
     """The points of the next rung: the best of `ETA` trials each, rounded up and at least two, the first among them."""
     done = search.finished()
-    best = sorted(done, key=lambda point: (-done[point].user_attrs["measures"][OBJECTIVE], point))[: going_on(len(done))]
+    values = {point: trial.user_attrs["measures"][OBJECTIVE] for point, trial in done.items()}
+    best = sorted(done, key=lambda point: (-values[point], point))[: going_on(len(done))]
     if 0 not in best:
         best[-1] = 0
     return [dict(done[point].params) for point in sorted(best)]
