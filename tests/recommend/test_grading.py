@@ -2,14 +2,18 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from study.encoders.sentence import DIMENSION
 from study.errors import StudyError
 from study.llm import local
 from study.recommend import grading
 from study.recommend.contract import Recommendation
+from study.reranking.student import COLUMNS, FIELDS, Student, file_of
 
 
 def reply(*pairs):
@@ -96,24 +100,28 @@ def test_the_command_re_orders_and_names_the_model(project, ask, monkeypatch):
 
 
 def test_a_distilled_model_scores_all_servers_at_once(project, ask, monkeypatch):
-    class Student:
-        def text(self, name, description):
-            return name
-
-        def scores(self, task, servers):
-            assert task == "read a table"
-            return np.arange(len(servers), dtype=np.float32)
-
     code, _, err = ask("read a table", "--rerank", "distilled")
     assert (code, "study usefulness run --part distilled" in err) == (2, True)
-    found = [server(1, 5.0), server(2, 4.0), server(3, 3.0)]
-    ordered = grading.graded(grading.DistilledGrader(Student()), "read a table", found)
+    found, asked = [server(1, 5.0), server(2, 4.0), server(3, 3.0)], []
+    vectors = {name: np.eye(4, DIMENSION, dtype=np.float32) for name in FIELDS}
+    model = SimpleNamespace(
+        servers=pd.DataFrame({"id": [109, 103, 102, 101]}),
+        system=SimpleNamespace(fields=vectors),
+        vector=lambda text: asked.append(text) or np.ones((1, DIMENSION), dtype=np.float32),
+    )
+    weights = np.zeros((DIMENSION, len(COLUMNS)))
+    weights[:4, 1] = [9.0, 3.0, 2.0, 1.0]  # a server's first field
+    ordered = grading.graded(grading.DistilledGrader(Student(weights), model), "read a table", found)
     assert [item.parts["distilled model"] for item in ordered] == [0.0, 0.5, 1.0]
     assert [item.score for item in ordered] == [1.0, 1.0, 1.0]  # 1 + 0, 0.5 + 0.5, 0 + 1
-    monkeypatch.setattr(grading.DistilledGrader, "kept", lambda dataset: grading.DistilledGrader(Student()))
+    assert asked == []  # the request counts nothing here
+    weights[:4, 0] = [0.0, 0.0, 5.0, 0.0]
+    ordered = grading.graded(grading.DistilledGrader(Student(weights), model), "read a table", found)
+    assert (asked, ordered[0].server_id) == (["read a table"], 102)
+    Student(weights).save(file_of("task2mcp"))
     code, out, err = ask("read a table", "--json", "--rerank", "distilled")
     assert code == 0, err
-    assert json.loads(out)["reranked_by"] == "distilled MiniLM"
+    assert json.loads(out)["reranked_by"] == "distilled linear model"
 
 
 def test_what_is_missing_ends_with_code_2_and_the_commands_that_bring_it(project, ask, monkeypatch):

@@ -1,64 +1,91 @@
-"""The distilled cross-encoder: its loss by hand, what it learns, a training that stops, damaged files."""
-
-import math
+"""The distilled linear model: its scores by hand, what it learns, tasks left out, damaged files."""
 
 import numpy as np
+import pandas as pd
 import pytest
-import torch
+from sklearn.linear_model import Ridge
 
+from study.encoders.sentence import DIMENSION
 from study.errors import StudyError
-from study.reranking import student
-from study.reranking.student import Graded, Learning, Student, train
+from study.reranking.student import COLUMNS, FIELDS, Student, features, fit_of, train
 
-HOW = Learning(epochs=3, lists=2, learning_rate=1e-3, temperature=0.25, tokens=24, longest=40, seed=1)
-LISTS = [
-    Graded(task, ("Reads PDF files", "Plays music", "Switches lights"), np.array([2.0, 0.0, 0.0]))
-    for task in ("open a PDF", "PDF text", "tables of a PDF", "a PDF of pages")
-]
+TASKS, EACH = 40, 12
 
 
-def learn(folder, how=HOW, progress=lambda *told: None):
-    return train(LISTS, how, folder / "checkpoint.pt", progress)
+@pytest.fixture(scope="module")
+def pairs():
+    """Requests, fields and tasks of random vectors, and the weights that made the grades."""
+    rng = np.random.default_rng(0)
+    tasks = np.repeat(np.arange(TASKS), EACH)
+    requests = rng.normal(size=(TASKS, DIMENSION)).astype(np.float32)[tasks]
+    fields = {name: rng.normal(size=(len(tasks), DIMENSION)).astype(np.float32) for name in FIELDS}
+    planted = np.zeros((DIMENSION, len(COLUMNS)))
+    planted[:3] = rng.normal(size=(3, len(COLUMNS)))
+    return requests, fields, tasks, planted
 
 
-def test_the_loss_by_hand():
-    scores, grades = torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, 0.0]])
-    p = 1 / (1 + math.exp(-2.0))  # the softmax of 2 and 0 at temperature 1
-    entropy = -(p * math.log(p) + (1 - p) * math.log(1 - p))
-    assert float(student.loss(scores, grades, 1.0)) == pytest.approx(math.log(2) - entropy + math.log(2))
+def test_scores_by_hand(pairs):
+    requests, fields, _, planted = pairs
+    product, server = (planted[:, column::2] for column in (0, 1))
+    expected = sum(
+        (vectors * (requests * product[:, place] + server[:, place])).sum(axis=1)
+        for place, vectors in enumerate(fields.values())
+    )
+    student = Student(planted)
+    assert student.asks
+    np.testing.assert_allclose(student.scores(requests, fields), expected, rtol=1e-3, atol=1e-4)
+    one = {name: vectors[:EACH] for name, vectors in fields.items()}  # one request for all servers
+    np.testing.assert_allclose(student.scores(requests[:1], one), expected[:EACH], rtol=1e-3, atol=1e-4)
+    planted = planted * [0, 1, 0, 1]
+    assert not Student(planted).asks
+    assert (Student(planted).scores(requests, fields) == Student(planted).scores(0 * requests, fields)).all()
 
 
-def test_it_learns_the_order_of_the_grades_and_is_the_same_when_kept(tmp_path):
-    learned = learn(tmp_path)
-    found = learned.scores("text of a PDF", LISTS[0].servers)
-    assert found[0] > found[1:].max()
-    learned.save(tmp_path / "kept")
-    kept = Student.load(tmp_path / "kept")
-    np.testing.assert_array_equal(kept.scores("text of a PDF", LISTS[0].servers), found)
-    assert kept.text("name", "x" * 99) == "name. " + "x" * 40
+def test_the_weights_are_those_of_a_ridge_over_differences_within_a_task(pairs):
+    requests, fields, tasks, planted = pairs
+    found = features(requests, fields)
+    # A task whose grades are all higher says nothing about its servers.
+    grades = found @ planted.T.ravel() + 10 * tasks
+    learned = train(found, grades, tasks, 0.5)
+
+    def centred(values):
+        table = pd.DataFrame(values)
+        return (table - table.groupby(tasks).transform("mean")).to_numpy()
+
+    other = Ridge(alpha=0.5, fit_intercept=False, solver="cholesky").fit(centred(found), centred(grades)[:, 0])
+    np.testing.assert_allclose(learned.weights.T.ravel(), other.coef_, rtol=1e-5, atol=1e-6)
 
 
-def test_a_stopped_training_ends_as_an_uninterrupted_one(tmp_path):
-    whole = learn(tmp_path).scores("a PDF", LISTS[0].servers)
+def test_the_fit_is_that_of_tasks_left_out(pairs):
+    requests, fields, tasks, planted = pairs
+    found = features(requests, fields)[:, : 2 * DIMENSION]  # one field, so that there are more pairs than weights
+    few = np.zeros((len(found), 2 * DIMENSION))
+    few[:, [0, DIMENSION]] = found[:, [0, DIMENSION]]
+    wide = np.concatenate([few, np.zeros_like(few)], axis=1)
+    grades = wide @ planted.T.ravel()
+    assert fit_of(wide, grades, tasks, [0.01])[0.01] > 0.99
+    # Grades without a reason are learned by heart, and no fold knows those of another.
+    chance = np.random.default_rng(1).normal(size=len(grades))
+    assert abs(fit_of(features(requests, fields), chance, tasks, [0.01])[0.01]) < 0.15
+    # Each penalty has a fit of its own.
+    fits = fit_of(features(requests, fields), grades, tasks, [0.1, 1e6])
+    assert list(fits) == [0.1, 1e6]
+    assert fits[0.1] != fits[1e6]
 
-    def stop(step, steps, loss):
-        assert steps == 6
-        if step == 4:
-            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path, progress=stop)
-    seen = []
-    again = learn(tmp_path, progress=lambda step, *rest: seen.append(step))
-    assert seen == [3, 4, 5, 6]
-    np.testing.assert_allclose(again.scores("a PDF", LISTS[0].servers), whole, rtol=0, atol=1e-6)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_missing_and_a_damaged_student_are_named(tmp_path):
+def test_a_kept_student_is_the_same_and_a_missing_or_damaged_one_is_named(pairs, tmp_path):
+    requests, fields, _, planted = pairs
+    file = tmp_path / "weights.csv"
     with pytest.raises(StudyError, match="no distilled model"):
-        Student.load(tmp_path)
-    (tmp_path / student.FACTS).write_text('{"tokens": 9, "longest": 9}')
-    (tmp_path / student.WEIGHTS).write_bytes(b"damaged")
+        Student.load(file)
+    Student(planted).save(file)
+    kept = Student.load(file)
+    np.testing.assert_allclose(kept.scores(requests, fields), Student(planted).scores(requests, fields), atol=1e-3)
+    whole = pd.read_csv(file)
+    for damaged in (whole.head(5), whole.rename(columns={"product_all": "x"}), whole.replace(0.0, np.nan)):
+        damaged.to_csv(file, index=False)
+        with pytest.raises(StudyError, match="not a distilled model"):
+            Student.load(file)
+    file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(StudyError, match="not a distilled model"):
-        Student.load(tmp_path)
+        Student.load(file)

@@ -61,7 +61,7 @@ def recommend(
         str | None,
         typer.Option(
             help="Another look at the first 20 servers: llm (a language model grades them; minutes), or distilled (a "
-            "small model that learned such grades; seconds; docs/usefulness.md)."
+            "linear model that learned such grades; at once; docs/usefulness.md)."
         ),
     ] = None,
     batch: Annotated[
@@ -116,7 +116,7 @@ def recommend(
 
         require_one_of(rerank, "--rerank", ("llm", "distilled"))
         grader: grading.Opinion = (
-            grading.Grader.configured() if rerank == "llm" else grading.DistilledGrader.kept(saved.DATASET)
+            grading.Grader.configured() if rerank == "llm" else grading.DistilledGrader.kept(saved.DATASET, model)
         )
         depth = max(k, grading.DEPTH)
     if verified and servers is None:

@@ -86,7 +86,7 @@ def _grades(dataset: str) -> Iterable[pd.DataFrame]:
 
 
 def _distilled(dataset: str) -> Iterable[pd.DataFrame]:
-    """A small model that learns the language model's grades, as a re-ranker; an hour, unless it was trained."""
+    """A linear model that learns the language model's grades, as a re-ranker; a minute, with the grades in git."""
     from study.analysis.usefulness.distilled import measure
 
     return measure(dataset)

@@ -70,13 +70,18 @@ def explain(system: FieldDense, request: pd.DataFrame) -> tuple[FloatArray, dict
     return total, parts
 
 
+def described(system: FieldDense, request: pd.DataFrame) -> FloatArray:
+    """The vector of a request's description, shape (1, dimension)."""
+    return encode(texts(request, VIEWS, "description"), model=system.encoder, store=False)
+
+
 def closeness(system: FieldDense, request: pd.DataFrame, nearest: int) -> float:
     """How close a request is to a catalogue: the mean over its `nearest` servers of the mean cosine over the fields.
 
     Unlike a score, it is not relative to the catalogue's other servers, so it tells a request that fits nothing.
     `request`: as for `explain`.
     """
-    vector = encode(texts(request, VIEWS, "description"), model=system.encoder, store=False)
+    vector = described(system, request)
     near = sum(cosines(vector, vectors)[0] for vectors in system.fields.values()) / len(system.fields)
     return float(np.sort(near)[-nearest:].mean())
 
@@ -173,6 +178,10 @@ class SavedFieldDense:
     def closeness(self, text: str, nearest: int) -> tuple[str, float]:
         """The encoder's name, and `closeness` of a request."""
         return self.encoder, closeness(self.system, request_of(text), nearest)
+
+    def vector(self, text: str) -> FloatArray:
+        """`described` of a request."""
+        return described(self.system, request_of(text))
 
     def warnings(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""

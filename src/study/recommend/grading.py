@@ -9,16 +9,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
+import pandas as pd
 from tqdm import tqdm
 
 from study.data.dataset import FloatArray
+from study.encoders.sentence import DIMENSION
 from study.errors import StudyError
 from study.llm.client import LOCAL, Client
-from study.recommend.contract import Recommendation, rounded
+from study.recommend.contract import Recommendation, SavedModel, rounded
 from study.reranking import grades
 from study.reranking.endpoint import endpoint_settings
 
 if TYPE_CHECKING:
+    from study.recommend.field_dense import SavedFieldDense
     from study.reranking.student import Student
 
 DEPTH = 20  # servers that are graded
@@ -99,28 +102,37 @@ class Grader:
 
 @dataclass
 class DistilledGrader:
-    """Grades servers together, by `study.reranking.student`."""
+    """Grades servers together, by `study.reranking.student` and the vectors that a saved model keeps."""
 
     weight: ClassVar[float] = 1.0  # usefulness/distilled.csv
     part: ClassVar[str] = "distilled model"
     student: Student
+    model: SavedFieldDense
 
     @classmethod
-    def kept(cls, dataset: str) -> DistilledGrader:
-        """Raises StudyError: none was trained."""
-        from study.reranking.student import Student, folder_of
+    def kept(cls, dataset: str, model: SavedModel) -> DistilledGrader:
+        """Raises StudyError: none was trained, or the model keeps no such vectors."""
+        from study.recommend.field_dense import SavedFieldDense
+        from study.reranking.student import FIELDS, Student, file_of
 
-        return cls(Student.load(folder_of(dataset)))
+        if not isinstance(model, SavedFieldDense) or not set(FIELDS) <= model.system.fields.keys():
+            reason = f"{model.title} keeps no vectors of {' and '.join(FIELDS)}, which the distilled model reads"
+            raise StudyError(reason, column="--rerank", fix="leave out --system, or use --system field_dense")
+        return cls(Student.load(file_of(dataset)), model)
 
     @property
     def named(self) -> str:
         """The student's name."""
-        return "distilled MiniLM"
+        return "distilled linear model"
 
     def grades(self, task: str, found: Sequence[Recommendation]) -> dict[int, float]:
         """The scores, from 0 for the least to 1 for the best of these servers."""
-        scores = self.student.scores(task, [self.student.text(item.name, item.description) for item in found])
-        return dict(zip((item.server_id for item in found), scaled(scores).tolist(), strict=True))
+        ids = [item.server_id for item in found]
+        rows = pd.Index(self.model.servers["id"]).get_indexer(pd.Index(ids))
+        fields = {name: vectors[rows] for name, vectors in self.model.system.fields.items()}
+        request = self.model.vector(task) if self.student.asks else np.zeros((1, DIMENSION), dtype=np.float32)
+        scores = self.student.scores(request, fields)
+        return dict(zip(ids, scaled(scores).tolist(), strict=True))
 
 
 def rerank(

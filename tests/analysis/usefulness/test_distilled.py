@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from study.analysis.usefulness import distilled
 from study.config.reader import read_settings
-from study.reranking.student import Graded
+from study.encoders.sentence import DIMENSION
+from study.reranking.student import COLUMNS, FIELDS, Student, file_of
 
 SETTINGS = read_settings(distilled.Distilled, Path(__file__).parents[3] / "conf" / "usefulness" / "distilled.yaml")
-SMALL = replace(SETTINGS, tasks=2, first=2, deeper=1, until=4, anywhere=1, longest=3)
+SMALL = replace(SETTINGS, tasks=2, first=2, deeper=1, until=4, anywhere=1)
 DATA = SimpleNamespace(
     tasks=pd.DataFrame({"id": [1, 2, 3], "name": list("abc"), "description": ["x", "y", "z"]}),
     servers=pd.DataFrame({"id": range(10, 16), "name": list("pqrstu"), "description": ["12345"] * 6}),
@@ -38,28 +38,64 @@ def test_first_deeper_and_random_servers_of_training_tasks_that_are_no_topics(tm
         assert own["server_id"].is_unique
 
 
-def test_lists_hold_short_texts_and_all_have_the_same_length():
-    known = pd.DataFrame({"task_id": [1, 1, 1, 1, 2], "server_id": [10, 11, 12, 13, 10], "expected": 1.0})
-    (only,) = distilled.lists(DATA, known, SMALL)
-    assert (only.task, only.servers[0], len(only.grades)) == ("a. x", "p. 123", 4)
+def test_without_the_request_no_product_counts():
+    found = np.ones((1, len(COLUMNS) * 2))
+    assert distilled.unasked(found).tolist() == [[0, 0, 1, 1, 0, 0, 1, 1]]
 
 
-def test_a_student_is_trained_again_only_for_other_lists_or_settings(tmp_path, monkeypatch):
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    settings = replace(SETTINGS, epochs=1, lists=1, tokens=16)
-    found = [Graded("a", ("b", "c"), np.array([2.0, 0.0]))]
-    first, seconds = distilled.trained(found, settings, tmp_path / "kept")
-    monkeypatch.setattr(distilled, "train", lambda *given: pytest.fail("trained again"))
-    again, same = distilled.trained(found, settings, tmp_path / "kept")
-    assert same == seconds
-    np.testing.assert_array_equal(again.scores("a", ["b", "c"]), first.scores("a", ["b", "c"]))
-    with pytest.raises(pytest.fail.Exception):
-        distilled.trained(found, replace(settings, seed=2), tmp_path / "kept")
-
-
-def test_scores_of_a_task_are_scaled_to_the_grades():
-    student = SimpleNamespace(text=lambda name, text: name, scores=lambda task, shown: np.array([3.0, 1.0, 2.0]))
-    run = pd.DataFrame({"task_id": 1, "server_id": [10, 11, 12]})
+def test_scores_of_a_task_are_scaled_to_the_grades(monkeypatch):
+    words = {"x": 0, "y": 1, "12345": 2}
+    monkeypatch.setattr(
+        distilled, "encode", lambda texts: np.eye(3, DIMENSION, dtype=np.float32)[list(map(words.get, texts))]
+    )
+    monkeypatch.setattr(distilled.kinds, "texts", lambda table, kinds, kind: table["description"].tolist())
+    requests, fields = distilled.vectors(DATA, pd.DataFrame({"task_id": [2, 1, 2], "server_id": [11, 10, 10]}))
+    assert requests[:, :2].tolist() == [[0, 1], [1, 0], [0, 1]]
+    assert [fields[name][0, 2] for name in FIELDS] == [1, 1]
+    student = SimpleNamespace(scores=lambda asked, shown: np.array([3.0, 1.0, 2.0][: len(asked)], dtype=np.float32))
+    run = pd.DataFrame({"task_id": [1, 1, 2, 1], "server_id": [10, 11, 12, 13]})
     found = distilled.scored(student, DATA, run)
-    assert found["expected"].tolist() == [2.0, 0.0, 1.0]
+    assert found["expected"].tolist() == [2.0, 0.0, 0.0, 1.0]
     assert (found["milliseconds"] > 0).all()
+
+
+def test_the_student_that_is_best_on_the_choosing_topics_ranks_the_others(tmp_path, monkeypatch):
+    """Grades depend on the server alone; the teacher's are all kept, so that nothing is asked."""
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    rng = np.random.default_rng(0)
+    fields = {name: rng.normal(size=(6, DIMENSION)).astype(np.float32) for name in FIELDS}
+    known = pd.DataFrame([(task, server, server % 3, "m") for task in (1, 3) for server in range(10, 16)])
+    known.columns = [*distilled.store.PAIR, "expected", "model"]
+    run = pd.DataFrame({"task_id": 2, "server_id": [10, 11, 12], "rank": [1, 2, 3], "score": 0.0, "part": "valid"})
+    run = pd.concat([run, run.assign(task_id=1, part="fresh")])
+    seen = []
+
+    def table(collection, own, settings):
+        seen.append((settings.parts, sorted(own["part"].unique())))
+        values = [0.4 if len(seen) == 1 else 0.5] * len(settings.parts)
+        return pd.DataFrame({"part": settings.parts, "weight": 1.0, "n": 1, "ndcg@10": values})
+
+    monkeypatch.setattr(distilled, "load_split", lambda name: (DATA, None))
+    monkeypatch.setattr(distilled, "drawn", lambda *given: None)
+    monkeypatch.setattr(distilled.grades, "ask", lambda *given: known)
+    monkeypatch.setattr(distilled.grades, "first_servers", lambda *given: run)
+    monkeypatch.setattr(distilled.grades, "graded_table", table)
+    monkeypatch.setattr(distilled.Collection, "load", lambda name: None)
+    monkeypatch.setattr(distilled, "read_settings", lambda *given: replace(SETTINGS, penalties=[0.1]))
+
+    def vectors(data, pairs):
+        rows = pairs["server_id"].to_numpy() - 10
+        return np.ones((len(pairs), DIMENSION), dtype=np.float32), {name: of[rows] for name, of in fields.items()}
+
+    monkeypatch.setattr(distilled, "vectors", vectors)
+    (found,) = distilled.measure("toy")
+    assert seen == [(["valid"], ["valid"]), (["valid"], ["valid"]), (["valid", "fresh"], ["fresh", "valid"])]
+    assert found[["student", "part"]].to_numpy().tolist() == [
+        ["all", "valid"],
+        [distilled.BLIND, "valid"],
+        [distilled.BLIND, "fresh"],
+    ]
+    kept = Student.load(file_of("toy"))
+    assert not kept.asks
+    scores = kept.scores(np.zeros((1, DIMENSION), dtype=np.float32), fields)
+    assert scores[[1, 4]].min() > scores[[0, 3]].max() + 0.5  # 11 and 14 have grade 2, 12 and 15 none

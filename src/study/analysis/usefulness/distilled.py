@@ -1,36 +1,35 @@
-"""Distillation: a language model grades servers of training tasks once, a small cross-encoder learns the grades."""
+"""Distillation: a language model grades servers of training tasks once, a linear model learns the grades."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from tqdm import tqdm
+from numpy.typing import NDArray
 
 from study import paths
 from study.analysis.usefulness import grades
 from study.config.reader import read_settings
-from study.data.dataset import Dataset
+from study.data.dataset import Dataset, FloatArray
+from study.encoders.sentence import encode
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.judging import store
 from study.judging.collection import Collection
 from study.judging.pools import load_split
 from study.recommend.grading import scaled
-from study.reranking.student import FACTS, GRADE, Graded, Learning, Student, folder_of, train
+from study.reranking.student import COLUMNS, FIELDS, GRADE, VIEW, Student, features, file_of, fit_of, train
+from study.usefulness import texts as kinds
+
+BLIND = "servers alone"  # the student that sees no request
 
 
 @dataclass(frozen=True)
-class Distilled(grades.Ranked, Learning):
+class Distilled(grades.Ranked):
     """``conf/usefulness/distilled.yaml``, where every key is explained."""
 
     tasks: int
@@ -38,30 +37,50 @@ class Distilled(grades.Ranked, Learning):
     deeper: int
     until: int
     anywhere: int
-
-    def learning(self) -> Learning:
-        """What concerns the training."""
-        return Learning(**{field.name: getattr(self, field.name) for field in fields(Learning)})
+    penalties: list[float]
 
 
 def measure(dataset: str) -> Iterator[pd.DataFrame]:
-    """Ask the teacher for what is missing, train where no student is kept, then write ``distilled.csv``; yields it.
+    """Ask the teacher for what is missing, train, then write ``distilled.csv`` and the weights; yields the table.
 
-    The grades lie in ``teacher_grades.csv.xz``: with all of them there, no language model is needed.
+    The grades lie in ``teacher_grades.csv.xz``: with all of them there, no language model is needed. Of two students,
+    one that sees no request, the better one on the topics of ``choice`` is kept and ranks those of the other parts.
     """
     settings = read_settings(Distilled, paths.conf() / "usefulness" / "distilled.yaml")
     data, _ = load_split(dataset)
     place = paths.results(dataset) / "usefulness"
     known = grades.ask(dataset, drawn(dataset, settings), settings, place / "teacher_grades.csv.xz")
-    student, seconds = trained(lists(data, known, settings), settings, folder_of(dataset))
-    run = scored(student, data, grades.first_servers(dataset, settings))
-    table = grades.graded_table(Collection.load(dataset), run, settings)
-    table["milliseconds"] = table["part"].map(run.groupby("part")["milliseconds"].median())
-    write_csv(place / "distilled.csv", table)
+    found, truth, tasks = features(*vectors(data, known)), known["expected"].to_numpy(), known["task_id"].to_numpy()
+    fits = fit_of(found, truth, tasks, settings.penalties)
+    penalty = max(fits, key=lambda one: fits[one])
+    students = {name: train(kept, truth, tasks, penalty) for name, kept in (("all", found), (BLIND, unasked(found)))}
+    collection, run = Collection.load(dataset), grades.first_servers(dataset, settings)
+    tables: dict[str, pd.DataFrame] = {}
+
+    def measured(name: str, parts: list[str]) -> pd.DataFrame:
+        own = scored(students[name], data, run[run["part"].isin(parts)])
+        table = grades.graded_table(collection, own, replace(settings, parts=parts))
+        took = table["part"].map(own.groupby("part")["milliseconds"].median())
+        return table.assign(student=name, milliseconds=took)
+
+    for name in students:
+        tables[name] = measured(name, [settings.choice])
+    best = max(tables, key=lambda name: float(tables[name]["ndcg@10"].max()))
+    students[best].save(file_of(dataset))
+    students[best] = Student.load(file_of(dataset))  # what others read, with as many digits
+    tables[best] = measured(best, settings.parts)
+    table = pd.concat(tables.values(), ignore_index=True)
+    write_csv(place / "distilled.csv", table[["student", *table.columns.drop("student")]])
     facts: dict[str, Any] = {"settings": asdict(settings), "models": sorted(known["model"].unique())}
-    facts |= {"seconds_trained": seconds, "threads": torch.get_num_threads()}
+    facts |= {"penalty": penalty, "correlations": fits, "kept": best}
     write_json(place / "distilled.json", record(dataset=dataset, result="distilled", **facts))
     yield table
+
+
+def unasked(found: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`features` without what depends on the request."""
+    asked = np.repeat([name.startswith("product") for name in COLUMNS], found.shape[1] // len(COLUMNS))
+    return np.where(asked, 0.0, found)
 
 
 def drawn(dataset: str, settings: Distilled) -> pd.DataFrame:
@@ -80,52 +99,24 @@ def drawn(dataset: str, settings: Distilled) -> pd.DataFrame:
     return pd.DataFrame(pairs, columns=store.PAIR).drop_duplicates(ignore_index=True)
 
 
-def texts(data: Dataset) -> dict[Any, str]:
-    """Requests by task."""
-    return dict(zip(data.tasks["id"], data.tasks["name"] + ". " + data.tasks["description"], strict=True))
-
-
-def lists(data: Dataset, known: pd.DataFrame, settings: Distilled) -> list[Graded]:
-    """The graded lists, task by task, without those in which a server drawn from all was another one of the list."""
-    tasks, servers = texts(data), data.servers.set_index("id")
-    length = settings.first + settings.deeper + settings.anywhere
-    short = dict(servers["name"] + ". " + servers["description"].str[: settings.longest])
-    return [
-        Graded(tasks[task], tuple(short[server] for server in own["server_id"]), own["expected"].to_numpy())
-        for task, own in known.groupby("task_id", sort=True)
-        if len(own) == length
-    ]
-
-
-def trained(found: Sequence[Graded], settings: Distilled, folder: Path) -> tuple[Student, float]:
-    """The student of these lists and settings, kept or trained now, and the seconds of its training."""
-    content = "\n".join(f"{one.task}\t{one.servers}\t{one.grades.tolist()}" for one in found)
-    made_of = asdict(settings.learning()) | {"lists": hashlib.sha256(content.encode()).hexdigest()}
-    if (folder / FACTS).is_file() and (kept := json.loads((folder / FACTS).read_text())).get("made_of") == made_of:
-        return Student.load(folder), kept["seconds"]
-    started = time.perf_counter()
-    with tqdm(desc="distil", unit="step", disable=not sys.stderr.isatty()) as bar:
-
-        def progress(step: int, steps: int, loss: float) -> None:
-            bar.total = steps
-            bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
-            bar.update(step - bar.n)
-
-        student = train(found, settings.learning(), paths.cache() / "distilled.pt", progress)
-    seconds = round(time.perf_counter() - started, 1)
-    student.save(folder, made_of=made_of, seconds=seconds)
-    return student, seconds
+def vectors(data: Dataset, pairs: pd.DataFrame) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """The vectors of each pair's request, and of its server by field."""
+    tasks, servers = (table.set_index("id", drop=False) for table in (data.tasks, data.servers))
+    asked, shown = pairs["task_id"].unique(), pairs["server_id"].unique()
+    requests = encode(kinds.texts(tasks.loc[asked], kinds.VIEWS, VIEW))
+    rows = pd.Index(shown).get_indexer(pd.Index(pairs["server_id"]))
+    fields = {name: encode(kinds.texts(servers.loc[shown], kinds.FIELDS, name))[rows] for name in FIELDS}
+    return requests[pd.Index(asked).get_indexer(pd.Index(pairs["task_id"]))], fields
 
 
 def scored(student: Student, data: Dataset, run: pd.DataFrame) -> pd.DataFrame:
     """`run` with columns expected, the student's score from 0 to 2 over a task's servers, and milliseconds, those that
-    it took for all servers of the task."""
-    tasks, servers = texts(data), data.servers.set_index("id")[["name", "description"]]
-    frames = []
-    for task, own in run.groupby("task_id", sort=False):
-        shown = [student.text(*servers.loc[server]) for server in own["server_id"]]
+    it took for all servers of the task once the vectors are there."""
+    requests, fields = vectors(data, run)
+    expected, milliseconds = np.empty(len(run)), np.empty(len(run))
+    for rows in run.reset_index(drop=True).groupby("task_id").indices.values():
         started = time.perf_counter()
-        scores = student.scores(tasks[task], shown)
-        seconds = time.perf_counter() - started
-        frames.append(own.assign(expected=GRADE * scaled(scores), milliseconds=1000 * seconds))
-    return pd.concat(frames, ignore_index=True)
+        scores = student.scores(requests[rows], {name: of[rows] for name, of in fields.items()})
+        milliseconds[rows] = 1000 * (time.perf_counter() - started)
+        expected[rows] = GRADE * scaled(scores)
+    return run.assign(expected=expected, milliseconds=milliseconds)
