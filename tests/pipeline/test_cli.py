@@ -67,6 +67,16 @@ def test_user_errors_end_with_code_two(root, call, monkeypatch, words, message):
     assert "fix:" in err
 
 
+def test_after_a_stop_it_is_said_that_the_same_command_goes_on(root, call, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("study.pipeline.data.split", stopped)
+    code, _, err = call("split", *TINY)
+    assert code == 130
+    assert "the same command goes on" in err
+
+
 @pytest.mark.parametrize("mapping", ["limits", "llm", "keep_unknown"])
 def test_a_mapping_of_the_agents_settings_with_other_keys_is_named(root, call, mapping):
     path = root / "conf" / "agent" / "agent.yaml"

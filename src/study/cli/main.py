@@ -35,6 +35,7 @@ app = typer.Typer(
     "Every stage takes Hydra overrides: `dataset=task2mcp protocol=warm system=tfidf profile=smoke`, or any key of "
     "`conf/`, such as `run_depth=99` (other settings of a run need `system.name=...`). Start with `make repro`.",
 )
+INTERRUPTED = 130  # the exit code after Ctrl-C, which Typer gives before anybody else hears of it
 # Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
 SUB_APPS = {
     "agent": agent,
@@ -380,9 +381,11 @@ def main() -> None:
         fix = "look for brackets without end in the yaml or JSON file that the command reads"
         sys.stderr.write(f"error: {StudyError('a file is nested too deeply to be read', fix=fix)}\n")
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:
+            raise
         sys.stderr.write("stopped; the same command goes on from here\n")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except Exception as error:
         if (known := explained(error)) is None:
             raise
