@@ -99,6 +99,23 @@ def test_the_command_re_orders_and_names_the_model(project, ask, monkeypatch):
     assert "grade by tiny +" in ask("read a table", "--rerank", "llm")[1]
 
 
+def test_the_default_model_grades_and_another_one_where_that_alone_was_fetched(tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "place", lambda name: tmp_path / name)
+    place = grading.place
+
+    def asked():
+        return grading.Grader.configured().client.base_url
+
+    assert asked() == "local:qwen"
+    place("smollm").touch()
+    assert asked() == "local:smollm"
+    place("qwen").touch()
+    assert asked() == "local:qwen"
+    place("qwen").unlink()
+    monkeypatch.setenv("T2M_LLM_URL", "local:qwen")  # who names a model gets it, or the command that fetches it
+    assert asked() == "local:qwen"
+
+
 def test_a_distilled_model_scores_all_servers_at_once(project, ask, monkeypatch):
     code, _, err = ask("read a table", "--rerank", "distilled")
     assert (code, "study usefulness run --part distilled" in err) == (2, True)

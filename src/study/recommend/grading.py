@@ -16,9 +16,10 @@ from study.data.dataset import FloatArray
 from study.encoders.sentence import DIMENSION
 from study.errors import StudyError
 from study.llm.client import LOCAL, Client
+from study.llm.models import OWN, LocalModels, place
 from study.recommend.contract import Recommendation, SavedModel, rounded
 from study.reranking import grades
-from study.reranking.endpoint import endpoint_settings
+from study.reranking.endpoint import OVERRIDES, endpoint_settings
 
 if TYPE_CHECKING:
     from study.recommend.field_dense import SavedFieldDense
@@ -65,12 +66,18 @@ class Grader:
 
     @classmethod
     def configured(cls) -> Grader:
-        """The endpoint of ``conf/llm/local.yaml``, or the one that T2M_LLM_URL names; nothing is recorded.
+        """The endpoint of ``conf/llm/local.yaml``, or the one that T2M_LLM_URL names; nothing is recorded. Where its
+        model was not fetched and another one was, that one answers.
 
         Raises:
             StudyError: an endpoint of one's own without T2M_LLM_MODEL.
         """
         settings, model = endpoint_settings(ENDPOINT), os.environ.get(MODEL, "")
+        if settings.base_url.startswith(LOCAL) and not {OWN, OVERRIDES["base_url"]} & os.environ.keys():
+            known = [settings.base_url.removeprefix(LOCAL), *LocalModels.read().models]
+            settings = replace(
+                settings, base_url=LOCAL + next((name for name in known if place(name).is_file()), known[0])
+            )
         if not model and not settings.base_url.startswith(LOCAL):
             raise StudyError("the endpoint's model has no name", file=settings.base_url, fix=f"set {MODEL}")
         return cls(replace(settings, mode="off").client(None), model)
