@@ -17,8 +17,9 @@ from study.evaluation.records import read_record
 from study.runner.fingerprint import fingerprint
 
 SHOWN = 3  # differences that a message names
-# What a system is called and where it is also run: a record is none the older when these change.
-LABELS = ("title", "reference", "family", "protocols")
+# What a system is called, where it is also run and how its search spends trainings: a record is none the older when
+# these change.
+LABELS = ("title", "reference", "family", "protocols", "rungs")
 CURRENT, UNCHECKED, SETTINGS, INPUTS = "no", "unchecked", "settings", "code or data"
 
 
