@@ -73,7 +73,8 @@ def measure(dataset: str) -> Iterator[pd.DataFrame]:
     write_csv(place / "distilled.csv", table[["student", *table.columns.drop("student")]])
     facts: dict[str, Any] = {"settings": asdict(settings), "models": sorted(known["model"].unique())}
     facts |= {"penalty": penalty, "correlations": fits, "kept": best}
-    write_json(place / "distilled.json", record(dataset=dataset, result="distilled", **facts))
+    for name in ("distilled", file_of(dataset).stem):
+        write_json(place / f"{name}.json", record(dataset=dataset, result=name, **facts))
     yield table
 
 
