@@ -29,7 +29,14 @@ ADDED_OR_REMOVED = ["+system@other=tfidf", "~system.seeds", "~tuning", "tuning=3
 OUT_OF_RANGE = {
     "at least 10": ["run_depth=9", "run_depth=10.5", "run_depth=true", "run_depth=many"],
     "at least 1": ["tuning.trials=0", "profile.workers=0", "profile.threads=-1"],
-    "above 0": ["profile.scale=0", "system.rungs=[0.3,0]", "system.rungs=[]"],
+    "above 0": [
+        "profile.scale=0",
+        "system.rungs=[0.3,0]",
+        "system.rungs=[]",
+        "system.rungs=[1,0.3]",
+        "system.rungs=[0.3,0.3]",
+        "system.rungs=[true]",
+    ],
     "at least one seed": ["system.seeds=[]", "system.seeds=3", "profile.seeds=[]"],
     "named twice": ["system.seeds=[1,2,1]"],
     "not a seed": ["system.seeds=[1,x]", "system.seeds=[40000]"],

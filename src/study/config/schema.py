@@ -145,14 +145,13 @@ def check(config: Mapping[str, Any]) -> None:
             )
     for key in SEEDS:
         _check_seeds(key, values[key], _file_of(config, key))
-    for key, numbers in (("profile.scale", [values["profile.scale"]]), ("system.rungs", values["system.rungs"])):
-        if not all(isinstance(number, int | float) and number > 0 for number in numbers) or not numbers:
-            raise StudyError(
-                f"{values[key]!r} is not a number above 0",
-                file=_file_of(config, key),
-                column=key,
-                fix="1.0 is the stated number of epochs",
-            )
+    if not _is_share(scale := values[key := "profile.scale"]):
+        fix = "1.0 is the stated number of epochs"
+        raise StudyError(f"{scale!r} is not a number above 0", file=_file_of(config, key), column=key, fix=fix)
+    rungs = values[key := "system.rungs"]
+    if not rungs or not all(map(_is_share, rungs)) or sorted(set(rungs)) != rungs:
+        fix = "write for example [0.11, 0.33, 1.0]; 1.0 is the stated number of epochs"
+        raise StudyError(f"{rungs!r} are not rising numbers above 0", file=_file_of(config, key), column=key, fix=fix)
     for key in ("system.protocols", "dataset.protocols"):
         for name in values.get(key) or ():
             require_choice("protocol", name)
@@ -182,6 +181,10 @@ def _check_seeds(key: str, seeds: object, file: Path) -> None:
             )
     if len(set(seeds)) < len(seeds):
         raise StudyError(f"a seed is named twice: {seeds}", file=file, column=key, fix=fix)
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _is_int(value: object) -> bool:

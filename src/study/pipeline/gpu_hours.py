@@ -34,7 +34,7 @@ from study.files import write_csv, write_json
 from study.pipeline.plan import rows
 from study.runner.inputs import load_inputs
 from study.runner.outputs import Outputs
-from study.search.tune import going_on, sweep_folder
+from study.search.tune import sweep_folder, trainings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -118,10 +118,6 @@ def _estimates(config: DictConfig, settings: Settings) -> Iterator[dict[str, Any
         seeds, trials = len(own.system.seeds), 0
         if own.system.tuned == protocol and own.system.search:
             trials = int(tuning.trials)
-        rungs, left = [], trials
-        for share in own.system.rungs if trials else ():
-            rungs.append((left, float(share)))
-            left = going_on(left)
         front = {"protocol": protocol, "system": name}
         if not _is_counted(own.system.model):
             hours = _recorded_hours(row, seeds)
@@ -136,8 +132,8 @@ def _estimates(config: DictConfig, settings: Settings) -> Iterator[dict[str, Any
             whole = load([f"dataset={dataset}", f"system={base}", f"protocol={protocol}", f"profile={profile}"])
             counts[key] = operations(whole, settings, *inputs[protocol])
         one = counts[key]
-        trainings = seeds + sum(count * share for count, share in rungs)
-        hours = trainings * settings.hours(one.training, one.steps) + (seeds + trials) * settings.hours(one.decoding)
+        fits = seeds + trainings(trials, own.system.rungs)
+        hours = fits * settings.hours(one.training, one.steps) + (seeds + trials) * settings.hours(one.decoding)
         hours += seeds * settings.hours(one.codes, one.code_steps)
         yield front | {
             "basis": COUNTED,

@@ -74,10 +74,9 @@ class Grader:
         """
         settings, model = endpoint_settings(ENDPOINT), os.environ.get(MODEL, "")
         if settings.base_url.startswith(LOCAL) and not {OWN, OVERRIDES["base_url"]} & os.environ.keys():
-            known = [settings.base_url.removeprefix(LOCAL), *LocalModels.read().models]
-            settings = replace(
-                settings, base_url=LOCAL + next((name for name in known if place(name).is_file()), known[0])
-            )
+            names = (settings.base_url.removeprefix(LOCAL), *LocalModels.read().models)
+            fetched = [name for name in names if place(name).is_file()]
+            settings = replace(settings, base_url=LOCAL + fetched[0]) if fetched else settings
         if not model and not settings.base_url.startswith(LOCAL):
             raise StudyError("the endpoint's model has no name", file=settings.base_url, fix=f"set {MODEL}")
         return cls(replace(settings, mode="off").client(None), model)

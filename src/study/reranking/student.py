@@ -6,27 +6,23 @@ request and d_mf that of a field of the server: a_f weighs the dimensions of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from study import paths
 from study.data.dataset import FloatArray
 from study.encoders.sentence import DIMENSION
 from study.errors import StudyError
+from study.evaluation.metrics import Float64Array
 from study.files import write_csv
 
 FIELDS = ("description", "all")  # of `study.usefulness.field_dense`
 VIEW = "description"  # of a request
 COLUMNS = [f"{kind}_{field}" for field in FIELDS for kind in ("product", "server")]
-FOLDS = 4
-GRADE = 2.0  # the highest grade
-
-Float64Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -78,40 +74,3 @@ def features(requests: FloatArray, fields: Mapping[str, FloatArray]) -> Float64A
     """What the weights of each column of `COLUMNS` meet, side by side, shape (n, len(COLUMNS) * DIMENSION)."""
     parts = [part for field in FIELDS for part in (requests * fields[field], fields[field])]
     return np.concatenate(parts, axis=1).astype(np.float64)
-
-
-def train(found: Float64Array, grades: Float64Array, tasks: NDArray[np.int64], penalty: float) -> Student:
-    """Ridge regression of the grades on `features`, both less their means over a task's servers.
-
-    `found`: shape (n, len(COLUMNS) * DIMENSION). `grades`, `tasks`: shape (n,).
-    """
-    x, y = _centred(found, tasks), _centred(grades[:, None], tasks)[:, 0]
-    weights = np.asarray(np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T @ y), dtype=np.float64)
-    return Student(weights.reshape(len(COLUMNS), DIMENSION).T)
-
-
-def fit_of(
-    found: Float64Array, grades: Float64Array, tasks: NDArray[np.int64], penalties: Sequence[float]
-) -> dict[float, float]:
-    """By penalty: how the scores of tasks left out go with their grades, both less a task's means (Pearson's r).
-
-    A fold leaves out one task in `FOLDS`, in the order of their numbers.
-    """
-    fold = np.unique(tasks, return_inverse=True)[1] % FOLDS
-    truth, fits = _centred(grades[:, None], tasks)[:, 0], {}
-    for penalty in penalties:
-        scores = np.zeros(len(grades))
-        for left_out in range(FOLDS):
-            rest = fold != left_out
-            student = train(found[rest], grades[rest], tasks[rest], penalty)
-            scores[~rest] = found[~rest] @ student.weights.T.ravel()
-        fits[penalty] = float(np.corrcoef(_centred(scores[:, None], tasks)[:, 0], truth)[0, 1])
-    return fits
-
-
-def _centred(values: Float64Array, tasks: NDArray[np.int64]) -> Float64Array:
-    """Rows less the mean of their task's rows."""
-    group = np.unique(tasks, return_inverse=True)[1]
-    sums = np.zeros((group.max() + 1, values.shape[1]))
-    np.add.at(sums, group, values)
-    return np.asarray(values - (sums / np.bincount(group)[:, None])[group])

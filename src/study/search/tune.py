@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,15 @@ def _rung(
 def going_on(trials: int) -> int:
     """How many of a rung's trials have a place in the next one."""
     return max(2, math.ceil(trials / ETA))
+
+
+def trainings(trials: int, rungs: Sequence[float]) -> float:
+    """What a search costs, in trainings of a run."""
+    total = 0.0
+    for share in rungs if trials else ():
+        total += trials * float(share)
+        trials = going_on(trials)
+    return total
 
 
 def promoted(search: Search) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from study.analysis.usefulness import distilled
 from study.config.reader import read_settings
@@ -41,6 +42,40 @@ def test_first_deeper_and_random_servers_of_training_tasks_that_are_no_topics(tm
 def test_without_the_request_no_product_counts():
     found = np.ones((1, len(COLUMNS) * 2))
     assert distilled.unasked(found).tolist() == [[0, 0, 1, 1, 0, 0, 1, 1]]
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Features of 40 tasks with 12 servers each, two of them with a weight, and grades that differ by task as well."""
+    rng = np.random.default_rng(0)
+    tasks = pd.Series(np.repeat(np.arange(40), 12))
+    found = np.zeros((len(tasks), len(COLUMNS) * DIMENSION))
+    found[:, [0, DIMENSION]] = rng.normal(size=(len(tasks), 2))
+    return found, found[:, 0] - 2 * found[:, DIMENSION] + 10 * tasks, tasks
+
+
+def test_the_weights_are_those_of_a_ridge_over_differences_within_a_task(planted):
+    found, grades, tasks = planted
+    x, y = distilled.centred(found, tasks), distilled.centred(grades, tasks)
+    assert np.abs(y.reshape(40, 12).sum(axis=1)).max() < 1e-9
+    weights = distilled.train(x, y, 0.5).weights
+    two = x[:, [0, DIMENSION]]
+    expected = np.linalg.solve(two.T @ two + 0.5 * np.eye(2), two.T @ y[:, 0])
+    np.testing.assert_allclose(weights[0, :2], expected, rtol=1e-9)
+    np.testing.assert_allclose(expected, [1, -2], rtol=0.01)
+    assert np.count_nonzero(np.abs(weights) > 1e-12) == 2
+
+
+def test_correlations_are_those_of_tasks_left_out(planted):
+    found, grades, tasks = planted
+    x, y = distilled.centred(found, tasks), distilled.centred(grades, tasks)
+    assert distilled.correlations(x, y, tasks, [0.01])[0.01] > 0.999
+    # Grades without a reason are learned by heart, and no fold knows those of another.
+    rng = np.random.default_rng(1)
+    noise, wide = distilled.centred(rng.normal(size=len(x)), tasks), distilled.centred(rng.normal(size=x.shape), tasks)
+    own = distilled.train(wide, noise, 0.01)
+    assert np.corrcoef(wide @ own.weights.T.ravel(), noise[:, 0])[0, 1] > 0.99
+    assert abs(distilled.correlations(wide, noise, tasks, [0.01])[0.01]) < 0.15
 
 
 def test_scores_of_a_task_are_scaled_to_the_grades(monkeypatch):
