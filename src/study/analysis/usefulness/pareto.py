@@ -36,6 +36,7 @@ from study.evaluation.records import read_record
 from study.evaluation.runs import KEPT, rank_tasks
 from study.judging import store
 from study.recommend import saved
+from study.recommend.grading import DEPTH, DistilledGrader, graded
 from study.runner.processes import limit_threads
 from study.t2mrec.lexical import fit_vectorizer
 
@@ -48,6 +49,7 @@ COSTS = {"seconds_fit": "seconds to train", "cpu": "processor time per request (
 WORDS, SENTENCE = "words", "sentence"
 # What takes the text itself: a `FieldDense`, or a model of `study export`, as `study recommend` asks it.
 REQUEST, SAVED = "request", "saved"
+DISTILLED = "saved distilled"  # the same, its first servers ordered by the distilled model
 Answer = Callable[[int], object]
 Seconds = NDArray[np.float64]
 
@@ -60,6 +62,7 @@ class Latency:
     warm_up: int
     systems: dict[str, list[str]]
     saved: list[str]
+    distilled: list[str]
 
 
 def quantiles(seconds: Seconds) -> dict[str, float]:
@@ -105,12 +108,15 @@ def answering(
     return answer
 
 
-def answering_saved(name: str, data: Dataset) -> Answer:
-    """What answers one request of a saved model, from text to ten servers."""
+def answering_saved(name: str, data: Dataset, *, again: bool = False) -> Answer:
+    """What answers one request of a saved model, from text to ten servers; `again`: with the distilled model."""
     model = saved.load_saved_model(data.name, name)
     names = ("language", "category", "theme", "subcategory")
     fields = [{name: str(row[name]) for name in names} for row in data.tasks.to_dict("records")]
     words = data.task_texts(("name", "description"))
+    if again:
+        grader = DistilledGrader.kept(data.name, model)
+        return lambda task: graded(grader, words[task], model.recommend(words[task], **fields[task], k=DEPTH))[:KEPT]
     return lambda task: model.recommend(words[task], **fields[task], k=KEPT)
 
 
@@ -142,9 +148,9 @@ def latency_table(data: Dataset, split: Split, settings: Latency) -> pd.DataFram
         spent = timed(answering(system, name, reading, data, split, readers), requests, settings.warm_up)
         row = {"system": name, "reading": " ".join(reading), "requests": len(spent), **quantiles(spent)}
         rows.append(row | {"seconds_fit": seconds})
-    for name in settings.saved:
-        spent = timed(answering_saved(name, data), requests, settings.warm_up)
-        rows.append({"system": name, "reading": SAVED, "requests": len(spent), **quantiles(spent)})
+    for name, reading in (*product(settings.saved, [SAVED]), *product(settings.distilled, [DISTILLED])):
+        spent = timed(answering_saved(name, data, again=reading == DISTILLED), requests, settings.warm_up)
+        rows.append({"system": name, "reading": reading, "requests": len(spent), **quantiles(spent)})
     return pd.DataFrame(rows)
 
 
