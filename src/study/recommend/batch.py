@@ -75,7 +75,10 @@ def answer_files(
     ray = started(workers + 1)  # one for what moves the names of the files
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
-        files = ray.data.from_items(waiting, override_num_blocks=len(waiting))
+        try:
+            files = ray.data.from_items(waiting, override_num_blocks=len(waiting))
+        except TypeError as error:  # the older one that RecBole takes
+            raise StudyError(f"Ray {ray.__version__} is too old: {error}", fix="make setup RAY=1") from error
         answered = files.map(Worker, fn_constructor_args=words, num_cpus=1, concurrency=workers)
         return list(answered.iter_rows())
     finally:

@@ -36,6 +36,7 @@ GRADE = 2.0  # the highest grade
 class Distilled(grades.Ranked):
     """``conf/usefulness/distilled.yaml``, where every key is explained."""
 
+    also: list[str]
     tasks: int
     first: int
     deeper: int
@@ -48,7 +49,8 @@ def measure(dataset: str) -> Iterator[pd.DataFrame]:
     """Ask the teacher for what is missing, train, then write ``distilled.csv`` and the weights; yields the table.
 
     The grades lie in ``teacher_grades.csv.xz``: with all of them there, no language model is needed. Of two students,
-    one that sees no request, the better one on the topics of ``choice`` is kept and ranks those of the other parts.
+    one that sees no request, the better one on the topics of ``choice`` is kept and ranks those of the other parts, and
+    the first servers of the systems of ``also``.
     """
     settings = read_settings(Distilled, paths.conf() / "usefulness" / "distilled.yaml")
     data, _ = load_split(dataset)
@@ -60,14 +62,15 @@ def measure(dataset: str) -> Iterator[pd.DataFrame]:
     fits = correlations(found, truth, known["task_id"], settings.penalties)
     penalty = max(fits, key=lambda one: fits[one])
     students = {name: train(kept, truth, penalty) for name, kept in (("all", found), (BLIND, unasked(found)))}
-    collection, run = Collection.load(dataset), grades.first_servers(dataset, settings)
+    collection, systems = Collection.load(dataset), (settings.system, *settings.also)
+    runs = {system: grades.first_servers(dataset, replace(settings, system=system)) for system in systems}
     tables: dict[str, pd.DataFrame] = {}
 
-    def measured(name: str, parts: list[str]) -> pd.DataFrame:
-        own = scored(students[name], data, run[run["part"].isin(parts)])
+    def measured(name: str, parts: list[str], system: str = settings.system) -> pd.DataFrame:
+        own = scored(students[name], data, runs[system][runs[system]["part"].isin(parts)])
         table = grades.graded_table(collection, own, replace(settings, parts=parts))
         took = table["part"].map(own.groupby("part")["milliseconds"].median())
-        return table.assign(student=name, milliseconds=took)
+        return table.assign(system=system, student=name, milliseconds=took)
 
     for name in students:
         tables[name] = measured(name, [settings.choice])
@@ -75,8 +78,10 @@ def measure(dataset: str) -> Iterator[pd.DataFrame]:
     students[best].save(file_of(dataset))
     students[best] = Student.load(file_of(dataset))  # what others read, with as many digits
     tables[best] = measured(best, settings.parts)
-    table = pd.concat(tables.values(), ignore_index=True)
-    write_csv(place / "distilled.csv", table[["student", *table.columns.drop("student")]])
+    others = (measured(best, settings.parts, system) for system in settings.also)
+    table = pd.concat([*tables.values(), *others], ignore_index=True)
+    first = ["system", "student"]
+    write_csv(place / "distilled.csv", table[[*first, *table.columns.drop(first)]])
     facts: dict[str, Any] = {"settings": asdict(settings), "models": sorted(known["model"].unique())}
     facts |= {"penalty": penalty, "correlations": fits, "kept": best}
     for name in ("distilled", file_of(dataset).stem):
