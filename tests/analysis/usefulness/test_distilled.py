@@ -106,14 +106,17 @@ def test_the_student_that_is_best_on_the_choosing_topics_ranks_the_others(tmp_pa
     seen = []
 
     def table(collection, own, settings):
-        seen.append((settings.parts, sorted(own["part"].unique())))
+        seen.append((settings.parts, sorted(own["part"].unique()), own["server_id"].min()))
         values = [0.4 if len(seen) == 1 else 0.5] * len(settings.parts)
         return pd.DataFrame({"part": settings.parts, "weight": 1.0, "n": 1, "ndcg@10": values})
 
     monkeypatch.setattr(distilled, "load_split", lambda name: (DATA, None))
     monkeypatch.setattr(distilled, "drawn", lambda *given: None)
     monkeypatch.setattr(distilled.grades, "ask", lambda *given: known)
-    monkeypatch.setattr(distilled.grades, "first_servers", lambda *given: run)
+    other = run.assign(server_id=run["server_id"] + 1)
+    monkeypatch.setattr(
+        distilled.grades, "first_servers", lambda name, settings: run if settings.system == SETTINGS.system else other
+    )
     monkeypatch.setattr(distilled.grades, "graded_table", table)
     monkeypatch.setattr(distilled.Collection, "load", lambda name: None)
     monkeypatch.setattr(distilled, "read_settings", lambda *given: replace(SETTINGS, penalties=[0.1]))
@@ -124,11 +127,13 @@ def test_the_student_that_is_best_on_the_choosing_topics_ranks_the_others(tmp_pa
 
     monkeypatch.setattr(distilled, "vectors", vectors)
     (found,) = distilled.measure("toy")
-    assert seen == [(["valid"], ["valid"]), (["valid"], ["valid"]), (["valid", "fresh"], ["fresh", "valid"])]
-    assert found[["student", "part"]].to_numpy().tolist() == [
-        ["all", "valid"],
-        [distilled.BLIND, "valid"],
-        [distilled.BLIND, "fresh"],
+    both = ["valid", "fresh"]
+    assert seen[:2] == [(["valid"], ["valid"], 10)] * 2
+    assert seen[2:] == [(both, sorted(both), 10), (both, sorted(both), 11)]
+    assert SETTINGS.also == ["field_dense"]
+    assert found[["system", "student", "part"]].to_numpy().tolist() == [
+        [SETTINGS.system, "all", "valid"],
+        *([system, distilled.BLIND, part] for system in (SETTINGS.system, "field_dense") for part in both),
     ]
     kept = Student.load(file_of("toy"))
     assert not kept.asks
