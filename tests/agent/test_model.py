@@ -142,6 +142,20 @@ def test_recorded_replies_keep_no_request_and_lie_where_git_does_not_look(agent,
         model_of(replace(agent.settings, llm=agent.settings.llm | {"mode": "on"}))
 
 
+@pytest.mark.parametrize("content", [b"\x80\x02}q\x00", b"\x00\x01", b"PK\n\x03\n", b"[1]\n{}\n"])
+def test_a_file_that_is_no_cassette_is_named_before_any_answer(agent, new_root, content):
+    settings = replace(agent.settings, llm=agent.settings.llm | {"mode": "replay", "cassette": "own.jsonl"})
+    file = new_root / "own.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(StudyError) as caught:
+        model_of(settings)
+    assert caught.value.file == file
+    assert caught.value.fix
+    for stopped in (b"", b'{"key": "0", "resp'):
+        file.write_bytes(stopped)
+        assert model_of(settings).client.cassette == file
+
+
 @pytest.fixture(scope="module")
 def stands(agent):
     spec = Specification(REQUEST)

@@ -127,6 +127,7 @@ def test_unknown_key_in_a_file_is_named_with_the_file(conf_root: Path, name: str
 
 # A system's yaml with one line more -> what is said of it.
 CLASS = "model: {_target_: baselines.cosine.Tfidf}"
+BRIDGE = "_target_: baselines.recbole_bridge.RecBole"
 BROKEN = {
     "model: null": "names no class",
     "model: {a: 1}": "names no class",
@@ -136,6 +137,9 @@ BROKEN = {
     "model: {_target_: baselines.cosin.Tfidf}": "there is no class 'baselines.cosin.Tfidf'",
     "model: " + "[" * 3000 + "]" * 3000: "recursion",
     "model: ${system:none}": "none",
+    f"model: {{{BRIDGE}, model: LightGNC}}": r"model\.model\): .*'LightGNC'\n.*did you mean LightGCN",
+    f"model: {{{BRIDGE}, settings: {{}}}}": r"model\.model\): recbole has no model None\n.*NeuMF",
+    f"model: {{_target_: baselines.knn_transfer.KnnTransfer, base: {{{BRIDGE}, model: bpr}}}}": r"base\.model\): ",
     f"{CLASS}\nfamily: graphs": "unknown family 'graphs'.*\n.*did you mean graph",
     f"{CLASS}\nfamily: [graph]": "not a text",
     f"{CLASS}\nprotocol: [cold]": "unknown key.*\n.*did you mean protocols",

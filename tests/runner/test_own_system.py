@@ -13,6 +13,7 @@ from scipy import stats
 
 import baselines
 from study.analysis.report.outcome import outcome
+from study.config.registry import system_file
 from study.errors import StudyError
 from study.files import write_csv
 from study.runner.doctor import FAULT, OK, OPTIONAL
@@ -89,7 +90,9 @@ def test_only_a_system_that_learns_finds_the_blocks(own_root: Path) -> None:
 def test_a_class_that_is_not_there_is_found_before_anything_is_fitted(own_root: Path) -> None:
     new_system("mine")
     class_file("mine").unlink()
-    assert [(each.what, each.state) for each in examine("mine")] == [("yaml and class", FAULT)]
+    (found,) = examine("mine")
+    assert (found.what, found.state) == ("yaml and class", FAULT)
+    assert str(system_file("mine")) in found.found
 
 
 @pytest.mark.parametrize("name", ["../mine", "Mine", "2nn", "", "a" * 61, "best", "tfidf", "_mine"])

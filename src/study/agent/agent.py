@@ -16,7 +16,7 @@ from study import paths
 from study.agent.answer import Answer, Checks, ReasonedServer
 from study.agent.claims import DESCRIPTIVE, Claim, Context, Evidence, compare, composition, sections, shown_fields
 from study.agent.extraction import Extraction, Extractor
-from study.agent.model import Model, checked
+from study.agent.model import Model, checked, recorded
 from study.agent.retrieval import Retriever, Scores, Useful, build_retriever
 from study.agent.settings import Settings, Setup, Words, read_conf
 from study.agent.specification import (
@@ -392,7 +392,7 @@ def model_of(settings: Settings) -> Model | None:
     client = llm.Client(
         chosen["base_url"],
         modes[chosen["mode"]],
-        paths.root() / chosen["cassette"],
+        recorded(paths.root() / chosen["cassette"]),
         keep_requests=False,  # they quote the catalogue, whose texts may not be passed on
         timeout=chosen["timeout"],
         retries=chosen["retries"],

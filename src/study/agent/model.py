@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from study.agent.answer import Answer
@@ -20,6 +21,7 @@ from study.agent.claims import MODEL_RULE, REQUEST, Claim, Context
 from study.agent.specification import KINDS, LISTS, Specification, Vocabulary, build
 from study.agent.text import WORD, content_words, phrase, plain, root
 from study.errors import StudyError
+from study.llm.cassette import Cassette
 
 if TYPE_CHECKING:
     from study.llm.client import Client
@@ -68,6 +70,15 @@ def parse_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StudyError("the reply holds no JSON object")
     return value
+
+
+def recorded(path: Path) -> Path:
+    """`path`, if it is free or holds recorded replies. StudyError: another file, of which no answer would say which."""
+    tape = Cassette(path)
+    # One line that is no reply may be a stopped recording, which begins as every recorded line does.
+    if not tape.entries() and path.is_file() and not b"{".startswith(path.read_bytes()[:1]):
+        raise StudyError("no cassette", file=path, fix="name a cassette, or a new file")
+    return path
 
 
 class Model:

@@ -210,6 +210,7 @@ def _require_known_arguments(value: Any, key: str) -> None:
             column=f"{key}.{name}",
             fix=schema.suggestion(str(name), parameters),
         )
+    systems.require_known_model(value, key)
     # A class that hands keys on to another program says itself whether they are known.
     if check := getattr(get_object(value["_target_"]), "check_settings", None):
         check(value, key)

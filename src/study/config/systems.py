@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -50,6 +51,8 @@ KINDS: Mapping[str, tuple[Any, str]] = {
     "search": (Mapping | DictConfig, "a mapping: {param: {choices: [...]}}"),
     "rungs": ((list, ListConfig), "a list of shares of a run's epochs, such as [0.33]"),
 }
+# A class that runs another package's models by their names -> package, and its folder with a module for each of them.
+RUNS_OTHERS = {"baselines.recbole_bridge.RecBole": ("recbole", "model/general_recommender")}
 
 
 def require_own_name(file: Path) -> None:
@@ -116,6 +119,25 @@ def _is_there(module: str) -> bool:
         return find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+
+
+def require_known_model(arguments: Mapping[Any, Any], key: str) -> None:
+    """Raise where a class runs another package's models (`RUNS_OTHERS`) and the one that is named is not there.
+
+    `arguments`: of the class, with `_target_`; `key`: their place in the yaml. The package is not imported, which takes
+    seconds.
+    """
+    package, folder = RUNS_OTHERS.get(str(arguments["_target_"]), ("", ""))
+    spec = find_spec(package) if package else None
+    if spec is None or spec.origin is None:
+        return  # the class says itself that its package is not installed
+    modules = (Path(spec.origin).parent / folder).glob("*.py")
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in modules}
+    known = {name for stem, text in texts.items() for name in re.findall(rf"^class ({stem})\b", text, re.I | re.M)}
+    if (name := arguments.get("model")) not in known:
+        raise StudyError(
+            f"{package} has no model {name!r:.80}", column=f"{key}.model", fix=suggestion(str(name), known)
+        )
 
 
 def require_sound(name: str) -> DictConfig:

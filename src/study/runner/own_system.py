@@ -171,8 +171,8 @@ def _tried(what: str, make_it: Callable[[], Made], *, say: bool = True) -> Gener
     try:
         made = make_it()
     except StudyError as error:
-        place = f"{error.column}: " if error.column else ""
-        yield Check(what, FAULT, f"{place}{error.reason}", error.fix or "")
+        said = str(StudyError(error.reason, file=error.file, row=error.row, column=error.column))
+        yield Check(what, FAULT, said, error.fix or "")
     except Exception as error:  # whatever a new class may raise
         last = traceback.extract_tb(error.__traceback__)[-1]
         yield Check(what, FAULT, f"{type(error).__name__}: {error}", f"{last.filename}, line {last.lineno}")

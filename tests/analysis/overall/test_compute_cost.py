@@ -84,6 +84,14 @@ def costs_of(n, family=None):
     return costs.assign(**times)
 
 
+def test_the_best_marker_lies_inside_however_alike_the_systems_are():
+    for quality in (np.linspace(0.79, 0.82, 9), np.linspace(0, 0.7, 9), np.zeros(9)):
+        for panel in compute_cost.cost_quality(costs_of(9, "graph").assign(quality=quality), "caption").axes:
+            low, high = panel.get_ylim()
+            assert low == 0
+            assert quality.max() <= 0.97 * high
+
+
 LONG = {"title": [f"{i} " + "a system with a rather long name, " * 2 for i in range(9)]}
 CLOSE = {"seconds_fit": [0.365, 0.398], "milliseconds_per_task": [2.1, 2.1]}
 

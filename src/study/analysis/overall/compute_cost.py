@@ -22,7 +22,7 @@ from study import paths
 from study.analysis.overall.table3_gaps import OWN, TUNED, kind_of
 from study.analysis.report import colours
 from study.analysis.report.colours import GREY, colour, legend_below
-from study.analysis.report.plots import canvas, logarithmic, styled
+from study.analysis.report.plots import canvas, from_zero, logarithmic, styled
 from study.analysis.report.results import Results, lineage
 from study.analysis.report.runs import ORACLE
 from study.evaluation.records import read_record
@@ -139,7 +139,8 @@ def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
             logarithmic(panel.xaxis, most=7 if len(parts) == 1 else 4)
             panel.set(xlabel=label)
             panel.grid(True)
-        line[0].set(ylabel="NDCG@10 (0 to 1)", ylim=(0, None))
+        line[0].set(ylabel="NDCG@10 (0 to 1)")
+        from_zero(line[0])
     handles: list[Artist] = []
     heads: dict[int, str] = {}
     for ink, kind in colours.worded(costs["family"]).items():

@@ -191,6 +191,13 @@ def logarithmic(axis: Any, most: int = 8) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def from_zero(panel: Axes) -> None:
+    """Begin the axis of values at 0, with room above the highest point, whose marker the edge would cut otherwise."""
+    panel.update_datalim([(0, 0)], updatex=False)  # the margin is a share of what the axis spans
+    panel.autoscale_view(scalex=False)
+    panel.set_ylim(0, None)
+
+
 def popularity(data: Dataset) -> np.ndarray:
     """How many tasks list each server, most listed first, shape (n_servers,)."""
     return np.sort(np.bincount(data.relevance.indices, minlength=data.n_servers))[::-1]
