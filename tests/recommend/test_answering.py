@@ -52,6 +52,30 @@ def names(answered):
     return [one.item.name for one in answered.found]
 
 
+def test_one_name_in_a_repository_of_several_servers_is_one_server():
+    several = ("Tavily", 3.0), ("tavily-mcp", 2.0), ("Tavily MCP Server", 1.5), ("Tavily maps", 1.0), ("mcp-server", 0)
+    system, _ = model(*((name, score, NONE) for name, score in several))
+    told = {1: "Searches", 2: "Finds"}
+
+    def facts(item):
+        return replace(NONE, id=item.name, does=told.get(item.server_id, ""))
+
+    assert len(answer(system, "reads mail", facts, SETTINGS, k=5).found) == 5  # no repository is named
+    system.servers["url"] = "https://github.com/tavily-ai/tavily-mcp"
+    found = answer(system, "reads mail", facts, SETTINGS, k=5).found
+    assert [one.item.name for one in found] == ["Tavily", "Tavily maps", "mcp-server"]
+    assert found[0].same == ("tavily-mcp", "Tavily MCP Server")
+    assert found[0].facts.does == "Searches"
+
+
+@pytest.mark.parametrize(("stars", "shown"), [((162, 162), 1), ((162, 161), 2), ((9, 9), 2)])
+def test_a_repository_that_has_moved_is_shown_once(stars, shown):
+    places = "https://github.com/old/pdf-reader-mcp", "https://github.com/new/PDF-reader-mcp/"
+    facts = [replace(NONE, address=place, stars=own) for place, own in zip(places, stars, strict=True)]
+    system, facts_of = model(("PDF", 2.0, facts[0]), ("Reader", 1.0, facts[1]))
+    assert len(answer(system, "reads mail", facts_of, SETTINGS, k=5).found) == shown
+
+
 def test_the_prior_decides_among_about_equal_servers_and_is_a_component():
     system, facts = model(*SEVERAL)
     assert names(answer(system, "reads mail", facts, SETTINGS, k=3, with_prior=False)) == ["one", "two", "three"]

@@ -40,6 +40,9 @@ def test_a_conversion_has_a_direction(ask):
     names = [one.item.name for one in ask("pdf to text").found]
     assert not {"Markdown to PDF", "Invoice MCP", "Word Editing MCP Server"} & set(names)
     assert "Markdown to PDF" in [one.item.name for one in ask("markdown to pdf").found]
+    for first, last in (("speech", "text"), ("text", "speech")):
+        texts = [one.item.description.lower() for one in ask(f"{first} to {last}").found]
+        assert not [text for text in texts if f"{last}-to-{first}" in text and f"{first}-to-{last}" not in text]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def test_wishes_are_told_from_the_task(request_, wishes):
         ("convert docx files into a PDF", [("word", "pdf")]),
         ("pdf2md", [("pdf", "markdown")]),
         ("read a PDF", []),
+        ("a text-to-speech interface, PNG -> SVG", [("text", "speech"), ("image", "svg")]),
         ("text to speech and speech to text", [("text", "speech"), ("speech", "text")]),
     ],
 )

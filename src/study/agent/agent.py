@@ -268,7 +268,7 @@ class Agent:
         seen: set[str] = set()
         for row in rows:
             fields = self.fields(row)
-            keys = same_keys(fields["repository_link"], fields["description"])
+            keys = same_keys(fields["repository_link"], fields["description"], int(self.attributes.stars[row]))
             if not seen & set(keys):
                 found.append(int(row))
             seen |= set(keys)

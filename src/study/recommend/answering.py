@@ -18,6 +18,10 @@ from study.recommend.understanding import WORD, Understood, plain, reversed_only
 
 # Descriptions shorter than this may be alike by chance.
 LONG = 40
+# Two repositories of one name with fewer stars may have the same number by chance; of those of Task2MCP with more, the
+# six that do are one each.
+ALIKE = 30
+EVERY_NAME = frozenset({"mcp", "server"})
 ONE_WORD = re.compile("[A-Za-z]?[a-z]*")
 
 
@@ -201,27 +205,38 @@ def _adjusted(one: Found, read: Understood, settings: Answering, with_prior: boo
 
 
 def without_repeats(pool: Sequence[Found]) -> list[Found]:
-    """Each server once: entries of one address, and entries of one description (forks), are shown as their first."""
+    """Each server once: entries of one address, of one name in a repository of several servers, and of one description
+    (forks) are shown as their first."""
     first: dict[str, int] = {}
     kept: list[Found] = []
     for one in pool:
-        keys = same_keys(one.facts.address, one.item.description)
+        address = one.facts.address or _named_there(one.item)
+        keys = same_keys(address, one.item.description, one.facts.stars or 0)
         place = next((first[key] for key in keys if key in first), None)
         if place is None:
             place = len(kept)
             kept.append(one)
         else:
-            kept[place] = replace(kept[place], same=(*kept[place].same, one.facts.id or one.item.url or one.item.name))
+            same, facts = (*kept[place].same, one.facts.id or one.item.url or one.item.name), kept[place].facts
+            kept[place] = replace(kept[place], same=same, facts=replace(facts, does=facts.does or one.facts.does))
         for key in keys:
             first.setdefault(key, place)
     return kept
 
 
-def same_keys(address: str, description: str) -> list[str]:
-    """What two entries of the same server share: the address, or a description of some length."""
+def _named_there(item: Recommendation) -> str:
+    """A server's repository and name without what every server is called; '' if either is empty."""
+    name = " ".join(word for word in plain(item.name).split() if word not in EVERY_NAME)
+    return f"{item.url} {name}" if item.url and name else ""
+
+
+def same_keys(address: str, description: str, stars: int = 0) -> list[str]:
+    """What two entries of the same server share: the address, a description of some length, or the name of a repository
+    and its number of stars, which an address that has moved shows of the new one."""
     address = address.strip().casefold().rstrip("/")
     words = " ".join(description.casefold().split()).strip(" .")
-    return [key for key in (address and f"url {address}", len(words) >= LONG and f"text {words}") if key]
+    moved = address and stars >= ALIKE and f"moved {address.rpartition('/')[2]} {stars}"
+    return [key for key in (address and f"url {address}", len(words) >= LONG and f"text {words}", moved) if key]
 
 
 def _said(read: Understood, shown: Sequence[Found]) -> list[str]:

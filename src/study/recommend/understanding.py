@@ -25,7 +25,7 @@ WISHES = {
     "maintained": re.compile(r"\b(?:(?:well|actively)[\s-])?maintained\b|\bup[\s-]to[\s-]date\s+servers?\b", re.I),
 }
 # Joins what is converted to what it becomes.
-_INTO = r"(?:\s+(?:files?|documents?))?\s*(?:\b(?:to|into|as)\b|\b2\b|->|→)\s*(?:[a-z-]+\s+)?"
+_INTO = r"(?:\s+(?:files?|documents?))?[\s-]*(?:\b(?:to|into|as)\b|\b2\b|->|→)[\s-]*(?:[a-z-]+\s+)?"
 
 # A server that makes a format, and one that reads it.
 _MAKES = r"\b(?:to|into|as|creat\w+|generat\w+|produc\w+|write|writing)\s+(?:[\w-]+\s+){{0,3}}?(?:{0})s?\b"
