@@ -12,7 +12,8 @@ MIRROR = "T2M_MIRROR"
 def root() -> Path:
     """The project folder: ``T2M_ROOT`` if set, else the folder that holds ``conf/`` above this file."""
     chosen = os.environ.get("T2M_ROOT")
-    return Path(chosen).resolve() if chosen else Path(__file__).resolve().parents[2]
+    # Unlike `Path.resolve`, `realpath` leaves a link to itself as it is; what is read there then says what is wrong.
+    return Path(os.path.realpath(chosen)) if chosen else Path(__file__).resolve().parents[2]
 
 
 def conf() -> Path:

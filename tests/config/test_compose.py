@@ -171,6 +171,18 @@ def test_one_broken_system_is_named_and_stops_no_other(conf_root: Path, text: st
     assert ("mine is left out" in caplog.text) == ("mine" not in sound_systems())
 
 
+@pytest.mark.parametrize("words", [[], ["dataset=synthetic"]])
+def test_a_root_that_holds_no_settings_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for root in (loop, tmp_path / "nowhere"):
+        monkeypatch.setenv("T2M_ROOT", str(root))
+        with pytest.raises(StudyError) as caught:
+            load(words)
+        assert Path(str(caught.value.file)).is_relative_to(root / "conf")
+        assert caught.value.fix
+
+
 def test_every_kind_of_system_is_drawn() -> None:
     assert {*FAMILIES, "baseline"} == {*KINDS_OF_SYSTEMS}
 

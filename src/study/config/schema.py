@@ -71,6 +71,9 @@ def require_choice(group: str, name: object) -> None:
     """Raise `StudyError` unless ``conf/<group>/<name>.yaml`` exists. It names the nearest; all where there are few, or
     for ``?``."""
     known = choices(group)
+    if not known:
+        fix = "take the folder from git, or correct T2M_ROOT, which names the study's folder"
+        raise StudyError("there are no settings here", file=paths.conf() / group, fix=fix)
     if name not in known:
         shown = f"{name!r:.80}"
         near = get_close_matches(str(name), known, n=3, cutoff=0.6)
