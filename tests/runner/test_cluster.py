@@ -61,6 +61,8 @@ def test_what_is_not_installed_is_named_with_what_to_do(root, monkeypatch, modul
 )
 def test_rows_with_a_killed_worker_equal_those_of_one_process(root, monkeypatch, module, launcher, command, wanted):
     pytest.importorskip(module, reason=f"{module} is not installed")
+    if module == "submitit":  # nothing is submitted where there is a Slurm
+        monkeypatch.setattr("submitit.SlurmExecutor.affinity", lambda: -1)
     configs = [load([*TINY, *words, "profile.workers=2"]) for words in wanted]
     assert len(WANTED) == 12
     killed: list[int] = []
