@@ -80,6 +80,7 @@ def understand(request: str, known: Mapping[str, int], settings: Answering) -> U
     if (match := client.search(text)) and WORD.search(left := _without(client, text)):
         text = left
         notes.append(f"{match['name']} is taken for your client, not for what the server is about")
+    text = _apart(text, settings.formats)
     text, read = _aliases(text, settings.aliases)
     notes += read
     unknown: list[str] = []
@@ -97,6 +98,20 @@ def understand(request: str, known: Mapping[str, int], settings: Answering) -> U
 
 def _without(pattern: re.Pattern[str], text: str) -> str:
     return " ".join(pattern.sub(" ", text).split())
+
+
+def _apart(text: str, formats: Mapping[str, list[str]]) -> str:
+    """The text with "md2pdf" as "markdown to pdf", which servers' texts hold."""
+    meant = _spellings(formats)
+    any_of = "|".join(map(re.escape, meant))
+    glued = re.compile(rf"\b({any_of})2({any_of})\b", re.I)
+    return glued.sub(lambda match: " to ".join(meant[part.lower()] for part in match.groups()), text)
+
+
+def _spellings(formats: Mapping[str, list[str]]) -> dict[str, str]:
+    """How a format is written -> its name, longer spellings first."""
+    meant = {spelling: name for name, others in formats.items() for spelling in (name, *others)}
+    return dict(sorted(meant.items(), key=lambda item: -len(item[0])))
 
 
 def _aliases(text: str, aliases: Mapping[str, str]) -> tuple[str, list[str]]:
@@ -152,8 +167,8 @@ def direction(text: str, formats: Mapping[str, list[str]]) -> tuple[str, str]:
 
 def conversions(text: str, formats: Mapping[str, list[str]]) -> list[tuple[str, str]]:
     """Every conversion that a text names, such as ("markdown", "pdf"), in order; "pdf2md" names one, too."""
-    meant = {spelling: name for name, others in formats.items() for spelling in (name, *others)}
-    any_of = "|".join(re.escape(spelling) for spelling in sorted(meant, key=len, reverse=True))
+    meant = _spellings(formats)
+    any_of = "|".join(map(re.escape, meant))
     pattern = re.compile(rf"(?:\b|(?<=2))({any_of}){_INTO}({any_of})\b|\b({any_of})2({any_of})\b", re.I)
     pairs = ([part.lower() for part in match.groups() if part] for match in pattern.finditer(text))
     return [(meant[source], meant[target]) for source, target in pairs]
