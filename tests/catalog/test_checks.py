@@ -1,7 +1,11 @@
 """What npm and pip say of a package, what a start leaves behind, and what an answer then shows."""
 
+import io
 import json
 import subprocess
+import zipfile
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,21 +20,46 @@ from study.recommend.facts import Shelf
 from study.tools.catalogues import live
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.catalogues.connection import Listing
-from study.tools.catalogues.live import starts
+from study.tools.catalogues.live import lacks, starts
 from tests.catalog.sources import record, toolsdk_entry, toolsdk_files
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
 THERE = json.dumps(
-    {"version": "1.2.3", "repository.url": "git+https://github.com/O/N.git", "deprecated": "use m"}
+    {
+        "version": "1.2.3",
+        "repository.url": "git+https://github.com/O/N.git",
+        "deprecated": "use m",
+        "bin": {"x": "x.js"},
+    }
     | {"time": {"1.2.2": "2024-05-06T01:02:03.004Z", "1.2.3": "2025-06-07T01:02:03.004Z"}}
 )
 MISSING = json.dumps({"error": {"code": "E404", "summary": "Not Found"}})
+LINKS = (
+    "Home, https://n.example",
+    "Bugs, https://github.com/O/wrong",
+    "Source Code, https://github.com/O/N/tree/main/x",
+)
+LIBRARY = Check("2026-01-02", True, "1.0.0", library=True)
+MANY = Check("2026-01-02", True, "1.0.0", binary="my-mcp")
 NOWHERE = "ERROR: No matching distribution found for n\n"
+
+
+def wheel(*scripts, links=LINKS, size=1, name="n-1.5.dist-info"):
+    """A wheel with these programs."""
+    packed = io.BytesIO()
+    about = "".join(["Name: n\nVersion: 1.5\n", *(f"Project-URL: {link}\n" for link in links), "\nVersion: 6\n" * size])
+    programs = "".join(f"{script} = n:main\n" for script in scripts)
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr(f"{name}/METADATA", about)
+        made.writestr(f"{name}/entry_points.txt", f"[console_scripts]\n{programs}[x]\n")
+        made.writestr("../../entry_points.txt", "[")
+    return packed.getvalue()
 
 
 @pytest.fixture
 def said(conf_root, monkeypatch):
-    """What a program answers by the package asked for: its output and its error stream; others cannot be started."""
+    """What a program answers by the package asked for: output and error stream, or (bytes) the wheel that pip brings;
+    of others, it cannot be started."""
     answers = {}
 
     def run(words, **how):
@@ -38,6 +67,11 @@ def said(conf_root, monkeypatch):
         name = words[2] if words[0] == "npm" else words[-1]
         if name not in answers:
             raise FileNotFoundError(words[0])
+        if isinstance(answers[name], bytes):
+            if "--dest" not in words:
+                return subprocess.CompletedProcess(words, 1, "", "ERROR")
+            Path(words[words.index("--dest") + 1], "n-1.5-py3-none-any.whl").write_bytes(answers[name])
+            return subprocess.CompletedProcess(words, 0, "", "")
         return subprocess.CompletedProcess(words, int(bool(answers[name][1])), *answers[name])
 
     monkeypatch.setattr(checks.subprocess, "run", run)
@@ -50,8 +84,10 @@ def said(conf_root, monkeypatch):
     [
         ("npm", THERE, "", Check("2026-01-02", True, "1.2.3", "2025-06-07", "github.com/o/n", "use m")),
         ("npm", '"0.1.4"', "", Check("2026-01-02", True, "0.1.4")),
-        ("npm", '{"version": "1.0.0", "time": {"1.0.0": "$(id)"}}', "", Check("2026-01-02", True, "1.0.0")),
-        ("npm", '{"version": "1.0.0", "time": [1]}', "", Check("2026-01-02", True, "1.0.0")),
+        ("npm", '{"version": "1.0.0", "time": {"1.0.0": "$(id)"}}', "", LIBRARY),
+        ("npm", '{"version": "1.0.0", "time": [1], "bin": "x"}', "", LIBRARY),
+        ("npm", '{"version": "1.0.0", "bin": {"; id": "x", "a": "x", "my-mcp": "x"}}', "", MANY),
+        ("npm", '{"version": "1.0.0", "bin": {"a": "x", "n": "x"}}', "", Check("2026-01-02", True, "1.0.0")),
         ("npm", MISSING, "npm error code E404", Check("2026-01-02", found=False)),
         ("npm", '{"error": {"code": "ECONNREFUSED"}}', "npm error code ECONNREFUSED", None),
         ("npm", "", "npm error", None),
@@ -67,6 +103,44 @@ def test_only_an_index_that_answers_says_that_a_package_is_missing(said, kind, o
             checks.ask(kind, "n")
     else:
         assert checks.ask(kind, "n") == expected
+
+
+@pytest.mark.parametrize(
+    ("brought", "expected"),
+    [
+        (wheel("n", "other"), Check("2026-01-02", True, "1.5", "", "github.com/o/n")),
+        (wheel("a", "N-MCP"), Check("2026-01-02", True, "1.5", "", "github.com/o/n", binary="N-MCP")),
+        (wheel("$(id)", "-x"), Check("2026-01-02", True, "1.5", "", "github.com/o/n", library=True)),
+        (wheel("n", links=("x", "Home, https://n.example", "")), Check("2026-01-02", True, "1.5")),
+        (wheel("n", size=10**6), None),
+        (wheel("n", name="data/n.dist-info"), None),
+        (wheel("n")[:-40], None),
+    ],
+)
+def test_a_wheel_is_read_and_not_run(said, brought, expected):
+    said["n"] = brought
+    if expected is None:
+        with pytest.raises(StudyError, match="pypi does not say"):
+            checks.ask("pypi", "n")
+    else:
+        assert checks.ask("pypi", "n") == expected
+
+
+def test_the_program_of_a_package_is_started_and_a_library_never(said):
+    said |= {
+        "a": (json.dumps({"version": "1.0.0", "bin": {"b": "x", "a-mcp": "x"}}), ""),
+        "n": wheel("n-mcp"),
+        "l": wheel(),
+    }
+    checks.ask_all([("npm", "a"), ("pypi", "n"), ("pypi", "l")])
+    packages = {kind: Package(kind, name, "1.0.0", vouched=True) for kind, name in (("npm", "a"), ("pypi", "n"))}
+    library = Package("pypi", "l", "1.0", vouched=True)
+    assert start(row(packages["npm"])).args == ("-y", "-p", "a@1.0.0", "a-mcp")
+    assert start(row(library, packages["pypi"])).args == ("--from", "n==1.0.0", "n-mcp")
+    assert start(row(replace(library, binary="l"))).args == ("--from", "l==1.0", "l")
+    assert known_start(row(library)) is None
+    with pytest.raises(StudyError, match="l on pypi has no program"):
+        start(row(library))
 
 
 def row(*packages, remotes=()):
@@ -115,6 +189,20 @@ def test_an_unverified_package_is_shown_only_where_it_names_the_same_repository(
         assert (made.args, made.vouched) == (("-y", "a@1.2.3"), ())
 
 
+def test_an_unverified_package_of_another_repository_starts_only_where_it_is_named(said, conf_root):
+    said |= {"slack": (THERE.replace("O/N", "evil/slack"), ""), "own": wheel("own")}
+    foreign, own = Package("npm", "slack", "9.9.9"), Package("pypi", "own", "1.5")
+    with pytest.raises(StudyError, match=r"slack on npm is of github\.com/evil/slack, not of"):
+        start(row(foreign), unverified=True)
+    assert start(row(foreign), method="npm", unverified=True).args == ("-y", "slack@9.9.9")
+    (conf_root / "data" / "catalog" / "checks.json").unlink()
+    assert start(row(foreign, own), unverified=True).args == ("own@1.5",)
+    # What names no repository, or cannot be asked, stays what it is: not verified.
+    assert start(row(Package("npm", "unasked", "1.0.0")), unverified=True).vouched == ()
+    # A source that vouches is believed, since repositories move.
+    assert start(row(replace(foreign, vouched=True))).args == ("-y", "slack@9.9.9")
+
+
 def test_a_broken_file_is_named(conf_root):
     checks.note({"npm:a": {"tools": 1}})
     (conf_root / "data" / "catalog" / "checks.json").write_text('{"npm:a": {"colour": 1}}')
@@ -136,7 +224,7 @@ def test_a_start_is_noted_of_what_a_catalogue_can_name(conf_root):
     found = starts(endpoints, [*listings, Listing("f", problem="died")])
     assert list(found) == ["npm:@o/n", "pypi:o-n", "oci:mcp/n", "https://x.y/mcp", "npm:failed"]
     assert [(item["tools"], item["seconds"]) for item in list(found.values())[:4]] == [(2, 1.23)] * 4
-    assert list(found["npm:failed"]) == ["failed"]
+    assert list(found["npm:failed"]) == ["failed", "lacks"]
     checks.note(found)
     away = Remote("http", "https://x.y/mcp", vouched=True)
     assert list(checks.of(row(Package("npm", "@o/n", vouched=True), remotes=(away,)))) == ["npm:@o/n", away.url]
@@ -154,6 +242,29 @@ def test_a_failed_start_is_noted_until_one_succeeds(said, monkeypatch):
     assert "2026-03-04" in facts.of_catalogue(0).checked
     checks.note(starts([endpoint], [works]))
     assert checks.known()["npm:a"].failed == ""
+
+
+@pytest.mark.parametrize(
+    ("problem", "names"),
+    [
+        ("Error: SLACK_BOT_TOKEN and SLACK_TEAM_ID are required (ERR_INVALID_ARG, MODULE_NOT_FOUND)", 2),
+        ("set A_A, A_B, A_C or A_D; A_A is missing", 3),
+        ("Missing required argument: --project-id Usage: x --project-id <id> [--location <l>]", 1),
+        ("--for and --with-x; --secret required", 0),
+        ("bad HUNTER_2: KEY_ONE does not take <KEY_TWO>", 0),
+        (f"{'A_' * 40}A is missing, ENOENT, a_b, A_", 0),
+    ],
+)
+def test_what_a_failing_program_lacks_is_named_and_never_a_value(said, problem, names):
+    endpoint = Endpoint("a", "npx", ("-y", "a", "--for", "<KEY_TWO>"), {"KEY_ONE": "x HUNTER_2"})
+    listing, server = Listing("a", problem=problem), row(Package("npm", "a", "1.0.0", vouched=True))
+    checks.note(starts([endpoint], [listing]))
+    named = lacks(endpoint, problem)
+    assert len(named.split(", ") if named else []) == names
+    assert named in in_words(trust(server))
+    assert "HUNTER_2" not in json.dumps(trust(server))
+    checks.note(starts([endpoint], [Listing("a", tools=({"name": "t"},))]))
+    assert checks.known()["npm:a"].lacks == ""
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,17 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from configparser import ConfigParser
+from configparser import Error as ConfigParserError
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from email import message_from_string
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +30,13 @@ from study.errors import StudyError
 from study.files import write_json
 
 ASKED = ("npm", "pypi")
+_NPM = ("version", "deprecated", "repository.url", "time", "bin")
 # Questions at a time: each is a program of its own.
 _AT_ONCE = 4
 # pip says that a package does not exist, too, where it reached no index.
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
+# Bytes of a wheel's text that are read.
+_ABOUT = 1_000_000
 _UNREACHED = re.compile(r"Retrying|Could not fetch|connection|timed out", re.IGNORECASE)
 
 
@@ -40,8 +50,10 @@ class Check:
         released: the day of that version, where npm says it.
         repository: what the package itself names, as `records.repository` writes it.
         deprecated: what its authors say instead of using it.
+        binary, library: its program, where it is not the one that npx or uvx runs; whether it has none.
         started, tools, seconds: the day of a start on this machine, the tools listed then, and the time to that list.
         failed: the day on which it did not start on this machine, if it has not started since.
+        lacks: variables and options that it then spoke of, and that it had not been given.
     """
 
     asked: str = ""
@@ -50,10 +62,13 @@ class Check:
     released: str = ""
     repository: str = ""
     deprecated: str = ""
+    binary: str = ""
+    library: bool = False
     started: str = ""
     tools: int = 0
     seconds: float = 0.0
     failed: str = ""
+    lacks: str = ""
 
 
 def today() -> str:
@@ -101,36 +116,44 @@ def in_words(key: str, check: Check, place: str) -> str:
         said.append(f"{there} ({check.asked})")
     if check.repository and place and check.repository != place:
         said.append(f"THE PACKAGE NAMES {check.repository}")
+    said += ["NO PROGRAM TO START"] if check.library else []
     said += ["deprecated by its authors"] if check.deprecated else []
     said += [f"started here, {check.tools} tools in {check.seconds:.1f} s ({check.started})"] if check.started else []
-    said += [f"did not start here ({check.failed})"] if check.failed else []
+    lacks = f"; it names {check.lacks}" if check.lacks else ""
+    said += [f"did not start here ({check.failed}{lacks})"] if check.failed else []
     return ", ".join(said)
 
 
 def ask(kind: str, identifier: str) -> Check:
     """Ask npm or pip for a package. StudyError: they cannot be asked; that says nothing of the package."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--retries", "1"]
-    words = {
-        "npm": ["npm", "view", identifier, "version", "deprecated", "repository.url", "time", "--json"],
-        # uvx chooses its own Python, so this one's version does not matter.
-        "pypi": [*pip, "index", "versions", "--ignore-requires-python", identifier],
-    }[kind]
-    try:
-        # The name was checked when it was read: it cannot be an option, and no shell sees it.
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
-    except (OSError, subprocess.SubprocessError) as error:
-        raise StudyError(
-            f"{kind} cannot be asked for {identifier} ({error})", fix="install it, or try again"
-        ) from error
-    found = _of_npm(done.stdout) if kind == "npm" else _of_pip(done.stdout, done.stderr)
-    if found is None:
-        lines = (done.stderr or done.stdout).splitlines() or [""]
-        said = next((line for line in lines if "error" in line.lower()), lines[0])
-        raise StudyError(f"{kind} does not say what it has of {identifier}: {said:.160}", fix="try again")
-    return found
+    # uvx chooses its own Python, so this one's version does not matter.
+    any_python = "--ignore-requires-python"
+    with tempfile.TemporaryDirectory() as folder:
+        # A wheel is read and never run; a source archive would have to be run.
+        wheel = ["download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", folder, any_python]
+        questions: list[tuple[list[str], Callable[[str, str], Check | None]]] = {
+            "npm": [(["npm", "view", identifier, *_NPM, "--json"], partial(_of_npm, identifier))],
+            "pypi": [
+                ([*pip, *wheel, identifier], lambda *_: _of_wheel(identifier, Path(folder))),
+                ([*pip, "index", "versions", any_python, identifier], _of_pip),
+            ],
+        }[kind]
+        for words, read in questions:
+            try:
+                # The name was checked when it was read: it cannot be an option, and no shell sees it.
+                done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+            except (OSError, subprocess.SubprocessError) as error:
+                reason = f"{kind} cannot be asked for {identifier} ({error})"
+                raise StudyError(reason, fix="install it, or try again") from error
+            if (found := read(done.stdout, done.stderr)) is not None:
+                return found
+    lines = (done.stderr or done.stdout).splitlines() or [""]
+    said = next((line for line in lines if "error" in line.lower()), lines[0])
+    raise StudyError(f"{kind} does not say what it has of {identifier}: {said:.160}", fix="try again")
 
 
-def _of_npm(text: str) -> Check | None:
+def _of_npm(identifier: str, text: str, _said: str) -> Check | None:
     try:
         value = json.loads(text)
     except ValueError:
@@ -144,7 +167,46 @@ def _of_npm(text: str) -> Check | None:
     version, times = str(about.get("version") or ""), about.get("time")
     released = str(times.get(version, ""))[:10] if isinstance(times, dict) else ""
     released = released if re.fullmatch(r"\d{4}-\d\d-\d\d", released) else ""
-    return Check(today(), True, version, released, place, str(about.get("deprecated") or ""))
+    names, program = about.get("bin"), {}
+    if isinstance(value, dict):
+        program = _program(names if isinstance(names, dict) else {}, identifier.rpartition("/")[2], lone=True)
+    return Check(today(), True, version, released, place, str(about.get("deprecated") or ""), **program)
+
+
+def _of_wheel(identifier: str, folder: Path) -> Check | None:
+    """What the wheel in a folder says of itself; None where there is none, which says nothing of the package."""
+    texts = {"METADATA": "", "entry_points.txt": ""}
+    try:
+        for file in folder.glob("*.whl"):
+            with zipfile.ZipFile(file) as packed:
+                for member in packed.infolist():
+                    about, _, name = member.filename.partition("/")
+                    if about.endswith(".dist-info") and name in texts and member.file_size <= _ABOUT:
+                        texts[name] = packed.read(member).decode("utf-8", "replace")
+        scripts = ConfigParser(strict=False, interpolation=None, delimiters="=")
+        scripts.optionxform = str  # type: ignore[assignment,method-assign]  # names of programs keep their capitals
+        scripts.read_string(texts["entry_points.txt"])
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, EOFError, ConfigParserError):
+        return None
+    about = message_from_string(texts["METADATA"])
+    if not (version := str(about["Version"] or "")):
+        return None
+    links = [*map(str, about.get_all("Project-URL", [])), str(about["Home-page"] or "")]
+    # "Source, https://...": any of them may be the repository, but a link named so is before others.
+    links.sort(key=lambda link: re.match(r"(?:source|repo|code|git)", link, re.IGNORECASE) is None)
+    place = next(filter(None, (repository(link.rpartition(", ")[2])[0] for link in links)), "")
+    names = list(scripts["console_scripts"]) if scripts.has_section("console_scripts") else []
+    return Check(today(), True, version, repository=place, **_program(names, identifier))
+
+
+def _program(names: Iterable[object], usual: str, *, lone: bool = False) -> dict[str, Any]:
+    """`Check.binary` and `Check.library` of a package with these programs. `usual`: the one that is run by itself;
+    `lone`: whether the only one is, too."""
+    found = [name for name in map(str, names) if _NAME.fullmatch(name)]
+    if usual in found or (lone and len(found) == 1):
+        return {}
+    own = [name for name in found if "mcp" in name.lower()] or found
+    return {"binary": own[0]} if own else {"library": True}
 
 
 def _of_pip(text: str, said: str) -> Check | None:
@@ -173,9 +235,8 @@ def _ask(item: tuple[str, str]) -> Check | StudyError:
 
 def _asked(check: Check) -> dict[str, Any]:
     """What an answer says, without what a start would."""
-    return {
-        name: getattr(check, name) for name in ("asked", "found", "version", "released", "repository", "deprecated")
-    }
+    names = ("asked", "found", "version", "released", "repository", "deprecated", "binary", "library")
+    return {name: getattr(check, name) for name in names}
 
 
 def packages_of(servers: Sequence[Mapping[Any, Any]]) -> list[tuple[str, str]]:

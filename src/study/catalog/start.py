@@ -48,14 +48,19 @@ def start(
     """How to start a server of the catalogue (a row of `merge.COLUMNS`).
 
     `method`: one of `METHODS` instead of the first that a source vouches for; `version`: instead of the registry's; if
-    it names none, npm or pip is asked for the latest. Raises StudyError: gone, nothing to start, not verified, no
-    version.
+    it names none, npm or pip is asked for the latest. `unverified`: also what nobody vouches for, after npm or pip was
+    asked which repository it names. Raises StudyError: gone, nothing to start, not verified, no version, or a package
+    of another repository (unless its `method` is named).
     """
     name = server["id"]
     if server["status"] == GONE:
         fix = f"see {server['moved_to']}" if server["moved_to"] else "choose another server"
         raise StudyError(f"{name} is gone from its sources", fix=fix)
     ways = _ways(server, method)
+    if ways and unverified and not ways[0][1]["vouched"]:
+        unasked = [(kind, item["identifier"]) for kind, item in ways if kind != "remote" and not _check(item).asked]
+        checks.ask_all(unasked)  # one that cannot be asked stays what it is: not verified
+        ways = _ways(server, method)
     if not ways:
         repository = server["repository"] or "its documentation"
         reason = f"no source says how to start {name}" + (f" with {method}" if method else "")
@@ -67,9 +72,15 @@ def start(
         notes = json.loads(server["notes"])
         reason += f" ({'; '.join(notes)})" if notes else ""
         raise StudyError(reason, fix="check it yourself, then give --unverified")
+    if method is None and not item["vouched"] and _foreign(server, item):
+        reason = f"{item['identifier']} on {kind} is of {_check(item).repository}, not of {server['repository']}"
+        raise StudyError(reason, fix=f"see {server['repository']}; --with {kind} takes it all the same")
     if kind == "remote":
         return _remote(name, item)
     pinned = version or item["version"] or latest_version(kind, item["identifier"])
+    if _useless(item) and _check(item).found:
+        reason = f"{item['identifier']} on {kind} has no program to start"
+        raise StudyError(reason, fix=f"see {server['repository'] or 'its documentation'}")
     if not VERSIONS[kind].fullmatch(pinned):
         raise StudyError(
             f"not an exact version of {item['identifier']}: {pinned!r:.80}", fix="give --version with an exact one"
@@ -91,25 +102,39 @@ def known_start(server: Mapping[str, Any], *, claimed: bool = False) -> Start | 
         return _remote(server["id"], item) if item["vouched"] else None
     check = _check(item)
     same = claimed and check.found and check.repository and check.repository == server["repository"]
-    if (check.asked and not check.found) or not (item["vouched"] or same):
+    if _useless(item) or not (item["vouched"] or same):
         return None
     return _program(server["id"], kind, item, item["version"] or check.version)
 
 
 def _check(item: Mapping[str, Any]) -> checks.Check:
+    if "registry" not in item:  # an address
+        return checks.Check()
     return checks.known().get(package_key(item["registry"], item["identifier"]), checks.Check())
 
 
+def _useless(item: Mapping[str, Any]) -> bool:
+    """Whether a package is known to be missing, or to have no program."""
+    check = _check(item)
+    return bool(check.asked) and (not check.found or (check.library and not item["binary"]))
+
+
+def _foreign(server: Mapping[str, Any], item: Mapping[str, Any]) -> bool:
+    """Whether a package is known to name another repository than the server's."""
+    named = _check(item).repository
+    return bool(named and server["repository"]) and named != server["repository"]
+
+
 def _ways(server: Mapping[str, Any], method: str | None) -> list[tuple[str, dict[str, Any]]]:
-    """The ways to start a server: first what a source vouches for, then what is not known to be missing, then whose
-    version is named or can be asked for."""
+    """The ways to start a server: first what a source vouches for, then what is not known to be missing or another's,
+    then whose version is named or can be asked for."""
     ways = [(item["registry"], item) for item in json.loads(server["packages"])]
     ways += [("remote", item) for item in json.loads(server["remotes"])]
     ways = [way for way in ways if method in (None, way[0])]
 
     def order(way: tuple[str, dict[str, Any]]) -> tuple[bool, bool, bool]:
         kind, item = way
-        missing = kind != "remote" and not _check(item).found
+        missing = _useless(item) or (not item["vouched"] and _foreign(server, item))
         return not item["vouched"], missing, kind == "oci" and not item["version"]
 
     return sorted(ways, key=order)
@@ -123,7 +148,7 @@ def _remote(name: str, item: Mapping[str, Any]) -> Start:
 
 def _program(name: str, kind: str, item: Mapping[str, Any], version: str) -> Start:
     """`version`: an exact one, or empty for none."""
-    identifier, binary, words = item["identifier"], item["binary"], item["arguments"]
+    identifier, binary, words = item["identifier"], item["binary"] or _check(item).binary, item["arguments"]
     values, optional = _values(item["variables"])
     if kind == "npm":
         pinned = f"{identifier}@{version}" if version else identifier

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -34,6 +35,8 @@ MESSAGE = 16_000_000  # bytes of one message
 DEFINITION = 100_000  # characters of one tool's definition; of real ones the largest known has a tenth
 LISTED = 20_000_000  # characters of all definitions
 REASON = 400  # characters of a failure that are shown
+# Lines of a traceback (Node, Python) that say where, not what.
+_PLACE = re.compile(r"^\s*(?:at\s.*|File\s\".*|[~^]+)$", re.MULTILINE)
 Notify = Callable[[Any], Awaitable[None]]
 
 
@@ -236,7 +239,8 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
 def _said(log: Any) -> str:
     """Why the program ended, in its guard's words; empty where it ended as it should."""
     log.seek(0)
-    return shortened(log.read(4 * REASON))
+    head, words, tail = _PLACE.sub("", log.read(20 * REASON)).partition("its last words: ")
+    return shortened(f"{head}{words}") + " ".join(printable(tail).split())[-REASON:]
 
 
 def shortened(text: str) -> str:

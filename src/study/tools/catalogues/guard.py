@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-CHUNK, TAIL = 65_536, 600  # bytes read at once; bytes of standard error that are kept
+CHUNK, TAIL = 65_536, 4_000  # bytes read at once; bytes of standard error that are kept
 GRACE, WATCH = 1.0, 0.5  # seconds: for a server to end by itself; between two looks at the host
 
 

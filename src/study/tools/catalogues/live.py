@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -29,6 +30,10 @@ from study.tools.catalogues.files import LEFT_OUT, REPORTED, Builder
 AT_ONCE = 4
 # Of a catalogue that was indexed before the day of a listing was kept.
 UNKNOWN_DAY = "an earlier day"
+# A variable as a failing program speaks of it; codes of errors are written alike.
+_VARIABLE = re.compile(r"\b(?!ERR_)[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b(?<!_NOT_FOUND)")
+_OPTION = re.compile(r"(?:missing|requires?d?)\b[^.;\n]{0,60}?\s(--[a-z][a-z-]{1,40})", re.IGNORECASE)
+_SPOKEN = 3
 
 
 async def ask(endpoint: Endpoint, timeout: float) -> Listing:
@@ -70,9 +75,20 @@ def starts(endpoints: Sequence[Endpoint], listings: Sequence[Listing]) -> dict[s
             key = endpoint.url or of_command(str(endpoint.command), endpoint.args, named).key
         except RefusedError:  # a program that no catalogue names
             continue
-        seen = {"started": today(), "tools": len(listing.tools), "seconds": round(listing.seconds, 2), "failed": ""}
-        found[key] = seen if listing.problem is None else {"failed": today()}
+        seen = {"started": today(), "tools": len(listing.tools), "seconds": round(listing.seconds, 2)}
+        failed = {"failed": today(), "lacks": lacks(endpoint, listing.problem or "")}
+        found[key] = seen | {"failed": "", "lacks": ""} if listing.problem is None else failed
     return found
+
+
+def lacks(endpoint: Endpoint, problem: str) -> str:
+    """The first variables and options that a program said at its end it was not given: ``A_KEY, --project-id``.
+
+    Nothing that stands in a value or argument is named: it could be a secret.
+    """
+    given = "\n".join([*endpoint.env, *endpoint.env.values(), *endpoint.args])
+    names = dict.fromkeys([*_VARIABLE.findall(problem), *_OPTION.findall(problem)])
+    return ", ".join([name for name in names if len(name) <= 60 and name not in given][:_SPOKEN])
 
 
 def build(
