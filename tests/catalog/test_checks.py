@@ -44,10 +44,11 @@ MANY = Check("2026-01-02", True, "1.0.0", binary="my-mcp")
 NOWHERE = "ERROR: No matching distribution found for n\n"
 
 
-def wheel(*scripts, links=LINKS, size=1, name="n-1.5.dist-info"):
+def wheel(*scripts, links=LINKS, size=1, name="n-1.5.dist-info", needs=()):
     """A wheel with these programs."""
     packed = io.BytesIO()
-    about = "".join(["Name: n\nVersion: 1.5\n", *(f"Project-URL: {link}\n" for link in links), "\nVersion: 6\n" * size])
+    about = ["Name: n\nVersion: 1.5\n", *(f"Project-URL: {link}\n" for link in links)]
+    about = "".join([*about, *(f"Requires-Dist: {need}\n" for need in needs), "\nVersion: 6\n" * size])
     programs = "".join(f"{script} = n:main\n" for script in scripts)
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
         made.writestr(f"{name}/METADATA", about)
@@ -126,6 +127,25 @@ def test_a_wheel_is_read_and_not_run(said, brought, expected):
         assert checks.ask("pypi", "n") == expected
 
 
+@pytest.mark.parametrize(
+    ("needs", "within"),
+    [
+        (["httpx>=0.2", "mcp[cli]>=1.6.0,!=1.7", "fastmcp (>=2.3)"], ("mcp~=1.6", "fastmcp~=2.3")),
+        (["mcp>=1.2", 'mcp>=1.2; extra == "x"'], ("mcp~=1.2",)),
+        (["mcp", "mcp>=1,<2", "mcp==1.9", "mcp~=1.2", "mcp<3", "mcp @ file:///x", "; $(id)", "mcp-x>=1.0"], ()),
+    ],
+)
+def test_a_server_keeps_to_the_library_it_was_written_for(said, needs, within):
+    said["n"] = wheel("n", needs=needs)
+    assert checks.ask("pypi", "n").within == within
+    made = start(row(Package("pypi", "n", vouched=True)))
+    words = [word for bound in within for word in ("--with", bound)]
+    assert made.args == (*words, "n@1.5")
+    assert known_start(row(Package("pypi", "n", vouched=True))) == made
+    # The start of it is noted of this package.
+    assert list(starts([Endpoint("a", "uvx", made.args)], [Listing("a", problem="died")])) == ["pypi:n"]
+
+
 def test_the_program_of_a_package_is_started_and_a_library_never(said):
     said |= {
         "a": (json.dumps({"version": "1.0.0", "bin": {"b": "x", "a-mcp": "x"}}), ""),
@@ -152,10 +172,11 @@ def test_checks_are_kept_by_package_and_a_start_beside_them(said):
     said |= {"a": (THERE, ""), "b": (MISSING, "x")}
     problems = checks.ask_all([("npm", "a"), ("npm", "b"), ("npm", "c"), ("oci", "d"), ("npm", "a")])
     assert [problem.reason.startswith("npm cannot be asked for c") for problem in problems] == [True]
-    checks.note({"npm:a": {"started": "2026-01-03", "tools": 4, "seconds": 1.5}})
+    seen = {"started": "2026-01-03", "tools": 4, "seconds": 1.5}
+    checks.note({"npm:a": seen})
     checks.ask_all([("npm", "a")])
     assert checks.known() == {
-        "npm:a": Check("2026-01-02", True, "1.2.3", "2025-06-07", "github.com/o/n", "use m", "2026-01-03", 4, 1.5),
+        "npm:a": Check("2026-01-02", True, "1.2.3", "2025-06-07", "github.com/o/n", "use m", **seen),
         "npm:b": Check("2026-01-02", found=False),
     }
     known = trust(row(Package("npm", "a", vouched=True), Package("npm", "z")))["checks"]

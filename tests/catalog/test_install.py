@@ -99,7 +99,7 @@ def test_what_cannot_be_started_says_why():
 @pytest.mark.parametrize(
     ("way", "said", "asked", "version"),
     [
-        (NPM, '{"version": "9.8.7"}', ["view", "@o/n", "version"], "9.8.7"),
+        (NPM, '{"version": "9.8.7", "bin": {"n": "x"}}', ["view", "@o/n", "version"], "9.8.7"),
         (PYPI, "o-n (1.5)\nAvailable: 1.5, 1.4\n", ["versions", "--ignore-requires-python", "o-n"], "1.5"),
     ],
 )

@@ -24,12 +24,16 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import Version
+
 from study.catalog import store
 from study.catalog.records import package_key, repository
 from study.errors import StudyError
 from study.files import write_json
 
 ASKED = ("npm", "pypi")
+_LIBRARIES = ("mcp", "fastmcp")
 _NPM = ("version", "deprecated", "repository.url", "time", "bin")
 # Questions at a time: each is a program of its own.
 _AT_ONCE = 4
@@ -51,6 +55,7 @@ class Check:
         repository: what the package itself names, as `records.repository` writes it.
         deprecated: what its authors say instead of using it.
         binary, library: its program, where it is not the one that npx or uvx runs; whether it has none.
+        within: of PyPI: versions of the MCP libraries that it was written for, as ``mcp~=1.6``.
         started, tools, seconds: the day of a start on this machine, the tools listed then, and the time to that list.
         failed: the day on which it did not start on this machine, if it has not started since.
         lacks: variables and options that it then spoke of, and that it had not been given.
@@ -64,6 +69,7 @@ class Check:
     deprecated: str = ""
     binary: str = ""
     library: bool = False
+    within: tuple[str, ...] = ()
     started: str = ""
     tools: int = 0
     seconds: float = 0.0
@@ -85,7 +91,8 @@ def known() -> Mapping[str, Check]:
 @lru_cache(maxsize=1)
 def _read(file: Path, _changed: int) -> Mapping[str, Check]:
     try:
-        return {key: Check(**row) for key, row in json.loads(file.read_text(encoding="utf-8")).items()}
+        rows = json.loads(file.read_text(encoding="utf-8"))
+        return {key: Check(**row | {"within": tuple(row.get("within", ()))}) for key, row in rows.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise StudyError(
             f"cannot be read ({error})", file=file, fix="remove it; what it says is asked again"
@@ -196,7 +203,26 @@ def _of_wheel(identifier: str, folder: Path) -> Check | None:
     links.sort(key=lambda link: re.match(r"(?:source|repo|code|git)", link, re.IGNORECASE) is None)
     place = next(filter(None, (repository(link.rpartition(", ")[2])[0] for link in links)), "")
     names = list(scripts["console_scripts"]) if scripts.has_section("console_scripts") else []
-    return Check(today(), True, version, repository=place, **_program(names, identifier))
+    within = _within(about.get_all("Requires-Dist", []))
+    return Check(today(), True, version, repository=place, within=within, **_program(names, identifier))
+
+
+def _within(needs: Iterable[object]) -> tuple[str, ...]:
+    """A bound for each MCP library that a package needs from a version on, without an end.
+
+    Their next major version breaks servers that were written for an earlier one, and would be installed today.
+    """
+    found = []
+    for text in needs:
+        try:
+            need = Requirement(str(text))
+        except InvalidRequirement:
+            continue
+        bounds = [bound for bound in need.specifier if bound.operator != "!="]
+        if need.name in _LIBRARIES and [bound.operator for bound in bounds] == [">="]:
+            least = Version(bounds[0].version)
+            found.append(f"{need.name}~={least.major}.{least.minor}")
+    return tuple(dict.fromkeys(found))
 
 
 def _program(names: Iterable[object], usual: str, *, lone: bool = False) -> dict[str, Any]:
@@ -235,7 +261,7 @@ def _ask(item: tuple[str, str]) -> Check | StudyError:
 
 def _asked(check: Check) -> dict[str, Any]:
     """What an answer says, without what a start would."""
-    names = ("asked", "found", "version", "released", "repository", "deprecated", "binary", "library")
+    names = ("asked", "found", "version", "released", "repository", "deprecated", "binary", "library", "within")
     return {name: getattr(check, name) for name in names}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -111,9 +112,9 @@ def of_command(command: str, words: Sequence[str], variables: tuple[Variable, ..
     kinds = {"npx": "npm", "uvx": "pypi", "docker": "oci"}
     if program not in kinds:
         raise RefusedError(f"only packages started by npx, uvx or docker are kept, not {program!r:.40}")
-    plain = [
-        word for word in words if not word.startswith("-") and word not in ("run", *(item.name for item in variables))
-    ]
+    beside = [word for before, word in pairwise(words) if before == "--with"]
+    apart = ("run", *beside, *(item.name for item in variables))
+    plain = [word for word in words if not word.startswith("-") and word not in apart]
     if not plain:
         raise RefusedError(f"{program} is given no package")
     name, version = plain[0], ""

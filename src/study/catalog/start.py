@@ -58,8 +58,8 @@ def start(
         raise StudyError(f"{name} is gone from its sources", fix=fix)
     ways = _ways(server, method)
     if ways and unverified and not ways[0][1]["vouched"]:
-        unasked = [(kind, item["identifier"]) for kind, item in ways if kind != "remote" and not _check(item).asked]
-        checks.ask_all(unasked)  # one that cannot be asked stays what it is: not verified
+        # One that cannot be asked stays what it is: not verified.
+        checks.ask_all([(kind, item["identifier"]) for kind, item in ways if kind != "remote"])
         ways = _ways(server, method)
     if not ways:
         repository = server["repository"] or "its documentation"
@@ -156,6 +156,7 @@ def _program(name: str, kind: str, item: Mapping[str, Any], version: str) -> Sta
     elif kind == "pypi":
         pinned = f"{identifier}{'==' if binary else '@'}{version}" if version else identifier
         command, front = "uvx", ["--from", pinned, binary] if binary else [pinned]
+        front = [*(word for bound in _check(item).within for word in ("--with", bound)), *front]
     else:
         mark = "@" if version.startswith("sha256:") else ":"
         image = f"{identifier}{mark}{version}" if version else identifier
