@@ -71,6 +71,8 @@ def said(conf_root, monkeypatch):
         if isinstance(answers[name], bytes):
             if "--dest" not in words:
                 return subprocess.CompletedProcess(words, 1, "", "ERROR")
+            if answers[name] == b"slow":
+                raise subprocess.TimeoutExpired(words, 1)
             Path(words[words.index("--dest") + 1], "n-1.5-py3-none-any.whl").write_bytes(answers[name])
             return subprocess.CompletedProcess(words, 0, "", "")
         return subprocess.CompletedProcess(words, int(bool(answers[name][1])), *answers[name])
@@ -116,6 +118,7 @@ def test_only_an_index_that_answers_says_that_a_package_is_missing(said, kind, o
         (wheel("n", size=10**6), None),
         (wheel("n", name="data/n.dist-info"), None),
         (wheel("n")[:-40], None),
+        (b"slow", None),
     ],
 )
 def test_a_wheel_is_read_and_not_run(said, brought, expected):

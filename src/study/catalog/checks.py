@@ -39,6 +39,7 @@ _NPM = ("version", "deprecated", "repository.url", "time", "bin")
 _AT_ONCE = 4
 # pip says that a package does not exist, too, where it reached no index.
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
+_WAIT = 60  # seconds
 # Bytes of a wheel's text that are read.
 _ABOUT = 1_000_000
 _UNREACHED = re.compile(r"Retrying|Could not fetch|connection|timed out", re.IGNORECASE)
@@ -139,18 +140,20 @@ def ask(kind: str, identifier: str) -> Check:
     with tempfile.TemporaryDirectory() as folder:
         # A wheel is read and never run; a source archive would have to be run.
         wheel = ["download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", folder, any_python]
-        questions: list[tuple[list[str], Callable[[str, str], Check | None]]] = {
+        questions: dict[str, list[tuple[list[str], Callable[[str, str], Check | None]]]] = {
             "npm": [(["npm", "view", identifier, *_NPM, "--json"], partial(_of_npm, identifier))],
             "pypi": [
                 ([*pip, *wheel, identifier], lambda *_: _of_wheel(identifier, Path(folder))),
                 ([*pip, "index", "versions", any_python, identifier], _of_pip),
             ],
-        }[kind]
-        for words, read in questions:
+        }
+        for words, read in questions[kind]:
             try:
                 # The name was checked when it was read: it cannot be an option, and no shell sees it.
-                done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
-            except (OSError, subprocess.SubprocessError) as error:
+                done = subprocess.run(words, capture_output=True, text=True, timeout=_WAIT, check=False)  # noqa: S603
+            except subprocess.TimeoutExpired:  # a wheel may be large
+                done = subprocess.CompletedProcess(words, 1, "", f"error: no answer within {_WAIT} s")
+            except OSError as error:
                 reason = f"{kind} cannot be asked for {identifier} ({error})"
                 raise StudyError(reason, fix="install it, or try again") from error
             if (found := read(done.stdout, done.stderr)) is not None:
@@ -187,8 +190,8 @@ def _of_wheel(identifier: str, folder: Path) -> Check | None:
         for file in folder.glob("*.whl"):
             with zipfile.ZipFile(file) as packed:
                 for member in packed.infolist():
-                    about, _, name = member.filename.partition("/")
-                    if about.endswith(".dist-info") and name in texts and member.file_size <= _ABOUT:
+                    place, _, name = member.filename.partition("/")
+                    if place.endswith(".dist-info") and name in texts and member.file_size <= _ABOUT:
                         texts[name] = packed.read(member).decode("utf-8", "replace")
         scripts = ConfigParser(strict=False, interpolation=None, delimiters="=")
         scripts.optionxform = str  # type: ignore[assignment,method-assign]  # names of programs keep their capitals

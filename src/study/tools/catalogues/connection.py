@@ -239,8 +239,9 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
 def _said(log: Any) -> str:
     """Why the program ended, in its guard's words; empty where it ended as it should."""
     log.seek(0)
-    head, words, tail = _PLACE.sub("", log.read(20 * REASON)).partition("its last words: ")
-    return shortened(f"{head}{words}") + " ".join(printable(tail).split())[-REASON:]
+    head, words, last = _PLACE.sub("", log.read(20 * REASON)).partition("its last words:")
+    end = " ".join(printable(last).split())[-REASON:]
+    return f"{shortened(head + words)} {end}".rstrip()
 
 
 def shortened(text: str) -> str:
