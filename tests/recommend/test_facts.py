@@ -3,9 +3,14 @@
 import pandas as pd
 import pytest
 
+from study.catalog import checks
 from study.catalog.merge import servers
+from study.catalog.start import start
+from study.errors import StudyError
+from study.recommend.answering import Found
+from study.recommend.contract import Recommendation
 from study.recommend.facts import Shelf
-from study.recommend.listing import in_short
+from study.recommend.listing import in_short, install_hint
 from tests.catalog.sources import record
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
@@ -86,3 +91,20 @@ def test_servers_that_share_a_repository_are_not_one(shelf):
 def test_without_data_the_name_alone_speaks():
     facts = Shelf(None, None).of_task2mcp(3, "Vulnerable MCP Server", "Breaks.")
     assert (facts.does, facts.marks, facts.stars) == ("Breaks.", ("attack demonstration",), None)
+
+
+@pytest.mark.parametrize(("name", "asks"), [("o/pdf", False), ("o/mail", True)])
+def test_the_install_command_of_an_answer_is_one_that_install_takes(conf_root, monkeypatch, name, asks):
+    check = {"asked": "2026-01-02", "version": "1.0.0", "repository": "github.com/o/mail"}
+    checks.note({"npm:mail-mcp": check})
+    monkeypatch.setattr(checks, "ask_all", lambda packages: [])
+    table = catalogue()
+    server = {"id": 0, "name": name, "url": "", "description": "", "language": ""}
+    found = Found(Recommendation.of(1, server, 1.0, {}), Shelf(table, None).of_catalogue(row(table, name)))
+    assert found.facts.start
+    assert ("--unverified" in install_hint([found])) == asks
+    whole = table.loc[row(table, name)].to_dict()
+    assert start(whole, unverified=asks).command == "npx"
+    if asks:
+        with pytest.raises(StudyError, match="not verified"):
+            start(whole)

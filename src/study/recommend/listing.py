@@ -65,7 +65,8 @@ def install_hint(found: Sequence[Found]) -> str:
     """What starts the first server that the open catalogue knows, '' for none."""
     known = next((one for one in found if one.facts.start and one.facts.id), None)
     if known is not None:
-        return f"start {known.item.rank}: study install {printable(known.facts.id)} --client NAME (pins the version)"
+        words = f"{printable(known.facts.id)} --client NAME{'' if known.facts.vouched else ' --unverified'}"
+        return f"start {known.item.rank}: study install {words} (pins the version)"
     return "start one: study install ID --client NAME --unverified" if any(one.facts.id for one in found) else ""
 
 
