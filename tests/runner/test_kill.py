@@ -20,7 +20,7 @@ from study.cli import main as cli
 from study.config.compose import load
 from study.runner.outputs import Outputs
 from study.runner.rows import run_row
-from tests.tiny_study import TINY
+from tests.tiny_study import REPOSITORY, TINY, lay_out
 
 EPOCHS = 600  # long enough that neither worker is done before the other has begun
 WANTED = [*TINY, "system=t2mrec", "system.name=killed", "system.seeds=[1,2]", "system.model.towers.hidden=32"]
@@ -177,3 +177,55 @@ def test_a_command_killed_at_random_moments_ends_with_the_same_bytes(prepared_ro
         assert again.exitcode == 0
         assert made(folder) == wanted
         shutil.rmtree(folder)
+
+
+# What `make repro` makes; the rest of it prints.
+REPRO = ["make", "results/synthetic/.made", f"VENV={Path(sys.executable).parents[1]}"]
+FEW = ("random", "popularity", "t2mrec", "field_dense")
+BYTES = ["per_task/*/*", "top10/*/*", "tables/overall.csv", "tables/significance.csv", "tables/metrics.*"]
+
+
+@pytest.mark.skipif("T2M_KILLS" not in os.environ, reason="takes minutes (T2M_KILLS=8)")
+def test_make_repro_killed_at_random_moments_ends_with_the_same_bytes(tmp_path):
+    rng = random.Random("repro")
+
+    def copy(name: str) -> Path:
+        root = tmp_path / name
+        root.mkdir()
+        lay_out(root)
+        shutil.copy(REPOSITORY / "Makefile", root)
+        synthetic = root / "conf" / "dataset" / "synthetic.yaml"
+        text = re.sub(r"n_servers: \d+", "n_servers: 60", synthetic.read_text())
+        synthetic.write_text(re.sub(r"n_tasks: \d+", "n_tasks: 80", text))
+        profile = root / "conf" / "profile"
+        shutil.copy(profile / "smoke.yaml", profile / "laptop.yaml")
+        other = [path for path in (root / "conf" / "system").glob("[!_]*.yaml") if path.stem not in FEW]
+        for path in [*other, *(root / "notebooks").glob("0[02-9]*"), *(root / "notebooks").glob("10*")]:
+            path.unlink()
+        return root
+
+    def make(root: Path) -> subprocess.Popen[bytes]:
+        own = os.environ | {"T2M_ROOT": str(root)}
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(REPRO, cwd=root, env=own, stdout=quiet, stderr=quiet, start_new_session=True)
+
+    def made(root: Path) -> dict[str, bytes]:
+        results = root / "results" / "synthetic"
+        found = [path for pattern in BYTES for path in results.glob(pattern) if not path.name.startswith(".")]
+        return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+    whole, killed = copy("whole"), copy("killed")
+    began = time.monotonic()
+    assert make(whole).wait() == 0
+    seconds = time.monotonic() - began
+    for _ in range(MOMENTS):
+        process = make(killed)
+        try:
+            process.wait(rng.uniform(0, seconds))
+        except subprocess.TimeoutExpired:
+            # Every process of it, as when the machine goes off.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert make(killed).wait() == 0
+    assert made(killed) == made(whole)
+    assert (killed / REPRO[1]).exists()
