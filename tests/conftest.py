@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # most tests need none of it, and importing takes a second
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
-os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC's own folders of the tests tell nobody
+os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC in folders of the tests sends no usage data
 # No test times anything: a slow or busy machine fails none.
 settings.register_profile("study", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("study")

@@ -19,7 +19,7 @@ import pandas as pd
 
 from study.errors import StudyError, explained
 
-PIECE = 1 << 24  # bytes hashed at a time; small pieces let a second thread wait for the first after each
+PIECE = 1 << 24  # bytes hashed at a time; after each, a thread waits for its turn
 ABANDONED = 3600  # seconds after which a temporary file has no writer any more
 
 
@@ -122,8 +122,8 @@ def write_parquet(path: Path, frame: pd.DataFrame, *, packed: bool = False, leve
 
 def sha256(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hex."""
-    digest, buffer = hashlib.sha256(), memoryview(bytearray(PIECE))
+    digest = hashlib.sha256()
     with path.open("rb", buffering=0) as stream:
-        while count := stream.readinto(buffer):
-            digest.update(buffer[:count])
+        while piece := stream.read(PIECE):
+            digest.update(piece)
     return digest.hexdigest()

@@ -1,5 +1,6 @@
 """Topics are a fair, repeatable draw; the pool holds what it must and tells a judge nothing; the committed one, too."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -76,6 +77,12 @@ def test_pool_is_the_union_of_the_runs_and_the_control(shared_root):
     assert abs(difference) < 0.08  # five standard errors of 240 control places
 
 
+def records_of(name):
+    return [
+        key for key in json.loads((store.folder(DATASET) / "pools.json").read_text()) if key.startswith(f"{name}: ")
+    ]
+
+
 def test_pooled_runs_are_those_of_the_run_stage(root):
     run_row(load(["dataset=synthetic", "system=tfidf", "protocol=cold", "profile=smoke"]))
     stage = pd.read_parquet(paths.results(DATASET) / "top10" / "cold" / "tfidf.parquet").astype("int64")
@@ -111,6 +118,7 @@ def test_a_candidate_is_asked_for_its_part_alone_and_deeper(root):
     change_yaml(file, systems=[*SYSTEMS, "popularity"])
     pools.make_pool(DATASET)
     assert len(named_by("popularity")) == 14 * len(valid) + 10 * (len(topics) - len(valid))
+    assert records_of("popularity") == ["popularity: test", "popularity: valid"]
 
 
 def test_topics_that_are_added_are_other_tasks_and_pooled_to_a_depth_of_their_own(root):
@@ -136,6 +144,10 @@ def test_topics_that_are_added_are_other_tasks_and_pooled_to_a_depth_of_their_ow
     assert set(provenance[provenance["task_id"].isin(fresh)].groupby("task_id").size()) == {30}
     pool = store.read_table(DATASET, "pool")
     assert set(pool[pool["round"] == 2]["task_id"]) == set(fresh)
+    assert len(records_of("bm25")) == 2
+    pools.make_pool(DATASET, again=("bm25",))  # one run for all takes the place of both
+    assert len(records_of("bm25")) == 1
+    assert len(records_of("tfidf")) == 2
 
 
 def test_another_draw_or_part_and_an_unknown_system_are_refused(root):

@@ -41,7 +41,9 @@ def test_an_english_word_that_no_server_holds_is_no_typo():
     ("request_", "read"), [("md2pdf", "markdown to pdf"), ("PDF2Text now", "pdf to text now"), ("h2o", "h2o")]
 )
 def test_a_conversion_in_one_word_is_read_as_three(request_, read):
-    assert understand(request_, {}, SETTINGS).text == read
+    understood = understand(request_, {}, SETTINGS)
+    assert understood.text == read
+    assert len(understood.notes) == (request_ != read)
 
 
 def test_a_small_catalogue_says_nothing_of_words():

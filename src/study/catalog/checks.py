@@ -33,15 +33,14 @@ from study.errors import StudyError
 from study.files import write_json
 
 ASKED = ("npm", "pypi")
-_LIBRARIES = ("mcp", "fastmcp")
+_LIBRARIES = ("mcp", "fastmcp")  # whose next major version breaks servers
 _NPM = ("version", "deprecated", "repository.url", "time", "bin")
 # Questions at a time: each is a program of its own.
 _AT_ONCE = 4
+_WAIT = 60  # seconds for one of them
+_ABOUT = 1_000_000  # bytes of a wheel's text that are read
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)  # of a program
 # pip says that a package does not exist, too, where it reached no index.
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
-_WAIT = 60  # seconds
-# Bytes of a wheel's text that are read.
-_ABOUT = 1_000_000
 _UNREACHED = re.compile(r"Retrying|Could not fetch|connection|timed out", re.IGNORECASE)
 
 

@@ -128,16 +128,23 @@ def require_known_model(arguments: Mapping[Any, Any], key: str) -> None:
     seconds.
     """
     package, folder = RUNS_OTHERS.get(str(arguments["_target_"]), ("", ""))
-    spec = find_spec(package) if package else None
-    if spec is None or spec.origin is None:
-        return  # the class says itself that its package is not installed
-    modules = (Path(spec.origin).parent / folder).glob("*.py")
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in modules}
-    known = {name for stem, text in texts.items() for name in re.findall(rf"^class ({stem})\b", text, re.I | re.M)}
-    if (name := arguments.get("model")) not in known:
+    known = _models(package, folder)
+    # Without the package none is known, and the class says itself that it is not installed.
+    if known and (name := arguments.get("model")) not in known:
         raise StudyError(
             f"{package} has no model {name!r:.80}", column=f"{key}.model", fix=suggestion(str(name), known)
         )
+
+
+@cache
+def _models(package: str, folder: str) -> frozenset[str]:
+    spec = find_spec(package) if package else None
+    if spec is None or spec.origin is None:
+        return frozenset()
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in (Path(spec.origin).parent / folder).glob("*.py")}
+    return frozenset(
+        name for stem, text in texts.items() for name in re.findall(rf"^class ({stem})\b", text, re.I | re.M)
+    )
 
 
 def require_sound(name: str) -> DictConfig:

@@ -119,11 +119,15 @@ def run_system(
         frames.append(run_table(data, ids, rows, scores, seed))
     path = store.folder(dataset) / "pools.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    parts = " and ".join(topics["part"].unique())
+    asked = list(topics["part"].unique())
     facts = {"profile": profile, "seed": seed, "depth": depth, "topics": len(topics)}
-    # A run for all topics takes the place of those for some.
-    kept = {key: old for key, old in kept.items() if old["system"] != name or old.get("topics", 0) > len(topics)}
-    kept[f"{name}: {parts}"] = record(dataset=dataset, system=name, **facts)
+    # The records of earlier runs for these parts are of answers that are gone.
+    kept = {
+        key: old
+        for key, old in kept.items()
+        if old["system"] != name or not set(key.partition(": ")[2].split(" and ")) <= set(asked)
+    }
+    kept[f"{name}: {' and '.join(asked)}"] = record(dataset=dataset, system=name, **facts)
     write_json(path, dict(sorted(kept.items())))
     return pd.concat(frames, ignore_index=True)[store.RUN].sort_values(["task_id", "rank"], ignore_index=True)
 

@@ -80,7 +80,8 @@ def understand(request: str, known: Mapping[str, int], settings: Answering) -> U
     if (match := client.search(text)) and WORD.search(left := _without(client, text)):
         text = left
         notes.append(f"{match['name']} is taken for your client, not for what the server is about")
-    text = _apart(text, settings.formats)
+    text, read = _apart(text, settings.formats)
+    notes += read
     text, read = _aliases(text, settings.aliases)
     notes += read
     unknown: list[str] = []
@@ -100,12 +101,17 @@ def _without(pattern: re.Pattern[str], text: str) -> str:
     return " ".join(pattern.sub(" ", text).split())
 
 
-def _apart(text: str, formats: Mapping[str, list[str]]) -> str:
-    """The text with "md2pdf" as "markdown to pdf", which servers' texts hold."""
-    meant = _spellings(formats)
+def _apart(text: str, formats: Mapping[str, list[str]]) -> tuple[str, list[str]]:
+    """The text with "md2pdf" as "markdown to pdf", which servers' texts hold, and notes."""
+    meant, notes = _spellings(formats), []
     any_of = "|".join(map(re.escape, meant))
-    glued = re.compile(rf"\b({any_of})2({any_of})\b", re.I)
-    return glued.sub(lambda match: " to ".join(meant[part.lower()] for part in match.groups()), text)
+
+    def read(match: re.Match[str]) -> str:
+        apart = " to ".join(meant[part.lower()] for part in match.groups())
+        notes.append(f"{match[0]!r} is read as {apart}")
+        return apart
+
+    return re.sub(rf"\b({any_of})2({any_of})\b", read, text, flags=re.I), notes
 
 
 def _spellings(formats: Mapping[str, list[str]]) -> dict[str, str]:

@@ -239,7 +239,7 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
 def _said(log: Any) -> str:
     """Why the program ended, in its guard's words; empty where it ended as it should."""
     log.seek(0)
-    head, words, last = _PLACE.sub("", log.read(20 * REASON)).partition("its last words:")
+    head, words, last = _PLACE.sub("", log.read(20 * REASON)).partition(guard.LAST_WORDS)
     end = " ".join(printable(last).split())[-REASON:]
     return f"{shortened(head + words)} {end}".rstrip()
 

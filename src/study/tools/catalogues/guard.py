@@ -16,6 +16,7 @@ import threading
 import time
 
 CHUNK, TAIL = 65_536, 4_000  # bytes read at once; bytes of standard error that are kept
+LAST_WORDS = "its last words:"
 GRACE, WATCH = 1.0, 0.5  # seconds: for a server to end by itself; between two looks at the host
 
 
@@ -31,7 +32,7 @@ class Guard:
     def end(self, reason: str) -> None:
         """Say why, unless the host wished it, and end the whole process group, which this program leads."""
         words = self.tail.decode("utf-8", "replace").strip()
-        said = f"{reason}; its last words: {words}" if words else reason
+        said = f"{reason}; {LAST_WORDS} {words}" if words else reason
         try:
             os.write(2, b"" if self.closing else said.encode())
         finally:
