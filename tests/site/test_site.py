@@ -84,7 +84,7 @@ def test_pages_have_a_title_a_language_a_heading_and_texts_of_pictures(pages: di
     assert all(len(title) > 10 for title in titles)
     for name, page in pages.items():
         assert page.tags["html"][0]["lang"] == "en"
-        assert page.tags["h1"], name
+        assert len(page.tags["h1"]) == 1, name
         assert all((image.get("alt") or "").strip() for image in page.tags["img"]), name
 
 

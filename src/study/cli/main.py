@@ -185,10 +185,10 @@ def export(
         typer.Option(help="The folder (default: data/export; crate: the project's; croissant: the results')."),
     ] = None,
 ) -> None:
-    """Save a system for `study recommend`: T2MRec, trained once under `cold`, or `system=field_dense`.
+    """Save a system for `study recommend`, or write the study in a form that other programs read.
 
-    With `--form trec` or `--form recbole`: what other programs read, so that they run on exactly these splits and
-    score exactly these runs.
+    `--form model`: T2MRec, trained once under `cold`, or `system=field_dense`. `trec` and `recbole` let others run on
+    exactly these splits and score exactly these runs. `crate` and `croissant` describe runs and tables for an archive.
     """
     from study import paths
 

@@ -189,5 +189,4 @@ def _findings(path: Path, site: Site) -> Iterator[Finding]:
         paragraphs = re.findall(r"<p>.*?</p>", part, re.DOTALL)
         if heading and len(paragraphs) > 1:
             href, title = f"findings.html#{heading[1]}", markup.plain(heading[2])
-            summary = re.sub(r"[^.]*:</p>$", "</p>", paragraphs[1])  # without the words before a table
-            yield Finding(title, href, Markup(paragraphs[0]), Markup(summary))  # noqa: S704 (escaped by `markup`)
+            yield Finding(title, href, Markup(paragraphs[0]), Markup(paragraphs[1]))  # noqa: S704 (escaped by `markup`)
