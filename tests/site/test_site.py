@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from study.config.compose import load
+from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.pipeline.report import report
 from study.site import content, markup
@@ -117,6 +118,21 @@ def test_a_fold_of_a_notebook_is_one_and_no_other_html_is() -> None:
     assert html.endswith("</details>\n<p>end</p>\n")
     for hostile in ("</details>", "<details>\n<summary><b>x</b></summary>", "<details open>\n<summary>x</summary>"):
         assert "<" not in markup.markdown(f"{hostile}\n", str).replace("<p>", "").replace("</p>", ""), hostile
+
+
+def test_a_docstring_is_paragraphs_and_a_list_of_its_arguments() -> None:
+    html = markup.docstring("s = `a` * b\n+ c * d\n\nArgs:\n    one: its\n        text.\n    two: <b>\n")
+    assert html.startswith("<p>s = <code>a</code> * b\n+ c * d</p>\n<p>Args:</p>\n<ul>\n<li><code>one</code>: its")
+    assert html.count("<li>") == 2
+    assert "<b>" not in html
+
+
+def test_the_cause_of_a_verdict_names_systems_by_their_titles() -> None:
+    table = content.verdicts("task2mcp")
+    assert table is not None
+    causes = {row[table.columns.index("cause")].text.split(" needs ")[0] for row in table.rows}
+    assert "NeuMF" in causes
+    assert not causes & set(sound_systems())
 
 
 def test_a_repeated_heading_has_an_anchor_of_its_own() -> None:

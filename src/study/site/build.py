@@ -165,7 +165,10 @@ def _write_systems(site: Site, results: Results, deviations: Sequence[markup.Sec
     for page in pages:
         base = results.titles[lineage(page.name)[-1]]
         own = [part for part in deviations if part.anchor and base in part.title]
-        site.write(f"system-{page.name}.html", "system", page.title, page=page, look=look, deviations=own)
+        document = Markup(markup.docstring(page.document))  # noqa: S704 (escaped by `markup`)
+        site.write(
+            f"system-{page.name}.html", "system", page.title, page=page, document=document, look=look, deviations=own
+        )
 
 
 def _write_bytes(path: Path, content: bytes) -> None:

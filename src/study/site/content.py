@@ -111,7 +111,7 @@ def verdicts(dataset: str) -> Table | None:
                 interval(row["ci_low"], row["ci_high"]),
                 number(row["diff"], 4),
                 Cell(row["verdict"]),
-                Cell("" if pd.isna(row["reason"]) else row["reason"]),
+                Cell("" if pd.isna(row["reason"]) else _titled(row["reason"], titles)),
                 *(Cell(yes[row["row"], labels]) for labels in (ANY_LISTS, "task split")),
                 Cell(", ".join(elsewhere.get(at, []))),
                 of_system(row["system"], titles) if isinstance(row["system"], str) else Cell(""),
@@ -120,6 +120,12 @@ def verdicts(dataset: str) -> Table | None:
     columns = ["table", "row", "metric", "paper", "ours", "95 % interval", "difference", "verdict", "cause"]
     columns += ["possible with any lists", "possible with the released labels", "reproduced under", "our system"]
     return Table(columns, rows, ("table", "row", "metric", "verdict"))
+
+
+def _titled(reason: str, titles: Mapping[str, str]) -> str:
+    """A reason that begins with a system's name, with its title instead."""
+    name, space, rest = reason.partition(" ")
+    return f"{titles.get(name, name)}{space}{rest}"
 
 
 def by_labels(results: Results) -> dict[str, Table]:

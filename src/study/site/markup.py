@@ -91,6 +91,12 @@ def markdown(text: str, resolve: Resolve, taken: dict[str, int] | None = None, s
     return str(html)
 
 
+def docstring(text: str) -> str:
+    """A docstring as HTML: what stands below `Args:` is a list; a line that begins with a plus is no item of one."""
+    text = re.sub(r"^ {4}([\w, ]+): ", r"- `\1`: ", text, flags=re.MULTILINE)
+    return markdown(re.sub(r"^\+ ", r"\\+ ", text, flags=re.MULTILINE), lambda address: None)
+
+
 def notebook(path: Path, resolve: Resolve) -> tuple[str, dict[str, bytes]]:
     """An executed notebook as HTML, its code folded, and its pictures by file name.
 
