@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import pandas as pd
 import pytest
+from markupsafe import Markup
 
 from study.config.compose import load
 from study.config.systems import sound_systems
@@ -138,6 +139,11 @@ def test_the_cause_of_a_verdict_names_systems_by_their_titles() -> None:
 def test_a_repeated_heading_has_an_anchor_of_its_own() -> None:
     html = markup.markdown("## A, b!\n## A b\n", str)
     assert [part.anchor for part in markup.sections(html)] == ["a-b", "a-b-1"]
+
+
+def test_the_text_of_a_section_is_plain() -> None:
+    html = Markup('<h2 id="a">A</h2><p>say "b" &amp; <code>c</code></p>')
+    assert [part.text for part in markup.sections(html)] == ['say "b" & c']
 
 
 def test_a_small_study_has_a_site_of_the_parts_that_it_has(root: Path, tmp_path: Path) -> None:

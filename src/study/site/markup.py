@@ -167,7 +167,7 @@ class _Sections(HTMLParser):
 def sections(html: str) -> list[Section]:
     """The parts of a page below its headings, whitespace joined; those without a heading or text are left out."""
     parser = _Sections()
-    parser.feed(html)
+    parser.feed(str(html))  # markupsafe's texts escape what they are joined to
     for part in parser.found:
         part.text = " ".join(part.text.split())
     return [part for part in parser.found if part.title or part.text]
