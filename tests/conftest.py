@@ -1,5 +1,6 @@
 """One thread per library: tests are small, and threads that wait for one another are slow on a busy machine."""
 
+import gc
 import os
 import shutil
 import sys
@@ -26,6 +27,12 @@ os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC in folders of the tests se
 # No test times anything: a slow or busy machine fails none.
 settings.register_profile("study", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("study")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def freeze_what_is_loaded() -> None:
+    """What other files of tests have loaded stays; the garbage collector need not go through it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
