@@ -34,7 +34,7 @@ setup: $(STAMP) $(if $(LLM),$(VENV)/.llm) $(if $(LORA),$(VENV)/.lora) $(if $(FAI
 # torch comes first and exactly: where a processor-only build of this version is at hand, pip then keeps to it.
 # The lock is complete, so nothing is resolved again. No ray that RecBole takes runs on Python 3.12 and later.
 $(STAMP): requirements.txt pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; install Python 3.11, 3.12 or 3.13, or set PYTHON=..."; exit 2; }
+	@$(PYTHON) --version >/dev/null 2>&1 || { echo "error: $(PYTHON) not found; install Python 3.11, 3.12 or 3.13, or set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) $(TORCH)
 	$(INSTALL) --no-deps -r requirements.txt

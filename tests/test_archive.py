@@ -25,10 +25,13 @@ CFF = {
     "properties": {
         "cff-version": {"const": "1.2.0"},
         "type": {"enum": ["software", "dataset"]},
-        "preferred-citation": {
-            "type": "object",
-            "required": ["authors", "title", "type"],
-            "properties": {"authors": {"type": "array", "items": PERSON, "minItems": 6}},
+        "references": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["authors", "title", "type"],
+                "properties": {"authors": {"type": "array", "items": PERSON, "minItems": 6}},
+            },
         },
     },
 }
@@ -36,7 +39,7 @@ CFF = {
 
 def test_citation_names_all_authors_and_the_preprint():
     jsonschema.validate(CITATION, CFF)
-    paper = CITATION["preferred-citation"]
+    (paper,) = CITATION["references"]
     assert [author["family-names"] for author in paper["authors"]] == AUTHORS
     assert paper["identifiers"][0]["value"] == "arXiv:2604.17234"
     assert [author["familyName"] for author in CODEMETA["referencePublication"]["author"]] == AUTHORS

@@ -83,6 +83,12 @@ def test_the_committed_collection_can_be_computed_again():
     assert {"tables/scores.csv", "qrels/test.txt", "croissant.json", "judgements.csv"} <= set(found["file"])
 
 
+def test_the_committed_collection_without_released_labels_can_be_checked():
+    found = verify.verify("open")
+    assert set(found["file"]) == {"judgements.csv", "pool.csv.xz", "provenance.csv.xz"}
+    assert set(found["verdict"]) == {"OK"}, found[found["verdict"] != "OK"]
+
+
 class Keyboard:
     """Answers given one after another; it ends like a closed terminal."""
 
