@@ -87,7 +87,7 @@ $(MADE): $(SOURCES)
 	touch $@
 
 test: setup  ## run all tests (T2M_MIRROR=folder adds those on the public data)
-	$(RUN) OMP_NUM_THREADS=1 pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(RUN) OMP_NUM_THREADS=1 pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: setup  ## check style and types
 	$(RUN) ruff check

@@ -126,12 +126,13 @@ def test_every_command_is_in_the_matrix() -> None:
 def largest_file(size: int) -> Iterator[None]:
     """No file of this process grows beyond `size` bytes: the write of the next one fails, whichever library does it."""
     numba.set_num_threads(1)  # starts its threads, which takes a lock in a file
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, sys.dont_write_bytecode = resource.getrlimit(resource.RLIMIT_FSIZE), True  # Python keeps a cut .pyc file
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = False
 
 
 @contextmanager
