@@ -1,8 +1,9 @@
 """Every marked number of README, docs and notebooks is the cell of a table that docs/numbers.yaml names.
 
-`0.167<!--#cold_t2mrec-->` is a number with its mark. The entry of a key has `file` (below results/), `where` (column ->
-value; a text that begins with !=, < or > compares) and one of `column` (of the one row that is left), `count: true`
-(how many rows are left) and `different: column` (how many values it has there). `times` multiplies the cell.
+`0.167<!--#cold_t2mrec-->` is a number with its mark. The entry of a key has `file` (below results/; `*` for the rows of
+several), `where` (column -> value; a text that begins with !=, < or > compares) and one of `column` (of the one row
+that is left), `sum: column` (over all rows that are left), `count: true` (how many) and `different: column` (how many
+values it has there). `times` multiplies the cell or the sum.
 """
 
 import re
@@ -33,7 +34,8 @@ MARKED = sorted({(name, *found) for name, text in TEXTS.items() for found in MAR
 
 @cache
 def table(file: str) -> pd.DataFrame:
-    return pd.read_csv(ROOT / "results" / file, dtype=str, keep_default_na=False)
+    paths = sorted((ROOT / "results").glob(file))
+    return pd.concat([pd.read_csv(path, dtype=str, keep_default_na=False) for path in paths])
 
 
 @cache
@@ -52,6 +54,8 @@ def value_of(key: str) -> float:
         return len(rows)
     if "different" in entry:
         return int(rows[entry["different"]].nunique())
+    if "sum" in entry:
+        return float(pd.to_numeric(rows[entry["sum"]]).sum()) * entry.get("times", 1)
     assert len(rows) == 1, f"{len(rows)} rows are left"
     return float(rows[entry["column"]].item()) * entry.get("times", 1)
 

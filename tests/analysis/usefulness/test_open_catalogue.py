@@ -12,6 +12,7 @@ from study.analysis.usefulness import open_catalogue
 from study.catalog import store as catalogue_store
 from study.catalog.settings import Sources
 from study.catalog.store import Batch
+from study.encoders.sentence import WITHOUT_TORCH, without_torch
 from study.errors import StudyError
 from study.judging import annotation, store
 from study.recommend import field_dense as saved
@@ -125,3 +126,4 @@ def test_an_unanswered_request_counts_nothing_and_tokens_of_first_answers_are_co
     assert np.isnan(found.loc["recommend field_dense", "diff"])
     tokens = open_catalogue.tokens()
     assert tokens["tokens"].tolist() == [0, 0]  # these servers list no tools
+    assert without_torch(WITHOUT_TORCH["minilm"]).cut("word " * 300)  # counting has not changed how the encoder reads

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -205,7 +206,7 @@ def tokens() -> pd.DataFrame:
     if about["catalogue"] != version_of(servers):
         raise StudyError("another catalogue was judged", fix="sync the version whose hash pools.json has")
     lists = [json.loads(text) for text in servers["tools"]]
-    tokenizer = without_torch(WITHOUT_TORCH["minilm"]).tokenizer
+    tokenizer = deepcopy(without_torch(WITHOUT_TORCH["minilm"]).tokenizer)  # the encoder goes on with its own
     tokenizer.no_truncation()
     counted = np.array([[len(own) > 0, len(own), len(tokenizer.encode(json.dumps(own)).ids)] for own in lists])
     counted[counted[:, 0] == 0] = 0
