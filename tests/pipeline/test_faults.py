@@ -126,13 +126,14 @@ def test_every_command_is_in_the_matrix() -> None:
 def largest_file(size: int) -> Iterator[None]:
     """No file of this process grows beyond `size` bytes: the write of the next one fails, whichever library does it."""
     numba.set_num_threads(1)  # starts its threads, which takes a lock in a file
-    before, sys.dont_write_bytecode = resource.getrlimit(resource.RLIMIT_FSIZE), True  # Python keeps a cut .pyc file
+    before, no_bytecode = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # Python would keep a module's file that is cut at the limit
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        sys.dont_write_bytecode = False
+        sys.dont_write_bytecode = no_bytecode
 
 
 @contextmanager
