@@ -63,14 +63,15 @@ class Results:
     metrics: pd.DataFrame
     overall: pd.DataFrame
     significance: pd.DataFrame
+    comparisons: pd.DataFrame  # with other references than T2MRec
     costs: pd.DataFrame
 
     @classmethod
     def load(cls, dataset: str) -> Results:
         """Read the tables of the report stage."""
-        metrics, overall, significance, costs = (
+        metrics, overall, significance, comparisons, costs = (
             tables.read(paths.tables(dataset) / name)
-            for name in ("metrics.csv.xz", "overall.csv", "significance.csv", "runs.csv")
+            for name in ("metrics.csv.xz", "overall.csv", "significance.csv", "comparisons.csv", "runs.csv")
         )
         settings = sound_systems()
         names = [*settings, *(name for name in overall["system"].unique() if name not in settings)]
@@ -87,6 +88,7 @@ class Results:
             metrics=metrics,
             overall=overall,
             significance=significance,
+            comparisons=comparisons,
             costs=costs,
         )
 
