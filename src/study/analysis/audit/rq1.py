@@ -132,6 +132,7 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
     places = [("study", name, str(load([f"protocol={name}"]).protocol.title)) for name in own_protocols]
     places += [("grid", variant.name, variant.title) for variant in grid.variants]
     shared = {variant.name: grid_runs(dataset, variant.name, grid) for variant in grid.variants}
+    asked = {variant.name: variant.split for variant in grid.variants}
     definitions, lines = dict(grid.metric_definitions), []
     first = dict(list(definitions.items())[:1])
     for row in printed.to_dict("records"):
@@ -143,7 +144,9 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
             itself = [run for run in runs if source == "study" or run.system == system]
             line |= {"reason": row["differs"], "counterpart": SAME if row["system"] else STAND_IN}
             if not itself:
-                missing = why_not(system, protocol, known)[1] if source == "study" else "not in the grid of protocols"
+                missing = "not in the grid of protocols"
+                if source == "study" or system in grid.systems:
+                    missing = why_not(system, asked.get(protocol, protocol), known)[1]
                 line |= {"reason": missing, "counterpart": OTHER if runs else NONE}
             for choice, tried in zip(CHOICES, (first, definitions), strict=True):
                 found = nearest(itself or runs, cells, tried, chosen) if runs else {}
