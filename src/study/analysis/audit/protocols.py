@@ -250,7 +250,7 @@ def infer(rows: pd.DataFrame, found: list[Measured], grid: Protocols) -> tuple[p
 
     `rows` is in the form of `printed_rows`. The distances hold, per row, protocol and system, the first metric
     definition (the paper's) and the nearest one; `largest` is the largest difference of a cell. The inference holds,
-    per row, the `nearest` of its own system and of all.
+    per row, the `nearest` of its own system and of the others.
     """
     distances, inference = [], []
     for row in rows.to_dict("records"):
@@ -274,7 +274,8 @@ def infer(rows: pd.DataFrame, found: list[Measured], grid: Protocols) -> tuple[p
             drawn.append(spread)
         distances += lines
         own = [i for i, cell in enumerate(found) if cell.system == row["own"]]
-        for question, kept in (("own system", own), ("any system", list(range(len(found))))):
+        others = [i for i in range(len(found)) if i not in own]
+        for question, kept in (("own system", own), ("other systems", others)):
             if kept:
                 best = [lines[2 * i + 1] for i in kept]
                 inference.append(nearest(best, np.array([drawn[i] for i in kept]), question, grid))
