@@ -266,11 +266,13 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
     titles, systems = ordered(part["title"]), ordered(part["system"])
     place = {title: len(titles) - number for number, title in enumerate(titles)}
     caption = f"Bars: 95 % intervals over test tasks; {int(part['seeds'].max())} seed."
-    figure, panel = one_panel(1.9 + 0.26 * len(titles), caption=caption, title=f"{metric_name(measure)} by protocol")
+    height = 1.9 + max(0.26, 0.042 * len(systems)) * len(titles)
+    figure, panel = one_panel(height, caption=caption, title=f"{metric_name(measure)} by protocol")
+    panel.hlines([y - 0.5 for y in place.values()], 0, 1, color="lightgrey", linewidth=0.6)
     inks = [RED, BLUE, GREEN, ORANGE, GREY]
     for number, (system, label) in enumerate(zip(systems, titled(systems), strict=True)):
         lines, ink = part[part["system"] == system], inks[number % len(inks)]
-        y = lines["title"].map(place) + 0.15 * ((len(systems) - 1) / 2 - number)
+        y = lines["title"].map(place) + 0.75 / len(systems) * ((len(systems) - 1) / 2 - number)
         panel.hlines(y, lines["ci_low"], lines["ci_high"], color=ink, linewidth=1.0)
         panel.plot(lines["value"], y, linestyle="none", marker=MARKERS[number], markersize=5, color=ink, label=label)
     limits = {"xlim": (-0.02, 1.02), "ylim": (0.3, len(titles) + 0.7)}
