@@ -337,6 +337,9 @@ def test_planted_rows_are_found_and_missing_runs_say_why(near):
     lines = table[table["choice"] == "as defined"].set_index(["row", "protocol"])
     assert lines.loc[("NeuMF", "cold"), "reason"] == "neumf needs a task's history, and cold asks new tasks"
     assert lines.loc[("NeuMF", "warm"), ["reason", "counterpart"]].tolist() == ["neumf has not run under warm", "none"]
+    assert lines.loc[("NeuMF", "task_split_99"), "reason"] == lines.loc[("NeuMF", "cold"), "reason"]
+    assert lines.loc[("NeuMF", "exposed"), "reason"] == "neumf has not run under exposed"
+    assert lines.loc[("TiGER", "exposed"), "reason"] == "not in the grid of protocols"
     # In the grid another system stands in; the nearest such run is marked apart from the method's own.
     assert lines.loc[("NeuMF", "exposed"), ["counterpart", "system", "nearest"]].tolist() == ["other", "t2mrec", True]
     assert lines.loc[("NeuMF", "loo"), ["counterpart", "system", "nearest"]].tolist() == ["same", "neumf", True]

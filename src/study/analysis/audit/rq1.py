@@ -132,7 +132,7 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
     places = [("study", name, str(load([f"protocol={name}"]).protocol.title)) for name in own_protocols]
     places += [("grid", variant.name, variant.title) for variant in grid.variants]
     shared = {variant.name: grid_runs(dataset, variant.name, grid) for variant in grid.variants}
-    asked = {variant.name: variant.split for variant in grid.variants}
+    cold = {item.name for item in grid.variants if item.split == "cold" and item.training == "train"}
     definitions, lines = dict(grid.metric_definitions), []
     first = dict(list(definitions.items())[:1])
     for row in printed.to_dict("records"):
@@ -146,7 +146,7 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
             if not itself:
                 missing = "not in the grid of protocols"
                 if source == "study" or system in grid.systems:
-                    missing = why_not(system, asked.get(protocol, protocol), known)[1]
+                    missing = why_not(system, "cold" if protocol in cold else protocol, known)[1]
                 line |= {"reason": missing, "counterpart": OTHER if runs else NONE}
             for choice, tried in zip(CHOICES, (first, definitions), strict=True):
                 found = nearest(itself or runs, cells, tried, chosen) if runs else {}
