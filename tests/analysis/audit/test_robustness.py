@@ -69,20 +69,24 @@ def test_every_pair_of_seeds_is_compared_over_the_systems_that_have_both():
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Tables of a small study with four cheap systems, one of them with a seed of its own, and one oracle."""
-    splits = {"split_seeds": [101, 102], "split_systems": ["popularity", "tfidf", "attribute_counts"], "resamples": 20}
+    splits = {"split_seeds": [101, 102], "resamples": 20}
+    splits["split_systems"] = {"cold": ["popularity", "tfidf", "attribute_counts"], "warm": ["popularity", "tfidf"]}
     splits["few_splits"] = {"attribute_counts": 1}
     splits["differences"] = {"cold": [["tfidf", "popularity"], ["tfidf", "t2mrec"]]}  # T2MRec has no run
+    splits["differences"]["warm"] = [["tfidf", "popularity"]]
     changes = {"audit/robustness.yaml": splits, "profile/smoke.yaml": {"seeds": [1, 2]}}
     changes["system/popularity_theme.yaml"] = {"seeds": [0]}
     with small_study(tmp_path_factory.mktemp("robust"), TINY, changes):
         for system in ("random", "popularity", "tfidf", "oracle_neighbour", "popularity_theme"):
             run_row(config.load([*TINY, f"system={system}"]))
+        for system in ("popularity", "tfidf"):
+            run_row(config.load([*TINY, f"system={system}", "protocol=warm"]))
         yield {path.stem: pd.read_csv(path) for path in robustness.compute(config.load(TINY))}
 
 
 def test_every_family_has_its_rows_and_oracles_none(made):
     table = made["rank_robustness"]
-    assert set(table["family"]) == {"seeds", "metric", "labels", "tie rule", "random splits"}
+    assert set(table["family"]) == {"seeds", "metric", "labels", "protocol", "tie rule", "random splits"}
     seeds = table[table["family"] == "seeds"]
     assert seeds["variant"].tolist() == ["seed 1 against seed 2"]
     assert seeds["systems"].tolist() == [3]  # one system ran with another seed alone
@@ -94,11 +98,15 @@ def test_every_family_has_its_rows_and_oracles_none(made):
     table = made["random_splits"]
     assert set(table["system"]) == {"popularity", "tfidf", "attribute_counts"}
     assert table.groupby("system")["n_splits"].max().to_dict() == {"popularity": 2, "tfidf": 2, "attribute_counts": 1}
-    [row] = made["variance"].to_dict("records")
     runs = robustness.split_fits("synthetic").known().query("metric == 'ndcg@10' and tie_rule == 'seeded permutation'")
-    wide = runs.pivot_table(index="split_seed", columns="system", values="value")
-    assert (row["system"], row["reference"], row["splits"], row["seeds"]) == ("tfidf", "popularity", 2, 2)
-    assert row["split_sd"] == pytest.approx((wide["tfidf"] - wide["popularity"]).std(), rel=1e-4)
+    spreads = []
+    for protocol, row in zip(("cold", "warm"), made["variance"].to_dict("records"), strict=True):
+        wide = runs[runs["protocol"] == protocol].pivot_table(index="split_seed", columns="system", values="value")
+        assert (row["protocol"], row["system"], row["reference"]) == (protocol, "tfidf", "popularity")
+        assert (row["splits"], row["seeds"]) == (2, 2)
+        assert row["split_sd"] == pytest.approx((wide["tfidf"] - wide["popularity"]).std(), rel=1e-4)
+        spreads.append(row["split_sd"])
+    assert spreads[0] != spreads[1]
     assert ((table["min"] <= table["mean"]) & (table["mean"] <= table["max"])).all()
     plot_splits(made).canvas.draw()
 
@@ -108,11 +116,11 @@ def test_random_splits_go_on_where_they_stopped(made, monkeypatch):
     fits = robustness.split_fits("synthetic")
     before = fits.known()
     keys = before[list(fits.keys)].drop_duplicates()
-    assert len(keys) == 5
+    assert len(keys) == 9
     of_fit = dict(list(before.groupby(list(fits.keys))))
     parts = [of_fit[key] for key in keys.itertuples(index=False, name=None)]
-    pd.concat([*parts[:3], parts[3].assign(fingerprint="of another state")]).to_parquet(fits.path)
-    fits.add(parts[4])
+    pd.concat([*parts[:-2], parts[-2].assign(fingerprint="of another state")]).to_parquet(fits.path)
+    fits.add(parts[-1])
     calls, once = [], robustness.split_run
     monkeypatch.setattr(robustness, "split_run", lambda *a, **b: (calls.append(1), once(*a, **b))[1])
     again = robustness.run_splits(config.load(TINY))

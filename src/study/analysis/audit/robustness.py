@@ -147,39 +147,45 @@ def label_table(
 
 def split_fits(dataset: str) -> Fits:
     """The finished runs on further splits: a row per tie rule and metric with the mean over the test tasks."""
-    return Fits(dataset, "robustness", "split_fits", ("system", "split_seed", "fingerprint"))
+    return Fits(dataset, "robustness", "split_fits", ("protocol", "system", "split_seed", "fingerprint"))
 
 
 def run_splits(config: DictConfig) -> pd.DataFrame:
     """Run the cheap systems on further random splits. Fits of the same fingerprint are kept, others are dropped."""
     settings, dataset = read(Robustness), str(config.dataset.name)
     data, fits = datasets.load(dataset), split_fits(dataset)
-    shared = [f"dataset={dataset}", "protocol=cold", f"profile={config.profile.name}"]
-    composed = {system: with_tuned_values(load([f"system={system}", *shared])) for system in settings.split_systems}
-    prints = {system: fingerprint(chosen) for system, chosen in composed.items()}
+    shared = [f"dataset={dataset}", f"profile={config.profile.name}"]
+    composed = {
+        (protocol, system): with_tuned_values(load([f"system={system}", f"protocol={protocol}", *shared]))
+        for protocol, systems in settings.split_systems.items()
+        for system in systems
+    }
+    prints = {key: fingerprint(chosen) for key, chosen in composed.items()}
     wanted = [
-        (system, seed, prints[system])
+        (protocol, system, seed, made)
         for number, seed in enumerate(settings.split_seeds)
-        for system in settings.split_systems
+        for (protocol, system), made in prints.items()
         if number < settings.few_splits.get(system, len(settings.split_seeds))
     ]
     finished = fits.finished()
     jobs = [key for key in wanted if key not in finished]
-    for system, seed, made in tqdm(jobs, desc="random splits", unit="run", disable=None):
-        split = splits.make(data, "cold", seed=seed)
-        rows = split_run(composed[system], data, split, system_seed=settings.system_seed)
-        fits.add(rows.assign(system=system, split_seed=seed, fingerprint=made, commit=git_state()["commit"]))
+    for key in tqdm(jobs, desc="random splits", unit="run", disable=None):
+        protocol, system, seed, _ = key
+        split = splits.make(data, protocol, seed=seed)
+        rows = split_run(composed[protocol, system], data, split, system_seed=settings.system_seed)
+        fits.add(rows.assign(**dict(zip(fits.keys, key, strict=True)), commit=git_state()["commit"]))
     return fits.save(wanted)
 
 
 def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_seed: int) -> pd.DataFrame:
-    """Metric means of one system on one split by the study's tie rule and, for systems that score, by two others."""
+    """Metric means of one system on one split by the study's tie rule and, for systems that score new tasks, by two
+    others (a task with a history would have to be spared its own servers)."""
     system = build_system(config.system)
     workdir = paths.cache() / "audit" / str(config.system.name)
     workdir.mkdir(parents=True, exist_ok=True)
     done = run_seed(system, data, split, seed=system_seed, workdir=workdir)
     frames = {"seeded permutation": done.per_task.drop(columns=KEYS)}
-    if not isinstance(system, Ranker):
+    if split.cold and not isinstance(system, Ranker):
         ascending = np.argsort(data.servers["id"].to_numpy(), kind="stable")
         tasks = split.tasks("test")
         for rule, order in zip(TIE_RULES, (ascending, ascending[::-1]), strict=True):
@@ -273,8 +279,8 @@ def order_tables(config: DictConfig, runs: pd.DataFrame) -> list[Path]:
             rows.append(found | correlations(base, task_scores(there, metric), **options))
     rows = [row | {"n": base.shape[1], "unit": "tasks"} for row in rows]
     made: dict[str, pd.DataFrame] = {}
-    if len(runs):
-        more, made["random_splits"] = split_table(runs, base, metric)
+    if len(same := runs[runs["protocol"] == settings.protocol]):
+        more, made["random_splits"] = split_table(same, base, metric)
         rows += more
     if len(variance := variance_table(dataset, data.n_tasks, settings, runs)):
         made["variance"] = variance

@@ -152,7 +152,7 @@ class Robustness:
     metrics: list[str]
     prefixes: list[int]
     split_seeds: list[int]
-    split_systems: list[str]
+    split_systems: dict[str, list[str]]
     few_splits: dict[str, int]
     differences: dict[str, list[list[str]]]
     system_seed: int

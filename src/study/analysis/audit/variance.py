@@ -54,16 +54,16 @@ def components(
 
 def variance_table(dataset: str, n_tasks: int, settings: Robustness, runs: pd.DataFrame) -> pd.DataFrame:
     """`components` of the configured differences whose systems both ran; `runs`: `robustness.split_fits`."""
-    rows, values = [], pd.DataFrame()
-    if len(runs):
-        kept = runs[(runs["metric"] == settings.metric) & (runs["tie_rule"] == "seeded permutation")]
-        values = kept.pivot_table(index="split_seed", columns="system", values="value")
+    rows = []
+    kept = runs[(runs["metric"] == settings.metric) & (runs["tie_rule"] == "seeded permutation")] if len(runs) else runs
     for protocol, pairs in settings.differences.items():
+        same = kept[kept["protocol"] == protocol]
+        values = same.pivot_table(index="split_seed", columns="system", values="value") if len(same) else pd.DataFrame()
         for system, reference in pairs:
             frames = list(run_frames(dataset, protocol, (system, reference)).values())
             if len(frames) < 2:
                 continue
-            split_again = protocol == settings.protocol and {system, reference} <= set(values)
+            split_again = {system, reference} <= set(values)
             further = (values[system] - values[reference]).dropna().tolist() if split_again else []
             about = {"protocol": protocol, "system": system, "reference": reference, "metric": settings.metric}
             found = components(frames[0], frames[1], settings.metric, n_tasks=n_tasks, over_splits=further)
