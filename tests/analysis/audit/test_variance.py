@@ -23,7 +23,7 @@ def test_components_by_hand():
     assert found["diff"] == pytest.approx(0.2)
     assert found["task_sd"] ** 2 == pytest.approx(0.08 / 3 / 4)
     assert found["seed_sd"] ** 2 == pytest.approx(0.02 / 2)
-    assert found["split_sd"] ** 2 == pytest.approx(0.08)
+    assert (found["split_diff"], found["split_sd"] ** 2) == pytest.approx((0.2, 0.08))
     assert found["split_alone_sd"] ** 2 == pytest.approx(0.08 - 0.75 * 0.08 / 12 - 0.02)
     assert [found[name] for name in ("n", "seeds", "reference_seeds", "splits")] == [4, 2, 2, 2]
     assert components(system, reference, METRIC, n_tasks=16, over_splits=[0.2, 0.2])["split_alone_sd"] == 0
@@ -32,7 +32,7 @@ def test_components_by_hand():
 def test_one_seed_and_no_split_tell_nothing():
     found = components(run({1: [0.1, 0.5]}), run({1: [0.1, 0.2]}), METRIC, n_tasks=4)
     assert found["splits"] == 0
-    assert np.isnan([found[name] for name in ("seed_sd", "split_sd", "split_alone_sd")]).all()
+    assert np.isnan([found[name] for name in ("seed_sd", "split_diff", "split_sd", "split_alone_sd")]).all()
 
 
 def test_splits_that_only_draw_other_tasks_leave_nothing_to_the_split_itself():

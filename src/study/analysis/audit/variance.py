@@ -30,8 +30,9 @@ def components(
         over_splits: the difference on each further split, one seed each.
 
     Returns: n (test tasks), diff, task_sd (standard error over tasks), seeds, reference_seeds, seed_sd (both sides'
-    means over their seeds), splits, split_sd (over the splits, where tasks and seeds differ too), split_alone_sd (what
-    tasks and single seeds leave of it, at least 0). NaN where one seed or fewer than two splits tell nothing.
+    means over their seeds), splits, split_diff (mean over the splits), split_sd (over the splits, where tasks and
+    seeds differ too), split_alone_sd (what tasks and single seeds leave of it, at least 0). NaN where one seed or too
+    few splits tell nothing.
     """
     pairs = paired(system, reference, metric)
     difference, n = pairs["system"] - pairs["reference"], len(pairs)
@@ -47,6 +48,7 @@ def components(
         "reference_seeds": others,
         "seed_sd": (own / seeds + other / others) ** 0.5,
         "splits": len(over_splits),
+        "split_diff": float(np.mean(over_splits)) if len(over_splits) else float("nan"),
         "split_sd": splits**0.5,
         "split_alone_sd": float(alone) ** 0.5,
     }
