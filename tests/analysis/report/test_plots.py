@@ -2,12 +2,14 @@
 
 import base64
 import io
+import re
 import xml.etree.ElementTree as ET
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from study import paths
@@ -34,6 +36,22 @@ def test_saved_twice_gives_equal_bytes_without_a_date_and_leaks_no_style():
         assert image.width == pytest.approx(plots.WIDTH * plots.STYLE["savefig.dpi"], abs=1)
         assert len(np.unique(np.asarray(image.convert("L")))) > 20
     assert dict(mpl.rcParams) == before
+
+
+def test_the_last_bit_of_a_layout_changes_no_byte():
+    """A frame a little further right gets another name from matplotlib, and the same one here."""
+    drawn = []
+    for left in (0.1, np.nextafter(0.1, 1)):
+        figure = Figure()
+        figure.add_axes((left, 0.1, 0.5, 0.5)).plot([0, 1], [1, 0])
+        raw = io.StringIO()
+        with mpl.rc_context(plots.STYLE):
+            figure.savefig(raw, format="svg", metadata={"Date": None})
+        drawn.append(raw.getvalue())
+    assert drawn[0] != drawn[1]
+    assert plots.shorter(drawn[0]) == plots.shorter(drawn[1])
+    names = set(re.findall(r'<clipPath id="(\w+)"', plots.shorter(drawn[0])))
+    assert names == set(re.findall(r"url\(#(\w+)\)", plots.shorter(drawn[0])))
 
 
 def test_places_in_a_drawing_are_cut_to_hundredths_and_nothing_else_is():

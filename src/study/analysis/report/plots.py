@@ -7,6 +7,7 @@ and tests. Colours are those of `study.analysis.report.colours`; markers differ 
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import re
 import textwrap
@@ -161,11 +162,15 @@ def show_figure(figure: Figure, name: str, dataset: str, *, shown: bool = True) 
 
 def shorter(svg: str) -> str:
     """The same drawing in fewer bytes: places to a hundredth of a point (cut, not rounded), no indents, and large
-    pictures within it, which hold what would be too many lines, with a palette of 256 colours."""
+    pictures within it, which hold what would be too many lines, with a palette of 256 colours. Frames that clip are
+    named by what they hold after that: matplotlib's names follow the last bit of a layout, which differs by run."""
     pictures = r"(data:image/png;base64,)\s*([A-Za-z0-9+/=\s]{32768,})"
     svg = re.sub(pictures, lambda found: found[1] + palette(found[2]), svg)
     cut = re.sub(r' (d|x|y)="[^"]*"', lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), svg)
-    return re.sub(r"\n +", "\n", cut)
+    drawing = re.sub(r"\n +", "\n", cut)
+    for name, shape in re.findall(r'<clipPath id="(\w+)">\n(.*)', drawing):
+        drawing = drawing.replace(name, "p" + hashlib.sha256(shape.encode()).hexdigest()[:10])
+    return drawing
 
 
 def palette(picture: str) -> str:
