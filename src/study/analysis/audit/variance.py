@@ -56,17 +56,15 @@ def components(
 
 def variance_table(dataset: str, n_tasks: int, settings: Robustness, runs: pd.DataFrame) -> pd.DataFrame:
     """`components` of the configured differences whose systems both ran; `runs`: `robustness.split_fits`."""
-    rows = []
-    kept = runs[(runs["metric"] == settings.metric) & (runs["tie_rule"] == "seeded permutation")] if len(runs) else runs
+    kept = runs[(runs["metric"] == settings.metric) & (runs["tie_rule"] == "seeded permutation")]
+    values, rows = kept.pivot_table(index="split_seed", columns=["protocol", "system"], values="value"), []
     for protocol, pairs in settings.differences.items():
-        same = kept[kept["protocol"] == protocol]
-        values = same.pivot_table(index="split_seed", columns="system", values="value") if len(same) else pd.DataFrame()
         for system, reference in pairs:
             frames = list(run_frames(dataset, protocol, (system, reference)).values())
             if len(frames) < 2:
                 continue
-            split_again = {system, reference} <= set(values)
-            further = (values[system] - values[reference]).dropna().tolist() if split_again else []
+            own, other = (protocol, system), (protocol, reference)
+            further = (values[own] - values[other]).dropna().tolist() if {own, other} <= set(values) else []
             about = {"protocol": protocol, "system": system, "reference": reference, "metric": settings.metric}
             found = components(frames[0], frames[1], settings.metric, n_tasks=n_tasks, over_splits=further)
             rows.append(about | found)
