@@ -1,7 +1,12 @@
 """`trainer=gpu`: which class trains, under which name; joules."""
 
+import json
+
+import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy.stats import permutation_test
 
 from study.config.compose import build_system, load, plain
 from study.config.registry import with_tuned_values
@@ -9,6 +14,7 @@ from study.errors import StudyError
 from study.runner import energy
 from study.runner.devices import OWN_CODE, WRAPPER, on_gpu, on_trainer
 from study.runner.provenance import require_own_row
+from tests.tiny_study import REPOSITORY
 
 
 @pytest.fixture
@@ -103,3 +109,19 @@ def test_joules_are_the_sum_of_packages_and_leave_out_their_parts(tmp_path, monk
     assert energy.used(before) == {"processor": 5.0}
     (tmp_path / "intel-rapl:1" / "energy_uj").write_text("5\n")  # it began anew
     assert energy.used(before) == {}
+
+
+@pytest.mark.parametrize(("device", "name"), [("gpu", "t2mrec_gpu"), ("gpu_bf16", "t2mrec_gpu_bf16")])
+def test_the_committed_table_sums_up_what_the_card_gave(device, name):
+    results = REPOSITORY / "results" / "task2mcp"
+    row = pd.read_csv(results / "devices" / "devices.csv").set_index("device").loc[device]
+    record = json.loads((results / "devices" / f"{name}.json").read_text())
+    assert row["seconds_last_seed"] == record["seeds"][-1]["seconds_fit"]
+    files = (results / "devices" / f"{name}.csv.xz", results / "per_task" / "cold" / "t2mrec.csv.xz")
+    card, processor = (pd.read_csv(file).groupby("seed")[["ndcg@10", "recall@10"]].mean() for file in files)
+    assert row["seeds"] == len(card) == len(record["seeds"])
+    for metric, spread, p in (("ndcg@10", "sd", "ndcg_p"), ("recall@10", "recall_sd", "recall_p")):
+        samples = (card[metric], processor[metric])
+        exact = permutation_test(samples, lambda a, b: np.mean(a) - np.mean(b), n_resamples=np.inf)
+        computed = (card[metric].mean(), card[metric].std(), exact.pvalue)
+        assert tuple(row[[metric, spread, p]]) == pytest.approx(computed, rel=1e-5)
