@@ -311,16 +311,19 @@ def label_families(views: pd.DataFrame, kinds: store.LabelUse, *, seed: int = 0)
     Intervals draw topics and systems, as in `rank_correlation`, the systems of each kind apart. `diff_p` is exact: over
     all ways to part the systems into two kinds of these sizes (twice the smaller one-sided share).
 
-    Returns: one row per kind that has systems (`with_labels`, with them the `fused` ones in a second row, and
-        `without_labels`): family, systems, topics, tau, p, ci_low, ci_high, use (mean judged NDCG@10 over systems and
-        topics), use_ci_low, use_ci_high, and diff (use minus that of `without_labels`), diff_ci_low, diff_ci_high,
-        diff_p.
+    Returns: one row per kind that has systems (`with_labels`, with them the `fused` ones in a second row,
+        `without_labels`, and the `untuned` ones of these): family, systems, topics, tau, p, ci_low, ci_high, use (mean
+        judged NDCG@10 over systems and topics), use_ci_low, use_ci_high, and diff (use minus that of `without_labels`;
+        in the row of `untuned`, that of `with_labels` minus its own), diff_ci_low, diff_ci_high, diff_p.
     """
     families = {
         "with_labels": kinds.with_labels,
         "with_labels and fused": [*kinds.with_labels, *kinds.fused],
         "without_labels": kinds.without_labels,
+        "untuned": kinds.untuned,
     }
+    compared = {name: (name, "without_labels") for name in ("with_labels", "with_labels and fused")}
+    compared["untuned"] = ("with_labels", "untuned")
     parts = {name: views[views["system"].isin(systems)] for name, systems in families.items()}
     parts = {name: part for name, part in parts.items() if len(part)}
     used = {name: means_wide(part)[1] for name, part in parts.items()}
@@ -329,11 +332,13 @@ def label_families(views: pd.DataFrame, kinds: store.LabelUse, *, seed: int = 0)
     for name, part in parts.items():
         row: dict[str, object] = {"family": name, **rank_correlation(part, seed=seed)}
         row |= {"use": used[name].mean(), **_ends("use", drawn[name])}
-        if name != "without_labels" and "without_labels" in used:
-            other = used["without_labels"]
-            row |= {"diff": used[name].mean() - other.mean(), **_ends("diff", drawn[name] - drawn["without_labels"])}
-            sides = used[name].mean(axis=1), other.mean(axis=1)
-            row["diff_p"] = stats.permutation_test(sides, _mean_difference, rng=np.random.default_rng(seed)).pvalue
+        learned, unseen = compared.get(name, ("", ""))
+        if {learned, unseen} <= used.keys():
+            row |= {"diff": used[learned].mean() - used[unseen].mean(), **_ends("diff", drawn[learned] - drawn[unseen])}
+            means = used[learned].mean(axis=1), used[unseen].mean(axis=1)
+            if min(len(each) for each in means) > 1:
+                rng = np.random.default_rng(seed)
+                row["diff_p"] = stats.permutation_test(means, _mean_difference, rng=rng).pvalue
         rows.append(row)
     return pd.DataFrame(rows, columns=FAMILY_COLUMNS)
 

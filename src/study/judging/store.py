@@ -61,6 +61,7 @@ class LabelUse:
     with_labels: list[str]
     without_labels: list[str]
     fused: list[str]
+    untuned: list[str]
 
     def kind(self, system: str) -> str:
         """The list that holds a system; `undeclared` where none does."""
