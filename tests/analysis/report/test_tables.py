@@ -76,6 +76,9 @@ def test_titles_say_where_there_is_one_seed_and_where_most_seeds_were_best_at_th
     titles = {name: name.upper() for name in costs["system"]}
     said = {"one": "ONE (1 seed)", "both": "BOTH (1 seed, still rising)", "most": "MOST (still rising)"}
     assert tables.remarked(titles, costs, "cold") == titles | said
+    sizes = costs.assign(parameters=np.where(costs["system"] == "both", np.nan, 893_000))
+    said["most"] = "MOST (still rising, 0.89 M parameters)"
+    assert tables.remarked(titles, sizes, "cold", sized=True) == titles | said
 
 
 def test_the_best_epoch_of_any_stage_may_be_the_last_one():

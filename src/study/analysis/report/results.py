@@ -194,7 +194,7 @@ class Results:
         """
         rows = self.overall[(self.overall["protocol"] == protocol)]
         rows = rows[named(rows) == metric].set_index("system")
-        lines, titles = [], tables.remarked(self.titles, self.costs, protocol)
+        lines, titles = [], tables.remarked(self.titles, self.costs, protocol, sized=True)
         for system in self.systems(protocol, metric):
             values = self.per_task(protocol, system)[metric].dropna().to_numpy(np.float64)
             interval = bootstrap_interval(values, seed=0, resamples=resamples)

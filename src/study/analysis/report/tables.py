@@ -138,12 +138,15 @@ def marked(
     return pd.Series(found, index=cells.index, dtype=object)
 
 
-def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str) -> dict[str, str]:
-    """The titles, with "1 seed" where a run has no spread, and "still rising" where most seeds were best at the end."""
+def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str, *, sized: bool = False) -> dict[str, str]:
+    """The titles, with "1 seed" where a run has no spread, and "still rising" where most seeds were best at the end;
+    `sized`: these with their parameters too, for figures, which have no column of them."""
     found = dict(titles)
     for row in costs[costs["protocol"] == protocol].to_dict("records"):
         rising = 2 * row.get("rising", 0) > row.get("seeds", 0)
         said = ["1 seed"] * (row.get("seeds") == 1) + ["still rising"] * rising
+        if sized and rising and pd.notna(row["parameters"]):
+            said.append(f"{row['parameters'] / 1e6:.2f} M parameters")
         if said:
             found[row["system"]] = f"{titles.get(row['system'], row['system'])} ({', '.join(said)})"
     return found
