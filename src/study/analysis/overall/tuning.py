@@ -63,10 +63,11 @@ def tuned(dataset: str) -> pd.DataFrame:
     where none has them), chosen (as text). A folder that is no whole search raises `StudyError`.
     """
     folders = sorted(path for path in (paths.results(dataset) / "sweeps").glob("*") if path.is_dir())
-    rows = [_ran(folder) for folder in folders]
+    known = sound_systems()
+    rows = [_ran(folder, known) for folder in folders]
     seen = {folder.name for folder in folders}
     searches = {system: load_sweep(name) for name, system in TUNED.items()}
-    for name, system in sound_systems().items():
+    for name, system in known.items():
         if system.tuned is None or name in seen:
             continue
         space = plain(system.search) or (searches[name].space if name in searches else {})
@@ -112,8 +113,8 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, int | float) else str(value)
 
 
-def _ran(folder: Path) -> dict[str, Any]:
-    """The row of a search that has results."""
+def _ran(folder: Path, known: Mapping[str, DictConfig]) -> dict[str, Any]:
+    """The row of a search that has results. `known`: the settings of every system."""
     fix = "run the search again, or take the folder from git"
     record = read_record(folder / "record.json")
     try:
@@ -122,7 +123,6 @@ def _ran(folder: Path) -> dict[str, Any]:
         config = record["config"]
         sweep = load_sweep(best["sweep"]) if "sweep" in best else None
         space = config["system"]["search"] if sweep is None else sweep.space
-        known = sound_systems()
         title = known[best["system"]].title if best["system"] in known else best["system"]
         model = config["system"]["model"]
         trained = any(key.rpartition(".")[2] == "epochs" for key in schema.flat(model))
