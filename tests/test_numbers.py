@@ -3,7 +3,8 @@
 `0.167<!--#cold_t2mrec-->` is a number with its mark. The entry of a key has `file` (below results/; `*` for the rows of
 several), `where` (column -> value; a text that begins with !=, < or > compares) and one of `column` (of the one row
 that is left), `sum: column` (over all rows that are left), `count: true` (how many) and `different: column` (how many
-values it has there). `times` multiplies the cell or the sum.
+values it has there). `times` multiplies the cell or the sum. KEY_low and KEY_high without an entry are the ends of the
+interval of KEY: its column with `_ci_low` or `_ci_high` behind it.
 """
 
 import re
@@ -32,6 +33,11 @@ TEXTS = {str(path.relative_to(ROOT)): text_of(path) for path in PATHS}
 MARKED = sorted({(name, *found) for name, text in TEXTS.items() for found in MARK.findall(text)})
 
 
+def own(key: str) -> str:
+    """The key of the entry that a key stands for: itself, or that of which it is an end."""
+    return key if key in KEYS else re.sub("_(low|high)$", "", key)
+
+
 @cache
 def table(file: str) -> pd.DataFrame:
     paths = sorted((ROOT / "results").glob(file))
@@ -41,7 +47,9 @@ def table(file: str) -> pd.DataFrame:
 @cache
 def value_of(key: str) -> float:
     """The number that a key of docs/numbers.yaml stands for."""
-    entry = KEYS[key]
+    entry = KEYS[own(key)]
+    if key not in KEYS:
+        entry = entry | {"column": f"{entry['column']}_ci_{key.rpartition('_')[2]}"}
     rows = table(entry["file"])
     for column, wanted in entry.get("where", {}).items():
         sign, value = re.fullmatch(r"(!=|<|>|)(.*)", str(wanted), re.DOTALL).groups()  # type: ignore[union-attr]
@@ -75,7 +83,7 @@ def test_typed_number_is_the_cell(name: str, typed: str, key: str) -> None:
 def test_every_mark_has_a_key_and_every_key_is_used() -> None:
     marks = sum(text.count("<!--") for text in TEXTS.values())
     assert marks == sum(len(MARK.findall(text)) for text in TEXTS.values())
-    assert {key for _, _, key in MARKED} == set(KEYS)
+    assert {own(key) for _, _, key in MARKED} == set(KEYS)
     assert {key for name, _, key in MARKED if name == "README.md"}
 
 
