@@ -77,7 +77,8 @@ def test_titles_say_where_there_is_one_seed_and_where_most_seeds_were_best_at_th
     said = {"one": "ONE (1 seed)", "both": "BOTH (1 seed, still rising)", "most": "MOST (still rising)"}
     assert tables.remarked(titles, costs, "cold") == titles | said
     sizes = costs.assign(parameters=np.where(costs["system"] == "both", np.nan, 893_000))
-    said["most"] = "MOST (still rising, 0.89 M parameters)"
+    said = {"one": "ONE\n(1 seed)", "both": "BOTH\n(1 seed, still rising)"}
+    said["most"] = "MOST\n(still rising, 0.89 M parameters)"
     assert tables.remarked(titles, sizes, "cold", sized=True) == titles | said
 
 

@@ -140,7 +140,7 @@ def marked(
 
 def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str, *, sized: bool = False) -> dict[str, str]:
     """The titles, with "1 seed" where a run has no spread, and "still rising" where most seeds were best at the end;
-    `sized`: these with their parameters too, for figures, which have no column of them."""
+    `sized`: on a second line, and these with their parameters, for figures, which have no column of them."""
     found = dict(titles)
     for row in costs[costs["protocol"] == protocol].to_dict("records"):
         rising = 2 * row.get("rising", 0) > row.get("seeds", 0)
@@ -148,7 +148,8 @@ def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str, *, s
         if sized and rising and pd.notna(row["parameters"]):
             said.append(f"{row['parameters'] / 1e6:.2f} M parameters")
         if said:
-            found[row["system"]] = f"{titles.get(row['system'], row['system'])} ({', '.join(said)})"
+            gap = "\n" if sized else " "
+            found[row["system"]] = f"{titles.get(row['system'], row['system'])}{gap}({', '.join(said)})"
     return found
 
 
