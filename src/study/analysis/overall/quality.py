@@ -42,7 +42,8 @@ def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
         " Thin line: 95 % bootstrap interval over tasks. Thick line: ± one standard deviation over seeds. "
         "Colours and markers: kind of system."
     )
-    height, title = 1.5 + 0.27 * len(order), "Overall quality by system"
+    space = 0.34 if first["title"].str.contains("\n").any() else 0.27  # a title of two lines needs its place
+    height, title = 1.5 + space * len(order), "Overall quality by system"
     figure, axes = canvas(height, len(summaries), caption=caption, share_y=True, title=title)
     for panel, (metric, table) in zip(axes[0], summaries.items(), strict=True):
         for row in table.to_dict("records"):
@@ -96,7 +97,7 @@ def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: 
     reference, metric = titles.get(rows["reference"].iloc[0], "the reference"), metric_name(rows["metric"].iloc[0])
     caption += " Values are averaged over seeds before tasks are compared. In the order of the mean difference."
     title = f"Task by task against {reference}: {metric}"
-    figure, panel = one_panel(1.5 + 0.3 * len(rows), caption=caption, title=title)
+    figure, panel = one_panel(1.5 + 0.34 * len(rows), caption=caption, title=title)
     start = np.zeros(len(rows))
     parts = (
         ("wins", BLUE, "white", f"better than {reference}"),
