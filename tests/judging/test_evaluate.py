@@ -166,7 +166,7 @@ def test_kinds_of_systems_are_told_apart_by_hand():
     assert (learns["diff_ci_low"], learns["diff_ci_high"]) == pytest.approx((-0.5, -0.3))
     assert np.isnan(sees_none["diff"])
     assert (table.loc["untuned", "diff"], table.loc["untuned", "diff_ci_high"]) == pytest.approx((-0.35, -0.3))
-    assert np.isnan(table.loc["untuned", "diff_p"])  # of one system there is no other way
+    assert np.isnan(table.loc["untuned", "diff_p"])  # of one system no spread is known
     more = store.LabelUse(use.with_labels, ["s2", "s3", "s4"], [], untuned=["s3", "s4"])
     table = evaluate.label_families(views_of([0.1, 0.2, 0.9, 0.6, 0.5]), more).set_index("family")
     assert table.loc[["with_labels", "untuned"], "diff"].tolist() == pytest.approx([0.15 - 2 / 3, -0.4])

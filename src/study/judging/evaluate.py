@@ -314,7 +314,8 @@ def label_families(views: pd.DataFrame, kinds: store.LabelUse, *, seed: int = 0)
     Returns: one row per kind that has systems (`with_labels`, with them the `fused` ones in a second row,
         `without_labels`, and the `untuned` ones of these): family, systems, topics, tau, p, ci_low, ci_high, use (mean
         judged NDCG@10 over systems and topics), use_ci_low, use_ci_high, and diff (use minus that of `without_labels`;
-        in the row of `untuned`, that of `with_labels` minus its own), diff_ci_low, diff_ci_high, diff_p.
+        in the row of `untuned`, that of `with_labels` minus its own), diff_ci_low, diff_ci_high,
+        diff_p (empty where a side has one system).
     """
     families = {
         "with_labels": kinds.with_labels,
