@@ -136,7 +136,8 @@ def test_a_system_that_looks_at_validation_reads_its_labels_for_that_alone(case,
     np.testing.assert_array_equal(*said)
 
 
-LABEL_USE = vars(store.pool_settings().label_use)
+LABEL_USE = dict(vars(store.pool_settings().label_use))
+UNTUNED = LABEL_USE.pop("untuned")
 
 
 @pytest.mark.parametrize(("system", "kind"), [(name, kind) for kind, names in LABEL_USE.items() for name in names])
@@ -149,6 +150,10 @@ def test_a_system_learns_from_the_labels_where_the_judged_collection_says_so(sys
         for number, each in enumerate([(data, split), others])
     ]
     assert np.array_equal(*said) == (kind == "without_labels")
+
+
+def test_systems_that_no_judged_topic_tuned_are_some_of_those_that_see_no_label():
+    assert set(UNTUNED) < set(LABEL_USE["without_labels"])
 
 
 @pytest.mark.parametrize("protocol", ["cold", "warm"])
