@@ -156,7 +156,7 @@ def test_the_interval_sees_the_draw_of_systems():
 
 
 def test_kinds_of_systems_are_told_apart_by_hand():
-    use = store.LabelUse(with_labels=["s0", "s1"], without_labels=["s3", "s4", "absent"], fused=["s2"], untuned=["s4"])
+    use = store.LabelUse(with_labels=["s0", "s1"], without_labels=["s3", "s4", "absent"], fused=["s2"], tuned=["s3"])
     table = evaluate.label_families(views_of([0.1, 0.2, 0.9, 0.6, 0.5]), use).set_index("family")
     learns, sees_none = table.loc["with_labels"], table.loc["without_labels"]
     assert (learns["tau"], sees_none["tau"], table.loc["with_labels and fused", "tau"]) == pytest.approx((1, -1, 1))
@@ -167,7 +167,7 @@ def test_kinds_of_systems_are_told_apart_by_hand():
     assert np.isnan(sees_none["diff"])
     assert (table.loc["untuned", "diff"], table.loc["untuned", "diff_ci_high"]) == pytest.approx((-0.35, -0.3))
     assert np.isnan(table.loc["untuned", "diff_p"])  # of one system no spread is known
-    more = store.LabelUse(use.with_labels, ["s2", "s3", "s4"], [], untuned=["s3", "s4"])
+    more = store.LabelUse(use.with_labels, ["s2", "s3", "s4"], [], tuned=["s2"])
     table = evaluate.label_families(views_of([0.1, 0.2, 0.9, 0.6, 0.5]), more).set_index("family")
     assert table.loc[["with_labels", "untuned"], "diff"].tolist() == pytest.approx([0.15 - 2 / 3, -0.4])
     assert table.loc["untuned", "diff_p"] == pytest.approx(2 / 6)

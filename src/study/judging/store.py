@@ -61,7 +61,12 @@ class LabelUse:
     with_labels: list[str]
     without_labels: list[str]
     fused: list[str]
-    untuned: list[str]
+    tuned: list[str]
+
+    @property
+    def untuned(self) -> list[str]:
+        """The systems that see no label and were not tuned on judged topics."""
+        return [name for name in self.without_labels if name not in self.tuned]
 
     def kind(self, system: str) -> str:
         """The list that holds a system; `undeclared` where none does."""
