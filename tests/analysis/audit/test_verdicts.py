@@ -222,7 +222,9 @@ def test_the_whole_command_on_planted_runs_and_on_a_data_set_without_printed_num
     assert found.tolist() == [8, 8, "cold"]
     assert summary.loc[("Table 3", "NeuMF"), CANNOT] == 8  # tasks are new: it has no history of them
     assert summary.loc[("Table 3", "LC-Rec"), [NOT_RUN, CANNOT]].tolist() == [8, 0]
-    figure = figures_paper.plot_verdicts(made, "cold")
+    figure = figures_paper.plot_verdicts(made, "cold", {("cold", "t2mrec"), ("cold", "neumf")})  # one has no run there
+    marked = [label.get_text() for label in figure.axes[0].get_yticklabels() if "†" in label.get_text()]
+    assert [text.split(" (")[0] for text in marked] == ["X"]
     assert len(figure.axes[0].patches) == 17 * 8
     named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert named[-2:] == ["not run here", "does not apply to new tasks"]
@@ -343,5 +345,7 @@ def test_planted_rows_are_found_and_missing_runs_say_why(near):
     # In the grid another system stands in; the nearest such run is marked apart from the method's own.
     assert lines.loc[("NeuMF", "exposed"), ["counterpart", "system", "nearest"]].tolist() == ["other", "t2mrec", True]
     assert lines.loc[("NeuMF", "loo"), ["counterpart", "system", "nearest"]].tolist() == ["same", "neumf", True]
-    assert len(figures_paper.plot_rq1(made).axes[0].patches) == 3 + 12  # runs of the study, and of the grid
+    (panel,) = figures_paper.plot_rq1(made, {("loo", "recafr"), ("cold", "neumf")}).axes
+    assert len(panel.patches) == 3 + 12  # runs of the study, and of the grid
+    assert [label.get_text() for label in panel.get_yticklabels() if "†" in label.get_text()] == ["ReCAFR †"]
     assert rq1.compute(load(["dataset=synthetic"])) == []

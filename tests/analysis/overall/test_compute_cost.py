@@ -1,5 +1,7 @@
 """Core hours, long fits and the figure of costs, on hand-made records."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -65,13 +67,14 @@ def test_core_hours_by_kind_and_their_sums_with_the_published_rows_apart(results
 
 
 def test_cost_quality_draws_unmeasurable_times_at_the_resolution():
-    columns = ["title", "family", "quality", "tasks", "seconds_fit", "milliseconds_per_task"]
-    rows = [("A", "lexical", 0.2, 100, 0.0, 0.0), ("B", "oracle", 0.4, 100, 2.0, 5.0)]
+    columns = ["title", "family", "quality", "tasks", "seconds_fit", "milliseconds_per_task", "seeds", "rising"]
+    rows = [("A", "lexical", 0.2, 100, 0.0, 0.0, 3, 2), ("B", "oracle", 0.4, 100, 2.0, 5.0, 3, 1)]
     figure = compute_cost.cost_quality(pd.DataFrame(rows, columns=columns), "caption")
     fit, rank = ({line.get_label(): float(line.get_xdata()[0]) for line in axes.get_lines()} for axes in figure.axes)
     assert fit == {"A": 0.001, "B": 2.0}
     assert rank == {"A": pytest.approx(0.01), "B": 5.0}
     assert figure.axes[0].get_xscale() == "log"
+    assert re.findall("Still rising .*: (.*?)[.] ", figure.get_supxlabel().replace("\n", " ")) == ["A"]
 
 
 def costs_of(n, family=None):
@@ -80,6 +83,7 @@ def costs_of(n, family=None):
     rng, families = np.random.default_rng(n), [family or kinds[i % len(kinds)] for i in range(n)]
     titles = [f"System {i}" + " (reads the answers)" * (i % 7 == 0) for i in range(n)]
     costs = pd.DataFrame({"title": titles, "family": families, "quality": rng.uniform(0, 0.7, n), "tasks": 100})
+    costs[["seeds", "rising"]] = 3, 1
     times = {"seconds_fit": 10 ** rng.uniform(-4, 4, n), "milliseconds_per_task": 10 ** rng.uniform(-1, 2.5, n)}
     return costs.assign(**times)
 

@@ -64,8 +64,8 @@ def test_a_tuned_baseline_has_its_space_budget_what_it_gained_and_the_median_of_
     assert found["space"] == "rate 0.0005 to 0.02 (log); layers [64], [64, 64]; all 5, null; fast false, true"
     assert found["chosen"] == "rate 0.01235; layers [64]; all 5; fast true"
     facts = ["kind", "title", "protocol", "trials", "settings", "seconds"]
-    assert found[facts].tolist() == ["equal budget", "NeuMF (tuned)", "warm", 2, 2, 1234]
-    assert found[["epoch_share", "best", "untuned"]].tolist() == [0.25, 0.5, 0.4]
+    assert found[facts].tolist() == ["tuning", "NeuMF (tuned)", "warm", 2, 2, 1234]
+    assert found[["epochs", "best", "untuned"]].tolist() == ["25%", 0.5, 0.4]
     shown = ["trials", "epochs per trial", "seconds", "best NDCG@10", "untuned NDCG@10"]
     assert as_printed("NeuMF (tuned)", shown) == ["2", "25%", "1,234", "0.5000", "0.4000"]
     # After successive halving, the last rung alone tells what the own settings reach.
@@ -73,7 +73,7 @@ def test_a_tuned_baseline_has_its_space_budget_what_it_gained_and_the_median_of_
     halved = pd.concat([halved.assign(share=0.25), halved.assign(share=1.0, **{"valid/ndcg@10": [0.6, 0.7]})])
     best, config = yaml.safe_load((folder / "best.yaml").read_text()), read_record(folder / "record.json")["config"]
     sweep("neumf_tuned", best, halved, config | {"system": config["system"] | {"rungs": [0.25, 1.0]}})
-    assert row("neumf_tuned")[["epoch_share", "untuned"]].tolist() == [1.0, 0.6]
+    assert row("neumf_tuned")[["epochs", "untuned"]].tolist() == ["2 x 25%; 2 x 100%", 0.6]
     baseline()
     # One slow trial moves the sum and not the median.
     trials, median = pd.read_csv(folder / "trials.csv"), ["median seconds of a trial"]
@@ -102,7 +102,7 @@ def test_the_joint_search_of_t2mrec_counts_weights_by_their_shares():
     sweep("t2mrec_joint", best, trials, {"system": {"search": {}, "model": model}, "tuning": {"scale": 0.33}})
     found = row("t2mrec_joint")
     assert found["title"] == "T2MRec (joint search): Joint search"
-    assert found[["kind", "trials", "settings", "epoch_share", "untuned"]].tolist() == ["sweep", 40, 2, 1.0, 0.15]
+    assert found[["kind", "trials", "settings", "epochs", "untuned"]].tolist() == ["sweep", 40, 2, "100%", 0.15]
     assert found["space"].startswith("scoring.semantic_weight 0.5 to 1; ")
 
 
@@ -117,7 +117,7 @@ def test_a_grid_over_seeds_compares_means():
     assert row("temperature")["settings"] == 2  # each with two seeds
 
 
-def test_equal_budgets_stand_before_sweeps_by_title_and_systems_with_a_space_and_no_run_are_there():
+def test_tuned_rows_stand_before_sweeps_by_title_and_systems_with_a_space_and_no_run_are_there():
     baseline()
     test_a_grid_over_seeds_compares_means()
     table = tuning.tuned("toy")
@@ -150,7 +150,9 @@ def test_differences_by_hand_the_largest_first_and_their_figure(monkeypatch):
     monkeypatch.setattr(Results, "systems", lambda self, protocol: ran[protocol])
     monkeypatch.setattr(Results, "per_task", lambda self, protocol, name: pd.DataFrame({"ndcg@10": VALUES[name]}))
     titles = {name: name.upper() for name in VALUES} | {"ngcf": "$x_{"}
-    results = results_of("synthetic", ["warm", "loo"], VALUES, titles=titles)
+    costs = pd.DataFrame([("warm", "bpr_tuned", 3, 2), ("warm", "ease_tuned", 3, 1)])
+    costs = costs.set_axis(["protocol", "system", "seeds", "rising"], axis=1)
+    results = results_of("synthetic", ["warm", "loo"], VALUES, titles=titles, costs=costs)
     table = tuning.effects(results)
     rows = [("warm", "ease"), ("warm", "bpr"), ("warm", "ngcf"), ("loo", "bpr")]
     assert list(zip(table["protocol"], table["system"], strict=True)) == rows
@@ -163,7 +165,7 @@ def test_differences_by_hand_the_largest_first_and_their_figure(monkeypatch):
     assert own.get_offsets()[:, 0].tolist() == pytest.approx([0.25, 0.25, 0.65])
     assert own.get_offsets()[:, 1].tolist() == tuned.get_offsets()[:, 1].tolist() == [2, 1, 0]
     assert tuned.get_offsets()[:, 0].tolist() == pytest.approx([0.45, 0.25, 0.55])
-    assert [label.get_text() for label in warm.get_yticklabels()] == ["EASE", "BPR", "$x_{"]
+    assert [label.get_text() for label in warm.get_yticklabels()] == ["EASE", "BPR †", "$x_{"]
     assert loo.get_title(loc="left") == "loo"
     monkeypatch.setattr(Results, "systems", lambda self, protocol: ["ngcf", "lonely_tuned"])  # no tuned rows
     assert tuning.effects(results).empty

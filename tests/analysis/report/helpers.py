@@ -48,9 +48,8 @@ def results_of(dataset: str, protocols: list[str], names: Iterable[str], **given
     """Results of some systems whose titles are their names in capitals; what is not given is empty."""
     names = list(names)
     fields: dict[str, Any] = {"titles": {name: name.upper() for name in names}, "families": {}, "applies": {}}
-    fields |= {"planned": []} | {
-        name: pd.DataFrame() for name in ("metrics", "overall", "significance", "comparisons", "costs")
-    }
+    fields |= {name: pd.DataFrame() for name in ("metrics", "overall", "significance", "comparisons")}
+    fields |= {"planned": [], "costs": pd.DataFrame(columns=["protocol", "system", "seeds", "rising", "parameters"])}
     return Results(dataset, dataset.title(), protocols, **(fields | given))
 
 

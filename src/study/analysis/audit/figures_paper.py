@@ -37,6 +37,8 @@ NEAR_SHADES = ["#08306B", "#2171B5", "#6BAED6", "#C6DBEF", "#F2F6FA"]
 STEP_NAMES = ["least change: rounding (possible)", "up to 0.001", "up to 0.01", "up to 0.1", "more"]
 ABOVE: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}  # where a legend stands above the axes
 
+STILL_RISING = " †: most seeds of ours were still rising when training ended, in at least one run behind the row."
+
 
 def ordered(*columns: pd.Series) -> list[Any]:
     """The values of a column, or of several as tuples, each once, in the order of the table."""
@@ -58,8 +60,9 @@ def of_few(table: pd.DataFrame, few: Collection[str] | None) -> pd.DataFrame:
 
 
 @styled
-def plot_verdicts(tables: Tables, protocol: str) -> Figure:
-    """The verdict of every cell of Tables 3 and 4 under one protocol, with the difference where there is one."""
+def plot_verdicts(tables: Tables, protocol: str, rising: Collection[tuple[str, str]] = ()) -> Figure:
+    """The verdict of every cell of Tables 3 and 4 under one protocol, with the difference where there is one.
+    `rising`: runs (protocol, system) that were still rising."""
     table = tables["verdicts"]
     part = table[table["protocol"] == protocol]
     rows = ordered(part["place"], part["row"])
@@ -67,6 +70,10 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
         f"Protocol: {protocol}. Numbers: ours minus the paper's. Rows marked * are compared with the nearest "
         "configuration, which has no LLM re-ranker."
     )
+    pairs = zip(part["protocol"], part["system"], strict=True)
+    young = part[np.array([pair in rising for pair in pairs]) & part["diff"].notna()]
+    unripe = ordered(young["place"], young["row"])
+    caption += STILL_RISING * bool(unripe)
     title = "The paper's cells: what can be reproduced"
     figure, panel = one_panel(2.1 + 0.27 * len(rows), caption=caption, title=title)
     for entry in part.to_dict("records"):
@@ -79,7 +86,8 @@ def plot_verdicts(tables: Tables, protocol: str) -> Figure:
             panel.text(x, y, f"{entry['diff']:+z.3f}", ha="center", va="center", fontsize=7.5, color=ink)
     stand_ins = part[part["counterpart"] == "stand-in"]
     marked = ordered(stand_ins["place"], stand_ins["row"])
-    labels = [f"{row}{'*' if (place, row) in marked else ''} ({place})" for place, row in rows]
+    signs = {pair: "*" * (pair in marked) + " †" * (pair in unripe) for pair in rows}
+    labels = [f"{row}{signs[place, row]} ({place})" for place, row in rows]
     panel.set_yticks(range(len(rows)), labels)
     names = [metric_name(name).replace(" (mean over tasks)", "").replace("@", "\n@") for name in PAPER_METRICS]
     panel.set_xticks(range(len(names)), names, fontsize=7.5)
@@ -282,8 +290,9 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
 
 
 @styled
-def plot_rq1(tables: Tables) -> Figure:
-    """The distance of the nearest run under each protocol to each row of Table 3, by the nearest metric definition."""
+def plot_rq1(tables: Tables, rising: Collection[tuple[str, str]] = ()) -> Figure:
+    """The distance of the nearest run under each protocol to each row of Table 3, by the nearest metric definition.
+    `rising`: runs (protocol, system) that were still rising."""
     table = tables["rq1"].query("choice == 'nearest definition'")
     rows, places = ordered(table["row"]), ordered(table["source"], table["protocol"])
     titles = table.drop_duplicates(["source", "protocol"])["title"]
@@ -295,6 +304,9 @@ def plot_rq1(tables: Tables) -> Figure:
         "LLM re-ranker). Italic numbers on a strip: that method did not run there, and the nearest other system of the "
         "grid stands in. Framed: the row's own method at its nearest. Empty: no run."
     )
+    pairs = zip(table["protocol"], table["system"], strict=True)
+    unripe = set(table.loc[np.array([pair in rising for pair in pairs]) & (table["counterpart"] != "other"), "row"])
+    caption += STILL_RISING * bool(unripe)
     title = "How near does each protocol come to each row of Table 3?"
     figure, panel = one_panel(3.9 + 0.27 * len(rows), caption=caption, title=title)
     shades, norm = ListedColormap(NEAR_SHADES), BoundaryNorm(NEAR_STEPS, len(NEAR_SHADES))
@@ -309,7 +321,7 @@ def plot_rq1(tables: Tables) -> Figure:
         shade_of_text = "white" if own and value < NEAR_STEPS[2] else "black"
         panel.text(x, y - 0.08 * (not own), f"{value:.2f}".lstrip("0"), color=shade_of_text, **look)
     stand_ins = set(table.loc[table["counterpart"] == "stand-in", "row"])
-    panel.set_yticks(range(len(rows)), [f"{row}{'*' * (row in stand_ins)}" for row in rows])
+    panel.set_yticks(range(len(rows)), [f"{row}{'*' * (row in stand_ins)}{' †' * (row in unripe)}" for row in rows])
     panel.set_xticks(list(at.values()), titles, rotation=55, ha="right", rotation_mode="anchor", fontsize=7)
     panel.tick_params(length=0)
     last = max(at.values())

@@ -21,7 +21,7 @@ from study.analysis.audit.settings import Definition, Protocols, Verdicts, read
 from study.analysis.audit.tables import described, write_tables
 from study.analysis.audit.verdicts import why_not, within
 from study.analysis.report import paper
-from study.analysis.report.results import TUNED_SUFFIX
+from study.analysis.report.results import LONG_SUFFIX, TUNED_SUFFIX
 from study.analysis.report.runs import run_frames
 from study.config.compose import choices, load
 from study.evaluation.metrics import Float64Array
@@ -29,7 +29,7 @@ from study.evaluation.per_task import KEYS
 from study.evaluation.runs import CUTOFFS
 
 # One method: at its own settings, with tuned values, and either with more epochs.
-ENDINGS = ("", TUNED_SUFFIX, "_long", f"{TUNED_SUFFIX}_long")
+ENDINGS = ("", TUNED_SUFFIX, LONG_SUFFIX, TUNED_SUFFIX + LONG_SUFFIX)
 CHOICES = ("as defined", "nearest definition")
 SAME, STAND_IN, OTHER, NONE = "same", "stand-in", "other", "none"
 SAME_DISTANCE = 1e-6  # per-task files keep six digits, so a smaller difference says nothing

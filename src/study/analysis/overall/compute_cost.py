@@ -111,12 +111,15 @@ def summed(table: pd.DataFrame) -> pd.DataFrame:
 @styled
 def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
     """What quality costs: NDCG@10 against time to fit and time per task, without ablations.
-    `costs`: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task."""
+    `costs`: columns title, family, quality, tasks, seconds_fit, milliseconds_per_task, seeds, rising."""
     ablations = costs["family"] == "ablation"
     costs = _drawn(costs[~ablations])
     better = crowded(costs)
     if costs["open"].any():
         caption += " Open marker: a system at its own settings; filled, the same shape: tuned."
+    rising = costs.loc[2 * costs["rising"] > costs["seeds"], "title"]
+    if len(rising):
+        caption += f" Still rising when training ended, in most seeds: {', '.join(rising)}."
     if ablations.any():
         caption += f" Left out: {colours.look('ablation').words}."
     if not better.empty:

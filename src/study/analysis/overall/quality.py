@@ -17,7 +17,7 @@ from scipy.stats import studentized_range
 from study import paths
 from study.analysis.report import colours
 from study.analysis.report.colours import BLUE, ORANGE, colour, legend_below
-from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, styled
+from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, spacing, styled
 from study.analysis.report.results import Results
 from study.analysis.report.runs import statistics
 from study.data.dataset import IntArray, read_parquet
@@ -42,8 +42,7 @@ def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
         " Thin line: 95 % bootstrap interval over tasks. Thick line: ± one standard deviation over seeds. "
         "Colours and markers: kind of system."
     )
-    space = 0.34 if first["title"].str.contains("\n").any() else 0.27  # a title of two lines needs its place
-    height, title = 1.5 + space * len(order), "Overall quality by system"
+    height, title = 1.5 + spacing(first["title"], 0.27) * len(order), "Overall quality by system"
     figure, axes = canvas(height, len(summaries), caption=caption, share_y=True, title=title)
     for panel, (metric, table) in zip(axes[0], summaries.items(), strict=True):
         for row in table.to_dict("records"):
@@ -70,7 +69,8 @@ def per_task_distribution(
         " Box: quartiles. Whiskers: 5th and 95th percentile. Diamond: mean. Right: share of the tasks whose value is "
         "0. Colours: kind of system."
     )
-    figure, panel = one_panel(1.4 + 0.3 * len(values), caption=caption, title=f"{metric_name(metric)} of single tasks")
+    height, title = 1.4 + spacing(values, 0.3) * len(values), f"{metric_name(metric)} of single tasks"
+    figure, panel = one_panel(height, caption=caption, title=title)
     beside = panel.get_yaxis_transform()
     table = pd.DataFrame(dict(values))
     mean: Any = {"marker": "D", "markerfacecolor": "white", "markersize": 4.5, "markeredgecolor": "black"}
@@ -145,7 +145,7 @@ def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric
         "Systems that read the answers are left out. Colours and markers: kind of system."
     )
     title = f"Mean rank by {metric_name(metric)}"
-    figure, panel = one_panel(1.5 + 0.25 * len(ranks), caption=caption, title=title)
+    figure, panel = one_panel(1.5 + spacing(ranks["title"], 0.25) * len(ranks), caption=caption, title=title)
     places = range(len(ranks), 0, -1)
     for y, row in zip(places, ranks.to_dict("records"), strict=True):
         kind = colours.look(families[row["title"]])
@@ -169,6 +169,7 @@ def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, p
     """
     place = pd.Series(np.arange(len(server_ids)), index=server_ids)
     rows: list[dict[str, Any]] = []
+    titles = results.remarked(protocol)
     for name in [] if protocol in HITS_ALONE else results.systems(protocol, METRIC):
         path = paths.results(results.dataset) / "top10" / protocol / f"{name}.parquet"
         fix = f"run: study run system={name} protocol={protocol} dataset={results.dataset}"
@@ -179,7 +180,7 @@ def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, p
             ranked[tasks, top["rank"] - 1] = place.loc[top["server_id"]]
             seeds.append(metrics.list_level(ranked, popularity, (KEPT,)))
         means = pd.DataFrame(seeds).mean()
-        row: dict[str, Any] = {"system": name, "title": results.titles[name], "family": results.families[name]}
+        row: dict[str, Any] = {"system": name, "title": titles[name], "family": results.families[name]}
         row |= {measure: means[f"{measure}@{KEPT}"] for measure in MEASURES}
         row["servers"] = row["coverage"] * len(server_ids)
         rows.append(row | {"quality": results.value(protocol, name, METRIC)})
@@ -193,7 +194,8 @@ def coverage_figure(table: pd.DataFrame, n_servers: int, caption: str) -> Figure
         f" How many different servers the lists of ten hold over all test tasks together, means over seeds; dashed: "
         f"one list ({KEPT}) and the whole catalogue ({n_servers:,}). Logarithmic. Best {metric_name(METRIC)} first."
     )
-    figure, panel = one_panel(1.3 + 0.2 * len(table), caption=caption, title="How lists differ between tasks")
+    height = 1.3 + spacing(table["title"], 0.2) * len(table)
+    figure, panel = one_panel(height, caption=caption, title="How lists differ between tasks")
     places = np.arange(len(table))[::-1]
     for y, row in zip(places, table.to_dict("records"), strict=True):
         kind = colours.look(row["family"])

@@ -15,15 +15,21 @@ from matplotlib.patches import Patch
 
 from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, legend_below
 from study.analysis.report.plots import MARKERS, metric_name, named_rows, one_panel, styled
-from study.analysis.report.results import TRANSFER, TUNED_SUFFIX, Results, lineage
+from study.analysis.report.results import LONG_SUFFIX, TRANSFER, TUNED_SUFFIX, Results, lineage
 from study.analysis.report.tables import named
 
 METRIC, SECOND = "ndcg@10", "recall@10"
 FAR = 0.05  # of METRIC from the printed one: see `nearness`
-OWN, TUNED, BUG, EXTENSION, VARIANT = "own settings", "tuned", "reference bug", "extension", "variant"
-KINDS = (OWN, TUNED, VARIANT, BUG, EXTENSION)
-ITSELF = (OWN, TUNED)  # what is the method; the other kinds change it, break it or add to it
+OWN, TUNED, LONGER = ITSELF = ("own settings", "tuned", "trained longer")
+BUG, EXTENSION, VARIANT = "reference bug", "extension", "variant"
+KINDS = (
+    *ITSELF,
+    VARIANT,
+    BUG,
+    EXTENSION,
+)  # the first three are the method; the others change it, break it or add to it
 COLUMNS = ["printed", "system", "title", "kind", "protocol", "paper", "ours", "gap", "paper_recall", "recall"]
+COLUMNS += ["rising"]
 INKS = {"cold": BLUE, "cold_grouped": SKY, "warm": GREEN, "loo": ORANGE, "loo99": PURPLE}
 
 
@@ -34,6 +40,8 @@ def kind_of(name: str, system: str, family: str) -> str:
         return OWN
     if name == system + TUNED_SUFFIX:
         return TUNED
+    if name in (system + LONG_SUFFIX, system + TUNED_SUFFIX + LONG_SUFFIX):
+        return LONGER
     if name == f"{system}{TRANSFER}":
         return EXTENSION
     return {"reference_bug": BUG, "oracle": BUG, "extension": EXTENSION}.get(family, VARIANT)
@@ -43,8 +51,8 @@ def table3_gaps(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
     """Every run of the system behind a baseline's row of Table 3, and of the systems that build on it or carry it.
 
     Returns: printed (the paper's name), system, title, kind (of `KINDS`), protocol, paper and ours (`METRIC`), gap
-    (ours minus paper), paper_recall and recall (`SECOND`, of both); the paper's order, then the nearest first. A row of
-    the paper without a run has one line without a protocol and without a number of ours.
+    (ours minus paper), paper_recall and recall (`SECOND`, of both), rising (`Results.rising`); the paper's order, then
+    the nearest first. A row of the paper without a run has one line without a protocol and without a number of ours.
     """
     rows = cells[(cells["table"] == "table3") & cells["system"].ne("")]
     rows = rows.assign(column=named(rows))
@@ -52,7 +60,7 @@ def table3_gaps(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
     ran = {protocol: results.systems(protocol) for protocol in results.protocols}
     names = [name for name in results.applies if any(name in systems for systems in ran.values())]
     above = {name: lineage(name) for name in names}
-    parts = []
+    parts, rising = [], results.rising()
     for paper in wide.to_dict("records"):
         system = str(paper["system"])
         found = [
@@ -65,6 +73,7 @@ def table3_gaps(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
         part = pd.DataFrame(found or [(system, OWN, "")], columns=["system", "kind", "protocol"])
         part = part.assign(printed=paper["printed"], paper=paper[METRIC], paper_recall=paper[SECOND])
         part["title"] = part["system"].map(results.titles)
+        part["rising"] = [pair in rising for pair in zip(part["protocol"], part["system"], strict=True)]
         for column, metric in (("ours", METRIC), ("recall", SECOND)):
             runs = zip(part["protocol"], part["system"], strict=True)
             part[column] = [results.value(*run, metric) if run[0] else np.nan for run in runs]
@@ -80,9 +89,9 @@ def nearness(table: pd.DataFrame, sampled: Collection[str]) -> pd.DataFrame:
     make no method near. A protocol of `sampled` ranks sampled servers and decides nothing, since there every ranking
     looks better.
 
-    Returns: printed, protocol, gap (of the nearer of own settings and tuned values), far (whether both are farther than
-    `FAR` from the paper), side (where they are: above, below, or "on both sides of"), crossed (whether both are on one
-    side of the paper, and on the other side in `SECOND`).
+    Returns: printed, protocol, gap (of the nearest of own settings, tuned values and longer training), far (whether all
+    are farther than `FAR` from the paper), side (where they are: above, below, or "on both sides of"), crossed (whether
+    all are on one side of the paper, and on the other side in `SECOND`).
     """
     itself = table[table["kind"].isin(ITSELF) & table["ours"].notna() & ~table["protocol"].isin([*sampled])]
     rows = []
@@ -100,7 +109,8 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
     printed = list(dict.fromkeys(table["printed"]))
     caption += (
         " Black bar: the paper's value. Colour: our protocol; marker: what was tried. Under warm a task has several "
-        "test servers, under loo and loo99 one; loo99 ranks it among 99 sampled ones."
+        "test servers, under loo and loo99 one; loo99 ranks it among 99 sampled ones. †: most of the method's own runs "
+        "here were still rising when training ended."
     )
     title = "The paper's baselines and every attempt"
     figure, panel = one_panel(1.4 + 0.42 * len(printed), caption=caption, title=title)
@@ -119,7 +129,9 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
         panel.plot(row["ours"], places[row["printed"]] + shift, linestyle="none", color=ink, **shape)
     _between(panel, len(printed))
     limits = {"xlim": (0, None), "ylim": (-0.6, len(printed) - 0.4)}
-    named_rows(panel, list(places.values()), places, f"{metric_name(METRIC)} (0 to 1)", **limits)
+    rising = table[table["kind"].isin(ITSELF) & table["ours"].notna()].groupby("printed")["rising"].mean() > 0.5
+    names = [f"{name}{' †' * bool(rising.get(name, False))}" for name in places]
+    named_rows(panel, list(places.values()), names, f"{metric_name(METRIC)} (0 to 1)", **limits)
     handles: list[Artist] = [Patch(color=INKS.get(name, BLACK)) for name in protocols]
     handles += [Line2D([], [], linestyle="none", marker=MARKERS[KINDS.index(name)], color="#555555") for name in kinds]
     legend_below(figure, handles, protocols + kinds)

@@ -1,4 +1,4 @@
-"""Equal tuning: what was searched for every tuned system, how long, and what it brought."""
+"""Tuning: what was searched for every tuned system, how long, and what it brought."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from study.search.sweep import TUNED
 
 # What a search is for: `study tune` gives every system the same number of trials, `study sweep` varies the settings of
 # T2MRec with as many trials as its question needs. In the order of the table.
-EQUAL, SWEEP = KINDS = ("equal budget", "sweep")
+TUNING, SWEEP = KINDS = ("tuning", "sweep")
 METRIC = "ndcg@10"
-EFFECTS = ["protocol", "system", "title", "own", "tuned", "diff", "diff_ci_low", "diff_ci_high"]
+EFFECTS = ["protocol", "system", "title", "own", "tuned", "diff", "diff_ci_low", "diff_ci_high", "rising"]
 # Columns of `tuned` -> as printed.
 TITLES = {
     "title": "system",
@@ -40,7 +40,7 @@ TITLES = {
     "space": "search space",
     "trials": "trials",
     "settings": "distinct settings",
-    "epoch_share": "epochs per trial",
+    "epochs": "epochs per trial",
     "seconds": "seconds",
     "per_trial": "median seconds of a trial",
     "best": "best NDCG@10",
@@ -56,11 +56,12 @@ def tuned(dataset: str) -> pd.DataFrame:
     Returns: one row per folder of ``results/<dataset>/sweeps`` and one per configured system that has a search space
     and no run, in the order of `KINDS` and then of titles: kind, sweep (folder), system, title, protocol (whose
     validation part was measured), space (as text), trials, settings (different ones among the trials: a search may
-    repeat a choice, a sweep tries each with several seeds), epoch_share (of a run's epochs that a trial of the last
-    rung trained, NaN for a system without epochs), seconds (all trials), per_trial (the median of their seconds, which
-    one slow trial does not move; NaN where trials have no seconds of their own), best (NDCG@10 on validation, the mean
-    over seeds if there are several), untuned (the same of the last rung's trials with the system's own settings, NaN
-    where none has them), chosen (as text). A folder that is no whole search raises `StudyError`.
+    repeat a choice, a sweep tries each with several seeds), epochs (of a run's that a trial trained, as text, with the
+    trials of every rung where there are several; empty for a system without epochs), seconds (all trials), per_trial
+    (the median of their seconds, which one slow trial does not move; NaN where trials have no seconds of their own),
+    best (NDCG@10 on validation, the mean over seeds if there are several), untuned (the same of the last rung's trials
+    with the system's own settings, NaN where none has them), chosen (as text). A folder that is no whole search raises
+    `StudyError`.
     """
     folders = sorted(path for path in (paths.results(dataset) / "sweeps").glob("*") if path.is_dir())
     known = sound_systems()
@@ -72,7 +73,7 @@ def tuned(dataset: str) -> pd.DataFrame:
             continue
         space = plain(system.search) or (searches[name].space if name in searches else {})
         if space:
-            kind = SWEEP if name in searches else EQUAL
+            kind = SWEEP if name in searches else TUNING
             row = {"kind": kind, "sweep": name, "system": name, "title": system.title, "protocol": system.tuned}
             rows.append(row | {"space": described(space), "trials": 0, "settings": 0})
     rows.sort(key=lambda row: (KINDS.index(row["kind"]), row["title"].casefold()))
@@ -82,9 +83,9 @@ def tuned(dataset: str) -> pd.DataFrame:
 def printed(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `tuned` as text, by the names of `TITLES`; "not run" stands in place of the trials."""
     digits = "{:.4f}".format
-    shown: dict[str, Callable[[Any], str]] = {"settings": str, "chosen": str, "epoch_share": "{:.0%}".format}
+    shown: dict[str, Callable[[Any], str]] = {"settings": str, "chosen": str, "epochs": str}
     shown |= {"seconds": duration, "per_trial": duration, "best": digits, "untuned": digits}
-    missing = {"epoch_share": "no epochs", "per_trial": "not timed", "untuned": "not measured"}
+    missing = {"epochs": "no epochs", "per_trial": "not timed", "untuned": "not measured"}
     ran = table["trials"] > 0
     text = {"trials": table["trials"].astype(str).where(ran, NOT_RUN)}
     for name, form in shown.items():
@@ -129,9 +130,12 @@ def _ran(folder: Path, known: Mapping[str, DictConfig]) -> dict[str, Any]:
         # A search from before there were rungs names its one share, and every trial of a sweep trains whole runs.
         rungs = config["system"].get("rungs", [config["tuning"].get("scale", 1.0)]) if sweep is None else [1.0]
         last = trials[trials["share"] == rungs[-1]] if "share" in trials else trials
+        parts = [f"{rungs[0]:.0%}"]
+        if len(rungs) > 1:
+            parts = [f"{(trials['share'] == share).sum()} x {share:.0%}" for share in rungs]
         simplex, chosen = [] if sweep is None else sweep.simplex, [name for name in space if name in best["values"]]
         return {
-            "kind": EQUAL if sweep is None else SWEEP,
+            "kind": TUNING if sweep is None else SWEEP,
             "sweep": folder.name,
             "system": best["system"],
             "title": f"{title}: {sweep.title}" if sweep else title,
@@ -139,7 +143,7 @@ def _ran(folder: Path, known: Mapping[str, DictConfig]) -> dict[str, Any]:
             "space": described(space),
             "trials": best["trials"],
             "settings": len(settled(trials, list(space), simplex).drop_duplicates()),
-            "epoch_share": rungs[-1] if trained else math.nan,
+            "epochs": "; ".join(parts) if trained else math.nan,
             "seconds": best["seconds"],
             "per_trial": trials["seconds"].median() if "seconds" in trials else math.nan,
             "best": best["value"],
@@ -194,10 +198,11 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
     """Every tuned system beside itself at its own settings, under every protocol where both have runs.
 
     Returns: protocol, system (without the suffix), title, own and tuned (`METRIC`, means over seeds and tasks),
-    diff (tuned minus own), diff_ci_low and diff_ci_high (95 %, bootstrap over tasks); the largest diff of a protocol
-    first.
+    diff (tuned minus own), diff_ci_low and diff_ci_high (95 %, bootstrap over tasks), rising (`Results.rising`, of the
+    tuned run); the largest diff of a protocol first.
     """
     rows: list[tuple[Any, ...]] = []
+    rising = results.rising()
     for protocol in results.protocols:
         ran = results.systems(protocol)
         for name in ran:
@@ -207,7 +212,7 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
             own, tuned = (results.per_task(protocol, system)[METRIC] for system in (base, name))
             change = (tuned - own).dropna().to_numpy(np.float64)
             values = own.mean(), tuned.mean(), change.mean(), *bootstrap_interval(change, seed=seed)
-            rows.append((protocol, base, results.titles[base], *values))
+            rows.append((protocol, base, results.titles[base], *values, (protocol, name) in rising))
     rows.sort(key=lambda row: (results.protocols.index(row[0]), -row[EFFECTS.index("diff")]))
     return pd.DataFrame(rows, columns=EFFECTS)
 
@@ -218,14 +223,16 @@ def effects_figure(table: pd.DataFrame, caption: str) -> Figure:
     caption += (
         " Open: the system at its own settings. Filled: tuned; it hides an open marker of the same value. "
         "Green: better after tuning, red: worse, where the 95 % bootstrap interval of the difference over tasks leaves "
-        "out 0; grey: where it does not. One panel per protocol, the largest gain first."
+        "out 0 (not corrected for the number of systems); grey: where it does not. †: tuned, most seeds were still "
+        "rising when training ended. One panel per protocol, the largest gain first."
     )
     sizes = table.groupby("protocol", sort=False).size()
-    height, title = 1.1 + 0.24 * (len(table) + 2 * len(sizes)), "What equal tuning brought on the test tasks"
+    height, title = 1.1 + 0.24 * (len(table) + 2 * len(sizes)), "What tuning brought on the test tasks"
     panels: dict[str, Any] = {"gridspec_kw": {"height_ratios": (sizes + 1.5).tolist()}, "sharex": True}
     figure, axes = canvas(height, rows=len(sizes), caption=caption, title=title, **panels)
     for panel, (protocol, rows) in zip(axes[:, 0], table.groupby("protocol", sort=False), strict=True):
-        dumbbells(panel, rows, rows["title"], "own", "tuned", "diff_ci_low", "diff_ci_high")
+        names = rows["title"] + np.where(rows["rising"], " †", "")
+        dumbbells(panel, rows, names, "own", "tuned", "diff_ci_low", "diff_ci_high")
         panel.set(title=protocol)
     axes[-1, 0].set_xlabel(f"{metric_name(METRIC)} (0 to 1)")
     return figure

@@ -120,6 +120,11 @@ def named_rows(panel: Axes, places: Any, names: Iterable[str], xlabel: str = "",
     panel.grid(axis="x")
 
 
+def spacing(names: Iterable[str], least: float) -> float:
+    """Inches for each row of a figure: `least`, or what a name of two lines needs."""
+    return max(least, 0.34) if any("\n" in name for name in names) else least
+
+
 def dumbbells(
     panel: Axes, rows: pd.DataFrame, names: Iterable[str], before: str, after: str, low: str, high: str
 ) -> None:

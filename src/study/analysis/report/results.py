@@ -23,6 +23,7 @@ QUESTION = "Question: fitting the released labels"
 ORDER = ("cold", "cold_grouped", "warm", "loo")
 # The name of a system with the values that a search chose is its own name and this.
 TUNED_SUFFIX = "_tuned"
+LONG_SUFFIX = "_long"  # with more epochs, at its own settings or tuned
 TRANSFER = "_transfer"  # a system that ranks for new tasks through a base, whose settings its file repeats
 
 
@@ -152,6 +153,15 @@ class Results:
         ran = set(self.overall["system"])
         return [name for name in self.applies if name not in ran and name not in self.planned]
 
+    def remarked(self, protocol: str) -> dict[str, str]:
+        """The titles for a figure, see `tables.remarked`."""
+        return tables.remarked(self.titles, self.costs, protocol, sized=True)
+
+    def rising(self) -> set[tuple[str, str]]:
+        """The runs (protocol, system) whose seeds were mostly best on validation when training ended."""
+        most = self.costs[2 * self.costs["rising"] > self.costs["seeds"]]
+        return set(zip(most["protocol"], most["system"], strict=True))
+
     def marks(self, protocol: str) -> dict[tuple[str, str], str]:
         """(system, metric) -> arrow where a system differs significantly from T2MRec, see `tables.marks`."""
         return tables.marks(self.significance[self.significance["protocol"] == protocol])
@@ -194,7 +204,7 @@ class Results:
         """
         rows = self.overall[(self.overall["protocol"] == protocol)]
         rows = rows[named(rows) == metric].set_index("system")
-        lines, titles = [], tables.remarked(self.titles, self.costs, protocol, sized=True)
+        lines, titles = [], self.remarked(protocol)
         for system in self.systems(protocol, metric):
             values = self.per_task(protocol, system)[metric].dropna().to_numpy(np.float64)
             interval = bootstrap_interval(values, seed=0, resamples=resamples)
