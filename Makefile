@@ -51,7 +51,7 @@ SOURCES = $(shell find src baselines conf notebooks -name '*.py' -o -name '*.yam
 MADE = results/synthetic/.made
 
 # Another profile than the committed one makes every row again, tuned for its sizes. LAUNCHER=ray or slurm: on a cluster.
-repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrains everything; PROFILE=full: the papers' sizes, for GPUs
+repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrains everything; PROFILE=full: larger models, nearer to the papers', for GPUs
 ifneq ($(PROFILE),laptop)
 	$(RUN) study fetch dataset=$(DATASET)
 	$(RUN) study prepare dataset=$(DATASET)
