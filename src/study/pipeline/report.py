@@ -124,7 +124,6 @@ def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str
         f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; still rising: "
         f"most seeds were best when training, or a stage of it, ended (a cap on epochs may have cut others, too); "
         "bold: best, italic: second best, oracles and reference bugs left out; "
-        f"{tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by the {settings.test} test (significance.csv), Holm-corrected p < {settings.alpha}"
-        + untimed
-        + doubts(table, protocol)
+        f"{tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by the {settings.test} test (significance.csv), "
+        f"Holm-corrected p < {settings.alpha}" + untimed + doubts(table, protocol)
     )
