@@ -33,8 +33,8 @@ if TYPE_CHECKING:  # importing it loads torch
 
 LONG = 600  # seconds by the clock that a fit under the profile laptop should not exceed
 HOUR = 3600
-# Kinds of effort, in the order of the table: runs at the system's own settings and tuned, searches, and the runs of
-# variants, reference bugs and extensions.
+# Kinds of effort, in the order of the table: runs at the system's own settings and tuned, searches, and the runs
+# that train longer, of variants, of reference bugs and of extensions.
 SEARCHES, SIDE = "searches", "side rows"
 KINDS = (OWN, TUNED, SEARCHES, SIDE)
 PUBLISHED = "published"  # family of the methods that this study wrote after their papers

@@ -169,7 +169,6 @@ def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, p
     """
     place = pd.Series(np.arange(len(server_ids)), index=server_ids)
     rows: list[dict[str, Any]] = []
-    titles = results.remarked(protocol)
     for name in [] if protocol in HITS_ALONE else results.systems(protocol, METRIC):
         path = paths.results(results.dataset) / "top10" / protocol / f"{name}.parquet"
         fix = f"run: study run system={name} protocol={protocol} dataset={results.dataset}"
@@ -180,7 +179,7 @@ def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, p
             ranked[tasks, top["rank"] - 1] = place.loc[top["server_id"]]
             seeds.append(metrics.list_level(ranked, popularity, (KEPT,)))
         means = pd.DataFrame(seeds).mean()
-        row: dict[str, Any] = {"system": name, "title": titles[name], "family": results.families[name]}
+        row: dict[str, Any] = {"system": name, "title": results.titles[name], "family": results.families[name]}
         row |= {measure: means[f"{measure}@{KEPT}"] for measure in MEASURES}
         row["servers"] = row["coverage"] * len(server_ids)
         rows.append(row | {"quality": results.value(protocol, name, METRIC)})

@@ -28,8 +28,8 @@ from study.evaluation.significance import bootstrap_interval
 from study.search.settings import load_sweep
 from study.search.sweep import TUNED
 
-# What a search is for: `study tune` gives every system the same number of trials, `study sweep` varies the settings of
-# T2MRec with as many trials as its question needs. In the order of the table.
+# What a search is for: `study tune` draws 12 settings for every system, `study sweep` varies the settings of T2MRec
+# with as many trials as its question needs. In the order of the table.
 TUNING, SWEEP = KINDS = ("tuning", "sweep")
 METRIC = "ndcg@10"
 EFFECTS = ["protocol", "system", "title", "own", "tuned", "diff", "diff_ci_low", "diff_ci_high", "rising"]
