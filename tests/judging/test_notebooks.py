@@ -35,7 +35,7 @@ def test_shows_the_planted_collection_and_refuses_unjudged_answers(root, tmp_pat
     verify.write_all(DATASET)
     text = shown("05b_judged", tmp_path)
     judged = store.final(DATASET)
-    assert row_of(text, "both")[1] == str(len(store.read_table(DATASET, "topics"))) == "48"
+    assert row_of(text, "all")[1] == str(len(store.read_table(DATASET, "topics"))) == "48"
     labels = runs["labels"].merge(judged, on=store.PAIR)
     useful = (labels["final"] > 0).groupby(labels["task_id"]).mean().mean()
     assert row_of(text, "all labels")[4].startswith(f"{useful:.1%} (")
