@@ -1,7 +1,5 @@
 """Core hours, long fits and the figure of costs, on hand-made records."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -71,10 +69,9 @@ def test_cost_quality_draws_unmeasurable_times_at_the_resolution():
     rows = [("A", "lexical", 0.2, 100, 0.0, 0.0, 3, 2), ("B", "oracle", 0.4, 100, 2.0, 5.0, 3, 1)]
     figure = compute_cost.cost_quality(pd.DataFrame(rows, columns=columns), "caption")
     fit, rank = ({line.get_label(): float(line.get_xdata()[0]) for line in axes.get_lines()} for axes in figure.axes)
-    assert fit == {"A": 0.001, "B": 2.0}
-    assert rank == {"A": pytest.approx(0.01), "B": 5.0}
+    assert fit == {"A †": 0.001, "B": 2.0}
+    assert rank == {"A †": pytest.approx(0.01), "B": 5.0}
     assert figure.axes[0].get_xscale() == "log"
-    assert re.findall("Still rising .*: (.*?)[.] ", figure.get_supxlabel().replace("\n", " ")) == ["A"]
 
 
 def costs_of(n, family=None):

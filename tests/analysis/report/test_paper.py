@@ -98,7 +98,7 @@ def test_counterparts_follow_table_3_and_bring_the_row_without_the_re_ranker(cel
 def test_ours_stand_under_the_papers_row_of_the_same_system(cells):
     known = [("t2mrec", "cold", 0.6), ("t2mrec_tuned", "cold", 0.7), ("tfidf", "cold", 0.9), ("neumf", "warm", 0.8)]
     overall, columns = ran(*known), ["protocol", "system", "seconds_fit", "seconds_score"]
-    costs = pd.DataFrame([("cold", "t2mrec", 80.0, 0.5)], columns=columns)
+    costs = pd.DataFrame([("cold", "t2mrec", 80.0, 0.5)], columns=columns).assign(seeds=2, rising=0)
     marks = {("t2mrec_tuned", "ndcg@10"): "↑"}
     table = paper.beside(cells, overall, "cold", {"t2mrec": "Ours"}, APPLIES, marks=marks, costs=costs)
     rows = table[["system", "source", "recall@5", "ndcg@10", "training (s)"]].to_numpy().tolist()

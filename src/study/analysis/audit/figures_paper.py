@@ -16,6 +16,7 @@ from study.analysis.audit.consistency import CELL_SETS
 from study.analysis.audit.verdicts import CANNOT, NOT, NOT_RUN, ORDER, REPRODUCED
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 from study.analysis.report.plots import MARKERS, canvas, logarithmic, metric_name, named_rows, one_panel, styled
+from study.analysis.report.tables import RISING
 from study.config.systems import sound_systems
 from study.evaluation.metrics import PAPER_METRICS
 
@@ -37,8 +38,6 @@ NEAR_SHADES = ["#08306B", "#2171B5", "#6BAED6", "#C6DBEF", "#F2F6FA"]
 STEP_NAMES = ["least change: rounding (possible)", "up to 0.001", "up to 0.01", "up to 0.1", "more"]
 ABOVE: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}  # where a legend stands above the axes
 
-STILL_RISING = " †: most seeds of ours were still rising when training ended, in at least one run behind the row."
-
 
 def ordered(*columns: pd.Series) -> list[Any]:
     """The values of a column, or of several as tuples, each once, in the order of the table."""
@@ -51,6 +50,11 @@ def titled(systems: Iterable[str]) -> list[str]:
     return [str(known[name].title) if name in known else name for name in systems]
 
 
+def of_runs(table: pd.DataFrame, runs: Collection[tuple[str, str]]) -> Any:
+    """Which rows are of one of the runs (protocol, system)."""
+    return pd.MultiIndex.from_frame(table[["protocol", "system"]]).isin(list(runs))
+
+
 def of_few(table: pd.DataFrame, few: Collection[str] | None) -> pd.DataFrame:
     """The paper's rows and this study's for some systems (None: all), with titles in the place of names."""
     ours = table["row"].str.startswith(OURS)
@@ -60,7 +64,7 @@ def of_few(table: pd.DataFrame, few: Collection[str] | None) -> pd.DataFrame:
 
 
 @styled
-def plot_verdicts(tables: Tables, protocol: str, rising: Collection[tuple[str, str]] = ()) -> Figure:
+def plot_verdicts(tables: Tables, protocol: str, rising: Collection[tuple[str, str]]) -> Figure:
     """The verdict of every cell of Tables 3 and 4 under one protocol, with the difference where there is one.
     `rising`: runs (protocol, system) that were still rising."""
     table = tables["verdicts"]
@@ -70,10 +74,9 @@ def plot_verdicts(tables: Tables, protocol: str, rising: Collection[tuple[str, s
         f"Protocol: {protocol}. Numbers: ours minus the paper's. Rows marked * are compared with the nearest "
         "configuration, which has no LLM re-ranker."
     )
-    pairs = zip(part["protocol"], part["system"], strict=True)
-    young = part[np.array([pair in rising for pair in pairs]) & part["diff"].notna()]
-    unripe = ordered(young["place"], young["row"])
-    caption += STILL_RISING * bool(unripe)
+    early = part[of_runs(part, rising) & part["diff"].notna()]
+    unripe = ordered(early["place"], early["row"])
+    caption += RISING * bool(unripe)
     title = "The paper's cells: what can be reproduced"
     figure, panel = one_panel(2.1 + 0.27 * len(rows), caption=caption, title=title)
     for entry in part.to_dict("records"):
@@ -290,7 +293,7 @@ def plot_grid(tables: Tables, measure: str) -> Figure:
 
 
 @styled
-def plot_rq1(tables: Tables, rising: Collection[tuple[str, str]] = ()) -> Figure:
+def plot_rq1(tables: Tables, rising: Collection[tuple[str, str]]) -> Figure:
     """The distance of the nearest run under each protocol to each row of Table 3, by the nearest metric definition.
     `rising`: runs (protocol, system) that were still rising."""
     table = tables["rq1"].query("choice == 'nearest definition'")
@@ -304,9 +307,8 @@ def plot_rq1(tables: Tables, rising: Collection[tuple[str, str]] = ()) -> Figure
         "LLM re-ranker). Italic numbers on a strip: that method did not run there, and the nearest other system of the "
         "grid stands in. Framed: the row's own method at its nearest. Empty: no run."
     )
-    pairs = zip(table["protocol"], table["system"], strict=True)
-    unripe = set(table.loc[np.array([pair in rising for pair in pairs]) & (table["counterpart"] != "other"), "row"])
-    caption += STILL_RISING * bool(unripe)
+    unripe = set(table.loc[of_runs(table, rising) & (table["counterpart"] != "other"), "row"])
+    caption += RISING * bool(unripe)
     title = "How near does each protocol come to each row of Table 3?"
     figure, panel = one_panel(3.9 + 0.27 * len(rows), caption=caption, title=title)
     shades, norm = ListedColormap(NEAR_SHADES), BoundaryNorm(NEAR_STEPS, len(NEAR_SHADES))

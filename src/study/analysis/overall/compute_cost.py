@@ -25,6 +25,7 @@ from study.analysis.report.colours import GREY, colour, legend_below
 from study.analysis.report.plots import canvas, from_zero, logarithmic, styled
 from study.analysis.report.results import Results, lineage
 from study.analysis.report.runs import ORACLE
+from study.analysis.report.tables import RISING, still_rising
 from study.evaluation.records import read_record
 from study.t2mrec.settings import Towers
 
@@ -117,9 +118,7 @@ def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
     better = crowded(costs)
     if costs["open"].any():
         caption += " Open marker: a system at its own settings; filled, the same shape: tuned."
-    rising = costs.loc[2 * costs["rising"] > costs["seeds"], "title"]
-    if len(rising):
-        caption += f" Still rising when training ended, in most seeds: {', '.join(rising)}."
+    caption += RISING * bool(still_rising(costs).any())
     if ablations.any():
         caption += f" Left out: {colours.look('ablation').words}."
     if not better.empty:
@@ -167,7 +166,8 @@ def _drawn(costs: pd.DataFrame) -> pd.DataFrame:
     marker = [own[place % len(own)] for own, place in zip(shapes, number, strict=True)]
     fill = [FILLS[place // len(own) % len(FILLS)] for own, place in zip(shapes, number, strict=True)]
     tuned = base[costs["title"].str.endswith(TUNED_TITLE)]
-    return costs.assign(ink=ink, marker=marker, fill=fill, open=costs["title"].isin(tuned))
+    title = costs["title"] + still_rising(costs).map({True: " †", False: ""})
+    return costs.assign(ink=ink, marker=marker, fill=fill, open=costs["title"].isin(tuned), title=title)
 
 
 def crowded(costs: pd.DataFrame) -> pd.DataFrame:

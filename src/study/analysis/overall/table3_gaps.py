@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, legend_below
 from study.analysis.report.plots import MARKERS, metric_name, named_rows, one_panel, styled
 from study.analysis.report.results import LONG_SUFFIX, TRANSFER, TUNED_SUFFIX, Results, lineage
-from study.analysis.report.tables import named
+from study.analysis.report.tables import RISING, named
 
 METRIC, SECOND = "ndcg@10", "recall@10"
 FAR = 0.05  # of METRIC from the printed one: see `nearness`
@@ -60,7 +60,7 @@ def table3_gaps(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
     ran = {protocol: results.systems(protocol) for protocol in results.protocols}
     names = [name for name in results.applies if any(name in systems for systems in ran.values())]
     above = {name: lineage(name) for name in names}
-    parts, rising = [], results.rising()
+    parts, rising = [], list(results.rising())
     for paper in wide.to_dict("records"):
         system = str(paper["system"])
         found = [
@@ -73,7 +73,7 @@ def table3_gaps(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
         part = pd.DataFrame(found or [(system, OWN, "")], columns=["system", "kind", "protocol"])
         part = part.assign(printed=paper["printed"], paper=paper[METRIC], paper_recall=paper[SECOND])
         part["title"] = part["system"].map(results.titles)
-        part["rising"] = [pair in rising for pair in zip(part["protocol"], part["system"], strict=True)]
+        part["rising"] = pd.MultiIndex.from_frame(part[["protocol", "system"]]).isin(rising)
         for column, metric in (("ours", METRIC), ("recall", SECOND)):
             runs = zip(part["protocol"], part["system"], strict=True)
             part[column] = [results.value(*run, metric) if run[0] else np.nan for run in runs]
@@ -109,9 +109,10 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
     printed = list(dict.fromkeys(table["printed"]))
     caption += (
         " Black bar: the paper's value. Colour: our protocol; marker: what was tried. Under warm a task has several "
-        "test servers, under loo and loo99 one; loo99 ranks it among 99 sampled ones. †: most of the method's own runs "
-        "here were still rising when training ended."
+        "test servers, under loo and loo99 one; loo99 ranks it among 99 sampled ones."
     )
+    rising = set(table.loc[table["kind"].isin(ITSELF) & table["rising"], "printed"])
+    caption += RISING * bool(rising)
     title = "The paper's baselines and every attempt"
     figure, panel = one_panel(1.4 + 0.42 * len(printed), caption=caption, title=title)
     places = {name: len(printed) - 1 - number for number, name in enumerate(printed)}
@@ -129,8 +130,7 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
         panel.plot(row["ours"], places[row["printed"]] + shift, linestyle="none", color=ink, **shape)
     _between(panel, len(printed))
     limits = {"xlim": (0, None), "ylim": (-0.6, len(printed) - 0.4)}
-    rising = table[table["kind"].isin(ITSELF) & table["ours"].notna()].groupby("printed")["rising"].mean() > 0.5
-    names = [f"{name}{' †' * bool(rising.get(name, False))}" for name in places]
+    names = [name + " †" * (name in rising) for name in places]
     named_rows(panel, list(places.values()), names, f"{metric_name(METRIC)} (0 to 1)", **limits)
     handles: list[Artist] = [Patch(color=INKS.get(name, BLACK)) for name in protocols]
     handles += [Line2D([], [], linestyle="none", marker=MARKERS[KINDS.index(name)], color="#555555") for name in kinds]

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from study import paths
 from study.analysis.report.plots import canvas, dumbbells, metric_name, styled
 from study.analysis.report.results import TUNED_SUFFIX, Results
-from study.analysis.report.tables import NOT_RUN, duration
+from study.analysis.report.tables import NOT_RUN, RISING, duration
 from study.config import schema
 from study.config.compose import plain
 from study.config.reader import parsed
@@ -130,9 +130,9 @@ def _ran(folder: Path, known: Mapping[str, DictConfig]) -> dict[str, Any]:
         # A search from before there were rungs names its one share, and every trial of a sweep trains whole runs.
         rungs = config["system"].get("rungs", [config["tuning"].get("scale", 1.0)]) if sweep is None else [1.0]
         last = trials[trials["share"] == rungs[-1]] if "share" in trials else trials
-        parts = [f"{rungs[0]:.0%}"]
+        epochs = f"{rungs[0]:.0%}"
         if len(rungs) > 1:
-            parts = [f"{(trials['share'] == share).sum()} x {share:.0%}" for share in rungs]
+            epochs = "; ".join(f"{(trials['share'] == share).sum()} x {share:.0%}" for share in rungs)
         simplex, chosen = [] if sweep is None else sweep.simplex, [name for name in space if name in best["values"]]
         return {
             "kind": TUNING if sweep is None else SWEEP,
@@ -143,7 +143,7 @@ def _ran(folder: Path, known: Mapping[str, DictConfig]) -> dict[str, Any]:
             "space": described(space),
             "trials": best["trials"],
             "settings": len(settled(trials, list(space), simplex).drop_duplicates()),
-            "epochs": "; ".join(parts) if trained else math.nan,
+            "epochs": epochs if trained else math.nan,
             "seconds": best["seconds"],
             "per_trial": trials["seconds"].median() if "seconds" in trials else math.nan,
             "best": best["value"],
@@ -198,8 +198,8 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
     """Every tuned system beside itself at its own settings, under every protocol where both have runs.
 
     Returns: protocol, system (without the suffix), title, own and tuned (`METRIC`, means over seeds and tasks),
-    diff (tuned minus own), diff_ci_low and diff_ci_high (95 %, bootstrap over tasks), rising (`Results.rising`, of the
-    tuned run); the largest diff of a protocol first.
+    diff (tuned minus own), diff_ci_low and diff_ci_high (95 %, bootstrap over tasks), rising (either run, see
+    `Results.rising`); the largest diff of a protocol first.
     """
     rows: list[tuple[Any, ...]] = []
     rising = results.rising()
@@ -212,7 +212,15 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
             own, tuned = (results.per_task(protocol, system)[METRIC] for system in (base, name))
             change = (tuned - own).dropna().to_numpy(np.float64)
             values = own.mean(), tuned.mean(), change.mean(), *bootstrap_interval(change, seed=seed)
-            rows.append((protocol, base, results.titles[base], *values, (protocol, name) in rising))
+            rows.append(
+                (
+                    protocol,
+                    base,
+                    results.titles[base],
+                    *values,
+                    not rising.isdisjoint({(protocol, base), (protocol, name)}),
+                )
+            )
     rows.sort(key=lambda row: (results.protocols.index(row[0]), -row[EFFECTS.index("diff")]))
     return pd.DataFrame(rows, columns=EFFECTS)
 
@@ -223,9 +231,9 @@ def effects_figure(table: pd.DataFrame, caption: str) -> Figure:
     caption += (
         " Open: the system at its own settings. Filled: tuned; it hides an open marker of the same value. "
         "Green: better after tuning, red: worse, where the 95 % bootstrap interval of the difference over tasks leaves "
-        "out 0 (not corrected for the number of systems); grey: where it does not. †: tuned, most seeds were still "
-        "rising when training ended. One panel per protocol, the largest gain first."
-    )
+        "out 0 (not corrected for the number of systems); grey: where it does not. One "
+        "panel per protocol, the largest gain first."
+    ) + RISING * bool(table["rising"].any())
     sizes = table.groupby("protocol", sort=False).size()
     height, title = 1.1 + 0.24 * (len(table) + 2 * len(sizes)), "What tuning brought on the test tasks"
     panels: dict[str, Any] = {"gridspec_kw": {"height_ratios": (sizes + 1.5).tolist()}, "sharex": True}

@@ -153,14 +153,15 @@ class Results:
         ran = set(self.overall["system"])
         return [name for name in self.applies if name not in ran and name not in self.planned]
 
-    def remarked(self, protocol: str) -> dict[str, str]:
-        """The titles for a figure, see `tables.remarked`."""
-        return tables.remarked(self.titles, self.costs, protocol, sized=True)
+    def remarked(self, protocol: str, *, sized: bool = True) -> dict[str, str]:
+        """The titles for a figure (`sized`) or a table, see `tables.remarked`."""
+        return tables.remarked(self.titles, self.costs, protocol, sized=sized)
 
     def rising(self) -> set[tuple[str, str]]:
-        """The runs (protocol, system) whose seeds were mostly best on validation when training ended."""
-        most = self.costs[2 * self.costs["rising"] > self.costs["seeds"]]
-        return set(zip(most["protocol"], most["system"], strict=True))
+        """The runs (protocol, system) that `tables.still_rising` names."""
+        return set(
+            self.costs[tables.still_rising(self.costs)][["protocol", "system"]].itertuples(index=False, name=None)
+        )
 
     def marks(self, protocol: str) -> dict[tuple[str, str], str]:
         """(system, metric) -> arrow where a system differs significantly from T2MRec, see `tables.marks`."""

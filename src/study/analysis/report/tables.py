@@ -138,13 +138,21 @@ def marked(
     return pd.Series(found, index=cells.index, dtype=object)
 
 
+RISING = " †: in most seeds of a run behind it, quality was still rising when training ended."
+
+
+def still_rising(costs: pd.DataFrame) -> pd.Series:
+    """Of which rows of runs.csv most seeds were best on validation when training, or a stage of it, ended."""
+    return 2 * costs["rising"] > costs["seeds"]
+
+
 def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str, *, sized: bool = False) -> dict[str, str]:
     """The titles, with "1 seed" where a run has no spread, and "still rising" where most seeds were best at the end;
     `sized`: on a second line, and these with their parameters, for figures, which have no column of them."""
     found = dict(titles)
-    for row in costs[costs["protocol"] == protocol].to_dict("records"):
-        rising = 2 * row.get("rising", 0) > row.get("seeds", 0)
-        said = ["1 seed"] * (row.get("seeds") == 1) + ["still rising"] * rising
+    for row in costs.assign(late=still_rising(costs))[costs["protocol"] == protocol].to_dict("records"):
+        rising = row["late"]
+        said = ["1 seed"] * (row["seeds"] == 1) + ["still rising"] * rising
         if sized and rising and pd.notna(row["parameters"]):
             said.append(f"{row['parameters'] / 1e6:.2f} M parameters")
         if said:
