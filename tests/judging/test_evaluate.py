@@ -172,6 +172,7 @@ def test_kinds_of_systems_are_told_apart_by_hand():
     assert table.loc[["with_labels", "untuned"], "diff"].tolist() == pytest.approx([0.15 - 2 / 3, -0.4])
     assert table.loc["untuned", "diff_p"] == pytest.approx(2 / 6)
     assert [use.kind(name) for name in ("s2", "s3", "other")] == ["fused", "without_labels", "undeclared"]
+    assert store.LabelUse([], [], [], tuned=["s1"]).kind("s1") == "undeclared"  # tuning is no kind
     assert evaluate.label_families(views_of([0.1]), store.LabelUse([], [], [], [])).empty
 
 

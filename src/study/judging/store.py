@@ -69,8 +69,9 @@ class LabelUse:
         return [name for name in self.without_labels if name not in self.tuned]
 
     def kind(self, system: str) -> str:
-        """The list that holds a system; `undeclared` where none does."""
-        return next((name for name, systems in vars(self).items() if system in systems), "undeclared")
+        """with_labels, without_labels or fused, by the list that holds a system; `undeclared` where none does."""
+        kinds = ("with_labels", "without_labels", "fused")
+        return next((name for name in kinds if system in getattr(self, name)), "undeclared")
 
 
 @dataclass(frozen=True)

@@ -89,13 +89,14 @@ def test_the_order_is_score_plus_weighted_grade():
     assert measured.reordered(run, 2.0)["rank"].tolist() == [1, 2, 3]
 
 
-def test_the_weight_is_chosen_on_the_validation_topics_alone():
+@pytest.mark.parametrize("parts", [["valid", "fresh"], ["fresh", "valid"]])
+def test_the_weight_is_chosen_on_the_validation_topics_alone(parts):
     topics = pd.DataFrame({"task_id": [1, 2], "part": ["valid", "fresh"], "subcategory": "x"})
     rows = [(1, 10, 0), (1, 11, 2), (2, 10, 2), (2, 11, 0)]
     judged = pd.DataFrame(rows, columns=["task_id", "server_id", "final"])
     judged = judged.assign(grade_1=judged["final"], grade_2=judged["final"])
     run = pd.concat([run_of(part, task, (10, 1.0, 0.0), (11, 0.9, 2.0)) for part, task in (("valid", 1), ("fresh", 2))])
-    settings = replace(SETTINGS, parts=["valid", "fresh"], choice="valid", weights=[0.1, 4.0])
+    settings = replace(SETTINGS, parts=parts, choice="valid", weights=[0.1, 4.0])
     found = measured.graded_table(Collection.of(topics, judged), run, settings).set_index(["part", "weight"])
     assert found.loc[("valid", 4.0), "diff"] > 0 == found.loc[("valid", 0.1), "diff"]
     assert found.loc["fresh"].index.tolist() == [0.0, 4.0]  # a loss there, and it stays

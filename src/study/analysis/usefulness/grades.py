@@ -50,6 +50,11 @@ class Ranked:
     weights: list[float]
     seed: int
 
+    def __post_init__(self) -> None:
+        """Refuse to choose the weight on a part that is not ranked."""
+        if self.choice not in self.parts:
+            raise StudyError(f"{self.choice!r} is none of `parts`", column="choice", fix=f"one of: {self.parts}")
+
 
 @dataclass(frozen=True)
 class Grades(Ranked):
@@ -186,7 +191,7 @@ def reordered(run: pd.DataFrame, weight: float) -> pd.DataFrame:
 
 
 def graded_table(collection: Collection, run: pd.DataFrame, settings: Ranked) -> pd.DataFrame:
-    """Judged NDCG@10 with and without grades; of the parts after `choice` with the weight that was best there.
+    """Judged NDCG@10 with and without grades; of other parts than `choice` with the weight that is best there.
 
     Returns: columns part, weight (0: the system alone), n, ndcg@10, diff from the system with its 95 % interval.
     """
@@ -196,15 +201,14 @@ def graded_table(collection: Collection, run: pd.DataFrame, settings: Ranked) ->
         rows, ranked, _ = collection.look_up(own)
         return ndcg(ranked, collection.relevant(rows), DEPTH, graded=True)
 
-    found, chosen = [], 0.0
+    best = max(settings.weights, key=lambda weight: float(np.nanmean(values(settings.choice, weight))))
+    rows = []
     for part in settings.parts:
         before = values(part, 0.0)
-        for weight in (0.0, *(settings.weights if part == settings.choice else [chosen])):
+        for weight in (0.0, *(settings.weights if part == settings.choice else [best])):
             diff = values(part, weight) - before
             diff = diff[~np.isnan(diff)]
             low, high = bootstrap_interval(diff, seed=settings.seed)
             row = {"part": part, "weight": weight, "n": len(diff), "ndcg@10": np.nanmean(values(part, weight))}
-            found.append(row | {"diff": diff.mean(), "diff_ci_low": low, "diff_ci_high": high})
-        if part == settings.choice:
-            chosen = max(found[1:], key=lambda row: float(row["ndcg@10"]))["weight"]
-    return pd.DataFrame(found)
+            rows.append(row | {"diff": diff.mean(), "diff_ci_low": low, "diff_ci_high": high})
+    return pd.DataFrame(rows)
