@@ -10,7 +10,8 @@ LLM ?=
 LORA ?=
 FAISS ?=
 RAY ?=
-PYTHON ?= python3.11
+# The lock is made with 3.11; where that is not there, the newest that the study runs on.
+PYTHON ?= $(shell for v in 3.11 3.13 3.12; do python$$v --version >/dev/null 2>&1 && echo python$$v && exit; done; echo python3.11)
 VENV ?= .venv
 BIN = $(VENV)/bin
 UV ?=
@@ -22,14 +23,14 @@ RUN = PATH="$(abspath $(BIN)):$$PATH"
 DVC_TARGETS = report judged usefulness notebooks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro test bench lint notebooks verify lock clean
+.PHONY: help setup scm repro test bench lint notebooks verify lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 # LLM=1 adds the engine of local models, LORA=1 what trains adapters for language models, FAISS=1 the search of large
 # catalogues, RAY=1 a later Ray than RecBole's. UV=1 installs with uv, if it is on the path, instead of pip.
-setup: $(STAMP) $(if $(LLM),$(VENV)/.llm) $(if $(LORA),$(VENV)/.lora) $(if $(FAISS),$(VENV)/.faiss) $(if $(RAY),$(VENV)/.ray)  ## create .venv, install the exact lock; LLM=1, LORA=1, FAISS=1, RAY=1: extras; UV=1: by uv
+setup: $(STAMP) scm $(if $(LLM),$(VENV)/.llm) $(if $(LORA),$(VENV)/.lora) $(if $(FAISS),$(VENV)/.faiss) $(if $(RAY),$(VENV)/.ray)  ## create .venv, install the exact lock; LLM=1, LORA=1, FAISS=1, RAY=1: extras; UV=1: by uv
 
 # torch comes first and exactly: where a processor-only build of this version is at hand, pip then keeps to it.
 # The lock is complete, so nothing is resolved again. No ray that RecBole takes runs on Python 3.12 and later.
@@ -41,6 +42,10 @@ $(STAMP): requirements.txt pyproject.toml
 	$(INSTALL) --no-deps -e .
 	@! $(BIN)/python -m pip check --disable-pip-version-check | grep -Ev '^No broken requirements|requires ray, which is not installed'
 	@touch $@
+
+# DVC asks for a git repository, which an unpacked archive of the study is not.
+scm: $(STAMP)
+	@git rev-parse --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
 
 $(VENV)/.llm $(VENV)/.lora $(VENV)/.faiss $(VENV)/.ray: $(VENV)/.%: $(STAMP)
 	$(INSTALL) --editable '.[$*]'

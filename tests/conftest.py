@@ -29,6 +29,12 @@ settings.register_profile("study", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("study")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs the public data where no mirror of it is at hand: the suite needs no network."""
+    if item.get_closest_marker("mirror") and not os.environ.get("T2M_MIRROR"):
+        pytest.skip("T2M_MIRROR names no folder with the public data")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def freeze_what_is_loaded() -> None:
     """What other files of tests have loaded stays; the garbage collector need not go through it again and again."""
@@ -130,8 +136,6 @@ class Task2MCP:
 @pytest.fixture(scope="session")
 def task2mcp(tmp_path_factory: pytest.TempPathFactory) -> Task2MCP:
     """The public data, fetched and prepared once for all tests that need it; they are marked ``mirror``."""
-    if not os.environ.get("T2M_MIRROR"):
-        pytest.skip("T2M_MIRROR names no folder with the public data")
     from study.config import compose as config
     from study.data import dataset, prepare, sources
 

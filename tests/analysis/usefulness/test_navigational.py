@@ -1,6 +1,5 @@
 """The lexical probe: its requests in every form, how they are counted, its settings, and the committed table."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -134,7 +133,6 @@ def test_the_committed_table_meets_the_goal_and_holds_every_request():
 
 
 @pytest.mark.mirror
-@pytest.mark.skipif(not os.environ.get("T2M_MIRROR"), reason="T2M_MIRROR names no folder with the public data")
 def test_the_real_catalogue_bears_the_words_that_are_asked_for(task2mcp):
     chosen, servers = read_settings(nav.Navigational, conf("navigational")), task2mcp.data.servers
     forms = [query.form for query in nav.all_forms(chosen, servers)]

@@ -1,0 +1,69 @@
+"""A checkout works as it comes: any line ends, without git, without the public data, on any Python that is there."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tiny_study import REPOSITORY
+
+VENV = Path(sys.executable).parents[1]
+CONTENT = {"a.csv": b"x,y\n1,2\n", "a.csv.xz": b"\xfd7zXZ\0\n\r\n", "a.yaml": b"a: 1\n", "odd": b"1\r\n2\n"}
+
+
+def run(folder: Path, *command: str, **environment: str) -> str:
+    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_clone_has_the_committed_bytes_whatever_autocrlf_says(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    shutil.copy(REPOSITORY / ".gitattributes", source)
+    for name, content in CONTENT.items():
+        (source / name).write_bytes(content)
+    run(source, "git", "init", "-q")
+    run(source, "git", "add", ".")
+    run(source, "git", "-c", "user.name=x", "-c", "user.email=x@x", "-c", "commit.gpgsign=false", "commit", "-qm", "x")
+    run(tmp_path, "git", "clone", "-q", "-c", "core.autocrlf=true", "source", "clone")
+    assert {name: (tmp_path / "clone" / name).read_bytes() for name in CONTENT} == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [(["3.11", "3.12", "3.13"], "3.11"), (["3.12", "3.13"], "3.13"), (["3.12"], "3.12")],
+)
+def test_setup_takes_a_python_that_starts(tmp_path: Path, there: list[str], taken: str) -> None:
+    for version in ("3.11", "3.12", "3.13"):
+        program = tmp_path / f"python{version}"  # one that a version manager does not start ends with an error
+        program.write_text(f"#!/bin/sh\nexit {0 if version in there else 127}\n")
+        program.chmod(0o755)
+    words = ("make", "--dry-run", "setup", f"VENV={tmp_path / 'venv'}")
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "MAKEFLAGS": ""}
+    assert f"\npython{taken} -m venv " in "\n" + run(REPOSITORY, *words, **environment)
+
+
+@pytest.mark.parametrize("git", [False, True])
+def test_dvc_works_without_git_once_set_up(tmp_path: Path, git: bool) -> None:
+    shutil.copytree(REPOSITORY / ".dvc", tmp_path / ".dvc", ignore=lambda *_: ("tmp", "cache", "config.local"))
+    (tmp_path / "dvc.yaml").write_text("stages: {one: {cmd: touch made, outs: [made]}}\n")
+    if git:
+        run(tmp_path, "git", "init", "-q")
+    setup = ("make", f"--makefile={REPOSITORY / 'Makefile'}", f"--old-file={VENV / '.installed'}", f"VENV={VENV}")
+    run(tmp_path, *setup, "scm", MAKEFLAGS="")
+    run(tmp_path, sys.executable, "-m", "dvc", "repro", "-q")
+    assert (tmp_path / "made").exists()
+    assert (tmp_path / ".dvc" / "config.local").exists() is not git
+
+
+def test_without_a_mirror_its_tests_are_skipped() -> None:
+    files = [f"tests/catalog/test_{name}.py" for name in ("archives", "trust")]
+    environment = {name: value for name, value in os.environ.items() if name != "T2M_MIRROR"}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "mirror", "-p", "no:cacheprovider", *files]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "4 skipped" in done.stdout
