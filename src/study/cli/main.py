@@ -173,22 +173,22 @@ def plan() -> None:
 def export(
     overrides: Overrides = None,
     form: Annotated[
-        Literal["model", "trec", "recbole", "crate", "croissant"],
+        Literal["model", "trec", "recbole", "croissant"],
         typer.Option(
             "--form",
             help="model: for `study recommend`; trec: run files of the protocol, of all systems or of system=...; "
-            "recbole: atomic files of all splits; crate: an RO-Crate of all runs; croissant: all result tables.",
+            "recbole: atomic files of all splits; croissant: all result tables.",
         ),
     ] = "model",
     output: Annotated[
         Path | None,
-        typer.Option(help="The folder (default: data/export; crate: the project's; croissant: the results')."),
+        typer.Option(help="The folder (default: data/export; croissant: the results')."),
     ] = None,
 ) -> None:
     """Save a system for `study recommend`, or write the study in a form that other programs read.
 
     `--form model`: T2MRec, trained once under `cold`, or `system=field_dense`. `trec` and `recbole` let others run on
-    exactly these splits and score exactly these runs. `crate` and `croissant` describe runs and tables for an archive.
+    exactly these splits and score exactly these runs. `croissant` describes the result tables for an archive.
     """
     from study import paths
 
@@ -204,11 +204,8 @@ def export(
         name = config.dataset.name
         typer.echo(f"description in {export_croissant(name, output or paths.results(name))}")
         return
-    from study.runner import crate, exchange
+    from study.runner import exchange
 
-    if form == "crate":
-        typer.echo(f"crate in {crate.export_crate(config.dataset.name, output or paths.root())}")
-        return
     if form == "trec":
         asked = [word.partition("=")[2] for word in overrides or [] if word.startswith("system=")]
         written = exchange.export_runs(config, target / config.dataset.name / config.protocol.name, asked)
