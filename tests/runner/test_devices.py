@@ -1,4 +1,4 @@
-"""`trainer=gpu`: which class trains, under which name; joules."""
+"""`trainer=gpu`: which class trains, under which name."""
 
 import json
 
@@ -11,7 +11,6 @@ from scipy.stats import permutation_test
 from study.config.compose import build_system, load, plain
 from study.config.registry import with_tuned_values
 from study.errors import StudyError
-from study.runner import energy
 from study.runner.devices import OWN_CODE, WRAPPER, on_gpu, on_trainer
 from study.runner.provenance import require_own_row
 from tests.tiny_study import REPOSITORY
@@ -90,25 +89,6 @@ def test_every_class_of_its_own_takes_a_device():
         module, _, name = target.rpartition(".")
         kind = getattr(__import__(module, fromlist=[name]), name)
         assert "device" in kind.__init__.__annotations__
-
-
-def test_joules_are_the_sum_of_packages_and_leave_out_their_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
-    monkeypatch.setattr(energy, "_card", lambda: None)
-    assert energy.joules() == {}
-    for name, microjoules in {
-        "intel-rapl:0": 3_000_000,
-        "intel-rapl:1": 4_500_000,
-        "intel-rapl:0:0": 1_000_000,
-    }.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "energy_uj").write_text(f"{microjoules}\n")
-    assert energy.joules() == {"processor": 7.5}
-    before = energy.joules()
-    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("9500000\n")
-    assert energy.used(before) == {"processor": 5.0}
-    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("5\n")  # it began anew
-    assert energy.used(before) == {}
 
 
 @pytest.mark.parametrize(("device", "name"), [("gpu", "t2mrec_gpu"), ("gpu_bf16", "t2mrec_gpu_bf16")])

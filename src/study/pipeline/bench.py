@@ -39,7 +39,6 @@ from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.files import write_csv, write_json, write_parquet
 from study.recommend.batch import answer_files
 from study.recommend.t2mrec import Recommender
-from study.runner.energy import joules, used
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
@@ -263,9 +262,8 @@ def _training(
         data, rows, max_features=system.lexical.max_features, ngram_range=system.lexical.ngrams
     )
     epoch = PairEpoch(tasks, servers, split.train, rows, batch_size=system.training.batch_size, seed=seed, epoch=0)
-    counters = joules()
     seconds = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
-    spent, dense = used(counters), hasattr(system, "device")
+    dense = hasattr(system, "device")
     with busy_neighbour():
         busy = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
     return [
@@ -273,7 +271,6 @@ def _training(
         row("training", "seconds_busy", busy, "the same beside a process that never waits"),
         row("training", "busy_over_quiet", busy / seconds, "1 = other work costs nothing"),
         row("training", "steps", len(epoch) * epochs, "optimisation steps"),
-        *(row("training", f"joules_{name}", value, "the machine's own counter") for name, value in spent.items()),
         *against_limits("training", training_work(epoch, system.towers, dense=dense) * epochs, seconds, limits),
     ]
 

@@ -24,7 +24,6 @@ from study.errors import StudyError, explained
 from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
 from study.files import write_csv, write_json, write_parquet
-from study.runner.energy import joules, used
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs, require_applicable, require_places
 from study.runner.loggers import logged, require_logger
@@ -42,14 +41,12 @@ def run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]
     data, split = load_inputs(config.dataset.name, config.protocol.name)
     workdir = folder / f"work-{seed}"
     workdir.mkdir(parents=True, exist_ok=True)
-    counters = joules()
     with logged(settings, seed, folder.name) as log:
         done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir, depth=config.run_depth)
         log(done)
     write_parquet(folder / f"per_task-{seed}.parquet", done.per_task)
     write_parquet(folder / f"top-{seed}.parquet", done.top)
     facts = done.facts | {"accelerator": accelerator()}  # of the process that trained
-    facts |= {"joules": spent} if (spent := used(counters)) else {}
     write_json(folder / f"facts-{seed}.json", facts)  # last: its presence says that the seed is complete
     shutil.rmtree(workdir)
     return facts
