@@ -316,15 +316,12 @@ def bench(
     batch: Annotated[
         bool, typer.Option("--batch", help="Many requests by one and two workers of Ray instead (batch.csv).")
     ] = False,
-    hours: Annotated[
-        bool, typer.Option("--hours", help="GPU hours of the profile's rows instead, estimated (gpu_hours.csv).")
-    ] = False,
     parts: Annotated[
         bool, typer.Option("--parts", help="Where the time of training and evaluation goes instead (parts.csv).")
     ] = False,
 ) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
-    flags = {"agent": agent, "growth": growth, "batch": batch, "hours": hours, "parts": parts}
+    flags = {"agent": agent, "growth": growth, "batch": batch, "parts": parts}
     chosen = [f"--{name}" for name, given in flags.items() if given]
     if len(chosen) > 1:
         raise StudyError(f"{' and '.join(chosen)} are measurements of their own", fix="give one at a time")
@@ -338,11 +335,6 @@ def bench(
         from study.pipeline.bench_parts import parts as where_time_goes
 
         typer.echo(where_time_goes(config))
-        return
-    if hours:
-        from study.pipeline.gpu_hours import gpu_hours
-
-        typer.echo(gpu_hours(config))
         return
     if growth:
         from study.pipeline.bench import growth as by_size

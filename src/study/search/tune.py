@@ -173,15 +173,6 @@ def going_on(trials: int) -> int:
     return max(2, math.ceil(trials / ETA))
 
 
-def trainings(trials: int, rungs: Sequence[float]) -> float:
-    """What a search costs, in trainings of a run."""
-    total = 0.0
-    for share in rungs if trials else ():
-        total += trials * float(share)
-        trials = going_on(trials)
-    return total
-
-
 def promoted(search: Search) -> list[dict[str, Any]]:
     """The points of the next rung: the best of `ETA` trials each, rounded up and at least two, the first among them."""
     done = search.finished()
