@@ -316,12 +316,9 @@ def bench(
     batch: Annotated[
         bool, typer.Option("--batch", help="Many requests by one and two workers of Ray instead (batch.csv).")
     ] = False,
-    parts: Annotated[
-        bool, typer.Option("--parts", help="Where the time of training and evaluation goes instead (parts.csv).")
-    ] = False,
 ) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
-    flags = {"agent": agent, "growth": growth, "batch": batch, "parts": parts}
+    flags = {"agent": agent, "growth": growth, "batch": batch}
     chosen = [f"--{name}" for name, given in flags.items() if given]
     if len(chosen) > 1:
         raise StudyError(f"{' and '.join(chosen)} are measurements of their own", fix="give one at a time")
@@ -330,11 +327,6 @@ def bench(
         from study.pipeline.bench import batch as many_requests
 
         typer.echo(many_requests(config))
-        return
-    if parts:
-        from study.pipeline.bench_parts import parts as where_time_goes
-
-        typer.echo(where_time_goes(config))
         return
     if growth:
         from study.pipeline.bench import growth as by_size
