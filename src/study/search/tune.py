@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 

@@ -13,7 +13,6 @@ from study.tools.catalogues.catalog import QuerySet, ToolCatalog
 from study.tools.catalogues.livemcpbench import Episode, load_log
 from study.tools.catalogues.merge import entity_counts, group_members, merge_catalogs
 from study.tools.catalogues.published import load_collection
-from study.tools.catalogues.registries import published_catalog
 from study.tools.discovery import experiments as discovery
 from study.tools.discovery.index import discovery_settings
 from study.tools.flow.experiments import flow_parts, model_parts
@@ -27,7 +26,6 @@ from study.tools.mcp_zero import request_log
 from study.tools.mcp_zero.routing import PAPER
 from study.tools.results import Made, Table, collect_runs, report_runs, write_results
 from study.tools.router import router_settings, stage_runs
-from study.tools.sizes import real_tools, sizes_table
 
 
 def livemcpbench() -> Iterator[Made]:
@@ -71,16 +69,8 @@ def scaling() -> Iterator[Made]:
 
 
 def scaling_latency() -> Iterator[Made]:
-    """Times over the largest pool and its noisy copies; then what a search costs with a registry's tools."""
+    """Times over the largest pool and its noisy copies."""
     yield [discovery.growth_table(three_pools()[-1], logged_tasks()[1])]
-    yield from tool_numbers()
-
-
-def tool_numbers() -> Iterator[Made]:
-    """Finding, cold start, memory and indexing with 10 to 100,000 tools; embeds 12,000 texts, which takes minutes."""
-    names = ("toolsdk", "livemcpbench", "mcptools", "mcpflow")
-    real = real_tools([partial(published_catalog, name) for name in names])
-    yield [sizes_table(real, logged_tasks()[1])]
 
 
 def intent_ranking() -> Iterator[Made]:
