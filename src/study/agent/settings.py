@@ -122,18 +122,6 @@ class Service:
 
 
 @dataclass(frozen=True)
-class LoadTest:
-    """``load_test.yaml``, where every key is explained."""
-
-    users: int
-    seconds: float
-    think: float
-    start_seconds: float
-    seed: int
-    messages: list[str]
-
-
-@dataclass(frozen=True)
 class ModelTrial:
     """``model_trial.yaml``, where every key is explained."""
 
@@ -144,9 +132,8 @@ class ModelTrial:
     requests: list[str]
 
 
-FILES: dict[type, str] = {Settings: "agent", Words: "words", Setup: "setup", Service: "service", LoadTest: "load_test"}
-FILES |= {ModelTrial: "model_trial"}
-Kind = TypeVar("Kind", Settings, Words, Setup, Service, LoadTest, ModelTrial)
+FILES: dict[type, str] = {Settings: "agent", Words: "words", Setup: "setup", Service: "service", ModelTrial: "model_trial"}
+Kind = TypeVar("Kind", Settings, Words, Setup, Service, ModelTrial)
 
 
 def read_conf(kind: type[Kind]) -> Kind:

@@ -189,15 +189,6 @@ def export(
     typer.echo(f"{len(table)} rows in {target}", file=sys.stderr)
 
 
-@app.command(hidden=True)  # `study bench --agent`
-def load_test(dataset: Data = None, retriever: Retriever = None) -> None:
-    """Measure the page under many simultaneous users (conf/agent/load_test.yaml): errors, mixed-up answers, seconds."""
-    from study.agent.load_test import measure_load
-    from study.agent.settings import LoadTest, read_conf
-
-    typer.echo(measure_load(prepared(dataset), retriever, read_conf(LoadTest)).read_text(encoding="utf-8"))
-
-
 @app.command(hidden=True)
 def feedback(
     kind: str, server_id: int, request: str, detail: str = "", dataset: Data = None, retriever: Retriever = None

@@ -307,9 +307,6 @@ def doctor(overrides: Overrides = None) -> None:
 @app.command(rich_help_panel=UPKEEP)
 def bench(
     overrides: Overrides = None,
-    agent: Annotated[
-        bool, typer.Option("--agent", help="The page under many simultaneous users instead (agent_load.csv).")
-    ] = False,
     growth: Annotated[
         bool, typer.Option("--growth", help="Cost by the number of servers instead, to ten millions (growth.csv).")
     ] = False,
@@ -318,7 +315,7 @@ def bench(
     ] = False,
 ) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
-    flags = {"agent": agent, "growth": growth, "batch": batch}
+    flags = {"growth": growth, "batch": batch}
     chosen = [f"--{name}" for name, given in flags.items() if given]
     if len(chosen) > 1:
         raise StudyError(f"{' and '.join(chosen)} are measurements of their own", fix="give one at a time")
@@ -332,11 +329,6 @@ def bench(
         from study.pipeline.bench import growth as by_size
 
         typer.echo(by_size(config))
-        return
-    if agent:
-        from study.cli.agent import load_test
-
-        load_test(config.dataset.name)
         return
     from study.pipeline.bench import bench as stage
 
