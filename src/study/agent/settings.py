@@ -132,7 +132,13 @@ class ModelTrial:
     requests: list[str]
 
 
-FILES: dict[type, str] = {Settings: "agent", Words: "words", Setup: "setup", Service: "service", ModelTrial: "model_trial"}
+FILES: dict[type, str] = {
+    Settings: "agent",
+    Words: "words",
+    Setup: "setup",
+    Service: "service",
+    ModelTrial: "model_trial",
+}
 Kind = TypeVar("Kind", Settings, Words, Setup, Service, ModelTrial)
 
 

@@ -304,8 +304,7 @@ def run(
     part: Annotated[
         str,
         typer.Option(
-            help="all, latency (only the times), llm (only what a language model does), encoder (fine-tune MiniLM; "
-            "mcpflow) or report (only the tables)."
+            help="all, latency (only the times), llm (only what a language model does) or report (only the tables)."
         ),
     ] = "all",
 ) -> None:
@@ -317,7 +316,7 @@ def run(
     from study.tools.experiments import run_experiment
 
     collection = run_experiment(catalogue, part)
-    if part not in ("latency", "encoder"):
+    if part != "latency":
         typer.echo((paths.tables(collection) / "overall.md").read_text(encoding="utf-8"))
 
 

@@ -149,13 +149,6 @@ def mcpflow_model() -> Iterator[Made]:
     yield from parts_with(COLLECTION, load_collection(COLLECTION).catalog, model_parts)
 
 
-def mcpflow_encoder() -> Iterator[Made]:
-    """A fine-tuned sentence encoder beside MiniLM; trains for minutes."""
-    from study.tools.flow.encoder_tables import encoder_tables  # loads torch
-
-    yield encoder_tables()
-
-
 def entity_tables(catalogs: Sequence[ToolCatalog]) -> Iterator[Table]:
     """entities.csv (each catalogue alone, and all together) and entity_groups.csv of MCP-Flow."""
     whole = merge_catalogs("merged", catalogs)
@@ -192,23 +185,20 @@ LATENCY = {"livemcpbench": livemcpbench_latency, "scaling": scaling_latency, "in
 MODEL = {"livemcpbench": livemcpbench_model, "mcptools": mcptools_model, "apibank": apibank_model}
 MODEL[COLLECTION] = mcpflow_model
 
-# What of them trains the encoder of sentences; no part of "all".
-ENCODER: dict[str, Experiment] = {COLLECTION: mcpflow_encoder}
-
 
 def run_experiment(name: str, part: str = "all") -> str:
     """Run an experiment part by part, each kept when it is through. Returns: the collection that its results are of.
-    `part`: all, latency (only what measures times), llm (only what a language model does), encoder (only the sentence
-    encoder, which "all" leaves out) or report (only the tables that are made from the kept runs)."""
+    `part`: all, latency (only what measures times), llm (only what a language model does) or report (only the tables
+    that are made from the kept runs)."""
     collection = "livemcpbench" if name in ("scaling", "intent", "router") else name
-    require_one_of(part, "part", ("all", "latency", "llm", "encoder", "report"))
-    chosen = {"latency": LATENCY, "llm": MODEL, "encoder": ENCODER}.get(part, EXPERIMENTS)
+    require_one_of(part, "part", ("all", "latency", "llm", "report"))
+    chosen = {"latency": LATENCY, "llm": MODEL}.get(part, EXPERIMENTS)
     if name not in chosen:
         raise StudyError(f"no experiments for {name!r}", fix=f"one of: {', '.join(chosen)}")
     if part != "report":
         for made in chosen[name]():
             write_results(collection, made)
-    if part not in ("latency", "encoder"):
+    if part != "latency":
         report_collection(collection)
     return collection
 

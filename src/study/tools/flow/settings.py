@@ -89,21 +89,6 @@ class Filtration:
 
 
 @dataclass(frozen=True)
-class Contrastive:
-    """Fine-tuning of the sentence encoder; see the comments of the file."""
-
-    groups: int
-    layers: int
-    batch: int
-    distractors: int
-    rate: float
-    scale: float
-    epochs: int
-    mixes: tuple[float, ...]
-    drawn: int
-
-
-@dataclass(frozen=True)
 class Flow:
     """Everything that the file says; see its comments."""
 
@@ -119,7 +104,6 @@ class Flow:
     copying: Copying
     synthesis: Synthesis
     filtration: Filtration
-    contrastive: Contrastive
     servers: Mapping[str, tuple[str, ...]]
     not_run: tuple[Mapping[str, str], ...]
 
