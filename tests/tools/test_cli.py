@@ -118,17 +118,9 @@ def test_route(toy, run, catalog):
     assert run(*words, "all").output.splitlines()[0] == "servers: all"
 
 
-def test_marketplace_records_and_made_instructions(toy, run, catalog, tmp_path):
-    records = tmp_path / "records.json"
-    records.write_text(json.dumps([{"name": "A", "source": "glama"}, 3]))
-    done = run("index", "--marketplace", str(records))
-    assert json.loads(done.stdout)["name"] == "A"
-    assert "1 left out: not an object" in done.stderr
+def test_made_instructions(toy, run, catalog):
     lines = [json.loads(line) for line in run("synthesise", *TOY, "--tools", "2").stdout.splitlines()]
     assert {line["tool"] for line in lines} <= {tool.name for tool in catalog.tools}
-    records.write_text("{}")
-    with pytest.raises(StudyError, match="not a list"):
-        run("index", "--marketplace", str(records))
 
 
 def test_the_loop_of_recommendation_and_feedback(toy, run):

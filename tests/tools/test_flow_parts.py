@@ -12,7 +12,7 @@ from study.errors import StudyError
 from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.catalogues.published import same_value
 from study.tools.flow import language_model as flow_model
-from study.tools.flow import marketplace, samples, settings, synthesis
+from study.tools.flow import samples, settings, synthesis
 from study.tools.flow.samples import Call, Sample, measures
 from study.tools.flow.slot_filler import Option, convert, exchange, kind_of, spans, stands_alone
 
@@ -128,38 +128,6 @@ def test_values_of_a_type_and_the_kind_of_a_parameter():
     assert kind_of({"anyOf": [{"type": "null"}, {"type": "integer"}]}) == "integer"
     assert kind_of({"type": ["null", "boolean"]}) == "boolean"
     assert kind_of({"type": {"a": 1}, "anyOf": 3}) == "string"
-
-
-def test_marketplace_records_of_every_form():
-    secret = "sk-12345"
-    maps = {"command": "npx", "args": ["-y", "maps", "--key", secret, "x"], "env": {"API_TOKEN": secret}}
-    records = [
-        {"source": "Smithery", "mcpServers": {"maps": maps}},
-        {"content_name": "Papers", "description": " finds\n papers ", "detail_url": "u", "source": "deepnlp"},
-        {"name": "Remote", "source": "mcp.so", "url": f"https://me:{secret}@h.org/mcp?key={secret}"},
-        {"name": "Remote", "source": "mcpso"},
-        {"name": "Lost", "source": "nowhere"},
-        {"source": "glama"},
-        "text",
-        {"name": "Odd", "source": "glama", "command": "run", "args": [1, "--token=" + secret], "env": 3},
-    ]
-    found, problems = marketplace.normalise(records)
-    expected = [("smithery", "maps", "stdio"), ("deepnlp", "Papers", ""), ("mcpso", "Remote", "http")]
-    assert [(o.market, o.name, o.transport) for o in found] == [*expected, ("glama", "Odd", "stdio")]
-    assert found[0].command == ("npx", "-y", "maps", "--key", "x")
-    assert found[0].needs == ("key", "API_TOKEN")
-    assert found[1].description == "finds papers"
-    assert found[2].command == ("https://h.org/mcp",)
-    reasons = ("listed twice in one marketplace", "unknown marketplace", "no name", "not an object")
-    assert problems == dict.fromkeys(reasons, 1)
-    assert secret not in repr(found)
-
-
-@given(st.lists(JSON, max_size=5))
-def test_no_record_breaks_the_normalisation(records):
-    found, problems = marketplace.normalise(records, "glama")
-    assert all(one.name for one in found)
-    assert len(found) + sum(problems.values()) >= len(records) - sum(isinstance(r, dict) for r in records)
 
 
 def test_addresses_are_said_as_people_write_them():

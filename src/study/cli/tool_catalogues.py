@@ -81,8 +81,6 @@ def index(
         typer.Option(help="Published: livemcpbench, mcptools, mcpflow, toolsdk, ...; or a name of your own."),
     ] = None,
     mcp_config: Configs = None,
-    marketplace: Annotated[Path | None, typer.Option(help="Marketplace records to print in one form.")] = None,
-    market: Annotated[str | None, typer.Option(help="Marketplace of all records; default: as each says.")] = None,
     document: Documents = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that each server has to answer.")] = 30.0,
 ) -> None:
@@ -90,22 +88,14 @@ def index(
 
     Only new texts are embedded. Several catalogues (published, or your own that are indexed) become `merged`, in which
     servers with equal lists of tool descriptions are one. Running servers make the catalogue `mine`; a server that
-    does not answer keeps its last good list. With --marketplace nothing is indexed: each record is printed as one JSON
-    object, without secrets.
+    does not answer keeps its last good list.
     """
     from study.tools.catalogues.merge import entity_counts, merge_catalogs
     from study.tools.catalogues.registries import PUBLISHED, published_catalog
     from study.tools.discovery.index import Settings, ToolIndex
-    from study.tools.flow.marketplace import normalise, read_listings
     from study.tools.index_file import index_file
     from study.tools.mcp_zero.routing import Router
 
-    if marketplace is not None:
-        listings, problems = normalise(read_listings(marketplace), market)
-        for listing in listings:
-            typer.echo(json.dumps(asdict(listing), ensure_ascii=True))
-        reasons = "; ".join(f"{count} left out: {reason}" for reason, count in problems.items())
-        return typer.echo(reasons or "all kept", err=True)
     names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config else "livemcpbench"]
     name = names[0] if len(names) == 1 else MERGED
     if mcp_config and len(names) > 1:
