@@ -14,7 +14,7 @@ from study.data import prepared, split_files
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
-from study.evaluation import significance
+from study.evaluation import statistics
 from study.evaluation.runs import KEPT, rank_tasks, run_table
 from study.evaluation.system import System
 from study.pipeline.data import fetch, make_split, prepare
@@ -86,4 +86,4 @@ def compare(first: pd.DataFrame, second: pd.DataFrame, metric: str = "ndcg@10") 
         first: of `evaluate`.
         second: of `evaluate`, on the same tasks; the reference.
     """
-    return pd.Series(significance.compare(first, second, metric, seed=0), name=metric)
+    return pd.Series(statistics.compare(first, second, metric, seed=0), name=metric)

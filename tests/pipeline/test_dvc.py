@@ -30,7 +30,7 @@ CHANGES += [("baselines/tiger.py", "", "CHANGED = 1\n", {"audit", "report"})]
 CHANGES += [("baselines/tiger.py", "", "# A comment changes nothing.\n", set())]
 CHANGES += [("conf/system/bm25.yaml", "k1: 1.2", "k1: 1.3", OF_BM25)]
 IMPORTED = {"baselines/popularity.py": ["report", "run@task2mcp-cold-popularity", "run@task2mcp-cold-random"]}
-IMPORTED |= {"src/study/evaluation/significance.py": ["report"], "src/study/data/describe.py": ["prepare"]}
+IMPORTED |= {"src/study/evaluation/statistics.py": ["report"], "src/study/data/describe.py": ["prepare"]}
 KEPT = ("random", "popularity", "tfidf")
 TOY = '''"""A toy baseline: servers in the order of their names."""
 

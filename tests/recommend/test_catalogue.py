@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import yaml
 
 from study.catalog import checks, store
 from study.catalog.settings import Sources
@@ -162,3 +163,19 @@ def test_a_damaged_ranking_is_made_again(conf_root, encoded):
     catalogue.load()
     next(store.required().glob("field_dense*/model.json")).write_text("{")
     assert len(catalogue.load()[1]) == 3
+
+
+def test_every_request_can_be_explained(conf_root, encoded, call):
+    """Servers differ in what is known of them, so their scores differ in parts."""
+    texts = [*TEXTS.values(), "Queries a PostgreSQL database", "Converts PDF documents to text"]
+    records = [
+        record("toolsdk", str(place), f"github.com/o/{place}", "x", place == 1, description=text, stars=10**place)
+        for place, text in enumerate(texts)
+    ]
+    with store.locked():
+        store.commit([Batch("toolsdk", records, [], True, {})], Sources.read())
+    asked = yaml.safe_load((conf_root / "conf" / "recommend" / "requests.yaml").read_text(encoding="utf-8"))
+    for request in asked["served"] + asked["unserved"]:
+        assert call("recommend", request, "--explain", "-k", "5")[0] == 0, request
+    rows = json.loads(call("recommend", "query a PostgreSQL database", "--explain", "--json")[1])["recommendations"]
+    assert len({tuple(row["parts"]) for row in rows}) > 1

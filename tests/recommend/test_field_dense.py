@@ -1,16 +1,20 @@
 """`field_dense` as it is saved: the order of the fitted system, parts that add up, damage named, hostile names."""
 
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from study.config.compose import build_system, load
@@ -286,3 +290,22 @@ def test_a_part_that_is_zero_for_all_shown_leaves_its_column_to_the_name(capsys,
     assert "-0.000" not in out
     assert f" {name} " in out  # on one line
     assert "tiny" in shown(item, replace(item, parts=parts | {"tiny": 0.001}))[1]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcde"), st.sampled_from([0.0, 0.25, -1.5])), min_size=1, max_size=6))
+def test_servers_may_have_different_parts(rows):
+    items = [Recommendation(rank, rank, "n", "", 0.5, parts) for rank, parts in enumerate(rows, start=1)]
+    out = io.StringIO()
+    with redirect_stdout(out):
+        show_recommendations(items, title="T", caption="C")
+    head, *body = ([cell.strip() for cell in re.split("[┃│]", line)[1:-1]] for line in lines_of_table(out.getvalue()))
+    for parts, cells in zip(rows, body, strict=True):
+        shown = dict(zip(head[3:], cells[3:], strict=True))
+        assert {name: float(cell) for name, cell in shown.items() if cell} == {
+            name: value for name, value in parts.items() if name in shown
+        }
+        assert not any(value for name, value in parts.items() if name not in shown)
+
+
+def lines_of_table(text):
+    return [line for line in text.splitlines() if line.startswith(("┃", "│"))]

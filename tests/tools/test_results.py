@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from study import paths
 from study.errors import StudyError
-from study.evaluation.significance import bootstrap_interval, compare_all, randomisation
+from study.evaluation.statistics import bootstrap_interval, compare_all, randomisation
 from study.tools import results
 from study.tools.answers import listed
 from study.tools.catalogues.catalog import QuerySet

@@ -19,7 +19,7 @@ from scipy import stats
 from study import paths
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 from study.judging import collection as measures
 from study.judging import store
 from study.judging.collection import DEPTH, Collection, Float64Array

@@ -11,7 +11,7 @@ from scipy.stats import kendalltau
 
 from study.data.dataset import IntArray
 from study.evaluation import metrics
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 from study.judging import agreement, passes, store
 from study.judging.collection import DEPTH, Collection, Float64Array
 from study.judging.evaluate import mean_interval

@@ -22,7 +22,7 @@ from study.analysis.report.runs import (
 )
 from study.config.systems import sound_systems
 from study.evaluation import per_task
-from study.evaluation.significance import compare_all
+from study.evaluation.statistics import compare_all
 from study.files import write_csv, write_json
 from study.reranking.endpoint import awaits_replies
 

@@ -97,7 +97,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def show_recommendations(found: Sequence[Recommendation], *, title: str, caption: str) -> None:
     """Print a table, and below it every repository's address on a line of its own, never broken, so it can be copied.
 
-    A part of the score that is 0 for every server shown takes no column; the caption names it.
+    Every part that a server has is a column, empty for servers without it. One that is 0 for every server shown takes
+    no column; the caption names it.
     Where the terminal knows hyperlinks, names and addresses are links.
     """
     from rich.console import Console
@@ -112,10 +113,11 @@ def show_recommendations(found: Sequence[Recommendation], *, title: str, caption
         for item in found
     ]
     rows = [{name: _cell(value) for name, value in item.shown().items()} for item in found]
-    empty = [name for name in rows[0] if all(row[name] == _cell(0.0) for row in rows)]
+    parts = dict.fromkeys(name for row in rows for name in row)
+    empty = [name for name in parts if all(row.get(name) in (None, _cell(0.0)) for row in rows)]
     if empty:
         caption += f"; 0 for all of these: {', '.join(empty)}"
-    headings = [name for name in rows[0] if name not in empty]
+    headings = [name for name in parts if name not in empty]
     # Text, not str: a server's name is a stranger's text and must not be read as markup.
     table = Table(title=Text(printable(title)), caption=Text(caption))
     for name in ("#", "server", "score", *headings):
@@ -124,7 +126,7 @@ def show_recommendations(found: Sequence[Recommendation], *, title: str, caption
         table.add_column(heading, overflow="fold", justify="left" if name in ("server", "stage") else "right")
     for item, row, link in zip(found, rows, links, strict=True):
         server = Text(printable(item.name), link)
-        table.add_row(str(item.rank), server, _cell(item.score), *(row[name] for name in headings))
+        table.add_row(str(item.rank), server, _cell(item.score), *(row.get(name, "") for name in headings))
     console = Console()
     console.print(table)
     for item, link in zip(found, links, strict=True):

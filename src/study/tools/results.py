@@ -24,7 +24,7 @@ from study.encoders import endpoint as embedding
 from study.errors import StudyError, require_file
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
-from study.evaluation.significance import RESAMPLES, Float64Array, compare_all, holm, paired, randomisation, wilcoxon
+from study.evaluation.statistics import RESAMPLES, Float64Array, compare_all, holm, paired, randomisation, wilcoxon
 from study.files import write_csv, write_json, write_parquet, write_text
 from study.tools.catalogues.catalog import QuerySet, ToolCatalog, credit, rank_all
 

@@ -18,7 +18,7 @@ from study.data.splits import Split
 from study.encoders.endpoint import Embedder
 from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 from study.runner.inputs import load_inputs
 from study.tools import results
 from study.tools.catalogues.catalog import Label, QuerySet, ToolCatalog

@@ -5,7 +5,7 @@ import pytest
 
 from study import paths
 from study.evaluation import per_task, verify
-from study.evaluation.significance import compare
+from study.evaluation.statistics import compare
 
 FOLDER = paths.results("task2mcp")
 KNOWN = [("label_ranker", "item_knn", "ndcg@10"), ("label_ranker", "item_knn", "recall@10")]

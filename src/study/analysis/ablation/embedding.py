@@ -23,7 +23,7 @@ from study import paths
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
-from study.evaluation import significance
+from study.evaluation import statistics
 from study.evaluation.records import record
 from study.evaluation.separation import all_distances, embedding_settings, listed, separation
 from study.files import sha256, write_csv, write_json, write_parquet
@@ -115,13 +115,13 @@ def group_tests(tasks: pd.DataFrame, groups: pd.DataFrame, *, seed: int) -> pd.D
         rows = []
         keys = ["part"] if level == "all" else ["part", level]
         groups_of = known.groupby(keys, sort=True)
-        draws = max(significance.RESAMPLES, PER_GROUP * groups_of.ngroups)
+        draws = max(statistics.RESAMPLES, PER_GROUP * groups_of.ngroups)
         for key, part in groups_of:
             name = "all" if level == "all" else str(key[1])
             rows.append({"level": level, "group": name, "part": str(key[0]), **_tested(part, seed=seed, draws=draws)})
         table = pd.DataFrame(rows)
         for column in ("p", "beyond_p", "randomisation_p", "beyond_randomisation_p"):
-            table[f"{column}_holm"] = significance.holm(table[column].to_numpy())
+            table[f"{column}_holm"] = statistics.holm(table[column].to_numpy())
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
@@ -132,13 +132,13 @@ def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
     other = (part["input_other"] - part["embedded_other"]).to_numpy(np.float64)
     beyond, found = reduction - other, {"n": len(part), **dict(part[["input", "embedded"]].mean())}
     found["reduction"] = float(reduction.mean())
-    found["ci_low"], found["ci_high"] = significance.bootstrap_interval(reduction, seed=seed)
-    found |= {"effect": significance.rank_biserial(reduction), "p": significance.wilcoxon(reduction, "greater")}
+    found["ci_low"], found["ci_high"] = statistics.bootstrap_interval(reduction, seed=seed)
+    found |= {"effect": statistics.rank_biserial(reduction), "p": statistics.wilcoxon(reduction, "greater")}
     found |= {"reduction_other": float(other.mean()), "beyond": float(beyond.mean())}
-    found["beyond_ci_low"], found["beyond_ci_high"] = significance.bootstrap_interval(beyond, seed=seed)
-    found |= {"beyond_effect": significance.rank_biserial(beyond), "beyond_p": significance.wilcoxon(beyond, "greater")}
-    found["randomisation_p"] = significance.randomisation(reduction, "greater", seed=seed, resamples=draws)
-    found["beyond_randomisation_p"] = significance.randomisation(beyond, "greater", seed=seed, resamples=draws)
+    found["beyond_ci_low"], found["beyond_ci_high"] = statistics.bootstrap_interval(beyond, seed=seed)
+    found |= {"beyond_effect": statistics.rank_biserial(beyond), "beyond_p": statistics.wilcoxon(beyond, "greater")}
+    found["randomisation_p"] = statistics.randomisation(reduction, "greater", seed=seed, resamples=draws)
+    found["beyond_randomisation_p"] = statistics.randomisation(beyond, "greater", seed=seed, resamples=draws)
     return found
 
 
@@ -153,16 +153,16 @@ def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, se
     for plane, own in ours.items():
         for measure in COMPARED:
             exact = theirs[measure].to_numpy(np.float64) - own[measure].to_numpy(np.float64)
-            rounded = exact.round(significance.TIE_DECIMALS)
-            low, high = significance.bootstrap_interval(exact, seed=seed)
+            rounded = exact.round(statistics.TIE_DECIMALS)
+            low, high = statistics.bootstrap_interval(exact, seed=seed)
             shares = (rounded > 0).mean(), (rounded == 0).mean(), (rounded < 0).mean()
-            by_ranks = significance.rank_biserial(rounded), significance.wilcoxon(rounded, "greater")
-            p = significance.randomisation(rounded, "greater", seed=seed)
+            by_ranks = statistics.rank_biserial(rounded), statistics.wilcoxon(rounded, "greater")
+            p = statistics.randomisation(rounded, "greater", seed=seed)
             means = theirs[measure].mean(), own[measure].mean(), exact.mean(), low, high
             rows.append((plane, measure, len(exact), *means, *shares, *by_ranks, p))
     table = pd.DataFrame(rows, columns=DIFFERENCE)
     for test in ("wilcoxon_p", "randomisation_p"):
-        table[f"{test}_holm"] = significance.holm(table[test].to_numpy())
+        table[f"{test}_holm"] = statistics.holm(table[test].to_numpy())
     return table
 
 
@@ -170,7 +170,7 @@ def summary(tasks: pd.DataFrame, *, seed: int) -> dict[str, float]:
     """n, and the mean of every column of `separation` over tasks with _ci_low and _ci_high (95 %, bootstrap)."""
     found: dict[str, float] = {"n": len(tasks)}
     for name, values in tasks.items():
-        low, high = significance.bootstrap_interval(values.to_numpy(np.float64), seed=seed)
+        low, high = statistics.bootstrap_interval(values.to_numpy(np.float64), seed=seed)
         found |= {str(name): float(values.mean()), f"{name}_ci_low": low, f"{name}_ci_high": high}
     return found
 

@@ -24,7 +24,7 @@ from study.data import dataset as datasets
 from study.data.dataset import Dataset
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record
-from study.evaluation.significance import RESAMPLES, compare, compare_all, holm
+from study.evaluation.statistics import RESAMPLES, compare, compare_all, holm
 from study.files import write_csv
 from study.runner.outputs import HITS_ALONE, Outputs
 from study.t2mrec.program_languages import ProgramFeatures

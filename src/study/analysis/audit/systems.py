@@ -32,7 +32,7 @@ from study.evaluation import per_task
 from study.evaluation.metrics import per_task as measured
 from study.evaluation.records import read_record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks, run_seed
-from study.evaluation.significance import bootstrap_interval, paired
+from study.evaluation.statistics import bootstrap_interval, paired
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs
 from study.runner.outputs import Outputs

@@ -34,7 +34,7 @@ from study.data.splits import WORD, Split
 from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.metrics import Float64Array
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 
 Frames = dict[str, pd.DataFrame]  # system or protocol -> table of tasks
 KINDS = ("same_labels", "near_labels", "same_text", "near_text", "any_near_duplicate")

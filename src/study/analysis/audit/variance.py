@@ -9,7 +9,7 @@ import pandas as pd
 
 from study.analysis.audit.settings import Robustness
 from study.analysis.report.runs import run_frames
-from study.evaluation.significance import paired
+from study.evaluation.statistics import paired
 
 
 def seed_variance(frame: pd.DataFrame, metric: str) -> tuple[int, float]:

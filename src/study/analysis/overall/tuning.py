@@ -24,7 +24,7 @@ from study.config.reader import parsed
 from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation.records import read_record
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 from study.search.settings import load_sweep
 from study.search.sweep import TUNED
 

@@ -12,7 +12,7 @@ from study.analysis.report.runs import COMPARED, REFERENCE, read_run
 from study.analysis.report.tables import WIDTH
 from study.config.systems import sound_systems
 from study.errors import StudyError
-from study.evaluation.significance import bootstrap_intervals, paired
+from study.evaluation.statistics import bootstrap_intervals, paired
 from study.runner.outputs import Outputs
 
 if TYPE_CHECKING:

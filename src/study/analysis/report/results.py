@@ -16,7 +16,7 @@ from study.config.compose import load
 from study.config.reader import read_settings
 from study.config.registry import left_out, parents
 from study.config.systems import sound_systems
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 
 QUESTION = "Question: fitting the released labels"
 # Protocols in the order of the study's argument; others follow by name.

@@ -20,7 +20,7 @@ from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import read_record
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 from study.runner import provenance
 
 LOG = logging.getLogger(__name__)

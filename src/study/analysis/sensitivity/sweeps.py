@@ -22,7 +22,7 @@ from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record
-from study.evaluation.significance import compare, compare_all, holm
+from study.evaluation.statistics import compare, compare_all, holm
 from study.search import settings as search
 from study.search.settings import Sweep, load_sweep
 from study.search.sweep import folder_of

@@ -19,7 +19,7 @@ from study.config.compose import load, plain
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
-from study.evaluation.significance import compare, compare_all, holm
+from study.evaluation.statistics import compare, compare_all, holm
 from study.judging.collection import DEPTH, Collection
 from study.judging.evaluate import MOST_UNJUDGED, all_runs, mean_interval, per_task
 from study.judging.pools import load_split

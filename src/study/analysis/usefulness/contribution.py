@@ -26,7 +26,7 @@ from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.evaluation.metrics import ndcg
 from study.evaluation.records import record
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 from study.files import write_csv, write_json
 from study.llm.client import Client
 from study.reranking import endpoint

@@ -23,7 +23,7 @@ from study.errors import StudyError
 from study.evaluation.metrics import ndcg
 from study.evaluation.records import record
 from study.evaluation.runs import rank_tasks
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 from study.evaluation.system import System
 from study.files import write_csv, write_json
 from study.judging import agreement, store

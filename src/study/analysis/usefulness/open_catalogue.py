@@ -30,7 +30,7 @@ from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.records import record
 from study.evaluation.runs import run_table
-from study.evaluation.significance import compare_all
+from study.evaluation.statistics import compare_all
 from study.evaluation.system import System
 from study.files import write_csv, write_json, write_parquet
 from study.judging import pools, store

@@ -31,7 +31,7 @@ from study.data.splits import PARTS, WORD, Split
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import KEPT, rank_tasks
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 from study.files import write_csv, write_json, write_parquet
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs

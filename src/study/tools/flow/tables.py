@@ -12,7 +12,7 @@ import pandas as pd
 from study import paths
 from study.errors import StudyError
 from study.evaluation import per_task
-from study.evaluation.significance import bootstrap_interval, compare_all
+from study.evaluation.statistics import bootstrap_interval, compare_all
 from study.files import write_csv, write_text
 from study.tools import results
 from study.tools.catalogues import apibank, published

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from study.evaluation.significance import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval
 from study.tools import results
 from study.tools.catalogues.catalog import QuerySet, ToolCatalog, rank_all
 from study.tools.catalogues.livemcpbench import Episode

@@ -11,8 +11,8 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from study.errors import StudyError
-from study.evaluation import significance
-from study.evaluation.significance import holm
+from study.evaluation import statistics
+from study.evaluation.statistics import holm
 
 
 def table(values, seeds=1, metric="ndcg@10"):
@@ -45,28 +45,65 @@ def test_holm_agrees_with_statsmodels(p_values):
     np.testing.assert_allclose(holm(p_values), multipletests(p_values, method="holm")[1], rtol=1e-12)
 
 
-def test_wilcoxon_by_hand():
-    # Zeros out: 1 2 3 4 -5 give W+ = 10; mean 7.5, variance 5 * 6 * 11 / 24 = 13.75; no continuity correction.
-    difference = np.array([0.0, 1, 2, 3, 4, -5, 0.0])
-    z = (10 - 7.5) / np.sqrt(13.75)
-    assert significance.wilcoxon(difference) == pytest.approx(2 * stats.norm.sf(z))
-    assert significance.wilcoxon(difference, "greater") == pytest.approx(stats.norm.sf(z))
-    assert significance.wilcoxon(difference, "less") == pytest.approx(stats.norm.cdf(z))
-    # In larger samples it is near its exact form.
-    difference = np.random.default_rng(0).normal(0.3, 1, 40)
+def test_wilcoxon_of_few_differences_by_hand():
+    # Of the eight sign patterns of three differences one is all up: 1/8 one-sided, 1/4 two-sided.
+    three = np.array([0.3, 0.1, 0.2])
+    assert statistics.wilcoxon(three) == 1 / 4
+    assert statistics.wilcoxon(three, "greater") == 1 / 8
+    assert statistics.wilcoxon(three, "less") == 1
+    assert statistics.wilcoxon(-three) == 1 / 4
+    assert statistics.wilcoxon(np.array([0.0, 0.5, 0.5, 0.5, 0.5, 0.0])) == 1 / 8  # ties and zeros: four up
+    # Ranks of 1 1 -2 are 1.5 1.5 3: the positive sum 3 is reached by 5 of 8 patterns, by 5 of 8 from below.
+    assert statistics.wilcoxon(np.array([1.0, 1.0, -2.0])) == 1
+    assert statistics.wilcoxon(np.array([1.0, 1.0, -2.0]), "greater") == 5 / 8
+    assert statistics.wilcoxon(np.zeros(4)) == 1
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.sampled_from([-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3]), min_size=1, max_size=9),
+    st.sampled_from(["two-sided", "greater", "less"]),
+)
+def test_wilcoxon_counts_all_sign_patterns(values, alternative):
+    moved = np.array([value for value in values if value])
+    expected = 1.0
+    if len(moved):
+        ranks = stats.rankdata(abs(moved))
+        sums = np.array([ranks[list(up)].sum() for up in itertools.product([False, True], repeat=len(moved))])
+        observed = ranks[moved > 0].sum()
+        tails = {"greater": (sums >= observed).mean(), "less": (sums <= observed).mean()}
+        expected = tails.get(alternative, min(1, 2 * min(tails.values())))
+    assert statistics.wilcoxon(np.array(values), alternative) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+@pytest.mark.parametrize("n", [4, 20, 50])
+def test_wilcoxon_without_ties_agrees_with_scipy(n, alternative):
+    difference = np.random.default_rng(n).normal(0.3, 1, n)
+    exact = stats.wilcoxon(difference, method="exact", alternative=alternative).pvalue
+    assert statistics.wilcoxon(difference, alternative) == pytest.approx(exact, rel=1e-12)
+
+
+def test_wilcoxon_of_many_differences_is_nearly_exact():
+    difference = np.random.default_rng(0).normal(0.3, 1, 51)
     exact = stats.wilcoxon(difference, method="exact").pvalue
-    assert significance.wilcoxon(difference) == pytest.approx(exact, rel=0.05)
+    assert statistics.wilcoxon(difference) == pytest.approx(exact, rel=0.25)
+    # By hand: the mean of W+ is n (n + 1) / 4, its variance n (n + 1) (2 n + 1) / 24; no continuity correction.
+    difference = np.arange(1.0, 61) * np.where(np.arange(60) % 3, 1, -1)
+    z = (difference[difference > 0].sum() - 60 * 61 / 4) / np.sqrt(60 * 61 * 121 / 24)
+    assert statistics.wilcoxon(difference) == pytest.approx(2 * stats.norm.sf(z))
+    assert statistics.wilcoxon(difference, "greater") == pytest.approx(stats.norm.sf(z))
 
 
 def test_randomisation_by_hand():
     # All eight sign patterns of 1 2 4: only +++ reaches 7, only --- reaches -7.
     difference = np.array([1.0, 2, 4, 0, 0])
-    assert significance.randomisation(difference, seed=0) == 2 / 8
-    assert significance.randomisation(difference, "greater", seed=0) == 1 / 8
-    assert significance.randomisation(difference, "less", seed=0) == 1
+    assert statistics.randomisation(difference, seed=0) == 2 / 8
+    assert statistics.randomisation(difference, "greater", seed=0) == 1 / 8
+    assert statistics.randomisation(difference, "less", seed=0) == 1
     # 1 2 -4 sums to -1; |sum| is at least 1 for every pattern, and at most -1 for half of them.
-    assert significance.randomisation(np.array([1.0, 2, -4]), seed=0) == 1
-    assert significance.randomisation(np.array([1.0, 2, -4]), "less", seed=0) == 4 / 8
+    assert statistics.randomisation(np.array([1.0, 2, -4]), seed=0) == 1
+    assert statistics.randomisation(np.array([1.0, 2, -4]), "less", seed=0) == 4 / 8
 
 
 @settings(max_examples=40)
@@ -81,7 +118,7 @@ def test_all_sign_patterns_are_counted_as_by_enumeration(values, alternative):
     observed = counts.sum()
     extreme = {"two-sided": abs(sums) >= abs(observed), "greater": sums >= observed, "less": sums <= observed}
     expected = extreme[alternative].mean()
-    assert significance.randomisation(difference, alternative, seed=0) == pytest.approx(expected)
+    assert statistics.randomisation(difference, alternative, seed=0) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
@@ -97,27 +134,27 @@ def test_randomisation_agrees_with_scipy(alternative, shift):
         n_resamples=10_000,
         rng=np.random.default_rng(5),
     ).pvalue
-    ours = significance.randomisation(difference, alternative, seed=6, resamples=10_000)
+    ours = statistics.randomisation(difference, alternative, seed=6, resamples=10_000)
     # Two estimates with 10,000 draws each: four standard errors of their difference.
     assert abs(ours - theirs) < 4 * np.sqrt(2 * theirs * (1 - theirs) / 10_000) + 1e-4
 
 
 def test_randomisation_is_the_same_for_the_same_seed_and_never_zero():
     difference = np.full(100, 0.1)
-    assert significance.randomisation(difference, seed=1, resamples=999) == 1 / 1000
+    assert statistics.randomisation(difference, seed=1, resamples=999) == 1 / 1000
     mixed = zero_inflated(np.random.default_rng(0), 100)
-    values = [significance.randomisation(mixed, seed=seed, resamples=999) for seed in (1, 1, 2)]
+    values = [statistics.randomisation(mixed, seed=seed, resamples=999) for seed in (1, 1, 2)]
     assert values[0] == values[1] != values[2]
 
 
 def test_drawing_in_parts_keeps_the_level(monkeypatch):
     difference = zero_inflated(np.random.default_rng(8), 80, 0.03)
     twelve = difference[difference != 0][:12]
-    whole = significance.randomisation(difference, seed=1, resamples=20_000)
-    enumerated = significance.randomisation(twelve, seed=1)
-    monkeypatch.setattr(significance, "BATCH", 1000)
-    assert significance.randomisation(difference, seed=2, resamples=20_000) == pytest.approx(whole, abs=0.015)
-    assert significance.randomisation(twelve, seed=2) == enumerated
+    whole = statistics.randomisation(difference, seed=1, resamples=20_000)
+    enumerated = statistics.randomisation(twelve, seed=1)
+    monkeypatch.setattr(statistics, "BATCH", 1000)
+    assert statistics.randomisation(difference, seed=2, resamples=20_000) == pytest.approx(whole, abs=0.015)
+    assert statistics.randomisation(twelve, seed=2) == enumerated
 
 
 def share_below(test, simulations, n, shift, alpha=0.05):
@@ -126,11 +163,11 @@ def share_below(test, simulations, n, shift, alpha=0.05):
 
 
 TESTS = {
-    "wilcoxon": significance.wilcoxon,
+    "wilcoxon": statistics.wilcoxon,
     # With 399 draws p takes the values i / 400, so p <= 0.05 has probability 0.05 exactly.
-    "randomisation": lambda difference: significance.randomisation(difference, seed=0, resamples=399),
-    "wilcoxon, greater": lambda difference: significance.wilcoxon(difference, "greater"),
-    "randomisation, less": lambda difference: significance.randomisation(difference, "less", seed=0, resamples=399),
+    "randomisation": lambda difference: statistics.randomisation(difference, seed=0, resamples=399),
+    "wilcoxon, greater": lambda difference: statistics.wilcoxon(difference, "greater"),
+    "randomisation, less": lambda difference: statistics.randomisation(difference, "less", seed=0, resamples=399),
 }
 
 
@@ -153,7 +190,7 @@ def test_a_planted_effect_is_found(name):
 def test_holm_keeps_the_family_wise_error_rate():
     rng = np.random.default_rng(11)
     simulations = 400
-    families = [[significance.wilcoxon(zero_inflated(rng, 80)) for _ in range(6)] for _ in range(simulations)]
+    families = [[statistics.wilcoxon(zero_inflated(rng, 80)) for _ in range(6)] for _ in range(simulations)]
     corrected = sum(holm(family).min() < 0.05 for family in families)
     uncorrected = sum(min(family) < 0.05 for family in families)
     assert corrected <= stats.binom.ppf(0.9999, simulations, 0.05)
@@ -162,7 +199,7 @@ def test_holm_keeps_the_family_wise_error_rate():
 
 def test_the_interval_covers_the_true_mean_about_19_times_in_20():
     rng = np.random.default_rng(4)
-    drawn = [significance.bootstrap_interval(rng.normal(0.3, 1, 60), seed=1, resamples=400) for _ in range(300)]
+    drawn = [statistics.bootstrap_interval(rng.normal(0.3, 1, 60), seed=1, resamples=400) for _ in range(300)]
     # The percentile interval is a little short in small samples: between 0.90 and 0.98 allows for that and for chance.
     assert 0.90 <= np.mean([low <= 0.3 <= high for low, high in drawn]) <= 0.98
 
@@ -170,30 +207,30 @@ def test_the_interval_covers_the_true_mean_about_19_times_in_20():
 def test_the_interval_is_near_the_normal_one_in_large_samples_and_leans_in_small_ones():
     difference = np.random.default_rng(0).normal(0.01, 0.2, 900)
     margin = 1.96 * difference.std(ddof=1) / 30
-    low, high = significance.bootstrap_interval(difference, seed=0)
+    low, high = statistics.bootstrap_interval(difference, seed=0)
     assert (low, high) == pytest.approx((difference.mean() - margin, difference.mean() + margin), abs=0.0006)
     # In small ones it leans towards the long tail.
     difference = np.random.default_rng(0).exponential(1, 15)
-    low, high = significance.bootstrap_interval(difference, seed=0)
+    low, high = statistics.bootstrap_interval(difference, seed=0)
     assert high - difference.mean() > 1.05 * (difference.mean() - low)
     # Constant and single differences.
-    assert significance.bootstrap_interval(np.full(20, 0.25), seed=0) == pytest.approx((0.25, 0.25))
-    assert significance.bootstrap_interval(np.zeros(20), seed=0) == (0, 0)
-    assert np.isnan(significance.bootstrap_interval(np.array([0.3]), seed=0)).all()
+    assert statistics.bootstrap_interval(np.full(20, 0.25), seed=0) == pytest.approx((0.25, 0.25))
+    assert statistics.bootstrap_interval(np.zeros(20), seed=0) == (0, 0)
+    assert np.isnan(statistics.bootstrap_interval(np.array([0.3]), seed=0)).all()
 
 
 def test_rank_biserial_by_hand():
     # |d| ranks: 0.1 -> 1, 0.2 and -0.2 -> 2.5 each, 0.5 -> 4; favourable 1 + 2.5 + 4, unfavourable 2.5.
-    assert significance.rank_biserial(np.array([0.0, 0.1, -0.2, 0.2, 0.5])) == pytest.approx((7.5 - 2.5) / 10)
-    assert significance.rank_biserial(np.array([0.1, 0.4])) == 1
-    assert significance.rank_biserial(np.array([-0.1, -0.4, 0.0])) == -1
-    assert significance.rank_biserial(np.zeros(3)) == 0
+    assert statistics.rank_biserial(np.array([0.0, 0.1, -0.2, 0.2, 0.5])) == pytest.approx((7.5 - 2.5) / 10)
+    assert statistics.rank_biserial(np.array([0.1, 0.4])) == 1
+    assert statistics.rank_biserial(np.array([-0.1, -0.4, 0.0])) == -1
+    assert statistics.rank_biserial(np.zeros(3)) == 0
 
 
 def test_compare_by_hand():
     # Task 2 has no relevant servers: it is left out and counted.
     system, reference = table([0.5, 0.25, np.nan, 0.0, 1.0, 0.75]), table([0.25, 0.25, np.nan, 0.0, 0.0, 1.0])
-    record = significance.compare(system, reference, "ndcg@10", seed=0)
+    record = statistics.compare(system, reference, "ndcg@10", seed=0)
     counted = {"metric": "ndcg@10", "n": 5, "undefined": 1, "wins": 2, "ties": 2, "losses": 1, "zeros": 1}
     assert {name: record[name] for name in counted} == counted
     means = [record[name] for name in ("mean_system", "mean_reference", "diff")]
@@ -210,7 +247,7 @@ def test_a_worse_system_is_reported_as_worse_and_swapping_sides_mirrors_the_reco
     good = rng.uniform(0.3, 0.8, 60)
     bad = good - rng.uniform(0, 0.2, 60)
     worse, better = (
-        significance.compare(table(one), table(other), "ndcg@10", seed=0, alternative="greater")
+        statistics.compare(table(one), table(other), "ndcg@10", seed=0, alternative="greater")
         for one, other in ((bad, good), (good, bad))
     )
     assert worse["diff"] <= worse["diff_ci_high"] < 0
@@ -220,7 +257,7 @@ def test_a_worse_system_is_reported_as_worse_and_swapping_sides_mirrors_the_reco
     assert better["wilcoxon_p"] < 1e-6
     assert better["randomisation_p"] < 1e-3
     # A system is no different from itself.
-    same = significance.compare(table(good), table(good), "ndcg@10", seed=0)
+    same = statistics.compare(table(good), table(good), "ndcg@10", seed=0)
     assert (same["ties"], same["diff"], same["diff_ci_low"], same["diff_ci_high"]) == (60, 0, 0, 0)
     assert (same["wilcoxon_p"], same["randomisation_p"], same["rank_biserial"]) == (1, 1, 0)
 
@@ -228,12 +265,12 @@ def test_a_worse_system_is_reported_as_worse_and_swapping_sides_mirrors_the_reco
 def test_values_are_averaged_over_seeds_before_the_tasks_are_counted():
     system = table([[0.2, 0.4], [0.4, 0.8], [0.6, 0.0]])
     reference = table([0.3, 0.5], seeds=2)
-    record = significance.compare(system, reference, "ndcg@10", seed=0)
+    record = statistics.compare(system, reference, "ndcg@10", seed=0)
     assert record["mean_system"] == pytest.approx(0.4)
     assert (record["n"], record["wins"], record["losses"]) == (2, 1, 1)
     # Rounding of averages and files makes no winner.
     thirds = np.array([1 / 3, 0.1, 2 / 3, 0.7])
-    record = significance.compare(table(thirds, seeds=3), table(np.round(thirds, 6), seeds=7), "ndcg@10", seed=0)
+    record = statistics.compare(table(thirds, seeds=3), table(np.round(thirds, 6), seeds=7), "ndcg@10", seed=0)
     assert (record["wins"], record["ties"], record["losses"]) == (0, 4, 0)
     assert record["wilcoxon_p"] == record["randomisation_p"] == 1
 
@@ -241,9 +278,9 @@ def test_values_are_averaged_over_seeds_before_the_tasks_are_counted():
 def test_the_order_of_rows_does_not_matter():
     rng = np.random.default_rng(0)
     system, reference = table(rng.uniform(0, 1, (3, 25))), table(rng.uniform(0, 1, (2, 25)))
-    ordered = significance.compare(system, reference, "ndcg@10", 0)
+    ordered = statistics.compare(system, reference, "ndcg@10", 0)
     shuffled = system.sample(frac=1, random_state=1, ignore_index=True)
-    assert significance.compare(shuffled, reference, "ndcg@10", 0) == ordered
+    assert statistics.compare(shuffled, reference, "ndcg@10", 0) == ordered
 
 
 PAIR, HOLED, OTHER = table([0.1, 0.2]), table([[0.1, 0.2], [0.1, np.nan]]), table([0.1, 0.2], metric="ndcg@5")
@@ -255,7 +292,7 @@ UNPAIRED += [(PAIR.assign(task_id=1), PAIR, "twice"), (OTHER, PAIR, "system lack
 @pytest.mark.parametrize(("system", "reference", "reason"), UNPAIRED)
 def test_what_cannot_be_paired_is_refused(system, reference, reason):
     with pytest.raises(StudyError, match=reason):
-        significance.compare(system, reference, "ndcg@10", seed=0)
+        statistics.compare(system, reference, "ndcg@10", seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +305,7 @@ def frames():
 
 
 def test_compare_all_corrects_the_whole_family(frames):
-    found = significance.compare_all(frames, "base", ["ndcg@10", "recall@10"], seed=3, resamples=2000)
+    found = statistics.compare_all(frames, "base", ["ndcg@10", "recall@10"], seed=3, resamples=2000)
     assert found["system"].tolist() == ["weak", "weak", "strong", "strong", "same", "same"]
     assert found["metric"].tolist() == ["ndcg@10", "recall@10"] * 3
     assert set(found["reference"]) == {"base"}
@@ -281,28 +318,28 @@ def test_compare_all_corrects_the_whole_family(frames):
 
 def test_a_declared_family_is_corrected_as_a_whole_whatever_has_run(frames):
     metrics, declared = ["ndcg@10"], ["weak", "strong", "same", "without a run"]
-    every = significance.compare_all(frames, "base", metrics, seed=3, resamples=2000, family=declared)
+    every = statistics.compare_all(frames, "base", metrics, seed=3, resamples=2000, family=declared)
     assert set(every["family"]) == {4}
     for test in ("wilcoxon_p", "randomisation_p"):
         expected = multipletests([*every[test], 1.0], method="holm")[1][:3]
         np.testing.assert_allclose(every[f"{test}_holm"], expected)
     # The one without an effect is not there: nothing of the others changes. One outside the family is not corrected.
     fewer = {name: frame for name, frame in frames.items() if name != "same"} | {"other": frames["weak"]}
-    found = significance.compare_all(fewer, "base", metrics, seed=3, resamples=2000, family=declared)
+    found = statistics.compare_all(fewer, "base", metrics, seed=3, resamples=2000, family=declared)
     both = found.merge(every, on=["system", "metric"])
     assert both["system"].tolist() == ["weak", "strong"]
     assert both["randomisation_p_holm_x"].tolist() == both["randomisation_p_holm_y"].tolist()
     assert found.set_index("system")["randomisation_p_holm"].isna().to_dict()["other"]
     with pytest.raises(ValueError, match="no smaller"):
-        significance.holm([0.1, 0.2], 1)
+        statistics.holm([0.1, 0.2], 1)
 
 
 def test_a_large_family_draws_more_so_that_an_effect_survives_the_correction(frames):
     many = {"base": frames["base"]} | {f"strong {number}": frames["strong"] for number in range(6)}
-    found = significance.compare_all(many, "base", ["ndcg@10", "recall@10"], seed=3, resamples=10)
+    found = statistics.compare_all(many, "base", ["ndcg@10", "recall@10"], seed=3, resamples=10)
     assert found["randomisation_p"].max() == pytest.approx(1 / 1201)
     assert found["randomisation_p_holm"].max() < 0.01
-    finer = significance.compare_all(many, "base", ["ndcg@10"], seed=3, resamples=10, per_comparison=1000)
+    finer = statistics.compare_all(many, "base", ["ndcg@10"], seed=3, resamples=10, per_comparison=1000)
     assert finer["randomisation_p_holm"].max() < 0.001
 
 
@@ -313,24 +350,24 @@ def test_a_large_family_draws_more_so_that_an_effect_survives_the_correction(fra
 def test_an_undeclared_family_is_refused(frames, reference, metrics, chosen):
     systems = frames if chosen is None else {chosen: frames[chosen]}
     with pytest.raises(StudyError):
-        significance.compare_all(systems, reference, metrics, seed=0)
+        statistics.compare_all(systems, reference, metrics, seed=0)
 
 
 @given(st.integers(2, 80), st.integers(1, 4), st.integers(0, 5))
 @settings(max_examples=25, deadline=None)
 def test_a_comparison_does_not_depend_on_what_it_is_compared_beside(n, m, seed):
     differences = np.random.default_rng(seed).normal(0.1, 1, (n, m)).round(2)
-    together = significance.randomisations(differences, seed=seed, resamples=500)
-    alone = [significance.randomisation(column, seed=seed, resamples=500) for column in differences.T]
+    together = statistics.randomisations(differences, seed=seed, resamples=500)
+    alone = [statistics.randomisation(column, seed=seed, resamples=500) for column in differences.T]
     assert together.tolist() == alone
-    limits = significance.bootstrap_intervals(differences, seed=seed, resamples=200)
-    apart = [significance.bootstrap_interval(column, seed=seed, resamples=200) for column in differences.T]
+    limits = statistics.bootstrap_intervals(differences, seed=seed, resamples=200)
+    apart = [statistics.bootstrap_interval(column, seed=seed, resamples=200) for column in differences.T]
     np.testing.assert_allclose(limits.T, apart, rtol=0, atol=1e-12)
 
 
 def test_intervals_are_those_of_scipy():
     difference = np.random.default_rng(4).normal(0.2, 1, 300)
-    draws = {"n_resamples": 2000, "batch": significance.BATCH // 300, "method": "percentile"}
+    draws = {"n_resamples": 2000, "batch": statistics.BATCH // 300, "method": "percentile"}
     theirs = stats.bootstrap((difference,), np.mean, rng=np.random.default_rng(9), **draws).confidence_interval
-    ours = significance.bootstrap_interval(difference, seed=9, resamples=2000)
+    ours = statistics.bootstrap_interval(difference, seed=9, resamples=2000)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
