@@ -61,14 +61,14 @@ ifneq ($(PROFILE),laptop)
 	$(RUN) study fetch dataset=$(DATASET)
 	$(RUN) study prepare dataset=$(DATASET)
 	$(RUN) study split dataset=$(DATASET)
-	@status=0; $(RUN) study run --all --launcher $(LAUNCHER) dataset=$(DATASET) profile=$(PROFILE) || status=$$?; \
+	@status=0; $(RUN) study run --all $(if $(FORCE),--replace) --launcher $(LAUNCHER) dataset=$(DATASET) profile=$(PROFILE) || status=$$?; \
 	$(RUN) study report dataset=$(DATASET) && $(RUN) study notebooks dataset=$(DATASET) || exit 2; \
 	exit $$status
 else ifeq ($(DATASET),synthetic)
-	@$(if $(FORCE),rm -rf $(MADE) results/synthetic models/synthetic .cache/runs/synthetic)
+	@$(if $(FORCE),rm -rf $(MADE) results/synthetic models/synthetic)
 	@$(MAKE) --no-print-directory $(MADE)
 else
-	$(if $(FORCE),rm -rf models/$(DATASET))
+	$(if $(FORCE),rm -rf models/$(DATASET) $(addprefix .cache/,quantisers recbole $(addsuffix /$(DATASET),runs tune sweeps)))
 	$(RUN) study plan
 	@status=0; $(RUN) dvc repro --keep-going $(if $(FORCE),--force) $(DVC_TARGETS) || status=$$?; \
 	if [ $$status -ne 0 ]; then \
@@ -85,7 +85,7 @@ $(MADE): $(SOURCES)
 	$(RUN) study fetch dataset=synthetic
 	$(RUN) study prepare dataset=synthetic
 	$(RUN) study split dataset=synthetic
-	@status=0; $(RUN) study run --all dataset=synthetic || status=$$?; \
+	@status=0; $(RUN) study run --all $(if $(FORCE),--replace) dataset=synthetic || status=$$?; \
 	$(RUN) study report dataset=synthetic && $(RUN) study export dataset=synthetic && \
 	$(RUN) study export dataset=synthetic system=field_dense && $(RUN) study notebooks dataset=synthetic || exit 2; \
 	[ $$status -eq 0 ] || exit $$status; \

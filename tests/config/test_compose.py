@@ -14,8 +14,9 @@ from study.config.systems import FAMILIES as KINDS_OF_SYSTEMS
 from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation.system import System
-from study.pipeline.plan import plan, rows
+from study.pipeline.plan import plan
 from study.runner.fingerprint import closure
+from study.search.all_rows import rows
 from tests.tiny_study import REPOSITORY
 
 HINTS = [(f"{added}system.model.towers.hiden=1", "did you mean system.model.towers.hidden") for added in ("", "+")]
@@ -195,11 +196,11 @@ def test_a_report_and_all_rows_go_on_without_a_broken_system(conf_root: Path, ca
     assert set(sound_systems()) == {"tfidf", "t2mrec"}
     assert "mine is left out" in caplog.text
     broken: list[str] = []
-    assert {row.system.name for row in rows("synthetic", broken)} == {"tfidf", "t2mrec"}
+    assert {row.system.name for row in rows(["dataset=synthetic"], broken)} == {"tfidf", "t2mrec"}
     assert len(broken) == 1
     assert broken[0].startswith("mine: cannot be read")
     with pytest.raises(StudyError, match=r"mine\.yaml"):
-        list(rows("synthetic"))
+        list(rows(["dataset=synthetic"]))
 
 
 @pytest.mark.parametrize(("system", "right", "place"), NEAREST)

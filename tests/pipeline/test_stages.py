@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import yaml
 
 from study import paths
 from study.analysis.report.runs import parameters
@@ -13,10 +12,8 @@ from study.config.compose import load
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.per_task import AGGREGATE_COLUMNS
-from study.pipeline import plan
 from study.pipeline.evaluate import evaluate
 from study.pipeline.export import export
-from study.pipeline.plan import run_all
 from study.pipeline.report import headline, report
 from study.pipeline.verify import verify
 from study.runner.outputs import Outputs
@@ -24,43 +21,6 @@ from study.runner.rows import run_row
 from study.t2mrec.system import T2MRec
 from tests.pipeline.conftest import config
 from tests.tiny_study import TINY
-
-
-@pytest.fixture
-def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of what is run or tuned, in order, in a study of four systems under one protocol."""
-    for path in (root / "conf" / "system").glob("[!_]*.yaml"):
-        if path.stem.startswith("t2mrec_"):
-            path.unlink()
-    dataset = root / "conf" / "dataset" / "synthetic.yaml"
-    changed = yaml.safe_load(dataset.read_text()) | {"protocols": ["cold"], "leave_out": ["t2mrec"]}
-    dataset.write_text(yaml.safe_dump(changed))
-    settings = root / "conf" / "config.yaml"
-    settings.write_text(settings.read_text().replace("trials: 12", "trials: 1 "))
-    names: list[str] = []
-    for stage, function in (("run", "run_row"), ("tune", "tune")):
-        work = getattr(plan, function)
-
-        def noted(config, *, replace, stage=stage, work=work):
-            names.append(f"{stage} {config.system.name}")
-            return work(config, replace=replace)
-
-        monkeypatch.setattr(plan, function, noted)
-    return names
-
-
-def test_what_is_current_stays(root: Path, made: list[str]) -> None:
-    config = load(["dataset=synthetic", "profile=smoke"])
-    assert run_all(config) == []
-    assert made == ["tune task_knn", "run task_knn"]  # the others were run by the fixture
-    made.clear()
-    assert run_all(config) == []
-    assert made == []
-    Outputs.of("synthetic", "cold", "random").top10.unlink()
-    system = root / "conf" / "system" / "tfidf.yaml"
-    system.write_text(system.read_text().replace("max_features: 50000", "max_features: 40000"))
-    assert run_all(config) == []
-    assert made == ["run random", "run tfidf"]
 
 
 def test_a_transfer_has_no_count_of_parameters() -> None:

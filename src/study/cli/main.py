@@ -16,7 +16,7 @@ from study.cli.catalog import app as catalog
 from study.cli.catalog import install, uninstall
 from study.cli.judge import app as judging
 from study.cli.llm import app as llm
-from study.cli.overrides import Overrides, Replace, configured
+from study.cli.overrides import Overrides, configured
 from study.cli.recommend import recommend
 from study.cli.search import sweep, tune
 from study.cli.systems import check, new, remove
@@ -82,12 +82,22 @@ def split(overrides: Overrides = None) -> None:
 @app.command(rich_help_panel=EVERY_DAY)
 def run(
     overrides: Overrides = None,
-    replace: Replace = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Replace results that were made under another profile; with --all: train everything again, and keep "
+            "nothing of earlier trainings.",
+        ),
+    ] = False,
     every: Annotated[
         bool,
         typer.Option(
             "--all", help="Every row of the data set that is missing or stale: study run --all dataset=synthetic."
         ),
+    ] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="With --all: name what would be made, and about how long it takes.")
     ] = False,
     launcher: Annotated[
         Literal["local", "ray", "slurm"],
@@ -110,10 +120,20 @@ def run(
     With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:
     `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.
     """
+    if dry and not every:
+        raise StudyError("--dry names the rows of --all", fix="study run --all --dry")
     if every:
-        from study.pipeline.plan import run_all
+        from study.search import all_rows
 
-        if failed := run_all(configured(overrides), launcher):
+        failed: list[str] = []
+        if dry:
+            jobs = all_rows.due(overrides or [], failed, every=replace)
+            for job in jobs:
+                typer.echo(job.name)
+            typer.echo(all_rows.summary(jobs))
+        else:
+            failed = all_rows.run_all(overrides or [], launcher, replace=replace)
+        if failed:
             raise StudyError(f"{len(failed)} rows failed: {'; '.join(failed)}", fix="the same command tries them again")
         return
     from study.runner.cluster import run_seeds

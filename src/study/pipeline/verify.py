@@ -13,7 +13,7 @@ from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation import verify as check
 from study.judging import verify as judged
-from study.pipeline.plan import datasets
+from study.search.all_rows import datasets
 
 
 def measured(dataset: str) -> pd.DataFrame:

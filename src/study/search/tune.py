@@ -22,7 +22,7 @@ from study.config.registry import changed, parents, read_yaml, system_file, with
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
-from study.evaluation.records import record
+from study.evaluation.records import read_record, record
 from study.evaluation.runs import run_seed
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs, require_applicable
@@ -192,6 +192,29 @@ def search_key(config: DictConfig, share: float, points: list[dict[str, Any]]) -
     return hashlib.sha256(json.dumps([fingerprint(config), *settings]).encode()).hexdigest()[:16]
 
 
+def is_tuned(config: DictConfig) -> bool:
+    """Whether the committed values of the configured system are those that `tune` would choose: its settings, search
+    space and budget, the data, the split and the code are the same."""
+    folder = sweep_folder(config)
+    if not (folder / "best.yaml").exists() or not (folder / "record.json").exists():
+        return False
+    made = read_record(folder / "record.json")
+    if "key" in made:
+        return bool(made["key"] == tuning_key(config))
+    then, now = (  # made before records held a key
+        [tree["tuning"], tree["protocol"]["name"], tree["profile"]["name"]]
+        + [tree["system"][name] for name in ("model", "search", "rungs")]
+        for tree in (made["config"], plain(config))
+    )
+    return bool(json.loads(json.dumps(now)) == then)
+
+
+def tuning_key(config: DictConfig) -> str:
+    """A short hash of all that decides a tuning: its first rung (`search_key`), the rungs and the number of trials."""
+    settings = [search_key(config, share, []) for share in config.system.rungs]
+    return hashlib.sha256(json.dumps([*settings, int(config.tuning.trials)]).encode()).hexdigest()[:16]
+
+
 def sweep_folder(config: DictConfig) -> Path:
     """Where the results of the configured system's search lie."""
     return paths.results(config.dataset.name) / "sweeps" / str(config.system.name)
@@ -228,6 +251,6 @@ def _write(config: DictConfig, rungs: dict[float, Search]) -> Path:
         "seconds": round(sum(row["seconds"] for row in rows), 1),
         "values": values_of(best, search.space),
     }
-    made = record(profile=config.profile.name, config=plain(config), **summary)
+    made = record(profile=config.profile.name, key=tuning_key(config), config=plain(config), **summary)
     by = f"`study tune` on {OBJECTIVE}; `study run` reads it."
     return write_search(sweep_folder(config), pd.DataFrame(rows), summary, made, by)

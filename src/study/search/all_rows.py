@@ -1,0 +1,235 @@
+"""`study run --all`: every row of a data set that is missing or stale, tuned first where it takes tuned values."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from omegaconf import DictConfig
+from tqdm import tqdm
+
+from study import paths
+from study.config.compose import load, plain
+from study.config.registry import changed, left_out, read_yaml, with_tuned_values
+from study.config.schema import choices
+from study.errors import StudyError
+from study.evaluation.records import read_record
+from study.files import write_json
+from study.reranking.endpoint import awaits_replies
+from study.runner.cluster import Launcher, run_seeds
+from study.runner.devices import on_trainer
+from study.runner.fingerprint import fingerprint
+from study.runner.outputs import Outputs
+from study.runner.rows import run_row
+from study.search.tune import is_tuned, sweep_folder, tune
+
+LOG = logging.getLogger(__name__)
+
+
+def datasets() -> list[str]:
+    """The data sets whose tasks are ranked against servers (those that name protocols)."""
+    return [name for name in choices("dataset") if load([f"dataset={name}"]).dataset.get("protocols")]
+
+
+def rows(overrides: list[str], broken: list[str] | None = None) -> Iterator[DictConfig]:
+    """The configuration of every row that a data set asks for, without tuned values.
+
+    `overrides`: Hydra's, as for one row; ``system=`` and ``protocol=`` leave the others out.
+    `broken`: takes what is wrong with a system's settings, which then stop no other system's rows.
+    Raises StudyError: settings of a system that is not named, or, without `broken`, a system that cannot run.
+    """
+    given = {word.partition("=")[0]: word.partition("=")[2] for word in overrides}
+    if "system" not in given and (one := next((key for key in given if key.lstrip("+~").startswith("system.")), None)):
+        raise StudyError(f"{one} is a setting of one system", column=one, fix="add system=NAME")
+    named = [given["system"]] if "system" in given else None
+    protocols = [given["protocol"]] if "protocol" in given else None
+    words = [word for word in overrides if not word.startswith("system=")]
+    load(overrides)  # a wrong override is one error, and not one for every system
+    for name in named or choices("system"):
+        try:
+            config = load([*words, f"system={name}"])
+        except StudyError as error:
+            set_aside(broken, name, error)
+            continue
+        system = config.system
+        if not named and left_out(name, system.family, list(config.dataset.leave_out)):
+            continue
+        if not named and awaits_replies(config.dataset.name, system):
+            continue
+        for protocol in protocols or config.dataset.protocols:
+            if protocol in system.protocols:
+                yield under(config, protocol)
+
+
+def set_aside(broken: list[str] | None, name: str, error: StudyError) -> None:
+    """Name a system that cannot run, once, and go on without it; without a list that takes it, stop there."""
+    if broken is None:
+        raise error
+    if (reason := f"{name}: {error.reason}") not in broken:
+        broken.append(reason)
+        LOG.error("FAILED: %s", error)
+
+
+def under(config: DictConfig, protocol: str) -> DictConfig:
+    """The configuration under another protocol."""
+    if config.protocol.name == protocol:
+        return config
+    settings = plain(read_yaml(paths.conf() / "protocol" / f"{protocol}.yaml"))
+    return changed(config, {"protocol": settings | {"name": protocol}}, merge=False)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row, or the search for tuned values that comes before it."""
+
+    config: DictConfig
+    searches: bool = False
+
+    @property
+    def name(self) -> str:
+        """As messages name it."""
+        name = f"{self.config.system.name} under {self.config.protocol.name}"
+        return f"tuning of {name}" if self.searches else name
+
+    def run(self) -> None:
+        """Do it, whatever profile earlier results were made under."""
+        if self.searches:
+            tune(self.config, replace=True)
+        else:
+            run_row(on_trainer(self.config), replace=True)
+
+    def hours(self) -> float | None:
+        """About how long it takes, by what it or the same system under another protocol took; None without a record."""
+        config, system = self.config, self.config.system
+        if self.searches:
+            search = sweep_folder(config) / "record.json"
+            return float(read_record(search)["seconds"]) / 3600 if search.exists() else None
+        protocols = (config.protocol.name, *system.protocols)
+        files = (Outputs.of(config.dataset.name, protocol, system.name).record for protocol in protocols)
+        path = next((file for file in files if file.exists()), None)
+        if path is None:
+            return None
+        made = read_record(path)["seeds"]
+        mean = sum(seed["seconds_fit"] + seed["seconds_score"] for seed in made) / len(made)
+        at_once = min(config.profile.workers, len(system.seeds)) if system.trains else 1
+        return float(mean) * len(system.seeds) / at_once / 3600
+
+
+def due(overrides: list[str], failed: list[str], *, every: bool = False) -> list[Job]:
+    """What is missing or stale, each search before the rows that take its values. `every`: what is current, too.
+    `failed`: takes what cannot be asked about."""
+    jobs, searched = list[Job](), dict[str, bool]()
+    for row in rows(overrides, failed):
+        system = row.system
+        if row.trainer != "cpu" and not system.trains:
+            continue
+        with naming(Job(row).name, failed):
+            if system.tuned is not None and system.search and system.name not in searched:
+                search = Job(under(row, system.tuned), searches=True)
+                searched[system.name] = every or not is_tuned(search.config)
+                jobs += [search] if searched[system.name] else []
+            if every or searched.get(system.name) or not is_current(row):
+                jobs.append(Job(row))
+    return jobs
+
+
+def summary(jobs: list[Job]) -> str:
+    """How many rows and searches there are, and about how many hours they take by the records of earlier ones."""
+    hours = [job.hours() for job in jobs]
+    known = [value for value in hours if value is not None]
+    searches = sum(job.searches for job in jobs)
+    text = f"{len(jobs) - searches} rows and {searches} searches"
+    text += f", about {sum(known):.1f} hours by earlier records" if known else ""
+    return text + (f"; {len(jobs) - len(known)} of them have no record" if len(known) < len(jobs) else "")
+
+
+def is_current(config: DictConfig) -> bool:
+    """Whether the row's files are there, and its settings, code and data would make them again."""
+    try:
+        config = with_tuned_values(on_trainer(config))
+        own = Outputs.of(config.dataset.name, config.protocol.name, config.system.name)
+        if not all(path.exists() for path in (own.per_task, own.top10, own.record)):
+            return False
+        record = read_record(own.record)
+        seeds = [seed["seed"] for seed in record["seeds"]]
+        return (
+            record.get("profile") == config.profile.name
+            and seeds == list(config.system.seeds)
+            and record.get("fingerprint") == fingerprint(config)
+        )
+    except StudyError:  # tuned values or data are missing: running the row says so
+        return False
+
+
+def run_all(overrides: list[str], launcher: Launcher = "local", *, replace: bool = False) -> list[str]:
+    """Make every row of a data set that is missing or stale. A row that fails is named; the others are made all the
+    same. Returns: what failed, one text a row.
+
+    `overrides`: as for `rows`. `launcher`: see `study.runner.cluster`.
+    `replace`: make every row again, without anything that earlier trainings left.
+    """
+    failed = list[str]()
+    jobs = due(overrides, failed, every=replace)
+    left = Replacing(overrides, jobs) if replace else None
+    if left is not None:
+        jobs = [job for job in jobs if job.name in left.names]
+    if launcher != "local":
+        jobs.sort(key=lambda job: not job.searches)
+        _run(jobs[: sum(job.searches for job in jobs)], failed, left)
+        jobs = [job for job in jobs if not job.searches]
+        run_seeds([on_trainer(job.config) for job in jobs], launcher, replace=True)
+    _run(jobs, failed, left)
+    return failed
+
+
+def _run(jobs: list[Job], failed: list[str], left: Replacing | None) -> None:
+    for number, job in enumerate(bar := tqdm(jobs, desc="rows", unit="row", disable=None), 1):
+        if bar.disable:
+            LOG.info("%d of %d: %s", number, len(jobs), job.name)
+        with naming(job.name, failed):
+            job.run()
+            if left is not None:
+                left.remove(job)
+
+
+@contextmanager
+def naming(name: str, failed: list[str]) -> Iterator[None]:
+    """Name what fails, and go on."""
+    try:
+        yield
+    except StudyError as error:
+        failed.append(f"{name}: {error.reason}")
+        LOG.error("FAILED: %s", failed[-1])
+
+
+class Replacing:
+    """What a ``--replace`` has still to make; a file in the cache keeps it, so that the same command goes on after a
+    stop. Where there is no such file, all that earlier trainings left in the cache is removed first."""
+
+    def __init__(self, overrides: list[str], jobs: list[Job]) -> None:
+        dataset = str(load(overrides).dataset.name)
+        self.overrides, self.file = overrides, paths.cache() / "replace" / f"{dataset}.json"
+        if self.file.exists():
+            found = json.loads(self.file.read_text(encoding="utf-8"))
+            if found["overrides"] == overrides:
+                self.names = set[str](found["left"])
+                return
+        for folder in (f"runs/{dataset}", f"tune/{dataset}", f"sweeps/{dataset}", "quantisers", "recbole"):
+            shutil.rmtree(paths.cache() / folder, ignore_errors=True)
+        self.names = {job.name for job in jobs}
+        self._write()
+
+    def remove(self, job: Job) -> None:
+        """Note that a job is done."""
+        self.names.discard(job.name)
+        self._write()
+
+    def _write(self) -> None:
+        if self.names:
+            write_json(self.file, {"overrides": self.overrides, "left": sorted(self.names)})
+        else:
+            self.file.unlink(missing_ok=True)

@@ -1,0 +1,172 @@
+"""All rows of a data set: what is current stays, every override counts, and `--replace` reuses nothing."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from study import paths
+from study.config.compose import load
+from study.errors import StudyError
+from study.runner.outputs import Outputs
+from study.search import all_rows
+from study.search.all_rows import due, is_current, run_all, summary
+
+WORDS = ["dataset=synthetic", "profile=smoke", "tuning.trials=1"]
+SYSTEMS = ("random", "popularity", "tfidf", "task_knn")
+
+
+@pytest.fixture
+def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what is run or tuned, in order, in a study of four systems under one protocol."""
+    for path in (root / "conf" / "system").glob("[!_]*.yaml"):
+        if path.stem not in (*SYSTEMS, "t2mrec"):
+            path.unlink()
+    dataset = root / "conf" / "dataset" / "synthetic.yaml"
+    changed = yaml.safe_load(dataset.read_text()) | {"protocols": ["cold"], "leave_out": ["t2mrec"]}
+    dataset.write_text(yaml.safe_dump(changed))
+    names: list[str] = []
+    for stage, function in (("run", "run_row"), ("tune", "tune")):
+        work = getattr(all_rows, function)
+
+        def noted(config, *, replace, stage=stage, work=work):
+            names.append(f"{stage} {config.system.name}")
+            return work(config, replace=replace)
+
+        monkeypatch.setattr(all_rows, function, noted)
+    return names
+
+
+def test_what_is_current_stays(root: Path, made: list[str]) -> None:
+    assert run_all(WORDS) == []
+    assert made == ["tune task_knn", "run task_knn"]  # the others were run by the fixture
+    made.clear()
+    assert run_all(WORDS) == []
+    assert made == []
+    Outputs.of("synthetic", "cold", "random").top10.unlink()
+    system = root / "conf" / "system" / "tfidf.yaml"
+    system.write_text(system.read_text().replace("max_features: 50000", "max_features: 40000"))
+    assert run_all(WORDS) == []
+    assert made == ["run random", "run tfidf"]
+
+
+@pytest.fixture
+def seen(made: list[str], monkeypatch: pytest.MonkeyPatch) -> list:
+    """The configurations of what would be run or tuned."""
+    configs: list = []
+    for function in ("run_row", "tune"):
+        monkeypatch.setattr(all_rows, function, lambda config, *, replace: configs.append(config))
+    return configs
+
+
+def test_every_override_reaches_every_row_and_search(seen: list) -> None:
+    words = {"tuning.trials": 3, "tuning.seed": 7, "run_depth": 20, "logger": "tensorboard", "profile.name": "laptop"}
+    words |= {"profile.workers": 1, "profile.threads": 2}
+    run_all([f"{key.replace('profile.name', 'profile')}={value}" for key, value in words.items()])
+    assert {config.system.name for config in seen} == set(SYSTEMS)
+    for config in seen:
+        assert {key: OmegaConf.select(config, key) for key in words} == words
+
+
+def test_named_systems_and_protocols_leave_out_the_others(seen: list) -> None:
+    run_all([*WORDS, "system=t2mrec", "protocol=warm"])  # named, so the data set does not leave it out
+    assert [(config.system.name, config.protocol.name) for config in seen] == [("t2mrec", "warm")]
+    assert seen[0].protocol == load(["protocol=warm"]).protocol
+
+
+def test_a_variant_needs_its_system_and_its_name(root: Path, made: list[str]) -> None:
+    with pytest.raises(StudyError, match="setting of one system") as caught:
+        run_all([*WORDS, "system.model.max_features=9"])
+    assert caught.value.fix == "add system=NAME"
+    variant = ["system=tfidf", "system.model.max_features=9"]
+    (failure,) = run_all([*WORDS, *variant])
+    assert "max_features: 9" in failure
+    assert run_all([*WORDS, *variant, "system.name=tfidf_nine"]) == []
+    made.clear()
+    assert run_all([*WORDS, *variant, "system.name=tfidf_nine"]) == []
+    assert made == []  # it is current now
+    with pytest.raises(StudyError, match="unknown protocol 'wram'"):
+        run_all([*WORDS, "protocol=wram"])
+
+
+@pytest.mark.parametrize("word", ["tuning.trials=2", "tuning.seed=2", "tuning.startup=2"])
+def test_another_budget_or_seed_tunes_again(made: list[str], word: str) -> None:
+    run_all(WORDS)
+    made.clear()
+    run_all([*WORDS, word])
+    assert made[0] == "tune task_knn"
+    made.clear()
+    run_all([*WORDS, word])
+    assert made == []
+
+
+def test_another_split_tunes_again_and_makes_every_row(root: Path, made: list[str]) -> None:
+    run_all(WORDS)
+    made.clear()
+    path = paths.splits("synthetic") / "cold.parquet"
+    table = pd.read_parquet(path)
+    table.iloc[::-1].to_parquet(path)
+    names = ["popularity", "random", "tuning of task_knn", "task_knn", "tfidf"]
+    assert [job.name for job in due(WORDS, [])] == [f"{name} under cold" for name in names]
+
+
+def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, made: list[str], call) -> None:
+    Outputs.of("synthetic", "cold", "tfidf").per_task.unlink()
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    code, out, _ = call("run", "--all", "--dry", *WORDS)
+    assert code == 0
+    assert out.splitlines()[:3] == ["tuning of task_knn under cold", "task_knn under cold", "tfidf under cold"]
+    assert out.splitlines()[3].startswith("2 rows and 1 searches")
+    assert made == []
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before
+    assert call("run", "--dry", "system=tfidf")[0] == 2
+
+
+def test_hours_come_from_records(root: Path, made: list[str]) -> None:
+    record = Outputs.of("synthetic", "cold", "random").record
+    content = yaml.safe_load(record.read_text())
+    content["seeds"] = [{"seed": 1, "seconds_fit": 7000, "seconds_score": 200}]
+    record.write_text(json.dumps(content))
+    jobs = due([*WORDS, "system=random"], [], every=True)
+    seeds = len(jobs[0].config.system.seeds)
+    assert [job.hours() for job in jobs] == [pytest.approx(2 * seeds)]
+    assert f"about {2 * seeds:.1f} hours" in summary(jobs)
+    record.unlink()
+    assert "1 of them have no record" in summary(jobs)
+
+
+def test_replacing_makes_everything_again_and_a_stopped_one_goes_on(made: list[str], monkeypatch) -> None:
+    run_all(WORDS)
+    made.clear()
+    kept = [paths.cache() / name for name in ("quantisers/x", "recbole/x", "tune/synthetic/x", "sweeps/synthetic/x")]
+    for folder in kept:
+        folder.mkdir(parents=True, exist_ok=True)
+    work = all_rows.run_row
+
+    def stopping(config, *, replace):
+        if config.system.name == "task_knn":
+            raise KeyboardInterrupt
+        return work(config, replace=replace)
+
+    monkeypatch.setattr(all_rows, "run_row", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run_all(WORDS, replace=True)
+    monkeypatch.setattr(all_rows, "run_row", work)
+    assert made == ["run popularity", "run random", "tune task_knn"]
+    assert not any(folder.exists() for folder in kept)
+    made.clear()
+    run_all(WORDS, replace=True)
+    assert made == ["run task_knn", "run tfidf"]
+    made.clear()
+    run_all(WORDS, replace=True)  # it was whole: from the beginning
+    assert len(made) == 5
+
+
+def test_a_row_under_another_profile_or_with_other_seeds_is_not_current(root: Path) -> None:
+    tfidf = ["dataset=synthetic", "system=tfidf"]
+    assert is_current(load([*tfidf, "profile=smoke"]))
+    assert not is_current(load([*tfidf, "profile=laptop"]))
+    assert not is_current(load([*tfidf, "profile=smoke", "system.seeds=[1,2]"]))
