@@ -50,7 +50,7 @@ class CVHRec(VectorModel):
     tasks get the mean e of their nearest training tasks; to save time, the contrast may use sampled nodes and the tags
     may be predicted in some steps only.
 
-    `conf/system/cvh_rec.yaml` explains every setting.
+    `conf/system/paper/cvh_rec.yaml` explains every setting.
     """
 
     width: int = 64

@@ -64,7 +64,7 @@ class GDSRec(Scheduled):
     group. A drawn server's own list and average lose a random task instead; otherwise a list that is one short would
     reveal the listed servers (`mask_target_edge`). Deviation 0 has its own vector (`zero_deviation_is_padding`).
 
-    `conf/system/gdsrec.yaml` explains every setting.
+    `conf/system/paper/gdsrec.yaml` explains every setting.
     """
 
     rating: str = "rank"

@@ -157,7 +157,7 @@ class LabelRanker:
     the `candidates` best over the features of `features`. The trees learn from the training tasks; every feature leaves
     out the task's own labels, so no held-out label is needed.
 
-    `conf/system/label_ranker.yaml` explains every setting.
+    `conf/system/probes/label_ranker.yaml` explains every setting.
     """
 
     ridges: Sequence[Mapping[str, float]]
@@ -183,7 +183,7 @@ class LabelRanker:
             raise StudyError(
                 "every ridge regression needs a kernel with a weight and a regularisation above 0",
                 column="model.ridges",
-                fix="see conf/system/label_ranker.yaml",
+                fix="see conf/system/probes/label_ranker.yaml",
             )
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:

@@ -112,7 +112,7 @@ class LCRec(Generative):
     the weights. The history at inference is the training servers alone. The small model keeps the mechanism, without
     prior knowledge of language. A published model is tuned whole.
 
-    `conf/system/lc_rec.yaml` explains every setting.
+    `conf/system/paper/lc_rec.yaml` explains every setting.
     """
 
     quantiser: Quantiser = field(default_factory=lambda: Quantiser(levels=4))

@@ -71,7 +71,7 @@ class MPTRec:
     not re-assigned; negatives are drawn; all epochs of a stage run, and the best of a few evaluations on validation
     gives the weights, those of stage 1 by the heads of the scenarios; frozen experts are in evaluation mode in stage 2.
 
-    `conf/system/mpt_rec.yaml` explains every setting.
+    `conf/system/paper/mpt_rec.yaml` explains every setting.
     """
 
     embedding: int = 8

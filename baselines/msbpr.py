@@ -125,7 +125,7 @@ class MSBPR(VectorModel):
     place in the list; similarities use training interactions, while the reference program also uses the held-out ones
     (`leaky_similarity`); validation chooses the weights.
 
-    `conf/system/msbpr.yaml` explains every setting.
+    `conf/system/paper/msbpr.yaml` explains every setting.
     """
 
     variant: str = "item"

@@ -188,7 +188,7 @@ class OpenP5(Generative):
     With ``source: text`` a task's text replaces its number, and the model ranks for new tasks. That is an extension of
     this study (OpenP5-text), never reported under the method's name.
 
-    `conf/system/openp5.yaml` explains every setting.
+    `conf/system/paper/openp5.yaml` explains every setting.
     """
 
     size: T5Size = field(default_factory=T5Size)

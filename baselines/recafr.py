@@ -72,7 +72,7 @@ class ReCAFR(VectorModel):
     weights; the tasks in the denominator may be sampled. For a task without training interactions g(h) can replace z,
     since the method learns that they are close (`cold_tasks`), an extension of this study.
 
-    `conf/system/recafr.yaml` explains every setting.
+    `conf/system/paper/recafr.yaml` explains every setting.
     """
 
     width: int = 32

@@ -43,7 +43,7 @@ class SoftmaxGraph(VectorModel):
 
     Deviations: vectors are of unit length under both losses; validation chooses the epoch.
 
-    `conf/system/mf_softmax.yaml` explains every setting.
+    `conf/system/simple/mf_softmax.yaml` explains every setting.
     """
 
     width: int = 64

@@ -40,7 +40,7 @@ class Tiger(Generative):
     With ``source: text`` the encoder reads the task's text instead of its servers, and so ranks for new tasks. That is
     an extension of this study (TIGER-text), never reported under the method's name.
 
-    `conf/system/tiger.yaml` explains every setting.
+    `conf/system/paper/tiger.yaml` explains every setting.
     """
 
     quantiser: Quantiser = field(default_factory=Quantiser)

@@ -78,8 +78,8 @@ def extended(tmp_path_factory):
 
 def test_the_page_asks_for_a_short_class_and_three_keys():
     own = files()
-    assert list(own) == ["baselines/svd_hybrid.py", "conf/system/svd_hybrid.yaml", "conf/system/enmf.yaml"]
-    for text in (own["conf/system/svd_hybrid.yaml"], TEMPLATE.read_text()):
+    assert list(own) == ["baselines/svd_hybrid.py", "conf/system/own/svd_hybrid.yaml", "conf/system/own/enmf.yaml"]
+    for text in (own["conf/system/own/svd_hybrid.yaml"], TEMPLATE.read_text()):
         assert yaml.safe_load(text).keys() == {"title", "protocols", "model"}
     assert len(own["baselines/svd_hybrid.py"].splitlines()) < 60
 
@@ -114,7 +114,7 @@ def test_the_class_tells_blocks_apart_the_yaml_alone_starts_recbole_and_every_ke
     assert "enmf" in untuned(in_subprocess())
     assert toy_planted("enmf").settings["train_neg_sample_args"] is None
     for name in ("svd_hybrid", "enmf"):  # every key of the page's files is explained
-        known, own = documented(extended / "conf" / "system" / f"{name}.yaml")
+        known, own = documented(extended / "conf" / "system" / "own" / f"{name}.yaml")
         assert [".".join(at) for at in own if not known[at]] == []
 
 

@@ -159,10 +159,10 @@ YAMLS |= {f"{head}\n{CLASS}\n": said.replace(": a key", r"\): a key") for head, 
 
 @pytest.mark.parametrize("text", YAMLS)
 def test_one_broken_system_is_named_and_stops_no_other(conf_root: Path, text: str, caplog) -> None:
-    for path in (conf_root / "conf" / "system").glob("[!_]*.yaml"):
+    for path in (conf_root / "conf" / "system").glob("*/[!_]*.yaml"):
         if path.stem not in ("tfidf", "t2mrec"):
             path.unlink()
-    (conf_root / "conf" / "system" / "mine.yaml").write_text(text)
+    (conf_root / "conf" / "system" / "own" / "mine.yaml").write_text(text)
     with pytest.raises(StudyError, match=YAMLS[text]) as caught:
         build_system(load(["system=mine"]).system)
     assert "mine.yaml" in str(caught.value)
@@ -189,10 +189,10 @@ def test_every_kind_of_system_is_drawn() -> None:
 
 
 def test_a_report_and_all_rows_go_on_without_a_broken_system(conf_root: Path, caplog) -> None:
-    for path in (conf_root / "conf" / "system").glob("[!_]*.yaml"):
+    for path in (conf_root / "conf" / "system").glob("*/[!_]*.yaml"):
         if path.stem not in ("tfidf", "t2mrec"):
             path.unlink()
-    (conf_root / "conf" / "system" / "mine.yaml").write_text("model: [")
+    (conf_root / "conf" / "system" / "own" / "mine.yaml").write_text("model: [")
     assert set(sound_systems()) == {"tfidf", "t2mrec"}
     assert "mine is left out" in caplog.text
     broken: list[str] = []
@@ -206,7 +206,7 @@ def test_a_report_and_all_rows_go_on_without_a_broken_system(conf_root: Path, ca
 @pytest.mark.parametrize(("system", "right", "place"), NEAREST)
 def test_unknown_argument_of_a_model_names_the_nearest(conf_root: Path, system: str, right: str, place: str) -> None:
     wrong = place.rpartition(".")[2]
-    path = conf_root / "conf" / "system" / f"{system}.yaml"
+    path = next((conf_root / "conf" / "system").glob(f"*/{system}.yaml"))
     path.write_text(path.read_text().replace(f" {right}:", f" {wrong}:"))
     with pytest.raises(StudyError, match=f"no argument '{wrong}'") as caught:
         build_system(load([f"system={system}"]).system)

@@ -21,7 +21,7 @@ def results(root):
 @pytest.fixture
 def root(root):
     """A private copy of the tiny study, in force for the test."""
-    for path in (root / "conf" / "system").glob("[!_]*.yaml"):
+    for path in (root / "conf" / "system").glob("*/[!_]*.yaml"):
         if path.stem not in (*CONFIGURED, *NOT_BENCHED):
             path.unlink()
     return root

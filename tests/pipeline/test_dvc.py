@@ -28,7 +28,7 @@ CHANGES += [("src/study/t2mrec/module.py", "", "CHANGED = 1\n", OF_A_MODEL | T2M
 CHANGES += [("baselines/bm25.py", "", "CHANGED = 1\n", OF_BM25)]
 CHANGES += [("baselines/tiger.py", "", "CHANGED = 1\n", {"audit", "report"})]
 CHANGES += [("baselines/tiger.py", "", "# A comment changes nothing.\n", set())]
-CHANGES += [("conf/system/bm25.yaml", "k1: 1.2", "k1: 1.3", OF_BM25)]
+CHANGES += [("conf/system/simple/bm25.yaml", "k1: 1.2", "k1: 1.3", OF_BM25)]
 IMPORTED = {"baselines/popularity.py": ["report", "run@task2mcp-cold-popularity", "run@task2mcp-cold-random"]}
 IMPORTED |= {"src/study/evaluation/statistics.py": ["report"], "src/study/data/describe.py": ["prepare"]}
 KEPT = ("random", "popularity", "tfidf")
@@ -54,7 +54,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore"):
         shutil.copy(REPOSITORY / name, copy)
-    for path in (copy / "conf" / "system").glob("[!_]*.yaml"):
+    for path in (copy / "conf" / "system").glob("*/[!_]*.yaml"):
         if path.stem not in (*KEPT, "t2mrec"):  # which the default configuration names
             path.unlink()
     datasets = copy / "conf" / "dataset"
@@ -103,7 +103,7 @@ def test_second_repro_runs_nothing_and_a_new_system_runs_alone(project: Path) ->
     assert set(pd.read_csv(tables / "metrics.csv.xz")["system"]) == set(KEPT)
     (project / "baselines" / "by_name.py").write_text(TOY)
     own = {"title": "By name", "protocols": ["cold"], "model": {"_target_": "baselines.by_name.ByName"}}
-    (project / "conf" / "system" / "by_name.yaml").write_text(yaml.safe_dump(own))
+    (project / "conf" / "system" / "own" / "by_name.yaml").write_text(yaml.safe_dump(own))
     assert repro(project) == ["run@task2mcp-cold-by_name", "report"]
     assert "by_name" in set(pd.read_csv(tables / "metrics.csv.xz")["system"])
     for name in ("overall.md", "overall.csv", "overall.tex", "runs.csv"):
@@ -153,7 +153,7 @@ def add_failing(project: Path) -> Path:
     """A system whose fit raises; returns its yaml."""
     (project / "baselines" / "fails.py").write_text(TOY.replace("ByName", "Fails").replace("self.scores =", "raise"))
     own = {"title": "Fails", "protocols": ["cold"], "model": {"_target_": "baselines.fails.Fails"}}
-    failing = project / "conf" / "system" / "fails.yaml"
+    failing = project / "conf" / "system" / "own" / "fails.yaml"
     failing.write_text(yaml.safe_dump(own))
     return failing
 
@@ -204,7 +204,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
     root = tmp_path_factory.mktemp("planned")
     for name in ("src", "baselines", "conf", "notebooks"):
         shutil.copytree(REPOSITORY / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (root / "conf" / "system").glob("[!_]*.yaml"):
+    for path in (root / "conf" / "system").glob("*/[!_]*.yaml"):
         if path.stem not in ("bm25", "t2mrec", "tiger"):
             path.unlink()
     with pytest.MonkeyPatch.context() as patch:

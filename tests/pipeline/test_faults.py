@@ -168,7 +168,7 @@ def finished_root(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory)
     root = tmp_path_factory.mktemp("finished") / "study"
     shutil.copytree(prepared_root, root, symlinks=True)
     kept = ("random", "popularity", "tfidf", "task_knn", "t2mrec", "t2mrec_one_direction", "field_dense")
-    for path in (root / "conf" / "system").glob("[!_]*.yaml"):
+    for path in (root / "conf" / "system").glob("*/[!_]*.yaml"):
         if path.stem not in kept:
             path.unlink()
     (root / "baselines").unlink()  # a link to this repository, which gets no file
@@ -262,7 +262,7 @@ def test_systems_that_are_broken_stop_no_other_and_are_named(root: Path, call: C
     broken = {"no_class": "model: {}", "no_family": f"family: none\n{model}", "renamed": f"name: other\n{model}"}
     broken |= {"unread": "model: [", "misplaced": "model: {_target_: baselines.none.Tfidf}", "text": "model: text"}
     for name, lines in broken.items():
-        (root / "conf" / "system" / f"{name}.yaml").write_text(f"title: Mine\nprotocols: [cold]\n{lines}\n")
+        (root / "conf" / "system" / "own" / f"{name}.yaml").write_text(f"title: Mine\nprotocols: [cold]\n{lines}\n")
     systems._warn.cache_clear()
     code, _, err = call(*words)
     assert code == 0, err

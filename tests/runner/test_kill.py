@@ -147,7 +147,7 @@ def test_a_command_killed_at_random_moments_ends_with_the_same_bytes(prepared_ro
         folder = tmp_path / str(number)
         shutil.copytree(prepared_root, folder, symlinks=True)
         (folder / "own.json").write_text(json.dumps({"mcpServers": SERVERS}))
-        for path in (folder / "conf" / "system").glob("[!_]*.yaml"):
+        for path in (folder / "conf" / "system").glob("*/[!_]*.yaml"):
             if path.stem not in ("random", "popularity", "tfidf", "t2mrec", "t2mrec_one_direction"):
                 path.unlink()
         sweep = folder / "conf" / "sweep" / "temperature.yaml"
@@ -199,7 +199,7 @@ def test_make_repro_killed_at_random_moments_ends_with_the_same_bytes(tmp_path):
         synthetic.write_text(re.sub(r"n_tasks: \d+", "n_tasks: 80", text))
         profile = root / "conf" / "profile"
         shutil.copy(profile / "smoke.yaml", profile / "laptop.yaml")
-        other = [path for path in (root / "conf" / "system").glob("[!_]*.yaml") if path.stem not in FEW]
+        other = [path for path in (root / "conf" / "system").glob("*/[!_]*.yaml") if path.stem not in FEW]
         for path in [*other, *(root / "notebooks").glob("0[02-9]*"), *(root / "notebooks").glob("10*")]:
             path.unlink()
         return root

@@ -128,7 +128,7 @@ def test_what_others_need_or_git_holds_is_not_removed(own_root: Path) -> None:
 
 def test_a_class_that_two_yamls_share_stays_with_the_first(own_root: Path) -> None:
     new_system("mine")
-    yaml = own_root / "conf" / "system" / "mine.yaml"
+    yaml = own_root / "conf" / "system" / "own" / "mine.yaml"
     yaml.with_stem("mine_too").write_text(yaml.read_text())
     with pytest.raises(StudyError, match="1 systems need mine"):
         belongings("mine")

@@ -90,7 +90,7 @@ def marks(root: Path) -> pd.Series:
 
 
 def test_changed_setting_marks_its_row_alone(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = root / "conf" / "system" / "tfidf.yaml"
+    path = root / "conf" / "system" / "simple" / "tfidf.yaml"
     path.write_text(path.read_text().replace("max_features: 50000", "max_features: 40000"))
     with caplog.at_level(logging.WARNING):
         found = marks(root)

@@ -136,7 +136,7 @@ def test_a_long_row_has_the_values_of_the_tuned_row(tuned: str) -> None:
 
 
 def test_lists_are_choices_too(root: Path) -> None:
-    path = root / "conf" / "system" / "task_knn.yaml"
+    path = root / "conf" / "system" / "simple" / "task_knn.yaml"
     text = path.read_text().replace("  k: {", "  fields: {choices: [[name], [name, description]]}\n  k: {")
     path.write_text(text.replace("[name, description, language, category, theme, subcategory]", "[name]"))
     config = load([*TINY, "system=task_knn", "tuning.trials=4"])
@@ -219,7 +219,7 @@ def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("domain", "reason"), MALFORMED.items())
 def test_malformed_space_is_named(root: Path, domain: str, reason: str) -> None:
-    path = root / "conf" / "system" / "task_knn.yaml"
+    path = root / "conf" / "system" / "simple" / "task_knn.yaml"
     path.write_text(path.read_text().replace("k: {choices: [1, 5, 10, 20, 50, 100, 200]}", domain))
     with pytest.raises(StudyError, match=reason):
         tune(load([*TINY, "system=task_knn"]))

@@ -147,7 +147,7 @@ def test_the_text_of_a_section_is_plain() -> None:
 
 
 def test_a_small_study_has_a_site_of_the_parts_that_it_has(root: Path, tmp_path: Path) -> None:
-    file = root / "conf" / "system" / "tfidf.yaml"
+    file = root / "conf" / "system" / "simple" / "tfidf.yaml"
     text = file.read_text(encoding="utf-8").replace("title: ", "title: <img src=x onerror=alert(1)> ", 1)
     file.write_text(text, encoding="utf-8")
     report(load(TINY))

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -120,6 +121,8 @@ def _require_sound(group: str, name: Any) -> None:
     schema.require_choice(group, name)
     if group == "system":
         systems.require_sound(name)
+        ConfigStore.instance().store(group="system", name=str(name), node=system_settings(name))
+        return
     systems.require_own_name(paths.conf() / group / f"{name}.yaml")
 
 
@@ -153,7 +156,7 @@ def build_system(system: DictConfig) -> Any:
     Raises:
         StudyError: a class that does not exist, an argument that it does not have, or one that it refuses.
     """
-    file = paths.conf() / "system" / f"{system.name}.yaml"
+    file = system_file(system.name)
     try:
         # Plain values: of a configuration that is read-only, what ${system:NAME} names would stay a dictionary.
         model = plain(system)["model"]

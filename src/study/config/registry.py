@@ -18,12 +18,22 @@ from study.config.schema import ALIASES
 from study.errors import StudyError
 
 DEFAULTS = "_defaults"
+OWN = "own"  # the folder of systems that `study new` makes
 _ABSENT = object()
 
 
 def system_file(name: str) -> Path:
-    """Where a system is described."""
-    return paths.conf() / "system" / f"{name}.yaml"
+    """The file that describes a system; where one of one's own would stand if there is none."""
+    folder = paths.conf() / "system"
+    return next(folder.glob(f"*/{name}.yaml"), folder / OWN / f"{name}.yaml")
+
+
+def folder_of(name: str) -> str:
+    """The folder of ``conf/system`` in which a system is described: paper, simple, useful, probes or own.
+
+    A name without a file, such as that of a variant named on the command line, belongs to ``own``.
+    """
+    return system_file(name).parent.name
 
 
 def parents(name: str) -> list[str]:
@@ -35,7 +45,8 @@ def parents(name: str) -> list[str]:
 def system_settings(name: str) -> DictConfig:
     """A system's settings: `_defaults.yaml`, the files it builds on, its own; interpolations stay as they stand."""
     name = ALIASES.get(name, name)
-    files = [system_file(each) for each in (DEFAULTS, *reversed(parents(name)), name)]
+    files = [paths.conf() / "system" / f"{DEFAULTS}.yaml"]
+    files += [system_file(each) for each in (*reversed(parents(name)), name)]
     merged = OmegaConf.merge(*(read_yaml(file) for file in files if file.exists()))
     assert isinstance(merged, DictConfig)
     merged.pop("defaults", None)

@@ -63,7 +63,8 @@ ALIASES = {
 
 def choices(group: str) -> list[str]:
     """The names that a configuration group offers; files that start with an underscore are templates."""
-    names = (path.stem for path in (paths.conf() / group).glob("*.yaml"))
+    pattern = "*/*.yaml" if group == "system" else "*.yaml"
+    names = (path.stem for path in (paths.conf() / group).glob(pattern))
     return sorted(name for name in names if not name.startswith("_"))
 
 
@@ -202,7 +203,7 @@ def _file(group: str, part: object) -> Path:
     """The file that a group's values come from, as far as its name tells."""
     if group in GROUPS:
         name = part.get("name") if isinstance(part, Mapping) else None
-        own = paths.conf() / group / f"{name}.yaml"
+        own = next((paths.conf() / group).rglob(f"{name}.yaml"), paths.conf() / group / f"{name}.yaml")
         return own if own.exists() else paths.conf() / group
     return paths.conf() / "config.yaml"
 

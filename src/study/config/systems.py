@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from study import paths
 from study.config.registry import DEFAULTS, read_yaml, system_file, system_settings
 from study.config.schema import KEYS, choices, require_choice, suggestion
 from study.errors import StudyError
@@ -78,7 +79,7 @@ def require_readable(name: str, above: tuple[str, ...] = ()) -> None:
             raise StudyError(wrong, file=file, column="defaults", fix=suggestion(str(other), set(known) - {name}))
         if other != "_self_":
             require_readable(other, (*above, name))
-    if (defaults := system_file(DEFAULTS)).exists():
+    if (defaults := paths.conf() / "system" / f"{DEFAULTS}.yaml").exists():
         read_yaml(defaults)
 
 

@@ -76,7 +76,7 @@ def stage_inputs(entries: list[str], rows_of: Mapping[str, list[str]]) -> str:
 def named_systems(file: str) -> list[str]:
     """The systems that a file of ``conf/`` names, as a key or as a value; one of ``conf/system`` names itself."""
     path, words = paths.root() / file, set[str]()
-    waiting: list[Any] = [path.stem if path.parent.name == "system" else plain(read_yaml(path), resolve=False)]
+    waiting: list[Any] = [path.stem if path.parent.parent.name == "system" else plain(read_yaml(path), resolve=False)]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from omegaconf import DictConfig, OmegaConf
 
 from study import paths
+from study.config.registry import system_file
 from study.data import prepared, split_files
 from study.data.dataset import Dataset
 from study.data.splits import Split
@@ -28,7 +29,7 @@ def require_applicable(config: DictConfig) -> None:
     """Raise unless the configured protocol applies to the configured system."""
     name, protocol, known = config.system.name, config.protocol.name, config.system.protocols
     if protocol not in known:
-        fix = f"its protocols are: {', '.join(known)} (conf/system/{name}.yaml)"
+        fix = f"its protocols are: {', '.join(known)} ({system_file(name).relative_to(paths.root())})"
         raise StudyError(f"{name} is not applicable under {protocol!r}", fix=fix)
 
 
@@ -49,7 +50,7 @@ def require_places(config: DictConfig, data: Dataset, split: Split) -> None:
     if pool is not None and pool > data.n_servers:
         raise StudyError(
             f"the pool K2 = {pool} is larger than the catalogue of {data.n_servers} servers",
-            file=paths.conf() / "system" / f"{config.system.name}.yaml",
+            file=system_file(config.system.name),
             column=POOL,
             fix=f"{POOL}={data.n_servers} or less",
         )

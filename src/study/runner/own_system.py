@@ -54,7 +54,7 @@ def new_system(name: str) -> list[Path]:
         raise StudyError(f"there is a system {name!r} already", file=there, fix="take another name")
     title, camel = name.replace("_", " ").capitalize(), "".join(part.capitalize() for part in name.split("_"))
     texts = []
-    for template in (class_file("_template"), system_file("_template")):
+    for template in (class_file("_template"), paths.conf() / "system" / "_template.yaml"):
         try:
             text = require_file(template, "take it from git").read_text(encoding="utf-8")
         except UnicodeDecodeError as error:

@@ -9,9 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from study import paths
 from study.config.compose import GROUPS, choices, load, plain
-from study.config.registry import changed, with_tuned_values
+from study.config.registry import changed, system_file, with_tuned_values
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.runner.fingerprint import fingerprint
@@ -64,7 +63,7 @@ def require_own_row(config: DictConfig) -> None:
         tuned = ", and system.tuned=null to run with the values given" if config.system.tuned is not None else ""
         raise StudyError(
             f"these settings are not those of {name!r}: {summary(found)}; the results would stand in its row",
-            file=paths.conf() / "system" / f"{name}.yaml",
+            file=system_file(name),
             fix=f"name the variant, for example system.name={name}_variant (it gets a row of its own){tuned}",
         )
 

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from study import paths
 from study.config.compose import plain
-from study.config.registry import with_values
+from study.config.registry import system_file, with_values
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
@@ -148,7 +148,7 @@ def _require_sweepable(sweep: Sweep, config: DictConfig, jobs: int) -> None:
     file = Sweep.file(sweep.name)
     for parameter in sweep.space:
         if OmegaConf.select(config, f"system.model.{parameter}") is None:
-            problem, fix = f"{sweep.system} has no setting {parameter!r}", f"see conf/system/{sweep.system}.yaml"
+            problem, fix = f"{sweep.system} has no setting {parameter!r}", f"see {system_file(sweep.system)}"
             raise StudyError(problem, file=file, column="space", fix=fix)
     if sweep.kind == "scores" and list(sweep.space) != [FUSION_WEIGHT]:
         problem = f"only {FUSION_WEIGHT} can be varied without training"

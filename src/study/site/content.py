@@ -16,6 +16,7 @@ from study import paths
 from study.analysis.audit.settings import Verdicts, read
 from study.analysis.report.results import Results
 from study.analysis.report.tables import named
+from study.config.registry import system_file
 from study.config.systems import sound_systems
 from study.data import prepared
 from study.judging import store
@@ -209,7 +210,7 @@ def systems(results: Results) -> list[SystemPage]:
                 title=str(system.title),
                 family=str(system.family),
                 reference=str(system.reference or ""),
-                settings=(paths.conf() / "system" / f"{name}.yaml").read_text(encoding="utf-8"),
+                settings=system_file(name).read_text(encoding="utf-8"),
                 document=_document(str(system.model["_target_"])),
                 scores=_plain(own.reset_index(), 4),
                 judged=_plain(judged[["part", "metric", "n", "mean", "ci_low", "ci_high", "unjudged"]]),

@@ -1,7 +1,7 @@
 """The settings of T2MRec, grouped as the paper groups them. Defaults are the paper's (section 5.4).
 
-Every key is explained in ``conf/system/t2mrec.yaml``. Every group checks itself where it is made, so that a wrong value
-stops before any work, naming its key and its fix.
+Every key is explained in ``conf/system/paper/t2mrec.yaml``. Every group checks itself where it is made, so that a
+wrong value stops before any work, naming its key and its fix.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _refuse(key: str, value: object, wanted: str) -> StudyError:
     return StudyError(
         f"{value!r} is no value for this setting",
         column=f"system.model.{key}",
-        fix=f"give {wanted}; conf/system/t2mrec.yaml explains every key",
+        fix=f"give {wanted}; conf/system/paper/t2mrec.yaml explains every key",
     )
 
 

@@ -95,7 +95,7 @@ def test_what_its_own_settings_reached(model, epochs, untuned):
 def test_the_joint_search_of_t2mrec_counts_weights_by_their_shares():
     space = yaml.safe_load((paths.conf() / "sweep" / "joint.yaml").read_text())
     first = space["enqueue"][0]
-    model = yaml.safe_load((paths.conf() / "system" / "t2mrec.yaml").read_text())["model"]
+    model = yaml.safe_load((paths.conf() / "system" / "paper" / "t2mrec.yaml").read_text())["model"]
     best = {"system": "t2mrec_joint", "sweep": "joint", "protocol": "cold", "objective": "valid/ndcg@10", "value": 0.2}
     best |= {"trials": 40, "seconds": 99.6, "values": {"scoring.anchors": 3}}
     trials = [first | {"valid/ndcg@10": 0.15}, first | {"valid/ndcg@10": 0.2, "scoring.theme": 0.9}]

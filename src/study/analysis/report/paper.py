@@ -72,7 +72,7 @@ def table2() -> pd.DataFrame:
 
 def optima() -> pd.DataFrame:
     """What the text states for Figures 6 to 9: columns figure, place, statement, key, optimum, below.
-    `key` and `optimum` name a setting of ``conf/system/t2mrec.yaml`` and its best value; `below` bounds a p-value."""
+    `key` and `optimum` name a setting of T2MRec and its best value; `below` bounds a p-value."""
     figures = _read()["figures"]
     rows = [{"figure": name, "key": "", "optimum": None, "below": None} | part for name, part in figures.items()]
     return pd.DataFrame(rows, columns=["figure", "place", "statement", "key", "optimum", "below"])
