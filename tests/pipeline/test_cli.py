@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from study import paths
-from study.cli import aliases, audit, usefulness
+from study.cli import audit
 from study.cli import main as cli
 from study.config.compose import choices, load
 from study.data import dataset as datasets
@@ -197,25 +197,6 @@ def test_help_states_what_settings_and_code_decide(call, command):
 @pytest.mark.parametrize("group", ["system", "protocol"])
 def test_a_question_mark_lists_the_choices(call, group):
     assert f"one of: {', '.join(choices(group))}" in call("run", f"{group}=?")[2]
-
-
-@pytest.mark.parametrize("earlier", aliases.COMMANDS)
-def test_a_spelling_of_the_release_before_stands_for_a_command_of_today(earlier: str) -> None:
-    command, words = get_command(cli.app), aliases.todays_words([*earlier.split(), "WORD"])
-    while isinstance(command, TyperGroup) and words[0] in command.commands:
-        command, words = command.commands[words[0]], words[1:]
-    assert not isinstance(command, TyperGroup)
-    assert words[-1] == "WORD"
-    assert {word for word in words if word[:2] == "--"} <= {option for each in command.params for option in each.opts}
-
-
-def test_options_and_parts_of_the_release_before_stand_for_those_of_today() -> None:
-    said = aliases.todays_words(["judge", "packets", "--reading", "2"])
-    assert said == ["judge", "batches", "--pass", "2"]
-    assert aliases.todays_words(["useful", "probes"]) == ["usefulness", "run", "--part", "navigational"]
-    assert aliases.todays_words(["run", "system=probes"]) == ["run", "system=probes"]
-    for part in aliases.PARTS.values():
-        assert part in {*audit.PARTS, *usefulness.PARTS, *usefulness.LONG}
 
 
 def test_every_part_of_the_audit_has_a_function():

@@ -187,11 +187,3 @@ def export(
     else:
         raise StudyError("unknown kind of file", file=target, fix="end its name in .parquet or .jsonl")
     typer.echo(f"{len(table)} rows in {target}", file=sys.stderr)
-
-
-@app.command(hidden=True)
-def feedback(
-    kind: str, server_id: int, request: str, detail: str = "", dataset: Data = None, retriever: Retriever = None
-) -> None:
-    """Earlier spelling of `ask --outcome`."""
-    ask(request, dataset, retriever, False, False, f"{kind}={server_id}", detail)

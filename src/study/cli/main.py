@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 import typer
 
 from study.cli.agent import app as agent
-from study.cli.aliases import require_utf8, todays_words
 from study.cli.audit import app as audit
 from study.cli.catalog import app as catalog
 from study.cli.catalog import install, uninstall
@@ -20,7 +19,7 @@ from study.cli.overrides import Overrides, configured
 from study.cli.recommend import recommend
 from study.cli.search import sweep, tune
 from study.cli.systems import check, new, remove
-from study.cli.terminal import drop_unwritten_output, show_anything
+from study.cli.terminal import drop_unwritten_output, require_utf8, show_anything
 from study.cli.tools import app as tools
 from study.cli.usefulness import app as usefulness
 from study.cli.verify import verify
@@ -367,7 +366,7 @@ def main() -> None:
         show_anything()
         require_utf8(sys.argv[1:])
         try:
-            app(todays_words(sys.argv[1:]))
+            app()
         finally:
             sys.stdout.flush()  # a full disk behind `>` is found out here, and not when Python ends
     except RecursionError:
