@@ -47,7 +47,7 @@ def tables(dataset: str) -> Path:
 
 
 def figures(dataset: str) -> Path:
-    """The figures of one dataset, SVG and PNG."""
+    """The figures of one data set."""
     return root() / "figures" / dataset
 
 

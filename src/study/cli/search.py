@@ -64,4 +64,4 @@ def sweep(
     _show_best(stage(name, config, jobs=jobs, storage=storage, replace=replace))
     dataset = config.dataset.name
     draw = f"study notebooks dataset={dataset} --only 04_rq3_sensitivity"
-    typer.echo(f"figure: figures/{dataset}/sweep_{name}.svg, drawn by {draw}")
+    typer.echo(f"figure: figures/{dataset}/sweep_{name}.png, drawn by {draw}")

@@ -6,8 +6,6 @@ and tests. Colours are those of `study.analysis.report.colours`; markers differ 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import io
 import re
 import textwrap
@@ -30,7 +28,7 @@ from study import paths
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 from study.data.dataset import Dataset
 from study.data.normalise import tokens
-from study.files import replacing, write_text
+from study.files import replacing
 
 MARKERS = "osD^vPX<>*hpd8"
 THEME = sns.plotting_context("paper", font_scale=0.94) | sns.axes_style("ticks")
@@ -47,8 +45,6 @@ STYLE: Any = THEME | {
     "figure.dpi": 130.0,
     "savefig.dpi": 110.0,
     "savefig.facecolor": "white",
-    "svg.hashsalt": "t2mrec-study",
-    "svg.fonttype": "none",
 }
 NAMES = {
     "recall": "Recall",
@@ -142,13 +138,10 @@ def dumbbells(
 
 
 def save_figure(figure: Figure, name: str, dataset: str) -> Path:
-    """Write ``<name>.svg`` and ``<name>.png`` to the figures of a data set; equal figures give equal bytes.
-    The PNG, whose path is returned, has a palette of 256 colours, which makes it a third of the size."""
+    """Write ``<name>.png`` to the figures of a data set; equal figures give equal bytes.
+    A palette of 256 colours makes the file a third of its size."""
     folder = paths.figures(dataset)
     with mpl.rc_context(STYLE):
-        vectors = io.StringIO()
-        figure.savefig(vectors, format="svg", metadata={"Date": None, "Creator": None})
-        write_text(folder / f"{name}.svg", shorter(vectors.getvalue()))
         drawn = io.BytesIO()
         figure.savefig(drawn, format="png", metadata={"Software": None})
     with replacing(folder / f"{name}.png") as temporary, Image.open(drawn) as image:
@@ -163,28 +156,6 @@ def show_figure(figure: Figure, name: str, dataset: str, *, shown: bool = True) 
     path = save_figure(figure, name, dataset)
     if shown:
         display.display(display.Image(path))  # type: ignore[no-untyped-call]
-
-
-def shorter(svg: str) -> str:
-    """The same drawing in fewer bytes: places to a hundredth of a point (cut, not rounded), no indents, and large
-    pictures within it, which hold what would be too many lines, with a palette of 256 colours. Frames that clip are
-    named by what they hold after that: matplotlib's names follow the last bit of a layout, which differs by run."""
-    pictures = r"(data:image/png;base64,)\s*([A-Za-z0-9+/=\s]{32768,})"
-    svg = re.sub(pictures, lambda found: found[1] + palette(found[2]), svg)
-    cut = re.sub(r' (d|x|y)="[^"]*"', lambda place: re.sub(r"(\.\d\d)\d+", r"\1", place[0]), svg)
-    drawing = re.sub(r"\n +", "\n", cut)
-    for name, shape in re.findall(r'<clipPath id="(\w+)">\n(.*)', drawing):
-        drawing = drawing.replace(name, "p" + hashlib.sha256(shape.encode()).hexdigest()[:10])
-    return drawing
-
-
-def palette(picture: str) -> str:
-    """A PNG with transparent places, in base64, with a palette."""
-    small = io.BytesIO()
-    with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
-        packed = image.convert("RGBA").quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    packed.save(small, format="PNG", optimize=True)
-    return base64.b64encode(small.getvalue()).decode()
 
 
 def logarithmic(axis: Any, most: int = 8) -> None:
