@@ -38,7 +38,7 @@ class StudyError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (seeds run in a pool), so they must survive pickling with their parts.
-        return partial(StudyError, self.reason, file=self.file, row=self.row, column=self.column, fix=self.fix), ()
+        return partial(type(self), self.reason, file=self.file, row=self.row, column=self.column, fix=self.fix), ()
 
     def __str__(self) -> str:
         names_itself = isinstance(self.row, str) and self.row.startswith(("line ", "cell ", "entry "))
@@ -49,6 +49,10 @@ class StudyError(Exception):
             place = f"{place} ({', '.join(where)})" if place else ", ".join(where)
         text = f"{place}: {self.reason}" if place else self.reason
         return f"{text}\n  fix: {self.fix}" if self.fix else text
+
+
+class UnavailableError(StudyError):
+    """An input that this machine lacks and cannot make: weights, an endpoint, a model's replies."""
 
 
 def require_one_of(name: object, kind: str, known: Iterable[object], **place: Any) -> None:

@@ -11,23 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from omegaconf import DictConfig
 from scipy.optimize import linprog
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.audit.settings import Consistency, read
-from study.analysis.audit.tables import described, printed_rows, write_tables
+from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report import paper
 from study.analysis.report.tables import named
-from study.data import dataset as datasets
 from study.data import split_files
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
@@ -55,6 +51,16 @@ OTHER_DEFINITIONS = {
 }
 # Below the precision that the solver is asked for; printed cells have four digits.
 SOLVER_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """Checks of the printed cells against each other."""
+
+    rounding: float
+    max_relevant: int
+    joint_max_relevant: int
+    own_protocol: str
 
 
 @dataclass(frozen=True)
@@ -287,20 +293,22 @@ def gains() -> pd.DataFrame:
     return table.assign(nearer=error.idxmin(axis=1), error=error.min(axis=1)).rename_axis("metric").reset_index()
 
 
-def compute(config: DictConfig) -> list[Path]:
-    """Write consistency.csv, feasibility.csv and, where the paper describes the data set, row_pairs.csv and gains.csv.
+@analysis("audit")
+def consistency(study: Context) -> Tables:
+    """Can printed rows be means over the stated tasks?
 
-    Elsewhere only this study's own rows are examined; without rows nothing is written.
+    Tables: consistency, feasibility and, where the paper describes the data set, row_pairs and gains. Elsewhere only
+    this study's own rows are examined.
     """
-    dataset, settings = config.dataset.name, read(Consistency)
-    rounding, assumed = float(settings.rounding), scenarios(datasets.load(dataset), settings.max_relevant)
-    own = own_rows(dataset, settings.own_protocol)
-    rows = pd.concat([printed_rows(), own], ignore_index=True) if described(dataset) else own
+    settings = study.settings(Consistency)
+    rounding, assumed = float(settings.rounding), scenarios(study.data, settings.max_relevant)
+    own = own_rows(study.dataset, settings.own_protocol)
+    rows = pd.concat([paper.printed_rows(), own], ignore_index=True) if paper.describes(study.dataset) else own
     if rows.empty:
-        return []
+        return {}
     tables = {"consistency": cell_checks(rows, next(iter(assumed.values()))[0], rounding)}
     tables["feasibility"] = feasibility(rows, assumed, rounding)
-    if described(dataset):
+    if paper.describes(study.dataset):
         wide_enough = points(range(1, settings.joint_max_relevant + 1))
-        tables |= {"row_pairs": pairs(printed_rows(), wide_enough, rounding), "gains": gains()}
-    return write_tables(dataset, tables, "consistency", settings)
+        tables |= {"row_pairs": pairs(paper.printed_rows(), wide_enough, rounding), "gains": gains()}
+    return tables

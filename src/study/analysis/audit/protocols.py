@@ -10,7 +10,6 @@ import logging
 import shutil
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,12 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.audit.settings import Definition, Protocols, Variant, read
-from study.analysis.audit.tables import Fits, described, printed_rows, write_tables
 from study.analysis.audit.verdicts import BORDER
+from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits, settings_file
+from study.analysis.report import paper
 from study.config.compose import build_system, load, plain
 from study.config.registry import with_tuned_values
+from study.config.schema import require_choice
 from study.data import dataset as datasets
 from study.data import splits
 from study.data.dataset import Dataset, IntArray
@@ -42,9 +42,76 @@ DISCOUNT = 1 / np.log2(np.arange(2, KEPT + 2))
 CELLS = list(PAPER_METRICS)
 
 
+ALLOWED = {
+    "labels": ("released", "longer"),
+    "split": ("cold", "warm", "loo"),
+    "training": ("train", "everything"),
+    "recall": ("recall", "recall_capped", "hit_rate"),
+    "f1": ("f1", "of_means"),
+    "ndcg": ("ndcg", "ndcg_found"),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One protocol of the grid: `prefix` servers of each list count, `negatives` compete (None: all)."""
+
+    title: str
+    labels: str
+    prefix: int | None
+    split: str
+    training: str
+    negatives: int | None
+    name: str = ""
+
+    @property
+    def fit(self) -> tuple[str, int | None, str]:
+        """What decides a fit: variants that agree in it share one training."""
+        return self.labels, self.prefix, "everything" if self.training == "everything" else self.split
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Which measure stands in a column of the paper's tables."""
+
+    recall: str
+    f1: str
+    ndcg: str
+
+
+@dataclass(frozen=True)
+class Protocols:
+    """The grid of protocols and how its result is read."""
+
+    seeds: list[int]
+    split_seed: int
+    systems: list[str]
+    pool: int
+    tolerance: float
+    draws: int
+    level: float
+    seed: int
+    protocols: dict[str, Variant]
+    metric_definitions: dict[str, Definition]
+
+    def __post_init__(self) -> None:
+        for system in self.systems:
+            require_choice("system", system)
+        for name, entry in [*self.protocols.items(), *self.metric_definitions.items()]:
+            for key, value in vars(entry).items():
+                if value not in ALLOWED.get(key, (value,)):
+                    fix = f"one of: {', '.join(ALLOWED[key])}"
+                    raise StudyError(f"{key} is {value!r}", file=settings_file(type(self)), row=name, fix=fix)
+
+    @property
+    def variants(self) -> list[Variant]:
+        """The protocols in the order of the file, with their names."""
+        return [replace(variant, name=name) for name, variant in self.protocols.items()]
+
+
 def protocol_fits(dataset: str) -> Fits:
     """The finished cells of the grid: a row per measure with its mean over tasks and the covariance of the means."""
-    return Fits(dataset, "audit", "protocol_fits", ("protocol", "system", "seed", "settings"))
+    return kept_fits(dataset, "audit", "protocol_fits", ("protocol", "system", "seed", "settings"))
 
 
 @dataclass(frozen=True)
@@ -203,7 +270,7 @@ def distance(measured: Float64Array, printed: Float64Array) -> Float64Array:
 def cells(dataset: str, grid: Protocols) -> list[Measured]:
     """The protocols and systems of the grid that have been run, in its order."""
     found: list[Measured] = []
-    known = protocol_fits(dataset).known()
+    known = protocol_fits(dataset).load()
     if missing := {"mean", "measure", "tasks"} - set(known) if len(known) else set():
         fix, path = "remove the file and run: study audit run --part protocols", protocol_fits(dataset).path
         raise StudyError("not the cells of the protocol grid", file=path, column=min(missing), fix=fix)
@@ -300,32 +367,33 @@ def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, gri
     return found | {"next_distance": second.get("distance", float("nan"))}
 
 
-def compute_inference(config: DictConfig) -> list[Path]:
-    """Write protocol_cells and, for the paper's data set, protocol_distances and protocol_inference."""
-    dataset, grid = config.dataset.name, read(Protocols)
+def inference_tables(dataset: str, grid: Protocols) -> Tables:
+    """protocol_cells and, for the paper's data set, protocol_distances and protocol_inference."""
     found = cells(dataset, grid)
     if not found:
-        path, fix = protocol_fits(dataset).path, f"run: study audit run --part protocols dataset={dataset}"
+        path, fix = protocol_fits(dataset).path, f"run: study analyse audit/protocols dataset={dataset}"
         raise StudyError("no cell of the protocol grid has been run", file=path, fix=fix)
     tables = {"protocol_cells": measured_table(found, grid.level)}
-    if described(dataset):
-        tables["protocol_distances"], tables["protocol_inference"] = infer(printed_rows(), found, grid)
-    return write_tables(dataset, tables, "protocol_cells", grid)
+    if paper.describes(dataset):
+        tables["protocol_distances"], tables["protocol_inference"] = infer(paper.printed_rows(), found, grid)
+    return tables
 
 
-def compute(config: DictConfig) -> list[Path]:
-    """Run what is missing of the grid, then `compute_inference`.
+@analysis("audit", slow=True, packed=("protocol_cells", "protocol_distances"))
+def protocols(study: Context) -> Tables:
+    """Which protocol gives the printed rows? All systems of the grid under all of its protocols.
 
     A stopped run goes on from the finished fits; cells whose settings have changed are run again.
     """
-    grid, dataset = read(Protocols), config.dataset.name
+    grid, dataset, config = study.settings(Protocols), study.dataset, study.config
     limit_threads(config.profile.threads)
-    data, kept, jobs = datasets.load(dataset), protocol_fits(dataset), []
+    kept, jobs = protocol_fits(dataset), []
     wanted: list[tuple[str, str, int, str]] = []
     finished = kept.finished()
     for name in grid.systems:
         chosen = with_tuned_values(load([f"dataset={dataset}", f"system={name}", f"profile={config.profile.name}"]))
-        able = [each for each in grid.variants if fits(data, each) and applicable(each, list(chosen.system.protocols))]
+        protocols_of = list(chosen.system.protocols)
+        able = [each for each in grid.variants if fits(study.data, each) and applicable(each, protocols_of)]
         for fit in dict.fromkeys(variant.fit for variant in able):
             for seed in grid.seeds:
                 keys = {variant: key_of(grid, variant, chosen, seed) for variant in able if variant.fit == fit}
@@ -334,6 +402,6 @@ def compute(config: DictConfig) -> list[Path]:
                 jobs += [(chosen, fit, missing, seed)] if missing else []
     for chosen, fit, variants, seed in tqdm(jobs, desc="protocols", unit="fit", disable=None):
         LOG.info("%s under %s, seed %d", chosen.system.name, ", ".join(variant.name for variant in variants), seed)
-        run_fit(labelled(data, fit[0], fit[1]), grid, variants, chosen, seed)
+        run_fit(labelled(study.data, fit[0], fit[1]), grid, variants, chosen, seed)
     kept.save(wanted)
-    return compute_inference(config)
+    return inference_tables(dataset, grid)

@@ -8,19 +8,17 @@ systems say what a value means.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from omegaconf import DictConfig
 from scipy import stats
 
 from study import paths
-from study.analysis.audit.settings import Reproduction, read
-from study.analysis.audit.tables import write_tables
-from study.data import dataset as datasets
+from study.analysis.framework import Context, Tables, analysis
+from study.config.schema import require_choice
 from study.data.dataset import FloatArray
 from study.evaluation import per_task
 from study.evaluation.runs import KEPT
@@ -28,6 +26,23 @@ from study.runner import authors_program
 
 ORIGINAL, SEEDS = "original", "seeds"
 PAIRS = ["comparison", "first", "second", "measure", "metric", "baseline", "n", "value"]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """How near this study's row comes to the authors' program."""
+
+    protocol: str
+    system: str
+    others: list[str]
+    baselines: list[str]
+    metrics: list[str]
+    persistence: float
+    alpha: float
+
+    def __post_init__(self) -> None:
+        for system in (self.system, *self.others, *self.baselines):
+            require_choice("system", system)
 
 
 class Run(NamedTuple):
@@ -131,15 +146,17 @@ def summary(pairs: pd.DataFrame, alpha: float) -> pd.DataFrame:
     return table.assign(apart=np.where(table["measure"] == "t_test_p", apart, np.nan))
 
 
-def compute(config: DictConfig) -> list[Path]:
-    """Write reproduction.csv and reproduction_pairs.csv of the configured data set; none where the authors' program
-    has no top tens of it. Returns: their paths."""
-    dataset, settings = config.dataset.name, read(Reproduction)
+@analysis("audit")
+def reproduction(study: Context) -> Tables:
+    """How near does the row T2MRec come to the authors' program, by the measures of repro_eval?
+
+    No tables where the authors' program has no top tens of the data set.
+    """
+    dataset, settings = study.dataset, study.settings(Reproduction)
     folder = authors_program.results_folder(dataset)
     if not (folder / "top10.csv").exists():
-        return []
-    data = datasets.load(dataset)
-    known = set(data.tasks["id"]), set(data.servers["id"])
+        return {}
+    known = set(study.data.tasks["id"]), set(study.data.servers["id"])
     values = per_task.read(folder / "per_task.csv.xz").set_index("task_id")
     original = Run(authors_program.read_top10(folder / "top10.csv", *known), values)
     seeds = {f"seed {seed}": run for seed, run in runs(dataset, settings.protocol, settings.system).items()}
@@ -147,8 +164,7 @@ def compute(config: DictConfig) -> list[Path]:
     baselines = {name: _values(dataset, settings.protocol, name) for name in settings.baselines}
     means = {name: frame.groupby("task_id").mean(numeric_only=True) for name, frame in baselines.items()}
     pairs = compare(original, seeds, others, means, settings)
-    tables = {"reproduction": summary(pairs, settings.alpha), "reproduction_pairs": pairs}
-    return write_tables(dataset, tables, "reproduction", settings)
+    return {"reproduction": summary(pairs, settings.alpha), "reproduction_pairs": pairs}
 
 
 def runs(dataset: str, protocol: str, system: str) -> dict[int, Run]:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from omegaconf import DictConfig
 
 from study.analysis.audit import protocols
-from study.analysis.audit.protocols import CELLS, DISCOUNT, distance, printed_form
-from study.analysis.audit.settings import Definition, Protocols, Verdicts, read
-from study.analysis.audit.tables import described, write_tables
-from study.analysis.audit.verdicts import why_not, within
+from study.analysis.audit.protocols import CELLS, DISCOUNT, Definition, Protocols, distance, printed_form
+from study.analysis.audit.verdicts import Verdicts, why_not, within
+from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report import paper
 from study.analysis.report.results import LONG_SUFFIX, TUNED_SUFFIX
 from study.analysis.report.runs import run_frames
@@ -80,7 +77,7 @@ def study_runs(dataset: str, protocol: str, system: str) -> list[Candidate]:
 
 def grid_runs(dataset: str, variant: str, grid: Protocols) -> list[Candidate]:
     """Every system and seed of the grid under one of its protocols."""
-    table = protocols.protocol_fits(dataset).known()
+    table = protocols.protocol_fits(dataset).load()
     part = table[(table["protocol"] == variant) & table["system"].isin(grid.systems) & table["seed"].isin(grid.seeds)]
     return [
         Candidate(str(system), int(str(seed)), list(rows["measure"]), rows["mean"].to_numpy())
@@ -157,10 +154,10 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
     return table.assign(nearest=table.index.isin(least))
 
 
-def compute(config: DictConfig) -> list[Path]:
-    """Write rq1.csv; nothing for a data set that the paper does not describe."""
-    dataset, chosen = config.dataset.name, read(Verdicts)
-    if not described(dataset):
-        return []
-    table = distances(dataset, list(config.dataset.protocols), read(Protocols), chosen)
-    return write_tables(dataset, {"rq1": table}, "rq1", chosen)
+@analysis("audit")
+def rq1(study: Context) -> Tables:
+    """How near does each protocol come to each row of Table 3? Reads what `audit/protocols` ran."""
+    if not paper.describes(study.dataset):
+        return {}
+    protocols = list(study.config.dataset.protocols)
+    return {"rq1": distances(study.dataset, protocols, study.settings(Protocols), study.settings(Verdicts))}

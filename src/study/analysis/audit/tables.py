@@ -12,9 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from study import paths
-from study.analysis.report import paper
 from study.errors import StudyError
-from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
 from study.files import write_csv, write_json, write_parquet
 
@@ -114,22 +112,3 @@ def wilson(count: int, n: int) -> tuple[float, float, float]:
     """A share with its 95 % interval (Wilson)."""
     interval = stats.binomtest(count, n).proportion_ci(method="wilson")
     return count / n, interval.low, interval.high
-
-
-def described(dataset: str) -> bool:
-    """Whether the paper's numbers describe this data set."""
-    return bool(paper.load().attrs["dataset"] == dataset)
-
-
-def printed_rows() -> pd.DataFrame:
-    """The rows of Tables 3 and 4, each once: table, place, row, own (the study's system of the same or nearest
-    configuration, empty where there is none) and the `PAPER_METRICS`.
-    """
-    cells, parts = paper.load(), []
-    for table in dict.fromkeys(cells["table"]):
-        about = cells[cells["table"] == table].drop_duplicates("printed").set_index("printed")
-        values = paper.wide(cells, table)
-        part = values.assign(table=table, place=about["place"], own=about["own"], row=values.index)
-        parts.append(part[["table", "place", "row", "own", *PAPER_METRICS]])
-    # Table 4 repeats the method's row of Table 3.
-    return pd.concat(parts, ignore_index=True).drop_duplicates(["row", *PAPER_METRICS], ignore_index=True)

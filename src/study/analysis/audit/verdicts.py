@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from study import paths
-from study.analysis.audit.settings import Verdicts, read
-from study.analysis.audit.tables import described, write_tables
+from study.analysis.framework import Context, Tables, analysis, load_settings
 from study.analysis.report import paper
 from study.analysis.report.runs import run_frames
 from study.analysis.report.tables import markdown
@@ -34,6 +32,18 @@ COLUMNS += ["within_relative", "pairs", "pairs_in_order", "trivial", "verdict", 
 BORDER = 1e-9
 # F1 as the paper defines it, and as some of its rows are computed (study.analysis.report.paper.arithmetic).
 F1_DEFINITIONS = {"f1": "mean over tasks", "f1_of_means": "of the means"}
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The printed cells beside this study's."""
+
+    tolerance: float
+    relative_tolerance: float
+    stated_protocol: str
+    resamples: int
+    level: float
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -249,10 +259,10 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
 
     Raises `StudyError` where the paper does not describe this data set.
     """
-    if not described(dataset):
+    if not paper.describes(dataset):
         fix = f"use dataset={paper.load().attrs['dataset']}"
         raise StudyError(f"the paper reports no number for {dataset}", fix=fix)
-    chosen, cells = read(Verdicts), paper.load()
+    chosen, cells = load_settings(Verdicts), paper.load()
     found = {
         (protocol, system): measured(frame, chosen)
         for protocol in protocols
@@ -269,7 +279,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
     `within both somewhere` counts cells that a protocol reproduces and gives within the relative tolerance as well.
     """
-    stated = read(Verdicts).stated_protocol
+    stated = load_settings(Verdicts).stated_protocol
     lines = []
     for (place, row), part in table[table["protocol"].notna()].groupby(["place", "row"], sort=False):
         at_home = part[part["protocol"] == stated]
@@ -291,7 +301,7 @@ def verify_paper(config: DictConfig) -> str:
     Writes nothing; `compute` does.
     """
     table = compute_table(config.dataset.name, list(config.dataset.protocols))
-    stated, keys = read(Verdicts).stated_protocol, ["place", "row", "metric", "k", "paper"]
+    stated, keys = load_settings(Verdicts).stated_protocol, ["place", "row", "metric", "k", "paper"]
     cells, others = table[table["protocol"].notna()], table[table["protocol"].isna()]
     ours = cells.pivot_table(index=keys, columns="protocol", values="ours", sort=False).round(4)
     home = cells[cells["protocol"] == stated].set_index(keys)
@@ -303,10 +313,11 @@ def verify_paper(config: DictConfig) -> str:
     return "\n".join([*texts, f"Tables 3 and 4 under {stated}, {len(home)} cells: {counts}\n"])
 
 
-def compute(config: DictConfig) -> list[Path]:
-    """Write verdicts.csv and verdict_summary.csv; nothing for a data set that the paper does not describe."""
-    dataset = config.dataset.name
-    if not described(dataset):
-        return []
-    table = compute_table(dataset, list(config.dataset.protocols))
-    return write_tables(dataset, {"verdicts": table, "verdict_summary": summary(table)}, "verdicts", read(Verdicts))
+@analysis("audit")
+def verdicts(study: Context) -> Tables:
+    """Does each printed cell hold? The paper's numbers beside this study's; none for data that it does not describe."""
+    if not paper.describes(study.dataset):
+        return {}
+    study.settings(Verdicts)
+    table = compute_table(study.dataset, list(study.config.dataset.protocols))
+    return {"verdicts": table, "verdict_summary": summary(table)}

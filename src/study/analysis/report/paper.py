@@ -187,3 +187,22 @@ def _printed(cells: pd.DataFrame, table: str) -> pd.DataFrame:
         column = values[source].map(lambda value: cell(value, None))
         texts[target] = marked(column, values[source], target, list(values.index) if table == "table3" else None)
     return pd.DataFrame(texts)
+
+
+def describes(dataset: str) -> bool:
+    """Whether the paper's numbers are of this data set."""
+    return bool(load().attrs["dataset"] == dataset)
+
+
+def printed_rows() -> pd.DataFrame:
+    """The rows of Tables 3 and 4, each once: table, place, row, own (the study's system of the same or nearest
+    configuration, empty where there is none) and the `PAPER_METRICS`.
+    """
+    cells, parts = load(), []
+    for table in dict.fromkeys(cells["table"]):
+        about = cells[cells["table"] == table].drop_duplicates("printed").set_index("printed")
+        values = wide(cells, table)
+        part = values.assign(table=table, place=about["place"], own=about["own"], row=values.index)
+        parts.append(part[["table", "place", "row", "own", *PAPER_METRICS]])
+    # Table 4 repeats the method's row of Table 3.
+    return pd.concat(parts, ignore_index=True).drop_duplicates(["row", *PAPER_METRICS], ignore_index=True)
