@@ -1,0 +1,99 @@
+"""The framework of the analyses: selection, tables with records, kept fits."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from study import paths
+from study.analysis import framework
+from study.analysis.framework import Analysis, Context, Fits, load_table, run_analyses, run_analysis
+from study.config.compose import load
+from study.errors import StudyError, UnavailableError
+
+
+def ones(study: Context) -> dict[str, pd.DataFrame]:
+    """How many ones?"""
+    study.facts["n"] = 1
+    return {"ones": pd.DataFrame({"value": [1]})}
+
+
+def lacking(study: Context) -> dict[str, pd.DataFrame]:
+    """What do weights say that are not here?"""
+    raise UnavailableError("no weights here", fix="fetch them")
+
+
+@pytest.fixture
+def registry(conf_root, monkeypatch) -> dict[str, Analysis]:
+    entries = {
+        "audit/ones": Analysis("audit", "ones", ones),
+        "audit/lacking": Analysis("audit", "lacking", lacking),
+        "audit/long": Analysis("audit", "long", lacking, slow=True),
+        "usefulness/ones": Analysis("usefulness", "ones", ones),
+    }
+    monkeypatch.setattr(framework, "all_analyses", lambda: entries)
+    return entries
+
+
+def test_a_group_leaves_its_slow_analyses_out_and_a_name_takes_them(registry) -> None:
+    def names(*words: str) -> list[str]:
+        return [f"{each.group}/{each.name}" for each in framework.select_analyses(words)]
+
+    assert names("audit") == ["audit/ones", "audit/lacking"]
+    assert names("audit/long", "audit/ones") == ["audit/long", "audit/ones"]
+    assert names() == ["audit/ones", "audit/lacking", "usefulness/ones"]
+    with pytest.raises(StudyError):
+        names("audit/nosuch")
+
+
+def test_every_registered_analysis_stands_in_a_known_group_and_asks_a_question() -> None:
+    analyses = framework.all_analyses()
+    assert {entry.group for entry in analyses.values()} <= set(framework.GROUPS)
+    assert all(entry.question for entry in analyses.values())
+
+
+def test_what_lacks_its_inputs_keeps_its_tables_in_a_group_and_stops_by_name(registry) -> None:
+    config = load(["dataset=synthetic"])
+    assert [path.name for path in run_analyses(["audit"], config)] == ["ones.csv"]
+    with pytest.raises(UnavailableError):
+        list(run_analyses(["audit/lacking"], config))
+
+
+def test_equal_tables_keep_their_record_and_other_tables_or_facts_get_a_new_one(registry) -> None:
+    config, now = load(["dataset=synthetic"]), {"seed": 0, "value": 1}
+
+    def varying(study: Context) -> dict[str, pd.DataFrame]:
+        """Which value?"""
+        study.facts["seed"] = now["seed"]
+        return {"varying": pd.DataFrame({"value": [now["value"]]})}
+
+    entry = Analysis("audit", "varying", varying)
+    record = paths.results("synthetic") / "audit" / "varying.json"
+    run_analysis(entry, config)
+    old = json.loads(record.read_text()) | {"hardware": {"cores": 512}}
+    record.write_text(json.dumps(old))
+    run_analysis(entry, config)
+    assert json.loads(record.read_text()) == old
+    for change in ({"seed": 1}, {"value": 2}):
+        now |= change
+        run_analysis(entry, config)
+        assert json.loads(record.read_text())["hardware"] != old["hardware"]
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"hardware": old["hardware"]}))
+    assert load_table("synthetic", "audit", "varying")["value"].tolist() == [2]
+    with pytest.raises(StudyError):
+        load_table("synthetic", "audit", "nosuch")
+
+
+def test_kept_fits_are_found_in_table_and_cache_and_saved_in_the_order_asked_for(tmp_path) -> None:
+    fits = Fits(tmp_path / "fits.parquet", tmp_path / "cache", ("system", "seed"))
+    assert fits.finished() == set()
+    fits.add(pd.DataFrame({"system": "a", "seed": [1, 1], "value": [0.1, 0.2]}))
+    fits.add(pd.DataFrame({"system": "b", "seed": [1], "value": [0.3]}))
+    assert fits.save([("b", 1), ("a", 1), ("a", 2)])["value"].tolist() == [0.3, 0.1, 0.2]
+    assert list(fits.cache.glob("*")) == []
+    fits.add(pd.DataFrame({"system": "a", "seed": [2], "value": [0.4]}))
+    assert fits.finished() == {("a", 1), ("a", 2), ("b", 1)}
+    assert fits.save([("a", 2)])["value"].tolist() == [0.4]
+    (tmp_path / "fits.parquet").write_bytes(b"no parquet")
+    with pytest.raises(StudyError):
+        fits.finished()
