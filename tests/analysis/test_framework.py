@@ -7,7 +7,7 @@ import pytest
 
 from study import paths
 from study.analysis import framework
-from study.analysis.framework import Analysis, Context, Fits, load_table, run_analyses, run_analysis
+from study.analysis.framework import Analysis, Context, Fits, GroupTables, run_analyses, run_analysis
 from study.config.compose import load
 from study.errors import StudyError, UnavailableError
 
@@ -79,9 +79,11 @@ def test_equal_tables_keep_their_record_and_other_tables_or_facts_get_a_new_one(
         run_analysis(entry, config)
         assert json.loads(record.read_text())["hardware"] != old["hardware"]
         record.write_text(json.dumps(json.loads(record.read_text()) | {"hardware": old["hardware"]}))
-    assert load_table("synthetic", "audit", "varying")["value"].tolist() == [2]
+    tables = GroupTables("synthetic", "audit", "robustness")
+    assert tables["varying"]["value"].tolist() == [2]
+    assert "nosuch" not in tables
     with pytest.raises(StudyError):
-        load_table("synthetic", "audit", "nosuch")
+        tables["nosuch"]
 
 
 def test_kept_fits_are_found_in_table_and_cache_and_saved_in_the_order_asked_for(tmp_path) -> None:

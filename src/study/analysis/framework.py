@@ -251,18 +251,14 @@ def save_record(path: Path, about: Mapping[str, Any], *, changed: bool) -> None:
     write_json(path, record(**about))
 
 
-def load_tables(dataset: str, *groups: str) -> dict[str, pd.DataFrame]:
-    """The tables of groups that have been made, by their names."""
-    folders = [paths.results(dataset) / GROUPS[group] for group in groups]
-    files = {path.name.partition(".")[0]: path for folder in folders for path in sorted(folder.glob("*.csv*"))}
-    return {name: pd.read_csv(path) for name, path in files.items()}
+class GroupTables(dict[str, pd.DataFrame]):
+    """The tables of some groups by name; a table that has not been made raises StudyError with the command."""
 
+    def __init__(self, dataset: str, *groups: str) -> None:
+        folders = [paths.results(dataset) / GROUPS[group] for group in groups]
+        files = [path for folder in folders for path in sorted(folder.glob("*.csv*"))]
+        super().__init__({path.name.partition(".")[0]: pd.read_csv(path) for path in files})
+        self.folder, self.command = folders[0], f"study analyse {' '.join(groups)} dataset={dataset}"
 
-def load_table(dataset: str, group: str, name: str) -> pd.DataFrame:
-    """A table of a group. Raises StudyError, with the command that makes it, if it is not there."""
-    folder = paths.results(dataset) / GROUPS[group]
-    for ending in (".csv", ".csv.xz"):
-        if (path := folder / f"{name}{ending}").exists():
-            return pd.read_csv(path)
-    fix = f"run: study analyse {group} dataset={dataset}"
-    raise StudyError("the table has not been made", file=folder / f"{name}.csv", fix=fix)
+    def __missing__(self, name: str) -> pd.DataFrame:
+        raise StudyError("the table has not been made", file=self.folder / f"{name}.csv", fix=f"run: {self.command}")

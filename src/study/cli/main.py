@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from study.cli.agent import app as agent
-from study.cli.audit import app as audit
+from study.cli.analyse import analyse
 from study.cli.catalog import app as catalog
 from study.cli.catalog import install, uninstall
 from study.cli.judge import app as judging
@@ -38,7 +38,6 @@ INTERRUPTED = 130  # the exit code after Ctrl-C, which Typer gives before anybod
 # Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
 SUB_APPS = {
     "agent": agent,
-    "audit": audit,
     "catalog": catalog,
     "judge": judging,
     "llm": llm,
@@ -50,6 +49,7 @@ for _name, _sub_app in SUB_APPS.items():
     app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name in ("agent", "catalog", "llm") else ANALYSES)
 for _command in (recommend, install, uninstall, verify, tune, sweep):
     app.command(rich_help_panel=EVERY_DAY)(_command)
+app.command(rich_help_panel=ANALYSES)(analyse)
 for _own in (new, check, remove):
     app.command(rich_help_panel=OWN)(_own)
 

@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
 
 from study.errors import StudyError
 from study.evaluation import per_task
@@ -179,6 +180,12 @@ def bootstrap_interval(
     """Percentile bootstrap interval of the mean difference over tasks."""
     low, high = bootstrap_intervals(difference[:, None], seed=seed, resamples=resamples, level=level)[:, 0].tolist()
     return low, high
+
+
+def share_interval(count: int, n: int) -> tuple[float, float, float]:
+    """A share `count` / `n` with its 95 % interval (Wilson 1927)."""
+    low, high = proportion_confint(count, n, method="wilson")
+    return count / n, float(low), float(high)
 
 
 def rank_biserial(difference: Float64Array) -> float:

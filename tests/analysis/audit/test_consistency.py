@@ -14,7 +14,8 @@ from study.analysis.audit import consistency as rules
 from study.analysis.audit import figures_paper
 from study.analysis.audit import settings as audit
 from study.analysis.audit.protocols import measures, printed_form
-from study.analysis.audit.tables import AuditTables, printed_rows
+from study.analysis.framework import GroupTables, run_analyses
+from study.analysis.report.paper import printed_rows
 from study.config.compose import load
 from study.data import dataset, split_files
 from study.errors import StudyError
@@ -194,10 +195,10 @@ def data(tmp_path_factory):
 
 
 def test_tables_on_synthetic_data_find_the_planted_fault(data):
-    written = rules.compute(load(["dataset=synthetic"]))
+    written = list(run_analyses(["audit/consistency"], load(["dataset=synthetic"])))
     assert [path.name for path in written] == ["consistency.csv", "feasibility.csv"]
-    assert records.read_record(written[0].with_suffix(".json"))["settings"]["own_protocol"] == "cold"
-    tables = AuditTables("synthetic")
+    assert records.read_record(written[0].with_suffix(".json"))["settings"]["consistency"]["own_protocol"] == "cold"
+    tables = GroupTables("synthetic", "audit")
     table = tables["feasibility"].set_index(["row", "labels", "cells"])
     assert table.loc[("ours: honest", "task split", "all eight cells"), "change"] < 1e-6
     assert table.loc[("ours: faulty", "task split", "all eight cells"), "change"] > 0.01
@@ -212,7 +213,7 @@ def test_tables_on_synthetic_data_find_the_planted_fault(data):
     for name in ("f1", "ndcg"):  # bounds, not intervals: of a real row they hold the value
         own = bounds.loc["ours: honest"]
         assert own[name].between(own[f"{name}_low"] - 1e-4, own[f"{name}_high"] + 1e-4).all()
-    with pytest.raises(StudyError, match=r"has not been made[\s\S]*study audit run"):
+    with pytest.raises(StudyError, match=r"has not been made[\s\S]*study analyse audit"):
         tables["row_pairs"]
 
 

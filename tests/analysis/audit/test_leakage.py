@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.audit import tasks as audited
+from study.analysis.audit import leakage as audited
 from study.analysis.audit.figures_labels import plot_copying
+from study.analysis.framework import run_analyses
 from study.config import compose as config
 from study.data import split_files
 from study.data.splits import TEST, TRAIN, VALID, Split, by_tasks, make, matrix
@@ -120,10 +121,10 @@ def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
     data, split = planted
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / "results")
     monkeypatch.setattr(paths, "splits", lambda dataset: tmp_path / "splits")
-    monkeypatch.setattr(audited, "load", lambda name: data)
+    monkeypatch.setattr("study.data.dataset.load", lambda name: data)
     configuration = config.load(["dataset=synthetic"])
     with pytest.raises(StudyError, match="no split"):
-        audited.compute_leakage(configuration)
+        list(run_analyses(["audit/leakage"], configuration))
     for protocol in ("cold", "cold_grouped"):
         part = split if protocol == "cold" else make(data, protocol)
         split_files.save(part, data, tmp_path / "splits" / f"{protocol}.parquet")
@@ -131,7 +132,9 @@ def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
         values = pd.DataFrame({"task_id": ids, "seed": 1, "ndcg@10": 0.5, "recall@10": 0.5, "mrr@10": 0.5})
         for system in ("tfidf", "removed_system"):
             write_csv(tmp_path / "results" / "per_task" / protocol / f"{system}.csv.xz", values)
-    tables = {path.name.split(".")[0]: pd.read_csv(path) for path in audited.compute_leakage(configuration)}
+    tables = {
+        path.name.split(".")[0]: pd.read_csv(path) for path in list(run_analyses(["audit/leakage"], configuration))
+    }
     assert set(tables) == {"leakage_tasks", "leakage", "copying", "grouped"}
     assert set(tables["leakage_tasks"]) - set(tables["leakage_tasks"].select_dtypes("number")) == {"protocol"}
     assert set(tables["copying"]["system"]) == {"tfidf"}  # files of systems that are not configured are left out

@@ -10,13 +10,13 @@ import scipy.sparse as sp
 
 from study import paths
 from study.analysis.audit import figures_paper, protocols
-from study.analysis.audit.settings import Definition, Protocols, Variant, read
+from study.analysis.audit.protocols import Definition, Protocols, Variant
+from study.analysis.framework import load_settings, run_analyses
 from study.config.compose import build_system, load
 from study.data import dataset, split_files
 from study.errors import StudyError
 from study.evaluation import metrics, records, runs
 from tests.analysis.toys import change, small_study
-from tests.tiny_study import REPOSITORY
 
 SIZE = ["dataset=synthetic", "dataset.generator.n_servers=100", "dataset.generator.n_tasks=120"]
 BASE = {"labels": "released", "prefix": None, "split": "cold", "training": "train", "negatives": None}
@@ -42,13 +42,13 @@ def data(tmp_path_factory):
     """Synthetic data, split, and the whole grid run once."""
     changes = {FILE: {"protocols": GRID, "systems": ["tfidf", "item_knn"], "draws": 200}}
     with small_study(tmp_path_factory.mktemp("grid"), SIZE, changes):
-        protocols.compute(load(SIZE))
+        list(run_analyses(["audit/protocols"], load(SIZE)))
         yield dataset.load("synthetic")
 
 
 @pytest.fixture(scope="module")
 def found(data):
-    return protocols.cells("synthetic", read(Protocols))
+    return protocols.cells("synthetic", load_settings(Protocols))
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def row_of(values, system):
 @pytest.mark.parametrize(("name", "system"), OF_HISTORY + OF_TEXT)
 def test_a_planted_protocol_is_found(data, found, name, system):
     """From the row, four digits, that a paper would print for a run of its own; the grid ran with another seed."""
-    grid = read(Protocols)
+    grid = load_settings(Protocols)
     chosen = next(item for item in grid.variants if item.name == name)
     labelled = protocols.labelled(data, chosen.labels, chosen.prefix)
     made = protocols.make(labelled, chosen, seed=grid.split_seed)
@@ -94,7 +94,7 @@ def test_a_planted_protocol_is_found(data, found, name, system):
 )
 def test_a_planted_metric_definition_is_found(found, name, system, told):
     """Hit rate as recall and NDCG over what was found; with one server held out per task hit rate is recall."""
-    grid, title = read(Protocols), "hit rate as recall, NDCG over what was found"
+    grid, title = load_settings(Protocols), "hit rate as recall, NDCG over what was found"
     planted = next(one for one in found if (one.variant, one.system) == (name, system))
     row = protocols.printed_form(planted.mean, planted.measures, grid.metric_definitions[title]).round(4)
     distances, inference = protocols.infer(row_of(row, system), found, grid)
@@ -120,7 +120,7 @@ def test_cells_are_what_the_evaluator_gives(data):
     assert np.sqrt(cell.loc["ndcg@10", "covariance ndcg@10"]) == pytest.approx(deviation, rel=1e-4)
     assert (cell["tasks"] == len(expected)).all()
     record = records.read_record(paths.results("synthetic") / "audit" / "protocol_cells.json")
-    assert set(record["settings"]["metric_definitions"]) == set(read(Protocols).metric_definitions)
+    assert set(record["settings"]["metric_definitions"]) == set(load_settings(Protocols).metric_definitions)
     # A system that needs a history of every test task has no cells elsewhere.
     known = protocols.protocol_fits("synthetic").known().query("system == 'item_knn'")
     assert set(known["protocol"]) == {"exposed", "interactions", "leave_one_out", "leave_one_out_50"}
@@ -188,7 +188,7 @@ def test_a_stopped_grid_goes_on_and_ends_with_the_same_values(own_copy, monkeypa
     """Of the fits some stand in the table, one in the cache, and two are missing; nothing is run twice."""
     fits, folder = protocols.protocol_fits("synthetic"), paths.results("synthetic") / "audit"
     before = {path.name: path.read_bytes() for path in folder.glob("*.csv*")}
-    table = fits.known()
+    table = fits.load()
     missing = table["system"].eq("item_knn") & table["protocol"].eq("interactions")
     missing |= table["system"].eq("tfidf") & table["protocol"].eq("first_3")
     cached = table["system"].eq("tfidf") & table["protocol"].eq("longer")
@@ -198,7 +198,7 @@ def test_a_stopped_grid_goes_on_and_ends_with_the_same_values(own_copy, monkeypa
     calls, once = [], protocols.run_fit
     monkeypatch.setattr(protocols, "run_fit", lambda *a: (calls.append(1), once(*a))[1])
     for _ in range(2):
-        protocols.compute(load(SIZE))
+        list(run_analyses(["audit/protocols"], load(SIZE)))
         assert len(calls) == 2
         assert {path.name: path.read_bytes() for path in folder.glob("*.csv*")} == before
 
@@ -206,7 +206,7 @@ def test_a_stopped_grid_goes_on_and_ends_with_the_same_values(own_copy, monkeypa
 def test_another_setting_is_another_cell(own_copy):
     change(FILE, protocols=GRID | {"first_3": GRID["first_3"] | {"prefix": 2}})
     before = cell_of("first_3", "tfidf")["mean"].tolist()
-    protocols.compute(load(SIZE))
+    list(run_analyses(["audit/protocols"], load(SIZE)))
     assert cell_of("first_3", "tfidf")["mean"].tolist() != before
 
 
@@ -214,22 +214,22 @@ def test_a_damaged_table_and_none_are_clear_errors(own_copy):
     path = protocols.protocol_fits("synthetic").path
     pd.read_parquet(path).drop(columns="mean").to_parquet(path)
     with pytest.raises(StudyError, match="not the cells") as caught:
-        protocols.compute_inference(load(SIZE))
+        protocols.inference_tables("synthetic", load_settings(Protocols))
     assert caught.value.file == path
     path.unlink()
     with pytest.raises(StudyError, match="no cell of the protocol grid"):
-        protocols.compute_inference(load(SIZE))
+        protocols.inference_tables("synthetic", load_settings(Protocols))
 
 
 @pytest.mark.parametrize(("values", "words"), MISTAKES)
 def test_a_mistake_in_the_grid_is_refused(own_copy, values, words):
     change(FILE, **values)
     with pytest.raises(StudyError, match=words):
-        read(Protocols)
+        load_settings(Protocols)
 
 
 def test_the_committed_grid_is_readable_and_shares_fits():
-    grid = read(Protocols, REPOSITORY / "conf" / FILE)
+    grid = load_settings(Protocols)
     assert len({item.name for item in grid.variants}) == len(grid.variants) >= 15
     assert len({item.fit for item in grid.variants}) < len(grid.variants)
     assert {"released", "longer"} == {item.labels for item in grid.variants}
@@ -241,7 +241,7 @@ def test_the_committed_grid_is_readable_and_shares_fits():
 
 
 def test_more_seeds_do_not_narrow_the_interval_over_tasks(own_copy):
-    grid = read(Protocols)
+    grid = load_settings(Protocols)
     alone = protocols.cells("synthetic", grid)[0]
     fits = protocols.protocol_fits("synthetic")
     fits.add(cell_of(alone.variant, alone.system).assign(seed=2))

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.analysis.audit import provenance
-from study.analysis.audit.detectors import BY_CONTENT, in_pattern
+from study.analysis.audit.detectors import BY_CONTENT, Labels, in_pattern
 from study.analysis.audit.figures_labels import CLASSES, plot_detectors, plot_first_uses, plot_provenance
-from study.analysis.audit.settings import Labels, read
+from study.analysis.framework import load_settings
 from study.config import compose as config
 from study.errors import StudyError
 from tests.analysis import toys
 from tests.analysis.toys import NO_REASON, UNSORTED, made
 
-SETTINGS = replace(read(Labels), permutations=25)
+SETTINGS = replace(load_settings(Labels), permutations=25)
 N = 300
 
 

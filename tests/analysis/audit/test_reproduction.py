@@ -10,13 +10,19 @@ from hypothesis import strategies as st
 
 from study.analysis.audit import reproduction
 from study.analysis.audit.figures_paper import plot_reproduction
-from study.analysis.audit.reproduction import Run, delta_improvement, effect_ratio, rank_biased_overlap, tau_union
-from study.analysis.audit.settings import Reproduction, read
-from study.analysis.audit.tables import AuditTables
+from study.analysis.audit.reproduction import (
+    Reproduction,
+    Run,
+    delta_improvement,
+    effect_ratio,
+    rank_biased_overlap,
+    tau_union,
+)
+from study.analysis.framework import GroupTables, load_settings, run_analyses
 from study.config.compose import load
 from study.config.systems import sound_systems
 
-SETTINGS = read(Reproduction)
+SETTINGS = load_settings(Reproduction)
 TASKS = list(range(40))
 
 
@@ -100,7 +106,7 @@ def test_a_nearer_rerun_is_nearer_and_pairs_of_seeds_are_compared():
 
 
 def test_the_figure_shows_every_pair():
-    tables = AuditTables("task2mcp")
+    tables = GroupTables("task2mcp", "audit")
     titles = {name: system.title for name, system in sound_systems().items()}
     figure = plot_reproduction(tables, titles)
     pairs = tables["reproduction_pairs"].query("measure == 'rbo'")
@@ -110,4 +116,4 @@ def test_the_figure_shows_every_pair():
 
 
 def test_a_data_set_that_the_authors_never_ran_has_no_table():
-    assert reproduction.compute(load(["dataset=synthetic"])) == []
+    assert list(run_analyses(["audit/reproduction"], load(["dataset=synthetic"]))) == []

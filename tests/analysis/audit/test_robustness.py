@@ -10,7 +10,8 @@ from scipy import stats
 from study import paths
 from study.analysis.audit import robustness
 from study.analysis.audit.figures_labels import plot_robustness, plot_splits
-from study.analysis.audit.settings import Robustness, read
+from study.analysis.audit.robustness import Robustness
+from study.analysis.framework import ANALYSES, Context, load_settings
 from study.analysis.report.runs import run_frames
 from study.config import compose as config
 from study.data.dataset import load
@@ -183,12 +184,13 @@ def test_kept_lists_are_measured_against_other_labels(made):
 
 def test_one_system_and_a_protocol_without_whole_lists_are_refused(made, tmp_path, monkeypatch):
     with pytest.raises(StudyError, match="whole list"):
-        robustness.label_table("synthetic", load("synthetic"), "warm", {}, read(Robustness))
+        robustness.label_table("synthetic", load("synthetic"), "warm", {}, load_settings(Robustness))
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
     one = pd.DataFrame({"task_id": [1], "seed": [1], "ndcg@10": [0.5]})
     write_csv(tmp_path / "per_task" / "cold" / "tfidf.csv.xz", one)
+    study = Context(ANALYSES["robustness/order"], config.load(TINY))
     with pytest.raises(StudyError, match="an order needs two"):
-        robustness.order_tables(config.load(TINY), pd.DataFrame())
+        robustness.order_tables(study, load_settings(Robustness), pd.DataFrame())
 
 
 def test_judged_scores_join(new_results):

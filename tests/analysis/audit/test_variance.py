@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.analysis.audit.variance import components
+from study.analysis.audit.robustness import components
 
 METRIC = "ndcg@10"
 

@@ -7,11 +7,12 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from study import paths
-from study.analysis.audit import figures_paper, protocols, rq1, tables, verdicts
-from study.analysis.audit.settings import Definition, Protocols, Verdicts, read
+from study.analysis.audit import figures_paper, protocols, verdicts
+from study.analysis.audit.protocols import Definition, Protocols
+from study.analysis.audit.verdicts import Verdicts
+from study.analysis.framework import GroupTables, load_settings, run_analyses
 from study.analysis.report import paper
 from study.analysis.sensitivity import sweeps as sensitivity
-from study.cli import audit as cli
 from study.cli import main
 from study.config.compose import load
 from study.data.splits import make
@@ -201,16 +202,16 @@ def test_the_whole_command_on_planted_runs_and_on_a_data_set_without_printed_num
     assert "| Table 4 | w/o Re-ranking | recall | 5 | 0.5932 | 0.5932 | 0.2966 |" in text
     assert text == CliRunner().invoke(main.app, ["verify", "--paper"]).output[:-1]
     assert "Tables 3 and 4 under cold, 136 cells: 24 reproduced" in text
-    done = CliRunner().invoke(cli.app, ["run", "--part", "verdicts", "dataset=task2mcp"])
+    done = CliRunner().invoke(main.app, ["analyse", "audit/verdicts", "dataset=task2mcp"])
     assert [path.rpartition("/")[2] for path in done.output.split()] == ["verdicts.csv", "verdict_summary.csv"]
-    made = tables.AuditTables("task2mcp")
+    made = GroupTables("task2mcp", "audit")
     table = made["verdicts"]
     protocols = config.dataset.protocols
     assert len(table) == (12 + 5) * 8 * len(protocols) + 12 + 4
     own = table[(table["row"] == "w/o Re-ranking")].groupby("protocol")["verdict"].agg(set)
     assert own[["cold", "warm", "loo"]].tolist() == [{REPRODUCED}, {NOT}, {NOT_RUN}]
     kept = records.read_record(paths.results("task2mcp") / "audit" / "verdicts.json")
-    assert set(kept["settings"]) == set(vars(CHOSEN))
+    assert set(kept["settings"]["verdicts"]) == set(vars(CHOSEN))
     tiger = table[table["row"] == "TiGER"].groupby("protocol")["verdict"].agg(set)
     assert tiger[["cold", "loo99"]].tolist() == [{CANNOT}, {NOT_RUN}]
     stated = table[table["protocol"].isna() & (table["metric"] != "count")]
@@ -229,7 +230,7 @@ def test_the_whole_command_on_planted_runs_and_on_a_data_set_without_printed_num
     named = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert named[-2:] == ["not run here", "does not apply to new tasks"]
     other = load(["dataset=synthetic"])  # no number of it is printed
-    assert verdicts.compute(other) == []
+    assert list(run_analyses(["audit/verdicts"], other)) == []
     with pytest.raises(StudyError, match="no number for synthetic"):
         verdicts.verify_paper(other)
 
@@ -250,7 +251,7 @@ def test_optima_are_those_that_validation_chooses(planted):
 
 
 def test_an_unknown_part_is_refused():
-    assert isinstance(CliRunner().invoke(cli.app, ["run", "--part", "nothing"]).exception, StudyError)
+    assert isinstance(CliRunner().invoke(main.app, ["analyse", "nothing"]).exception, StudyError)
 
 
 def test_printed_rows_counts_and_optima_are_as_the_paper_states_them():
@@ -323,9 +324,9 @@ def near(conf_root):
 
 
 def test_planted_rows_are_found_and_missing_runs_say_why(near):
-    rq1.compute(load(["dataset=task2mcp"]))
-    made = tables.AuditTables("task2mcp")
-    table, grid = made["rq1"], read(Protocols)
+    list(run_analyses(["audit/rq1"], load(["dataset=task2mcp"])))
+    made = GroupTables("task2mcp", "audit")
+    table, grid = made["rq1"], load_settings(Protocols)
     n_places = len(load(["dataset=task2mcp"]).dataset.protocols) + len(grid.variants)
     assert len(table) == 12 * n_places * 2
     best = table[table["nearest"] & (table["counterpart"] != "other")].set_index(["row", "choice"])

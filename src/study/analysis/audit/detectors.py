@@ -18,17 +18,21 @@ written down, and fires as often where other servers stand in the same order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from scipy import stats
 from sklearn.feature_extraction.text import CountVectorizer
 
-from study.analysis.audit.settings import Labels
+from study.analysis.framework import settings_file
 from study.data.annotation import later_repeats
 from study.data.dataset import Dataset, IntArray
 from study.data.lists import BoolArray, padded, places, run_lengths, set_keys, shuffled, steps
 from study.data.normalise import tokens
+from study.errors import StudyError
 
 BY_CONTENT = ("theme_token", "theme_pool", "text_token", "language")
 ORDER_RULES = ("language_run", "alphabetical", "balancing")
@@ -38,6 +42,47 @@ DETECTORS = (*BY_CONTENT, *BY_ORDER)
 UNIONS = {"any rule of order": ORDER_RULES, "any sign of content": BY_CONTENT, "any detector": DETECTORS}
 # Times that a server which repeats another one of its list is drawn again.
 REDRAWS = 100
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Detectors and their order."""
+
+    theme_words: float
+    text_words: float
+    close_gap: float
+    close_run: int
+    long_run: int
+    language_gap: int
+    language_run: int
+    pool_tasks: int
+    pool_p: float
+    level_run: int
+    use_difference: int
+    order: list[str]
+    other_orders: dict[str, list[str]]
+    thresholds: dict[str, dict[str, list[float]]]
+    retrieved: list[str]
+    retrieved_protocol: str
+    permutations: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        for detector, name, _ in self.varied():
+            if detector not in self.order or not isinstance(getattr(self, name, None), int | float):
+                fix = f"a detector ({', '.join(sorted(self.order))}) and a number of the file"
+                problem = f"there is no threshold {name!r} of {detector!r}"
+                raise StudyError(problem, file=settings_file(type(self)), column="thresholds", fix=fix)
+
+    def varied(self) -> Iterator[tuple[str, str, float]]:
+        """Detector, threshold and value of every entry of `thresholds`."""
+        for detector, thresholds in self.thresholds.items():
+            for name, values in thresholds.items():
+                yield from ((detector, name, value) for value in values)
+
+    def widest_gap(self, n_servers: int) -> int:
+        """The widest step of a close run, in places of the catalogue."""
+        return max(1, round(self.close_gap * n_servers))
 
 
 class Evidence:

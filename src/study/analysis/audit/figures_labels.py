@@ -6,8 +6,7 @@ Tables come in by the names of their files.
 from __future__ import annotations
 
 import re
-import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,6 @@ from matplotlib.figure import Figure
 
 from study.analysis.audit.figures_paper import Tables, ordered, titled
 from study.analysis.audit.systems import NOT_RUN, RAN
-from study.analysis.audit.tables import AuditTables
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
 from study.analysis.report.plots import canvas, dumbbells, metric_name, named_rows, one_panel, styled
 from study.errors import StudyError
@@ -120,76 +118,6 @@ def plot_first_uses(tables: Tables) -> Figure:
     panel.set(xlabel="first task of the block", ylabel="share (%)", ylim=(-2, 102))
     panel.grid(axis="y")
     panel.legend()
-    return figure
-
-
-@styled
-def plot_mixture_fit(tables: Tables) -> Figure:
-    """The fitted shares of the annotation mixture, and the ratio of observed to fitted statistics."""
-    shares = tables["mixture"]
-    shares = shares[shares["parameter"].str.fullmatch(r"share (?!of).*")].iloc[::-1]
-    fit = tables["mixture_fit"]
-    fit = fit[(fit["observed"] > 0) & (fit["fitted"] > 0)].iloc[::-1]
-    caption = (
-        "Left: shares of the reasons for a label, lines 95 % intervals over different lists. Right: what the lists "
-        f"show over what {int(fit['simulations'].iloc[0])} data sets drawn from the fitted mixture show (mean; lines: "
-        "smallest and largest); 1 means that the mixture explains it. The shares describe the model."
-    )
-    title = "The annotation mixture and what it leaves out"
-    figure, axes = canvas(4.4, 2, caption=caption, title=title, width_ratios=[1, 1.6])
-    panel, place = axes[0, 0], np.arange(len(shares))
-    panel.barh(place, 100 * shares["value"], color=BLUE, height=0.6)
-    panel.hlines(place, 100 * shares["ci_low"], 100 * shares["ci_high"], color="black")
-    names = [name.removeprefix("share ").replace("_", " ") for name in shares["parameter"]]
-    named_rows(panel, place, names, "share of the labels (%)")
-    panel, place = axes[0, 1], np.arange(len(fit))
-    low, high = fit["observed"] / fit["fitted_high"], fit["observed"] / fit["fitted_low"].where(fit["fitted_low"] > 0)
-    panel.hlines(place, low, high, color=ORANGE)
-    panel.plot(fit["observed"] / fit["fitted"], place, "o", color=ORANGE)
-    panel.axvline(1, color="black", linewidth=0.8, linestyle="--")
-    names = [textwrap.fill(name, 38) for name in fit["statistic"]]
-    named_rows(panel, place, names, "observed / fitted", xlim=(0, None))
-    panel.tick_params(axis="y", labelsize=7)
-    return figure
-
-
-@styled
-def plot_task_quality(tables: Tables) -> Figure:
-    """How well the parts of a task tell it from another task, by block of the file, and what a language model read."""
-    table = tables["task_quality"]
-    reading = tables.get("task_quality_reading")
-    blocks = [name for name in table["block"].unique() if name != "all"] or ["all"]
-    usual = table[table["shuffled_in"] == "all tasks"]
-    pairs = ordered(usual["left"], usual["right"])
-    caption = (
-        "Left: share of the cases in which a task's own pair is more alike than a shuffled one (AUC of cosines; "
-        "50 %: independent; lines: 95 % intervals, DeLong); open markers: shuffled within the subcategory."
-    )
-    if reading is not None:
-        n = int(reading.loc[reading["block"] == "all", "n"].iloc[0])
-        caption += f" Right: name against description of {n} tasks, read once by a language model (Wilson intervals)."
-    figure, axes = canvas(3.9, 1 if reading is None else 2, caption=caption, title="Do the parts of a task agree?")
-    panel, inks = axes[0, 0], (BLUE, ORANGE, GREY)
-    for number, block in enumerate(blocks):
-        place, ink = np.arange(len(pairs))[::-1] - 0.16 * (number - (len(blocks) - 1) / 2), inks[number]
-        for scope, look in (("all tasks", {"label": block}), ("within subcategory", {"markerfacecolor": "white"})):
-            rows = table[(table["block"] == block) & (table["shuffled_in"] == scope)]
-            rows = rows.set_index(["left", "right"]).reindex(pairs)
-            panel.hlines(place, 100 * rows["auc_ci_low"], 100 * rows["auc_ci_high"], color=ink)
-            panel.plot(100 * rows["auc"], place, "osD"[number], color=ink, markersize=5, **look)
-    panel.axvline(50, color="black", linewidth=0.8, linestyle="--")
-    xlim = (min(45.0, 100 * usual["auc_ci_low"].min() - 2), 101)
-    named_rows(panel, np.arange(len(pairs))[::-1], [" – ".join(pair) for pair in pairs], "AUC (%)", xlim=xlim)
-    panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
-    if reading is not None:
-        codes = ordered(reading["code"])
-        for number, block in enumerate(blocks):
-            rows = reading[reading["block"] == block].set_index("code").loc[codes]
-            place = np.arange(len(codes))[::-1] - 0.2 * (number - (len(blocks) - 1) / 2) * 2
-            axes[0, 1].barh(place, 100 * rows["share"], height=0.36, color=inks[number], alpha=0.8)
-            axes[0, 1].hlines(place, 100 * rows["ci_low"], 100 * rows["ci_high"], color="black", linewidth=0.9)
-        places = np.arange(len(codes))[::-1]
-        named_rows(axes[0, 1], places, codes, "share of the tasks read (%)", xlim=(0, 100))
     return figure
 
 
@@ -315,16 +243,7 @@ def plot_reference_bugs(tables: Tables) -> Figure:
     return figure
 
 
-DRAWN = (plot_detectors, plot_first_uses, plot_mixture_fit, plot_provenance, plot_task_quality, plot_copying)
+DRAWN = (plot_detectors, plot_first_uses, plot_provenance, plot_copying)
 FIGURES: dict[str, Callable[[Tables], Figure]] = {
     plot.__name__.removeprefix("plot_"): plot for plot in (*DRAWN, plot_robustness, plot_splits, plot_reference_bugs)
 }
-
-
-def figures(tables: AuditTables, names: Iterable[str]) -> Iterator[tuple[str, Figure | str]]:
-    """Name and figure of the chosen `FIGURES`, or why its table is missing."""
-    for name in names:
-        try:
-            yield name, FIGURES[name](tables)
-        except StudyError as problem:
-            yield name, f"{problem.reason} ({problem.fix})"

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from omegaconf import DictConfig
 
-from study.analysis.audit.detectors import BY_CONTENT, DETECTORS, ORDER_RULES, UNIONS, Evidence, in_pattern, rates
-from study.analysis.audit.settings import Labels, read, settings_file
-from study.analysis.audit.tables import folder, kept_tops, wilson, write_tables
-from study.data.dataset import Dataset, IntArray, load
+from study.analysis.audit.detectors import (
+    BY_CONTENT,
+    DETECTORS,
+    ORDER_RULES,
+    UNIONS,
+    Evidence,
+    Labels,
+    in_pattern,
+    rates,
+)
+from study.analysis.framework import Context, Tables, analysis, settings_file
+from study.analysis.report.runs import kept_tops
+from study.data.dataset import Dataset, IntArray
 from study.data.lists import BoolArray, places, set_keys, shuffled
 from study.errors import StudyError
+from study.evaluation.statistics import share_interval
 from study.files import write_parquet
 
 NONE = "none"
@@ -230,19 +238,22 @@ def first_use_table(data: Dataset, matrix: IntArray) -> pd.DataFrame:
         unused = float(1 - new.mean())
         found = len(np.unique(labels[~new[labels]]))
         new[labels] = True
-        rows.append((order[start], len(labels), found, *wilson(found, len(labels)), unused))
+        rows.append((order[start], len(labels), found, *share_interval(found, len(labels)), unused))
     return pd.DataFrame(rows, columns=["first_task", "labels", "first_uses", "rate", "ci_low", "ci_high", "unused"])
 
 
-def compute(config: DictConfig) -> list[Path]:
-    """Write provenance.parquet (ids, position, class) and the tables; retrieved_runs only where its systems ran."""
-    settings, dataset = read(Labels), str(config.dataset.name)
-    data = load(dataset)
+@analysis("audit")
+def provenance(study: Context) -> Tables:
+    """Where does each label come from?
+
+    Also writes provenance.parquet (ids, position, class). The table retrieved_runs is there where its systems ran.
+    """
+    data, settings = study.data, study.settings(Labels)
     evidence = Evidence(data, settings)
     frame = labels_frame(data, evidence)
-    labels = folder(dataset) / "provenance.parquet"
     small = frame[["task_id", "server_id", "position", "class"]]
-    write_parquet(labels, small.astype({"task_id": "int32", "server_id": "int32", "position": "int8"}), packed=True)
+    small = small.astype({"task_id": "int32", "server_id": "int32", "position": "int8"})
+    write_parquet(study.folder / "provenance.parquet", small, packed=True)
     tables = {
         "provenance": class_table(frame, data, settings.order),
         "class_orders": order_table(frame, {"as stated": settings.order, **settings.other_orders}),
@@ -251,6 +262,6 @@ def compute(config: DictConfig) -> list[Path]:
         "label_use": use_table(data, evidence),
         "first_uses": first_use_table(data, evidence.matrix),
     }
-    if runs := top_tens(dataset, settings):
+    if runs := top_tens(study.dataset, settings):
         tables["retrieved_runs"] = retrieved_table(data, evidence, runs)
-    return [labels, *write_tables(dataset, tables, "provenance", settings)]
+    return tables

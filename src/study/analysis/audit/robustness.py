@@ -6,9 +6,9 @@ Every choice gives one score per system; Kendall's tau-b and Spearman's rho comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,8 @@ from scipy import stats
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.audit.settings import Robustness, read, settings_file
-from study.analysis.audit.tables import Fits, kept_tops, write_tables
-from study.analysis.audit.variance import variance_table
-from study.analysis.report.runs import APART, run_frames
+from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits, load_settings, settings_file
+from study.analysis.report.runs import APART, kept_tops, run_frames
 from study.config.compose import build_system, choices, load
 from study.config.registry import with_tuned_values
 from study.config.systems import sound_systems
@@ -35,6 +33,7 @@ from study.evaluation.per_task import KEYS
 from study.evaluation.ranking import chunks, top_k
 from study.evaluation.records import git_state
 from study.evaluation.runs import KEPT, run_seed
+from study.evaluation.statistics import paired
 from study.evaluation.system import Ranker
 from study.runner.fingerprint import fingerprint
 
@@ -43,6 +42,23 @@ Row = dict[str, object]
 TIE_RULES = ("by id, ascending", "by id, descending")
 # How the family of each variant is called, in the order of the tables and figures.
 FAMILIES = ("seeds", "metric", "labels", "tie rule", "protocol", "random splits", "judged")
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """The order of the systems under other choices."""
+
+    protocol: str
+    metric: str
+    metrics: list[str]
+    prefixes: list[int]
+    split_seeds: list[int]
+    split_systems: dict[str, list[str]]
+    few_splits: dict[str, int]
+    differences: dict[str, list[list[str]]]
+    system_seed: int
+    resamples: int
+    seed: int
 
 
 def ranked_systems() -> list[str]:
@@ -147,12 +163,12 @@ def label_table(
 
 def split_fits(dataset: str) -> Fits:
     """The finished runs on further splits: a row per tie rule and metric with the mean over the test tasks."""
-    return Fits(dataset, "robustness", "split_fits", ("protocol", "system", "split_seed", "fingerprint"))
+    return kept_fits(dataset, "robustness", "split_fits", ("protocol", "system", "split_seed", "fingerprint"))
 
 
 def run_splits(config: DictConfig) -> pd.DataFrame:
     """Run the cheap systems on further random splits. Fits of the same fingerprint are kept, others are dropped."""
-    settings, dataset = read(Robustness), str(config.dataset.name)
+    settings, dataset = load_settings(Robustness), str(config.dataset.name)
     data, fits = datasets.load(dataset), split_fits(dataset)
     shared = [f"dataset={dataset}", f"profile={config.profile.name}"]
     composed = {
@@ -232,6 +248,65 @@ def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[Row
     return found, spread
 
 
+def seed_variance(frame: pd.DataFrame, metric: str) -> tuple[int, float]:
+    """Number of seeds, and the variance over seeds of the mean over tasks of one run; NaN for one seed."""
+    means = frame.groupby("seed")[metric].mean()
+    return len(means), float(means.var(ddof=1))
+
+
+def components(
+    system: pd.DataFrame, reference: pd.DataFrame, metric: str, *, n_tasks: int, over_splits: Sequence[float] = ()
+) -> dict[str, float]:
+    """The standard deviations of the mean difference of two systems, seeds averaged.
+
+    Args:
+        system, reference: per-task tables of the same test tasks.
+        n_tasks: of the data set; splits draw their test tasks from them without replacement, so a mean over n of them
+            varies less by 1 - n / n_tasks (Cochran 1977, eq. 2.10).
+        over_splits: the difference on each further split, one seed each.
+
+    Returns: n (test tasks), diff, task_sd (standard error over tasks), seeds, reference_seeds, seed_sd (both sides'
+    means over their seeds), splits, split_diff (mean over the splits), split_sd (over the splits, where tasks and
+    seeds differ too), split_alone_sd (what tasks and single seeds leave of it, at least 0). NaN where one seed or too
+    few splits tell nothing.
+    """
+    pairs = paired(system, reference, metric)
+    difference, n = pairs["system"] - pairs["reference"], len(pairs)
+    (seeds, own), (others, other) = seed_variance(system, metric), seed_variance(reference, metric)
+    tasks = float(difference.var(ddof=1)) / n
+    splits = float(np.var(over_splits, ddof=1)) if len(over_splits) > 1 else float("nan")
+    alone = np.maximum(splits - (1 - n / n_tasks) * tasks - own - other, 0)  # keeps NaN
+    return {
+        "n": n,
+        "diff": float(difference.mean()),
+        "task_sd": tasks**0.5,
+        "seeds": seeds,
+        "reference_seeds": others,
+        "seed_sd": (own / seeds + other / others) ** 0.5,
+        "splits": len(over_splits),
+        "split_diff": float(np.mean(over_splits)) if len(over_splits) else float("nan"),
+        "split_sd": splits**0.5,
+        "split_alone_sd": float(alone) ** 0.5,
+    }
+
+
+def variance_table(dataset: str, n_tasks: int, settings: Robustness, runs: pd.DataFrame) -> pd.DataFrame:
+    """`components` of the configured differences whose systems both ran; `runs`: `robustness.split_fits`."""
+    kept = runs[(runs["metric"] == settings.metric) & (runs["tie_rule"] == "seeded permutation")]
+    values, rows = kept.pivot_table(index="split_seed", columns=["protocol", "system"], values="value"), []
+    for protocol, pairs in settings.differences.items():
+        for system, reference in pairs:
+            frames = list(run_frames(dataset, protocol, (system, reference)).values())
+            if len(frames) < 2:
+                continue
+            own, other = (protocol, system), (protocol, reference)
+            further = (values[own] - values[other]).dropna().tolist() if {own, other} <= set(values) else []
+            about = {"protocol": protocol, "system": system, "reference": reference, "metric": settings.metric}
+            found = components(frames[0], frames[1], settings.metric, n_tasks=n_tasks, over_splits=further)
+            rows.append(about | found)
+    return pd.DataFrame(rows)
+
+
 def judged_table(dataset: str) -> list[Row]:
     """The order by judged usefulness against the order by released labels, from the judged collection's tables."""
     path = paths.results(dataset) / "judged" / "tables" / "rank_correlation.csv"
@@ -249,18 +324,19 @@ def judged_table(dataset: str) -> list[Row]:
     return rows
 
 
-def compute(config: DictConfig) -> list[Path]:
-    """Run what is missing of the further splits, then write `order_tables`."""
-    return order_tables(config, run_splits(config))
+@analysis("robustness", name="order", slow=True)
+def robustness(study: Context) -> Tables:
+    """Does the order of the systems survive other choices than the study's?
 
-
-def order_tables(config: DictConfig, runs: pd.DataFrame) -> list[Path]:
-    """Write rank_robustness.csv, variance.csv and (where further splits ran) random_splits.csv.
-
-    Raises `StudyError` where fewer than two systems ran under the base protocol.
+    Runs what is missing of the further splits. Tables: rank_robustness, variance and (where further splits ran)
+    random_splits. Raises StudyError where fewer than two systems ran under the base protocol.
     """
-    settings, dataset = read(Robustness), str(config.dataset.name)
-    data, metric, ranked = datasets.load(dataset), settings.metric, ranked_systems()
+    return order_tables(study, study.settings(Robustness), run_splits(study.config))
+
+
+def order_tables(study: Context, settings: Robustness, runs: pd.DataFrame) -> Tables:
+    """The tables of `robustness` from the finished runs on further splits."""
+    dataset, metric, ranked = study.dataset, settings.metric, ranked_systems()
     frames, folder = run_frames(dataset, settings.protocol, ranked), paths.results(dataset) / "per_task"
     if len(frames) < 2:
         said = f"{len(frames)} systems ran under {settings.protocol!r}, an order needs two"
@@ -271,7 +347,7 @@ def order_tables(config: DictConfig, runs: pd.DataFrame) -> list[Path]:
     for name in settings.metrics:
         found: Row = {"family": "metric", "variant": name}
         rows.append(found | correlations(base, task_scores(frames, name), **options))
-    rows += label_table(dataset, data, settings.protocol, frames, settings)
+    rows += label_table(dataset, study.data, settings.protocol, frames, settings)
     for other in sorted({path.name for path in folder.iterdir()} - {settings.protocol}):
         there = run_frames(dataset, other, ranked)
         if len(there) > 1 and metric in next(iter(there.values())):
@@ -282,9 +358,9 @@ def order_tables(config: DictConfig, runs: pd.DataFrame) -> list[Path]:
     if len(same := runs[runs["protocol"] == settings.protocol]):
         more, made["random_splits"] = split_table(same, base, metric)
         rows += more
-    if len(variance := variance_table(dataset, data.n_tasks, settings, runs)):
+    if len(variance := variance_table(dataset, study.data.n_tasks, settings, runs)):
         made["variance"] = variance
     rows += judged_table(dataset)
     frame = pd.DataFrame(rows).assign(base=f"{settings.protocol}, {metric}")
     made["rank_robustness"] = frame.sort_values("family", key=lambda names: names.map(FAMILIES.index), kind="stable")
-    return write_tables(dataset, made, "rank_robustness", settings, "robustness")
+    return made

@@ -217,3 +217,9 @@ def doubts(table: pd.DataFrame, protocol: str) -> str:
     }
     named = [f"{count} {what}" for what, count in counts.items() if count]
     return f"; of {len(rows)} rows {', '.join(named)} (runs.csv)" if named else ""
+
+
+def kept_tops(dataset: str, protocol: str, systems: Iterable[str]) -> dict[str, pd.DataFrame]:
+    """The kept top tens of each of the systems that ran under a protocol: task_id, seed, rank, server_id."""
+    found = {name: paths.results(dataset) / "top10" / protocol / f"{name}.parquet" for name in systems}
+    return {name: pd.read_parquet(path) for name, path in found.items() if path.exists()}

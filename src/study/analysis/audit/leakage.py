@@ -1,0 +1,204 @@
+"""Near-duplicates between the test and the training part.
+
+Labels decide which test tasks have a near-duplicate in training, so such tasks are easier even for systems that cannot
+copy. `excess` is a system's difference between the two groups of tasks minus that of systems that read no label. The
+excess may have other reasons than copying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from study import paths
+from study.analysis.framework import Context, Tables, analysis
+from study.analysis.report.runs import run_frames
+from study.config.compose import choices
+from study.data.dataset import Dataset
+from study.data.splits import WORD, Split
+from study.errors import StudyError
+from study.evaluation.metrics import Float64Array
+from study.evaluation.statistics import bootstrap_interval, share_interval
+
+Frames = dict[str, pd.DataFrame]  # system or protocol -> table of tasks
+KINDS = ("same_labels", "near_labels", "same_text", "near_text", "any_near_duplicate")
+RESAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """Near-duplicates of test tasks in training."""
+
+    protocols: list[str]
+    near_labels: float
+    near_text: float
+    metrics: list[str]
+    references: list[str]
+    seed: int
+
+
+def near_duplicates(data: Dataset, split: Split, *, near_labels: float, near_text: float) -> pd.DataFrame:
+    """For every test task, whether training holds a near-duplicate of it: 0 or 1 for each of `KINDS`.
+
+    label_overlap: the largest share of its test labels that one training list holds. text_similarity: the largest
+    cosine of the TF-IDF of name and description. Near means at least `near_labels` or `near_text`.
+    """
+    test, train = split.tasks("test"), split.tasks("train")
+    shared = sp.csr_matrix(split.test[test] @ split.train[train].T)
+    overlap = largest_of_rows(shared) / np.diff(split.test.indptr)[test]
+    asked = [frozenset(row.indices.tolist()) for row in split.test[test]]
+    known_sets = {frozenset(row.indices.tolist()) for row in split.train[train]}
+    texts = data.task_texts(("name", "description"))
+    vectors = TfidfVectorizer(sublinear_tf=True, token_pattern=WORD).fit_transform(texts)
+    similarity = largest_of_rows(sp.csr_matrix(vectors[test] @ vectors[train].T))
+    known_texts = {texts[row] for row in train}
+    frame = pd.DataFrame({"task_id": data.tasks["id"].to_numpy()[test], "label_overlap": overlap})
+    frame = frame.assign(text_similarity=similarity, same_labels=[key in known_sets for key in asked])
+    frame["near_labels"] = overlap >= near_labels - 1e-9
+    frame["same_text"] = [texts[row] in known_texts for row in test]
+    frame["near_text"] = similarity >= near_text - 1e-9
+    frame["any_near_duplicate"] = frame[list(KINDS[:-1])].any(axis=1)
+    return frame.astype(dict.fromkeys(KINDS, "int8"))
+
+
+def largest_of_rows(matrix: sp.csr_matrix) -> Float64Array:
+    """The largest entry of each row, 0 for an empty one."""
+    return np.asarray(matrix.max(axis=1).toarray(), dtype=np.float64).ravel()
+
+
+def share_table(found: Frames) -> pd.DataFrame:
+    """How many test tasks have a near-duplicate: protocol, kind, tasks, n, share, ci_low, ci_high (95 %, Wilson)."""
+    rows = []
+    for protocol, frame in found.items():
+        for kind in KINDS:
+            count = int(frame[kind].sum())
+            rows.append((protocol, kind, count, len(frame), *share_interval(count, len(frame))))
+    return pd.DataFrame(rows, columns=["protocol", "kind", "tasks", "n", "share", "ci_low", "ci_high"])
+
+
+def difference_interval(a: Float64Array, b: Float64Array, *, seed: int, level: float = 0.95) -> tuple[float, float]:
+    """Percentile bootstrap interval of mean(a) - mean(b) for two independent samples; NaN if one has under two."""
+    if min(len(a), len(b)) < 2:
+        return np.nan, np.nan
+    rng = np.random.default_rng(seed)
+    means = [values[rng.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1) for values in (a, b)]
+    tail = (1 - level) / 2
+    low, high = np.quantile(means[0] - means[1], [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def mean_columns(name: str, values: Float64Array, seed: int) -> dict[str, float]:
+    """The mean with its 95 % interval, as columns `name`, `name`_ci_low, `name`_ci_high; NaN for no task."""
+    low, high = bootstrap_interval(values, seed=seed, resamples=RESAMPLES)
+    return {name: float(values.mean()) if len(values) else np.nan, f"{name}_ci_low": low, f"{name}_ci_high": high}
+
+
+def excess(
+    frame: pd.DataFrame, reference: pd.DataFrame | None, metric: str, has: pd.Series, *, seed: int
+) -> tuple[float, float, float]:
+    """How much more a system gains on tasks with a near-duplicate than a reference that cannot copy; 95 % interval.
+
+    (with - without) of the system less that of the reference, on the tasks that both were asked; NaN where there is
+    none. Tables have the index task_id, like `has`, which says whether a task has a near-duplicate.
+    """
+    if reference is None:
+        return np.nan, np.nan, np.nan
+    ahead = (frame[metric] - reference[metric]).dropna()
+    flag = has.loc[ahead.index].to_numpy()
+    values = ahead.to_numpy(np.float64)
+    low, high = difference_interval(values[flag], values[~flag], seed=seed)
+    found = float(values[flag].mean() - values[~flag].mean()) if 0 < flag.sum() < len(flag) else np.nan
+    return found, low, high
+
+
+def copying_table(
+    scores: Frames, found: pd.DataFrame, metrics: list[str], *, seed: int, references: Sequence[str] = ()
+) -> pd.DataFrame:
+    """How every system's score differs between test tasks with and without a near-duplicate in training.
+
+    One row per system, metric and kind. Every mean has _low and _high (95 %, over tasks). from_duplicates: share of the
+    summed score that tasks with a near-duplicate give. lost: share of the mean that goes when only the other tasks are
+    asked. excess_<name>: `excess` over each of the `references`, systems that cannot copy.
+    """
+    flags, rows = found.set_index("task_id"), []
+    for system, frame in scores.items():
+        if not frame.index.isin(flags.index).all():
+            said = f"{system} was scored on tasks that are not test tasks of the split"
+            raise StudyError(said, column="task_id", fix="split and run again")
+        for metric in metrics:
+            known = frame[metric].dropna()
+            every, total = known.to_numpy(np.float64), float(known.to_numpy(np.float64).sum())
+            overall = mean_columns("mean", every, seed)
+            for kind in KINDS:
+                has = flags.loc[known.index, kind].to_numpy() == 1
+                ends = difference_interval(every[has], every[~has], seed=seed)
+                row: dict[str, Any] = {"system": system, "metric": metric, "kind": kind, "n": len(every)}
+                row |= {"n_duplicate": int(has.sum())} | overall | mean_columns("mean_duplicate", every[has], seed)
+                row |= mean_columns("mean_other", every[~has], seed)
+                row["diff"] = row["mean_duplicate"] - row["mean_other"]
+                row |= {"diff_ci_low": ends[0], "diff_ci_high": ends[1]}
+                row["from_duplicates"] = float(every[has].sum()) / total if total else np.nan
+                row["lost"] = 1 - row["mean_other"] / row["mean"] if total else np.nan
+                for name in references:
+                    beyond = excess(frame, scores.get(name), metric, flags[kind] == 1, seed=seed)
+                    columns = (f"excess_{name}{end}" for end in ("", "_ci_low", "_ci_high"))
+                    row |= zip(columns, beyond, strict=True)
+                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def protocol_table(first: Frames, second: Frames, metrics: list[str], *, seed: int) -> pd.DataFrame:
+    """Every system under two protocols with different test tasks: means and difference, 95 % intervals over tasks.
+
+    n_first and n_second count tasks; lost = diff / first.
+    """
+    rows = []
+    for system in sorted(first.keys() & second.keys()):
+        for metric in metrics:
+            parts = [frame[metric].dropna().to_numpy(np.float64) for frame in (first[system], second[system])]
+            row: dict[str, object] = {"system": system, "metric": metric}
+            for name, part in zip(("first", "second"), parts, strict=True):
+                row |= mean_columns(name, part, seed) | {f"n_{name}": len(part)}
+            low, high = difference_interval(*parts, seed=seed)
+            difference = float(parts[0].mean() - parts[1].mean())
+            lost = difference / parts[0].mean() if parts[0].any() else np.nan
+            rows.append(row | {"diff": difference, "diff_ci_low": low, "diff_ci_high": high, "lost": lost})
+    return pd.DataFrame(rows)
+
+
+@analysis("audit", packed=("copying",))
+def leakage(study: Context) -> Tables:
+    """Do test tasks have near-duplicates in training, and how much of a score rests on them?
+
+    Tables: leakage_tasks, leakage, copying and (where both protocols ran) grouped.
+    """
+    settings, dataset = study.settings(Leakage), study.dataset
+    found, scores = Frames(), dict[str, Frames]()
+    for protocol in settings.protocols:
+        if (paths.splits(dataset) / f"{protocol}.parquet").exists():
+            near = {"near_labels": settings.near_labels, "near_text": settings.near_text}
+            found[protocol] = near_duplicates(study.data, study.split(protocol), **near)
+            frames = run_frames(dataset, protocol, sorted(choices("system")))
+            # Averaged over seeds.
+            scores[protocol] = {k: v.drop(columns="seed").groupby("task_id").mean() for k, v in frames.items()}
+    if not found:
+        fix = f"run: study split dataset={dataset}"
+        raise StudyError("there is no split to look at", file=paths.splits(dataset), fix=fix)
+    tasks = [frame.assign(protocol=name) for name, frame in found.items()]
+    tables = {"leakage_tasks": pd.concat(tasks), "leakage": share_table(found)}
+    options: dict[str, Any] = {"seed": settings.seed, "references": settings.references}
+    if ran := [name for name in found if scores[name]]:
+        copying = [copying_table(scores[name], found[name], settings.metrics, **options) for name in ran]
+        tables["copying"] = pd.concat([table.assign(protocol=name) for name, table in zip(ran, copying, strict=True)])
+    if len(found) > 1:
+        a, b = settings.protocols[:2]
+        compared = protocol_table(scores[a], scores[b], settings.metrics, seed=settings.seed)
+        if len(compared):
+            tables["grouped"] = compared.assign(first_protocol=a, second_protocol=b)
+    return tables
