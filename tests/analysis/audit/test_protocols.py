@@ -59,7 +59,7 @@ def own_copy(data, tmp_path, monkeypatch):
 
 
 def cell_of(protocol, system):
-    table = protocols.protocol_fits("synthetic").known()
+    table = protocols.protocol_fits("synthetic").load()
     return table[(table["protocol"] == protocol) & (table["system"] == system)].reset_index(drop=True)
 
 
@@ -122,7 +122,7 @@ def test_cells_are_what_the_evaluator_gives(data):
     record = records.read_record(paths.results("synthetic") / "audit" / "protocol_cells.json")
     assert set(record["settings"]["metric_definitions"]) == set(load_settings(Protocols).metric_definitions)
     # A system that needs a history of every test task has no cells elsewhere.
-    known = protocols.protocol_fits("synthetic").known().query("system == 'item_knn'")
+    known = protocols.protocol_fits("synthetic").load().query("system == 'item_knn'")
     assert set(known["protocol"]) == {"exposed", "interactions", "leave_one_out", "leave_one_out_50"}
 
 

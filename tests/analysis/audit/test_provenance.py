@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from study.analysis.audit import provenance
 from study.analysis.audit.detectors import BY_CONTENT, Labels, in_pattern
 from study.analysis.audit.figures_labels import CLASSES, plot_detectors, plot_first_uses, plot_provenance
-from study.analysis.framework import load_settings
+from study.analysis.framework import load_settings, run_analyses
 from study.config import compose as config
 from study.errors import StudyError
 from tests.analysis import toys
@@ -269,14 +269,15 @@ def test_first_uses_and_evenness_by_hand():
 
 
 def test_the_files_hold_ids_alone_and_shares_add_up(new_results, monkeypatch, planted):
-    monkeypatch.setattr(provenance, "load", lambda name: planted[0])
-    written = provenance.compute(config.load(["dataset=synthetic"]))
+    monkeypatch.setattr("study.data.dataset.load", lambda name: planted[0])
+    written = list(run_analyses(["audit/provenance"], config.load(["dataset=synthetic"])))
     assert all(path.exists() for path in written)
-    assert parquet.read_schema(written[0]).names == ["task_id", "server_id", "position", "class"]
-    tables = {path.stem: pd.read_csv(path) for path in written[1:]}
+    labels = written[0].with_name("provenance.parquet")
+    assert parquet.read_schema(labels).names == ["task_id", "server_id", "position", "class"]
+    tables = {path.stem: pd.read_csv(path) for path in written}
     sums = tables["provenance"].groupby(["scope", "name"])["share"].sum()
     np.testing.assert_allclose(sums, 1, atol=1e-4)
-    counts = pd.read_parquet(written[0])["class"].value_counts()
+    counts = pd.read_parquet(labels)["class"].value_counts()
     everything = tables["provenance"].query("scope == 'all'").set_index("class")["labels"]
     assert counts.to_dict() == everything[everything > 0].to_dict()
     for draw in (plot_provenance, plot_detectors, plot_first_uses):

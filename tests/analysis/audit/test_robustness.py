@@ -11,7 +11,7 @@ from study import paths
 from study.analysis.audit import robustness
 from study.analysis.audit.figures_labels import plot_robustness, plot_splits
 from study.analysis.audit.robustness import Robustness
-from study.analysis.framework import ANALYSES, Context, load_settings
+from study.analysis.framework import ANALYSES, Context, load_settings, run_analyses
 from study.analysis.report.runs import run_frames
 from study.config import compose as config
 from study.data.dataset import load
@@ -82,7 +82,7 @@ def made(tmp_path_factory):
             run_row(config.load([*TINY, f"system={system}"]))
         for system in ("popularity", "tfidf"):
             run_row(config.load([*TINY, f"system={system}", "protocol=warm"]))
-        yield {path.stem: pd.read_csv(path) for path in robustness.compute(config.load(TINY))}
+        yield {path.stem: pd.read_csv(path) for path in run_analyses(["robustness/order"], config.load(TINY))}
 
 
 def test_every_family_has_its_rows_and_oracles_none(made):
@@ -99,7 +99,7 @@ def test_every_family_has_its_rows_and_oracles_none(made):
     table = made["random_splits"]
     assert set(table["system"]) == {"popularity", "tfidf", "attribute_counts"}
     assert table.groupby("system")["n_splits"].max().to_dict() == {"popularity": 2, "tfidf": 2, "attribute_counts": 1}
-    runs = robustness.split_fits("synthetic").known().query("metric == 'ndcg@10' and tie_rule == 'seeded permutation'")
+    runs = robustness.split_fits("synthetic").load().query("metric == 'ndcg@10' and tie_rule == 'seeded permutation'")
     spreads = []
     for protocol, row in zip(("cold", "warm"), made["variance"].to_dict("records"), strict=True):
         wide = runs[runs["protocol"] == protocol].pivot_table(index="split_seed", columns="system", values="value")
@@ -115,7 +115,7 @@ def test_every_family_has_its_rows_and_oracles_none(made):
 def test_random_splits_go_on_where_they_stopped(made, monkeypatch):
     """A stopped run: most of the fits stand in the table, one in the cache, and one is of another state of the code."""
     fits = robustness.split_fits("synthetic")
-    before = fits.known()
+    before = fits.load()
     keys = before[list(fits.keys)].drop_duplicates()
     assert len(keys) == 9
     of_fit = dict(list(before.groupby(list(fits.keys))))

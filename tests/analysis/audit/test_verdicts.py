@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from study import paths
-from study.analysis.audit import figures_paper, protocols, verdicts
+from study.analysis.audit import figures_paper, protocols, rq1, verdicts
 from study.analysis.audit.protocols import Definition, Protocols
 from study.analysis.audit.verdicts import Verdicts
 from study.analysis.framework import GroupTables, load_settings, run_analyses
@@ -255,7 +255,7 @@ def test_an_unknown_part_is_refused():
 
 
 def test_printed_rows_counts_and_optima_are_as_the_paper_states_them():
-    rows = tables.printed_rows()
+    rows = paper.printed_rows()
     assert len(rows) == 16
     assert rows["row"].is_unique
     assert rows.set_index("row").loc["w/o CL", "own"] == "t2mrec_wo_cl"
@@ -349,4 +349,4 @@ def test_planted_rows_are_found_and_missing_runs_say_why(near):
     (panel,) = figures_paper.plot_rq1(made, {("loo", "recafr"), ("cold", "neumf")}).axes
     assert len(panel.patches) == 3 + 12  # runs of the study, and of the grid
     assert [label.get_text() for label in panel.get_yticklabels() if "†" in label.get_text()] == ["ReCAFR †"]
-    assert rq1.compute(load(["dataset=synthetic"])) == []
+    assert list(run_analyses(["audit/rq1"], load(["dataset=synthetic"]))) == []

@@ -216,7 +216,7 @@ def plot_reference_bugs(tables: Tables) -> Figure:
     """One line per bug, from the method without it (open) to the method with it (filled); one must have run."""
     table = tables["reference_bugs"]
     if not (table["state"] == RAN).any():
-        fix = "study run system=msbpr_leaky protocol=warm, then study audit run --part reference_bugs"
+        fix = "study run system=msbpr_leaky protocol=warm, then study analyse audit/reference_bugs"
         raise StudyError("no row with a reference bug has run", fix=fix)
     lines = zip(titled(table["system"]), table["bug"], strict=True)
     titles, metric = [f"{name}: {bug}" for name, bug in lines], str(table["metric"].iloc[0])

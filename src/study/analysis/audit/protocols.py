@@ -272,7 +272,7 @@ def cells(dataset: str, grid: Protocols) -> list[Measured]:
     found: list[Measured] = []
     known = protocol_fits(dataset).load()
     if missing := {"mean", "measure", "tasks"} - set(known) if len(known) else set():
-        fix, path = "remove the file and run: study audit run --part protocols", protocol_fits(dataset).path
+        fix, path = "remove the file and run: study analyse audit/protocols", protocol_fits(dataset).path
         raise StudyError("not the cells of the protocol grid", file=path, column=min(missing), fix=fix)
     of_cell = dict(list(known.groupby(["protocol", "system"], sort=False)))
     for variant in grid.variants:
