@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.analysis.audit.settings import Verdicts, read
+from study.analysis.audit.verdicts import Verdicts
+from study.analysis.framework import load_settings
 from study.analysis.report.results import Results
 from study.analysis.report.tables import named
 from study.config.registry import system_file
@@ -100,7 +101,7 @@ def verdicts(dataset: str) -> Table | None:
     elsewhere = cells[cells["verdict"] == "reproduced"].groupby(["place", "row", "metric", "k"])["protocol"].agg(list)
     titles = {name: str(system.title) for name, system in sound_systems().items()}
     rows = []
-    for row in cells[cells["protocol"] == read(Verdicts).stated_protocol].to_dict("records"):
+    for row in cells[cells["protocol"] == load_settings(Verdicts).stated_protocol].to_dict("records"):
         at = (row["place"], row["row"], row["metric"], row["k"])
         rows.append(
             (

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from study import paths
 from study.analysis.audit import consistency as rules
 from study.analysis.audit import figures_paper
-from study.analysis.audit import settings as audit
-from study.analysis.audit.protocols import measures, printed_form
-from study.analysis.framework import GroupTables, run_analyses
+from study.analysis.audit.protocols import Definition, Protocols, measures, printed_form
+from study.analysis.framework import GroupTables, load_settings, run_analyses
 from study.analysis.report.paper import printed_rows
 from study.config.compose import load
 from study.data import dataset, split_files
@@ -112,7 +111,7 @@ def test_every_real_row_is_possible_under_its_own_definitions(recall, ndcg, coun
     """The definitions of the hull are those of the protocol grid, which computes them from rankings."""
     relevant, ranked = random_tasks(counts, seed, skill=0.7)
     table = measures(ranked, relevant)
-    row = printed_form(table.mean().to_numpy(), list(table), audit.Definition(recall, "f1", ndcg))
+    row = printed_form(table.mean().to_numpy(), list(table), Definition(recall, "f1", ndcg))
     assert rules.smallest_change([row], rules.points(set(counts), recall=recall, ndcg=ndcg)) < 1e-7
 
 
@@ -138,7 +137,7 @@ def test_other_definitions_are_tried_on_printed_rows_alone_and_are_those_of_the_
     assert table["b"].index.tolist() == list(rules.CELL_SETS)
     assert table["a", "without F1"]
     assert not table["a", "without F1, hit rate as recall"]
-    definitions = audit.read(audit.Protocols).metric_definitions.values()
+    definitions = load_settings(Protocols).metric_definitions.values()
     assert set(rules.OTHER_DEFINITIONS.values()) <= {(each.recall, each.ndcg) for each in definitions}
 
 

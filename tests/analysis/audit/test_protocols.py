@@ -13,10 +13,12 @@ from study.analysis.audit import figures_paper, protocols
 from study.analysis.audit.protocols import Definition, Protocols, Variant
 from study.analysis.framework import load_settings, run_analyses
 from study.config.compose import build_system, load
+from study.config.reader import read_settings
 from study.data import dataset, split_files
 from study.errors import StudyError
 from study.evaluation import metrics, records, runs
 from tests.analysis.toys import change, small_study
+from tests.tiny_study import REPOSITORY
 
 SIZE = ["dataset=synthetic", "dataset.generator.n_servers=100", "dataset.generator.n_tasks=120"]
 BASE = {"labels": "released", "prefix": None, "split": "cold", "training": "train", "negatives": None}
@@ -119,8 +121,10 @@ def test_cells_are_what_the_evaluator_gives(data):
     deviation = expected["ndcg@10"].std() / np.sqrt(len(expected))
     assert np.sqrt(cell.loc["ndcg@10", "covariance ndcg@10"]) == pytest.approx(deviation, rel=1e-4)
     assert (cell["tasks"] == len(expected)).all()
-    record = records.read_record(paths.results("synthetic") / "audit" / "protocol_cells.json")
-    assert set(record["settings"]["metric_definitions"]) == set(load_settings(Protocols).metric_definitions)
+    record = records.read_record(paths.results("synthetic") / "audit" / "protocols.json")
+    assert set(record["settings"]["protocols"]["metric_definitions"]) == set(
+        load_settings(Protocols).metric_definitions
+    )
     # A system that needs a history of every test task has no cells elsewhere.
     known = protocols.protocol_fits("synthetic").load().query("system == 'item_knn'")
     assert set(known["protocol"]) == {"exposed", "interactions", "leave_one_out", "leave_one_out_50"}
@@ -229,7 +233,7 @@ def test_a_mistake_in_the_grid_is_refused(own_copy, values, words):
 
 
 def test_the_committed_grid_is_readable_and_shares_fits():
-    grid = load_settings(Protocols)
+    grid = read_settings(Protocols, REPOSITORY / "conf" / FILE)
     assert len({item.name for item in grid.variants}) == len(grid.variants) >= 15
     assert len({item.fit for item in grid.variants}) < len(grid.variants)
     assert {"released", "longer"} == {item.labels for item in grid.variants}

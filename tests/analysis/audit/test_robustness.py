@@ -76,7 +76,7 @@ def made(tmp_path_factory):
     splits["differences"] = {"cold": [["tfidf", "popularity"], ["tfidf", "t2mrec"]]}  # T2MRec has no run
     splits["differences"]["warm"] = [["tfidf", "popularity"]]
     changes = {"audit/robustness.yaml": splits, "profile/smoke.yaml": {"seeds": [1, 2]}}
-    changes["system/popularity_theme.yaml"] = {"seeds": [0]}
+    changes["system/simple/popularity_theme.yaml"] = {"seeds": [0]}
     with small_study(tmp_path_factory.mktemp("robust"), TINY, changes):
         for system in ("random", "popularity", "tfidf", "oracle_neighbour", "popularity_theme"):
             run_row(config.load([*TINY, f"system={system}"]))
