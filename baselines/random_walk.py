@@ -32,7 +32,9 @@ class RandomWalk(ItemItem):
         to_task = raised(transitions(sp.csr_matrix(train.T)), self.alpha)
         to_server = raised(transitions(train), self.alpha)
         popularity = np.maximum(np.bincount(train.indices, minlength=train.shape[1]), 1)
-        walk = without_diagonal(to_task @ to_server) @ sp.diags_array((popularity**-self.beta).astype(np.float32))
+        walk = without_diagonal(to_task @ to_server) @ sp.diags_array(
+            (popularity ** -float(self.beta)).astype(np.float32)
+        )
         if self.normalise:
             walk = transitions(sp.csr_matrix(walk))
         return sp.csr_matrix(keep_largest(sp.csr_matrix(walk.T), self.k, order).T)

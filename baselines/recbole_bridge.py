@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ class RecBole:
         kept = paths.cache() / "recbole" / f"{job['key'][:16]}-{code_key()}"
         place = next((place for place in (folder, kept) if is_complete(place, job["key"])), None)
         if place is None:
+            LOG.info("%s: trains in a process of its own; its progress: tail -f %s", self.model, folder / LOG_FILE)
             self._train(folder)
             place = folder
         self.counts = counts
@@ -177,9 +179,10 @@ def is_complete(folder: Path, key: str) -> bool:
 
 
 def code_key() -> str:
-    """A short hash of the code that trains."""
-    files = (Path(__file__), Path(__file__).with_name("recbole_runner.py"))
-    return hashlib.sha256("".join(sha256(path) for path in files).encode()).hexdigest()[:16]
+    """A short hash of what trains: this project's code, RecBole and torch."""
+    files = (Path(__file__).with_name(f"recbole_{name}.py") for name in ("bridge", "runner", "device"))
+    parts = (*map(sha256, files), *map(version, ("recbole", "torch")))
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
 def count_known(train: sp.csr_matrix) -> dict[str, int]:

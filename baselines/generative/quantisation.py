@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
+from baselines import training
 from baselines.generative.text import device
 from baselines.training import Job, Optimisation, Progress, fingerprint, train
 from study import paths
@@ -152,10 +154,13 @@ class RqVae(nn.Module):
 def fit_codes(vectors: FloatArray, settings: Quantiser, *, seed: int) -> tuple[RqVae, Progress]:
     """An RQ-VAE of `standardised` item vectors, shape (n_items, q); trained once for all protocols, trials and systems.
 
-    It depends on nothing else, so its checkpoint stays in the cache, from where a stopped training goes on, too.
+    It depends on nothing else but this code, so its checkpoint stays in the cache, from where a stopped training goes
+    on, too.
     Returns: the model, and how it was trained, be it now or before.
     """
-    identity = fingerprint(settings, seed, vectors)
+    identity = fingerprint(
+        settings, seed, vectors, *(Path(file).read_bytes() for file in (__file__, training.__file__))
+    )
     folder = paths.cache() / "quantisers" / identity[:32]
     torch.manual_seed(seed)
     points = torch.from_numpy(vectors).to(device(settings.device))

@@ -253,6 +253,15 @@ def test_what_is_kept_is_not_trained_again_but_another_quantiser_is(vectors, set
     assert not same(first, other)
 
 
+def test_other_code_trains_another_quantiser(steps, monkeypatch, tmp_path):
+    fit_codes(VECTORS, KEPT, seed=1)
+    other = tmp_path / "quantisation.py"
+    other.write_text("changed")
+    monkeypatch.setattr(quantisation, "__file__", str(other))
+    fit_codes(VECTORS, KEPT, seed=1)
+    assert (len(steps), len(files())) == (2 * STEPS, 2)
+
+
 def test_protocols_trials_and_systems_share_one_quantiser(steps, blocks, tmp_path):
     data, reports, taken = blocks[0], [], None
     same = {"quantiser.levels": 3, "quantiser.rounds": 30}  # what LC-Rec has otherwise, as its paper has it

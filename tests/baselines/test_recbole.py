@@ -245,6 +245,9 @@ def test_leave_one_out_with_and_without_sampled_negatives_is_one_training(blocks
     assert again.report() == system.report()
     with pytest.raises(TypeError, match="NoneType"):  # another seed is another training
         other.fit(data, sampled, seed=2, workdir=tmp_path / "other")
+    monkeypatch.setattr(recbole_bridge, "version", lambda package: "0")
+    with pytest.raises(TypeError, match="NoneType"):  # so is one by another RecBole
+        again.fit(data, sampled, seed=1, workdir=tmp_path / "later")
 
 
 def test_an_error_in_recbole_names_the_model_and_the_log(blocks, tmp_path):

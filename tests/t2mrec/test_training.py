@@ -1,11 +1,13 @@
 """Training against a dense reference; tests/runner/test_kill.py kills one."""
 
+import signal
+
 import numpy as np
 import pytest
 import torch
 
 from study.t2mrec import lexical
-from study.t2mrec.module import PairEpoch, TwoTowerModule
+from study.t2mrec.module import EpochBar, PairEpoch, TwoTowerModule
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 from study.t2mrec.towers import info_nce
@@ -49,6 +51,16 @@ def dense_reference(data, split, size, *, epochs, seed):
             torch.nn.functional.normalize(tower.eval()(torch.from_numpy(part.toarray())), dim=-1).numpy()
             for tower, part in zip(towers, (tasks, servers), strict=True)
         )
+
+
+def test_ctrl_c_in_a_training_is_one_of_the_command(toy, toy_split, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EpochBar, "on_train_epoch_end", stop)
+    with pytest.raises(KeyboardInterrupt):
+        small().fit(toy, toy_split, seed=1, workdir=tmp_path)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("size", [SMALL, Towers(hidden=16, output=8, layers=2)], ids=["three layers", "two"])

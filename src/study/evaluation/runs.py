@@ -51,7 +51,8 @@ def rank_tasks(
     n_servers: int,
     ids: IntArray | None = None,
 ) -> tuple[IntArray, FloatArray]:
-    """Ask a fitted system for the tasks of a part, `k` servers each, known interactions left out.
+    """Ask a fitted system for the tasks of a part, `k` servers each, known interactions left out. Sampled candidates
+    are those of test tasks; on validation the whole catalogue is ranked.
 
     `ids`: of all tasks, for messages (default: their row numbers).
     Raises StudyError: scores of another shape, or one that is NaN or above all numbers.
@@ -59,11 +60,12 @@ def rank_tasks(
     Returns: server rows (-1 where unfilled) and scores, both (len(tasks), k).
     """
     order, known = tie_order(n_servers, seed), split.known(part)
+    candidates = split.candidates if part == "test" else None
     rows = np.full((len(tasks), k), -1, dtype=np.int64)
     values = np.full((len(tasks), k), -np.inf, dtype=np.float32)
     for piece in chunks(tasks):
         asked = tasks[piece]
-        if isinstance(system, Ranker) and split.candidates is None:
+        if isinstance(system, Ranker) and candidates is None:
             found, scores = map(np.asarray, system.rank(asked, k, known))
             if found.shape != scores.shape or found.ndim != 2 or len(found) != len(asked) or found.shape[1] > k:
                 raise StudyError(
@@ -87,11 +89,11 @@ def rank_tasks(
                     fix="return one row per task, one column per server",
                 )
             _require_numbers(system, matrix, asked if ids is None else ids[asked], seed)
-            if split.candidates is None:
+            if candidates is None:
                 matrix = mask_known(matrix, asked, known)
             else:
                 place = np.searchsorted(split.tasks("test"), asked)
-                matrix = restrict(matrix, split.candidates[place])
+                matrix = restrict(matrix, candidates[place])
             found, scores = top_k(matrix, k, order)
         rows[piece, : found.shape[1]], values[piece, : found.shape[1]] = found, scores
     return rows, values

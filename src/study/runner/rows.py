@@ -71,6 +71,8 @@ def run_row(config: DictConfig, *, replace: bool = False) -> Outputs:
         LOG.info("%s: %d of %d seeds were finished before", system, len(seeds) - len(missing), len(seeds))
     _run_missing(config, missing, folder)
     facts = [json.loads((folder / f"facts-{seed}.json").read_text()) for seed in seeds]
+    if all(fact["tie_rate"] == 1 for fact in facts):
+        LOG.warning("%s %s: equal scores decide every top ten; did its training diverge?", system, protocol)
     write_csv(outputs.per_task, pd.concat([pd.read_parquet(folder / f"per_task-{seed}.parquet") for seed in seeds]))
     top = pd.concat([pd.read_parquet(folder / f"top-{seed}.parquet") for seed in seeds], ignore_index=True)
     best = compact(top[top["rank"] <= KEPT])
@@ -127,6 +129,8 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
     if workers == 1:
         for seed in tqdm(
             seeds,
+            initial=len(config.system.seeds) - len(seeds),
+            total=len(config.system.seeds),
             desc=f"{config.system.name} {config.protocol.name}",
             unit="seed",
             leave=False,

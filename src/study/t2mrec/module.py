@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -295,7 +296,11 @@ def train(
     resume = str(checkpoint) if checkpoint.exists() else None
     if resume:
         LOG.info("%s: resuming from %s", label, checkpoint)
-    trainer.fit(module, datamodule=pairs, ckpt_path=resume, weights_only=True)
+    try:
+        trainer.fit(module, datamodule=pairs, ckpt_path=resume, weights_only=True)
+    except SystemExit as end:  # Lightning's answer to Ctrl-C, after which it ignores the next one
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise KeyboardInterrupt from end
     checkpoint.unlink(missing_ok=True)
 
 
