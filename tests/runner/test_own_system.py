@@ -16,6 +16,7 @@ from study.analysis.report.outcome import outcome
 from study.config.registry import system_file
 from study.errors import StudyError
 from study.files import write_csv
+from study.runner import own_system
 from study.runner.doctor import FAULT, OK, OPTIONAL
 from study.runner.outputs import Outputs
 from study.runner.own_system import belongings, class_file, examine, new_system, remove
@@ -66,18 +67,45 @@ def test_a_new_system_passes_its_check_runs_and_leaves_nothing_behind(own_root: 
     assert tree(own_root) == before
 
 
-@pytest.mark.parametrize("line", WRONG)
-def test_the_check_finds_what_is_wrong(own_root: Path, line: str) -> None:
+def make_wrong(line: str) -> None:
+    """A new system whose scores are made by a line."""
     new_system("mine")
     text = class_file("mine").read_text()
     text = text.replace("        self.tasks,", "        self.data, self.split = data, split\n        self.tasks,")
     text = re.sub(r"return np\.asarray.*", lambda _: f"{line}\n        return np.asarray(score, np.float32)", text)
     class_file("mine").write_text(text)
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_the_check_finds_what_is_wrong(own_root: Path, line: str) -> None:
+    make_wrong(line)
     faults = [each for each in examine("mine") if each.state == FAULT and each.what.startswith("cold:")]
     what, word = WRONG[line]
     assert [each.what for each in faults] == [f"cold: {what}"]
     assert word in faults[0].found
     assert faults[0].fix
+
+
+@pytest.mark.parametrize("line", [line for line, (what, _) in WRONG.items() if what != "shapes and numbers"])
+def test_no_row_is_made_of_a_system_that_leaks_or_draws_without_its_seed(own_root: Path, call, line: str) -> None:
+    make_wrong(line)
+    code, _, err = call("run", *TINY, "system=mine")
+    assert code == 2
+    assert WRONG[line][0] in err
+    assert not Outputs.of("synthetic", "cold", "mine").record.exists()
+
+
+def test_a_system_of_ones_own_is_examined_once_and_again_when_it_has_changed(own_root: Path, monkeypatch) -> None:
+    new_system("mine")
+    examined: list[str] = []
+    monkeypatch.setattr(own_system, "examine", lambda name: examined.append(name) or [])
+    for _ in range(2):
+        own_system.require_sound("mine")
+    own_system.require_sound("tfidf")  # the tests examine those of the repository
+    assert examined == ["mine"]
+    class_file("mine").write_text(class_file("mine").read_text() + "\n")
+    own_system.require_sound("mine")
+    assert examined == ["mine", "mine"]
 
 
 def test_only_a_system_that_learns_finds_the_blocks(own_root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
 import tempfile
@@ -15,14 +16,14 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.config.compose import build_system, load
-from study.config.registry import read_yaml, system_file
+from study.config.registry import OWN, folder_of, read_yaml, system_file
 from study.config.schema import ALIASES, NAME, choices, require_choice
 from study.data.dataset import Dataset, FloatArray
 from study.data.splits import Split, make
 from study.data.toys import block_dataset, with_other_answers
 from study.errors import StudyError, require_file
 from study.evaluation.runs import rank_tasks
-from study.files import write_text
+from study.files import sha256, write_text
 from study.runner.doctor import FAULT, OK, OPTIONAL, Check
 from study.runner.outputs import Outputs
 
@@ -31,6 +32,8 @@ FEW = 5  # places of a ranking that are looked at
 LEARNED = 0.9  # share of them in a task's own block by which a system has learned the toys
 LONGEST = 60  # letters of a name, which becomes that of files
 SEED = 1
+SEEDED, NO_LEAK = "same seed, same scores", "no leak"
+LOG = logging.getLogger(__name__)
 Made = TypeVar("Made")
 Ranking = FloatArray  # servers and scores side by side, shape (tasks, 2 n_servers)
 
@@ -98,7 +101,12 @@ def belongings(name: str) -> list[Path]:
         files += [paths.results(dataset) / "sweeps" / name, paths.models(dataset) / name]
         files += [paths.cache() / "runs" / dataset / protocol / name for protocol in choices("protocol")]
         own += [path for path in files if path.exists()]
-    return own
+    return own + [path for path in [_checked(name)] if path.exists()]
+
+
+def _checked(name: str) -> Path:
+    """What says with which files a system was examined."""
+    return paths.cache() / "checked" / f"{name}.txt"
 
 
 def remove(files: list[Path]) -> None:
@@ -113,6 +121,25 @@ def _in_git(path: Path) -> bool:
         return not subprocess.run(words, cwd=path.parent, capture_output=True, timeout=20, check=False).returncode  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return False
+
+
+def require_sound(name: str) -> None:
+    """Examine a system of ``conf/system/own`` before its first row, and again once its files have changed. Raises
+    StudyError: it reads held-out labels, or the same seed gives other scores; other faults are warnings, since the toys
+    are small."""
+    if name not in choices("system") or folder_of(name) != OWN:
+        return
+    files = [path for path in (system_file(name), class_file(name)) if path.is_file()]
+    key, mark = " ".join(map(sha256, files)), _checked(name)
+    if mark.is_file() and mark.read_text(encoding="utf-8") == key:
+        return
+    LOG.info("%s is new: it is examined on toys first", name)
+    for each in examine(name):
+        if each.state == FAULT and each.what.endswith((SEEDED, NO_LEAK)):
+            raise StudyError(f"{each.what}: {each.found}", file=files[-1], fix=f"{each.fix}; study check {name}")
+        if each.state == FAULT:
+            LOG.warning("%s: %s: %s; study check %s", name, each.what, each.found, name)
+    write_text(mark, key)
 
 
 def examine(name: str) -> Iterator[Check]:
@@ -139,11 +166,11 @@ def _under(config: DictConfig, data: Dataset) -> Iterator[Check]:
     again = yield from _tried(f"{protocol}: fitted again", lambda: _ranked(config, data, split, split), say=False)
     if again is None:
         return
-    yield (same := _same(f"{protocol}: same seed, same scores", said, again, "draw every random number from seed"))
+    yield (same := _same(f"{protocol}: {SEEDED}", said, again, "draw every random number from seed"))
     if same.state == FAULT:
         return
     if config.system.family == ORACLE:
-        yield Check(f"{protocol}: no leak", OPTIONAL, "an oracle reads the answers")
+        yield Check(f"{protocol}: {NO_LEAK}", OPTIONAL, "an oracle reads the answers")
     else:
         parts = ("test",) if getattr(build_system(config.system), "uses_validation", False) else ("valid", "test")
         other = with_other_answers(data, split, parts)
@@ -151,7 +178,7 @@ def _under(config: DictConfig, data: Dataset) -> Iterator[Check]:
         if leaked is None:
             return
         fix = "fit reads held-out labels: use split.train alone, or say uses_validation = True for split.valid"
-        yield (same := _same(f"{protocol}: no leak", said, leaked, fix))
+        yield (same := _same(f"{protocol}: {NO_LEAK}", said, leaked, fix))
         if same.state == FAULT:
             return
     yield _found(f"{protocol}: finds the toys' blocks", said, data, split)

@@ -28,6 +28,7 @@ from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs, require_applicable, require_places
 from study.runner.loggers import logged, require_logger
 from study.runner.outputs import HITS_ALONE, Outputs, compact, relevant
+from study.runner.own_system import require_sound
 from study.runner.processes import limit_threads, start_worker
 from study.runner.provenance import require_own_row, require_same_profile
 
@@ -102,6 +103,7 @@ def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Sp
     require_logger(config.logger)
     require_applicable(config)
     require_own_row(config)
+    require_sound(config.system.name)
     if not replace:
         require_same_profile(Outputs.of(config.dataset.name, config.protocol.name, config.system.name).record, config)
     config = with_tuned_values(config)
