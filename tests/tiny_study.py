@@ -25,7 +25,7 @@ def lay_out(root: Path) -> None:
 def make_data(overrides: list[str] = SIZE) -> None:
     """Generate, prepare and split a data set, by default the tiny one, in the root that is in force."""
     from study.config.compose import load
-    from study.pipeline.data import fetch, prepare, split
+    from study.data.stages import fetch, prepare, split
 
     for stage in (fetch, prepare, split):
         stage(load(overrides))

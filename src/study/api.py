@@ -13,11 +13,11 @@ from study.config.compose import build_system, load
 from study.data import prepared, split_files
 from study.data.dataset import Dataset
 from study.data.splits import Split
+from study.data.stages import fetch, make_split, prepare
 from study.errors import StudyError
 from study.evaluation import statistics
 from study.evaluation.runs import KEPT, rank_tasks, run_table
 from study.evaluation.system import System
-from study.pipeline.data import fetch, make_split, prepare
 from study.pipeline.evaluate import measured
 
 

@@ -161,32 +161,24 @@ def test_weighted_draws():
     assert empty.draw(np.random.default_rng(0), np.array([0])).tolist() == [-1]
 
 
-def test_the_smallest_catalogue_fills_every_list_and_the_smallest_numbers_in_a_fix_are_accepted(tmp_path):
+def test_the_smallest_catalogue_fills_every_list(tmp_path):
     folder = synthetic.generate(tmp_path, n_servers=36, n_tasks=40)
     prepare.prepare("tiny", folder, tmp_path / "out", tmp_path / "out")
     assert load("tiny", tmp_path / "out").n_servers == 36
-    least = synthetic.generate(tmp_path / "least", **annotation.LEAST | {"n_servers": 2})
-    assert len(pd.read_csv(least / "mcp_task.csv")) == 5
+    smallest = {"n_servers": 2, "n_tasks": 5, "list_length": 1, "extra_labels": 0, "seed": 0}
+    assert len(pd.read_csv(synthetic.generate(tmp_path / "least", **smallest) / "mcp_task.csv")) == 5
 
 
-NEGATIVE = dict.fromkeys(MIXTURE, 0.5) | {"random": -0.5}
-# Key, value, and what follows the key in the message.
-IMPOSSIBLE = [("ascending_share", 1.5, ""), ("popularity_sd", -1.0, ""), ("popularity_sd", float("inf"), "")]
-IMPOSSIBLE += [("list_length", 0, ""), ("extra_labels", -1, ""), ("seed", -1, ""), ("mixture", "even", "")]
-IMPOSSIBLE += [
-    ("mixture", {"topic_match": 1.0}, ".*add up to 1"),
-    ("mixture.random", NEGATIVE, r".*\n  fix: write for example dataset.generator.mixture.random=0.25$"),
-    ("null_share", "few", ": 'few' is no number"),
-    ("n_servers", 20, r": 20 is too small.*\n  fix: .* dataset.generator.n_servers=36$"),
-    ("n_servers", 40.5, ": 40.5 is no whole number"),
-    ("n_tasks", 0, ": 0 is no whole number from 5"),
-    ("n_serverss", 20, r": unknown parameter.*\n  fix: one of: n_servers"),
-]
+IMPOSSIBLE = [("ascending_share", 1.5), ("popularity_sd", -1.0), ("popularity_sd", float("inf")), ("n_servers", 20)]
+IMPOSSIBLE += [("list_length", 0), ("extra_labels", -1), ("seed", -1), ("n_servers", 40.5), ("n_tasks", 0)]
+IMPOSSIBLE += [("mixture", "even"), ("mixture", {"topic_match": 1.0}), ("null_share", "few"), ("n_serverss", 20)]
+IMPOSSIBLE += [("mixture.random", dict.fromkeys(MIXTURE, 0.5) | {"random": -0.5})]
 
 
-@pytest.mark.parametrize(("column", "value", "reason"), IMPOSSIBLE)
-def test_impossible_parameters(column, value, reason, tmp_path):
-    with pytest.raises(StudyError, match=rf"column {column}\){reason}") as caught:
+@pytest.mark.parametrize(("column", "value"), IMPOSSIBLE)
+def test_impossible_parameters(column, value, tmp_path):
+    with pytest.raises(StudyError) as caught:
         synthetic.generate(tmp_path, **{column.partition(".")[0]: value})
+    assert caught.value.column == column
     assert caught.value.fix
     assert not list(tmp_path.iterdir())

@@ -71,7 +71,7 @@ def test_after_a_stop_it_is_said_that_the_same_command_goes_on(root, call, monke
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("study.pipeline.data.split", stopped)
+    monkeypatch.setattr("study.data.stages.split", stopped)
     code, _, err = call("split", *TINY)
     assert code == 130
     assert "the same command goes on" in err

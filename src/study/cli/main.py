@@ -57,7 +57,7 @@ for _own in (new, check, remove):
 @app.command(rich_help_panel=DATA)
 def fetch(overrides: Overrides = None) -> None:
     """Bring the raw files of a data set into data/raw (or generate them, for `synthetic`)."""
-    from study.pipeline.data import fetch as stage
+    from study.data.stages import fetch as stage
 
     typer.echo(f"raw files in {stage(configured(overrides, ['dataset']))}")
 
@@ -65,7 +65,7 @@ def fetch(overrides: Overrides = None) -> None:
 @app.command(rich_help_panel=DATA)
 def prepare(overrides: Overrides = None) -> None:
     """Check and clean the raw files; count every change in results/DATASET/tables/cleaning.csv."""
-    from study.pipeline.data import prepare as stage
+    from study.data.stages import prepare as stage
 
     typer.echo(f"prepared tables in {stage(configured(overrides, ['dataset']))}")
 
@@ -73,7 +73,7 @@ def prepare(overrides: Overrides = None) -> None:
 @app.command(rich_help_panel=DATA)
 def split(overrides: Overrides = None) -> None:
     """Split the prepared data for every protocol of the data set."""
-    from study.pipeline.data import split as stage
+    from study.data.stages import split as stage
 
     typer.echo(f"splits in {stage(configured(overrides, ['dataset']))}")
 

@@ -2,74 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from dataclasses import field
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from study.data.dataset import FloatArray, IntArray
 from study.errors import StudyError
 
 FILE = "conf/dataset/synthetic.yaml"
-# Every whole number of the model, and how small it may be; n_servers depends on the longest list, too.
-LEAST = {"n_servers": 2, "n_tasks": 5, "list_length": 1, "extra_labels": 0, "seed": 0}
 SOURCES = ("topic_match", "language_match", "alphabetical", "random")
 TOPIC, LANGUAGE, ALPHABETICAL, RANDOM = range(4)
 # After so many failed draws of a free server a label is drawn at random: its group is too small for its lists.
 PATIENCE = 20
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Parameters:
     """Every number of the model; ``conf/dataset/synthetic.yaml`` states and explains them under the same names."""
 
-    n_servers: int = 400
-    n_tasks: int = 600
-    list_length: int = 10
-    extra_labels: int = 8
-    mixture: Mapping[str, float] = field(
+    n_servers: Annotated[int, Field(ge=2)] = 400
+    n_tasks: Annotated[int, Field(ge=5)] = 600
+    list_length: Annotated[int, Field(ge=1)] = 10
+    extra_labels: Annotated[int, Field(ge=0)] = 8
+    mixture: dict[str, Share] = field(
         default_factory=lambda: {"topic_match": 0.55, "language_match": 0.2, "alphabetical": 0.15, "random": 0.1}
     )
-    facet_share: float = 0.7
-    ascending_share: float = 0.2
-    duplicate_share: float = 0.15
-    shared_words: float = 0.25
-    off_topic_words: float = 0.15
-    popularity_sd: float = 1.0
-    variant_share: float = 0.05
-    null_share: float = 0.05
-    zero_lists: float = 0.005
-    repeat_lists: float = 0.005
-    seed: int = 2026
+    facet_share: Share = 0.7
+    ascending_share: Share = 0.2
+    duplicate_share: Share = 0.15
+    shared_words: Share = 0.25
+    off_topic_words: Share = 0.15
+    popularity_sd: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    variant_share: Share = 0.05
+    null_share: Share = 0.05
+    zero_lists: Share = 0.005
+    repeat_lists: Share = 0.005
+    seed: Annotated[int, Field(ge=0)] = 2026
 
     def __post_init__(self) -> None:
-        """Refuse numbers that describe no data set."""
-        mixture = self.mixture if isinstance(self.mixture, Mapping) else {}
-        numbers = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "mixture"}
-        for name, value in (numbers | {f"mixture.{name}": share for name, share in mixture.items()}).items():
-            kind, least = ("whole number", LEAST[name]) if name in LEAST else ("number", 0)
-            most = np.inf if name in (*LEAST, "popularity_sd") else 1
-            right = isinstance(value, int if name in LEAST else int | float) and not isinstance(value, bool)
-            if not right or not least <= value <= most or not np.isfinite(value):
-                upper = "" if np.isinf(most) else f" to {most}"
-                raise _refused(name, f"{value!r} is no {kind} from {least}{upper}")
-        if sorted(mixture) != sorted(SOURCES) or not np.isclose(sum(mixture.values()), 1):
-            raise _refused(
-                "mixture", f"the mixture must name {', '.join(SOURCES)} and add up to 1", dict.fromkeys(SOURCES, 0.25)
-            )
+        """Refuse numbers that describe no data set together."""
+        if sorted(self.mixture) != sorted(SOURCES) or not np.isclose(sum(self.mixture.values()), 1):
+            fix = f"shares of {', '.join(SOURCES)} that add up to 1"
+            raise StudyError("another mixture", file=FILE, column="mixture", fix=fix)
         longest = 2 * (self.list_length + self.extra_labels)
         if self.n_servers < longest:
-            reason = "is too small: twice as many servers as the longest list has labels (list_length + extra_labels)"
-            raise _refused("n_servers", f"{self.n_servers} {reason}", longest)
-
-
-def _refused(name: str, reason: str, example: object = None) -> StudyError:
-    if example is None:
-        # A quarter for each of the four reasons of the mixture; else the default.
-        example = getattr(Parameters, name, 1 / len(SOURCES))
-    return StudyError(reason, file=FILE, column=name, fix=f"write for example dataset.generator.{name}={example}")
+            fix = f"at least {longest}, twice the longest list (list_length + extra_labels)"
+            raise StudyError(f"{self.n_servers} servers are too few", file=FILE, column="n_servers", fix=fix)
 
 
 class Labels(NamedTuple):
@@ -146,12 +129,9 @@ def draw_lists(
         source = sources[task, place]
         drawn = rng.integers(n_servers, size=len(task))
         facet = rng.random(len(task)) < p.facet_share
-        for name, wanted in (
-            ("facet", (source == TOPIC) & facet),
-            ("topic", (source == TOPIC) & ~facet),
-            ("language", source == LANGUAGE),
-        ):
-            drawn[wanted] = groups[name].draw(rng, keys[name][task[wanted]])
+        topical = source == TOPIC
+        for name, rows in (("facet", topical & facet), ("topic", topical & ~facet), ("language", source == LANGUAGE)):
+            drawn[rows] = groups[name].draw(rng, keys[name][task[rows]])
         walking = pending & (sources == ALPHABETICAL)
         steps = np.cumsum(walking, axis=1)
         in_order = source == ALPHABETICAL

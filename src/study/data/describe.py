@@ -27,6 +27,7 @@ UNIFIED = {
     ("tasks", "subcategory"): "subcategory_clean",
     ("tasks", "theme"): "theme_clean",
 }
+COUNTS = ["released", "case_folded", "normalised"]
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 
@@ -42,37 +43,27 @@ def table2(name: str, data: Dataset) -> pd.DataFrame:
         left when case is ignored, `normalised` those left when spelling variants are unified (for lists: the different
         entries); `diff` is normalised - paper. The paper's columns are empty for any other data set.
     """
-    paper = printed_table2()
-    rows = []
+    paper, rows = printed_table2(), []
+    ours = paper["dataset"] == name
     for part, attributes in paper["counts"].items():
-        table = {"servers": data.servers, "tasks": data.tasks}[part]
+        table = data.servers if part == "servers" else data.tasks
         for attribute, printed in attributes.items():
-            known = printed if paper["dataset"] == name else None
             if attribute.endswith("_num"):
-                released = folded = unified = len(table)
-                note = "rows"
+                counts, note = [len(table)] * 3, "rows"
             else:
                 column = UNIFIED[part, attribute]
-                released = normalise.distinct(table[attribute])
-                folded = normalise.distinct(map(normalise.case_key, table[attribute]))
-                unified = normalise.distinct(table[column], listed=column.endswith("tokens"))
+                listed = column.endswith("tokens")
+                folded = map(normalise.case_key, table[attribute])
+                counts = [normalise.distinct(values) for values in (table[attribute], folded)]
+                counts.append(normalise.distinct(table[column], listed=listed))
                 note = f"empty in {int((table[attribute] == '').sum())} rows"
-                if column.endswith("tokens"):
-                    note += "; lists are counted by entry in `normalised`"
-            rows.append(
-                {
-                    "set": part,
-                    "attribute": attribute,
-                    "paper": known,
-                    "released": released,
-                    "case_folded": folded,
-                    "normalised": unified,
-                    "diff": None if known is None else unified - known,
-                    "place": paper["place"] if known is not None else "",
-                    "note": note,
-                }
-            )
-    return pd.DataFrame(rows).astype(dict.fromkeys(["paper", "released", "case_folded", "normalised", "diff"], "Int64"))
+                note += "; lists are counted by entry in `normalised`" if listed else ""
+            row = {"set": part, "attribute": attribute, "paper": printed if ours else None}
+            rows.append(row | dict(zip(COUNTS, counts, strict=True)) | {"note": note})
+    found = pd.DataFrame(rows).astype({"paper": "Int64"})
+    found = found.assign(diff=found["normalised"] - found["paper"], place=paper["place"] if ours else "")
+    found = found[["set", "attribute", "paper", *COUNTS, "diff", "place", "note"]]
+    return found.astype(dict.fromkeys(COUNTS, "Int64"))
 
 
 def overview(data: Dataset, labels_all: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -22,6 +22,8 @@ SERVERS_FILE, TASKS_FILE, LABELS_FILE, ALL_LABELS_FILE = (
 )
 CLEANING_COLUMNS = ["rule", "table", "column", "rows", "values", "action", "note"]
 CHANGED, ADDED, REPORTED = "changed", "column added", "reported only"
+# One line of the cleaning table: what a rule met, also where it met nothing.
+Line = tuple[str, str, str, int, int, str, str]
 
 _unify = partial(normalise.unify, key=normalise.spelling_key)
 # table -> new column -> (released column, how its variants are brought together)
@@ -40,22 +42,6 @@ NORMALISED: dict[str, dict[str, tuple[str, Callable[[list[str]], list[str]]]]] =
         "language_tokens": ("language", normalise.unify_tokens),
     },
 }
-
-
-class Cleaning:
-    """The count of every rule that was applied."""
-
-    def __init__(self) -> None:
-        """Begin without lines."""
-        self.rows: list[tuple[str, str, str, int, int, str, str]] = []
-
-    def count(self, rule: str, table: str, column: str, rows: int, values: int, action: str, note: str = "") -> None:
-        """Add one line; a rule that met nothing is a line too."""
-        self.rows.append((rule, table, column, int(rows), int(values), action, note))
-
-    def table(self) -> pd.DataFrame:
-        """All lines, columns `CLEANING_COLUMNS`."""
-        return pd.DataFrame(self.rows, columns=CLEANING_COLUMNS)
 
 
 def prepare(
@@ -80,107 +66,91 @@ def prepare(
     Raises StudyError: anything wrong in a raw file, with file, row, column and what to do.
     """
     raw, prepared, tables = raw or paths.raw(name), prepared or paths.prepared(name), tables or paths.tables(name)
-    cleaning = Cleaning()
-    servers = clean_table(raw / SERVERS_FILE, "servers", cleaning)
-    tasks = clean_table(raw / TASKS_FILE, "tasks", cleaning)
-    frames = {"servers": servers, "tasks": tasks}
-    frames["labels"] = clean_labels(raw / labels, "labels", servers, tasks, cleaning)
-    if (raw / ALL_LABELS_FILE).is_file():
-        frames["labels_all"] = clean_labels(raw / ALL_LABELS_FILE, "labels_all", servers, tasks, cleaning)
-    kinds = {
-        "servers": raw_files.SERVERS,
-        "tasks": raw_files.TASKS,
-        "labels": raw_files.LABELS,
-        "labels_all": raw_files.LABELS,
-    }
-    for part, frame in frames.items():
-        raw_files.validate(kinds[part], frame, prepared / f"{part}.parquet")
-    counted = cleaning.table()
+    servers, lines = clean_table(raw / SERVERS_FILE, "servers")
+    tasks, of_tasks = clean_table(raw / TASKS_FILE, "tasks")
+    frames, lines = {"servers": servers, "tasks": tasks}, lines + of_tasks
+    for part, path in (("labels", raw / labels), ("labels_all", raw / ALL_LABELS_FILE)):
+        if part == "labels" or path.is_file():
+            frames[part], of_labels = clean_labels(path, part, servers, tasks)
+            lines += of_labels
+    cleaning = pd.DataFrame(lines, columns=CLEANING_COLUMNS)
     with ExitStack() as stack:
         for part, frame in frames.items():
             files.write_parquet(stack.enter_context(files.replacing(prepared / f"{part}.parquet")), frame)
-        files.write_csv(stack.enter_context(files.replacing(tables / "cleaning.csv")), counted)
+        files.write_csv(stack.enter_context(files.replacing(tables / "cleaning.csv")), cleaning)
     if "labels_all" not in frames:
         (prepared / "labels_all.parquet").unlink(missing_ok=True)
-    return counted
+    return cleaning
 
 
-def clean_table(path: Path, table: str, cleaning: Cleaning) -> pd.DataFrame:
-    """The server or task table: nulls as empty text, unified spellings in further columns, defects counted."""
-    schema = raw_files.RAW_SERVERS if table == "servers" else raw_files.RAW_TASKS
-    frame, unknown = raw_files.read_table(path, schema, None if table == "servers" else "task_raw")
-    numbers = ["id", *(column for column in raw_files.SERVER_NUMBERS if table == "servers")]
-    texts = [column for column in frame.columns if column not in numbers]
-    for column in unknown:
-        cleaning.count("unknown column left out", table, column, len(frame), len(frame), CHANGED)
+def clean_table(path: Path, table: str) -> tuple[pd.DataFrame, list[Line]]:
+    """The server or task table: nulls as empty text, unified spellings in further columns; and its defects, counted."""
+    servers = table == "servers"
+    schema, wrapper = (raw_files.SERVERS, None) if servers else (raw_files.TASKS, "task_raw")
+    frame, unknown = raw_files.read_table(path, schema, wrapper)
+    numbers = ["id", *(raw_files.SERVER_NUMBERS if servers else ())]
+    texts = [str(column) for column in frame if column not in numbers]
+    n, empty = len(frame), frame.isna().sum()
+    lines = [("unknown column left out", table, column, n, n, CHANGED, "") for column in unknown]
+    nullable = [column for column in texts if servers and column in raw_files.SERVER_NULLABLE]
+    lines += [("null becomes empty text", table, c, int(empty[c]), int(empty[c]), CHANGED, "") for c in nullable]
+    clean = frame.fillna("").astype(dict.fromkeys(numbers, "int64") | dict.fromkeys(texts, "str"))
     for column in texts:
-        empty = int(frame[column].isna().sum())
-        if table == "servers" and column in raw_files.SERVER_NULLABLE:
-            cleaning.count("null becomes empty text", table, column, empty, empty, CHANGED)
-    clean = frame.assign(
-        **{column: frame[column].astype("int64") for column in numbers},
-        **{column: frame[column].where(frame[column].notna(), "").astype("str") for column in texts},
-    )
-    _count_spaces(clean, table, texts, cleaning)
+        spaced = int((clean[column] != clean[column].str.strip()).sum())
+        note = "part of the text that systems read" if column in {*(SERVER_FIELDS if servers else TASK_FIELDS)} else ""
+        lines.append(("outer white space", table, column, spaced, spaced, REPORTED, note))
     for new, (column, unify) in NORMALISED[table].items():
         clean[new] = pd.Series(unify(clean[column].tolist()), index=clean.index, dtype="str")
-        _count_variants(clean, table, column, new, cleaning)
-    if table == "servers":
+        lines.append(_variants(clean[clean[column] != ""], table, column, new))
+    if servers:
         clean["is_official"] = clean["official"].eq("official")
-        cleaning.count("text becomes true or false", table, "is_official", len(clean), len(clean), ADDED)
-    for column in ("name", "url", "description", "web_url"):
-        if column in clean:
-            _count_repeats(clean, table, column, cleaning)
-    return clean
+        lines.append(("text becomes true or false", table, "is_official", n, n, ADDED, ""))
+    note = "rows: share their text with another; values: rows beyond the first of each text"
+    for column in (name for name in ("name", "url", "description", "web_url") if name in clean):
+        filled = clean.loc[clean[column] != "", column]
+        counts = int(filled.duplicated(keep=False).sum()), int(filled.duplicated().sum())
+        lines.append(("repeated text", table, column, *counts, REPORTED, note))
+    return clean, lines
 
 
-def _count_spaces(frame: pd.DataFrame, table: str, texts: list[str], cleaning: Cleaning) -> None:
-    fields = set(SERVER_FIELDS if table == "servers" else TASK_FIELDS)
-    for column in texts:
-        found = int((frame[column] != frame[column].str.strip()).sum())
-        note = "part of the text that systems read" if column in fields else ""
-        cleaning.count("outer white space", table, column, found, found, REPORTED, note)
-
-
-def _count_variants(frame: pd.DataFrame, table: str, column: str, new: str, cleaning: Cleaning) -> None:
-    filled = frame[frame[column] != ""]
-    before = int(filled[column].nunique())
-    listed = new.endswith("tokens")
+def _variants(filled: pd.DataFrame, table: str, column: str, new: str) -> Line:
+    before, listed = int(filled[column].nunique()), new.endswith("tokens")
     after = normalise.distinct(filled[new], listed=listed)
     note = f"{before} different released texts, {after} different {'entries' if listed else 'texts'} after"
     changed = int((filled[column] != filled[new]).sum())
-    cleaning.count("spelling variants unified", table, new, changed, before, ADDED, note)
+    return "spelling variants unified", table, new, changed, before, ADDED, note
 
 
-def _count_repeats(frame: pd.DataFrame, table: str, column: str, cleaning: Cleaning) -> None:
-    filled = frame.loc[frame[column] != "", column]
-    rows, surplus = int(filled.duplicated(keep=False).sum()), int(filled.duplicated().sum())
-    note = "rows: share their text with another; values: rows beyond the first of each text"
-    cleaning.count("repeated text", table, column, rows, surplus, REPORTED, note)
-
-
-def clean_labels(
-    path: Path, table: str, servers: pd.DataFrame, tasks: pd.DataFrame, cleaning: Cleaning
-) -> pd.DataFrame:
+def clean_labels(path: Path, table: str, servers: pd.DataFrame, tasks: pd.DataFrame) -> tuple[pd.DataFrame, list[Line]]:
     """The label lists in long form, without id 0 and repeats, with the position that each id had in the file. Returns:
-    columns task_id, server_id, position (from 1)."""
-    lists, places = raw_files.read_lists(path)
-    raw_files.check_references(lists, places, tasks["id"], servers["id"], path)
+    columns task_id, server_id, position (from 1); and the defects, counted."""
+    lists = raw_files.read_lists(path)
+    raw_files.check_references(lists, tasks["id"], servers["id"], path)
     zeros = [row.count(0) for row in lists.values()]
     repeats = [len(row) - len(set(row)) for row in lists.values()]
-    of_zero = sum(max(0, count - 1) for count in zeros)
-    cleaning.count("id 0 (no server has it) left out", table, "server_id", sum(map(bool, zeros)), sum(zeros), CHANGED)
-    note = f"{of_zero} of these values are id 0, which the rule before has already left out"
-    found = sum(map(bool, repeats)), sum(repeats)
-    cleaning.count("repeated id in one list left out", table, "server_id", *found, CHANGED, note)
-    keys = Counter(tuple(sorted(set(row) - {0})) for row in lists.values())
-    shared = [count for count in keys.values() if count > 1]
-    found, note = (sum(shared), sum(shared) - len(shared)), "values: lists beyond the first of each set"
-    cleaning.count("same set of servers as another task", table, "server_id", *found, REPORTED, note)
+    twice = sum(max(0, count - 1) for count in zeros)
+    sets = Counter(tuple(sorted(set(row) - {0})) for row in lists.values())
+    shared = [count for count in sets.values() if count > 1]
+    counted = {
+        "id 0 (no server has it) left out": (sum(map(bool, zeros)), sum(zeros), CHANGED, ""),
+        "repeated id in one list left out": (
+            sum(map(bool, repeats)),
+            sum(repeats),
+            CHANGED,
+            f"{twice} of these values are id 0, which the rule before has already left out",
+        ),
+        "same set of servers as another task": (
+            sum(shared),
+            sum(shared) - len(shared),
+            REPORTED,
+            "values: lists beyond the first of each set",
+        ),
+    }
     long = [
         (task, server, position)
         for task, row in lists.items()
         for position, server in enumerate(row, start=1)
         if server and row.index(server) == position - 1
     ]
-    return pd.DataFrame(long, columns=["task_id", "server_id", "position"]).astype("int64")
+    frame = pd.DataFrame(long, columns=["task_id", "server_id", "position"]).astype("int64")
+    return frame, [(rule, table, "server_id", *counts) for rule, counts in counted.items()]

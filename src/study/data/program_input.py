@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 
 from study import files
+from study.data import raw_files
 from study.data.prepare import SERVERS_FILE, TASKS_FILE
-from study.data.raw_files import RAW_SERVERS, RAW_TASKS, read_lists, read_table
 from study.errors import StudyError
 
 SERVERS, TASKS, LABELS = "mcp_raw.csv", "task.csv", "mcp_task.csv"
@@ -30,9 +30,9 @@ def convert(raw: Path, folder: Path, *, labels: str) -> pd.DataFrame:
     Returns: what was converted, columns file, change, count.
     Raises StudyError: a released file is missing or not as published, or pandas would read a row of a new one wrongly.
     """
-    servers, _ = read_table(raw / SERVERS_FILE, RAW_SERVERS)
-    tasks, _ = read_table(raw / TASKS_FILE, RAW_TASKS, wrapper="task_raw")
-    lists, _ = read_lists(raw / labels)
+    servers, _ = raw_files.read_table(raw / SERVERS_FILE, raw_files.SERVERS)
+    tasks, _ = raw_files.read_table(raw / TASKS_FILE, raw_files.TASKS, wrapper="task_raw")
+    lists = raw_files.read_lists(raw / labels)
     wide = spread(lists)
     tables = {
         SERVERS: servers.rename(columns={"id": "num"}),

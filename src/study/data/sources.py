@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -38,19 +37,13 @@ def fetch(name: str, config: Mapping[str, Any], *, base_url: str = UPSTREAM, fol
     are copied from that folder (same layout as upstream) and the network is not used. A file takes its place only
     after its checksum was verified; one that fails leaves the earlier good file as it was.
 
-    `config`: the data set's configuration (``conf/dataset/<name>.yaml``). `source` is a list of entries with
-        `repository` (owner/name), `commit`, `files` (path -> SHA-256) or `checksums` (a list as ``sha256sum`` writes
-        it, path relative to ``conf/``), and optionally `strip` (leading folder to leave out locally).
+    `config`: the data set's configuration (``conf/dataset/<name>.yaml``), see `pinned_files`.
     `base_url`: where `<owner>/<repository>/<commit>/<path>` is served.
     `folder`: where to put the files instead of `paths.raw(name)`.
     Returns: the folder.
-    Raises StudyError: bad configuration, missing mirror or file, wrong checksum, no network.
+    Raises StudyError: bad configuration, a file that the mirror lacks, wrong checksum, no network.
     """
     folder, mirror = folder or paths.raw(name), os.environ.get(MIRROR)
-    if mirror and not Path(mirror).is_dir():
-        raise StudyError(
-            f"{MIRROR} names a folder that does not exist", file=mirror, fix=f"correct {MIRROR}, or unset it"
-        )
     pinned = {str(file.place): file for file in pinned_files(name, config)}
     base = mirror or base_url.rstrip("/")
     urls = {place: f"{base}/{file.address if mirror else quote(file.address)}" for place, file in pinned.items()}
@@ -73,7 +66,7 @@ def fetch(name: str, config: Mapping[str, Any], *, base_url: str = UPSTREAM, fol
 
 def _copy(source: str, target: str, _: Any) -> None:
     """The downloader of a mirror."""
-    fix = f"complete the mirror, or unset {MIRROR} to download"
+    fix = f"correct {MIRROR}, complete the mirror, or unset {MIRROR} to download"
     shutil.copyfile(require_file(Path(source), fix, "the mirror lacks a file"), target)
 
 
@@ -84,39 +77,32 @@ def _readable(path: str, action: str, _: Any) -> None:
 
 
 def pinned_files(name: str, config: Mapping[str, Any]) -> list[PinnedFile]:
-    """The files that `config["source"]` names, checked for unsafe or clashing places."""
-    where = f"conf/dataset/{name}.yaml"
-    found = []
-    for row, entry in enumerate(config.get("source") or ()):
+    """The files that `config["source"]` names, checked for their form.
+
+    A source has `repository` (owner/name), `commit`, `files` (path -> SHA-256) or `checksums` (a list as ``sha256sum``
+    writes it, below ``conf/``), and perhaps `strip` (leading folder to leave out locally).
+    """
+    pinned = []
+    for entry in config.get("source") or ():
         try:
-            prefix = f"{entry['repository']}/{entry['commit']}"
-            listed = dict(entry["files"]) if entry.get("files") else _checksum_list(str(entry["checksums"]))
+            listed = entry.get("files") or _checksums(paths.conf() / str(entry["checksums"]))
+            for path, checksum in listed.items():
+                place, strip = PurePosixPath(path), entry.get("strip")
+                place = place.relative_to(strip) if strip and place.is_relative_to(strip) else place
+                address = f"{entry['repository']}/{entry['commit']}/{path}"
+                pinned.append(PinnedFile(address, place, str(checksum).lower()))
         except KeyError as error:
-            raise StudyError(
-                "a source lacks a key", file=where, row=row, column=str(error.args[0]), fix="add the key"
-            ) from error
-        for path, checksum in listed.items():
-            place = PurePosixPath(path)
-            strip = entry.get("strip")
-            if strip and place.is_relative_to(strip):
-                place = place.relative_to(strip)
-            if place.is_absolute() or ".." in place.parts or not place.parts:
-                raise StudyError(f"unsafe path {path!r}", file=where, row=row, fix="use a path inside the repository")
-            found.append(PinnedFile(f"{prefix}/{path}", place, str(checksum).lower()))
-    if not found:
-        raise StudyError("the data set has no source to fetch", file=where, column="source", fix="list its files")
-    place, count = Counter(file.place for file in found).most_common(1)[0]
-    if count > 1:
-        raise StudyError(f"{count} files would become {place}", file=where, fix="give one source another `strip`")
-    return found
+            column, file = f"source.{error.args[0]}", f"conf/dataset/{name}.yaml"
+            raise StudyError("a source lacks a key", file=file, column=column, fix="add the key") from error
+    if not pinned:
+        fix = "list its files"
+        raise StudyError("the data set has no source", file=f"conf/dataset/{name}.yaml", column="source", fix=fix)
+    return pinned
 
 
-def _checksum_list(name: str) -> dict[str, str]:
-    path = require_file(paths.conf() / name, "correct `checksums`", "the checksum list is missing")
-    listed = {}
-    for row, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        checksum, _, file = line.partition("  ")
-        if not file:
-            raise StudyError("not a line of sha256sum", file=path, row=f"line {row}", fix="write: <sha256>  <path>")
-        listed[file] = checksum
-    return listed
+def _checksums(path: Path) -> dict[str, str]:
+    lines = require_file(path, "correct `checksums`", "the checksum list is missing").read_text("utf-8").splitlines()
+    pairs = [line.split("  ", 1) for line in lines]
+    if any(len(pair) < 2 for pair in pairs):
+        raise StudyError("not a list of sha256sum", file=path, fix="write lines: <sha256>  <path>")
+    return {file: checksum for checksum, file in pairs}

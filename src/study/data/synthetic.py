@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
-from difflib import get_close_matches
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import yaml
+from pydantic import ValidationError
 
 from study import files
 from study.data import annotation
@@ -63,11 +63,13 @@ def generate(folder: Path, **choices: Any) -> Path:
     Returns: the folder.
     Raises StudyError: unknown or impossible parameters.
     """
-    known = [entry.name for entry in fields(Parameters)]
-    for name in choices.keys() - known:
-        near = get_close_matches(name, known) or known
-        raise StudyError("unknown parameter", file=FILE, column=name, fix=f"one of: {', '.join(near)}")
-    p = Parameters(**choices)
+    try:
+        p = Parameters(**choices)
+    except ValidationError as error:
+        first = error.errors()[0]
+        column = ".".join(map(str, first["loc"]))
+        fix = f"{FILE} explains every key"
+        raise StudyError(f"{first['input']!r:.40}: {first['msg']}", file=FILE, column=column, fix=fix) from error
     # One stream per part, so that a change in one part leaves the others as they were.
     streams = np.random.default_rng(p.seed).spawn(4)
     servers, server_truth = make_servers(streams[0], p)
@@ -92,7 +94,7 @@ def generate(folder: Path, **choices: Any) -> Path:
     files.write_json(
         folder / "truth.json",
         {
-            "parameters": asdict(p) | {"mixture": dict(p.mixture)},
+            "parameters": asdict(p),
             "topics": list(TOPICS),
             "facets": [facet.name for facet in FACETS],
             # Sources run dry in small catalogues and are replaced by random, so the mixture drawn is stated too.
@@ -120,16 +122,17 @@ def make_servers(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str
     order = np.array(sorted(range(n), key=lambda row: (names[row].casefold(), row)))
     ids = np.arange(1, n + 1) + np.searchsorted(np.sort(rng.choice(n, max(1, n // 100), replace=False)), np.arange(n))
     extras = rng.random((n, len(SIDE_LANGUAGES))) < 0.2
-    pick = {key: rng.integers(1000, size=n).tolist() for key in ("verb", "licence", "system", "watch")}
-    chance = {key: rng.random(n).tolist() for key in ("variant", "licence", "tools", "system", "official")}
+    pick = {key: rng.integers(1000, size=n) for key in ("verb", "licence", "system", "watch")}
+    chance = {key: rng.random(n) for key in ("variant", "licence", "tools", "system", "official")}
     rows = []
     for server_id, row in zip(ids.tolist(), order.tolist(), strict=True):
-        listed = [words_of for words_of, used in zip(SIDE_LANGUAGES, extras[row], strict=True) if used]
         main = [list(LANGUAGES)[language[row]]] if language[row] >= 0 else []
         also = f", also for {list(TOPICS)[second[row]]}" if second[row] >= 0 else ""
         a, b, c, d, e, f = content[row]
         verb = SERVER_VERBS[pick["verb"][row] % len(SERVER_VERBS)]
         category = list(TOPICS)[topic[row]].replace(" ", "-")
+        variant = chance["variant"][row] < p.variant_share
+        licence = None if chance["licence"][row] < p.null_share else LICENCES[pick["licence"][row] % 5]
         rows.append(
             {
                 "id": server_id,
@@ -138,13 +141,11 @@ def make_servers(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str
                 "description": f"An MCP server to {verb} {a} and {b}: {c}, {d} with {e} and {f}{also}.",
                 "author": brands[row].lower(),
                 "stars_count": int(10 * popularity[row]),
-                "watching_count": pick["watch"][row] % 9,
-                "license": _or_none(chance["licence"][row], p, LICENCES[pick["licence"][row] % 5]),
-                "language": ", ".join(main + listed) if main else None,
+                "watching_count": int(pick["watch"][row] % 9),
+                "license": licence,
+                "language": ", ".join([*main, *np.extract(extras[row], SIDE_LANGUAGES)]) if main else None,
                 "activity": 1,
-                "category": category.replace("-", " ").title()
-                if chance["variant"][row] < p.variant_share
-                else category,
+                "category": category.replace("-", " ").title() if variant else category,
                 "subcategory": f"{FACETS[facet[row]].server[0].title()} Tools",
                 "system": SYSTEMS[pick["system"][row] % 4] if chance["system"][row] < 0.02 else None,
                 "official": "official" if chance["official"][row] < 0.02 else "non-official",
@@ -153,16 +154,9 @@ def make_servers(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str
                 "web_url": None,
             }
         )
-    truth = pd.DataFrame(
-        {
-            "server_id": ids,
-            "topic": topic[order],
-            "facet": facet[order],
-            "second_topic": second[order],
-            "language": language[order],
-            "popularity": popularity[order],
-        }
-    )
+    per_server = {"topic": topic, "facet": facet, "second_topic": second, "language": language}
+    truth = pd.DataFrame(per_server | {"popularity": popularity}).iloc[order].reset_index(drop=True)
+    truth.insert(0, "server_id", ids)
     return rows, truth
 
 
@@ -218,10 +212,6 @@ def _draw_words(rng: np.random.Generator, facet: IntArray, count: int, p: Parame
     )
     words_drawn: list[list[str]] = np.where(rng.random(shape) < p.shared_words, from_shared, from_own).tolist()
     return words_drawn
-
-
-def _or_none(chance: float, p: Parameters, value: str) -> str | None:
-    return None if chance < p.null_share else value
 
 
 def label_truth(

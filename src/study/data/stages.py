@@ -29,14 +29,11 @@ def fetch(config: DictConfig) -> Path:
 
 def prepare(config: DictConfig) -> Path:
     """Check and clean the raw files, and describe the result (cleaning.csv, table2.csv, overview.csv)."""
-    name = config.dataset.name
-    if not isinstance(config.dataset.labels, str):
-        file, fix = (
-            paths.conf() / "dataset" / f"{name}.yaml",
-            "name the file of labels; study tools needs no prepared data",
-        )
+    name, labels = config.dataset.name, config.dataset.labels
+    if not isinstance(labels, str):
+        file, fix = paths.conf() / "dataset" / f"{name}.yaml", "name its label file; study tools needs no prepared data"
         raise StudyError("the data set has no label file", file=file, column="labels", fix=fix)
-    preparing.prepare(name, labels=config.dataset.labels)
+    preparing.prepare(name, labels=labels)
     describe.write_description(name)
     return paths.prepared(name)
 
@@ -44,20 +41,20 @@ def prepare(config: DictConfig) -> Path:
 def make_split(data: Dataset, protocol: str) -> Split:
     """The split of a protocol with the settings of ``conf/protocol``."""
     settings = load([f"protocol={protocol}"]).protocol
-    return make(
-        data, protocol, **{key: settings[key] for key in ("seed", "similarity", "negatives") if key in settings}
-    )
+    chosen = {key: settings[key] for key in ("seed", "similarity", "negatives") if key in settings}
+    return make(data, protocol, **chosen)
 
 
 def split(config: DictConfig) -> Path:
     """Split for every protocol of the data set, and count what each part holds (splits.csv)."""
     name = config.dataset.name
     data = prepared.load(name)
-    made = {}
-    for protocol in config.dataset.protocols:
-        made[protocol] = make_split(data, protocol)
-        split_files.save(made[protocol], data, paths.splits(name) / f"{protocol}.parquet")
-    tuning = {protocol: made[protocol] for protocol in TUNED_ON if protocol in made}
-    summaries = [split_files.summary(data, each, tuning) for each in made.values()]
-    write_csv(paths.tables(name) / "splits.csv", pd.concat(summaries))
+    splits = {protocol: make_split(data, protocol) for protocol in config.dataset.protocols}
+    for protocol, made in splits.items():
+        split_files.save(made, data, paths.splits(name) / f"{protocol}.parquet")
+    tuning = {protocol: splits[protocol] for protocol in TUNED_ON if protocol in splits}
+    write_csv(
+        paths.tables(name) / "splits.csv",
+        pd.concat(split_files.summary(data, made, tuning) for made in splits.values()),
+    )
     return paths.splits(name)
