@@ -23,10 +23,10 @@ RUN = PATH="$(abspath $(BIN)):$$PATH"
 DVC_TARGETS = report judged usefulness notebooks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup scm repro test bench lint notebooks verify lock clean
+.PHONY: help setup scm repro test test-slow bench lint notebooks verify lock clean
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 # LLM=1 adds the engine of local models, LORA=1 what trains adapters for language models, FAISS=1 the search of large
 # catalogues, RAY=1 a later Ray than RecBole's. UV=1 installs with uv, if it is on the path, instead of pip.
@@ -91,8 +91,13 @@ $(MADE): $(SOURCES)
 	[ $$status -eq 0 ] || exit $$status; \
 	touch $@
 
-test: setup  ## run all tests (T2M_MIRROR=folder adds those on the public data)
-	$(RUN) OMP_NUM_THREADS=1 pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST = OMP_NUM_THREADS=1 pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+test: setup  ## run the tests but the slow ones (T2M_MIRROR=folder adds those on the public data)
+	$(RUN) $(PYTEST) -m "not slow"
+
+test-slow: setup  ## run the slow tests alone
+	$(RUN) $(PYTEST) -m slow
 
 lint: setup  ## check style and types
 	$(RUN) ruff check

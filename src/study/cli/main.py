@@ -189,6 +189,28 @@ def plan() -> None:
 
 
 @app.command(rich_help_panel=UPKEEP)
+def reference(
+    systems: Annotated[list[str] | None, typer.Argument(help="Only these; `evaluator` is ranking and metrics.")] = None,
+    update: Annotated[bool, typer.Option("--update", help="Store the new scores and raise the versions.")] = False,
+) -> None:
+    """Compare what every system computes on toy data with the stored scores (tests/reference). Minutes.
+
+    A change of scores makes the rows of a system stale once `--update` has raised its version.
+    """
+    from study.runner import reference as stored
+
+    reasons, computed = stored.check(systems)
+    for name, reason in reasons.items():
+        typer.echo(f"{name}: {reason}")
+    if update:
+        for name, version in stored.update(computed).items():
+            typer.echo(f"{name}: version {version}")
+    elif reasons:
+        fix = f"undo the change, or: study reference --update {' '.join(reasons)}; their rows are then stale"
+        raise StudyError(f"{len(reasons)} differ from their reference scores", file=stored.folder(), fix=fix)
+
+
+@app.command(rich_help_panel=UPKEEP)
 def export(
     overrides: Overrides = None,
     form: Annotated[

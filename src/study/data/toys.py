@@ -86,3 +86,55 @@ def with_other_answers(data: Dataset, split: Split, parts: Sequence[str], seed: 
     changed = replace(data, lists=tuple(lists), relevance=relevance_from_lists(tuple(lists), data.n_servers))
     matrices = {name: sp.csr_matrix(matrix, dtype=np.float32) for name, matrix in answers.items()}
     return changed, replace(split, **matrices)
+
+
+# Topics of `reference_dataset`: the words of a topic's texts, its category, language, system and product.
+TOPICS = (
+    (WORDS[0], "Data Tools", "Python", "Linux", "Postgres"),
+    (WORDS[1], "Media", "Go", "macOS", "Photolab"),
+    (
+        ("invoice", "ledger", "payment", "refund", "salary", "budget", "tax", "account", "auditing", "currency"),
+        *("Finance", "C#", "Windows", ""),
+    ),
+)
+COMMON = ("manage", "reliable", "workflow", "report", "monitor", "simple")
+
+
+def reference_dataset(seed: int = 0, *, n_tasks: int = 18, n_servers: int = 14, equal_servers: bool = True) -> Dataset:
+    """Three topics with all that a system of the study reads: ordered label lists, equal servers and equal tasks, empty
+    fields, stars, product names, templates.
+
+    The lists of the first two topics hold two servers of each other; the third stands alone, so that counts of common
+    tasks are 0, and so equal, for the servers of the others.
+
+    Args:
+        n_tasks, n_servers: of a topic, at least twelve servers.
+        equal_servers: whether there are two servers in each topic that nothing tells apart.
+    """
+    rng = np.random.default_rng(seed)
+    tasks, servers, lists = list[dict[str, str]](), list[dict[str, str]](), list[list[int]]()
+    for topic, (words, category, language, system, product) in enumerate(TOPICS):
+        for number in range(n_servers):
+            chosen, verb = rng.choice(words, 4, replace=False), rng.choice(COMMON)
+            card = {"name": f"{product or chosen[1]} {chosen[0]}" if number % 5 == 0 else f"{chosen[0]} server"}
+            card["description"] = f"{'A template to' if number % 7 == 3 else 'Helps to'} {verb} {' '.join(chosen)}."
+            card |= {"category": category if number % 4 else "", "subcategory": f"{category} {number % 3}"}
+            card |= {"language": language if number % 6 else "", "system": system if number % 3 else ""}
+            card |= {"tools": f"get_{chosen[2]}, set_{chosen[3]}", "official": str(number % 5 == 0), "license": "MIT"}
+            card |= {"stars_count": str(int(10 ** rng.uniform(0, 4))) if number % 8 else ""}
+            servers.append(servers[-1] if equal_servers and number == 1 else card)
+        for number in range(n_tasks):
+            chosen, verb = rng.choice(words, 4, replace=False), rng.choice(COMMON)
+            named = f" Post it to {product}." if product and number % 4 == 0 else ""
+            task = {"name": f"{chosen[0]} {chosen[1]}", "description": f"{verb} {' '.join(chosen)}.{named}"}
+            task |= {"category": f"{category} work", "subcategory": f"sub{topic}{number % 2}"}
+            task |= {"language": language if number % 5 else "", "theme": f"{system} {number % 3}"}
+            others = (1 - topic) * n_servers + rng.permutation(np.arange(2, n_servers // 2))[: 2 if topic < 2 else 0]
+            own = rng.permutation(n_servers)[: LABELS - len(others)]
+            if len(equal := np.flatnonzero(own < 2)) == 1:  # the equal servers are listed together or not at all
+                own[equal] = np.setdiff1d(np.arange(2, n_servers), own)[0]
+            rows = [*own[:3] + topic * n_servers, *others, *own[3:] + topic * n_servers]
+            repeated = number == n_tasks - 1  # the task before it once more
+            tasks.append(tasks[-1] if repeated else task)
+            lists.append(lists[-1] if repeated else [int(row) for row in rows])
+    return make_dataset(tasks, servers, lists)

@@ -1,0 +1,160 @@
+"""Reference scores: every system computes what is stored, and a change of what it computes is named."""
+
+import inspect
+import shutil
+from functools import cache
+
+import numpy as np
+import pytest
+
+from baselines import popularity
+from study import paths
+from study.config import compose
+from study.runner import reference
+from study.runner.reference import EVALUATOR, Case, Reference, Scores, differs
+from tests.tiny_study import REPOSITORY
+
+SYSTEMS = compose.choices("system")
+IN_PROCESS = [name for name in SYSTEMS if not reference.starts_program(name)]
+PROGRAMS = [name for name in SYSTEMS if reference.starts_program(name)]
+# Their scores are sums of learned numbers, or of numbers that differ between all servers, so that none are equal.
+NO_TIES: tuple[str, ...] = ()
+# Some that take no time, for tests of the command.
+QUICK = ["bm25", "item_knn", "popularity", "popularity_subcategory", "popularity_theme", "random"]
+
+run = cache(reference.compute)
+
+
+@pytest.fixture(scope="module")
+def stored() -> Reference:
+    return Reference.read()
+
+
+def difference(case: Case, stored: Reference) -> str | None:
+    assert case in stored.scores, f"no entry: run `study reference --update {case.system}`"
+    return differs(stored.scores[case], run(case).scores, reference.TOLERANCES.get(case.system, reference.TOLERANCE))
+
+
+@pytest.mark.parametrize("case", reference.cases(IN_PROCESS), ids="-".join)
+def test_a_system_computes_its_reference_scores(case: Case, stored: Reference) -> None:
+    assert difference(case, stored) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", reference.cases(PROGRAMS), ids="-".join)
+def test_a_recbole_model_computes_its_reference_scores(case: Case, stored: Reference) -> None:
+    assert difference(case, stored) is None
+
+
+def test_the_evaluator_computes_its_reference_scores(stored: Reference) -> None:
+    assert differs(stored.scores[Case(EVALUATOR, "")], reference.compute_evaluator()) is None
+
+
+def test_every_system_and_nothing_else_has_a_version(stored: Reference) -> None:
+    assert stored.versions.keys() == {EVALUATOR, *SYSTEMS}
+    assert {case.system for case in stored.scores} == stored.versions.keys()
+
+
+@pytest.mark.parametrize("system", IN_PROCESS)
+def test_the_toys_make_a_system_stop_early_go_on_and_break_a_tie(system: str) -> None:
+    runs = [run(case) for case in reference.cases([system])]
+    keys = list(_keys(reference.model_settings(reference.cases([system])[0])))
+    if any(key == "patience" and value is not None for key, value in keys):
+        longest = reference.SCHEDULES["patience"]["epochs"]
+        assert any(each.epochs < longest for each in runs)
+    if "checkpoint_seconds" in dict(keys) or ("checkpoint_every" in dict(keys) and ("enabled", False) not in keys):
+        assert any(each.resumed for each in runs)
+    assert any(each.tie for each in runs) == (system not in NO_TIES)
+
+
+def _keys(value):
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield key, item
+        yield from _keys(item)
+
+
+SCORES = Scores(
+    np.array([3.0, -2.0, 0.0, -np.inf], np.float32),
+    np.array([[4, 7, 1, 0, 2, 3, 5, 6, 8, -1]]).ravel(),
+    np.array([0.9, 0.7, 0.7, 0.500001, 0.5, 0.4, 0.3, 0.2, 0.1, -np.inf], np.float32),
+    0.5,
+)
+
+
+@pytest.mark.parametrize(
+    ("places", "same"),
+    [
+        ([0, 2, 1, 3, 4, 5, 6, 7, 8, 9], False),  # equal scores in another order
+        ([0, 1, 2, 4, 3, 5, 6, 7, 8, 9], True),  # scores that differ by rounding
+        ([1, 0, 2, 3, 4, 5, 6, 7, 8, 9], False),  # scores that differ
+        ([0, 1, 2, 3, 5, 4, 6, 7, 8, 9], False),
+    ],
+)
+def test_servers_may_change_places_where_rounding_decides(places: list[int], same: bool) -> None:
+    assert (differs(SCORES, SCORES._replace(top=SCORES.top[places])) is None) == same
+
+
+@pytest.mark.parametrize(
+    ("factor", "place", "same"), [(1.00005, 0, True), (1.0003, 0, False), (0.9997, 1, False), (1.00005, 1, True)]
+)
+def test_scores_may_differ_by_a_ten_thousandth(factor: float, place: int, same: bool) -> None:
+    scores = SCORES.scores.copy()
+    scores[place] *= factor
+    assert (differs(SCORES, SCORES._replace(scores=scores)) is None) == same
+
+
+def test_a_score_that_is_no_longer_ranked_and_another_ndcg_are_differences() -> None:
+    assert differs(SCORES, SCORES._replace(scores=np.array([3, -2, -np.inf, -np.inf], np.float32))) == "scores"
+    assert differs(SCORES, SCORES._replace(scores=SCORES.scores[:3])) == "other tasks or servers"
+    assert differs(SCORES, SCORES._replace(ndcg=0.51)) == "NDCG@10"
+
+
+@pytest.fixture
+def quick_root(conf_root):
+    """A study with the systems of `QUICK` alone, and their reference scores."""
+    for file in (conf_root / "conf/system").glob("[!_]*.yaml"):
+        if file.stem not in QUICK:
+            file.unlink()
+    shutil.copytree(REPOSITORY / "tests/reference", conf_root / "tests/reference")
+    reference.composed.cache_clear()
+    yield conf_root
+    reference.composed.cache_clear()
+
+
+def test_one_changed_line_of_a_helper_names_the_three_systems_that_share_it(quick_root, call, monkeypatch) -> None:
+    line = "combined = counts.astype(np.int64) * (rank.max(initial=0) + 1) + rank"
+    source = inspect.getsource(popularity.refine)
+    assert line in source
+    scope = dict(vars(popularity))
+    exec(source.replace(line, line.replace("+ rank", "- rank")), scope)
+    assert call("reference")[0] == 0
+    monkeypatch.setattr(popularity, "refine", scope["refine"])
+    code, printed, error = call("reference")
+    named = [line.partition(":")[0] for line in printed.splitlines()]
+    assert (code, named) == (2, ["popularity", "popularity_subcategory", "popularity_theme"])
+    assert "study reference --update popularity popularity_subcategory popularity_theme" in error
+    before = Reference.read()
+    assert call("reference", "--update")[0] == 0
+    after = Reference.read()
+    raised = {name for name in QUICK if after.versions[name] == before.versions[name] + 1}
+    assert raised == set(named)
+    assert call("reference")[0] == 0
+
+
+def test_a_system_without_an_entry_is_an_error(quick_root, call) -> None:
+    path = paths.conf() / "system" / "bm25_other.yaml"
+    path.write_text("defaults: [bm25, _self_]\n")
+    code, printed, _ = call("reference", "bm25_other", "random")
+    assert (code, printed) == (2, "bm25_other: cold: no entry; cold_grouped: no entry; warm: no entry; loo: no entry\n")
+    assert call("reference", "--update", "bm25_other")[0] == 0
+    assert Reference.read().versions["bm25_other"] == 1
+    assert call("reference", "bm25_other")[0] == 0
+
+
+def test_entries_of_systems_that_are_gone_go_with_the_next_update(quick_root, call) -> None:
+    (paths.conf() / "system" / "random.yaml").unlink()
+    assert call("reference", "--update")[0] == 0
+    assert Reference.read().versions.keys() == {EVALUATOR, *QUICK} - {"random"}
+    code, _, error = call("reference", "random")
+    assert code == 2
+    assert "no system 'random'" in error
