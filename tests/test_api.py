@@ -65,3 +65,17 @@ def test_what_is_not_there_is_named():
         study.load_system("nonsense")
     with pytest.raises(StudyError, match="anchrs"):
         study.load_system("t2mrec", scoring__anchrs=3)
+
+
+def test_a_run_that_names_what_there_is_not_is_refused():
+    data = study.load_data()
+    split = study.load_split(data)
+    run = study.run(study.load_system("popularity"), data, split)
+    faults = {"task_id": -1, "server_id": 999_999, "rank": 11}
+    for column, value in faults.items():
+        wrong = run.assign(**{column: run[column].where(run.index != 7, value)})
+        with pytest.raises(StudyError, match=f"{value} is no") as caught:
+            study.evaluate(wrong, data, split)
+        assert (caught.value.row, caught.value.column) == (7, column)
+    with pytest.raises(StudyError, match="a rank stands twice"):
+        study.evaluate(run.assign(rank=1), data, split)

@@ -1,4 +1,4 @@
-"""Writing files so that a reader never meets a half-written one."""
+"""Reading text and tables, and writing files so that a reader never meets a half-written one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -17,10 +17,45 @@ from typing import Any
 
 import pandas as pd
 
-from study.errors import StudyError, explained
+from study.errors import StudyError, explained, require_file
 
 PIECE = 1 << 24  # bytes hashed at a time; after each, a thread waits for its turn
 ABANDONED = 3600  # seconds after which a temporary file has no writer any more
+
+
+def read_text(path: Path, *, fix: str) -> str:
+    """A UTF-8 text, without its byte order mark; line ends stay. StudyError, with `fix`: no file, or not UTF-8."""
+    content = require_file(path, fix).read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        where = f"line {line}, byte {error.start} of the file"
+        raise StudyError(f"not UTF-8 text ({where})", file=path, fix=f"save it as UTF-8, or {fix}") from error
+
+
+def read_csv(path: Path, *, fix: str, columns: Collection[str] = (), **how: Any) -> pd.DataFrame:
+    """A table of a CSV file, packed or not.
+
+    Args:
+        fix: what to do about a file that is missing, damaged, or without one of `columns`.
+        how: of `pandas.read_csv`.
+
+    Raises:
+        StudyError: no file, no readable table, a column that is missing or stands twice.
+    """
+    require_file(path, fix, "the table is missing")
+    try:
+        heading = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
+        table: pd.DataFrame = pd.read_csv(path, **how)
+    except (ValueError, IndexError, EOFError, OSError, lzma.LZMAError) as error:  # pandas raises ValueErrors
+        raise StudyError(f"not a readable table ({error})", file=path, fix=fix) from error
+    if (twice := heading.duplicated()).any():
+        raise StudyError("a column stands twice", file=path, column=str(heading[twice].iloc[0]), fix=fix)
+    for column in columns:
+        if column not in table:
+            raise StudyError("a column is missing", file=path, column=column, fix=fix)
+    return table
 
 
 @contextmanager

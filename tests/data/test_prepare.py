@@ -178,7 +178,7 @@ def test_missing_truncated_and_badly_encoded_files(run, release, tmp_path, name)
         return error.value
 
     path.write_bytes(good[:-4] + b"\xff\xfe")
-    refused("utf-8")
+    refused(rf"not UTF-8 text \(line \d+, byte {len(good) - 4} of the file\)")
     if path.suffix == ".json":
         path.write_bytes(b'[{"id": 1},\n  {"id": 2')
         refused(r"line 2 column 11")

@@ -125,7 +125,7 @@ def test_missing_extra_and_faulty_answers_are_named_and_what_does_not_fit_is_ref
     first, second = sorted((folder / "pass-2" / "answers").glob("*.csv"))[:2]
     text = first.read_text()
     first.unlink()
-    with pytest.raises(StudyError, match="answers are missing"):
+    with pytest.raises(StudyError, match="the file is missing"):
         annotation.collect(DATASET, folder, judge="x")
     kept = second.read_text()
     second.write_text(kept + "1,2,3\n")
@@ -151,21 +151,21 @@ def test_damaged_and_missing_tables_are_refused(root):
         "not 0, 1 or 2": [header, "1,2,0,7,,0,1,1.0,x"],
         "wait for a third pass": [header, "1,2,0,1,,,1,1.0,x"],
         "a column is missing": ["task_id", "1"],
-        "not a readable CSV file": [],
+        "not a readable table": [],
     }
     for reason, lines in damage.items():
         path.write_text("\n".join(lines))
         with pytest.raises(StudyError, match=reason):
             store.final(DATASET)
     path.unlink()
-    with pytest.raises(StudyError, match="the file is missing"):
+    with pytest.raises(StudyError, match="the table is missing"):
         store.final(DATASET)
     path = store.runs_file(DATASET)
     pd.DataFrame({"system": ["tfidf"]}).to_csv(path, index=False)
     with pytest.raises(StudyError, match="not pooled runs"):
         store.read_runs(DATASET)
     path.unlink()
-    with pytest.raises(StudyError, match="there are no pooled runs"):
+    with pytest.raises(StudyError, match="the table is missing"):
         store.read_runs(DATASET)
 
 

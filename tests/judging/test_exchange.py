@@ -53,12 +53,14 @@ def test_holes_widen_the_bounds_and_missing_topics_count_zero(shared_root, tmp_p
     part = collection.topics.set_index("task_id").loc[topic, "part"]
     best = store.useful(DATASET).query("task_id == @topic").sort_values("final", ascending=False)["server_id"].iloc[0]
     run = tmp_path / "run.trec"
-    run.write_text(f"{topic} Q0 {best} 2 0.5 me\n{topic} Q0 999999 1 0.9 me\n")
+    judged = set(store.final(DATASET).query("task_id == @topic")["server_id"])
+    other = next(server for server in store.read_table(DATASET, "lengths")["server_id"] if server not in judged)
+    run.write_text(f"{topic} Q0 {best} 2 0.5 me\n{topic} Q0 {other} 1 0.9 me\n")
     row = exchange.submitted(DATASET, run).set_index("part").loc[part]
     assert row["answered"] == 1
     assert row["holes"] == 0.5
     assert row["ndcg@10"] == row["low"] < row["high"]
-    own = pd.DataFrame({"task_id": topic, "seed": 0, "rank": [1, 2], "server_id": [999999, best]})
+    own = pd.DataFrame({"task_id": topic, "seed": 0, "rank": [1, 2], "server_id": [other, best]})
     assert row["ndcg@10"] * row["n"] == pytest.approx(per_task(collection, own)["ndcg@10"].iloc[0])
 
 
@@ -71,9 +73,10 @@ def test_the_leaderboard_line_holds_no_foreign_marks():
 @pytest.mark.parametrize(
     ("text", "reason", "row"),
     [
-        ("1 Q0 2 1 0.5 a\n1 Q0 3\n", "not a line of a run", 2),
-        ("1 Q0 2 1 nan a\n", "not a finite number", 1),
-        ("1 Q0 2 1 0.5 a\n1 Q0 3 2 0.4 b\n", "holds two runs: a, b", 2),
+        ("1 Q0 2 1 0.5 a\n1 Q0 3\n", "not a line of a run", "line 2"),
+        ("1 Q0 2 1 nan a\n", "not a finite number", "line 1"),
+        ("1 Q0 2 1 0.5 a\n1 Q0 3 2 0.4 b\n", "holds two runs: a, b", "line 2"),
+        ("# made by hand\n1 Q0 2 1 0.5 a\n1 Q0 999999 2 0.4 a\n", "there is no server 999999", "line 3"),
         ("1 Q0 2 1 0.5 a\n1 Q0 2 2 0.4 a\n", "server 2 stands twice for task 1", None),
         ("7 Q0 2 1 0.5 a\n", "answers none of the topics", None),
         ("", "answers none of the topics", None),
@@ -83,8 +86,22 @@ def test_a_wrong_run_is_refused(tmp_path, text, reason, row):
     path = tmp_path / "run.trec"
     path.write_text(text)
     with pytest.raises(StudyError, match=reason) as caught:
-        exchange.read_trec(path, pd.DataFrame({"task_id": [1]}))
+        exchange.read_trec(path, pd.DataFrame({"task_id": [1]}), {2, 3})
     assert caught.value.row == row
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_run_may_begin_with_a_byte_order_mark(tmp_path, encoding):
+    (path := tmp_path / "run.trec").write_text("1 Q0 2 1 0.5 a\n1 Q0 3 2 0.4 a\n", encoding=encoding)
+    run, tag = exchange.read_trec(path, pd.DataFrame({"task_id": [1]}), {2, 3})
+    assert (run["server_id"].tolist(), tag) == ([2, 3], "a")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "latin-1"])
+def test_a_run_in_another_encoding_ends_with_code_two(shared_root, tmp_path, call, encoding):
+    (path := tmp_path / "run.trec").write_text("1 Q0 2 1 0.5 ä\n", encoding=encoding)
+    code, _, err = call("judge", "submit", str(path), "--dataset", DATASET)
+    assert (code, "run.trec" in err, "not UTF-8 text" in err) == (2, True, True)
 
 
 def test_every_further_judgement_changes_the_version(root):

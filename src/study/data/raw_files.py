@@ -16,8 +16,8 @@ import pandas as pd
 import pandera.errors
 import pandera.pandas as pa
 
-from study import paths
-from study.errors import StudyError, require_file
+from study import files, paths
+from study.errors import StudyError
 
 SERVER_TEXT = ("name", "url", "description", "author", "category", "origin")
 SERVER_NULLABLE = ("license", "language", "subcategory", "system", "tools", "web_url")
@@ -61,11 +61,8 @@ def again(file: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """A whole UTF-8 file; StudyError where it is missing or has other bytes."""
-    try:
-        return require_file(path, again(path)).read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise StudyError(f"not UTF-8: {error}", file=path, fix=f"save it as UTF-8, or {again(path)}") from error
+    """A UTF-8 file of the data set without its byte order mark; `StudyError` where it is not UTF-8."""
+    return files.read_text(path, fix=again(path))
 
 
 def read_records(path: Path, wrapper: str | None = None) -> list[dict[str, Any]]:

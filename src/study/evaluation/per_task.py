@@ -5,7 +5,6 @@ Columns: task_id, seed, then ``<metric>@<k>`` (``ndcg@10``), values in [0, 1], N
 
 from __future__ import annotations
 
-import lzma
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pandas as pd
 
 from study.errors import StudyError
 from study.evaluation import metrics
+from study.files import read_csv
 
 KEYS = ["task_id", "seed"]
 CELL = ["dataset", "protocol", "system", "profile"]
@@ -37,13 +37,7 @@ def table(task_ids: Iterable[object], seed: int, values: pd.DataFrame) -> pd.Dat
 
 def read(path: Path) -> pd.DataFrame:
     """Read and check a per-task file."""
-    if not path.exists():
-        raise StudyError("the per-task file is missing", file=path, fix="run the system first")
-    try:
-        frame = pd.read_csv(path)
-    except (ValueError, OSError, EOFError, lzma.LZMAError) as error:
-        raise StudyError(f"not a readable CSV file: {error}", file=path, fix="run the system again") from error
-    return check(frame, file=path)
+    return check(read_csv(path, fix="run the system again"), file=path)
 
 
 def measure(column: str) -> tuple[str, int] | None:

@@ -21,7 +21,7 @@ import pandas as pd
 
 from study.data import dataset as datasets
 from study.errors import StudyError, require_file
-from study.files import write_csv, write_json, write_text
+from study.files import read_text, write_csv, write_json, write_text
 from study.judging import passes as asked
 from study.judging import store
 from study.judging.passes import AGAIN, CHECKS, LANGUAGE, PASSES
@@ -128,8 +128,7 @@ def read_answers(path: Path, expected: list[Pair], allowed: Sequence[int] = stor
     def wrong(reason: str, line: int, fix: str, column: str | None = None) -> StudyError:
         return StudyError(reason, file=path, row=line, column=column, fix=fix)
 
-    require_file(path, "have the batch judged", "the answers are missing")
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    lines = read_text(path, fix="have the batch judged").splitlines()
     if not lines or lines[0].replace(" ", "") != ANSWER_HEADER:
         raise wrong("the first line is not the header", 1, f"write: {ANSWER_HEADER}")
     known, grades = set(expected), Grades()
@@ -335,7 +334,9 @@ def _read_by_hand(path: Path, pairs: pd.DataFrame) -> dict[int, int]:
     """The grades given so far by server, checked like any answer file."""
     if not path.exists():
         return {}
-    listed = [tuple(map(int, line.split(",")[:2])) for line in path.read_text().splitlines()[1:]]
+    listed = [
+        tuple(map(int, line.split(",")[:2])) for line in read_text(path, fix="save it as it was").splitlines()[1:]
+    ]
     if not store.pairs(pairs).issuperset(listed):
         raise StudyError("holds servers outside the topic's pool", file=path, fix="move the file away")
     return {server: grade for (_, server), grade in read_answers(path, [(t, s) for t, s in listed]).items()}

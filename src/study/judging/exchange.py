@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection as Ids
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from study.data import dataset as datasets
-from study.errors import StudyError, require_file
+from study.errors import StudyError
 from study.evaluation import metrics
-from study.files import sha256, write_text
+from study.files import read_text, sha256, write_text
 from study.judging import collection as measures
 from study.judging import store
 from study.judging.collection import DEPTH, UNJUDGED, Collection
@@ -42,18 +43,19 @@ def qrels(dataset: str) -> dict[str, str]:
     return found
 
 
-def read_trec(path: Path, topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def read_trec(path: Path, topics: pd.DataFrame, servers: Ids[int]) -> tuple[pd.DataFrame, str]:
     """A TREC run file (``task_id Q0 server_id rank score tag``) as a run, and its tag.
 
     As in trec_eval the score orders a topic's servers, whatever the ranks say; equal scores keep the file's order.
 
+    `servers`: the ids that there are.
+
     Returns: columns `store.RUN`, seed 0.
-    Raises StudyError: no file, a line of another form, two tags, a server twice for a topic, or no topic of the
-        collection at all. The file and the line are named.
+    Raises StudyError: no file, not UTF-8, a line of another form, two tags, an unknown server, a server twice for a
+        topic, or no topic of the collection at all. The file and the line are named.
     """
-    require_file(path, "name a run file in TREC's form", "there is no run")
     rows, tags = [], {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_text(path, fix="name a run file in TREC's form").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         parts = line.split()
@@ -62,14 +64,18 @@ def read_trec(path: Path, topics: pd.DataFrame) -> tuple[pd.DataFrame, str]:
             found = (int(task), int(server), float(score))
         except ValueError as error:
             fix = "write: task_id Q0 server_id rank score tag"
-            raise StudyError(f"not a line of a run: {error}", file=path, row=number, fix=fix) from error
+            raise StudyError(f"not a line of a run: {error}", file=path, row=f"line {number}", fix=fix) from error
+        if found[1] not in servers:
+            fix = "name servers by their ids in the data set"
+            raise StudyError(f"there is no server {found[1]}", file=path, row=f"line {number}", fix=fix)
         if not math.isfinite(found[2]):
-            raise StudyError("the score is not a finite number", file=path, row=number, fix="score every server")
+            fix = "score every server"
+            raise StudyError("the score is not a finite number", file=path, row=f"line {number}", fix=fix)
         rows.append(found)
         tags[tag] = number
     if len(tags) > 1:
         reason = f"holds two runs: {', '.join(sorted(tags))}"
-        raise StudyError(reason, file=path, row=max(tags.values()), fix="keep one run in a file")
+        raise StudyError(reason, file=path, row=f"line {max(tags.values())}", fix="keep one run in a file")
     run = pd.DataFrame(rows, columns=["task_id", "server_id", "score"])
     if (twice := run.duplicated(store.PAIR).to_numpy()).any():
         task, server = run.loc[twice, store.PAIR].iloc[0]
@@ -90,7 +96,7 @@ def submitted(dataset: str, path: Path) -> pd.DataFrame:
         and ci_high (95 %, bootstrap over topics), holes (share of the first ten that nobody judged), low, high.
     """
     whole = Collection.load(dataset)
-    run, tag = read_trec(path, whole.topics)
+    run, tag = read_trec(path, whole.topics, set(store.read_table(dataset, "lengths")["server_id"]))
     rows = []
     for part in whole.topics["part"].unique():
         own = whole.part(str(part))

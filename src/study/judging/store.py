@@ -12,8 +12,8 @@ import pandas as pd
 
 from study import paths
 from study.config.reader import read_settings
-from study.errors import StudyError, require_file
-from study.files import write_csv
+from study.errors import StudyError
+from study.files import read_csv, write_csv
 
 LABELS = "labels"
 PAIR = ["task_id", "server_id"]
@@ -123,14 +123,9 @@ def read_table(dataset: str, name: str) -> pd.DataFrame:
     """Read and check one table of `COLUMNS`; grades are nullable integers. Raises StudyError: the file is missing or
     damaged, repeats a key, or holds a grade other than 0, 1, 2."""
     path, columns = file(dataset, name), COLUMNS[name]
-    require_file(path, f"run: {STEP.get(name, 'study judge pool')} --dataset {dataset}")
-    try:
-        table = pd.read_csv(path, dtype={"guideline_version": str, "judge": str})
-    except (ValueError, OSError) as error:
-        raise StudyError(f"not a readable CSV file: {error}", file=path, fix="restore it from git") from error
-    for column in columns:
-        if column not in table:
-            raise StudyError("a column is missing", file=path, column=column, fix=f"its columns: {', '.join(columns)}")
+    kinds = {"guideline_version": str, "judge": str}
+    fix = f"restore it from git, or run: {STEP.get(name, 'study judge pool')} --dataset {dataset}"
+    table = read_csv(path, fix=fix, columns=columns, dtype=kinds)
     keys = KEYS.get(name, PAIR)
     repeated = table.duplicated(keys).to_numpy()
     if repeated.any():
@@ -177,8 +172,8 @@ def runs_file(dataset: str) -> Path:
 
 def read_runs(dataset: str) -> dict[str, pd.DataFrame]:
     """The pooled runs by system, columns `RUN`: `labels` first, then in order of their names."""
-    path = require_file(runs_file(dataset), "run: study judge pool", "there are no pooled runs")
-    table = pd.read_csv(path)
+    path = runs_file(dataset)
+    table = read_csv(path, fix="run: study judge pool")
     if list(table.columns) != ["system", *RUN]:
         raise StudyError("not pooled runs", file=path, fix=f"its columns: system, {', '.join(RUN)}")
     found = {str(name): run[RUN].reset_index(drop=True) for name, run in table.groupby("system")}

@@ -28,12 +28,30 @@ TOP = ("task_id", "seed", "rank", "server_id")
 
 
 def measured(
-    top: pd.DataFrame, seeds: Sequence[int], data: Dataset, split: Split, *, part: str = "test"
+    top: pd.DataFrame,
+    seeds: Sequence[int],
+    data: Dataset,
+    split: Split,
+    *,
+    part: str = "test",
+    file: Path | None = None,
+    fix: str = "rank the ten best servers of each task of the part",
 ) -> pd.DataFrame:
     """The per-task table of a kept run. `top`: columns task_id, seed, rank (from 1), server_id; the best ten of the
-    part's tasks, or the relevant ones among them. `seeds`: of the run; one without any hit has no row."""
+    part's tasks, or the relevant ones among them. `seeds`: of the run; one without any hit has no row.
+
+    Raises StudyError, with `file` and `fix`: a task, server or rank that there is not, or a rank that is there twice.
+    """
     tasks = split.tasks(part)
     task_ids = data.tasks["id"].to_numpy()[tasks]
+    for column, known in (("task_id", task_ids), ("server_id", data.servers["id"]), ("rank", range(1, KEPT + 1))):
+        unknown = ~top[column].isin(known).to_numpy()
+        if unknown.any():
+            row = int(np.argmax(unknown))
+            reason = f"{top[column].iloc[row]} is no {column.replace('_', ' ')} of {data.name}'s {part} part"
+            raise StudyError(reason, file=file, row=row, column=column, fix=fix)
+    if (twice := top.duplicated(["task_id", "seed", "rank"]).to_numpy()).any():
+        raise StudyError("a rank stands twice", file=file, row=int(np.argmax(twice)), column="rank", fix=fix)
     place = pd.Series(np.arange(len(tasks)), index=task_ids)
     server = pd.Series(np.arange(data.n_servers), index=data.servers["id"])
     tables = []
@@ -72,17 +90,8 @@ def evaluate(config: DictConfig) -> list[Path]:
         written.append(Outputs.of(dataset, protocol, system).per_task)
         fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
         top = datasets.read_parquet(path, columns=TOP, fix=fix)
-        for column, known in (
-            ("task_id", data.tasks["id"].to_numpy()[split.tasks("test")]),
-            ("server_id", data.servers["id"]),
-            ("rank", range(1, KEPT + 1)),
-        ):
-            unknown = ~top[column].isin(known).to_numpy()
-            if unknown.any():
-                reason, row = "a value that the data set or its split does not have", int(np.argmax(unknown))
-                raise StudyError(reason, file=path, row=row, column=column, fix=fix)
         seeds = [int(facts["seed"]) for facts in read_record(Outputs.of(dataset, protocol, system).record)["seeds"]]
-        write_csv(written[-1], measured(top, seeds, data, split))
+        write_csv(written[-1], measured(top, seeds, data, split, file=path, fix=fix))
     if not written:
         raise StudyError("there are no runs to evaluate", file=paths.results(dataset) / "top10", fix="run: make repro")
     return written

@@ -15,8 +15,8 @@ from study.analysis.report.runs import (
     REFERENCE,
     Runs,
     collect,
+    compare_with_reference,
     costs,
-    declared_family,
     doubts,
     statistics,
 )
@@ -51,8 +51,7 @@ def report(config: DictConfig) -> Path:
                 tested = compare_all(chosen, reference, COMPARED, seed=0, per_comparison=1000)
                 further.append(tested.assign(protocol=protocol))
         if REFERENCE in frames and len(frames) > 1:
-            family = declared_family(protocol, list(config.dataset.leave_out))
-            tested = compare_all(frames, REFERENCE, COMPARED, seed=0, per_comparison=1000, family=family)
+            tested = compare_with_reference(frames, protocol, list(config.dataset.leave_out))
             comparisons.append(tested.assign(protocol=protocol))
     significance = pd.concat(comparisons) if comparisons else pd.DataFrame(columns=["system", "protocol"])
     write_csv(folder / "metrics.csv.xz", metrics)

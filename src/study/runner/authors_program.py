@@ -8,6 +8,7 @@ number of epochs in which it runs. ``results/<dataset>/authors`` holds ``top10.c
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import subprocess
@@ -27,7 +28,7 @@ from study.config.compose import plain
 from study.config.reader import read_keys
 from study.data import program_input, sources
 from study.data.dataset import IntArray
-from study.errors import StudyError, require_file
+from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
 
@@ -135,8 +136,7 @@ def read_top10(path: Path, tasks: Container[int], servers: Container[int]) -> To
     """
     found: Top10 = {}
     fix = "run the program again"
-    require_file(path, fix)
-    with path.open(encoding="utf-8", newline="") as stream:
+    with io.StringIO(files.read_text(path, fix=fix), newline="") as stream:
         rows = csv.DictReader(stream)
         if rows.fieldnames != ["task_id", "top5", "top10"]:
             raise StudyError("the columns must be task_id, top5, top10", file=path, row="line 1", fix=fix)

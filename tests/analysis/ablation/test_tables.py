@@ -74,7 +74,7 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
         assert row["seeds"] == 2
         assert row["diff"] == pytest.approx(effect, abs=0.01)
         assert row["diff_ci_low"] < row["diff"] < row["diff_ci_high"]
-        assert row["family"] == 6  # three variants, two primary metrics
+        assert row["family"] == 24  # twelve declared variants, run or not, two primary metrics
         assert (row["wilcoxon_p_holm"] < 0.001) == (effect < 0)
         assert (row["randomisation_p_holm"] < 0.01) == (effect < 0)
     assert np.isnan(rows.loc[("t2mrec_wo_cl", "recall@5"), "wilcoxon_p_holm"])  # not in the declared family
@@ -107,6 +107,20 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
     assert "Cross" in figure.get_supxlabel()
     elsewhere = figures.effects(rows.assign(paper_effect=np.nan), ("ndcg@10",), "caption")
     assert "Cross" not in elsewhere.get_supxlabel()
+
+
+def test_a_new_variant_changes_no_p_value_of_another(results, monkeypatch):
+    names = {"id": range(TASKS), "category_clean": ["a", "b"] * 60, "subcategory_clean": ["a", "b", "c"] * 40}
+    before = ablation.table4("task2mcp"), ablation.by_group("task2mcp", pd.DataFrame(names))
+    known = ablation.variants()
+    monkeypatch.setattr(ablation, "variants", lambda: {**known, "t2mrec_own": "own"})
+    (results / "cold" / "t2mrec_own.csv.xz").write_bytes((results / "cold" / "t2mrec_wo_cl.csv.xz").read_bytes())
+    after = ablation.table4("task2mcp"), ablation.by_group("task2mcp", pd.DataFrame(names))
+    for old, new in zip(before, after, strict=True):
+        own = new["system"] == "t2mrec_own"
+        assert own.any()
+        assert new.loc[own, ["wilcoxon_p_holm", "randomisation_p_holm"]].isna().all(axis=None)
+        pd.testing.assert_frame_equal(new[~own].reset_index(drop=True), old)
 
 
 def test_a_re_ranking_model_is_compared_with_the_same_trainings_and_its_discarded_answers_are_counted(results):

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import OptimizeResult
 
 from study import paths
 from study.analysis.audit import consistency as rules
@@ -222,3 +223,9 @@ def test_scenarios_take_their_shares_from_the_splits(data):
     assert list(found) == [*lists, "task split", "task split, longer lists", "interaction split"]
     assert sum(found["task split"][1].values()) == pytest.approx(1)
     assert set(found["interaction split"][1]) == {2}
+
+
+def test_a_program_that_the_solver_gives_up_is_named(monkeypatch):
+    monkeypatch.setattr(rules, "linprog", lambda *_, **__: OptimizeResult(status=4, message="numbers", fun=None))
+    with pytest.raises(StudyError, match="linear program not solved: numbers"):
+        rules.possible_range(np.full(8, 0.5), "f1@5", ["recall@5"], rules.points([1]), rounding=1e-4)

@@ -17,7 +17,17 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.analysis.report import paper
-from study.analysis.report.runs import COMPARED, FAILS, HOLDS, REFERENCE, SIDES, measured, run_frames, statistics
+from study.analysis.report.runs import (
+    COMPARED,
+    FAILS,
+    HOLDS,
+    REFERENCE,
+    SIDES,
+    declared_families,
+    measured,
+    run_frames,
+    statistics,
+)
 from study.analysis.report.tables import NOT_RUN, named
 from study.config.systems import sound_systems
 from study.data import dataset as datasets
@@ -106,9 +116,10 @@ def printed() -> pd.DataFrame:
 def table4(dataset: str) -> pd.DataFrame:
     """Table 4 with what the paper leaves out, under every protocol: one row per protocol, system and metric.
 
-    gap = ours - paper; diff = system - reference over tasks. Holm-corrected p-values, for `COMPARED` alone, are
-    over all variants and both metrics of a protocol. A variant of `wanted` without a run has 0 seeds and no value of
-    ours. Paper columns are empty for another data set and under protocols other than `PAPER_PROTOCOL`.
+    gap = ours - paper; diff = system - reference over tasks. Holm-corrected p-values, for `COMPARED` alone, are over
+    the variants of the family ``ablation`` and both metrics of a protocol. A variant of `wanted` without a run has 0
+    seeds and no value of ours. Paper columns are empty for another data set and under protocols other than
+    `PAPER_PROTOCOL`.
     """
     titles = variants()
     cells: Any = printed()
@@ -118,7 +129,8 @@ def table4(dataset: str) -> pd.DataFrame:
         shown = {*frames, *wanted(protocol)}
         tests: Any = pd.DataFrame()
         if len(frames) > 1:
-            tests = compare_all(frames, REFERENCE, COMPARED, seed=0, per_comparison=1000)
+            family = declared_families(protocol, ())[FAMILY]
+            tests = compare_all(frames, REFERENCE, COMPARED, seed=0, per_comparison=1000, family=family)
             tests = tests.set_index(["system", "metric"])
         for name in (name for name in titles if name in shown):
             for metric in PAPER_METRICS:
@@ -187,7 +199,7 @@ def trained_models(sweeps: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
     """What removing a part does within every category and subcategory of tasks, on `GROUPED`.
 
-    _holm: corrected over all variants and groups of a protocol and level.
+    _holm: corrected over the variants of the family ``ablation`` and the groups of a protocol and level.
     """
     tables = []
     tests = ["wilcoxon_p", "randomisation_p"]
@@ -195,7 +207,9 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
     for protocol, frames in runs(dataset).items():
         for level in ("category", "subcategory"):
             rows = []
-            draws = max(RESAMPLES, PER_CELL * (len(frames) - 1) * tasks[f"{level}_clean"].nunique())
+            family = declared_families(protocol, ())[FAMILY]
+            size = len(family) * tasks[f"{level}_clean"].nunique()
+            draws = max(RESAMPLES, PER_CELL * size)
             for group, members in tasks.groupby(f"{level}_clean")["id"]:
                 inside = {name: frame[frame["task_id"].isin(set(members))] for name, frame in frames.items()}
                 for name in (name for name in inside if name != REFERENCE and len(inside[name])):
@@ -204,7 +218,10 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
                     rows.append(where | {key: found[key] for key in kept})
             if rows:
                 table = pd.DataFrame(rows)
-                tables.append(table.assign(**{f"{test}_holm": holm(table[test].to_numpy()) for test in tests}))
+                inside = table["system"].isin(family)
+                for test in tests:
+                    table.loc[inside, f"{test}_holm"] = holm(table.loc[inside, test].to_numpy(), size)
+                tables.append(table)
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["protocol", "system", "level"])
 
 

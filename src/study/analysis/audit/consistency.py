@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.optimize import linprog
+from scipy.optimize import OptimizeResult, linprog
 from tqdm import tqdm
 
 from study import paths
@@ -139,9 +139,14 @@ def smallest_change(
         bounds=[*limits, (0, None)],
         method="highs",
     )
+    require_solved(solved)
+    return 0.0 if solved.fun < SOLVER_TOLERANCE else float(solved.fun)
+
+
+def require_solved(solved: OptimizeResult) -> None:
+    """Raise `StudyError` unless a linear program ended with an optimum."""
     if solved.status != 0:
         raise StudyError(f"linear program not solved: {solved.message}", fix="check that the shares add up to 1")
-    return 0.0 if solved.fun < SOLVER_TOLERANCE else float(solved.fun)
 
 
 def possible_range(
@@ -157,6 +162,7 @@ def possible_range(
         solved = linprog(sign * aim, at_most, limits, A_eq=np.ones((1, len(aim))), b_eq=[1.0], method="highs")
         if solved.status == 2:
             return np.nan, np.nan
+        require_solved(solved)
         found.append(sign * float(solved.fun))
     return found[0], found[1]
 

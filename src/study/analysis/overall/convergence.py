@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.analysis.report.results import TUNED_SUFFIX, Results, lineage
+from study.analysis.report.results import LONG_SUFFIX, TUNED_SUFFIX, Results, lineage
 from study.analysis.report.runs import APART
 from study.evaluation.records import read_record
 
@@ -20,7 +20,6 @@ FAR = 0.05  # of METRIC below the yardstick
 SHARE = 1 / 3  # of that gap which other values have to close before they are called its reason
 # What learns nothing, for new tasks and for known ones; every method should reach TIMES its METRIC.
 TRIVIAL, TIMES = {True: "random", False: "popularity"}, 5
-LONG_SUFFIX = "_long"  # of the row of the same system with more epochs
 EARLIER = "experts"  # in reports: an earlier stage that ranks by itself (MPT-Rec)
 COLUMNS = ["system", "title", "epochs", "best_epoch", "capped", "annealed", "seeds", "earlier_better"]
 COLUMNS += ["validation_ndcg", "seconds_trained", "gap", "better", "better_gap"]

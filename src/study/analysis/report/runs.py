@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import read_record
-from study.evaluation.statistics import bootstrap_interval
+from study.evaluation.statistics import bootstrap_interval, compare_all
 from study.runner import provenance
 
 LOG = logging.getLogger(__name__)
@@ -46,12 +45,16 @@ class Statistics:
 
     test: str
     alpha: float
-    family: list[str]
+    families: dict[str, list[str]]
+    judged: list[str]
     further: dict[str, list[str]]
 
     def __post_init__(self) -> None:
         if self.test not in SIDES:
             raise StudyError(f"there is no test {self.test!r}", column="test", fix=f"one of: {', '.join(SIDES)}")
+        names = [name for family in self.families.values() for name in family]
+        if repeated := sorted(name for name in set(names) if names.count(name) > 1):
+            raise StudyError(f"{repeated[0]} stands twice", column="families", fix="name a system in one family, once")
 
     def finds(self, tested: pd.DataFrame) -> pd.DataFrame:
         """The rows of a table of comparisons that the declared test finds significant after correction."""
@@ -63,21 +66,39 @@ def statistics() -> Statistics:
     return read_settings(Statistics, paths.conf() / "statistics.yaml")
 
 
-def declared_family(protocol: str, leave_out: Sequence[str]) -> list[str]:
-    """The systems over which Holm corrects under a protocol, run or not (`family` of ``conf/statistics.yaml``).
+def declared_families(protocol: str, leave_out: Sequence[str]) -> dict[str, list[str]]:
+    """The systems of each family of ``conf/statistics.yaml`` that a protocol is for, run or not.
 
     `leave_out`: of the data set, families and patterns of names.
     """
-    patterns = statistics().family
-    return [
-        name
-        for name, system in sound_systems().items()
-        if protocol in system.protocols
-        and name != REFERENCE
-        and system.family not in APART
-        and not left_out(name, system.family, list(leave_out))
-        and any(fnmatchcase(name, pattern) for pattern in patterns)
-    ]
+    known = sound_systems()
+    return {
+        family: [
+            name
+            for name in names
+            if name in known
+            and protocol in known[name].protocols
+            and not left_out(name, known[name].family, list(leave_out))
+        ]
+        for family, names in statistics().families.items()
+    }
+
+
+def compare_with_reference(frames: Mapping[str, pd.DataFrame], protocol: str, leave_out: Sequence[str]) -> pd.DataFrame:
+    """Every system against `REFERENCE` on the metrics `COMPARED`: rows of `compare_all`, systems in the order given.
+
+    Holm corrects within each family of `declared_families`; a system of none has no corrected p-value, and family 0.
+    """
+    families = declared_families(protocol, leave_out)
+    corrected = {name for names in families.values() for name in names}
+    groups = [*families.values(), [name for name in frames if name not in corrected]]
+    parts = []
+    for names, family in zip(groups, [*families.values(), []], strict=True):
+        chosen = {name: frames[name] for name in frames if name in {REFERENCE, *names}}
+        if len(chosen) > 1:
+            parts.append(compare_all(chosen, REFERENCE, COMPARED, seed=0, per_comparison=1000, family=family))
+    order = {name: place for place, name in enumerate(frames)}
+    return pd.concat(parts).sort_values("system", key=lambda names: names.map(order), kind="stable")
 
 
 def read_run(path: Path) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from study.analysis.report.runs import SIDES, statistics
 from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
-from study.files import write_text
+from study.files import read_csv, write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,18 +38,11 @@ LATEX = (
 
 
 def read(path: Path) -> pd.DataFrame:
-    """Read a table of the report stage. StudyError: it is missing, damaged, or has a column twice."""
-    fix = "run: study report dataset=" + path.parent.parent.name
-    if not path.exists():
-        raise StudyError("the table is missing", file=path, fix=fix)
-    try:
-        heading = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
-        table = pd.read_csv(path)
-    except (ValueError, IndexError) as error:  # what pandas raises derives from these
-        raise StudyError(f"no readable table ({error})", file=path, fix=fix) from error
-    if (twice := heading.duplicated()).any():
-        raise StudyError("a column stands twice", file=path, column=str(heading[twice].iloc[0]), fix=fix)
-    return table
+    """A table below ``results/<dataset>``. StudyError: it is missing or damaged."""
+    parts = path.parts
+    dataset = parts[parts.index("results") + 1] if "results" in parts else path.parent.parent.name
+    made = path.parent.name == "tables" and path.parent.parent.name == dataset
+    return read_csv(path, fix=f"run: study report dataset={dataset}" if made else "take it from git, or make it again")
 
 
 def comparison(
@@ -232,7 +225,7 @@ def show_table(table: pd.DataFrame, caption: str = "", *, folded: bool | None = 
 def read_all(dataset: str, stage: str) -> dict[str, pd.DataFrame]:
     """The CSV files of ``results/<dataset>/<stage>`` by name; empty where the stage has not run."""
     files = sorted((paths.results(dataset) / stage).glob("*.csv*"))
-    return {path.name.split(".")[0]: pd.read_csv(path) for path in files}
+    return {path.name.split(".")[0]: read_csv(path, fix="restore it from git") for path in files}
 
 
 def overall_tables(dataset: str) -> list[Table]:

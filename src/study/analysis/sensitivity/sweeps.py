@@ -17,12 +17,13 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, styled
 from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, run_frames, statistics
-from study.analysis.report.tables import cell, read
+from study.analysis.report.tables import cell
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record
 from study.evaluation.statistics import compare, compare_all, holm
+from study.files import read_csv
 from study.search import settings as search
 from study.search.settings import Sweep, load_sweep
 from study.search.sweep import folder_of
@@ -39,7 +40,7 @@ MOST_CHOICES = 5  # values that an axis can name one by one
 def trials(dataset: str, name: str) -> pd.DataFrame | None:
     """The trials of a sweep, or None where it has not run."""
     path = folder_of(dataset, name) / "trials.csv"
-    return read(path) if path.exists() else None
+    return read_csv(path, fix=f"run: study sweep {name} dataset={dataset}") if path.exists() else None
 
 
 def sweeps(dataset: str) -> dict[str, tuple[Sweep, pd.DataFrame]]:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from study.analysis.report.runs import statistics
 from study.config.compose import load, plain
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.errors import StudyError
@@ -126,12 +127,13 @@ def require_judged(values: Tables, names: Sequence[str], column: str) -> None:
 
 
 def against(dataset: str, system: str, part: str, metric: str = "ndcg@10", *, seed: int = 0) -> pd.DataFrame:
-    """A system's judged answers against those of every other judged system: one family, Holm.
+    """A system's judged answers against those of every other judged system; Holm over the family ``judged``.
     Returns: the rows of `compare_all`; `system` is the other one, so a negative difference says that it is worse."""
     values = judged_values(dataset, part)
     require_judged(values, [system], "system")
     frames = {name: frame[["task_id", "seed", metric]] for name, frame in values.items()}
-    return compare_all(frames, system, [metric], seed).sort_values("mean_system", ascending=False, ignore_index=True)
+    tested = compare_all(frames, system, [metric], seed, family=statistics().judged)
+    return tested.sort_values("mean_system", ascending=False, ignore_index=True)
 
 
 def paired(values: Tables, system: str, reference: str, metric: str, seed: int) -> dict[str, float | int | str]:
