@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.metrics import roc_auc_score
 from statsmodels.stats.multitest import multipletests
 
 from study.errors import StudyError
@@ -371,3 +372,46 @@ def test_intervals_are_those_of_scipy():
     theirs = stats.bootstrap((difference,), np.mean, rng=np.random.default_rng(9), **draws).confidence_interval
     ours = statistics.bootstrap_interval(difference, seed=9, resamples=2000)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_shares_agree_with_scipy(counts):
+    hits, n = counts
+    for method, theirs in (("wilson", "wilson"), ("beta", "exact")):
+        value, low, high = statistics.share_interval(hits, n, method)
+        expected = stats.binomtest(hits, n).proportion_ci(method=theirs)
+        assert (value, low, high) == pytest.approx((hits / n, expected.low, expected.high), abs=1e-9)
+
+
+def test_the_area_is_that_of_pairs_and_of_scikit_learn():
+    # Of the six pairs three are above and one is equal.
+    assert statistics.auc(np.array([3.0, 1.0]), np.array([0.0, 1.0, 4.0])) == pytest.approx(3.5 / 6)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        positive, negative = rng.integers(0, 6, 9).astype(float), rng.integers(0, 5, 14).astype(float)
+        expected = roc_auc_score([1] * 9 + [0] * 14, np.concatenate([positive, negative]))
+        assert statistics.auc(positive, negative) == pytest.approx(expected)
+    assert np.isnan(statistics.auc(np.array([]), np.array([1.0])))
+
+
+def test_percentile_limits_leave_out_what_is_undefined():
+    draws = np.arange(101.0)
+    assert statistics.percentile_limits(draws) == pytest.approx((2.5, 97.5))
+    assert statistics.percentile_limits([*draws, np.nan]) == pytest.approx((2.5, 97.5))
+    assert np.isnan(statistics.percentile_limits([np.nan, np.nan])).all()
+
+
+def test_f1_of_means_by_hand():
+    assert statistics.f1_of_means([0.5, 0.0, 0.2], [0.25, 0.0, 0.0]).tolist() == pytest.approx([1 / 3, 0, 0])
+
+
+def test_the_interval_of_a_difference_covers_it_about_19_times_in_20():
+    rng = np.random.default_rng(5)
+    hits = [
+        low <= 0.5 <= high
+        for low, high in (
+            statistics.difference_interval(rng.normal(0.8, 1, 60), rng.normal(0.3, 0.5, 40), seed=1, resamples=400)
+            for _ in range(300)
+        )
+    ]
+    assert 0.90 <= np.mean(hits) <= 0.98

@@ -8,6 +8,7 @@ from scipy.stats import kendalltau
 from study import paths
 from study.analysis.usefulness.choosing import against
 from study.errors import StudyError
+from study.evaluation.statistics import tau_b
 from study.judging import evaluate, store
 from study.judging.collection import Collection
 from tests.judging.conftest import truth_of
@@ -201,7 +202,7 @@ def test_rank_correlations_of_many_rows_are_those_of_scipy():
     one[0] = 1.0  # all tie
     expected = [kendalltau(left, right).statistic for left, right in zip(one, other, strict=True)]
     assert np.isnan(expected[0])
-    np.testing.assert_array_equal(evaluate.tau_b(one, other), expected)
+    np.testing.assert_array_equal(tau_b(one, other), expected)
 
 
 def test_a_system_is_compared_with_every_other_judged_one(runs):

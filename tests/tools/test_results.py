@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from study import paths
 from study.errors import StudyError
-from study.evaluation.statistics import bootstrap_interval, compare_all, randomisation
+from study.evaluation.statistics import bootstrap_interval, cluster_interval, compare_all, randomisation
 from study.tools import results
 from study.tools.answers import listed
 from study.tools.catalogues.catalog import QuerySet
@@ -112,7 +112,7 @@ def test_queries_of_one_origin_are_one_unit():
     rng = np.random.default_rng(0)
     origins = rng.normal(size=40)
     difference, groups = np.repeat(origins, 10), np.repeat(np.arange(40), 10).astype(str)
-    low, high = results.interval(difference, groups, seed=1)
+    low, high = cluster_interval(difference, groups, seed=1)
     alone = bootstrap_interval(origins, seed=1)
     naive = bootstrap_interval(difference, seed=1)
     # Ten copies of an origin tell no more than the origin.
@@ -123,9 +123,9 @@ def test_queries_of_one_origin_are_one_unit():
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=30), st.integers(0, 3))
 def test_intervals_hold_to_what_was_seen_and_one_origin_has_none(values, seed):
     difference = np.array(values)
-    low, high = results.interval(difference, np.arange(len(values)).astype(str), seed=seed)
+    low, high = cluster_interval(difference, np.arange(len(values)).astype(str), seed=seed)
     assert difference.min() - 1e-9 <= low <= high <= difference.max() + 1e-9
-    assert np.isnan(results.interval(difference, np.array(["a"] * len(values)), seed=seed)).all()
+    assert np.isnan(cluster_interval(difference, np.array(["a"] * len(values)), seed=seed)).all()
 
 
 def test_tests_use_the_origins():

@@ -14,7 +14,7 @@ from study import paths
 from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
 from study.analysis.report.plots import MARKERS, canvas, logarithmic, named_rows, one_panel, styled
 from study.config.reader import read_settings
-from study.judging.evaluate import mean_interval
+from study.evaluation.statistics import mean_interval
 from study.tools import results
 from study.tools.mcp_zero import experiments as mcp_zero
 

@@ -13,6 +13,7 @@ from study import paths
 from study.config.reader import read_keys
 from study.data.dataset import FloatArray, IntArray
 from study.data.splits import Split
+from study.evaluation.statistics import auc
 
 
 def embedding_settings() -> dict[str, Any]:
@@ -50,14 +51,13 @@ def separation(distance: FloatArray, relevant: NDArray[np.bool_], *, depth: int)
     """
     rows = []
     for values, own in zip(distance, relevant, strict=True):
-        near, far = values[own], np.sort(values[~own])
-        below, upto = np.searchsorted(far, near, side="left"), np.searchsorted(far, near, side="right")
+        near, far = values[own], values[~own]
         nearest = np.argsort(values, kind="stable")[:depth]
         rows.append(
             {
                 "matched": near.mean(),
                 "ratio": np.median(near) / np.median(far),
-                "auc": 1 - (below + upto).mean() / (2 * len(far)),
+                "auc": auc(far, near),
                 "recall": own[nearest].sum() / own.sum(),
             }
         )

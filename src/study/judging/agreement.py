@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from study.data.dataset import IntArray
 from study.errors import StudyError
+from study.evaluation.statistics import cluster_interval, percentile_limits, resample_counts
 from study.judging import store
 from study.judging.collection import Float64Array
 
@@ -49,13 +50,8 @@ def weighted_kappa(counts: IntArray, weights: Weights) -> Float64Array:
 def kappa_interval(counts: IntArray, weights: Weights, *, seed: int) -> tuple[float, float]:
     """95 % percentile bootstrap interval over topics, as the pairs of a topic are not independent. `counts`: per topic,
     shape (n_topics, 3, 3)."""
-    n = len(counts)
-    drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
-    values = weighted_kappa(np.tensordot(drawn, counts, axes=1), weights)
-    if np.isnan(values).all():
-        return float("nan"), float("nan")
-    low, high = np.nanquantile(values, [0.025, 0.975])
-    return float(low), float(high)
+    drawn = resample_counts(len(counts), seed=seed, resamples=RESAMPLES)
+    return percentile_limits(weighted_kappa(np.tensordot(drawn, counts, axes=1), weights))
 
 
 def agreement_table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
@@ -109,10 +105,7 @@ def _drift(rows: pd.DataFrame, seed: int) -> dict[str, float]:
     """One row of `drift`."""
     before = rows[["grade_1", "grade_2"]].astype(np.float64).mean(axis=1).to_numpy()
     again, final = (rows[name].to_numpy(np.int64) for name in ("grade", "final"))
-    _, topic = np.unique(rows["task_id"].to_numpy(), return_inverse=True)
-    sums, sizes = np.bincount(topic, weights=again - before), np.bincount(topic)
-    drawn = np.random.default_rng(seed).integers(len(sizes), size=(RESAMPLES, len(sizes)))
-    low, high = np.quantile(sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1), [0.025, 0.975])
+    low, high = cluster_interval(again - before, rows["task_id"].to_numpy(), seed=seed, resamples=RESAMPLES)
     return {
         "pairs": len(rows),
         "mean_first": before.mean(),

@@ -19,7 +19,7 @@ from scipy import stats
 from study import paths
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.evaluation.statistics import bootstrap_interval
+from study.evaluation.statistics import mean_interval, percentile_limits, resampled, tau_b
 from study.judging import collection as measures
 from study.judging import store
 from study.judging.collection import DEPTH, Collection, Float64Array
@@ -30,7 +30,7 @@ PERSISTENCE = 0.8
 MOST_UNJUDGED = 0.05
 NOISE_RESAMPLES = 200
 SHARES = {"useful": 1, "core": 2}
-RESAMPLES = 2_000
+RESAMPLES = 2_000  # of the correlations and of label_families.csv
 FAMILY_COLUMNS = ["family", "systems", "topics", "tau", "p", "ci_low", "ci_high", "use", "use_ci_low", "use_ci_high"]
 FAMILY_COLUMNS += ["diff", "diff_ci_low", "diff_ci_high", "diff_p"]
 
@@ -59,15 +59,6 @@ def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
     if not frames or not len(frames[0]):
         raise StudyError("the run answers none of the topics", fix="run the system for the topics of topics.csv")
     return pd.concat(frames, ignore_index=True)
-
-
-def mean_interval(
-    values: pd.Series | Float64Array, *, seed: int, name: str = "mean", prefix: str = ""
-) -> dict[str, float]:
-    """The mean under `name`, and its 95 % bootstrap interval under ``ci_low`` and ``ci_high`` behind the prefix."""
-    numbers = np.asarray(values, dtype=np.float64)
-    low, high = bootstrap_interval(numbers, seed=seed)
-    return {name: float(numbers.mean()) if len(numbers) else np.nan, f"{prefix}ci_low": low, f"{prefix}ci_high": high}
 
 
 @dataclass(frozen=True)
@@ -126,7 +117,7 @@ def noise(drawn: Redrawn, run: pd.DataFrame) -> dict[str, tuple[float, float]]:
         kept[f"ndcg@{k}"] = np.array(means)
         kept[f"precision@{k}"] = ((grades[..., :k] >= 1).sum(axis=2) / k).mean(axis=1)
         kept[f"core_precision@{k}"] = ((grades[..., :k] >= 2).sum(axis=2) / k).mean(axis=1)
-    return {name: (float(np.quantile(v, 0.025)), float(np.quantile(v, 0.975))) for name, v in kept.items() if len(v)}
+    return {name: percentile_limits(means) for name, means in kept.items() if len(means)}
 
 
 def scores(
@@ -269,9 +260,7 @@ def rank_correlation(views: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     if systems < 2:
         ends = ("ci_low", "ci_high", "topics_ci_low", "topics_ci_high")
         return found | dict.fromkeys(("tau", "p", *ends), float("nan"))
-    rng = np.random.default_rng(seed)
-    drawn_topics = rng.integers(topics, size=(RESAMPLES, topics))
-    drawn_systems = rng.integers(systems, size=(RESAMPLES, systems))
+    drawn_topics, drawn_systems = resampled(topics, systems, seed=seed, resamples=RESAMPLES)
     means = np.array([[view[:, chosen].mean(axis=1) for view in (labels, judged)] for chosen in drawn_topics])
     by_topics = tau_b(means[:, 0], means[:, 1])
     by_both = tau_b(*(np.take_along_axis(means[:, view], drawn_systems, axis=1) for view in (0, 1)))
@@ -280,21 +269,7 @@ def rank_correlation(views: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     found |= {"tau": float(stats.kendalltau(fit, use).statistic)}
     found |= {"p": float(stats.kendalltau(fit, use, method="exact").pvalue) if untied else float("nan")}
     for prefix, taus in (("", by_both), ("topics_", by_topics)):
-        low, high = np.nanquantile(taus, [0.025, 0.975])
-        found |= {f"{prefix}ci_low": float(low), f"{prefix}ci_high": float(high)}
-    return found
-
-
-def tau_b(one: Float64Array, other: Float64Array) -> Float64Array:
-    """Kendall's tau-b of each row of two arrays of shape (b, n); NaN where all values of a row tie.
-
-    `scipy.stats.kendalltau` gives the same for one row, and takes a millisecond for it.
-    """
-    first, second = np.triu_indices(one.shape[1], k=1)
-    left, right = (np.sign(values[:, first] - values[:, second]) for values in (one, other))
-    pairs = np.sqrt(np.abs(left).sum(axis=1)), np.sqrt(np.abs(right).sum(axis=1))
-    with np.errstate(invalid="ignore"):
-        found: Float64Array = np.clip((left * right).sum(axis=1) / pairs[0] / pairs[1], -1, 1)
+        found |= zip((f"{prefix}ci_low", f"{prefix}ci_high"), percentile_limits(taus), strict=True)
     return found
 
 
@@ -352,15 +327,14 @@ def _mean_difference(one: Float64Array, other: Float64Array, axis: int = -1) -> 
 def _use_draws(use: Float64Array, seed: int, number: int) -> Float64Array:
     """Means of `use` (systems x topics) over drawn topics, the same for every family, and drawn systems."""
     systems, topics = use.shape
-    drawn_topics = np.random.default_rng(seed).integers(topics, size=(RESAMPLES, topics))
-    drawn_systems = np.random.default_rng([seed, number]).integers(systems, size=(RESAMPLES, systems))
+    (drawn_topics,) = resampled(topics, seed=seed, resamples=RESAMPLES)
+    (drawn_systems,) = resampled(systems, seed=[seed, number], resamples=RESAMPLES)
     pairs = zip(drawn_topics, drawn_systems, strict=True)
     return np.array([use[rows][:, chosen].mean() for chosen, rows in pairs], dtype=np.float64)
 
 
 def _ends(name: str, draws: Float64Array) -> dict[str, float]:
-    low, high = np.quantile(draws, [0.025, 0.975])
-    return {f"{name}_ci_low": float(low), f"{name}_ci_high": float(high)}
+    return dict(zip((f"{name}_ci_low", f"{name}_ci_high"), percentile_limits(draws), strict=True))
 
 
 def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:

@@ -14,11 +14,11 @@ import pandas as pd
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation import metrics
+from study.evaluation.statistics import mean_interval
 from study.files import read_text, sha256, write_text
 from study.judging import collection as measures
 from study.judging import store
 from study.judging.collection import DEPTH, UNJUDGED, Collection
-from study.judging.evaluate import mean_interval
 
 BEST = 2  # the best grade
 

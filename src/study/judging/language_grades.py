@@ -14,9 +14,10 @@ import pandas as pd
 
 from study.errors import StudyError
 from study.evaluation import metrics
+from study.evaluation.statistics import mean_interval
 from study.judging import agreement, store
 from study.judging.collection import DEPTH, Collection, unjudged
-from study.judging.evaluate import MOST_UNJUDGED, mean_interval
+from study.judging.evaluate import MOST_UNJUDGED
 
 # What a useful server must be besides -> the lowest second grade.
 DEMANDS = {"useful": 0, "callable": 1, "in_language": 2}

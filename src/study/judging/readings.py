@@ -11,10 +11,9 @@ from scipy.stats import kendalltau
 
 from study.data.dataset import IntArray
 from study.evaluation import metrics
-from study.evaluation.statistics import bootstrap_interval
+from study.evaluation.statistics import NORMAL, mean_interval
 from study.judging import agreement, passes, store
 from study.judging.collection import DEPTH, Collection, Float64Array
-from study.judging.evaluate import mean_interval
 
 # A grade of UMBRELA's form -> ours: what seems related but does not answer is of no use.
 OUR_SCALE = {0: 0, 1: 0, 2: 1, 3: 2}
@@ -149,10 +148,9 @@ def scores_by_reading(
                     if not len(found):
                         continue
                     gain = (found.iloc[:, 0] - found.iloc[:, -1]).to_numpy(np.float64)
-                    low, high = bootstrap_interval(gain, seed=0)
                     key = {"reading": reading, "part": part, "against": name, "system": system, "n": len(found)}
                     key |= mean_interval(found.iloc[:, 0].to_numpy(np.float64), seed=0, name="ndcg@10")
-                    rows.append(key | {"gain": gain.mean(), "gain_ci_low": low, "gain_ci_high": high})
+                    rows.append(key | mean_interval(gain, seed=0, name="gain", prefix="gain_"))
     return pd.DataFrame(rows)
 
 
@@ -191,7 +189,7 @@ def prediction_powered(judge: Float64Array, person: Float64Array) -> tuple[float
         return float("nan"), float("nan"), float("nan")
     known, error = judge[~np.isnan(judge)], (person - judge)[both]
     mean = known.mean() + error.mean()
-    width = 1.96 * np.sqrt(known.var(ddof=1) / len(known) + error.var(ddof=1) / len(error))
+    width = NORMAL * np.sqrt(known.var(ddof=1) / len(known) + error.var(ddof=1) / len(error))
     return float(mean), float(mean - width), float(mean + width)
 
 

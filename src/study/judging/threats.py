@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from study.evaluation import statistics
 from study.judging import agreement, passes, readings, store
 from study.judging.annotation import group
 from study.judging.collection import Collection, Float64Array
-from study.judging.evaluate import mean_interval
 
 Row = dict[str, object]
 
@@ -24,13 +24,13 @@ def row(threat: str, measure: str, value: float, low: float, high: float, n: int
 
 def share(threat: str, measure: str, hits: int, n: int, scale: float = 1.0) -> Row:
     """A share of n, times `scale`, with its exact 95 % interval (Clopper and Pearson 1934)."""
-    interval = stats.binomtest(hits, n).proportion_ci()
-    return row(threat, measure, scale * hits / n, scale * interval.low, scale * interval.high, n)
+    value, low, high = statistics.share_interval(hits, n, "beta")
+    return row(threat, measure, scale * value, scale * low, scale * high, n)
 
 
 def mean(threat: str, measure: str, values: Float64Array) -> Row:
     """A mean over topics with its 95 % bootstrap interval."""
-    found = mean_interval(values[~np.isnan(values)], seed=0)
+    found = statistics.mean_interval(values[~np.isnan(values)], seed=0)
     return row(threat, measure, found["mean"], found["ci_low"], found["ci_high"], int((~np.isnan(values)).sum()))
 
 

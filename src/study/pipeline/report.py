@@ -18,6 +18,7 @@ from study.analysis.report.runs import (
     compare_with_reference,
     costs,
     doubts,
+    mean_intervals,
     statistics,
 )
 from study.config.systems import sound_systems
@@ -40,8 +41,8 @@ def report(config: DictConfig) -> Path:
         per_task.aggregate(frame, dataset, protocol, system, record["profile"])
         for (protocol, system), (frame, record) in runs.items()
     )
-    overall = per_task.overall(metrics)
     protocols = sorted({protocol for protocol, _ in runs})
+    overall = with_intervals(per_task.overall(metrics), runs)
     comparisons, further = [], [pd.DataFrame(columns=["system", "protocol"])]
     for protocol in protocols:
         frames = {name: frame for (at, name), (frame, _) in runs.items() if at == protocol and name not in apart}
@@ -78,6 +79,20 @@ def report(config: DictConfig) -> Path:
     captions = {protocol: caption(dataset, protocol, runs, table) for protocol in protocols}
     tables.write_all(folder, "overall", parts, captions)
     return folder
+
+
+def with_intervals(overall: pd.DataFrame, runs: Runs) -> pd.DataFrame:
+    """A table of `per_task.overall` with ci_low and ci_high, the ends of each mean's 95 % interval over tasks."""
+    ends = pd.concat(
+        mean_intervals({name: frame for (at, name), (frame, _) in runs.items() if at == protocol}).assign(
+            protocol=protocol
+        )
+        for protocol in overall["protocol"].unique()
+    )
+    keyed = overall.assign(measure=tables.named(overall))
+    return keyed.merge(ends, how="left", on=["protocol", "system", "measure"], validate="one_to_one").drop(
+        columns="measure"
+    )
 
 
 def machines(runs: Runs) -> pd.DataFrame:

@@ -24,7 +24,16 @@ from study.encoders import endpoint as embedding
 from study.errors import StudyError, require_file
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
-from study.evaluation.statistics import RESAMPLES, Float64Array, compare_all, holm, paired, randomisation, wilcoxon
+from study.evaluation.statistics import (
+    RESAMPLES,
+    Float64Array,
+    cluster_interval,
+    compare_all,
+    holm,
+    paired,
+    randomisation,
+    wilcoxon,
+)
 from study.files import write_csv, write_json, write_parquet, write_text
 from study.tools.catalogues.catalog import QuerySet, ToolCatalog, credit, rank_all
 
@@ -221,20 +230,6 @@ def groups_of(collection: str, protocol: str) -> dict[str, str] | None:
     return dict(zip(frame["task_id"], frame["group"], strict=True))
 
 
-def interval(
-    difference: Float64Array, groups: np.ndarray, *, seed: int, resamples: int = RESAMPLES, level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean over queries, shape (n,); whole groups are drawn with replacement."""
-    _, place = np.unique(groups, return_inverse=True)
-    sums, sizes = np.bincount(place, difference), np.bincount(place)
-    if len(sums) < 2:
-        return float("nan"), float("nan")
-    drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
-    means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
 def clustered(
     table: pd.DataFrame, frames: Mapping[str, pd.DataFrame], groups: Mapping[str, str], seed: int
 ) -> pd.DataFrame:
@@ -251,7 +246,7 @@ def clustered(
             raise StudyError("a query has no group", row=unknown[0], fix="run the protocol again")
         difference = (pairs["system"] - pairs["reference"]).to_numpy(np.float64)
         own = np.array([groups[str(query)] for query in pairs.index])
-        low, high = interval(difference, own, seed=seed)
+        low, high = cluster_interval(difference, own, seed=seed)
         by_group = pd.Series(difference).groupby(own)
         # The mean over queries is the sum over groups, up to a constant: signs of whole groups are flipped.
         resamples = max(RESAMPLES, 100 * len(table))

@@ -15,6 +15,7 @@ from study.analysis.audit.figures_labels import CLASSES, plot_detectors, plot_fi
 from study.analysis.framework import load_settings, run_analyses
 from study.config import compose as config
 from study.errors import StudyError
+from study.evaluation.statistics import clustered_share
 from tests.analysis import toys
 from tests.analysis.toys import NO_REASON, UNSORTED, made
 
@@ -207,7 +208,7 @@ def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
 
 def test_the_interval_of_a_share_by_hand_and_its_coverage():
     """Two clusters: 3 of 4 and 0 of 2 labels; linearised standard error sqrt(2 * (1^2 + 1^2)) / 6."""
-    p, low, high = provenance.share(np.array([1, 1, 1, 0, 0, 0], dtype=bool), np.array([5, 5, 5, 5, 8, 8]))
+    p, low, high = clustered_share(np.array([1, 1, 1, 0, 0, 0], dtype=bool), np.array([5, 5, 5, 5, 8, 8]))
     error = 1.96 * 2 / 6
     assert (p, low, high) == pytest.approx((0.5, max(0, 0.5 - error), min(1, 0.5 + error)))
     # It covers the truth when the labels of a list go together.
@@ -215,7 +216,7 @@ def test_the_interval_of_a_share_by_hand_and_its_coverage():
     cluster, hits = np.repeat(np.arange(200), 10), 0
     for _ in range(300):
         flag = rng.random(200)[cluster] < 0.3  # whole lists are marked or not
-        _, low, high = provenance.share(flag, cluster)
+        _, low, high = clustered_share(flag, cluster)
         hits += low <= 0.3 <= high
     assert 0.91 < hits / 300 < 0.98
 

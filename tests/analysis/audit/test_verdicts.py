@@ -22,7 +22,7 @@ from study.files import write_csv
 from study.search import settings as searches
 from tests.analysis import toys
 
-CHOSEN = Verdicts(tolerance=0.01, relative_tolerance=0.05, stated_protocol="cold", resamples=200, level=0.95, seed=0)
+CHOSEN = Verdicts(tolerance=0.01, relative_tolerance=0.05, stated_protocol="cold", level=0.95)
 REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT = verdicts.VERDICTS
 RELATIVE = [(0.08, 0.088, REPRODUCED, False), (0.08, 0.084, REPRODUCED, True)]
 RELATIVE += [(0.6, 0.62, NOT, True), (0.6, 0.64, NOT, False)]
@@ -149,14 +149,6 @@ def test_a_system_in_several_rows_is_one_pair():
     assert table["pairs"].tolist() == [2, 2, 2, 2]
     assert table["pairs_in_order"].tolist() == [1, 2, 1, 2]
     assert table["verdict"].tolist() == [NOT, ORDER, NOT, ORDER]
-
-
-def test_the_interval_is_the_one_of_a_mean():
-    values = np.random.default_rng(1).beta(2, 3, size=(400, 1))
-    found = verdicts.replicates(values, resamples=3000, seed=0)
-    assert found.shape == (3000, 1)
-    assert found.mean() == pytest.approx(values.mean(), abs=0.002)
-    assert found.std() == pytest.approx(values.std() / np.sqrt(400), rel=0.05)
 
 
 def test_measured_averages_seeds_and_adds_the_other_f1():

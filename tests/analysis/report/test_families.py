@@ -1,14 +1,25 @@
-"""The declared families of tests: by name, each corrected by itself, and untouched by a further system."""
+"""The declared families of tests, untouched by a further system; one interval for one mean, wherever it stands."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from statsmodels.stats.multitest import multipletests
 
-from study.analysis.report.runs import Statistics, compare_with_reference, declared_families, statistics
+from study.analysis.audit import verdicts
+from study.analysis.report.runs import (
+    Statistics,
+    compare_with_reference,
+    declared_families,
+    mean_intervals,
+    measured,
+    statistics,
+)
 from study.config.compose import choices
 from study.errors import StudyError
 from study.evaluation import per_task
+from study.evaluation.metrics import PAPER_METRICS
+from study.evaluation.statistics import bootstrap_interval
+from study.pipeline.report import with_intervals
 
 CELLS = ["system", "metric"]
 
@@ -61,3 +72,31 @@ def test_a_family_names_systems_of_conf_each_once():
     assert set(names) | set(declared.judged) - {"labels"} <= set(choices("system"))
     with pytest.raises(StudyError, match="bm25 stands twice"):
         Statistics("wilcoxon", 0.05, {"a": ["bm25"], "b": ["bm25"]}, [], {})
+
+
+def test_a_mean_has_one_interval():
+    rng = np.random.default_rng(3)
+    parts = [
+        per_task.table(
+            range(30), seed, pd.DataFrame(rng.uniform(0, 1, (30, len(PAPER_METRICS))), columns=PAPER_METRICS)
+        )
+        for seed in (1, 2)
+    ]
+    frame = pd.concat(parts, ignore_index=True)
+    found = mean_intervals({"a": frame, "b": frame[frame["task_id"] < 20]}).set_index(["system", "measure"])
+    # By hand: the bootstrap of the tasks' means over seeds.
+    tasks = frame.groupby("task_id")["ndcg@10"].mean().to_numpy()
+    assert found.loc[("a", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks, seed=0))
+    assert found.loc[("b", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks[:20], seed=0))
+    printed = verdicts.measured(frame, verdicts.Verdicts(0.01, 0.05, "cold", 0.95)).cells
+    means = per_task.overall(per_task.aggregate(frame, "d", "cold", "a", "smoke"))
+    overall = with_intervals(means, {("cold", "a"): (frame, {})})
+    overall = overall.set_index(overall["metric"] + "@" + overall["k"].astype(str))
+    for name in ("recall@5", "ndcg@10", "f1_of_means@10"):
+        ends = found.loc[("a", name)].tolist()
+        own = measured(frame, name.replace("_of_means", ""))
+        assert [own["ci_low"], own["ci_high"]] == pytest.approx(ends)
+        assert printed.loc[name, ["ci_low", "ci_high"]].tolist() == pytest.approx(ends)
+        assert overall.loc[name, ["ci_low", "ci_high"]].tolist() == pytest.approx(ends)
+        assert ends[0] < overall.loc[name, "mean"] < ends[1]
+    assert mean_intervals({"one": frame[frame["task_id"] == 0]})[["ci_low", "ci_high"]].isna().all(axis=None)

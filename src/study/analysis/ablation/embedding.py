@@ -170,8 +170,7 @@ def summary(tasks: pd.DataFrame, *, seed: int) -> dict[str, float]:
     """n, and the mean of every column of `separation` over tasks with _ci_low and _ci_high (95 %, bootstrap)."""
     found: dict[str, float] = {"n": len(tasks)}
     for name, values in tasks.items():
-        low, high = statistics.bootstrap_interval(values.to_numpy(np.float64), seed=seed)
-        found |= {str(name): float(values.mean()), f"{name}_ci_low": low, f"{name}_ci_high": high}
+        found |= statistics.mean_interval(values, seed=seed, name=str(name), prefix=f"{name}_")
     return found
 
 

@@ -24,7 +24,7 @@ from study.data.dataset import Dataset
 from study.data.splits import WORD, Split
 from study.errors import StudyError
 from study.evaluation.metrics import Float64Array
-from study.evaluation.statistics import bootstrap_interval, share_interval
+from study.evaluation.statistics import difference_interval, mean_interval, share_interval
 
 Frames = dict[str, pd.DataFrame]  # system or protocol -> table of tasks
 KINDS = ("same_labels", "near_labels", "same_text", "near_text", "any_near_duplicate")
@@ -82,23 +82,6 @@ def share_table(found: Frames) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["protocol", "kind", "tasks", "n", "share", "ci_low", "ci_high"])
 
 
-def difference_interval(a: Float64Array, b: Float64Array, *, seed: int, level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of mean(a) - mean(b) for two independent samples; NaN if one has under two."""
-    if min(len(a), len(b)) < 2:
-        return np.nan, np.nan
-    rng = np.random.default_rng(seed)
-    means = [values[rng.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1) for values in (a, b)]
-    tail = (1 - level) / 2
-    low, high = np.quantile(means[0] - means[1], [tail, 1 - tail])
-    return float(low), float(high)
-
-
-def mean_columns(name: str, values: Float64Array, seed: int) -> dict[str, float]:
-    """The mean with its 95 % interval, as columns `name`, `name`_ci_low, `name`_ci_high; NaN for no task."""
-    low, high = bootstrap_interval(values, seed=seed, resamples=RESAMPLES)
-    return {name: float(values.mean()) if len(values) else np.nan, f"{name}_ci_low": low, f"{name}_ci_high": high}
-
-
 def excess(
     frame: pd.DataFrame, reference: pd.DataFrame | None, metric: str, has: pd.Series, *, seed: int
 ) -> tuple[float, float, float]:
@@ -112,7 +95,7 @@ def excess(
     ahead = (frame[metric] - reference[metric]).dropna()
     flag = has.loc[ahead.index].to_numpy()
     values = ahead.to_numpy(np.float64)
-    low, high = difference_interval(values[flag], values[~flag], seed=seed)
+    low, high = difference_interval(values[flag], values[~flag], seed=seed, resamples=RESAMPLES)
     found = float(values[flag].mean() - values[~flag].mean()) if 0 < flag.sum() < len(flag) else np.nan
     return found, low, high
 
@@ -127,6 +110,7 @@ def copying_table(
     asked. excess_<name>: `excess` over each of the `references`, systems that cannot copy.
     """
     flags, rows = found.set_index("task_id"), []
+    draws: Any = {"seed": seed, "resamples": RESAMPLES}
     for system, frame in scores.items():
         if not frame.index.isin(flags.index).all():
             said = f"{system} was scored on tasks that are not test tasks of the split"
@@ -134,13 +118,14 @@ def copying_table(
         for metric in metrics:
             known = frame[metric].dropna()
             every, total = known.to_numpy(np.float64), float(known.to_numpy(np.float64).sum())
-            overall = mean_columns("mean", every, seed)
+            overall = mean_interval(every, **draws, prefix="mean_")
             for kind in KINDS:
                 has = flags.loc[known.index, kind].to_numpy() == 1
-                ends = difference_interval(every[has], every[~has], seed=seed)
+                ends = difference_interval(every[has], every[~has], **draws)
                 row: dict[str, Any] = {"system": system, "metric": metric, "kind": kind, "n": len(every)}
-                row |= {"n_duplicate": int(has.sum())} | overall | mean_columns("mean_duplicate", every[has], seed)
-                row |= mean_columns("mean_other", every[~has], seed)
+                row |= {"n_duplicate": int(has.sum())} | overall
+                for name, part in (("mean_duplicate", every[has]), ("mean_other", every[~has])):
+                    row |= mean_interval(part, **draws, name=name, prefix=f"{name}_")
                 row["diff"] = row["mean_duplicate"] - row["mean_other"]
                 row |= {"diff_ci_low": ends[0], "diff_ci_high": ends[1]}
                 row["from_duplicates"] = float(every[has].sum()) / total if total else np.nan
@@ -159,13 +144,14 @@ def protocol_table(first: Frames, second: Frames, metrics: list[str], *, seed: i
     n_first and n_second count tasks; lost = diff / first.
     """
     rows = []
+    draws: Any = {"seed": seed, "resamples": RESAMPLES}
     for system in sorted(first.keys() & second.keys()):
         for metric in metrics:
             parts = [frame[metric].dropna().to_numpy(np.float64) for frame in (first[system], second[system])]
             row: dict[str, object] = {"system": system, "metric": metric}
             for name, part in zip(("first", "second"), parts, strict=True):
-                row |= mean_columns(name, part, seed) | {f"n_{name}": len(part)}
-            low, high = difference_interval(*parts, seed=seed)
+                row |= mean_interval(part, **draws, name=name, prefix=f"{name}_") | {f"n_{name}": len(part)}
+            low, high = difference_interval(*parts, **draws)
             difference = float(parts[0].mean() - parts[1].mean())
             lost = difference / parts[0].mean() if parts[0].any() else np.nan
             rows.append(row | {"diff": difference, "diff_ci_low": low, "diff_ci_high": high, "lost": lost})

@@ -25,7 +25,7 @@ from study.analysis.report.runs import kept_tops
 from study.data.dataset import Dataset, IntArray
 from study.data.lists import BoolArray, places, set_keys, shuffled
 from study.errors import StudyError
-from study.evaluation.statistics import share_interval
+from study.evaluation.statistics import clustered_share, share_interval
 from study.files import write_parquet
 
 NONE = "none"
@@ -44,21 +44,6 @@ def classify(flags: dict[str, BoolArray], order: list[str]) -> np.ndarray:
         raise StudyError(said, file=settings_file(Labels), column="order", fix=fix)
     found: np.ndarray = np.select([flags[name] for name in order], order, default=NONE)
     return found
-
-
-def share(flag: BoolArray, cluster: ArrayLike) -> tuple[float, float, float]:
-    """Share of labels with its 95 % interval; labels of one cluster are not taken as independent.
-
-    The ratio estimator's linearised variance over clusters (Cochran 1977, eq. 6.13), cut at 0 and 1; shape (n_labels,).
-    """
-    if not len(flag):
-        return np.nan, np.nan, np.nan
-    p = float(flag.mean())
-    _, cluster = np.unique(cluster, return_inverse=True)
-    excess = np.bincount(cluster, weights=flag - p)
-    k = len(excess)
-    error = 1.96 * float(np.sqrt((excess**2).sum() * k / max(k - 1, 1))) / len(flag)
-    return p, max(0.0, p - error), min(1.0, p + error)
 
 
 def labels_frame(data: Dataset, evidence: Evidence) -> pd.DataFrame:
@@ -123,7 +108,7 @@ def threshold_table(data: Dataset, settings: Labels) -> pd.DataFrame:
 
 def counted(flag: BoolArray, cluster: ArrayLike) -> dict[str, Any]:
     """The columns labels (marked ones), n, share, ci_low and ci_high."""
-    p, low, high = share(flag, cluster)
+    p, low, high = clustered_share(flag, cluster)
     return {"labels": int(flag.sum()), "n": len(flag), "share": p, "ci_low": low, "ci_high": high}
 
 

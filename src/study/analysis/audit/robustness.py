@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from omegaconf import DictConfig
-from scipy import stats
 from tqdm import tqdm
 
 from study import paths
@@ -28,12 +27,11 @@ from study.data import split_files, splits
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.evaluation.metrics import Float64Array
 from study.evaluation.per_task import KEYS
 from study.evaluation.ranking import chunks, top_k
 from study.evaluation.records import git_state
 from study.evaluation.runs import KEPT, run_seed
-from study.evaluation.statistics import paired
+from study.evaluation.statistics import paired, paired_resamples, percentile_limits, rank_correlation
 from study.evaluation.system import Ranker
 from study.runner.fingerprint import fingerprint
 
@@ -79,23 +77,15 @@ def correlations(base: Scores, other: Scores, *, resamples: int, seed: int) -> R
     if len(common) < 2:
         return found | dict.fromkeys(names, np.nan)
     a, b = (frame.loc[common].to_numpy(np.float64) for frame in (base, other))
-    rng = np.random.default_rng(seed)
-    same = base.columns.equals(other.columns)
-    drawn = []
-    for _ in range(resamples):
-        left = rng.integers(a.shape[1], size=a.shape[1])
-        right = left if same else rng.integers(b.shape[1], size=b.shape[1])
-        drawn.append(rank_correlation(a[:, left].mean(axis=1), b[:, right].mean(axis=1)))
-    middle = rank_correlation(a.mean(axis=1), b.mean(axis=1))
-    low, high = np.nanquantile(np.array(drawn), [0.025, 0.975], axis=0)
-    return found | dict(zip(names, (middle[0], low[0], high[0], middle[1], low[1], high[1]), strict=True))
-
-
-def rank_correlation(a: Float64Array, b: Float64Array) -> tuple[float, float]:
-    """Kendall's tau-b and Spearman's rho; NaN where one side has a single value."""
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
-        return float("nan"), float("nan")
-    return float(stats.kendalltau(a, b).statistic), float(stats.spearmanr(a, b).statistic)
+    drawn = [
+        rank_correlation(a[:, left].mean(axis=1), b[:, right].mean(axis=1))
+        for left, right in paired_resamples(
+            a.shape[1], b.shape[1], same=base.columns.equals(other.columns), seed=seed, resamples=resamples
+        )
+    ]
+    tau, rho = rank_correlation(a.mean(axis=1), b.mean(axis=1))
+    taus, rhos = zip(*drawn, strict=True)
+    return found | dict(zip(names, (tau, *percentile_limits(taus), rho, *percentile_limits(rhos)), strict=True))
 
 
 def task_scores(frames: dict[str, pd.DataFrame], metric: str, seed: int | None = None) -> Scores:
@@ -242,7 +232,7 @@ def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[Row
         if values:
             row: Row = {"family": family, "variant": variant, "systems": len(known)}
             for name, side in zip(("tau", "rho"), np.array(values, dtype=np.float64).T, strict=True):
-                low, high = np.quantile(side, [0.025, 0.975])
+                low, high = percentile_limits(side)
                 row |= {name: side.mean(), f"{name}_low": low, f"{name}_high": high}
             found.append(row | {"n": len(values), "unit": "pairs of splits" if "another" in variant else "splits"})
     return found, spread

@@ -24,7 +24,7 @@ from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.records import read_record
 from study.evaluation.runs import run_seed
-from study.evaluation.statistics import bootstrap_interval, paired
+from study.evaluation.statistics import bootstrap_interval, mean_interval, paired
 from study.runner.outputs import Outputs
 
 RESAMPLES = 2_000
@@ -100,9 +100,8 @@ def rule_table(data: Dataset, split: Split, settings: Rules) -> pd.DataFrame:
                 row = {"variant": variant, "part": part, "metric": metric, "n": int(done[metric].count())}
                 gap = done[metric] - reference[metric]
                 for name, ends, series in (("mean", "", done[metric]), ("diff", "diff_", gap)):
-                    values = series.dropna().to_numpy()
-                    low, high = bootstrap_interval(values, seed=settings.seed, resamples=RESAMPLES)
-                    row |= {name: values.mean(), f"{ends}ci_low": low, f"{ends}ci_high": high}
+                    draws: Any = {"seed": settings.seed, "resamples": RESAMPLES}
+                    row |= mean_interval(series.dropna(), **draws, name=name, prefix=ends)
                 rows.append(row)
     return pd.DataFrame(rows)
 

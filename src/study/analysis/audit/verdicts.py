@@ -17,7 +17,8 @@ from study.analysis.report.runs import run_frames
 from study.analysis.report.tables import markdown
 from study.config.compose import choices, load
 from study.errors import StudyError
-from study.evaluation.metrics import PAPER_METRICS, Float64Array
+from study.evaluation.metrics import PAPER_METRICS
+from study.evaluation.statistics import bootstrap_means, f1_of_means
 
 REPRODUCED, NOT = "reproduced", "not reproduced"
 # The system needs a task's history and the protocol asks new tasks; this study has not run what would give the value.
@@ -41,9 +42,7 @@ class Verdicts:
     tolerance: float
     relative_tolerance: float
     stated_protocol: str
-    resamples: int
     level: float
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -56,21 +55,11 @@ class Run:
     tasks: tuple[int, ...]  # ids, in the order of the draws
 
 
-def replicates(values: Float64Array, *, resamples: int, seed: int) -> Float64Array:
-    """Bootstrap means over tasks, shape (resamples, measures), of values of shape (tasks, measures)."""
-    n, rng = len(values), np.random.default_rng(seed)
-    found = [
-        rng.multinomial(n, np.full(n, 1 / n), size=min(200, resamples - start)) @ values / n
-        for start in range(0, resamples, 200)
-    ]
-    return np.concatenate(found)
-
-
 def measured(frame: pd.DataFrame, chosen: Verdicts) -> Run:
     """The cells of a per-task file with their intervals over tasks, values averaged over seeds first."""
     tasks = frame.drop(columns="seed").groupby("task_id").mean()[list(PAPER_METRICS)].dropna()
     values = tasks.to_numpy(np.float64)
-    drawn = replicates(values, resamples=chosen.resamples, seed=chosen.seed)
+    drawn = bootstrap_means(values, seed=0)
     means = with_f1_of_means(pd.DataFrame(values.mean(axis=0)[None], columns=list(PAPER_METRICS)))
     again = with_f1_of_means(pd.DataFrame(drawn, columns=list(PAPER_METRICS)))
     tail = (1 - chosen.level) / 2
@@ -84,7 +73,7 @@ def with_f1_of_means(means: pd.DataFrame) -> pd.DataFrame:
     found = means.copy()
     for k in (5, 10):
         precision, recall = means[f"precision@{k}"], means[f"recall@{k}"]
-        found[f"f1_of_means@{k}"] = (2 * precision * recall / (precision + recall)).where(precision + recall > 0, 0.0)
+        found[f"f1_of_means@{k}"] = f1_of_means(precision, recall)
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from study import paths
@@ -16,7 +15,6 @@ from study.config.compose import load
 from study.config.reader import read_settings
 from study.config.registry import left_out, parents
 from study.config.systems import sound_systems
-from study.evaluation.statistics import bootstrap_interval
 
 QUESTION = "Question: fitting the released labels"
 # Protocols in the order of the study's argument; others follow by name.
@@ -197,7 +195,7 @@ class Results:
         text = "{processor}, {cores} cores, accelerator: {accelerator}".format
         return sorted({text(**part | {"accelerator": part["accelerator"] or "none"}) for part in parts})
 
-    def summary(self, protocol: str, metric: str, *, resamples: int = 2_000) -> pd.DataFrame:
+    def summary(self, protocol: str, metric: str) -> pd.DataFrame:
         """One row per system, best first: mean, spread over seeds, and uncertainty over tasks.
 
         Returns: columns system, title, family, mean, sd (over seeds, NaN for one seed), ci_low, ci_high (95 %
@@ -205,10 +203,8 @@ class Results:
         """
         rows = self.overall[(self.overall["protocol"] == protocol)]
         rows = rows[named(rows) == metric].set_index("system")
-        lines, titles = [], self.remarked(protocol)
-        for system in self.systems(protocol, metric):
-            values = self.per_task(protocol, system)[metric].dropna().to_numpy(np.float64)
-            interval = bootstrap_interval(values, seed=0, resamples=resamples)
-            seeds = rows.loc[system, "mean"], rows.loc[system, "sd"]
-            lines.append((system, titles[system], self.families[system], *seeds, *interval))
-        return pd.DataFrame(lines, columns=["system", "title", "family", "mean", "sd", "ci_low", "ci_high"])
+        rows = rows.loc[self.systems(protocol, metric), ["mean", "sd", "ci_low", "ci_high"]].reset_index()
+        titles = self.remarked(protocol)
+        rows.insert(1, "title", rows["system"].map(titles))
+        rows.insert(2, "family", rows["system"].map(self.families))
+        return rows

@@ -19,7 +19,7 @@ from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import read_record
-from study.evaluation.statistics import bootstrap_interval, compare_all
+from study.evaluation.statistics import bootstrap_means, compare_all, f1_of_means, percentile_limits
 from study.runner import provenance
 
 LOG = logging.getLogger(__name__)
@@ -210,8 +210,7 @@ def parameters(record: dict[str, Any]) -> int | None:
 def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
     """Mean, spread over seeds and 95 % bootstrap interval over tasks; F1 as the paper has it, of mean P and mean R.
 
-    Returns: seeds, n (tasks), ours, sd, ci_low, ci_high; the interval of F1 is that of the mean of the tasks' F1,
-    shifted.
+    Returns: seeds, n (tasks), ours, sd, ci_low, ci_high.
     """
     name, _, k = metric.partition("@")
     by_seed = frame.groupby("seed")
@@ -220,12 +219,39 @@ def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
         values = np.array([metrics.f1_of_means(*pair) for pair in pairs])
     else:
         values = by_seed[metric].mean().to_numpy(float)
-    tasks = frame.groupby("task_id")[metric].mean().dropna().to_numpy(float)
-    low, high = bootstrap_interval(tasks, seed=0)
-    shift = float(values.mean() - tasks.mean()) if name == "f1" else 0.0
+    columns, shown = ([metric], metric) if name != "f1" else ([f"precision@{k}", f"recall@{k}"], f"f1_of_means@{k}")
+    ends = mean_intervals({"": frame[["task_id", "seed", *columns]]}).set_index("measure").loc[shown]
     sd = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
-    found = {"seeds": len(values), "n": len(tasks), "ours": float(values.mean()), "sd": sd}
-    return found | {"ci_low": low + shift, "ci_high": high + shift}
+    found = {"seeds": len(values), "n": int(frame.groupby("task_id")[metric].mean().count())}
+    found |= {"ours": float(values.mean()), "sd": sd}
+    return found | {end: float(ends[end]) for end in ("ci_low", "ci_high")}
+
+
+def mean_intervals(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The 95 % bootstrap interval over tasks of every mean of per-task tables, values averaged over seeds first.
+
+    It is the one interval of each mean in the study. Tables over the same tasks share their draws.
+
+    Returns: columns system (key of `frames`), measure (``ndcg@10``; ``f1_of_means@k`` where precision and recall are),
+        ci_low and ci_high, NaN for fewer than two tasks that have a relevant server.
+    """
+    means = {name: frame.drop(columns="seed").groupby("task_id").mean().dropna() for name, frame in frames.items()}
+    together: dict[tuple[Any, ...], list[str]] = {}
+    for name, table in means.items():
+        together.setdefault(tuple(table.index), []).append(name)
+    rows = []
+    for tasks, names in together.items():
+        values = pd.concat({name: means[name] for name in names}, axis=1)
+        drawn = pd.DataFrame(bootstrap_means(values.to_numpy(np.float64), seed=0), columns=values.columns)
+        for name in names:
+            own = {str(measure): draws.to_numpy() for measure, draws in drawn[name].items()}
+            for k in [measure.partition("@")[2] for measure in own if measure.startswith("precision@")]:
+                if f"recall@{k}" in own:
+                    own[f"f1_of_means@{k}"] = f1_of_means(own[f"precision@{k}"], own[f"recall@{k}"])
+            none = (float("nan"), float("nan"))
+            limits = {measure: percentile_limits(draws) if len(tasks) > 1 else none for measure, draws in own.items()}
+            rows += [(name, measure, *ends) for measure, ends in limits.items()]
+    return pd.DataFrame(rows, columns=["system", "measure", "ci_low", "ci_high"])
 
 
 def doubts(table: pd.DataFrame, protocol: str) -> str:

@@ -16,9 +16,10 @@ from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.records import record
 from study.evaluation.separation import separation
+from study.evaluation.statistics import mean_interval
 from study.files import write_csv, write_json
 from study.judging.collection import DEPTH, Collection
-from study.judging.evaluate import mean_interval, per_task
+from study.judging.evaluate import per_task
 from study.judging.pools import load_split
 from study.recommend import catalogue, saved
 from study.recommend.answering import fitting_alone, read_request

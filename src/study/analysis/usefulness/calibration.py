@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -23,6 +22,7 @@ from study.config.compose import build_system, load
 from study.data.dataset import FloatArray, IntArray
 from study.encoders.sentence import encode
 from study.errors import StudyError
+from study.evaluation import statistics
 from study.judging.collection import Collection, Float64Array
 from study.judging.pools import load_split
 from study.usefulness.field_dense import FieldDense
@@ -122,8 +122,8 @@ def expected_error(
     drawn = rng.integers(len(chance), size=(resamples, len(chance)))
     boot = calibration_error(chance[drawn], outcome[drawn], place[drawn])
     fair = calibration_error(chance, (rng.random(drawn.shape) < chance).astype(np.float64), place)
-    low, high = np.quantile(boot, [0.025, 0.975])
-    found = {"value": float(calibration_error(chance, outcome, place)), "ci_low": float(low), "ci_high": float(high)}
+    low, high = statistics.percentile_limits(boot)
+    found = {"value": float(calibration_error(chance, outcome, place)), "ci_low": low, "ci_high": high}
     return found | {"if_calibrated": float(fair.mean()), "if_calibrated_high": float(np.quantile(fair, 0.95))}
 
 
@@ -151,10 +151,10 @@ def area_interval(chance: Float64Array, useful: BoolArray, *, seed: int, resampl
     """The area, its gain over an order that knows nothing (whose expected area is the overall risk), and the least one.
     Returns: area, ci_low, ci_high, gain, gain_ci_low, gain_ci_high (95 % bootstrap intervals over requests), least."""
     sorted_ = useful[ordered(chance, seed)]
-    drawn = np.sort(np.random.default_rng(seed).integers(len(sorted_), size=(resamples, len(sorted_))), axis=1)
+    drawn = np.sort(statistics.resampled(len(sorted_), seed=seed, resamples=resamples)[0], axis=1)
     areas = area(sorted_[drawn])
     gains = (~sorted_[drawn]).mean(axis=1) - areas
-    value, (low, high), (less, more) = float(area(sorted_)), *(np.quantile(x, [0.025, 0.975]) for x in (areas, gains))
+    value, (low, high), (less, more) = float(area(sorted_)), *map(statistics.percentile_limits, (areas, gains))
     found = {"area": value, "ci_low": low, "ci_high": high, "gain": float((~useful).mean()) - value}
     return found | {"gain_ci_low": less, "gain_ci_high": more, "least": float(area(np.sort(useful)[::-1]))}
 
@@ -287,5 +287,4 @@ def measures(
 
 def share(outcomes: BoolArray) -> tuple[float, float, float]:
     """The share of true outcomes with its exact 95 % binomial interval."""
-    interval = binomtest(int(outcomes.sum()), len(outcomes)).proportion_ci(method="exact")
-    return float(outcomes.mean()), float(interval.low), float(interval.high)
+    return statistics.share_interval(int(outcomes.sum()), len(outcomes), "beta")

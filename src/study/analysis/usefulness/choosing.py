@@ -20,9 +20,9 @@ from study.config.compose import load, plain
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
-from study.evaluation.statistics import compare, compare_all, holm
+from study.evaluation.statistics import compare, compare_all, holm, mean_interval, percentile_limits, resampled
 from study.judging.collection import DEPTH, Collection
-from study.judging.evaluate import MOST_UNJUDGED, all_runs, mean_interval, per_task
+from study.judging.evaluate import MOST_UNJUDGED, all_runs, per_task
 from study.judging.pools import load_split
 from study.usefulness.field_dense import FieldDense
 
@@ -179,12 +179,11 @@ def closed(
     """
     sides = pd.DataFrame({name: _scores(values[name], metric) for name in {system, start, end}}).dropna()
     over = (sides[system] - sides[start]).to_numpy(np.float64), (sides[end] - sides[start]).to_numpy(np.float64)
-    drawn = np.random.default_rng(seed).integers(len(sides), size=(resamples, len(sides)))
+    (drawn,) = resampled(len(sides), seed=seed, resamples=resamples)
     gained, whole = (side[drawn].mean(axis=1) for side in over)
-    shares = gained[whole > 0] / whole[whole > 0]
-    low, high = np.quantile(shares, [0.025, 0.975]) if len(shares) else (np.nan, np.nan)
+    low, high = percentile_limits(gained[whole > 0] / whole[whole > 0])
     mean = over[0].mean() / over[1].mean() if over[1].mean() > 0 else np.nan
-    return {"closed": mean, "closed_ci_low": float(low), "closed_ci_high": float(high)}
+    return {"closed": mean, "closed_ci_low": low, "closed_ci_high": high}
 
 
 def supervision(values: Mapping[str, Tables], settings: Supervision, *, seed: int) -> pd.DataFrame:

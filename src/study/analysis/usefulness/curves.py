@@ -28,8 +28,8 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.metrics import per_task
 from study.evaluation.runs import KEPT, rank_tasks
+from study.evaluation.statistics import mean_interval
 from study.files import write_csv
-from study.judging.evaluate import mean_interval
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs
 

@@ -16,9 +16,10 @@ from study.analysis.usefulness.calibration import share
 from study.data.dataset import FloatArray, IntArray
 from study.encoders.sentence import encode
 from study.errors import StudyError
+from study.evaluation.statistics import mean_interval
 from study.judging import collection as measures
 from study.judging.collection import DEPTH, Collection
-from study.judging.evaluate import MOST_UNJUDGED, all_runs, mean_interval
+from study.judging.evaluate import MOST_UNJUDGED, all_runs
 from study.judging.pools import load_split
 
 

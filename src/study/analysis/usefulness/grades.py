@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import mannwhitneyu
 from tqdm import tqdm
 
 from study import paths
@@ -23,7 +22,7 @@ from study.errors import StudyError
 from study.evaluation.metrics import ndcg
 from study.evaluation.records import record
 from study.evaluation.runs import rank_tasks
-from study.evaluation.statistics import bootstrap_interval
+from study.evaluation.statistics import auc, bootstrap_interval
 from study.evaluation.system import System
 from study.files import write_csv, write_json
 from study.judging import agreement, store
@@ -173,7 +172,7 @@ def second_family(rows: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     row |= {"kappa_quadratic": float(agreement.weighted_kappa(counts.sum(axis=0), "quadratic"))}
     row |= {"kappa_ci_low": low, "kappa_ci_high": high}
     useful, useless = rows.loc[final >= 1, "expected"], rows.loc[final == 0, "expected"]
-    row["auc"] = float(mannwhitneyu(useful, useless).statistic / (len(useful) * len(useless)))
+    row["auc"] = auc(useful.to_numpy(), useless.to_numpy())
     return pd.DataFrame(
         [row | {f"mean_of_{grade}": float(rows.loc[final == grade, "expected"].mean()) for grade in store.GRADES}]
     )

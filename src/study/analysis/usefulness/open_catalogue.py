@@ -30,12 +30,12 @@ from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.records import record
 from study.evaluation.runs import run_table
-from study.evaluation.statistics import compare_all
+from study.evaluation.statistics import compare_all, mean_interval
 from study.evaluation.system import System
 from study.files import write_csv, write_json, write_parquet
 from study.judging import pools, store
 from study.judging.collection import Collection
-from study.judging.evaluate import mean_interval, per_task
+from study.judging.evaluate import per_task
 from study.recommend import catalogue
 from study.recommend.answering import answer
 from study.recommend.facts import Shelf

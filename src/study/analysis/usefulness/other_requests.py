@@ -25,8 +25,8 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.ranking import chunks, tie_order, top_k
+from study.evaluation.statistics import mean_interval
 from study.evaluation.system import System
-from study.judging.evaluate import mean_interval
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import QuerySet
 from study.usefulness.products import Product, inside, key

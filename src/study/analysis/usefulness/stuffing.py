@@ -31,7 +31,7 @@ from study.data.splits import PARTS, WORD, Split
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import KEPT, rank_tasks
-from study.evaluation.statistics import bootstrap_interval
+from study.evaluation.statistics import mean_interval
 from study.files import write_csv, write_json, write_parquet
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs
@@ -153,10 +153,9 @@ def summary(found: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     """Means over servers, with a 95 % bootstrap interval of the gain; `found`: rows of `gains` by system and words."""
     rows = []
     for (system, words, form), part in found.groupby(["system", "words", "form"], sort=False):
-        low, high = bootstrap_interval(part["gain"].to_numpy(np.float64), seed=seed)
         row = {"system": system, "words": words, "form": form, "servers": len(part)}
         means = part[["before", "after", "gain", "top_before", "top_after"]].mean().to_dict()
-        rows.append(row | means | {"gain_ci_low": low, "gain_ci_high": high})
+        rows.append(row | means | mean_interval(part["gain"], seed=seed, name="gain", prefix="gain_"))
     return pd.DataFrame(rows)
 
 

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binomtest
 
 from study.errors import StudyError
+from study.evaluation.statistics import share_interval
 from study.tools.intent.feedback import Event
 from study.tools.intent.settings import CORRECTED, FACTORS, Comparison, Float64Array, Rules, Tuning
 
@@ -215,5 +215,4 @@ def _share(name: str, part: int, whole: int) -> Metric:
     """A share with its Wilson interval."""
     if not whole:
         return Metric(name, np.nan, np.nan, np.nan, 0)
-    interval = binomtest(part, whole).proportion_ci(method="wilson")
-    return Metric(name, part / whole, float(interval.low), float(interval.high), whole)
+    return Metric(name, *share_interval(part, whole), whole)
