@@ -29,7 +29,7 @@ from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError, UnavailableError, require_file
 from study.evaluation.records import record
-from study.files import write_csv, write_json, write_parquet
+from study.files import read_csv, write_csv, write_json, write_parquet
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -257,7 +257,9 @@ class GroupTables(dict[str, pd.DataFrame]):
     def __init__(self, dataset: str, *groups: str) -> None:
         folders = [paths.results(dataset) / GROUPS[group] for group in groups]
         files = [path for folder in folders for path in sorted(folder.glob("*.csv*"))]
-        super().__init__({path.name.partition(".")[0]: pd.read_csv(path) for path in files})
+        super().__init__(
+            {path.name.partition(".")[0]: read_csv(path, fix="take it from git, or make it again") for path in files}
+        )
         self.folder, self.command = folders[0], f"study analyse {' '.join(groups)} dataset={dataset}"
 
     def __missing__(self, name: str) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import study
 from study import paths
 from study.config.reader import read_settings
 from study.errors import StudyError
-from study.files import sha256, write_json
+from study.files import read_csv, sha256, write_json
 from study.judging.verify import CONTEXT
 
 NAME = "croissant.json"
@@ -72,7 +72,7 @@ def _file(path: Path, root: Path, about: str) -> dict[str, str]:
 def _rows(path: Path, root: Path, meanings: dict[str, str]) -> dict[str, Any]:
     """The rows of a file: one field per column."""
     name = path.relative_to(root).as_posix()
-    table = pd.read_csv(path, comment="#") if path.suffix == ".csv" else pd.read_parquet(path)
+    table = read_csv(path, fix="take it from git") if path.suffix == ".csv" else pd.read_parquet(path)
     place = f"rows/{name}"
     fields = [
         {
