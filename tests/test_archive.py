@@ -47,7 +47,12 @@ def test_the_version_cited_is_that_of_the_package():
 def test_croissant_describes_every_result_table_and_its_records_are_their_rows(tmp_path):
     import mlcroissant  # takes seconds, and the other tests do without it
 
-    names = {"tables/overall.csv", "tables/metrics.csv.xz", "top10/cold/bm25.parquet", "audit/verdict_summary.csv"}
+    names = {
+        "tables/overall.csv",
+        "tables/metrics.csv.xz",
+        "rows/top10/cold/useful.parquet",
+        "audit/verdict_summary.csv",
+    }
     for name in names:
         copy = tmp_path / "results/task2mcp" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +63,7 @@ def test_croissant_describes_every_result_table_and_its_records_are_their_rows(t
     described = mlcroissant.Dataset(jsonld=str(path))
     assert (described.metadata.issues.errors, described.metadata.issues.warnings) == (set(), set())
     assert {file.name for file in described.metadata.distribution} == names
-    for table, read in (("tables/overall.csv", pd.read_csv), ("top10/cold/bm25.parquet", pd.read_parquet)):
+    for table, read in (("tables/overall.csv", pd.read_csv), ("rows/top10/cold/useful.parquet", pd.read_parquet)):
         found = pd.DataFrame(described.records(record_set=f"rows/{table}"))
         expected = read(path.parent / table)
         assert [name.removeprefix(f"rows/{table}/") for name in found] == list(expected)

@@ -109,7 +109,7 @@ def read_rows(root: Path) -> dict[str, Any]:
     for path in sorted(root.glob("results/*/records/*/*.json")):
         add(path, path.stem, "records", json.loads(path.read_text(encoding="utf-8")))
     for path in sorted(root.glob("results/*/rows/records/*/*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
             record = json.loads(line)
             add(path, record["system"], "records", record)
     for kind in ("per_task", "top10"):

@@ -18,6 +18,7 @@ from study.errors import StudyError
 from study.files import write_csv
 from study.judging import evaluate, store, verify
 from tests.judging.conftest import change_yaml, drawn, shown
+from tests.rows import put_row
 
 DATASET = "synthetic"
 
@@ -233,7 +234,7 @@ def test_costs_join_records_judgements_and_latencies(root, few_draws):
     with pytest.raises(StudyError, match="latencies are missing"):
         pareto.pareto_table(DATASET)
     values = pd.DataFrame({"task_id": [1, 2], "seed": 1, "ndcg@10": [0.2, 0.4]})
-    write_csv(paths.results(DATASET) / "per_task" / "cold" / "tfidf.csv.xz", values)
+    put_row(DATASET, "cold", "tfidf", values)
     seconds = {"milliseconds": 2.0, "p5": 1.0, "p95": 3.0, "cpu": 1.5, "seconds_fit": 0.5}
     timed = pd.DataFrame({"system": ["bm25", "labels"]}).assign(**seconds)
     timed = pd.concat([timed, timed.head(1).assign(cpu=9.0)])  # the saved model of the same system, further down

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from study import paths
+from study.runner.row_store import read_per_task
 from tests.tiny_study import REPOSITORY, TINY, lay_out, make_data, rooted
 
 NAME = "04_rq3_sensitivity"
@@ -104,8 +105,8 @@ def test_the_search_is_shown_with_raw_weights_and_the_tuned_row_with_its_tests(s
     assert sum(float(row["mean"]) for row in shares.values()) == pytest.approx(1, abs=0.01)
     tuned = rows(shown.text, "metric | n | tuned")
     assert list(tuned)[-1] == "ndcg@10"
-    base = paths.results("synthetic") / "per_task" / "cold"
-    own, plain = (pd.read_csv(base / f"{name}.csv.xz")["ndcg@10"].mean() for name in ("t2mrec_joint", "t2mrec"))
+    tables = read_per_task("synthetic", "cold", ("t2mrec_joint", "t2mrec"))
+    own, plain = (table["ndcg@10"].mean() for table in tables.values())
     assert tuned["ndcg@10"]["tuned"].startswith(f"{own:.4f}")
     assert tuned["ndcg@10"]["untuned"].startswith(f"{plain:.4f}")
     assert np.isclose(float(tuned["ndcg@10"]["diff"]), own - plain, atol=2e-4)

@@ -15,7 +15,7 @@ from study.cli import main as cli
 from study.config.compose import choices, load
 from study.data import dataset as datasets
 from study.errors import StudyError, printable
-from study.runner.outputs import Outputs
+from study.runner import row_store
 from study.search.tune import sweep_folder
 from tests.pipeline.conftest import results
 from tests.tiny_study import TINY
@@ -49,10 +49,10 @@ DAMAGED = {
     "prepared": ("data/prepared/synthetic/servers.parquet", ["run", *TINY, "system=tfidf"]),
     "labels": ("data/prepared/synthetic/labels.parquet", ["split", *TINY]),
     "split": ("data/splits/synthetic/cold.parquet", ["run", *TINY, "system=tfidf"]),
-    "run": (f"{KEPT}/top10/cold/tfidf.parquet", ["report", "--evaluate", *TINY]),
-    "per-task values": (f"{KEPT}/per_task/cold/tfidf.csv.xz", ["report", *TINY]),
-    "record in report": (f"{KEPT}/records/cold/tfidf.json", ["report", *TINY]),
-    "record in run": (f"{KEPT}/records/cold/tfidf.json", ["run", *TINY, "system=tfidf"]),
+    "run": (f"{KEPT}/rows/top10/cold/simple.parquet", ["report", "--evaluate", *TINY]),
+    "per-task values": (f"{KEPT}/rows/per_task/cold/simple.parquet", ["report", *TINY]),
+    "record in report": (f"{KEPT}/rows/records/cold/simple.jsonl", ["report", *TINY]),
+    "record in run": (f"{KEPT}/rows/records/cold/simple.jsonl", ["run", *TINY, "system=tfidf"]),
 }
 
 
@@ -128,11 +128,12 @@ def test_damaged_file_is_named_and_the_rest_stays(root, call, which, damage):
 
 @pytest.mark.parametrize("part", ["git", "seeds", "profile", "config"])
 def test_record_without_a_part_is_named(root, call, part):
-    path = root / KEPT / "records" / "cold" / "tfidf.json"
-    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != part}))
+    path = root / KEPT / "rows" / "records" / "cold" / "simple.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({k: v for k, v in one.items() if k != part}) + "\n" for one in records))
     code, _, err = call("report", *TINY)
     assert code == 2
-    assert "tfidf.json" in err
+    assert "records" in err
     assert part in err
 
 
@@ -179,9 +180,8 @@ def facts(command):
         budget = f"{tuning.trials} trials (tuning.trials) with {load().system.rungs[0]} of a run's epochs"
         return [budget, place, "best.yaml", "stopped search goes on", "profile=full --replace"]
     if command == "run":
-        files = vars(Outputs.of("DATASET", "PROTOCOL", "SYSTEM")).values()
-        places = [str(path.relative_to(paths.results("DATASET"))) for path in files]
-        return [*places, "keeps its finished seeds", "system=?", "protocol=?"]
+        places = str(row_store.rows_folder("DATASET").relative_to(paths.root()))
+        return [places, *row_store.KINDS, "keeps its finished seeds", "system=?", "protocol=?"]
     long = f"run systems for long ({', '.join(audit.LONG)})"
     return [long, *(f"{part} ({about})" for part, about in audit.PARTS.items())]
 

@@ -16,10 +16,11 @@ from study.pipeline.evaluate import evaluate
 from study.pipeline.export import export
 from study.pipeline.report import headline, report
 from study.pipeline.verify import verify
-from study.runner.outputs import Outputs
+from study.runner.row_store import list_rows, long_files, read_row
 from study.runner.rows import run_row
 from study.t2mrec.system import T2MRec
 from tests.pipeline.conftest import config
+from tests.rows import change_row
 from tests.tiny_study import TINY
 
 
@@ -40,21 +41,23 @@ def test_the_headline_holds_named_systems_at_ten() -> None:
     assert headline(table) == {"cold": {"t2mrec": {"ndcg@10": 0.2}}, "warm": {"item_knn": {"recall@10": 0.6}}}
 
 
-def test_report_writes_one_row_per_seed_metric_and_cutoff_and_needs_a_record_beside_every_run(root: Path) -> None:
+def test_report_writes_one_row_per_seed_metric_and_cutoff_and_counts_complete_rows(root: Path) -> None:
     metrics = pd.read_csv(report(config()) / "metrics.csv.xz")
     assert list(metrics.columns) == ["dataset", "protocol", "system", "profile", "seed", "metric", "k", "value"]
     assert len(metrics) == 3 * 8 * 2  # systems, metrics, cut-offs; one seed
     assert set(metrics["metric"]) == {"recall", "precision", "f1", "f1_of_means", "ndcg", "mrr", "hit_rate", "map"}
-    Outputs.of("synthetic", "cold", "tfidf").record.unlink()
-    with pytest.raises(StudyError, match="no record beside it"):
+    (records,) = long_files("synthetic", "records")
+    records.write_text("".join(line for line in records.read_text().splitlines(True) if '"tfidf"' not in line))
+    assert set(pd.read_csv(report(config()) / "metrics.csv.xz")["system"]) == {"random", "popularity"}
+    records.unlink()
+    with pytest.raises(StudyError, match="no runs to report"):
         report(config())
 
 
 def test_a_row_of_replayed_replies_has_no_scoring_time(root: Path) -> None:
-    path = Outputs.of("synthetic", "cold", "random").record
-    record = json.loads(path.read_text())
+    record = read_row("synthetic", "cold", "random").record
     record["seeds"][0]["report"] = {"replayed": 3}
-    path.write_text(json.dumps(record))
+    change_row("synthetic", "cold", "random", record=record)
     folder = report(config())
     runs = pd.read_csv(folder / "runs.csv").set_index("system")
     assert runs.index[runs["seconds_score"].isna()].tolist() == ["random"]
@@ -62,15 +65,12 @@ def test_a_row_of_replayed_replies_has_no_scoring_time(root: Path) -> None:
     assert row.endswith("|  |")
 
 
-@pytest.mark.parametrize(("wrong", "said"), [("text", "not a number"), ("no row", "holds no task")])
-def test_report_names_a_per_task_table_that_holds_no_values(root: Path, wrong: str, said: str) -> None:
-    path = Outputs.of("synthetic", "cold", "tfidf").per_task
-    table = pd.read_csv(path).astype({"recall@10": object})
-    table.loc[0, "recall@10"] = wrong
-    table.iloc[: 0 if wrong == "no row" else None].to_csv(path, index=False)
+@pytest.mark.parametrize(("changes", "said"), [({"recall@10": 1.5}, "outside"), ({"recall": 0.5}, "not a metric@k")])
+def test_report_names_the_file_of_a_table_that_holds_no_metrics(root: Path, changes: dict, said: str) -> None:
+    change_row("synthetic", "cold", "tfidf", per_task=read_row("synthetic", "cold", "tfidf").per_task.assign(**changes))
     with pytest.raises(StudyError, match=said) as caught:
         report(config())
-    assert caught.value.file == path
+    assert [caught.value.file] == long_files("synthetic", "per_task")
     assert caught.value.fix
 
 
@@ -84,29 +84,31 @@ def test_a_row_of_tasks_without_labels_is_refused_with_the_fix(root: Path) -> No
 
 def test_kept_lists_give_the_same_values_again_and_of_known_tasks_the_hits_alone_are_kept(root: Path) -> None:
     run_row(config("system=random", "protocol=warm", "run_depth=30"))
-    outputs = Outputs.of("synthetic", "warm", "random")
     long = pd.read_parquet(paths.results("synthetic") / "runs" / "warm" / "random.parquet")
     data = datasets.load("synthetic")
     split = pd.read_parquet(paths.splits("synthetic") / "warm.parquet").query("part == 'test'")
     hits = long[long["rank"] <= 10].merge(split, on=["task_id", "server_id"])
-    top = pd.read_parquet(outputs.top10)
+    top = read_row("synthetic", "warm", "random").top10
     assert len(data.tasks) < len(long) > len(hits) == len(top) > 0
     assert set(top.itertuples(index=False, name=None)) == set(hits[list(top)].itertuples(index=False, name=None))
-    before = {path: path.read_bytes() for path in (root / "results").rglob("per_task/**/*.csv.xz")}
-    assert len(before) == 3 + 1
-    for path in before:
-        path.unlink()
+    before = {path: path.read_bytes() for path in long_files("synthetic", "per_task")}
+    assert len(list_rows("synthetic")) == 3 + 1
+    for cell in list_rows("synthetic"):
+        values = read_row("synthetic", *cell).per_task
+        change_row("synthetic", *cell, per_task=values.assign(**{"recall@10": 1.0}))
+    assert {path: path.read_bytes() for path in before} != before
     evaluate(config())
     assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_seed_without_any_hit_keeps_its_zeros(root: Path) -> None:
     run_row(config("system=random", "protocol=warm"))
-    outputs = Outputs.of("synthetic", "warm", "random")
-    top = pd.read_parquet(outputs.top10)
-    top.iloc[:0].to_parquet(outputs.top10)
+    values, top, _ = read_row("synthetic", "warm", "random")
+    hits = values.columns.difference(["task_id", "seed"])
+    change_row("synthetic", "warm", "random", top10=top.iloc[:0], per_task=values.assign(**dict.fromkeys(hits, 0.0)))
+    assert ("warm", "random") in list_rows("synthetic")
     evaluate(config())
-    assert set(pd.read_csv(outputs.per_task)["recall@10"]) == {0}
+    assert set(read_row("synthetic", "warm", "random").per_task["recall@10"]) == {0}
 
 
 def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
@@ -125,8 +127,8 @@ def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:
     row = ["livemcpbench", "query", "x", "laptop", 0, "recall", 5, 0.5]
     pd.DataFrame([row], columns=AGGREGATE_COLUMNS).to_csv(tools / "tables" / "metrics.csv.xz", index=False)
     assert verify(expected)[0] == ["OK"]
-    outputs = Outputs.of("synthetic", "cold", "tfidf")
-    pd.read_csv(outputs.per_task).assign(**{"recall@5": 1.0}).to_csv(outputs.per_task, index=False)
+    row = read_row("synthetic", "cold", "tfidf")
+    change_row("synthetic", "cold", "tfidf", per_task=row.per_task.assign(**{"recall@5": 1.0}))
     assert verify(expected)[0] == ["FAIL"]
 
 

@@ -14,7 +14,7 @@ from study.config.compose import load
 from study.errors import StudyError
 from study.runner import cluster, rows
 from study.runner.cluster import run_seeds
-from study.runner.outputs import Outputs
+from study.runner.row_store import read_row
 from study.runner.rows import run_row
 from tests.tiny_study import TINY
 
@@ -27,9 +27,8 @@ WANTED = [TRAINED, *PAIRS, ["system=t2mrec_wo_cl"]]
 PATIENCE = 600  # seconds; the machine may be busy, and Ray alone takes its time to start
 
 
-def files(config):
-    outputs = Outputs.of("synthetic", config.protocol.name, config.system.name)
-    return [path.read_bytes() for path in (outputs.per_task, outputs.top10)]
+def tables(config):
+    return [table.to_csv() for table in read_row("synthetic", config.protocol.name, config.system.name)[:2]]
 
 
 def kill_a_worker_that_trains(cache, command, killed):
@@ -76,10 +75,10 @@ def test_rows_with_a_killed_worker_equal_those_of_one_process(root, monkeypatch,
         patch.setattr(rows, "run_one", lambda *_: pytest.fail("a seed was left to this process"))
         for config in configs:
             run_row(config, replace=True)
-    on_the_cluster = [files(config) for config in configs]
+    on_the_cluster = [tables(config) for config in configs]
     for config in configs:
         run_row(load([*TINY, *wanted[configs.index(config)], "profile.workers=1"]), replace=True)
-    assert on_the_cluster == [files(config) for config in configs]
+    assert on_the_cluster == [tables(config) for config in configs]
 
 
 @pytest.mark.parametrize("launcher", ["ray", "slurm"])

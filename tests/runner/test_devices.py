@@ -13,6 +13,7 @@ from study.config.registry import with_tuned_values
 from study.errors import StudyError
 from study.runner.devices import OWN_CODE, WRAPPER, on_gpu, on_trainer
 from study.runner.provenance import require_own_row
+from study.runner.row_store import read_row
 from tests.tiny_study import REPOSITORY
 
 
@@ -97,8 +98,8 @@ def test_the_committed_table_sums_up_what_the_card_gave(device, name):
     row = pd.read_csv(results / "devices" / "devices.csv").set_index("device").loc[device]
     record = json.loads((results / "devices" / f"{name}.json").read_text())
     assert row["seconds_last_seed"] == record["seeds"][-1]["seconds_fit"]
-    files = (results / "devices" / f"{name}.csv.xz", results / "per_task" / "cold" / "t2mrec.csv.xz")
-    card, processor = (pd.read_csv(file).groupby("seed")[["ndcg@10", "recall@10"]].mean() for file in files)
+    tables = (pd.read_csv(results / "devices" / f"{name}.csv.xz"), read_row("task2mcp", "cold", "t2mrec").per_task)
+    card, processor = (table.groupby("seed")[["ndcg@10", "recall@10"]].mean() for table in tables)
     assert row["seeds"] == len(card) == len(record["seeds"])
     for metric, spread, p in (("ndcg@10", "sd", "ndcg_p"), ("recall@10", "recall_sd", "recall_p")):
         samples = (card[metric], processor[metric])

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study import paths
 from study.config.compose import load
 from study.errors import StudyError
-from study.evaluation import per_task
 from study.runner import exchange
 from study.runner.inputs import load_inputs
+from study.runner.row_store import read_row
+from tests.rows import change_row
 from tests.tiny_study import REPOSITORY, TINY
 
 # RecBole in a process of its own, since it changes numpy. Prints the ids of every part.
@@ -43,7 +43,7 @@ print(json.dumps([data.user_num - 1, data.item_num - 1, found]))
 def test_runs_are_scored_by_another_program_as_here(root, tmp_path):
     config = load(TINY)
     written = exchange.export_runs(config, tmp_path, ["tfidf"])
-    measured = per_task.read(paths.results("synthetic") / "per_task" / "cold" / "tfidf.csv.xz")
+    measured = read_row("synthetic", "cold", "tfidf").per_task
     assert [path.name for path in written[1:]] == [f"tfidf-{seed}.trec" for seed in measured["seed"].unique()]
     qrels = list(ir_measures.read_trec_qrels(str(written[0])))
     text = written[1].read_text(encoding="utf-8")
@@ -70,11 +70,10 @@ def test_the_head_of_a_run_is_read_by_the_package_of_its_form(root, tmp_path):
 
 
 def test_a_missing_run_and_one_of_hits_alone_are_refused(root, tmp_path):
-    with pytest.raises(StudyError, match="there is no run"):
+    with pytest.raises(StudyError, match="there is no row of bm25"):
         exchange.export_runs(load(TINY), tmp_path, ["bm25"])
-    path = paths.results("synthetic") / "top10" / "cold" / "tfidf.parquet"
-    table = pd.read_parquet(path)
-    table[table["rank"] != 1].to_parquet(path)
+    table = read_row("synthetic", "cold", "tfidf").top10
+    change_row("synthetic", "cold", "tfidf", top10=table[table["rank"] != 1])
     with pytest.raises(StudyError, match="hits alone"):
         exchange.export_runs(load(TINY), tmp_path, ["tfidf"])
 

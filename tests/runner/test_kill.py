@@ -18,7 +18,7 @@ import pytest
 
 from study.cli import main as cli
 from study.config.compose import load
-from study.runner.outputs import Outputs
+from study.runner.row_store import list_rows, read_row
 from study.runner.rows import run_row
 from tests.tiny_study import REPOSITORY, TINY, lay_out
 
@@ -44,10 +44,9 @@ def start(root: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def results(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, bytes]:
+def results(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("T2M_ROOT", str(root))
-    outputs = Outputs.of("synthetic", "cold", "killed")
-    return outputs.per_task.read_bytes(), outputs.top10.read_bytes()
+    return [table.to_csv() for table in read_row("synthetic", "cold", "killed")[:2]]
 
 
 def test_killed_run_resumes_to_identical_results(root, prepared_root, tmp_path, monkeypatch):
@@ -63,7 +62,7 @@ def test_killed_run_resumes_to_identical_results(root, prepared_root, tmp_path, 
     assert "fitted" not in said
     assert not list(cache.rglob("facts-*.json")), "a seed was finished before the kill, so nothing was shown"
     assert len(list(cache.rglob("last.ckpt"))) == 2
-    assert not Outputs.of("synthetic", "cold", "killed").record.exists()
+    assert ("cold", "killed") not in list_rows("synthetic")
 
     with start(root) as again:
         said_again = again.communicate(timeout=PATIENCE)[1].decode()
@@ -90,7 +89,7 @@ FAST = [*TINY, "system=t2mrec", "system.name=killed", "system.seeds=[1,2]", "sys
 FAST += ["system.model.training.epochs=3", "system.model.training.checkpoint_every=1"]
 # Command -> its words, and the files that must come out the same; records hold seconds.
 KILLED = {
-    "run": (["run", *FAST], ["results/*/per_task/cold/killed.csv.xz", "results/*/top10/cold/killed.parquet"]),
+    "run": (["run", *FAST], ["results/*/rows/*/cold/own.parquet"]),
     "sweep": (["sweep", "temperature", *TINY], ["results/*/sweeps/temperature/*.csv*"]),
     "report": (["report", *TINY], ["results/*/tables/*"]),
     "catalogue": (["catalog", "add", "own.json"], ["data/catalog/*/servers.parquet", "data/catalog/*/changes.csv"]),
@@ -182,7 +181,7 @@ def test_a_command_killed_at_random_moments_ends_with_the_same_bytes(prepared_ro
 # What `make repro` makes; the rest of it prints.
 REPRO = ["make", "results/synthetic/.made", f"VENV={Path(sys.executable).parents[1]}"]
 FEW = ("random", "popularity", "t2mrec", "field_dense")
-BYTES = ["per_task/*/*", "top10/*/*", "tables/overall.csv", "tables/significance.csv", "tables/metrics.*"]
+BYTES = ["rows/*/*/*.parquet", "tables/overall.csv", "tables/significance.csv", "tables/metrics.*"]
 
 
 @pytest.mark.skipif("T2M_KILLS" not in os.environ, reason="takes minutes (T2M_KILLS=8)")

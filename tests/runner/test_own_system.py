@@ -15,11 +15,10 @@ import baselines
 from study.analysis.report.outcome import outcome
 from study.config.registry import system_file
 from study.errors import StudyError
-from study.files import write_csv
 from study.runner import own_system
 from study.runner.doctor import FAULT, OK, OPTIONAL
-from study.runner.outputs import Outputs
 from study.runner.own_system import belongings, class_file, examine, new_system, remove
+from tests.rows import put_row
 from tests.tiny_study import REPOSITORY, TINY
 
 # What `score` or `fit` says instead -> the check that finds it out, and a word of what is found.
@@ -160,14 +159,14 @@ def test_a_class_that_two_yamls_share_stays_with_the_first(own_root: Path) -> No
     yaml.with_stem("mine_too").write_text(yaml.read_text())
     with pytest.raises(StudyError, match="1 systems need mine"):
         belongings("mine")
-    remove(belongings("mine_too"))
-    assert class_file("mine") in belongings("mine")
+    remove("mine_too", *belongings("mine_too"))
+    assert class_file("mine") in belongings("mine")[0]
 
 
 def put(system: str, values: dict[int, list[float]], tasks: tuple[int, ...] = (1, 2, 3, 4)) -> None:
     rows = [(task, seed, value) for seed, row in values.items() for task, value in zip(tasks, row, strict=True)]
     frame = pd.DataFrame(rows, columns=["task_id", "seed", "ndcg@10"])
-    write_csv(Outputs.of("toy", "cold", system).per_task, frame.assign(**{"recall@10": frame["ndcg@10"]}))
+    put_row("toy", "cold", system, frame.assign(**{"recall@10": frame["ndcg@10"]}))
 
 
 def test_the_outcome_is_that_of_paired_tasks(new_root: Path, caplog) -> None:

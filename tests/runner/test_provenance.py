@@ -17,10 +17,11 @@ from study.data import dataset as datasets
 from study.errors import StudyError
 from study.pipeline.report import report
 from study.runner import provenance as stale
-from study.runner.outputs import Outputs
 from study.runner.provenance import as_configured, differences, require_own_row
+from study.runner.row_store import list_rows, read_row, remove_row
 from study.runner.rows import run_row
 from tests.pipeline.conftest import config, results
+from tests.rows import change_row
 from tests.tiny_study import REPOSITORY
 
 CHANGED = ["system.model.max_features=9", "system.seeds=[7]", "system.trains=true", "profile.threads=2"]
@@ -58,8 +59,8 @@ def test_what_changes_no_number_is_allowed(override: str) -> None:
 
 def test_variant_gets_a_row_of_its_own(root: Path) -> None:
     before = results(root)
-    outputs = run_row(config("system=tfidf", "system.model.max_features=9", "system.name=tfidf_nine"))
-    assert outputs == Outputs.of("synthetic", "cold", "tfidf_nine")
+    run_row(config("system=tfidf", "system.model.max_features=9", "system.name=tfidf_nine"))
+    assert ("cold", "tfidf_nine") in list_rows("synthetic")
     assert {path: content for path, content in results(root).items() if path in before} == before
     folder = report(config())
     assert "tfidf_nine" in (folder / "overall.md").read_text()
@@ -73,16 +74,13 @@ def test_another_profile_replaces_on_request_alone(root: Path) -> None:
         run_row(config("system=tfidf", "profile=laptop"))
     assert "--replace" in str(caught.value)
     assert results(root) == before
-    outputs = run_row(config("system=tfidf", "profile=laptop"), replace=True)
-    assert json.loads(outputs.record.read_text())["profile"] == "laptop"
+    assert run_row(config("system=tfidf", "profile=laptop"), replace=True).record["profile"] == "laptop"
 
 
 def test_removed_outputs_do_not_stand_in_the_way(root: Path) -> None:
-    outputs = Outputs.of("synthetic", "cold", "tfidf")
-    for path in (outputs.per_task, outputs.top10, outputs.record):
-        path.unlink()
+    remove_row("synthetic", "cold", "tfidf")
     run_row(config("system=tfidf", "profile=laptop"))
-    assert json.loads(outputs.record.read_text())["profile"] == "laptop"
+    assert read_row("synthetic", "cold", "tfidf").record["profile"] == "laptop"
 
 
 def marks(root: Path) -> pd.Series:
@@ -131,10 +129,9 @@ def test_changed_choice_of_tuning_marks_the_row(root: Path) -> None:
 
 
 def test_older_record_and_absent_data_are_said_to_be_unchecked(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = Outputs.of("synthetic", "cold", "tfidf").record
-    record = json.loads(path.read_text())
+    record = read_row("synthetic", "cold", "tfidf").record
     del record["fingerprint"]
-    path.write_text(json.dumps(record))
+    change_row("synthetic", "cold", "tfidf", record=record)
     with caplog.at_level(logging.WARNING):
         assert marks(root).to_dict() == {"popularity": "no", "random": "no", "tfidf": "unchecked"}
     assert "1 of 3 runs could not be checked" in caplog.text
@@ -145,9 +142,9 @@ def test_older_record_and_absent_data_are_said_to_be_unchecked(root: Path, caplo
 
 def test_report_counts_rows_made_with_uncommitted_changes(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     for system, dirty in (("tfidf", True), ("random", True), ("popularity", False)):
-        path = Outputs.of("synthetic", "cold", system).record
         git = {"commit": "0" * 40, "dirty": dirty}
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"git": git}))
+        record = read_row("synthetic", "cold", system).record
+        change_row("synthetic", "cold", system, record=record | {"git": git})
     with caplog.at_level(logging.WARNING):
         folder = report(config())
     assert "2 of 3 runs were made with uncommitted changes" in caplog.text
@@ -157,7 +154,7 @@ def test_report_counts_rows_made_with_uncommitted_changes(root: Path, caplog: py
 
 def test_record_whose_system_is_gone_is_a_variant_and_one_whose_data_set_is_gone_is_stale(root: Path) -> None:
     for part, state in (("system", "no"), ("dataset", "settings")):
-        record = json.loads(Outputs.of("synthetic", "cold", "tfidf").record.read_text())
+        record = read_row("synthetic", "cold", "tfidf").record
         record["config"][part]["name"] += "_gone"
         assert stale.state(record, {})[0] == state, part
     assert stale.state({"config": {}}, {})[0] == "settings"

@@ -1,6 +1,5 @@
 """Stage `run`: what it leaves behind, and that a stop or a failure costs only what failed; test_kill.py repeats one."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,13 @@ from study import paths
 from study.errors import StudyError
 from study.runner import rows as running
 from study.runner.inputs import load_inputs
-from study.runner.outputs import Outputs
+from study.runner.row_store import list_rows, read_row
 from study.runner.rows import run_row
 from tests.pipeline.conftest import config, results
 
 
 def test_outputs_hold_what_the_contract_says(root: Path) -> None:
-    outputs = Outputs.of("synthetic", "cold", "tfidf")
-    values, top = pd.read_csv(outputs.per_task), pd.read_parquet(outputs.top10)
-    record = json.loads(outputs.record.read_text())
+    values, top, record = read_row("synthetic", "cold", "tfidf")
     assert list(values.columns[:2]) == ["task_id", "seed"]
     assert len(values) == 16  # a fifth of 80 tasks
     assert top.groupby(["task_id", "seed"]).size().eq(10).all()
@@ -32,12 +29,11 @@ def test_outputs_hold_what_the_contract_says(root: Path) -> None:
 
 
 def test_longer_run_is_kept_on_request(root: Path) -> None:
-    outputs = run_row(config("system=tfidf", "run_depth=60"))  # as many as there are servers
+    top = run_row(config("system=tfidf", "run_depth=60")).top10  # as many as there are servers
     long = pd.read_parquet(paths.results("synthetic") / "runs" / "cold" / "tfidf.parquet")
     assert long.groupby(["task_id", "seed"])["rank"].max().eq(60).all()
     falls = long.sort_values("rank").groupby(["task_id", "seed"])["score"].diff().dropna()
     assert (falls <= 0).all()
-    top = pd.read_parquet(outputs.top10)
     assert top["rank"].max() == 10
     assert list(long[long["rank"] <= 10]["server_id"]) == list(top["server_id"])
 
@@ -48,7 +44,7 @@ def test_more_places_than_servers_are_refused_before_any_seed(root: Path, monkey
         run_row(config("system=random", "run_depth=61", "system.name=random_x"))
     assert (caught.value.file, caught.value.column) == (root / "conf" / "config.yaml", "run_depth")
     assert caught.value.fix == "run_depth=60 or less"
-    assert not Outputs.of("synthetic", "cold", "random_x").record.exists()
+    assert ("cold", "random_x") not in list_rows("synthetic")
 
 
 def test_sampled_candidates_bound_the_places_too(root: Path) -> None:
@@ -87,7 +83,7 @@ def test_finished_seeds_are_kept_and_the_rest_is_run(root: Path, monkeypatch: py
         run_row(wanted)
     run_row(wanted)
     assert calls == [1, 2, 2, 3]
-    kept = pd.read_csv(Outputs.of("synthetic", "cold", "popularity_more").per_task)
+    kept = read_row("synthetic", "cold", "popularity_more").per_task
     assert sorted(kept["seed"].unique()) == [1, 2, 3]
     assert not list((paths.cache() / "runs").rglob("*.json"))
 
@@ -104,8 +100,7 @@ def test_fingerprint_tells_what_decides_a_run_from_what_does_not(root: Path) -> 
 
 
 def test_failing_seed_is_named_and_earlier_results_stay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs = Outputs.of("synthetic", "cold", "popularity")
-    before = outputs.per_task.read_bytes()
+    before = results(root)
 
     def broken(self, *_args, **_kwargs):
         raise RuntimeError("out of luck")
@@ -113,7 +108,7 @@ def test_failing_seed_is_named_and_earlier_results_stay(root: Path, monkeypatch:
     monkeypatch.setattr(Popularity, "fit", broken)
     with pytest.raises(StudyError, match="popularity under cold: seed 1 failed: RuntimeError: out of luck"):
         run_row(config("system=popularity"))
-    assert outputs.per_task.read_bytes() == before
+    assert results(root) == before
 
 
 @pytest.mark.parametrize(
@@ -147,7 +142,7 @@ def test_a_server_that_is_not_ranked_has_minus_infinity(root: Path, monkeypatch:
     monkeypatch.setattr(
         Popularity, "score", lambda self, tasks: np.where(np.arange(60) == 5, -np.inf, fair(self, tasks))
     )
-    top = pd.read_parquet(run_row(config("system=popularity", "system.name=mine")).top10)
+    top = run_row(config("system=popularity", "system.name=mine")).top10
     assert not top.empty
 
 

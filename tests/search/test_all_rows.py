@@ -1,6 +1,5 @@
 """All rows of a data set: what is current stays, every override counts, and `--replace` reuses nothing."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -11,9 +10,10 @@ from omegaconf import OmegaConf
 from study import paths
 from study.config.compose import load
 from study.errors import StudyError
-from study.runner.outputs import Outputs
+from study.runner.row_store import read_row, remove_row
 from study.search import all_rows
 from study.search.all_rows import due, is_current, run_all, summary
+from tests.rows import change_row
 
 WORDS = ["dataset=synthetic", "profile=smoke", "tuning.trials=1"]
 SYSTEMS = ("random", "popularity", "tfidf", "task_knn")
@@ -46,7 +46,7 @@ def test_what_is_current_stays(root: Path, made: list[str]) -> None:
     made.clear()
     assert run_all(WORDS) == []
     assert made == []
-    Outputs.of("synthetic", "cold", "random").top10.unlink()
+    remove_row("synthetic", "cold", "random")
     system = root / "conf" / "system" / "tfidf.yaml"
     system.write_text(system.read_text().replace("max_features: 50000", "max_features: 40000"))
     assert run_all(WORDS) == []
@@ -114,7 +114,7 @@ def test_another_split_tunes_again_and_makes_every_row(root: Path, made: list[st
 
 
 def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, made: list[str], call) -> None:
-    Outputs.of("synthetic", "cold", "tfidf").per_task.unlink()
+    remove_row("synthetic", "cold", "tfidf")
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
     code, out, _ = call("run", "--all", "--dry", *WORDS)
     assert code == 0
@@ -126,15 +126,14 @@ def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, made: list[st
 
 
 def test_hours_come_from_records(root: Path, made: list[str]) -> None:
-    record = Outputs.of("synthetic", "cold", "random").record
-    content = yaml.safe_load(record.read_text())
-    content["seeds"] = [{"seed": 1, "seconds_fit": 7000, "seconds_score": 200}]
-    record.write_text(json.dumps(content))
+    record = read_row("synthetic", "cold", "random").record
+    record["seeds"] = [{"seed": 1, "seconds_fit": 7000, "seconds_score": 200}]
+    change_row("synthetic", "cold", "random", record=record)
     jobs = due([*WORDS, "system=random"], [], every=True)
     seeds = len(jobs[0].config.system.seeds)
     assert [job.hours() for job in jobs] == [pytest.approx(2 * seeds)]
     assert f"about {2 * seeds:.1f} hours" in summary(jobs)
-    record.unlink()
+    remove_row("synthetic", "cold", "random")
     assert "1 of them have no record" in summary(jobs)
 
 

@@ -16,6 +16,7 @@ from study.config.compose import load
 from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.pipeline.report import report
+from study.runner.row_store import read_per_task
 from study.site import content, markup
 from study.site.build import build
 from tests.agent import browser as agent_browser
@@ -226,9 +227,7 @@ def test_the_verdicts_are_filtered_and_sorted(quiet: agent_browser.Browser) -> N
 @browsing
 def test_two_systems_are_compared_on_the_tasks_that_a_reader_chooses(quiet: agent_browser.Browser) -> None:
     folder = REPOSITORY / "results/task2mcp"
-    value = {
-        name: pd.read_csv(folder / f"per_task/cold/{name}.csv.xz") for name in ("t2mrec", "bm25", "item_knn_transfer")
-    }
+    value = read_per_task("task2mcp", "cold", ("t2mrec", "bm25", "item_knn_transfer"))
     ndcg = {name: table.groupby("task_id")["ndcg@10"].mean().round(4) for name, table in value.items()}
     twins = pd.read_csv(folder / "audit/leakage_tasks.csv").query("protocol == 'cold'").set_index("task_id")
     alone = twins.index[twins["any_near_duplicate"] == 0]

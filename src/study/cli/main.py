@@ -108,10 +108,10 @@ def run(
     `study run system=?` lists the systems and `protocol=?` the protocols; `protocols` in `conf/system/SYSTEM.yaml` says
     where it applies.
 
-    A row has three files below `results/DATASET`: `per_task/PROTOCOL/SYSTEM.csv.xz` (metrics of each task and seed),
-    `top10/PROTOCOL/SYSTEM.parquet` (the servers named) and `records/PROTOCOL/SYSTEM.json` (settings, versions,
-    seconds). It ends with means and intervals beside T2MRec; `study report` takes it into the tables. A stopped run
-    keeps its finished seeds and goes on with the same command.
+    A row has three parts below `results/DATASET/rows`, in files that it shares with the systems of its folder of
+    `conf/system`: `per_task` (metrics of each task and seed), `top10` (the servers named) and `records` (settings,
+    versions, seconds). It ends with means and intervals beside T2MRec; `study report` takes it into the tables. A
+    stopped run keeps its finished seeds and goes on with the same command.
 
     `trainer=gpu` trains on a GPU, in a row called SYSTEM_gpu (docs/scaling.md). `logger=tensorboard` (mlflow, trackio)
     also writes settings, losses and means below `.cache/logs`.
@@ -140,7 +140,7 @@ def run(
 
     config = configured(overrides, trains=True, logs=True)
     run_seeds([config], launcher, replace=replace)
-    typer.echo(f"per-task values in {run_row(config, replace=replace).per_task}")
+    run_row(config, replace=replace)
     from rich.console import Console
 
     from study.analysis.report.outcome import outcome, shown
@@ -164,7 +164,7 @@ def report(
     if evaluate:
         from study.pipeline.evaluate import evaluate as measure
 
-        typer.echo(f"{len(measure(config))} per-task files written")
+        typer.echo(f"per-task values of {measure(config)} rows computed again")
     typer.echo(f"tables in {stage(config)}; study show prints them")
 
 

@@ -43,10 +43,12 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove w
     from study.runner.own_system import belongings
     from study.runner.own_system import remove as remove_all
 
-    found = belongings(name)
-    for path in found:
+    files, rows = belongings(name)
+    for path in files:
         typer.echo(path)
+    for dataset, protocol in rows:
+        typer.echo(f"row of {dataset} under {protocol}")
     if not yes:
         raise StudyError("nothing was removed yet", fix=f"to remove what is listed: study remove {name} --yes")
-    remove_all(found)
+    remove_all(name, files, rows)
     typer.echo("removed; study report makes the tables without it")

@@ -94,9 +94,16 @@ def read_record(path: Path) -> dict[str, Any]:
         raise StudyError("the record is missing", file=path, fix=fix) from error
     except (OSError, ValueError) as error:
         raise StudyError(f"not a readable record: {error}", file=path, fix=fix) from error
+    return require_record(content, path, fix=fix)
+
+
+def require_record(
+    content: Any, file: Path, row: str | None = None, *, fix: str = "run the system again"
+) -> dict[str, Any]:
+    """`content` if it is a record. Raises StudyError: it is no JSON object, or lacks a part; names `file` and `row`."""
     if not isinstance(content, dict):
-        raise StudyError("a record is a JSON object", file=path, fix=fix)
+        raise StudyError("a record is a JSON object", file=file, row=row, fix=fix)
     for key in ("git", "versions", "hardware"):
         if not isinstance(content.get(key), dict):
-            raise StudyError("the record lacks a part", file=path, column=key, fix=fix)
+            raise StudyError("the record lacks a part", file=file, row=row, column=key, fix=fix)
     return content

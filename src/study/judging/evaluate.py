@@ -23,6 +23,7 @@ from study.evaluation.statistics import mean_interval, percentile_limits, resamp
 from study.judging import collection as measures
 from study.judging import store
 from study.judging.collection import DEPTH, Collection, Float64Array
+from study.runner.row_store import read_top10
 
 CUTOFFS = (5, 10)
 PERSISTENCE = 0.8
@@ -150,10 +151,7 @@ def all_runs(dataset: str) -> dict[str, pd.DataFrame]:
     """The pooled runs, and the test answers of every other system that ran under the topics' protocol."""
     runs = store.read_runs(dataset)
     protocol = store.topic_settings().protocol
-    for path in sorted((paths.results(dataset) / "top10" / protocol).glob("*.parquet")):
-        if path.stem not in runs:
-            runs[path.stem] = pd.read_parquet(path)
-    return runs
+    return runs | {name: run for name, run in read_top10(dataset, protocol).items() if name not in runs}
 
 
 def score_tables(dataset: str) -> dict[str, pd.DataFrame]:

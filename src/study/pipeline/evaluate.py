@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,13 +17,8 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import per_task as measure
-from study.evaluation.records import read_record
 from study.evaluation.runs import CUTOFFS, KEPT
-from study.files import write_csv
-from study.runner.outputs import Outputs
-
-# Columns of a kept run.
-TOP = ("task_id", "seed", "rank", "server_id")
+from study.runner.row_store import Row, list_rows, read_row, rows_folder, write_rows
 
 
 def measured(
@@ -80,18 +74,28 @@ def without_gaps(ranked: IntArray, relevant: sp.csr_matrix) -> IntArray:
     return filled
 
 
-def evaluate(config: DictConfig) -> list[Path]:
-    """Rewrite the per-task files of a data set from its top tens; returns them."""
+def evaluate(config: DictConfig) -> int:
+    """Compute the per-task values of every row of a data set again, from its top ten. Returns: how many rows there are.
+
+    Raises StudyError: there is none, or a top ten holds what the data set or its split does not have.
+    """
     dataset = config.dataset.name
-    data, written = datasets.load(dataset), []
-    for path in sorted((paths.results(dataset) / "top10").glob("*/*.parquet")):
-        protocol, system = path.parent.name, path.stem
+    data, rows = datasets.load(dataset), {}
+    for protocol, system in list_rows(dataset):
         split = split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
-        written.append(Outputs.of(dataset, protocol, system).per_task)
-        fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
-        top = datasets.read_parquet(path, columns=TOP, fix=fix)
-        seeds = [int(facts["seed"]) for facts in read_record(Outputs.of(dataset, protocol, system).record)["seeds"]]
-        write_csv(written[-1], measured(top, seeds, data, split, file=path, fix=fix))
-    if not written:
-        raise StudyError("there are no runs to evaluate", file=paths.results(dataset) / "top10", fix="run: make repro")
-    return written
+        _, top, record = read_row(dataset, protocol, system)
+        for column, known in (
+            ("task_id", data.tasks["id"].to_numpy()[split.tasks("test")]),
+            ("server_id", data.servers["id"]),
+            ("rank", range(1, KEPT + 1)),
+        ):
+            if not top[column].isin(known).all():
+                reason = f"the top ten of {system} under {protocol} has a value that the data set or its split has not"
+                fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
+                raise StudyError(reason, file=rows_folder(dataset), column=column, fix=fix)
+        seeds = [int(facts["seed"]) for facts in record["seeds"]]
+        rows[protocol, system] = Row(measured(top, seeds, data, split), top, record)
+    if not rows:
+        raise StudyError("there are no runs to evaluate", file=rows_folder(dataset), fix="run: make repro")
+    write_rows(dataset, rows)
+    return len(rows)

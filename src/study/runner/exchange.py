@@ -12,13 +12,11 @@ import scipy.sparse as sp
 import yaml
 from omegaconf import DictConfig
 
-from study import paths
 from study.data.dataset import Dataset
 from study.data.splits import PARTS
 from study.errors import StudyError
-from study.evaluation.records import read_record
-from study.evaluation.runs import KEPT
 from study.files import write_text
+from study.runner import row_store
 from study.runner.inputs import load_inputs
 
 START, END = "# ir_metadata.start", "# ir_metadata.end"
@@ -39,21 +37,17 @@ def export_runs(config: DictConfig, folder: Path, systems: Sequence[str] = ()) -
     """
     dataset, protocol = config.dataset.name, config.protocol.name
     data, split = load_inputs(dataset, protocol)
-    top10 = paths.results(dataset) / "top10" / protocol
-    chosen = [top10 / f"{name}.parquet" for name in systems] or sorted(top10.glob("*.parquet"))
+    chosen = systems or [system for name, system in row_store.list_rows(dataset) if name == protocol]
     written = [folder / "qrels.txt"]
     write_text(written[0], "".join(f"{task} 0 {server} 1\n" for task, server in _pairs(data, split.test)))
-    for path in chosen:
-        if not path.exists():
-            fix = f"run: study run system={path.stem} protocol={protocol} dataset={dataset}"
-            raise StudyError("there is no run", file=path, fix=fix)
-        record = read_record(paths.results(dataset) / "records" / protocol / f"{path.stem}.json")
-        for seed, run in pd.read_parquet(path).groupby("seed"):
+    for system in chosen:
+        _, top10, record = row_store.read_row(dataset, protocol, system)
+        for seed, run in top10.groupby("seed"):
             if not (run.groupby(TASK)["rank"].max() == run.groupby(TASK)["rank"].size()).all():
                 fix = "name a protocol whose runs are kept whole: protocol=cold"
-                raise StudyError(f"of {protocol} hits alone are kept", file=path, column="rank", fix=fix)
-            tag = f"{path.stem}-{seed}"
-            rows = run[run["rank"] <= KEPT].sort_values([TASK, "rank"])[[TASK, SERVER, "rank"]].to_numpy(np.int64)
+                raise StudyError(f"of {protocol} hits alone are kept", column="rank", fix=fix)
+            tag = f"{system}-{seed}"
+            rows = run[[TASK, SERVER, "rank"]].to_numpy(np.int64)
             lines = [f"{task} Q0 {server} {rank} {-rank} {tag}" for task, server, rank in rows.tolist()]
             written.append(folder / "runs" / f"{tag}.trec")
             write_text(written[-1], "\n".join([START, *_head(tag, record), END, *lines, ""]))

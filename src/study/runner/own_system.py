@@ -24,8 +24,8 @@ from study.data.toys import block_dataset, with_other_answers
 from study.errors import StudyError, require_file
 from study.evaluation.runs import rank_tasks
 from study.files import sha256, write_text
+from study.runner import row_store
 from study.runner.doctor import FAULT, OK, OPTIONAL, Check
-from study.runner.outputs import Outputs
 
 ORACLE = "oracle"  # the family whose systems read the answers
 FEW = 5  # places of a ranking that are looked at
@@ -74,8 +74,8 @@ def new_system(name: str) -> list[Path]:
     return made
 
 
-def belongings(name: str) -> list[Path]:
-    """What is there of a system: yaml, class, finished and begun runs, searches, saved models, of every data set.
+def belongings(name: str) -> tuple[list[Path], list[tuple[str, str]]]:
+    """The files of a system (yaml, class, begun runs, searches, saved models) and (dataset, protocol) of its rows.
 
     Raises StudyError: there is no such system, it is part of the repository, or another system needs it.
     """
@@ -95,13 +95,13 @@ def belongings(name: str) -> list[Path]:
     for path in own:
         if _in_git(path):
             raise StudyError("the file is part of the repository", file=path, fix=f"git rm {path}, if it is to go")
+    rows = []
     for dataset in choices("dataset"):
-        rows = [vars(Outputs.of(dataset, protocol, name)).values() for protocol in choices("protocol")]
-        files = [path for row in rows for path in row]
-        files += [paths.results(dataset) / "sweeps" / name, paths.models(dataset) / name]
+        rows += [(dataset, protocol) for protocol, system in row_store.list_rows(dataset) if system == name]
+        files = [paths.results(dataset) / "sweeps" / name, paths.models(dataset) / name]
         files += [paths.cache() / "runs" / dataset / protocol / name for protocol in choices("protocol")]
         own += [path for path in files if path.exists()]
-    return own + [path for path in [_checked(name)] if path.exists()]
+    return own + [path for path in [_checked(name)] if path.exists()], rows
 
 
 def _checked(name: str) -> Path:
@@ -109,8 +109,10 @@ def _checked(name: str) -> Path:
     return paths.cache() / "checked" / f"{name}.txt"
 
 
-def remove(files: list[Path]) -> None:
-    """Remove files and folders."""
+def remove(name: str, files: list[Path], rows: list[tuple[str, str]]) -> None:
+    """Remove a system's rows, files and folders (`belongings`)."""
+    for cell in rows:
+        row_store.remove_row(*cell, name)
     for path in files:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 

@@ -69,16 +69,19 @@ def require_own_row(config: DictConfig) -> None:
 
 
 def require_same_profile(path: Path, config: DictConfig) -> None:
-    """Raise if the record at `path` was made under another profile than the configured one."""
-    if not path.exists():
-        return
-    record, wanted = read_record(path), config.profile.name
-    settings = record.get("config", {})
-    earlier = record.get("profile") or settings.get("profile", {}).get("name")
+    """Raise if the record at `path`, if there is one, was made under another profile than the configured one."""
+    if path.exists():
+        require_profile_of(read_record(path), config, path)
+
+
+def require_profile_of(record: Mapping[str, Any], config: DictConfig, file: Path) -> None:
+    """Raise if a record was made under another profile than the configured one. `file`: where it lies."""
+    wanted = config.profile.name
+    earlier = record.get("profile") or record.get("config", {}).get("profile", {}).get("name")
     if earlier != wanted:
         raise StudyError(
             f"the results there were made under profile {earlier!r}, and this would replace them by {wanted!r}",
-            file=path,
+            file=file,
             fix=f"profile={earlier}, or system.name={config.system.name}_{wanted} for a row of its own, or --replace",
         )
 

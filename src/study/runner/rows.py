@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import shutil
 import sys
+import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,14 @@ from study.data.splits import Split
 from study.errors import StudyError, explained
 from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
-from study.files import write_csv, write_json, write_parquet
+from study.files import write_json, write_parquet
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs, require_applicable, require_places
 from study.runner.loggers import logged, require_logger
-from study.runner.outputs import HITS_ALONE, Outputs, compact, relevant
 from study.runner.own_system import require_sound
 from study.runner.processes import limit_threads, start_worker
-from study.runner.provenance import require_own_row, require_same_profile
+from study.runner.provenance import require_own_row, require_profile_of
+from study.runner.row_store import HITS_ONLY, Row, find_record, lock_row, read_row, rows_folder, write_row
 
 LOG = logging.getLogger(__name__)
 
@@ -53,32 +54,45 @@ def run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]
     return facts
 
 
-def run_row(config: DictConfig, *, replace: bool = False) -> Outputs:
-    """Run the configured system under the configured protocol with every seed, and write its committed files.
+def run_row(config: DictConfig, *, replace: bool = False) -> Row:
+    """Run the configured system under the configured protocol with every seed, and write its row.
 
-    Seeds already finished by a stopped run with the same configuration, code and data are kept.
+    Seeds already finished by a stopped run with the same configuration, code and data are kept. A row that another
+    process makes is waited for, and not made again.
 
     `replace`: also replace results that were made under another profile.
     Raises StudyError: the protocol does not apply to the system, its settings are not those that its name stands for,
         results of another profile are there, more places are asked for than there are servers, an input is missing or
         damaged, or a seed failed.
     """
-    dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
-    outputs = Outputs.of(dataset, protocol, system)
+    cell = config.dataset.name, config.protocol.name, config.system.name
     config, data, split = ready(config, replace=replace)
+    with lock_row(*cell) as waited:
+        if waited and (row := _made(config, cell)) is not None:
+            return row
+        return _make(config, data, split)
+
+
+def _made(config: DictConfig, cell: tuple[str, str, str]) -> Row | None:
+    """The row, if it was made from what this configuration names."""
+    found = find_record(*cell)
+    return read_row(*cell) if found is not None and found.get("fingerprint") == fingerprint(config) else None
+
+
+def _make(config: DictConfig, data: Dataset, split: Split) -> Row:
+    """Compute the seeds that are missing, write the row and remove the seeds' files."""
+    dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
     seeds = list(config.system.seeds)
     folder, missing = pending(config)
     if len(missing) < len(seeds):
         LOG.info("%s: %d of %d seeds were finished before", system, len(seeds) - len(missing), len(seeds))
     _run_missing(config, missing, folder)
-    facts = [json.loads((folder / f"facts-{seed}.json").read_text()) for seed in seeds]
+    facts = [json.loads((folder / f"facts-{seed}.json").read_text(encoding="utf-8")) for seed in seeds]
+    values = pd.concat([pd.read_parquet(folder / f"per_task-{seed}.parquet") for seed in seeds], ignore_index=True)
     if all(fact["tie_rate"] == 1 for fact in facts):
         LOG.warning("%s %s: equal scores decide every top ten; did its training diverge?", system, protocol)
-    write_csv(outputs.per_task, pd.concat([pd.read_parquet(folder / f"per_task-{seed}.parquet") for seed in seeds]))
     top = pd.concat([pd.read_parquet(folder / f"top-{seed}.parquet") for seed in seeds], ignore_index=True)
-    best = compact(top[top["rank"] <= KEPT])
-    kept = relevant(best, data, split) if protocol in HITS_ALONE else best
-    write_parquet(outputs.top10, kept, packed=True)
+    best = top[top["rank"] <= KEPT].drop(columns="score")
     if config.run_depth > KEPT:
         write_parquet(paths.results(dataset) / "runs" / protocol / f"{system}.parquet", top)
     cards = [fact.pop("accelerator", None) for fact in facts]
@@ -92,9 +106,20 @@ def run_row(config: DictConfig, *, replace: bool = False) -> Outputs:
         seeds=facts,
     )
     made["hardware"]["accelerator"] = next((name for name in cards if name is not None), None)
-    write_json(outputs.record, made)
-    shutil.rmtree(folder)
-    return outputs
+    row = Row(values, relevant(best, data, split) if protocol in HITS_ONLY else best, made)
+    write_row(dataset, protocol, system, row)
+    folder.rename(Path(tempfile.mkdtemp(prefix=".finished.", dir=folder.parent)) / folder.name)
+    for finished in folder.parent.glob(".finished.*"):  # one that stops halfway leaves no seed that looks finished
+        shutil.rmtree(finished)
+    return row
+
+
+def relevant(top: pd.DataFrame, data: Dataset, split: Split) -> pd.DataFrame:
+    """The rows of a run whose server is relevant to its task in the test part. `top`: columns task_id, seed, rank,
+    server_id."""
+    rows, columns = split.test.nonzero()
+    known = pd.MultiIndex.from_arrays([data.tasks["id"].to_numpy()[rows], data.servers["id"].to_numpy()[columns]])
+    return top[pd.MultiIndex.from_frame(top[["task_id", "server_id"]]).isin(known)]
 
 
 def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Split]:
@@ -105,7 +130,9 @@ def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Sp
     require_own_row(config)
     require_sound(config.system.name)
     if not replace:
-        require_same_profile(Outputs.of(config.dataset.name, config.protocol.name, config.system.name).record, config)
+        earlier = find_record(config.dataset.name, config.protocol.name, config.system.name)
+        if earlier is not None:
+            require_profile_of(earlier, config, rows_folder(config.dataset.name))
     config = with_tuned_values(config)
     data, split = load_inputs(config.dataset.name, config.protocol.name)  # fails here, once, and not in every worker
     build_system(config.system)

@@ -23,7 +23,7 @@ from study.reranking.endpoint import awaits_replies
 from study.runner.cluster import Launcher, run_seeds
 from study.runner.devices import on_trainer
 from study.runner.fingerprint import fingerprint
-from study.runner.outputs import Outputs
+from study.runner.row_store import find_record
 from study.runner.rows import run_row
 from study.search.tune import is_tuned, sweep_folder, tune
 
@@ -109,11 +109,11 @@ class Job:
             search = sweep_folder(config) / "record.json"
             return float(read_record(search)["seconds"]) / 3600 if search.exists() else None
         protocols = (config.protocol.name, *system.protocols)
-        files = (Outputs.of(config.dataset.name, protocol, system.name).record for protocol in protocols)
-        path = next((file for file in files if file.exists()), None)
-        if path is None:
+        found = (find_record(config.dataset.name, protocol, system.name) for protocol in protocols)
+        record = next((each for each in found if each is not None), None)
+        if record is None:
             return None
-        made = read_record(path)["seeds"]
+        made = record["seeds"]
         mean = sum(seed["seconds_fit"] + seed["seconds_score"] for seed in made) / len(made)
         at_once = min(config.profile.workers, len(system.seeds)) if system.trains else 1
         return float(mean) * len(system.seeds) / at_once / 3600
@@ -148,13 +148,12 @@ def summary(jobs: list[Job]) -> str:
 
 
 def is_current(config: DictConfig) -> bool:
-    """Whether the row's files are there, and its settings, code and data would make them again."""
+    """Whether the row has all its parts, and its settings, code and data would make them again."""
     try:
         config = with_tuned_values(on_trainer(config))
-        own = Outputs.of(config.dataset.name, config.protocol.name, config.system.name)
-        if not all(path.exists() for path in (own.per_task, own.top10, own.record)):
+        record = find_record(config.dataset.name, config.protocol.name, config.system.name)
+        if record is None:
             return False
-        record = read_record(own.record)
         seeds = [seed["seed"] for seed in record["seeds"]]
         return (
             record.get("profile") == config.profile.name

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from study import paths
-from study.config.reader import read_settings
+from study.config.compose import plain
+from study.config.reader import build_settings
+from study.config.registry import read_yaml
+from study.config.schema import NAME
+from study.config.schema import choices as choices_of
 from study.errors import StudyError, require_one_of
 from study.evaluation.metrics import PAPER_METRICS
+from study.search.trials import distributions, label, values_of
 
 KINDS = ("scores", "grid", "search")
 PARTS = ("valid", "test")
@@ -24,20 +30,21 @@ class Sweep:
 
     name: str
     title: str
-    place: str
-    paper_best: float | None
     system: str
-    kind: str
-    objective: str
-    parts: list[str]
-    seeds: list[int]
     space: dict[str, dict[str, Any]]
-    simplex: list[str]
-    enqueue: list[dict[str, Any]]
-    trials: int
-    attempts: int
-    keep_fits: bool
-    sampler_seed: int
+    place: str = "not in the paper"
+    paper_best: float | None = None
+    kind: str = "grid"
+    protocol: str = "cold"
+    objective: str = "ndcg@10"
+    parts: list[str] = field(default_factory=lambda: list(PARTS))
+    seeds: list[int] = field(default_factory=lambda: [1])
+    simplex: list[str] = field(default_factory=list)
+    enqueue: list[dict[str, Any]] = field(default_factory=list)
+    trials: int = 0
+    attempts: int = 3
+    keep_fits: bool = True
+    sampler_seed: int = 1
 
     def __post_init__(self) -> None:
         listed = all("choices" in domain for domain in self.space.values())
@@ -57,6 +64,7 @@ class Sweep:
         ):
             if not right:
                 raise StudyError("not a valid sweep", file=self.file(self.name), column=key, fix=fix)
+        distributions(self.space, "space", file=self.file(self.name))
 
     @staticmethod
     def file(name: str) -> Path:
@@ -69,7 +77,7 @@ class Sweep:
         if self.kind == "search":
             first = [point | {"seed": self.seeds[0]} for point in self.enqueue]
             return [*first, *({} for _ in range(self.trials - len(first)))]
-        values = itertools.product(*(domain["choices"] for domain in self.space.values()), self.seeds)
+        values = itertools.product(*(map(label, domain["choices"]) for domain in self.space.values()), self.seeds)
         return [dict(zip([*self.space, "seed"], combination, strict=True)) for combination in values]
 
     def settle(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -81,18 +89,53 @@ class Sweep:
 
 def load_sweep(name: str) -> Sweep:
     """Read one sweep. Raises StudyError: an unknown sweep, an unknown or missing key, or a wrong value."""
-    folder = paths.conf() / "sweep"
-    names = sorted(path.stem for path in folder.glob("*.yaml"))
-    require_one_of(name, "sweep", names, file=folder)
-    return read_settings(Sweep, Sweep.file(name))
+    require_one_of(name, "sweep", sweep_names(), file=paths.conf() / "sweep")
+    return build_settings(Sweep, plain(read_yaml(Sweep.file(name))), Sweep.file(name))
+
+
+def sweep_names() -> list[str]:
+    """The sweeps of ``conf/sweep``."""
+    return sorted(path.stem for path in (paths.conf() / "sweep").glob("*.yaml"))
+
+
+def renamed(
+    sweep: Sweep, name: str | None, *, values: str | None = None, trials: int | None = None, protocol: str | None = None
+) -> Sweep:
+    """A sweep with other values (as ``0.1,0.2``), another number of trials or another protocol, for once.
+
+    Raises StudyError: it has no name of its own, one that is taken, or the change does not apply to the sweep.
+    """
+    changes: dict[str, Any] = {}
+    if values is not None:
+        if len(sweep.space) != 1:
+            problem = f"{sweep.name} varies {len(sweep.space)} parameters"
+            raise StudyError(problem, column="--values", fix="write a sweep of one in conf/sweep")
+        choices = yaml.safe_load(f"[{values}]")
+        changes |= {"space": {next(iter(sweep.space)): {"choices": choices}}, "enqueue": [], "simplex": []}
+        changes |= {"kind": "grid"} if sweep.kind == "search" else {}
+    if trials is not None:
+        if sweep.kind != "search":
+            raise StudyError(f"{sweep.name} has a trial for every value", column="--trials", fix="--values")
+        changes["trials"] = trials
+    if protocol is not None and protocol != sweep.protocol:
+        changes["protocol"] = protocol
+    if name is None:
+        if changes:
+            fix = f"add --name {sweep.name}_own"
+            raise StudyError(f"this would replace the results of the sweep {sweep.name}", fix=fix)
+        return sweep
+    if not NAME.fullmatch(name) or name in {*sweep_names(), *choices_of("system")}:
+        raise StudyError(f"{name!r:.80} is no name for a sweep of your own", column="--name", fix="give another one")
+    return replace(sweep, name=name, **changes)
 
 
 def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
     """The settings with the best mean over seeds of the objective on validation; the earlier one of equals. `trials`:
     trials.csv."""
-    means = trials.groupby(list(sweep.space), sort=False)[f"valid/{sweep.objective}"].mean()
+    columns = list(sweep.space)
+    means = trials.groupby(columns, sort=False, dropna=False)[f"valid/{sweep.objective}"].mean()
     best = means.idxmax()
     values = best if isinstance(best, tuple) else (best,)
-    plain = (value.item() if hasattr(value, "item") else value for value in values)  # numpy's numbers as yaml's
-    raw = dict(zip(sweep.space, plain, strict=True))
+    plainly = (value.item() if hasattr(value, "item") else value for value in values)  # numpy's numbers as yaml's
+    raw = values_of(dict(zip(sweep.space, plainly, strict=True)), sweep.space)
     return {"value": round(float(means.max()), 6), "values": sweep.settle(raw)}

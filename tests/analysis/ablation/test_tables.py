@@ -1,7 +1,6 @@
 """Table 4 from runs with planted effects, the structural facts by hand, and verdicts that follow the tables."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,11 +12,11 @@ from study.analysis.ablation import tables as ablation
 from study.analysis.report.runs import measured, statistics
 from study.data import dataset as datasets
 from study.evaluation.metrics import PAPER_METRICS
-from study.evaluation.records import record
-from study.files import write_csv, write_json
+from study.runner.row_store import list_rows, read_row, read_top10
+from tests.rows import put_row
 
 TASKS, SEEDS = 120, (1, 2)
-TOPS, SAME = Path(__file__).parents[3] / "results" / "task2mcp" / "top10", f"{ablation.SAME}.parquet"
+ANSWERED = [name for protocol, name in list_rows("task2mcp", "cold") if name.startswith("t2mrec_llm_local")]
 EFFECTS = {"t2mrec": 0.0, "t2mrec_wo_cl": -0.2, "t2mrec_wo_two_tower": -0.1, "t2mrec_wo_structure": 0.0}
 NOT_RUN = ["hard_negatives", "llm", "one_direction", "program_languages", "shared_tower"]
 NOT_RUN += ["wo_cl_program", "wo_expansion", "wo_lexical"]
@@ -41,14 +40,14 @@ DISTANCES = [(1e-5, 1e-4, "holds"), (0.01, 1e-4, "holds"), (1e-5, 0.01, "does no
 @pytest.fixture
 def results(new_results):
     """Runs of four variants under `cold`, and of one without its reference under `warm`."""
-    rng, runs = np.random.default_rng(0), new_results / "per_task"
+    rng = np.random.default_rng(0)
     base = np.tile(rng.uniform(0.3, 0.6, TASKS), len(SEEDS))
     keys = pd.DataFrame({"task_id": np.tile(range(TASKS), len(SEEDS)), "seed": np.repeat(SEEDS, TASKS)})
     for name, effect in EFFECTS.items():
         values = {metric: base + effect + rng.normal(0, 0.02, len(base)) for metric in PAPER_METRICS}
-        write_csv(runs / "cold" / f"{name}.csv.xz", keys.assign(**values))
-    write_csv(runs / "warm" / "t2mrec_wo_cl.csv.xz", keys.assign(**values))
-    return runs
+        put_row("task2mcp", "cold", name, keys.assign(**values))
+    put_row("task2mcp", "warm", "t2mrec_wo_cl", keys.assign(**values))
+    return new_results
 
 
 def test_variants_and_runs_that_belong_into_the_table(results):
@@ -125,19 +124,14 @@ def test_a_new_variant_changes_no_p_value_of_another(results, monkeypatch):
 
 def test_a_re_ranking_model_is_compared_with_the_same_trainings_and_its_discarded_answers_are_counted(results):
     assert ablation.reranked("task2mcp").empty
-    base = pd.read_csv(results / "cold" / "t2mrec.csv.xz")
+    base = read_row("task2mcp", "cold", "t2mrec").per_task
     first = base[base["seed"] == 1]
-    write_csv(results / "cold" / "t2mrec_same_training.csv.xz", first)
     better = first.assign(**{metric: first[metric] + 0.01 for metric in PAPER_METRICS})
-    write_csv(results / "cold" / "t2mrec_llm_local.csv.xz", better)
     lists = pd.DataFrame({"task_id": [1, 1, 2, 2], "seed": 1, "rank": [1, 2, 1, 2], "server_id": [5, 6, 7, 8]})
-    (tops := results.parent / "top10" / "cold").mkdir(parents=True, exist_ok=True)
-    lists.to_parquet(tops / "t2mrec_same_training.parquet")
-    lists.assign(server_id=[5, 6, 8, 7]).to_parquet(tops / "t2mrec_llm_local.parquet")
     counts = {"answered": 100, "fallbacks": {"repeat": 12, "too_many_substitutions": 8}}
-    write_json(
-        results.parent / "records" / "cold" / "t2mrec_llm_local.json", record(seeds=[{"seed": 1, "report": counts}])
-    )
+    seeds = [{"seed": 1, "report": counts}]
+    put_row("task2mcp", "cold", "t2mrec_same_training", first, lists)
+    put_row("task2mcp", "cold", "t2mrec_llm_local", better, lists.assign(server_id=[5, 6, 8, 7]), {"seeds": seeds})
     found = ablation.reranked("task2mcp").set_index("metric")
     assert list(found.index) == ["recall@10", "ndcg@10"]
     assert found["diff"].tolist() == pytest.approx([0.01, 0.01])
@@ -147,16 +141,17 @@ def test_a_re_ranking_model_is_compared_with_the_same_trainings_and_its_discarde
     assert told.tolist() == [[1, 100, 12, 8]] * 2
 
 
-@pytest.mark.parametrize("path", sorted(TOPS.glob("cold/t2mrec_llm_local*.parquet")), ids=lambda path: path.parent.name)
-def test_committed_re_ranked_lists_come_from_the_pools_of_the_same_training(path):
+@pytest.mark.parametrize("name", ANSWERED)
+def test_committed_re_ranked_lists_come_from_the_pools_of_the_same_training(name):
     """At most two servers of each ten are others: with other pools, as of another processor, most would be."""
-    lists = [pd.read_parquet(own).groupby("task_id")["server_id"].agg(set) for own in (path, path.parent / SAME)]
+    tops = read_top10("task2mcp", "cold", (name, ablation.SAME)).values()
+    lists = [top.groupby("task_id")["server_id"].agg(set) for top in tops]
     assert min(len(one & other) for one, other in zip(*lists, strict=True)) >= 8
 
 
 def test_the_papers_values_stand_under_its_own_protocol_alone(results):
     for name in ("t2mrec", "t2mrec_wo_cl", "t2mrec_wo_two_tower"):
-        (results / "warm" / f"{name}.csv.xz").write_bytes((results / "cold" / f"{name}.csv.xz").read_bytes())
+        put_row("task2mcp", "warm", name, read_row("task2mcp", "cold", name).per_task)
     table = ablation.table4("task2mcp")
     assert table.loc[table["protocol"] == "cold", "paper"].notna().any()
     warm = table[table["protocol"] == "warm"]

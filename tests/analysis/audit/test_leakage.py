@@ -12,8 +12,8 @@ from study.config import compose as config
 from study.data import split_files
 from study.data.splits import TEST, TRAIN, VALID, Split, by_tasks, make, matrix
 from study.errors import StudyError
-from study.files import write_csv
 from tests.analysis.toys import toy
+from tests.rows import put_row
 
 SERVERS, PER_PART = 400, 60
 
@@ -131,7 +131,7 @@ def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
         ids = data.tasks["id"].to_numpy()[part.tasks("test")]
         values = pd.DataFrame({"task_id": ids, "seed": 1, "ndcg@10": 0.5, "recall@10": 0.5, "mrr@10": 0.5})
         for system in ("tfidf", "removed_system"):
-            write_csv(tmp_path / "results" / "per_task" / protocol / f"{system}.csv.xz", values)
+            put_row("synthetic", protocol, system, values)
     tables = {
         path.name.split(".")[0]: pd.read_csv(path) for path in list(run_analyses(["audit/leakage"], configuration))
     }

@@ -12,7 +12,6 @@ from study.analysis.audit import robustness
 from study.analysis.audit.figures_labels import plot_robustness, plot_splits
 from study.analysis.audit.robustness import Robustness
 from study.analysis.framework import ANALYSES, Context, load_settings, run_analyses
-from study.analysis.report.runs import run_frames
 from study.config import compose as config
 from study.data.dataset import load
 from study.data.splits import make
@@ -20,8 +19,10 @@ from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.statistics import rank_correlation
 from study.files import write_csv
+from study.runner.row_store import read_per_task, read_top10
 from study.runner.rows import run_row
 from tests.analysis.toys import small_study
+from tests.rows import put_row
 
 GENERATOR = {"n_servers": 120, "n_tasks": 100, "list_length": 10}
 TINY = ["dataset=synthetic", "profile=smoke", *(f"dataset.generator.{key}={n}" for key, n in GENERATOR.items())]
@@ -172,10 +173,9 @@ def test_ties_of_a_split_run_are_broken_by_id(made, monkeypatch):
 def test_kept_lists_are_measured_against_other_labels(made):
     """Against the released lists the kept top tens give the committed values again."""
     data = load("synthetic")
-    frames = run_frames("synthetic", "cold", robustness.ranked_systems())
+    frames = read_per_task("synthetic", "cold", robustness.ranked_systems())
     tasks = make(data, "cold").tasks("test")
-    folder = paths.results("synthetic") / "top10" / "cold"
-    runs = {name: pd.read_parquet(folder / f"{name}.parquet") for name in frames}
+    runs = read_top10("synthetic", "cold", frames)
     again = robustness.relabelled(data, tasks, runs, [data.lists[row] for row in tasks], "ndcg@10")
     base = robustness.task_scores(frames, "ndcg@10")
     pd.testing.assert_frame_equal(again, base, check_names=False, atol=1e-5)
@@ -188,7 +188,7 @@ def test_one_system_and_a_protocol_without_whole_lists_are_refused(made, tmp_pat
         robustness.label_table("synthetic", load("synthetic"), "warm", {}, load_settings(Robustness))
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
     one = pd.DataFrame({"task_id": [1], "seed": [1], "ndcg@10": [0.5]})
-    write_csv(tmp_path / "per_task" / "cold" / "tfidf.csv.xz", one)
+    put_row("synthetic", "cold", "tfidf", one)
     study = Context(ANALYSES["robustness/order"], config.load(TINY))
     with pytest.raises(StudyError, match="an order needs two"):
         robustness.order_tables(study, load_settings(Robustness), pd.DataFrame())

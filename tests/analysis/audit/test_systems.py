@@ -14,10 +14,9 @@ from study.analysis.report.colours import GREEN, RED
 from study.config.compose import load
 from study.config.systems import sound_systems
 from study.errors import StudyError
-from study.evaluation import per_task, records
-from study.files import write_csv, write_json
-from study.runner.outputs import Outputs
+from study.evaluation import per_task
 from tests.analysis.toys import small_study
+from tests.rows import put_row
 
 RULES = load_settings(Rules)
 BY_SEED = [((0.4, 0.5), GREEN), ((0.6, 0.3), None), ((0.1, 0.3), RED), ((0.2, 0.4), None)]
@@ -61,12 +60,11 @@ def bugs(new_results):
 
 def wrote(system, values, reports=None, first_seed=0):
     """A run under `warm`: values of shape (seeds, tasks)."""
-    outputs = Outputs.of("synthetic", "warm", system)
     numbered = [
         (range(len(line)), seed, pd.DataFrame({"ndcg@10": line})) for seed, line in enumerate(values, first_seed)
     ]
-    write_csv(outputs.per_task, pd.concat(per_task.table(*one) for one in numbered))
-    write_json(outputs.record, records.record(seeds=reports or [{}] * len(values)))
+    tables = pd.concat(per_task.table(*one) for one in numbered)
+    put_row("synthetic", "warm", system, tables, record={"seeds": reports or [{}] * len(values)})
 
 
 def test_differences_by_hand(bugs):

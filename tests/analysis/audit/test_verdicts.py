@@ -21,6 +21,7 @@ from study.evaluation import metrics, per_task, records
 from study.files import write_csv
 from study.search import settings as searches
 from tests.analysis import toys
+from tests.rows import put_row
 
 CHOSEN = Verdicts(tolerance=0.01, relative_tolerance=0.05, stated_protocol="cold", level=0.95)
 REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT = verdicts.VERDICTS
@@ -178,8 +179,7 @@ def planted(conf_root):
     but for one count."""
     exact = pd.DataFrame(paper.wide(paper.load(), "table4").loc["w/o Re-ranking"].to_dict(), index=range(50))
     for protocol, values in (("cold", exact), ("warm", exact / 2)):
-        path = paths.results("task2mcp") / "per_task" / protocol / "t2mrec.csv.xz"
-        write_csv(path, per_task.table(range(50), 1, values))
+        put_row("task2mcp", protocol, "t2mrec", per_task.table(range(50), 1, values))
     counts = paper.table2().rename(columns={"value": "released"})[["set", "attribute", "released"]]
     counts.loc[0, "released"] += 5
     write_csv(paths.tables("task2mcp") / "table2.csv", counts.assign(case_folded=-1, normalised=-1))
@@ -306,7 +306,7 @@ def near(conf_root):
         ("loo", "neumf", (0.3,)),
     ):
         frame = pd.concat([per_task.table(range(20), seed, exact * part) for seed, part in enumerate(seeds, 1)])
-        write_csv(paths.results("task2mcp") / "per_task" / protocol / f"{name}.csv.xz", frame)
+        put_row("task2mcp", protocol, name, frame)
     row = printed.loc["T2MRec"]
     means = {"hit_rate": "recall", "precision": "precision", "ndcg_found": "ndcg"}
     mean = {f"{name}@{k}": row[f"{column}@{k}"] for name, column in means.items() for k in (5, 10)}

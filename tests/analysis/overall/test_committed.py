@@ -4,8 +4,9 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.evaluation import per_task, verify
+from study.evaluation import verify
 from study.evaluation.statistics import compare
+from study.runner.row_store import read_per_task
 
 FOLDER = paths.results("task2mcp")
 KNOWN = [("label_ranker", "item_knn", "ndcg@10"), ("label_ranker", "item_knn", "recall@10")]
@@ -65,7 +66,7 @@ def test_label_fit_beats_t2mrec_beyond_doubt(protocol):
 
 @pytest.mark.parametrize(("name", "beside", "metric"), KNOWN)
 def test_differences_on_known_tasks_come_from_the_runs(name, beside, metric):
-    ours, other = (per_task.read(FOLDER / "per_task" / "warm" / f"{each}.csv.xz") for each in (name, beside))
+    ours, other = read_per_task("task2mcp", "warm", (name, beside)).values()
     table = pd.read_csv(FOLDER / "tables" / "comparisons.csv")
     keys = ["protocol", "system", "reference", "metric"]
     (row,) = table[(table[keys] == ["warm", name, beside, metric]).all(axis=1)].to_dict("records")

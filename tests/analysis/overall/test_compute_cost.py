@@ -4,12 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis.overall import compute_cost
 from study.analysis.report import colours
-from study.evaluation.records import record
-from study.files import write_json
 from tests.analysis.report.helpers import LONG_CAPTION, boxes, misplaced, results_of
+from tests.rows import put_row
 
 # Seconds of fitting each seed; scoring takes 36 s each time. The mean of `a` hides the long one.
 WARM = {"a": [324, 684, 324], "a_tuned": [600, 600], "a_fault": [684], "b": [324], "other": [7164]}
@@ -23,11 +21,10 @@ SEARCHES = pd.DataFrame({"system": ["a_tuned"] * 2 + ["other", "b_tuned"], "seco
 @pytest.fixture
 def results(new_root, monkeypatch):
     monkeypatch.setattr("study.analysis.report.results.parents", lambda name: ABOVE.get(name, []))
-    folder = paths.results("synthetic") / "records"
     for (protocol, system), seconds in SECONDS.items():
         seeds = [{"seed": seed, "seconds_fit": value, "seconds_score": 36} for seed, value in enumerate(seconds)]
-        write_json(folder / protocol / f"{system}.json", record(seeds=seeds))
-    write_json(folder / "cold" / "b.json", record(seeds=[]))  # a record that no table holds yet
+        put_row("synthetic", protocol, system, record={"seeds": seeds})
+    put_row("synthetic", "cold", "b")  # a row that no table holds yet
     costs = pd.DataFrame(SECONDS.keys(), columns=["protocol", "system"])
     applies = {name: ["warm"] for name in FAMILIES}
     return results_of("synthetic", ["cold", "warm"], FAMILIES, families=FAMILIES, applies=applies, costs=costs)

@@ -5,11 +5,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis.overall.convergence import convergence, cut_short, far_behind, most_epochs, near_trivial
-from study.evaluation.records import record
-from study.files import write_json
 from tests.analysis.report.helpers import means, results_of
+from tests.rows import put_row
 
 RECALL = {"item_knn": 0.6, "ngcf": 0.5, "ngcf_tuned": 0.45, "bpr": 0.56, "neumf": 0.4}
 RECALL |= {"simplex": 0.5, "simplex_tuned": 0.58, "ease": 0.3}
@@ -31,7 +29,7 @@ PLACES = {"simplex": {"training": {"epochs": CAP}}, "ngcf": {"schedule": {"epoch
 
 def made(name, seeds):
     """A record whose settings state the cap in one of the places where systems have it."""
-    return record(seeds=seeds or [{}], config={"system": {"model": PLACES.get(name, {"epochs": CAP})}})
+    return {"seeds": seeds or [{}], "config": {"system": {"model": PLACES.get(name, {"epochs": CAP})}}}
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def results(new_root):
             {"seed": seed, "report": dict(zip(REPORT, (*report, 10.0 * seed), strict=True))}
             for seed, report in enumerate(REPORTS.get(name, []), start=1)
         ]
-        write_json(paths.results("synthetic") / "records" / "warm" / f"{name}.json", made(name, seeds))
+        put_row("synthetic", "warm", name, record=made(name, seeds))
     rows = [("warm", name, metric, value) for name, value in RECALL.items() for metric in ("recall", "ndcg")]
     return results_of("synthetic", ["warm"], RECALL, **means(rows))
 
@@ -131,9 +129,8 @@ def test_stages_are_counted_and_new_tasks_are_compared_with_the_transfer(results
     first = [{"epochs": 5, "best_epoch": best, "validation_ndcg": value} for best, value in ((4, 0.3), (5, 0.1))]
     model = {"first": {"epochs": 5, "evaluations": 5}, "second": {"epochs": 9, "evaluations": 5}}
     seeds = [{"seed": seed, "report": last | {"experts": report}} for seed, report in enumerate(first)]
-    folder = paths.results("synthetic") / "records" / "cold"
-    write_json(folder / "two.json", record(seeds=seeds, config={"system": {"model": model}}))
-    write_json(folder / "item_knn_transfer.json", made("x", []))
+    put_row("synthetic", "cold", "two", record={"seeds": seeds, "config": {"system": {"model": model}}})
+    put_row("synthetic", "cold", "item_knn_transfer", record=made("x", []))
     values = {"two": 0.1, "item_knn_transfer": 0.25}
     rows = [("cold", name, metric, value) for name, value in values.items() for metric in ("recall", "ndcg")]
     new = results_of("synthetic", ["cold"], values, **means(rows))

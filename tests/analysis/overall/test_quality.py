@@ -4,12 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis.overall import quality
 from study.analysis.overall.quality import KEPT, catalogue_coverage, coverage_figure
 from study.analysis.report import plots
-from study.files import write_parquet
 from tests.analysis.report.helpers import LONG_CAPTION, means, misplaced, results_of
+from tests.rows import put_row
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_different_servers_are_counted_over_all_lists_averaged_over_seeds_and_dr
     lists = lists.to_frame(index=False)
     for system, first in {"various": [0, 5, 100, 0, 0, 0], "one_list": [20] * 6, "chance": [40] * 6}.items():
         frame = lists.assign(server_id=101 + np.repeat(first, KEPT) + lists["rank"], rank=lists["rank"] + 1)
-        write_parquet(paths.results("synthetic") / "top10" / "cold" / f"{system}.parquet", frame)
+        put_row("synthetic", "cold", system, top10=frame)
     families = {"various": "graph", "one_list": "published", "chance": "trivial"}
     tables = means(("cold", name, "ndcg", value) for name, value in zip(families, (0.5, 0.2, 0.1), strict=True))
     covered = results_of("synthetic", ["cold", "warm"], families, families=families, **tables)

@@ -1,6 +1,5 @@
 """Reading the reported results: order, captions, uncertainty, costs."""
 
-import json
 import shutil
 from dataclasses import replace
 
@@ -12,8 +11,10 @@ from study import paths
 from study.analysis.report.results import Results, licensed
 from study.errors import StudyError
 from study.evaluation import per_task
-from study.files import write_csv, write_json
+from study.files import write_csv
 from study.pipeline.report import with_intervals
+from study.runner.row_store import read_row
+from tests.rows import change_row, put_row
 
 CONF = paths.conf()
 VALUES = {  # system -> per-task NDCG@10 of two seeds; six tasks
@@ -33,10 +34,9 @@ def results(tmp_path_factory):
         folder, metrics, costs, runs = paths.results("synthetic"), [], [], {}
         for system, seeds in VALUES.items():
             parts = [per_task.table(range(6), seed, pd.DataFrame({"ndcg@10": row})) for seed, row in enumerate(seeds)]
-            write_csv(folder / "per_task" / "cold" / f"{system}.csv.xz", pd.concat(parts))
             runs["cold", system] = pd.concat(parts), {}
             hardware = {"processor": "P", "cores": 2, "accelerator": None}
-            write_json(folder / "records" / "cold" / f"{system}.json", {"hardware": hardware})
+            put_row("synthetic", "cold", system, pd.concat(parts), record={"hardware": hardware})
             metrics.append(per_task.aggregate(pd.concat(parts), "synthetic", "cold", system, "smoke"))
             costs.append(("cold", system, "smoke", len(seeds), 6, 2.0, 0.3, 100.0, 7, 0.5))
         measured = ["seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate"]
@@ -106,8 +106,10 @@ def test_per_task_averages_over_seeds_costs_are_per_task_and_summary_holds_both_
 
 def test_machines_are_listed_once(results):
     assert results.machines() == ["P, 2 cores, accelerator: none"]
-    path = paths.results("synthetic") / "records" / "cold" / "tfidf.json"
-    path.write_text(json.dumps({"hardware": {"processor": "Q", "cores": 8, "accelerator": "G"}}))
+    record = read_row("synthetic", "cold", "tfidf").record
+    change_row(
+        "synthetic", "cold", "tfidf", record=record | {"hardware": {"processor": "Q", "cores": 8, "accelerator": "G"}}
+    )
     assert results.machines() == ["P, 2 cores, accelerator: none", "Q, 8 cores, accelerator: G"]
 
 

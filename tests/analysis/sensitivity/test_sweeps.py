@@ -11,6 +11,7 @@ from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.search.settings import Sweep, load_sweep
+from tests.rows import put_row
 
 VERDICTS = [((0.01, 0.01), 0.02, 0.1, "does not hold"), ((0.01, 0.01), -0.02, -0.1, "holds")]
 # The declared test, randomisation, decides alone, and on the side of the mean difference.
@@ -237,11 +238,10 @@ def test_the_tuned_row_is_tested_on_the_primary_measures_alone(new_results):
         values = {name: np.clip(rng.normal(0.3 + shift, 0.05, len(keys)), 0, 1) for name in PAPER_METRICS}
         return keys.assign(**values)
 
-    base = new_results / "per_task" / "cold"
     assert sensitivity.tuned_table("synthetic", "t2mrec_joint", "t2mrec").empty
-    write_csv(base / "t2mrec_joint.csv.xz", frame([1, 2, 3], 0.05))
+    put_row("synthetic", "cold", "t2mrec_joint", frame([1, 2, 3], 0.05))
     assert sensitivity.tuned_table("synthetic", "t2mrec_joint", "t2mrec").empty
-    write_csv(base / "t2mrec.csv.xz", frame([1, 2, 3, 4, 5], 0.0))
+    put_row("synthetic", "cold", "t2mrec", frame([1, 2, 3, 4, 5], 0.0))
     table = sensitivity.tuned_table("synthetic", "t2mrec_joint", "t2mrec").set_index("metric")
     assert list(table.index) == list(PAPER_METRICS)
     assert (table["seeds"] == 3).all()

@@ -25,7 +25,6 @@ from study.analysis.report.runs import (
     SIDES,
     declared_families,
     measured,
-    run_frames,
     statistics,
 )
 from study.analysis.report.tables import NOT_RUN, named
@@ -33,10 +32,9 @@ from study.config.systems import sound_systems
 from study.data import dataset as datasets
 from study.data.dataset import Dataset
 from study.evaluation.metrics import PAPER_METRICS
-from study.evaluation.records import read_record
 from study.evaluation.statistics import RESAMPLES, compare, compare_all, holm
 from study.files import write_csv
-from study.runner.outputs import HITS_ALONE, Outputs
+from study.runner.row_store import HITS_ONLY, list_rows, read_per_task, read_record, read_top10
 from study.t2mrec.program_languages import ProgramFeatures
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 
@@ -93,8 +91,8 @@ def wanted(protocol: str) -> list[str]:
 
 def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
     """Protocol -> variant -> per-task table, for protocols under which the reference ran."""
-    protocols = sorted(path.name for path in (paths.results(dataset) / "per_task").glob("*"))
-    found = {protocol: run_frames(dataset, protocol, variants()) for protocol in protocols}
+    protocols = sorted({protocol for protocol, _ in list_rows(dataset)})
+    found = {protocol: read_per_task(dataset, protocol, variants()) for protocol in protocols}
     return {protocol: frames for protocol, frames in found.items() if REFERENCE in frames}
 
 
@@ -235,7 +233,7 @@ def reranked(dataset: str) -> pd.DataFrame:
     rows = []
     for protocol, frames in runs(dataset).items():
         for name in (name for name in frames if name.startswith(RERANKED) and SAME in frames):
-            told = read_record(Outputs.of(dataset, protocol, name).record)["seeds"]
+            told = read_record(dataset, protocol, name)["seeds"]
             discarded = sum((Counter(one["report"]["fallbacks"]) for one in told), Counter[str]())
             counts = {"answered": sum(one["report"]["answered"] for one in told)}
             counts |= {f"fallback_{reason}": discarded[reason] for reason in sorted(discarded)}
@@ -252,11 +250,10 @@ def reranked(dataset: str) -> pd.DataFrame:
 def _changed(dataset: str, protocol: str, name: str) -> float:
     """NaN where the kept lists hold relevant servers alone."""
     keys = ["task_id", "seed", "rank"]
-    if protocol in HITS_ALONE:
+    if protocol in HITS_ONLY:
         return np.nan
-    with_model, without = (
-        pd.read_parquet(Outputs.of(dataset, protocol, one).top10).set_index(keys)["server_id"] for one in (name, SAME)
-    )
+    tops = read_top10(dataset, protocol, (name, SAME))
+    with_model, without = (tops[one].set_index(keys)["server_id"] for one in (name, SAME))
     return float((with_model != without.reindex(with_model.index)).groupby(level=["task_id", "seed"]).any().sum())
 
 

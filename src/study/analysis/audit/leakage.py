@@ -18,13 +18,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study import paths
 from study.analysis.framework import Context, Tables, analysis
-from study.analysis.report.runs import run_frames
 from study.config.compose import choices
 from study.data.dataset import Dataset
 from study.data.splits import WORD, Split
 from study.errors import StudyError
 from study.evaluation.metrics import Float64Array
 from study.evaluation.statistics import difference_interval, mean_interval, share_interval
+from study.runner.row_store import read_per_task
 
 Frames = dict[str, pd.DataFrame]  # system or protocol -> table of tasks
 KINDS = ("same_labels", "near_labels", "same_text", "near_text", "any_near_duplicate")
@@ -170,7 +170,7 @@ def leakage(study: Context) -> Tables:
         if (paths.splits(dataset) / f"{protocol}.parquet").exists():
             near = {"near_labels": settings.near_labels, "near_text": settings.near_text}
             found[protocol] = near_duplicates(study.data, study.split(protocol), **near)
-            frames = run_frames(dataset, protocol, sorted(choices("system")))
+            frames = read_per_task(dataset, protocol, sorted(choices("system")))
             # Averaged over seeds.
             scores[protocol] = {k: v.drop(columns="seed").groupby("task_id").mean() for k, v in frames.items()}
     if not found:

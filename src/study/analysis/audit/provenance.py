@@ -21,12 +21,12 @@ from study.analysis.audit.detectors import (
     rates,
 )
 from study.analysis.framework import Context, Tables, analysis, settings_file
-from study.analysis.report.runs import kept_tops
 from study.data.dataset import Dataset, IntArray
 from study.data.lists import BoolArray, places, set_keys, shuffled
 from study.errors import StudyError
 from study.evaluation.statistics import clustered_share, share_interval
 from study.files import write_parquet
+from study.runner.row_store import read_top10
 
 NONE = "none"
 RELEASED = "released labels"
@@ -148,7 +148,7 @@ def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.Dat
 
 def top_tens(dataset: str, settings: Labels) -> dict[str, pd.DataFrame]:
     """The kept top tens of the configured systems, first seed each; those that have not run are left out."""
-    runs = kept_tops(dataset, settings.retrieved_protocol, settings.retrieved)
+    runs = read_top10(dataset, settings.retrieved_protocol, settings.retrieved)
     return {name: run[run["seed"] == run["seed"].min()] for name, run in runs.items()}
 
 

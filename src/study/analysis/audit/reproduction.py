@@ -16,13 +16,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from study import paths
 from study.analysis.framework import Context, Tables, analysis
 from study.config.schema import require_choice
 from study.data.dataset import FloatArray
 from study.evaluation import per_task
-from study.evaluation.runs import KEPT
 from study.runner import authors_program
+from study.runner.row_store import read_row
 
 ORIGINAL, SEEDS = "original", "seeds"
 PAIRS = ["comparison", "first", "second", "measure", "metric", "baseline", "n", "value"]
@@ -169,9 +168,7 @@ def reproduction(study: Context) -> Tables:
 
 def runs(dataset: str, protocol: str, system: str) -> dict[int, Run]:
     """Seed -> the run of a system, ten servers a task."""
-    top = pd.read_parquet(paths.results(dataset) / "top10" / protocol / f"{system}.parquet")
-    top = top[top["rank"] <= KEPT].sort_values(["seed", "task_id", "rank"])
-    values = _values(dataset, protocol, system)
+    values, top, _ = read_row(dataset, protocol, system)
     found = {}
     for seed in top["seed"].unique().tolist():
         lists: dict[int, list[int]] = {}
@@ -182,7 +179,7 @@ def runs(dataset: str, protocol: str, system: str) -> dict[int, Run]:
 
 
 def _values(dataset: str, protocol: str, system: str) -> pd.DataFrame:
-    return per_task.read(paths.results(dataset) / "per_task" / protocol / f"{system}.csv.xz")
+    return read_row(dataset, protocol, system).per_task
 
 
 def _first(found: Mapping[int, Run]) -> Run:

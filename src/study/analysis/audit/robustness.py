@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from study import paths
 from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits, load_settings, settings_file
-from study.analysis.report.runs import APART, kept_tops, run_frames
+from study.analysis.report.runs import APART
 from study.config.compose import build_system, choices, load
 from study.config.registry import with_tuned_values
 from study.config.systems import sound_systems
@@ -34,6 +34,7 @@ from study.evaluation.runs import KEPT, run_seed
 from study.evaluation.statistics import paired, paired_resamples, percentile_limits, rank_correlation
 from study.evaluation.system import Ranker
 from study.runner.fingerprint import fingerprint
+from study.runner.row_store import list_rows, read_per_task, read_top10, rows_folder
 
 Scores = pd.DataFrame  # one row per system, one column per task
 Row = dict[str, object]
@@ -139,7 +140,7 @@ def label_table(
     if not split.cold:
         said = "label variants need a protocol that asks a test task for its whole list"
         raise StudyError(said, file=settings_file(Robustness), column="protocol", fix="use cold")
-    tasks, runs = split.tasks("test"), kept_tops(dataset, protocol, frames)
+    tasks, runs = split.tasks("test"), read_top10(dataset, protocol, frames)
     variants = {f"first {n} labels": [data.lists[row][:n] for row in tasks] for n in settings.prefixes}
     longer = paths.prepared(dataset) / "labels_all.parquet"
     if longer.exists():
@@ -286,7 +287,7 @@ def variance_table(dataset: str, n_tasks: int, settings: Robustness, runs: pd.Da
     values, rows = kept.pivot_table(index="split_seed", columns=["protocol", "system"], values="value"), []
     for protocol, pairs in settings.differences.items():
         for system, reference in pairs:
-            frames = list(run_frames(dataset, protocol, (system, reference)).values())
+            frames = list(read_per_task(dataset, protocol, (system, reference)).values())
             if len(frames) < 2:
                 continue
             own, other = (protocol, system), (protocol, reference)
@@ -327,19 +328,19 @@ def robustness(study: Context) -> Tables:
 def order_tables(study: Context, settings: Robustness, runs: pd.DataFrame) -> Tables:
     """The tables of `robustness` from the finished runs on further splits."""
     dataset, metric, ranked = study.dataset, settings.metric, ranked_systems()
-    frames, folder = run_frames(dataset, settings.protocol, ranked), paths.results(dataset) / "per_task"
+    frames = read_per_task(dataset, settings.protocol, ranked)
     if len(frames) < 2:
         said = f"{len(frames)} systems ran under {settings.protocol!r}, an order needs two"
         fix = f"run: study run system=tfidf dataset={dataset}"
-        raise StudyError(said, file=folder / settings.protocol, fix=fix)
+        raise StudyError(said, file=rows_folder(dataset), fix=fix)
     base, options = task_scores(frames, metric), {"resamples": settings.resamples, "seed": settings.seed}
     rows = seed_table(frames, metric, **options)
     for name in settings.metrics:
         found: Row = {"family": "metric", "variant": name}
         rows.append(found | correlations(base, task_scores(frames, name), **options))
     rows += label_table(dataset, study.data, settings.protocol, frames, settings)
-    for other in sorted({path.name for path in folder.iterdir()} - {settings.protocol}):
-        there = run_frames(dataset, other, ranked)
+    for other in sorted({protocol for protocol, _ in list_rows(dataset)} - {settings.protocol}):
+        there = read_per_task(dataset, other, ranked)
         if len(there) > 1 and metric in next(iter(there.values())):
             found = {"family": "protocol", "variant": other}
             rows.append(found | correlations(base, task_scores(there, metric), **options))

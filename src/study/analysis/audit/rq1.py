@@ -19,11 +19,11 @@ from study.analysis.audit.verdicts import Verdicts, why_not, within
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report import paper
 from study.analysis.report.results import LONG_SUFFIX, TUNED_SUFFIX
-from study.analysis.report.runs import run_frames
 from study.config.compose import choices, load
 from study.evaluation.metrics import Float64Array
 from study.evaluation.per_task import KEYS
 from study.evaluation.runs import CUTOFFS
+from study.runner.row_store import read_per_task
 
 # One method: at its own settings, with tuned values, and either with more epochs.
 ENDINGS = ("", TUNED_SUFFIX, LONG_SUFFIX, TUNED_SUFFIX + LONG_SUFFIX)
@@ -68,7 +68,9 @@ def definition_means(frame: pd.DataFrame) -> pd.Series:
 def study_runs(dataset: str, protocol: str, system: str) -> list[Candidate]:
     """Every seed of a method under one of the study's protocols."""
     found = []
-    for name, frame in run_frames(dataset, protocol, [system + ending for ending in ENDINGS] if system else []).items():
+    for name, frame in read_per_task(
+        dataset, protocol, [system + ending for ending in ENDINGS] if system else []
+    ).items():
         for seed, part in frame.groupby("seed"):
             means = definition_means(part)
             found.append(Candidate(name, int(str(seed)), list(means.index), means.to_numpy()))

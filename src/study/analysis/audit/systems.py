@@ -21,11 +21,9 @@ from study.config.schema import require_choice
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
-from study.evaluation import per_task
-from study.evaluation.records import read_record
 from study.evaluation.runs import run_seed
 from study.evaluation.statistics import bootstrap_interval, mean_interval, paired
-from study.runner.outputs import Outputs
+from study.runner.row_store import list_rows, read_per_task, read_record
 
 RESAMPLES = 2_000
 RAN, NOT_RUN = "run", "not run"
@@ -127,16 +125,15 @@ def bug_table(dataset: str, settings: ReferenceBugs) -> pd.DataFrame:
     with_bug: means over tasks of the means over these seeds. diff: with - without, 95 % over tasks; least and
     most: in a single seed. unmoved: share of the tasks and seeds of the same value.
     """
-    found = []
+    found, made = [], set(list_rows(dataset))
     for row, about in settings.rows.items():
         entry: dict[str, Any] = {"row": row, **vars(about), "state": NOT_RUN, "metric": settings.metric}
-        outputs = [Outputs.of(dataset, about.protocol, name) for name in (row, about.system)]
-        if all(each.record.exists() and each.per_task.exists() for each in outputs):
-            faulty, sound = (per_task.read(each.per_task) for each in outputs)
+        if {(about.protocol, row), (about.protocol, about.system)} <= made:
+            faulty, sound = read_per_task(dataset, about.protocol, (row, about.system)).values()
             shared = sorted(set(faulty["seed"]) & set(sound["seed"]))
             if not shared:
                 said, fix = f"no seed of {row} is a seed of {about.system}", "run both with a common seed"
-                raise StudyError(said, file=outputs[0].per_task, column="seed", fix=fix)
+                raise StudyError(said, column="seed", fix=fix)
             faulty, sound = (frame[frame["seed"].isin(shared)] for frame in (faulty, sound))
             pairs = paired(faulty, sound, settings.metric)
             gap = (pairs["system"] - pairs["reference"]).to_numpy()
@@ -147,7 +144,7 @@ def bug_table(dataset: str, settings: ReferenceBugs) -> pd.DataFrame:
             entry |= {"state": RAN, "seeds": len(shared), "n": len(pairs), "without": pairs["reference"].mean()}
             entry |= {"with_bug": pairs["system"].mean(), "diff": gap.mean(), "diff_ci_low": low, "diff_ci_high": high}
             entry |= {"least": of_seed.min(), "most": of_seed.max(), "unmoved": float((moved == 0).mean())}
-            entry["no_server"] = answers_of_no_server(read_record(outputs[0].record)["seeds"])
+            entry["no_server"] = answers_of_no_server(read_record(dataset, about.protocol, row)["seeds"])
         found.append(entry)
     return pd.DataFrame(found, columns=BUGS).astype({"seeds": "Int64", "n": "Int64"})
 

@@ -13,12 +13,12 @@ from omegaconf import DictConfig
 from study import paths
 from study.analysis.framework import Context, Tables, analysis, load_settings
 from study.analysis.report import paper
-from study.analysis.report.runs import run_frames
 from study.analysis.report.tables import markdown
 from study.config.compose import choices, load
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.statistics import bootstrap_means, f1_of_means
+from study.runner.row_store import read_per_task
 
 REPRODUCED, NOT = "reproduced", "not reproduced"
 # The system needs a task's history and the protocol asks new tasks; this study has not run what would give the value.
@@ -255,7 +255,7 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
     found = {
         (protocol, system): measured(frame, chosen)
         for protocol in protocols
-        for system, frame in run_frames(dataset, protocol, sorted(set(cells["own"]) - {""})).items()
+        for system, frame in read_per_task(dataset, protocol, sorted(set(cells["own"]) - {""})).items()
     }
     judged = with_order(cell_lines(cells, found, protocols, chosen), found, chosen.level)
     # By records: concatenating columns without any value would guess at their types.

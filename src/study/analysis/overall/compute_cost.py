@@ -18,7 +18,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from study import paths
 from study.analysis.overall.table3_gaps import OWN, TUNED, kind_of
 from study.analysis.report import colours
 from study.analysis.report.colours import GREY, colour, legend_below
@@ -26,7 +25,7 @@ from study.analysis.report.plots import canvas, from_zero, logarithmic, styled
 from study.analysis.report.results import Results, lineage
 from study.analysis.report.runs import ORACLE
 from study.analysis.report.tables import RISING, still_rising
-from study.evaluation.records import read_record
+from study.runner.row_store import read_records
 from study.t2mrec.settings import Towers
 
 if TYPE_CHECKING:  # importing it loads torch
@@ -56,10 +55,12 @@ MATRICES = 6
 def fits(results: Results) -> pd.DataFrame:
     """Every fit behind the tables: protocol, system, title, seed, seconds_fit, seconds_score (of all test tasks)."""
     columns, rows = ["seed", "seconds_fit", "seconds_score"], []
+    records = read_records(results.dataset)
     for protocol, system in results.costs[["protocol", "system"]].itertuples(index=False):
-        record = read_record(paths.results(results.dataset) / "records" / protocol / f"{system}.json")
         title = results.titles[system]
-        rows += [(protocol, system, title, *(seed[name] for name in columns)) for seed in record["seeds"]]
+        rows += [
+            (protocol, system, title, *(seed[name] for name in columns)) for seed in records[protocol, system]["seeds"]
+        ]
     return pd.DataFrame(rows, columns=["protocol", "system", "title", *columns])
 
 

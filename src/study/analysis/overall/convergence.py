@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.analysis.report.results import LONG_SUFFIX, TUNED_SUFFIX, Results, lineage
 from study.analysis.report.runs import APART
-from study.evaluation.records import read_record
+from study.runner.row_store import read_records
 
 # Closed forms without training, the first that has a run (a new task has no servers, so there it is the transfer), and
 # what they are compared by.
@@ -80,9 +79,9 @@ def convergence(results: Results, protocol: str) -> pd.DataFrame:
     sound = [name for name in ran if results.families.get(name) not in APART]
     gaps = {name: results.value(protocol, name, METRIC) - yardstick for name in sound}
     method = {name: lineage(name)[-1] if name in results.applies else name for name in sound}
-    rows = []
+    rows, records = [], read_records(results.dataset, protocol)
     for name in sound:
-        record = read_record(paths.results(results.dataset) / "records" / protocol / f"{name}.json")
+        record = records[protocol, name]
         reports = pd.DataFrame([seed.get("report", {}) for seed in record.get("seeds", [])])
         if "best_epoch" not in reports or "validation_ndcg" not in reports or reports["validation_ndcg"].isna().any():
             continue

@@ -14,16 +14,15 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from scipy.stats import studentized_range
 
-from study import paths
 from study.analysis.report import colours
 from study.analysis.report.colours import BLUE, ORANGE, colour, legend_below
 from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, spacing, styled
 from study.analysis.report.results import Results
 from study.analysis.report.runs import statistics
-from study.data.dataset import IntArray, read_parquet
+from study.data.dataset import IntArray
 from study.evaluation import metrics
 from study.evaluation.runs import KEPT
-from study.runner.outputs import HITS_ALONE
+from study.runner.row_store import HITS_ONLY, read_top10
 
 METRIC = "ndcg@10"
 MEASURES = ("coverage", "gini", "novelty")
@@ -165,15 +164,14 @@ def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, p
 
     Returns: `COLUMNS`, best `METRIC` first: servers (how many different ones), coverage (their share of the catalogue),
     gini, novelty in bits (`study.evaluation.metrics`) and quality (`METRIC`), means over seeds. Without rows where only
-    the hits of lists are kept (`study.runner.outputs.HITS_ALONE`).
+    the hits of lists are kept (`study.runner.row_store.HITS_ONLY`).
     """
     place = pd.Series(np.arange(len(server_ids)), index=server_ids)
     rows: list[dict[str, Any]] = []
-    for name in [] if protocol in HITS_ALONE else results.systems(protocol, METRIC):
-        path = paths.results(results.dataset) / "top10" / protocol / f"{name}.parquet"
-        fix = f"run: study run system={name} protocol={protocol} dataset={results.dataset}"
+    ranked_first = [] if protocol in HITS_ONLY else results.systems(protocol, METRIC)
+    for name, run in read_top10(results.dataset, protocol, ranked_first).items():
         seeds = []
-        for _, top in read_parquet(path, columns=TOP, fix=fix).groupby("seed"):
+        for _, top in run.groupby("seed"):
             tasks, found = pd.factorize(top["task_id"])
             ranked = np.full((len(found), KEPT), -1, dtype=np.int64)
             ranked[tasks, top["rank"] - 1] = place.loc[top["server_id"]]

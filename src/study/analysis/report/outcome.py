@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from study.analysis.report.runs import COMPARED, REFERENCE, read_run
+from study.analysis.report.runs import COMPARED, REFERENCE
 from study.analysis.report.tables import WIDTH
 from study.config.systems import sound_systems
-from study.errors import StudyError
 from study.evaluation.statistics import bootstrap_intervals, paired
-from study.runner.outputs import Outputs
+from study.runner.row_store import read_per_task, read_row
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,7 +30,7 @@ def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:
     over tasks of the seed-averaged values), and for the system diff, diff_ci_low, diff_ci_high (of paired tasks to
     the reference), NaN without one.
     """
-    own = read_run(Outputs.of(dataset, protocol, system).per_task)
+    own = read_row(dataset, protocol, system).per_task
     reference, other = _reference(dataset, protocol, system, own)
     rows = []
     for metric in COMPARED:
@@ -51,15 +50,7 @@ def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:
 
 def _reference(dataset: str, protocol: str, system: str, own: pd.DataFrame) -> tuple[str, pd.DataFrame]:
     """The reference's name and per-task table; the system itself where none was asked the same tasks."""
-    for name in REFERENCES:
-        path = Outputs.of(dataset, protocol, name).per_task
-        if name == system or not path.exists():
-            continue
-        try:
-            found = read_run(path)
-        except StudyError as error:  # the row that was asked for is made all the same
-            LOG.warning("warning: nothing is compared with %s: %s", name, error)
-            continue
+    for name, found in read_per_task(dataset, protocol, [name for name in REFERENCES if name != system]).items():
         if set(found["task_id"]) == set(own["task_id"]):
             return name, found
         LOG.warning("warning: nothing is compared with %s, which ran for other tasks: run it again", name)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import pandas as pd
 
 from study import paths
 from study.analysis.report import tables
-from study.analysis.report.runs import APART, ORACLE, read_run
+from study.analysis.report.runs import APART, ORACLE
 from study.analysis.report.tables import named
 from study.config.compose import load
 from study.config.reader import read_settings
 from study.config.registry import left_out, parents
 from study.config.systems import sound_systems
+from study.runner.row_store import read_records, read_row
 
 QUESTION = "Question: fitting the released labels"
 # Protocols in the order of the study's argument; others follow by name.
@@ -167,8 +167,7 @@ class Results:
 
     def per_task(self, protocol: str, system: str) -> pd.DataFrame:
         """One row per task, metrics averaged over seeds; index task_id."""
-        path = paths.results(self.dataset) / "per_task" / protocol / f"{system}.csv.xz"
-        return read_run(path).drop(columns="seed").groupby("task_id").mean()
+        return read_row(self.dataset, protocol, system).per_task.drop(columns="seed").groupby("task_id").mean()
 
     def value(self, protocol: str, system: str, metric: str) -> float:
         """Mean over seeds of a metric such as ``ndcg@10``."""
@@ -190,8 +189,7 @@ class Results:
 
     def machines(self) -> list[str]:
         """The machines that the runs were made on."""
-        records = (paths.results(self.dataset) / "records").glob("*/*.json")
-        parts = [json.loads(path.read_text(encoding="utf-8"))["hardware"] for path in records]
+        parts = [record["hardware"] for record in read_records(self.dataset).values()]
         text = "{processor}, {cores} cores, accelerator: {accelerator}".format
         return sorted({text(**part | {"accelerator": part["accelerator"] or "none"}) for part in parts})
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from study.config.reader import read_settings
 from study.config.registry import left_out
 from study.config.systems import sound_systems
 from study.errors import StudyError
-from study.evaluation import metrics, per_task
-from study.evaluation.records import read_record
+from study.evaluation import metrics
 from study.evaluation.statistics import bootstrap_means, compare_all, f1_of_means, percentile_limits
 from study.runner import provenance
+from study.runner.row_store import list_rows, read_per_task, read_records, read_top10, rows_folder
 
 LOG = logging.getLogger(__name__)
 
@@ -101,42 +100,23 @@ def compare_with_reference(frames: Mapping[str, pd.DataFrame], protocol: str, le
     return pd.concat(parts).sort_values("system", key=lambda names: names.map(order), kind="stable")
 
 
-def read_run(path: Path) -> pd.DataFrame:
-    """A run's per-task table. Raises StudyError: as `per_task.read`, a value that is no number, or no task."""
-    try:
-        frame = per_task.read(path)
-    except TypeError as error:
-        raise StudyError("a value is not a number", file=path, fix="run the system again") from error
-    if frame.empty:
-        raise StudyError("the per-task table holds no task", file=path, fix="run the system again")
-    return frame
-
-
-def run_frames(dataset: str, protocol: str, systems: Iterable[str]) -> dict[str, pd.DataFrame]:
-    """The per-task table of each of the systems that ran under a protocol, in their order."""
-    found = {name: paths.results(dataset) / "per_task" / protocol / f"{name}.csv.xz" for name in systems}
-    return {name: read_run(path) for name, path in found.items() if path.exists()}
+run_frames, kept_tops = read_per_task, read_top10
 
 
 def collect(dataset: str) -> Runs:
-    """The per-task table and the record of every (protocol, system) that has both."""
-    found = {}
-    for path in sorted((paths.results(dataset) / "per_task").glob("*/*.csv.xz")):
-        protocol, system = path.parent.name, path.name.removesuffix(".csv.xz")
-        record = paths.results(dataset) / "records" / protocol / f"{system}.json"
-        if not record.exists():
-            fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
-            raise StudyError("a per-task file has no record beside it", file=record, fix=fix)
-        found[protocol, system] = (read_run(path), _checked(record))
-    if not found:
+    """(protocol, system) -> per-task values and record of every row. Raises StudyError: there is none."""
+    made, records = list_rows(dataset), read_records(dataset)
+    if not made:
         fix = f"run: study run dataset={dataset}, or make repro DATASET={dataset}"
-        raise StudyError("there are no runs to report", file=paths.results(dataset) / "per_task", fix=fix)
-    return found
+        raise StudyError("there are no runs to report", file=rows_folder(dataset), fix=fix)
+    tables = {protocol: read_per_task(dataset, protocol) for protocol in sorted({protocol for protocol, _ in made})}
+    return {(p, system): (tables[p][system], _checked(records[p, system], dataset)) for p, system in made}
 
 
-def _checked(path: Path) -> dict[str, Any]:
-    """A run's record, with all that the tables take from it."""
-    record, fix = read_record(path), "run the system again, or take the file from git"
+def _checked(record: dict[str, Any], dataset: str) -> dict[str, Any]:
+    """A row's record, if it has all that the tables take from it."""
+    path = rows_folder(dataset) / "records" / str(record.get("protocol"))
+    fix = f"run {record['system']} again, or take the file from git"
     for key, kind in (("profile", str), ("config", dict), ("seeds", list)):
         if not isinstance(record.get(key), kind):
             raise StudyError("the record lacks a part", file=path, column=key, fix=fix)
@@ -264,9 +244,3 @@ def doubts(table: pd.DataFrame, protocol: str) -> str:
     }
     named = [f"{count} {what}" for what, count in counts.items() if count]
     return f"; of {len(rows)} rows {', '.join(named)} (runs.csv)" if named else ""
-
-
-def kept_tops(dataset: str, protocol: str, systems: Iterable[str]) -> dict[str, pd.DataFrame]:
-    """The kept top tens of each of the systems that ran under a protocol: task_id, seed, rank, server_id."""
-    found = {name: paths.results(dataset) / "top10" / protocol / f"{name}.parquet" for name in systems}
-    return {name: pd.read_parquet(path) for name, path in found.items() if path.exists()}

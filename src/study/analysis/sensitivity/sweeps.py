@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, styled
-from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, run_frames, statistics
+from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, statistics
 from study.analysis.report.tables import cell
 from study.errors import StudyError
 from study.evaluation import per_task
@@ -24,6 +24,7 @@ from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record
 from study.evaluation.statistics import compare, compare_all, holm
 from study.files import read_csv
+from study.runner.row_store import read_per_task
 from study.search import settings as search
 from study.search.settings import Sweep, load_sweep
 from study.search.sweep import folder_of
@@ -158,7 +159,7 @@ def tuned_table(dataset: str, tuned: str, reference: str) -> pd.DataFrame:
     One row per measure of the paper: mean ± sd over seeds of both (F1 of the mean precision and recall), the comparison
     over tasks, and for `COMPARED`, the declared family, both tests with Holm's correction.
     """
-    frames = run_frames(dataset, "cold", (tuned, reference))
+    frames = read_per_task(dataset, "cold", (tuned, reference))
     if len(frames) < 2:
         return pd.DataFrame()
     tests: Any = compare_all(frames, reference, COMPARED, seed=0, per_comparison=1000).set_index("metric")

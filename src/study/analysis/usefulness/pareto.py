@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.report.runs import APART, run_frames
+from study.analysis.report.runs import APART
 from study.config.compose import build_system, load
 from study.config.registry import with_tuned_values
 from study.config.systems import sound_systems
@@ -32,12 +32,12 @@ from study.data.splits import Split
 from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
-from study.evaluation.records import read_record
 from study.evaluation.runs import KEPT, rank_tasks
 from study.judging import store
 from study.recommend import saved
 from study.recommend.grading import DEPTH, DistilledGrader, graded
 from study.runner.processes import limit_threads
+from study.runner.row_store import read_per_task, read_records
 from study.t2mrec.lexical import fit_vectorizer
 
 METRIC = "ndcg@10"
@@ -165,7 +165,7 @@ def non_dominated(quality: NDArray[np.float64], cost: NDArray[np.float64]) -> ND
 
 def quality_by_labels(dataset: str, protocol: str) -> pd.Series:
     """NDCG@10 by the released labels: mean over seeds and test tasks, by system."""
-    frames = run_frames(dataset, protocol, sound_systems())
+    frames = read_per_task(dataset, protocol, sound_systems())
     means = {name: frame.groupby("seed")[METRIC].mean().mean() for name, frame in frames.items()}
     return pd.Series(means, dtype=float)
 
@@ -180,10 +180,9 @@ def quality_by_judgements(dataset: str) -> pd.Series:
 def training(dataset: str, protocol: str) -> pd.DataFrame:
     """Cost of training from the records, means over seeds: columns seconds_fit and parameters, index system."""
     rows = {}
-    for path in sorted((paths.results(dataset) / "records" / protocol).glob("*.json")):
-        record = read_record(path)
+    for (_, system), record in read_records(dataset, protocol).items():
         seconds = [float(seed["seconds_fit"]) for seed in record["seeds"]]
-        rows[path.stem] = {"seconds_fit": float(np.mean(seconds)), "parameters": int(record["seeds"][0]["parameters"])}
+        rows[system] = {"seconds_fit": float(np.mean(seconds)), "parameters": int(record["seeds"][0]["parameters"])}
     return pd.DataFrame.from_dict(rows, orient="index").reindex(columns=["seconds_fit", "parameters"])
 
 

@@ -1,0 +1,342 @@
+"""The rows of the study: per-task values, top ten and record of each system under each protocol, in long files.
+
+``results/<dataset>/rows/<kind>/<protocol>/<folder>`` holds the rows of the systems of one folder of ``conf/system``, a
+parquet file of per-task values, one of top tens, and the records as JSON, one a line. Nothing else reads or writes
+these files.
+
+A finished row is first kept whole below ``.cache/rows``, then merged into its three files under a lock. Whoever comes
+next, to read or to write, completes a merge that was interrupted, so a row is the earlier one or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+from study import paths
+from study.config.registry import folder_of
+from study.errors import StudyError
+from study.evaluation import per_task
+from study.evaluation.records import read_record as read_record_file
+from study.evaluation.records import require_record
+from study.files import replacing, write_json, write_text
+
+LOG = logging.getLogger(__name__)
+
+KINDS = {"per_task": "parquet", "top10": "parquet", "records": "jsonl"}
+KEYS = {"per_task": ["system", "seed", "task_id"], "top10": ["system", "seed", "task_id", "rank"]}
+TYPES = {"task_id": "int32", "seed": "int16", "rank": "int8", "server_id": "int32"}
+FIX = "take the file from git, or remove it and run the systems again"
+# Of the top tens of these protocols only the relevant servers are kept, with their ranks, a tenth of the size. Every
+# metric of relevance follows from them. The judged collection and the audit read those of `cold`.
+HITS_ONLY = ("cold_grouped", "warm", "loo", "loo99")
+# Rows of a group of parquet: small enough that one system is read without the others, large enough to be packed well.
+GROUP = 1 << 16
+
+
+class Row(NamedTuple):
+    """What one system has under one protocol.
+
+    `per_task`: task_id, seed, one column per metric and cutoff, by seed and task. `top10`: task_id, seed, rank (from
+    1), server_id, by seed, task and rank. `record`: settings, seeds, versions, machine.
+    """
+
+    per_task: pd.DataFrame
+    top10: pd.DataFrame
+    record: dict[str, Any]
+
+
+def rows_folder(dataset: str) -> Path:
+    """Where the rows of a data set lie."""
+    return paths.results(dataset) / "rows"
+
+
+def long_files(dataset: str, kind: str, protocol: str = "*") -> list[Path]:
+    """The long files of a kind, of one protocol or of all, once every finished row is merged into them."""
+    if _parts(dataset):
+        with _merging(dataset):
+            pass
+    return _files(dataset, kind, protocol)
+
+
+def list_rows(dataset: str, protocol: str = "*") -> list[tuple[str, str]]:
+    """(protocol, system) of every row that has all its parts, of one protocol or of all, in order."""
+    values, tops = (
+        {
+            (path.parent.name, system)
+            for path in long_files(dataset, kind, protocol)
+            for system in _load(path, kind, ["system"])["system"].unique()
+        }
+        for kind in KEYS
+    )
+    made = values & read_records(dataset, protocol).keys()
+    return sorted(row for row in made if row in tops or _without_hits(dataset, *row))
+
+
+def read_row(dataset: str, protocol: str, system: str) -> Row:
+    """The row of a system under a protocol. Raises StudyError: there is none, or it cannot be read."""
+    record = read_record(dataset, protocol, system)
+    values, tops = read_per_task(dataset, protocol, [system]), read_top10(dataset, protocol, [system])
+    if system not in values:
+        raise _missing(dataset, "per_task", protocol, system)
+    no_hit = pd.DataFrame(columns=list(TYPES)).astype(TYPES)
+    return Row(values[system], tops.get(system, no_hit), record)
+
+
+def find_record(dataset: str, protocol: str, system: str) -> dict[str, Any] | None:
+    """The record of a row that has all its parts; None without one."""
+    there = (protocol, system) in list_rows(dataset, protocol)
+    return read_record(dataset, protocol, system) if there else None
+
+
+def read_record(dataset: str, protocol: str, system: str) -> dict[str, Any]:
+    """The record of a row. Raises StudyError: there is none, or it cannot be read."""
+    found = read_records(dataset, protocol)
+    if (protocol, system) not in found:
+        raise _missing(dataset, "records", protocol, system)
+    return found[protocol, system]
+
+
+def read_records(dataset: str, protocol: str = "*") -> dict[tuple[str, str], dict[str, Any]]:
+    """(protocol, system) -> record, of one protocol or of all, in order. Raises StudyError: a file cannot be read."""
+    found = {
+        (path.parent.name, system): record
+        for path in long_files(dataset, "records", protocol)
+        for system, record in _read_lines(path).items()
+    }
+    return dict(sorted(found.items()))
+
+
+def read_per_task(dataset: str, protocol: str, systems: Iterable[str] | None = None) -> dict[str, pd.DataFrame]:
+    """The per-task values (`Row`) of all systems that ran under a protocol, or of those of `systems` that did, in the
+    order given. Raises StudyError: a file cannot be read, or holds no per-task values."""
+    return {
+        # A metric that only other systems of the same file have is a column without a value.
+        system: per_task.check(frame.dropna(axis=1, how="all").astype(dict.fromkeys(per_task.KEYS, "int64")), path)
+        for system, (path, frame) in _read_tables(dataset, "per_task", protocol, systems).items()
+    }
+
+
+def read_top10(dataset: str, protocol: str, systems: Iterable[str] | None = None) -> dict[str, pd.DataFrame]:
+    """The top tens (`Row`), as `read_per_task`; a system without any hit under a protocol of `HITS_ONLY` has none."""
+    return {system: frame for system, (_, frame) in _read_tables(dataset, "top10", protocol, systems).items()}
+
+
+def write_row(dataset: str, protocol: str, system: str, row: Row) -> None:
+    """Write a row in place of an earlier one (`write_rows`)."""
+    write_rows(dataset, {(protocol, system): row})
+
+
+def write_rows(dataset: str, rows: Mapping[tuple[str, str], Row]) -> None:
+    """Write rows, (protocol, system) -> row, in place of earlier ones.
+
+    Raises StudyError: a fault of the disk, or a long file is damaged; what is finished is kept then, and merged by the
+    next command.
+    """
+    written = []
+    for (protocol, system), row in rows.items():
+        (folder := _parts_folder(dataset) / protocol).mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{system}.", dir=folder))
+        for kind, table in (("per_task", row.per_task), ("top10", row.top10)):
+            _write_table(part / f"{kind}.parquet", table.assign(system=system), kind)
+        write_json(part / "record.json", row.record)
+        written.append((part, folder / system))
+    with _merging(dataset):  # no earlier part of a row is in the way then
+        for part, finished in written:
+            part.rename(finished)
+        _merge(dataset)
+
+
+def remove_row(dataset: str, protocol: str, system: str) -> None:
+    """Remove a row, if it is there."""
+    with _merging(dataset):
+        for kind in KINDS:
+            for path in _files(dataset, kind, protocol):
+                _update(path, kind, {system}, [])
+
+
+@contextmanager
+def lock_row(dataset: str, protocol: str, system: str) -> Iterator[bool]:
+    """Hold the lock of a row, which one process at a time makes; who has to wait says for whom. Yields: whether it was
+    waited for."""
+    file = paths.cache() / "runs" / dataset / protocol / f"{system}.lock"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock, holder, waited = FileLock(file), file.with_suffix(".holder"), False
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        waited, name = True, holder.read_text(encoding="utf-8").strip() if holder.exists() else "another process"
+        LOG.warning("%s under %s is being made by %s; waiting for it", system, protocol, name)
+        lock.acquire()
+    try:
+        write_text(holder, f"process {os.getpid()} on {socket.gethostname()}\n")
+        yield waited
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
+
+
+def _missing(dataset: str, kind: str, protocol: str, system: str) -> StudyError:
+    fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
+    file = _long_file(dataset, kind, protocol, folder_of(system))
+    return StudyError(f"there is no row of {system} under {protocol}", file=file, fix=fix)
+
+
+def _long_file(dataset: str, kind: str, protocol: str, folder: str) -> Path:
+    return rows_folder(dataset) / kind / protocol / f"{folder}.{KINDS[kind]}"
+
+
+def _files(dataset: str, kind: str, protocol: str) -> list[Path]:
+    return sorted((rows_folder(dataset) / kind).glob(f"{protocol}/[!.]*.{KINDS[kind]}"))
+
+
+def _parts_folder(dataset: str) -> Path:
+    """Where finished rows wait to be merged, as <protocol>/<system>; hidden folders are being written or removed."""
+    return paths.cache() / "rows" / dataset
+
+
+def _parts(dataset: str) -> list[Path]:
+    return sorted(_parts_folder(dataset).glob("*/[!.]*"))
+
+
+@contextmanager
+def _merging(dataset: str) -> Iterator[None]:
+    """Hold the lock of a data set's long files, with nothing left to merge."""
+    (file := _parts_folder(dataset) / "lock").parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file):
+        _merge(dataset)
+        yield
+
+
+def _merge(dataset: str) -> None:
+    """Merge the finished rows into their long files. To do it twice changes nothing, so an interrupted merge is done
+    again; a finished row leaves the cache once it stands in all files."""
+    parts = _parts(dataset)
+    for protocol in sorted({part.parent.name for part in parts}):
+        names = {part.name for part in parts if part.parent.name == protocol}
+        by_folder: dict[str, list[Path]] = {}
+        for part in parts:
+            if part.parent.name == protocol:
+                by_folder.setdefault(folder_of(part.name), []).append(part)
+        for kind in KINDS:
+            targets = {_long_file(dataset, kind, protocol, folder): own for folder, own in by_folder.items()}
+            # Another file holds a row of these names if the yaml has moved to another folder.
+            for path in sorted({*targets, *_files(dataset, kind, protocol)}):
+                _update(path, kind, names, targets.get(path, []))
+    for part in parts:  # each ceases to exist at once, whenever its removal stops
+        part.rename(Path(tempfile.mkdtemp(prefix=".merged.", dir=part.parent)) / part.name)
+    for merged in _parts_folder(dataset).glob("*/.merged.*"):
+        shutil.rmtree(merged)
+
+
+def _update(path: Path, kind: str, names: set[str], parts: list[Path]) -> None:
+    """Replace the rows of `names` in a long file by those of `parts`; a file that holds none then is removed."""
+    if not path.exists() and not parts:
+        return
+    left = (_update_records if kind == "records" else _update_table)(path, kind, names, parts)
+    if not left:
+        path.unlink(missing_ok=True)
+
+
+def _update_records(path: Path, _: str, names: set[str], parts: list[Path]) -> int:
+    before = _read_lines(path) if path.exists() else {}
+    after = {system: record for system, record in before.items() if system not in names}
+    after |= {part.name: read_record_file(part / "record.json") for part in parts}
+    if after and after != before:
+        write_text(path, "".join(f"{json.dumps(after[name], ensure_ascii=False)}\n" for name in sorted(after)))
+    return len(after)
+
+
+def _update_table(path: Path, kind: str, names: set[str], parts: list[Path]) -> int:
+    tables = [_load(path, kind)] if path.exists() else []
+    kept = [table[~table["system"].isin(names)] for table in tables]
+    after = pd.concat([*kept, *(_load(part / f"{kind}.parquet", kind) for part in parts)])
+    if len(after) and (parts or len(after) < len(tables[0])):
+        _write_table(path, after, kind)
+    return len(after)
+
+
+def _write_table(path: Path, frame: pd.DataFrame, kind: str) -> None:
+    """Write rows of tables as parquet, in order of their keys and in the smallest types that hold them; the bytes
+    depend on the contents alone. Metrics are kept to six digits."""
+    frame = frame.assign(system=frame["system"].astype(str)).sort_values(KEYS[kind], ignore_index=True)
+    if kind == "top10":
+        frame = frame[["system", *TYPES]]
+    for name in frame.columns.difference(["system", *TYPES]):
+        values, place = np.unique(frame[name].to_numpy(np.float64), return_inverse=True)
+        frame[name] = np.array([float(f"{value:.6g}") for value in values])[place]
+    types = {name: small for name, small in TYPES.items() if name in frame} | {"system": "category"}
+    table = pa.Table.from_pandas(frame.astype(types), preserve_index=False).replace_schema_metadata(None)
+    encodings = {"task_id": "DELTA_BINARY_PACKED", "server_id": "BYTE_STREAM_SPLIT"} if kind == "top10" else {}
+    with replacing(path) as temporary:
+        pq.write_table(
+            table,
+            temporary,
+            row_group_size=GROUP,
+            compression="zstd",
+            compression_level=12,
+            use_dictionary=[name for name in frame.columns if name not in encodings],
+            column_encoding=encodings or None,
+        )
+
+
+def _load(path: Path, kind: str, columns: list[str] | None = None, systems: list[str] | None = None) -> pd.DataFrame:
+    """A long table, or some columns or the rows of some systems. Raises StudyError: it cannot be read, or lacks a
+    column."""
+    chosen = None if systems is None else [("system", "in", systems)]
+    try:
+        frame: pd.DataFrame = pq.read_table(path, columns=columns, filters=chosen).to_pandas()
+    except (OSError, ValueError, KeyError) as error:  # those of pyarrow are subclasses
+        raise StudyError(f"not readable as Parquet: {error}", file=path, fix=FIX) from error
+    for column in columns or KEYS[kind]:
+        if column not in frame:
+            raise StudyError("a column is missing", file=path, column=column, fix=FIX)
+    return frame
+
+
+def _read_tables(
+    dataset: str, kind: str, protocol: str, systems: Iterable[str] | None
+) -> dict[str, tuple[Path, pd.DataFrame]]:
+    """System -> file and table of each row under a protocol, or of those of `systems`, in the order given."""
+    names = None if systems is None else list(systems)
+    found = {
+        str(system): (path, frame.drop(columns="system").reset_index(drop=True))
+        for path in (long_files(dataset, kind, protocol) if names != [] else [])
+        for system, frame in _load(path, kind, systems=names).groupby("system", observed=True, sort=False)
+    }
+    return {name: found[name] for name in names or sorted(found) if name in found}
+
+
+def _read_lines(path: Path) -> dict[str, dict[str, Any]]:
+    """System -> record, of a long file. Raises StudyError: a line is no record."""
+    found, number = {}, 1
+    try:
+        *lines, end = path.read_text(encoding="utf-8").split("\n")
+        if end or not lines:
+            raise ValueError("the file is cut short")
+        for number, line in enumerate(lines, 1):
+            record = require_record(json.loads(line), path, f"line {number}", fix=FIX)
+            found[str(record["system"])] = record
+    except (OSError, ValueError, KeyError) as error:
+        raise StudyError(f"not a record: {error}", file=path, row=f"line {number}", fix=FIX) from error
+    return found
+
+
+def _without_hits(dataset: str, protocol: str, system: str) -> bool:
+    """Whether a row has no top ten because only hits are kept and it has none."""
+    hits = read_per_task(dataset, protocol, [system])[system].filter(like="hit_rate@")
+    return protocol in HITS_ONLY and not hits.to_numpy().any()
