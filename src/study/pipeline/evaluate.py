@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -84,17 +86,10 @@ def evaluate(config: DictConfig) -> int:
     for protocol, system in list_rows(dataset):
         split = split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
         _, top, record = read_row(dataset, protocol, system)
-        for column, known in (
-            ("task_id", data.tasks["id"].to_numpy()[split.tasks("test")]),
-            ("server_id", data.servers["id"]),
-            ("rank", range(1, KEPT + 1)),
-        ):
-            if not top[column].isin(known).all():
-                reason = f"the top ten of {system} under {protocol} has a value that the data set or its split has not"
-                fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
-                raise StudyError(reason, file=rows_folder(dataset), column=column, fix=fix)
         seeds = [int(facts["seed"]) for facts in record["seeds"]]
-        rows[protocol, system] = Row(measured(top, seeds, data, split), top, record)
+        about: dict[str, Any] = {"file": rows_folder(dataset) / "top10" / protocol}
+        about["fix"] = f"run: study run system={system} protocol={protocol} dataset={dataset}"
+        rows[protocol, system] = Row(measured(top, seeds, data, split, **about), top, record)
     if not rows:
         raise StudyError("there are no runs to evaluate", file=rows_folder(dataset), fix="run: make repro")
     write_rows(dataset, rows)
