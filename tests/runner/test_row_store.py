@@ -1,0 +1,262 @@
+"""The long files of rows: same bytes for the same rows, old or new after a kill at any moment, one process a row."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from study import paths
+from study.errors import StudyError
+from study.runner import row_store, rows
+from study.runner.row_store import Row, list_rows, lock_row, long_files, read_per_task, read_row, remove_row, write_row
+from study.runner.rows import run_row
+from tests.pipeline.conftest import config
+from tests.rows import BARE
+
+SYSTEMS = {"field_dense": "useful", "tfidf": "simple", "lightgcn": "paper", "no_such_system": "own"}
+
+
+def row(system: str, value: float, tasks: int = 3, protocol: str = "cold") -> Row:
+    values = pd.DataFrame({"task_id": range(tasks), "seed": 1, "ndcg@10": value, "hit_rate@10": 1.0})
+    top = pd.DataFrame({"task_id": range(tasks), "seed": 1, "rank": 1, "server_id": range(7, 7 + tasks)})
+    return Row(values, top, BARE | {"dataset": "toy", "protocol": protocol, "system": system, "value": value})
+
+
+def files(root: Path) -> dict[str, bytes]:
+    folder = root / "results" / "toy"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def put(values: dict[str, float]) -> None:
+    for system, value in values.items():
+        write_row("toy", "cold", system, row(system, value))
+
+
+def test_a_row_lies_with_those_of_its_folder_and_comes_back_as_it_was(conf_root: Path) -> None:
+    put(dict.fromkeys(SYSTEMS, 1 / 3))
+    assert list_rows("toy") == [("cold", name) for name in sorted(SYSTEMS)]
+    for kind in row_store.KINDS:
+        assert {path.stem for path in long_files("toy", kind)} == set(SYSTEMS.values())
+    values, top, record = read_row("toy", "cold", "field_dense")
+    pd.testing.assert_frame_equal(values, row("field_dense", 0.333333).per_task)  # six digits, as every table
+    pd.testing.assert_frame_equal(top.astype("int64"), row("field_dense", 1).top10)
+    assert record == row("field_dense", 1 / 3).record
+    assert list(read_per_task("toy", "cold", ("tfidf", "absent", "field_dense"))) == ["tfidf", "field_dense"]
+    with pytest.raises(StudyError, match="no row of ease under cold") as caught:
+        read_row("toy", "cold", "ease")
+    assert caught.value.fix == "run: study run system=ease protocol=cold dataset=toy"
+
+
+@settings(max_examples=10)
+@given(order=st.permutations(["tfidf", "popularity", "random"]), seed=st.integers(0, 9))
+def test_bytes_depend_on_the_rows_alone(tmp_path_factory: pytest.TempPathFactory, order: list[str], seed: int) -> None:
+    """Whatever the order of the systems and of the lines of their tables, and however often they were written."""
+    found = []
+    for systems in (sorted(order), [*order, order[0]]):
+        root = tmp_path_factory.mktemp("rows")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(paths, "results", lambda dataset, root=root: root / "results" / dataset)
+            patch.setattr(paths, "cache", lambda root=root: root / ".cache")
+            for system in systems:
+                values, top, record = row(system, 0.25, tasks=9)
+                mixed = (table.sample(frac=1, random_state=seed) for table in (values, top))
+                write_row("toy", "cold", system, Row(*mixed, record))
+        found.append(files(root))
+    assert found[0] == found[1]
+    assert len(found[0]) == 3
+
+
+def test_a_removed_row_leaves_the_others_and_the_last_one_no_file(conf_root: Path) -> None:
+    put({"tfidf": 0.5})
+    before = files(conf_root)
+    put({"popularity": 0.25})
+    remove_row("toy", "cold", "popularity")
+    assert files(conf_root) == before
+    remove_row("toy", "cold", "tfidf")
+    assert files(conf_root) == {}
+    assert list_rows("toy") == []
+
+
+def test_a_row_whose_yaml_has_moved_is_found_and_moves_when_it_is_made_again(conf_root: Path) -> None:
+    put({"tfidf": 0.5, "popularity": 0.5})
+    yaml = conf_root / "conf" / "system" / "simple" / "tfidf.yaml"
+    yaml.rename(yaml.parents[1] / "useful" / yaml.name)
+    assert read_row("toy", "cold", "tfidf").record["value"] == 0.5
+    put({"tfidf": 0.75})
+    assert read_row("toy", "cold", "tfidf").record["value"] == 0.75
+    for kind in row_store.KINDS:
+        useful, simple = ((conf_root / f"results/toy/rows/{kind}/cold").glob(f"{n}.*") for n in ("useful", "simple"))
+        assert (len(list(useful)), len(list(simple))) == (1, 1)
+    remove_row("toy", "cold", "popularity")
+    assert {path.stem for path in long_files("toy", "records")} == {"useful"}
+
+
+@pytest.mark.parametrize("kind", row_store.KINDS)
+def test_a_row_counts_with_all_its_parts_only(conf_root: Path, kind: str) -> None:
+    put({"tfidf": 0.5, "field_dense": 0.5})
+    (path,) = (path for path in long_files("toy", kind) if path.stem == "simple")
+    path.unlink()
+    assert list_rows("toy") == [("cold", "field_dense")]
+    assert row_store.find_record("toy", "cold", "tfidf") is None
+
+
+def test_hits_alone_may_be_none(conf_root: Path) -> None:
+    values, top, record = row("tfidf", 0.0, protocol="warm")
+    write_row("toy", "warm", "tfidf", Row(values.assign(**{"hit_rate@10": 0.0}), top.iloc[:0], record))
+    assert list_rows("toy") == [("warm", "tfidf")]
+    assert read_row("toy", "warm", "tfidf").top10.empty
+
+
+class Killed(BaseException):
+    """What a kill is to a process: nothing catches it."""
+
+
+def kill_before(moment: int, patch: pytest.MonkeyPatch) -> list[str]:
+    """Let the step on the disk with this number, and all later ones, end the process. Returns: the steps done."""
+    steps: list[str] = []
+
+    def counted(name: str):
+        work = getattr(Path, name)
+
+        def step(self: Path, *args, **kwargs):
+            if len(steps) == moment:
+                raise Killed
+            steps.append(name)
+            return work(self, *args, **kwargs)
+
+        return step
+
+    for name in ("mkdir", "rename", "replace", "chmod", "unlink"):
+        patch.setattr(Path, name, counted(name))
+    return steps
+
+
+def write_until(moment: int) -> bool:
+    """Write a row again and stop before a step; returns whether it came to that step."""
+    with pytest.MonkeyPatch.context() as patch:
+        kill_before(moment, patch)
+        try:
+            put({"tfidf": 0.75})
+        except Killed:
+            return True
+    return False
+
+
+def test_a_kill_at_any_moment_of_writing_leaves_the_old_row_or_the_new_one(conf_root: Path) -> None:
+    """Before every step on the disk of one write, each from a fresh start."""
+    moment, killed, seen = 0, True, set()
+    while killed:
+        put({"tfidf": 0.25, "popularity": 0.5})
+        killed = write_until(moment)
+        assert list_rows("toy") == [("cold", "popularity"), ("cold", "tfidf")]
+        values, top, record = read_row("toy", "cold", "tfidf")
+        seen.add(record["value"])
+        assert set(values["ndcg@10"]) == {record["value"]}
+        assert len(top) == 3
+        assert read_row("toy", "cold", "popularity").record["value"] == 0.5
+        put({"tfidf": 0.75})  # the same command goes on
+        assert read_row("toy", "cold", "tfidf").record["value"] == 0.75
+        moment += 1
+    assert seen == {0.25, 0.75}
+    assert moment > 15
+
+
+def test_seeds_that_were_being_removed_when_it_stopped_are_not_taken_for_finished(root: Path, monkeypatch) -> None:
+    """A kill while the finished folder is removed: some of its files are gone, the list of finished seeds is not."""
+    remove = shutil.rmtree
+
+    def killed(folder, *args, **kwargs):
+        if list(Path(folder).rglob("facts-1.json")):
+            for path in Path(folder).rglob("per_task-*"):
+                path.unlink()
+            raise Killed
+        remove(folder, *args, **kwargs)
+
+    wanted = config("system=popularity", "system.name=stopped")
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(Killed):
+        run_row(wanted)
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    first = read_row("synthetic", "cold", "stopped").per_task
+    run_row(wanted)
+    pd.testing.assert_frame_equal(read_row("synthetic", "cold", "stopped").per_task, first)
+    assert not list((paths.cache() / "runs").rglob("*.json"))
+
+
+RUN = "from tests.pipeline.conftest import config; from study.runner.rows import run_row; "
+RUN += "run_row(config('system=t2mrec', 'system.name=shared', 'system.seeds=[1]', 'system.model.towers.hidden=8'))"
+
+
+def test_two_runs_of_one_row_make_it_once_and_the_second_says_who_does(root: Path) -> None:
+    started = [
+        subprocess.Popen([sys.executable, "-c", RUN], stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=600)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    waited = [text for text in said if "waiting for it" in text]
+    assert len(waited) <= 1  # none, if the first was done before the second began
+    assert ("cold", "shared") in list_rows("synthetic")
+    assert not list((paths.cache() / "runs").rglob("*.json"))
+
+
+def hold(folder: str, ready) -> None:
+    os.environ["T2M_ROOT"] = folder
+    with lock_row("toy", "cold", "tfidf"):
+        ready.set()
+        time.sleep(60)
+
+
+def test_a_lock_is_waited_for_and_ends_with_its_process(conf_root: Path, caplog) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    holder = context.Process(target=hold, args=(str(conf_root), ready))
+    holder.start()
+    assert ready.wait(300)
+    with lock_row("toy", "cold", "bm25") as waited:  # another row's
+        assert not waited
+    os.kill(holder.pid, signal.SIGSTOP)
+    killer = subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(1); os.kill({holder.pid}, 9)"])
+    with lock_row("toy", "cold", "tfidf") as waited:
+        assert waited
+    killer.wait()
+    holder.join()
+    assert f"tfidf under cold is being made by process {holder.pid}" in caplog.text
+
+
+def test_who_waited_for_a_row_does_not_make_it_again(root: Path, monkeypatch) -> None:
+    wanted = config("system=popularity")
+    monkeypatch.setattr(rows, "_make", lambda *_: pytest.fail("the row was made again"))
+
+    class Waited:
+        def __enter__(self) -> bool:
+            return True
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+    monkeypatch.setattr(rows, "lock_row", lambda *_: Waited())
+    assert set(run_row(wanted).per_task["seed"]) == {1}
+
+
+def test_a_damaged_file_stops_a_write_and_the_finished_row_waits_for_its_mend(conf_root: Path) -> None:
+    put({"tfidf": 0.5})
+    (path,) = long_files("toy", "per_task")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    with pytest.raises(StudyError, match="not readable as Parquet") as caught:
+        put({"popularity": 0.75})
+    assert caught.value.file == path
+    path.write_bytes(whole)
+    assert list_rows("toy") == [("cold", "popularity"), ("cold", "tfidf")]
+    np.testing.assert_array_equal(read_row("toy", "cold", "popularity").per_task["ndcg@10"], 0.75)
