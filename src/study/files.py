@@ -20,6 +20,7 @@ import pandas as pd
 from study.errors import StudyError, explained, require_file
 
 PIECE = 1 << 24  # bytes hashed at a time; after each, a thread waits for its turn
+MADE = "take it from git, or make it again"  # what to do about a table of `results`
 ABANDONED = 3600  # seconds after which a temporary file has no writer any more
 
 
@@ -34,7 +35,7 @@ def read_text(path: Path, *, fix: str) -> str:
         raise StudyError(f"not UTF-8 text ({where})", file=path, fix=f"save it as UTF-8, or {fix}") from error
 
 
-def read_csv(path: Path, *, fix: str, columns: Collection[str] = (), **how: Any) -> pd.DataFrame:
+def read_csv(path: Path, *, fix: str = MADE, columns: Collection[str] = (), **how: Any) -> pd.DataFrame:
     """A table of a CSV file, packed or not.
 
     Args:

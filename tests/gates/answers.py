@@ -19,6 +19,7 @@ import argparse
 import hashlib
 import io
 import json
+import logging
 import lzma
 import os
 import re
@@ -101,6 +102,7 @@ def call(*words: str) -> str:
     main = next(iter(entry_points(group="console_scripts", name="study"))).load()
     out, err, code, before = io.StringIO(), io.StringIO(), 0, sys.argv
     sys.argv = ["study", *words]
+    logging.getLogger().handlers.clear()  # they hold the error stream of an earlier call
     try:
         with redirect_stdout(out), redirect_stderr(err):
             try:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.evaluation.statistics import cluster_interval, percentile_limits, resample_counts
+from study.files import read_csv
 from study.judging import store
 from study.judging.collection import Float64Array
 
@@ -124,7 +125,7 @@ def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
     absent. Returns: one row per judge: judge, topics, pairs, mean_final, mean_hand, equal, kappa_quadratic."""
     found = []
     for place in sorted(path for path in folder.glob("*") if path.is_dir()):
-        grades = pd.concat([pd.read_csv(path) for path in sorted(place.glob("*.csv"))])
+        grades = pd.concat([read_csv(path) for path in sorted(place.glob("*.csv"))])
         rows = judgements.merge(grades, on=store.PAIR, validate="one_to_one")
         final, hand = rows["final"], rows["grade"]
         row: dict[str, object] = {"judge": place.name, "topics": rows["task_id"].nunique(), "pairs": len(rows)}

@@ -72,7 +72,7 @@ def _file(path: Path, root: Path, about: str) -> dict[str, str]:
 def _rows(path: Path, root: Path, meanings: dict[str, str]) -> dict[str, Any]:
     """The rows of a file: one field per column."""
     name = path.relative_to(root).as_posix()
-    table = read_csv(path, fix="take it from git") if path.suffix == ".csv" else pd.read_parquet(path)
+    table = read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
     place = f"rows/{name}"
     fields = [
         {

@@ -20,6 +20,7 @@ from study.analysis.report.tables import named
 from study.config.registry import system_file
 from study.config.systems import sound_systems
 from study.data import prepared
+from study.files import read_csv
 from study.judging import store
 
 SHOWN = ("ndcg@10", "recall@10", "precision@10")  # measures of a row on a leaderboard
@@ -94,7 +95,7 @@ def verdicts(dataset: str) -> Table | None:
     folder = paths.results(dataset) / "audit"
     if not (folder / "verdicts.csv").exists() or not (folder / "feasibility.csv").exists():
         return None
-    cells, possible = pd.read_csv(folder / "verdicts.csv"), pd.read_csv(folder / "feasibility.csv")
+    cells, possible = read_csv(folder / "verdicts.csv"), read_csv(folder / "feasibility.csv")
     cells = cells[cells["table"].isin(["table3", "table4"])]
     whole = possible[possible["cells"] == "all eight cells"]
     yes = {tuple(at): "yes" if value else "no" for *at, value in whole[["row", "labels", "possible"]].to_numpy()}
@@ -167,7 +168,7 @@ def judged_scores(dataset: str) -> pd.DataFrame:
     """Scores on the judged topics, empty where there are none: columns of judged/tables/scores.csv."""
     path = paths.results(dataset) / "judged" / "tables" / "scores.csv"
     columns = ["system", "part", "metric", "n", "mean", "ci_low", "ci_high", "unjudged", "comparable"]
-    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
+    return read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
 
 
 def by_usefulness(dataset: str, titles: Mapping[str, str]) -> dict[str, Table]:

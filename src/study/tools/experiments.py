@@ -9,6 +9,7 @@ import pandas as pd
 
 from study import paths
 from study.errors import StudyError, require_one_of
+from study.files import read_csv
 from study.tools.catalogues.catalog import QuerySet, ToolCatalog
 from study.tools.catalogues.livemcpbench import Episode, load_log
 from study.tools.catalogues.merge import entity_counts, group_members, merge_catalogs
@@ -211,5 +212,5 @@ def report_collection(collection: str) -> None:
         settings = discovery_settings()
         report_runs(collection, settings.references.get(collection, {}), settings.pairs.get(collection, {}))
         times = paths.tables(collection) / "intent_latency.csv"
-        made = targets_table(collect_runs(collection), pd.read_csv(times) if times.exists() else None)
+        made = targets_table(collect_runs(collection), read_csv(times) if times.exists() else None)
         write_results(collection, [made] if made else [])

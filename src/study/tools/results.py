@@ -34,7 +34,7 @@ from study.evaluation.statistics import (
     randomisation,
     wilcoxon,
 )
-from study.files import write_csv, write_json, write_parquet, write_text
+from study.files import read_csv, write_csv, write_json, write_parquet, write_text
 from study.tools.catalogues.catalog import QuerySet, ToolCatalog, credit, rank_all
 
 KS = (1, 2, 3, 5, 10, 20)
@@ -180,7 +180,7 @@ def _replace(path: Path, new: Mapping[tuple[str, str], pd.DataFrame]) -> None:
 
 
 def _read_long(path: Path) -> pd.DataFrame:
-    return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    return pd.read_parquet(path) if path.suffix == ".parquet" else read_csv(path)
 
 
 def _place(column: str) -> tuple[int, int]:
@@ -226,7 +226,7 @@ def groups_of(collection: str, protocol: str) -> dict[str, str] | None:
     path = paths.tables(collection) / f"groups_{protocol}.csv"
     if not path.exists():
         return None
-    frame = pd.read_csv(path, dtype=str)
+    frame = read_csv(path, dtype=str)
     return dict(zip(frame["task_id"], frame["group"], strict=True))
 
 

@@ -26,7 +26,7 @@ from study.errors import StudyError
 from study.evaluation import statistics
 from study.evaluation.records import record
 from study.evaluation.separation import all_distances, embedding_settings, listed, separation
-from study.files import sha256, write_csv, write_json, write_parquet
+from study.files import read_csv, sha256, write_csv, write_json, write_parquet
 from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender
 from study.runner.inputs import load_inputs
@@ -195,9 +195,7 @@ def released(path: Path, relevant: sp.csr_matrix, tasks: IntArray, server_ids: I
     in one place in nearly all its pairs (`Points.agreement`). A file of another form is a `StudyError`.
     """
     fix = "fetch the data set again"
-    if not path.exists():
-        raise StudyError("the authors' points are missing", file=path, fix=fix)
-    frame = pd.read_csv(path)
+    frame = read_csv(path, fix=fix)
     if list(frame.columns) != POINTS_COLUMNS or set(frame["panel"]) != set(PANELS):
         raise StudyError(f"expected the columns {POINTS_COLUMNS} and the panels {list(PANELS)}", file=path, fix=fix)
     servers, related = listed(relevant, tasks)

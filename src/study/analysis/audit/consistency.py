@@ -28,6 +28,7 @@ from study.data import split_files
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS, Float64Array
+from study.files import read_csv
 
 CELLS = list(PAPER_METRICS)
 DISCOUNT = 1 / np.log2(np.arange(2, 12))
@@ -216,7 +217,7 @@ def own_rows(dataset: str, protocol: str) -> pd.DataFrame:
     """This study's rows of one protocol in the form of `printed_rows`; empty where nothing has run."""
     path, columns = paths.tables(dataset) / "overall.csv", ["table", "place", "row", "own", *CELLS]
     if path.exists():
-        rows = pd.read_csv(path).query("protocol == @protocol").assign(name=named)
+        rows = read_csv(path).query("protocol == @protocol").assign(name=named)
         wide = rows.pivot_table(index="system", columns="name", values="mean")
         if set(CELLS) <= set(wide):
             wide = wide.assign(table="own", place=protocol, row="ours: " + wide.index, own=wide.index)

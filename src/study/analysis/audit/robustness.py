@@ -33,6 +33,7 @@ from study.evaluation.records import git_state
 from study.evaluation.runs import KEPT, run_seed
 from study.evaluation.statistics import paired, paired_resamples, percentile_limits, rank_correlation
 from study.evaluation.system import Ranker
+from study.files import read_csv
 from study.runner.fingerprint import fingerprint
 from study.runner.row_store import list_rows, read_per_task, read_top10, rows_folder
 
@@ -304,8 +305,8 @@ def judged_table(dataset: str) -> list[Row]:
     views = path.with_name("two_views.csv")
     if not path.exists() or not views.exists():
         return []
-    means, rows = pd.read_csv(views), []
-    for row in pd.read_csv(path).to_dict("records"):
+    means, rows = read_csv(views), []
+    for row in read_csv(path).to_dict("records"):
         both = means[means["part"] == row["part"]]
         _, rho = rank_correlation(both["by_labels"].to_numpy(), both["by_judgements"].to_numpy())
         line: Row = {"family": "judged", "variant": f"judged usefulness, {row['part']} topics"}

@@ -18,6 +18,7 @@ from study.config.compose import choices, load
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.statistics import bootstrap_means, f1_of_means
+from study.files import read_csv
 from study.runner.row_store import read_per_task
 
 REPRODUCED, NOT = "reproduced", "not reproduced"
@@ -188,7 +189,7 @@ def line_of(table: str, place: str, row: str, metric: str, value: float) -> dict
 def count_lines(dataset: str) -> list[dict[str, Any]]:
     """The counts of Table 2: reproduced where one of the ways of counting gives the printed number."""
     path = paths.tables(dataset) / "table2.csv"
-    counted = pd.read_csv(path).set_index(["set", "attribute"]) if path.exists() else None
+    counted = read_csv(path).set_index(["set", "attribute"]) if path.exists() else None
     lines = []
     for row in paper.table2().to_dict("records"):
         line = line_of(row["table"], row["place"], f"{row['set']}: {row['attribute']}", "count", row["value"])
@@ -209,7 +210,7 @@ def distance_line(dataset: str) -> dict[str, Any]:
     path = paths.results(dataset) / "embedding" / "groups.csv"
     if not path.exists():
         return line | {"verdict": NOT_RUN, "reason": "the embeddings have not been examined"}
-    groups = pd.read_csv(path)
+    groups = read_csv(path)
     tested = groups[(groups["level"] == "category") & (groups["part"] == "test")]
     largest = float(tested["p"].max())
     line |= {"ours": largest, "diff": largest - row["below"], "definition": "not corrected"}
@@ -231,7 +232,7 @@ def figure_lines(dataset: str) -> list[dict[str, Any]]:
         if not path.exists():
             lines.append(line | {"verdict": NOT_RUN, "reason": "its sweep has not run"})
             continue
-        trials, parameter = pd.read_csv(path), next(iter(sweep.space))
+        trials, parameter = read_csv(path), next(iter(sweep.space))
         best = float(chosen(sweep, trials)["values"][parameter])
         by_value = trials.groupby(parameter)[f"valid/{sweep.objective}"]
         means, least = by_value.mean(), by_value.mean()[best] - by_value.std().fillna(0.0)[best]

@@ -25,6 +25,7 @@ from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.evaluation.statistics import bootstrap_interval
+from study.files import read_csv
 from study.search.settings import load_sweep
 from study.search.sweep import TUNED
 
@@ -120,7 +121,7 @@ def _ran(folder: Path, known: Mapping[str, DictConfig]) -> dict[str, Any]:
     record = read_record(folder / "record.json")
     try:
         best = parsed((folder / "best.yaml").read_text(encoding="utf-8"))
-        trials = pd.read_csv(folder / "trials.csv")
+        trials = read_csv(folder / "trials.csv")
         config = record["config"]
         sweep = load_sweep(best["sweep"]) if "sweep" in best else None
         space = config["system"]["search"] if sweep is None else sweep.space

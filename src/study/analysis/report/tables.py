@@ -225,7 +225,7 @@ def show_table(table: pd.DataFrame, caption: str = "", *, folded: bool | None = 
 def read_all(dataset: str, stage: str) -> dict[str, pd.DataFrame]:
     """The CSV files of ``results/<dataset>/<stage>`` by name; empty where the stage has not run."""
     files = sorted((paths.results(dataset) / stage).glob("*.csv*"))
-    return {path.name.split(".")[0]: read_csv(path, fix="restore it from git") for path in files}
+    return {path.name.split(".")[0]: read_csv(path) for path in files}
 
 
 def overall_tables(dataset: str) -> list[Table]:

@@ -96,7 +96,7 @@ def by_value(dataset: str, sweep: Sweep) -> dict[float, pd.DataFrame]:
     path = folder_of(dataset, sweep.name) / "per_task.csv.xz"
     if not path.exists():
         return {}
-    name, rows = parameter(sweep), pd.read_csv(path)
+    name, rows = parameter(sweep), read_csv(path)
     if name not in rows:
         fix = f"run: study sweep {sweep.name} dataset={dataset}"
         raise StudyError("the per-task table lacks the setting", file=path, column=name, fix=fix)

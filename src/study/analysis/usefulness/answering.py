@@ -17,7 +17,7 @@ from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.records import record
 from study.evaluation.separation import separation
 from study.evaluation.statistics import mean_interval
-from study.files import write_csv, write_json
+from study.files import read_csv, write_csv, write_json
 from study.judging.collection import DEPTH, Collection
 from study.judging.evaluate import per_task
 from study.judging.pools import load_split
@@ -69,7 +69,7 @@ def fit_table(settings: Answering) -> pd.DataFrame:
     requests = Requests.read()
     rows: list[dict[str, object]] = []
     if saved.exists(DATASET, catalogue.SYSTEM):
-        known = pd.read_csv(paths.conf() / "usefulness" / "known_items.csv")["request"].tolist()
+        known = read_csv(paths.conf() / "usefulness" / "known_items.csv")["request"].tolist()
         model = saved.load_saved_model(DATASET, catalogue.SYSTEM)
         rows += fit_rows(DATASET, model, requests, settings, known=known)
     if catalogue.synced():
@@ -167,7 +167,7 @@ def measure() -> Iterator[pd.DataFrame]:
     counts: dict[str, int] = {kind: len(getattr(asked, kind)) for kind in KINDS}
     tables |= {
         "first_answers": (first_answers, {**counts}),
-        "answers": (lambda _: summary(pd.read_csv(folder / "first_answers.csv"), counts), {**counts}),
+        "answers": (lambda _: summary(read_csv(folder / "first_answers.csv"), counts), {**counts}),
     }
     for name, (make, facts) in tables.items():
         place = folder / f"{name}.csv"

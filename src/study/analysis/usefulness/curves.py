@@ -29,7 +29,7 @@ from study.errors import StudyError
 from study.evaluation.metrics import per_task
 from study.evaluation.runs import KEPT, rank_tasks
 from study.evaluation.statistics import mean_interval
-from study.files import write_csv
+from study.files import read_csv, write_csv
 from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs
 
@@ -86,7 +86,7 @@ def _cached(path: Path, config: DictConfig, share: float, draw: int) -> pd.DataF
     if not path.exists():
         data, split = load_inputs(config.dataset.name, config.protocol.name)
         write_csv(path, fitted(config, data, split, share, draw))
-    return pd.read_csv(path)
+    return read_csv(path)
 
 
 def curve_fits(dataset: str, settings: Curves) -> pd.DataFrame:

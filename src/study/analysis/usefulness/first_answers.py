@@ -13,6 +13,7 @@ import pandas as pd
 
 from study import paths
 from study.config.reader import read_settings
+from study.files import read_csv
 from study.judging import store
 from study.recommend import catalogue, saved
 from study.recommend.answering import answer, same_keys
@@ -100,7 +101,7 @@ def judged_servers(servers: pd.DataFrame) -> pd.DataFrame:
     `servers`), final."""
     keys = ["id", "sha256_description", "sha256_tools"]
     here = servers[keys].rename_axis("row").reset_index()
-    named = pd.read_csv(store.folder(OPEN) / "servers.csv").merge(here, on=keys).set_index("server_id")["row"]
+    named = read_csv(store.folder(OPEN) / "servers.csv").merge(here, on=keys).set_index("server_id")["row"]
     judged = store.final(OPEN)
     judged = judged.assign(server_id=judged["server_id"].map(named)).dropna(subset="server_id")
     return judged[["task_id", "server_id", "final"]].astype(int)

@@ -24,7 +24,7 @@ from study.evaluation.records import record
 from study.evaluation.runs import rank_tasks
 from study.evaluation.statistics import auc, bootstrap_interval
 from study.evaluation.system import System
-from study.files import write_csv, write_json
+from study.files import read_csv, write_csv, write_json
 from study.judging import agreement, store
 from study.judging.collection import DEPTH, Collection
 from study.judging.pools import load_split
@@ -125,7 +125,7 @@ def ask(dataset: str, pairs: pd.DataFrame, settings: Ranked, file: Path) -> pd.D
 
     Returns: columns `COLUMNS`. A stop costs the last 50 grades at most.
     """
-    known = pd.read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
+    known = read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
     there = store.pairs(known)
     open_pairs = [pair for pair in pairs[store.PAIR].itertuples(index=False, name=None) if pair not in there]
     if not open_pairs:

@@ -16,6 +16,7 @@ from study.config.compose import build_system, load
 from study.data.dataset import Dataset
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
+from study.files import read_csv
 from study.recommend.answering import answer
 from study.recommend.facts import Shelf
 from study.recommend.field_dense import SavedFieldDense
@@ -61,7 +62,7 @@ def by_name(kind: str, names: Sequence[tuple[str, int]]) -> Asked:
 def written(settings: KnownItems, servers: pd.DataFrame) -> Asked:
     """The requests of the settings' file; StudyError where it names a server that the catalogue lacks."""
     path = paths.conf() / "usefulness" / settings.requests
-    table = pd.read_csv(path)
+    table = read_csv(path)
     row = pd.Index(servers["id"]).get_indexer(pd.Index(table["server_id"]))
     if (row < 0).any():
         raise StudyError("no server of the catalogue", file=path, row=int((row < 0).argmax()), column="server_id")

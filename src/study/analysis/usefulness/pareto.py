@@ -33,6 +33,7 @@ from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.runs import KEPT, rank_tasks
+from study.files import read_csv
 from study.judging import store
 from study.recommend import saved
 from study.recommend.grading import DEPTH, DistilledGrader, graded
@@ -172,7 +173,7 @@ def quality_by_labels(dataset: str, protocol: str) -> pd.Series:
 
 def quality_by_judgements(dataset: str) -> pd.Series:
     """NDCG@10 by the judgements on test topics, by system; only systems whose answers are judged."""
-    scores = pd.read_csv(store.folder(dataset) / "tables" / "scores.csv")
+    scores = read_csv(store.folder(dataset) / "tables" / "scores.csv")
     kept = scores[(scores["part"] == "test") & (scores["metric"] == METRIC) & scores["comparable"]]
     return kept.set_index("system")["mean"]
 
@@ -197,7 +198,7 @@ def pareto_table(dataset: str) -> pd.DataFrame:
     if not file.exists():
         raise StudyError("the latencies are missing", file=file, fix="run: study usefulness run --part latency")
     # A system that is timed itself and as a saved model stands for itself.
-    asked = pd.read_csv(file).drop_duplicates("system").set_index("system")
+    asked = read_csv(file).drop_duplicates("system").set_index("system")
     qualities = {"by_labels": quality_by_labels(dataset, protocol), "by_judgements": quality_by_judgements(dataset)}
     found = pd.DataFrame(qualities).join(training(dataset, protocol))
     # A system that is judged but has no run of its own is trained for the latency alone.

@@ -13,7 +13,7 @@ from study import paths
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.statistics import bootstrap_interval, compare_all
-from study.files import write_csv, write_text
+from study.files import read_csv, write_csv, write_text
 from study.tools import results
 from study.tools.catalogues import apibank, published
 from study.tools.catalogues.catalog import QuerySet, ToolCatalog
@@ -191,7 +191,7 @@ def report_flow(flow: Flow) -> Path:
     runs, records = results.collect_runs(COLLECTION, "calls"), results.read_records(COLLECTION)
     lines = [summary(at, name, answers) for at, own in runs.items() for name, answers in own.items()]
     write_csv(target / "flow_calls.csv", pd.DataFrame(lines))
-    rows = pd.read_csv(target / "metrics.csv.xz")
+    rows = read_csv(target / "metrics.csv.xz")
     added = [rows[rows["metric"] != "completeness"]]
     for at, own in runs.items():
         for name, answers in own.items():
