@@ -40,10 +40,11 @@ GONE = {
     "task quality": ("results/task2mcp/audit/task_quality*",),
     "codebooks' page": ("results/task2mcp/audit/codebooks.*",),
     "OpenP5's prompt templates": ("results/task2mcp/audit/prompt_templates.*",),
-    "diversity of usefulness": ("results/task2mcp/usefulness/diversity.*",),
+    "diversity of usefulness": (
+        "results/task2mcp/usefulness/diversity.*",
+        "results/task2mcp/usefulness/cold_servers.*",
+    ),
     "the tuned encoder": ("results/mcpflow/tables/flow_encoder.*",),
-    "marketplace records": ("results/mcpflow/tables/entit*",),
-    "timing of parts": ("results/task2mcp/tables/parts.csv", "results/task2mcp/records/parts.json"),
     "table of sizes": ("results/livemcpbench/tables/sizes.*",),
 }
 # Path or row ("task2mcp/cold/bm25 per_task") -> why it is another than at the base commit. Patterns are allowed.

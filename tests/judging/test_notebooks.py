@@ -1,7 +1,6 @@
 """The notebooks on the judged collection and on use: on planted tables, without any, and with a wrong number."""
 
 import shutil
-from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from scipy.special import expit
 
 from study import paths
-from study.analysis.usefulness import calibration, choosing, curves, diversity, pareto
+from study.analysis.usefulness import calibration, choosing, curves, pareto
 from study.analysis.usefulness.figures import label_precision, labels_against_judgements
 from study.analysis.usefulness.parts import conf
 from study.config.reader import read_settings
@@ -122,9 +121,6 @@ def settings(kind, name, **changes):
     return read_settings(kind, conf(name))
 
 
-SPREAD = diversity.Diversity(reference="bm25", near_duplicate=0.9, seed=0)
-
-
 def unknowing(texts, **options):
     """Sentence vectors that know nothing, without the encoder."""
     found = np.random.default_rng(len(texts)).normal(size=(len(texts), 8)).astype(np.float32)
@@ -138,7 +134,6 @@ def planted_root(prepared_root, tmp_path_factory):
     shutil.copytree(prepared_root, copy, symlinks=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(copy))
-        patch.setattr(diversity, "encode", unknowing)
         patch.setattr(evaluate, "NOISE_RESAMPLES", 5)
         for name, frame in evaluate.score_tables(DATASET).items():
             write_csv(store.folder(DATASET) / name, frame)
@@ -162,7 +157,6 @@ def planted_tables():
     steps = {part: choosing.one_at_a_time(own, CHAIN, chosen.metrics, seed=0) for part, own in values.items()}
     tables = {"steps": pd.concat([own.assign(part=part) for part, own in steps.items()])}
     tables |= {"supervision": choosing.supervision(values, chosen.supervision, seed=0)}
-    tables |= diversity.diversity_tables(DATASET, SPREAD)
     topics = store.read_table(DATASET, "topics").sort_values("part", ascending=False)
     signals = np.random.default_rng(0).normal(size=(len(topics), 4))
     asked = topics[["task_id", "part"]].assign(server_id=1, grade=(expit(3 * signals[:, 0]) > 0.5).astype(int))
@@ -192,7 +186,7 @@ def test_the_notebook_on_use_shows_the_planted_tables(planted, tmp_path):
     assert "| words and habits | 3 | 0.500 (0.500 to 0.500) | 0.300 (0.300 to 0.300) |" in text
     steps = pd.read_csv(place("steps")).query("part == 'test' and metric == 'ndcg@10' and system == 'bm25'")
     assert f"| BM25 | 32 | {steps['mean'].item():.3f} (" in text
-    assert drawn() == {"useful_steps", "useful_calibration", "useful_diversity", "useful_diversity_all", "label_curves"}
+    assert drawn() == {"useful_steps", "useful_calibration", "label_curves"}
 
 
 @pytest.mark.parametrize(("name", "column"), [("steps", "mean"), ("calibration", "value")])
@@ -207,25 +201,6 @@ def test_a_wrong_number_stops_the_notebook(planted, tmp_path, name, column):
 def test_the_notebook_on_use_ends_well_without_tables(root, tmp_path):
     assert "these tables are absent and their sections empty: judged_test, choice," in shown("09_useful", tmp_path)
     assert not paths.figures(DATASET).exists()
-
-
-def test_every_run_of_the_collection_takes_part(root, monkeypatch):
-    monkeypatch.setattr(diversity, "encode", unknowing)
-    tables = diversity.diversity_tables(DATASET, SPREAD)
-    assert set(tables["diversity"]["system"]) == {"labels", "tfidf", "bm25", "random"}
-    topics = store.read_table(DATASET, "topics").query("part == 'test'")["task_id"]
-    pooled = store.read_runs(DATASET)["tfidf"]
-    own = pooled[pooled["task_id"].isin(topics)]
-    row = tables["diversity"].set_index("system").loc["tfidf"]
-    assert row["servers"] == own["server_id"].nunique()
-    graded = own.merge(store.final(DATASET), on=store.PAIR)
-    assert row["useful"] == pytest.approx((graded["final"] >= 1).mean())
-    found = tables["cold_servers"].set_index(["system", "servers"])
-    known = store.final(DATASET)
-    known = known[known["task_id"].isin(topics) & (known["final"] >= 1)]
-    assert found.loc["catalogue", "useful"].sum() == len(known)
-    with pytest.raises(StudyError, match="no run of field_dense"):
-        diversity.diversity_tables(DATASET, replace(SPREAD, reference="field_dense"))
 
 
 def test_costs_join_records_judgements_and_latencies(root, few_draws):

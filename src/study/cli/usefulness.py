@@ -17,7 +17,7 @@ app = typer.Typer(
     help="The ranking by usefulness: how it was chosen, what it is worth. Results in results/task2mcp/usefulness.",
 )
 PROFILE = "laptop"  # how much the stuffed systems train
-PARTS = ("choose", "compare", "navigational", "calibration", "diversity", "steps", "pareto")
+PARTS = ("choose", "compare", "navigational", "calibration", "steps", "pareto")
 # transfer and known_items need the larger encoder, open the catalogue that was judged.
 LONG = (
     "curves",

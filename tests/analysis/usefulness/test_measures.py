@@ -1,4 +1,4 @@
-"""Calibration, diversity, dominance, steps and times of requests on hand-computed cases and planted truths."""
+"""Calibration, dominance, steps and times of requests on hand-computed cases and planted truths."""
 
 import itertools
 import time
@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from study.analysis.usefulness import calibration as c
-from study.analysis.usefulness import choosing, diversity, figures, pareto
+from study.analysis.usefulness import choosing, figures, pareto
 from study.errors import StudyError
 from study.judging.collection import Collection
-from tests.analysis.report.helpers import misplaced
 
 SETTINGS = c.Calibration("field_dense", ["score", "noise"], list(c.METHODS), target=0.8, bins=5, resamples=500, seed=0)
-VECTORS = np.array([[1, 0], [0, 1], [1, 0], [0.6, 0.8]], dtype=np.float32)
 COORDINATE = st.one_of(st.just(np.nan), st.integers(0, 5))
 
 
@@ -163,55 +161,11 @@ def test_test_topics_decide_nothing_and_validation_topics_that_are_all_alike_are
         c.calibration_tables(frame, SETTINGS)
 
 
-def test_similarity_by_hand_and_only_the_lower_of_two_near_duplicates_is_repeated():
-    rows = np.array([[0, 1, 2], [0, 3, -1], [1, -1, -1]])
-    found = diversity.similarity(rows, VECTORS)
-    assert found[:2] == pytest.approx([1 / 3, 0.6])  # of three pairs one is equal; one pair at 0.6
-    assert np.isnan(found[2])
-    kept = np.array([[True, False, True], [True, True, True], [True, True, True]])
-    assert diversity.similarity(rows, VECTORS, kept)[0] == pytest.approx(1)
-    rows = np.array([[0, 2, 1, -1], [3, 1, 0, 2]])
-    assert diversity.repeated(rows, VECTORS, 0.99).tolist() == [[False, True, False, False], [False] * 3 + [True]]
-    assert diversity.repeated(rows, VECTORS, 0.7).tolist()[1] == [False, True, False, True]
-
-
-def test_spread_compares_where_equally_many_are_useful():
-    sides = {
-        "reference": ([[0, 1], [0, 2], [0, 1]], [[1, 0], [1, 1], [0, 0]]),
-        "other": ([[0, 2], [0, 1], [1, 3]], [[2, 0], [0, 0], [0, 0]]),
-        "unread": ([[0, 1], [0, 1], [0, 1]], [[-1, -1], [0, 0], [0, 0]]),
-    }
-    sides = {name: diversity.Answers(np.array(side[0]), np.array(side[1], np.int8)) for name, side in sides.items()}
-    table = diversity.spread(sides, VECTORS, reference="reference", near=0.9, seed=0).set_index("system")
-    other = table.loc["other"]
-    assert other["equal_topics"] == 2  # the first and the third
-    assert other["diff"] == pytest.approx(((1 - 0) + (0.8 - 0)) / 2)
-    assert other["useful"] == pytest.approx(1 / 6)
-    assert other["servers"] == 4
-    assert other["near_duplicates"] == pytest.approx(1 / 6)
-    assert pd.isna(table.loc["unread", "useful"])
-    assert table.loc["reference", "useful_servers"] == 2
-
-
-def test_cold_servers_are_counted_apart():
-    sides = {"a": diversity.Answers(np.array([[0, 1], [2, -1]]), np.array([[1, 0], [2, -2]], dtype=np.int8))}
-    warm = np.array([True, False, False, True])
-    table = diversity.cold(sides, warm, useful_cold=4, useful_warm=1).set_index("servers")
-    assert table.loc["cold", ["answers", "useful"]].tolist() == [2, 1]
-    assert table.loc["cold", "share"] == pytest.approx(2 / 3)
-    assert table.loc["cold", "found"] == 0.25
-    assert table.loc["warm", ["answers", "useful", "found"]].tolist() == [1, 1, 1]
-
-
-def test_gaps_in_the_ranks_keep_servers_and_grades_together():
+def test_gaps_in_the_ranks_keep_grades_in_order():
     topics = pd.DataFrame({"task_id": [5], "part": "test", "subcategory": "x"})
     judged = pd.DataFrame({"task_id": 5, "server_id": [10, 20], "final": [0, 2], "grade_1": 0, "grade_2": 0})
     run = pd.DataFrame({"task_id": 5, "seed": 1, "rank": [4, 2], "server_id": [20, 10]})
-    own = diversity.Answers.of(run, Collection.of(topics, judged), np.array([20, 10]))
-    assert own.rows[0, :3].tolist() == [1, 0, -1]
-    assert own.grades[0, :3].tolist() == [0, 2, -2]
-    with pytest.raises(StudyError, match="no server of the catalogue"):
-        diversity.Answers.of(run, Collection.of(topics, judged), np.array([20]))
+    assert Collection.of(topics, judged).look_up(run)[2][0, :3].tolist() == [0, 2, -2]
 
 
 @given(st.lists(st.tuples(COORDINATE, COORDINATE), min_size=1, max_size=12))
@@ -307,10 +261,3 @@ def test_figures_draw_the_tables_and_no_caption_runs_into_a_legend():
     both = pd.concat([chain.assign(part=part) for part in ("valid", "test")])
     figure = figures.steps(both, {"a": "System A"}, "ndcg@10", "Question: being useful.")
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["System A", "b"]
-    n = 26
-    table = pd.DataFrame(np.random.default_rng(0).random((n, 3)), columns=["useful", "similarity", "servers"])
-    names = {"system": [f"s{i}" for i in range(n)], "title": [f"Intent-based rank {i}" for i in range(n)]}
-    table = table.assign(family=["dense", "trivial"] * (n // 2), **names)
-    figure = figures.diversity(table, "Question: being useful. Data: Task2MCP, test topics; systems that are judged.")
-    assert misplaced(figure) == ([], [])
-    assert len(figure.legends[0].get_texts()) == n

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.usefulness import calibration, choosing, curves, diversity, other_requests, pareto
+from study.analysis.usefulness import calibration, choosing, curves, other_requests, pareto
 from study.analysis.usefulness.parts import conf
 from study.config.reader import read_settings
 from study.evaluation.records import read_record
@@ -15,7 +15,7 @@ from study.judging import store
 
 DATASET = "task2mcp"
 FOLDER = paths.results(DATASET) / "usefulness"
-SETTINGS = [calibration.Calibration, choosing.Choice, choosing.Steps, curves.Curves, diversity.Diversity]
+SETTINGS = [calibration.Calibration, choosing.Choice, choosing.Steps, curves.Curves]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.csv")))

@@ -1,1 +1,1 @@
-"""The judged collection and the recommender by usefulness: choices, calibration, diversity, cost."""
+"""The judged collection and the recommender by usefulness: choices, calibration, cost."""

@@ -1,4 +1,4 @@
-"""Figures of usefulness: calibration, diversity, cost, steps, learning curves, judged labels, keyword stuffing."""
+"""Figures of usefulness: calibration, cost, steps, learning curves, judged labels, keyword stuffing."""
 
 from __future__ import annotations
 
@@ -58,25 +58,6 @@ def markers(table: pd.DataFrame) -> dict[str, str]:
     """A marker for every system of a table with columns system and family, different among those of one colour."""
     number = table.groupby(table["family"].map(colour)).cumcount()
     return {name: MARKERS[place % len(MARKERS)] for name, place in zip(table["system"], number, strict=True)}
-
-
-@styled
-def diversity(table: pd.DataFrame, caption: str) -> Figure:
-    """How alike the ten answers are, and how many servers a system uses, against the share of useful answers.
-    `table`: rows of diversity.csv with columns title and family."""
-    figure, axes = canvas(3.9, 2, caption=caption, share_y=True, title="Likeness and reach of the ten answers")
-    known = table.dropna(subset=["useful"]).sort_values("useful", ascending=False, kind="stable")
-    marks = markers(known)
-    columns = {"similarity": "mean cosine within ten answers", "servers": "different servers, all topics"}
-    for panel, (column, label) in zip(axes[0], columns.items(), strict=True):
-        for row in known.to_dict("records"):
-            look = {"marker": marks[row["system"]], "color": colour(row["family"]), "linestyle": "none"}
-            panel.plot(row[column], row["useful"], markersize=6, label=row["title"], **look)
-        panel.set(xlabel=label, ylim=(0, None))
-        panel.grid()
-    axes[0, 0].set_ylabel("share of useful answers")
-    legend_below(figure, *axes[0, 0].get_legend_handles_labels())
-    return figure
 
 
 @styled

@@ -14,7 +14,6 @@ from study.analysis.usefulness import (
     calibration,
     choosing,
     curves,
-    diversity,
     known_items,
     open_catalogue,
     other_requests,
@@ -88,13 +87,6 @@ def calibrate() -> Found:
         yield name, frame, {"settings": asdict(settings)}
 
 
-def diversify() -> Found:
-    """Compare the ten answers of every system: likeness, near-duplicates, coverage, cold servers."""
-    settings = read_settings(diversity.Diversity, conf("diversity"))
-    for name, frame in diversity.diversity_tables(DATASET, settings).items():
-        yield name, frame, {"settings": asdict(settings)}
-
-
 def steps() -> Found:
     """Add one idea at a time up to `field_dense`; teach T2MRec's architecture by something else than the labels."""
     settings = read_settings(choosing.Steps, conf("steps"))
@@ -143,7 +135,6 @@ PARTS: dict[str, Callable[[], Found]] = {
     "known_items": find_known,
     "open": search_open,
     "calibration": calibrate,
-    "diversity": diversify,
     "steps": steps,
     "pareto": weigh_costs,
     "curves": learn_from_less,
