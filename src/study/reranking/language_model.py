@@ -21,6 +21,7 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.llm.client import KINDS, Client, EndpointError
 from study.reranking import endpoint, grades, prompt
+from study.reranking.pools import PooledT2MRec
 from study.reranking.system import RerankedT2MRec, Rules
 from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
@@ -197,8 +198,8 @@ class GradingReranker(LanguageModelReranker):
         return question.rules.within(order, ids)[: question.rules.k]
 
 
-class T2MRecWithLanguageModel(RerankedT2MRec):
-    """T2MRec and a language model over its pool.
+class T2MRecWithLanguageModel(RerankedT2MRec, PooledT2MRec):
+    """T2MRec and a language model over its pool, which is the kept one where there is one (`PooledT2MRec`).
 
     `endpoint`: a file of ``conf/llm``.
     `tolerated`: share of a batch's tasks that may be left in the order before because the endpoint failed; above it
@@ -224,7 +225,7 @@ class T2MRecWithLanguageModel(RerankedT2MRec):
         self.name += "" if question.approach == "listwise" else f"_{question.approach}"
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
-        """Train T2MRec; the language model learns nothing.
+        """Read the kept pools or train T2MRec; the language model learns nothing.
 
         Raises StudyError: there is neither a recorded reply nor leave to ask an endpoint.
         """

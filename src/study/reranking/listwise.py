@@ -317,6 +317,6 @@ def candidate_pools(system: T2MRec, tasks: IntArray) -> list[IntArray]:
     none_known = sp.csr_matrix((system.data.n_tasks, system.data.n_servers), dtype=np.float32)
     found: list[IntArray] = []
     for piece in chunks(tasks):
-        rows, _ = T2MRec.rank(system, tasks[piece], system.scoring.pool, none_known)
+        rows, _ = system.rank(tasks[piece], system.scoring.pool, none_known)
         found += [row[row >= 0] for row in rows]
     return found

@@ -23,7 +23,6 @@ from study import paths
 from study.config.compose import build_system, load
 from study.config.reader import read_settings
 from study.data.dataset import Dataset, IntArray
-from study.data.splits import Split
 from study.evaluation.metrics import ndcg
 from study.evaluation.records import record
 from study.evaluation.statistics import bootstrap_interval
@@ -32,11 +31,12 @@ from study.llm.client import Client
 from study.reranking import endpoint
 from study.reranking.language_model import LanguageModelReranker, Question, T2MRecWithLanguageModel, condensed
 from study.reranking.listwise import T2MRecListwise, candidate_pools
+from study.reranking.pools import PooledT2MRec
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
-from study.search.fits import fitted
 
 CASSETTE = "contribution"
+BASE = "t2mrec_same_training"  # whose pools are shown
 
 
 @dataclass(frozen=True)
@@ -61,26 +61,31 @@ Answers = Mapping[str, tuple[Sequence[IntArray], Sequence[IntArray]]]
 def measure(dataset: str) -> Path:
     """Ask, or replay, and write ``results/<dataset>/usefulness/contribution.csv`` with its record.
 
-    Trains T2MRec and the listwise re-ranker once; goes on after a stop.
+    Trains the listwise re-ranker, and T2MRec where no pools are kept; goes on after a stop.
     """
     settings = read_settings(Contribution, paths.conf() / "usefulness" / "contribution.yaml")
     configs = {
         name: load([f"dataset={dataset}", f"protocol={settings.protocol}", f"system={name}"])
-        for name in ("t2mrec", settings.system, settings.listwise)
+        for name in (BASE, settings.system, settings.listwise)
     }
-    limit_threads(configs["t2mrec"].profile.threads)
+    limit_threads(configs[BASE].profile.threads)
     data, split = load_inputs(dataset, settings.protocol)
     drawn = np.random.default_rng(settings.seed).permutation(split.tasks(settings.part))
     tasks = np.sort(drawn[: settings.tasks])
-    base = fitted(configs["t2mrec"], data, split, seed=settings.seed, keep=True)
+    base, workdir = build_system(configs[BASE].system), paths.cache() / "contribution" / dataset
+    assert isinstance(base, PooledT2MRec)
+    (workdir / "pools").mkdir(parents=True, exist_ok=True)
+    base.fit(data, split, seed=settings.seed, workdir=workdir / "pools")
     pools = candidate_pools(base, tasks)
     system = build_system(configs[settings.system].system)
     assert isinstance(system, T2MRecWithLanguageModel)
     client = endpoint.endpoint_settings(system.endpoint).client(endpoint.cassette(dataset, CASSETTE))
     client.condense = lambda reply: without_texts(condensed(reply))
     answers, counts = asked(client, system.question, data, tasks, pools, settings)
-    listwise = _listwise(configs[settings.listwise], data, split, tasks, pools, settings.seed)
-    answers = {**answers, "listwise": (pools, listwise)}
+    listwise = build_system(configs[settings.listwise].system)
+    assert isinstance(listwise, T2MRecListwise)
+    listwise.fit(data, split, seed=settings.seed, workdir=workdir)
+    answers = {**answers, "listwise": (pools, listwise.rerank(tasks, pools))}
     place = paths.results(dataset) / "usefulness" / "contribution.csv"
     write_csv(place, summary(answers, pools, split.part(settings.part)[tasks], settings))
     facts = {"settings": asdict(settings), "answers": counts, "models": sorted(client.usage.models)}
@@ -133,17 +138,6 @@ def without_texts(reply: Any) -> Any:
         kept = {}
     message["content"] = json.dumps(kept)
     return reply
-
-
-def _listwise(
-    config: Any, data: Dataset, split: Split, tasks: IntArray, pools: Sequence[IntArray], seed: int
-) -> list[IntArray]:
-    system = build_system(config.system)
-    assert isinstance(system, T2MRecListwise)
-    workdir = paths.cache() / "contribution" / data.name
-    workdir.mkdir(parents=True, exist_ok=True)
-    system.fit(data, split, seed=seed, workdir=workdir)
-    return system.rerank(tasks, pools)
 
 
 def summary(

@@ -21,7 +21,6 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.metrics import ndcg
 from study.evaluation.records import record
-from study.evaluation.runs import rank_tasks
 from study.evaluation.statistics import auc, bootstrap_interval
 from study.evaluation.system import System
 from study.files import read_csv, write_csv, write_json
@@ -104,20 +103,23 @@ def fitted(data: Dataset, split: Split, name: str) -> System:
 
 
 def first_servers(dataset: str, settings: Ranked) -> pd.DataFrame:
-    """The system's first servers for the topics of `parts`: columns task_id, server_id, rank, score, part."""
+    """The system's first servers for the topics of `parts`: columns task_id, server_id, rank, score, part.
+
+    They are those of the pooled run of the judged collection, which the kept grades belong to: scores are rounded
+    otherwise on another kind of processor.
+    """
+    runs, topics = store.read_runs(dataset), store.read_table(dataset, "topics")
+    if settings.system not in runs:
+        problem, fix = f"there is no run of {settings.system}", "run: study judge pool"
+        raise StudyError(problem, file=store.runs_file(dataset), fix=fix)
+    run = runs[settings.system].merge(topics.loc[topics["part"].isin(settings.parts), ["task_id", "part"]])
+    run = run[run["rank"] <= settings.depth]
     data, split = load_split(dataset)
-    topics, chosen = store.read_table(dataset, "topics"), store.topic_settings()
-    system = fitted(data, split, settings.system)
-    row_of = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
-    frames = []
-    for part in settings.parts:
-        ids = topics.loc[topics["part"] == part, "task_id"].to_numpy()
-        asked: dict[str, Any] = {"part": chosen.source(part), "k": settings.depth, "seed": 0}
-        rows, scores = rank_tasks(system, split, row_of.loc[ids].to_numpy(), n_servers=data.n_servers, **asked)
-        columns = {"task_id": np.repeat(ids, settings.depth), "server_id": data.servers["id"].to_numpy()[rows].ravel()}
-        places = np.tile(np.arange(1, settings.depth + 1), len(ids))
-        frames.append(pd.DataFrame({**columns, "rank": places, "score": scores.ravel(), "part": part}))
-    return pd.concat(frames, ignore_index=True)
+    asked = pd.Index(run["task_id"].unique())
+    scores = fitted(data, split, settings.system).score(pd.Index(data.tasks["id"]).get_indexer(asked))
+    columns = pd.Index(data.servers["id"]).get_indexer(pd.Index(run["server_id"]))
+    run = run.assign(score=scores[asked.get_indexer(pd.Index(run["task_id"])), columns])
+    return run[["task_id", "server_id", "rank", "score", "part"]].reset_index(drop=True)
 
 
 def ask(dataset: str, pairs: pd.DataFrame, settings: Ranked, file: Path) -> pd.DataFrame:
