@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -123,3 +124,21 @@ def test_a_pair_is_asked_once(monkeypatch):
     )
     found = measured.wanted("synthetic", SETTINGS, run)
     assert found[store.PAIR].to_numpy().tolist() == [[1, 10], [1, 11], [2, 5]]
+
+
+def test_the_first_servers_are_those_of_the_pooled_run_whatever_the_system_ranks_first_today(monkeypatch):
+    data = SimpleNamespace(tasks=pd.DataFrame({"id": [7, 8, 9]}), servers=pd.DataFrame({"id": [10, 11, 12]}))
+    system = SimpleNamespace(score=lambda tasks: np.add.outer(100.0 * tasks, [1, 3, 2]))
+    columns = ["task_id", "seed", "rank", "server_id"]
+    rows = [(9, 1, 1, 12), (9, 1, 2, 10), (9, 1, 3, 11), (8, 1, 1, 11), (7, 1, 1, 10), (7, 1, 2, 12), (7, 1, 3, 11)]
+    topics = pd.DataFrame({"task_id": [7, 8, 9], "part": ["valid", "test", "fresh"]})
+    monkeypatch.setattr(measured.store, "read_runs", lambda name: {"own": pd.DataFrame(rows, columns=columns)})
+    monkeypatch.setattr(measured.store, "read_table", lambda *names: topics)
+    monkeypatch.setattr(measured, "load_split", lambda name: (data, None))
+    monkeypatch.setattr(measured, "fitted", lambda *given: system)
+    settings = replace(SETTINGS, system="own", depth=2, parts=["valid", "fresh"])
+    found = measured.first_servers("toy", settings)
+    expected = [(9, 12, 1, 202, "fresh"), (9, 10, 2, 201, "fresh"), (7, 10, 1, 1, "valid"), (7, 12, 2, 2, "valid")]
+    assert list(found.itertuples(index=False, name=None)) == expected
+    with pytest.raises(StudyError, match="no run of other"):
+        measured.first_servers("toy", replace(settings, system="other"))
