@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -21,11 +22,12 @@ from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.runs import run_seed
 from study.evaluation.separation import mean_separation
+from study.evaluation.statistics import bootstrap_interval, randomisation
 from study.runner.inputs import load_inputs
-from study.search import fits
 from study.search import sweep as stage
 from study.search.fits import fit_key, fitted, kept_fit, training_seconds
-from study.search.settings import Sweep, chosen, load_sweep
+from study.search.settings import Sweep, chosen, load_sweep, renamed
+from study.t2mrec.module import EpochBar
 from study.t2mrec.system import T2MRec
 from tests.tiny_study import TINY
 
@@ -45,7 +47,8 @@ def inputs(config):
 def sweep_like_temperature(file, **changes):
     """A further file of conf/sweep while the block runs."""
     path = paths.conf() / "sweep" / f"{file}.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.with_name("temperature.yaml").read_text()) | changes))
+    content = yaml.safe_load(path.with_name("temperature.yaml").read_text()) | {"name": file} | changes
+    path.write_text(yaml.safe_dump(content))
     yield
     path.unlink()
 
@@ -83,17 +86,30 @@ def test_a_grid_runs_every_value_and_seed_and_is_written_again_without_training(
     assert sorted(map(tuple, table.to_numpy())) == [(0.07, 1), (0.07, 2), (0.5, 1), (0.5, 2)]
     for name in names:
         (folder / name).unlink()
-    monkeypatch.setattr(stage, "measure_trial", lambda *_: pytest.fail("a finished trial was run again"))
     monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
     stage.sweep("temperature", config)
     assert {name: (folder / name).read_bytes() for name in names} == first
+
+
+def test_a_grid_is_written_again_from_its_results_and_made_again_on_request(config, monkeypatch):
+    folder = stage.sweep("temperature", config)
+    first = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".csv", ".xz")}
+    for cache in (stage.work_folder(load_sweep("temperature"), config), kept_fit(config, 1).parent):
+        shutil.rmtree(cache)  # as in a fresh clone
+    with monkeypatch.context() as patch:
+        patch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
+        stage.sweep("temperature", config)
+    assert {name: (folder / name).read_bytes() for name in first} == first
+    seen, fit = [], T2MRec.fit
+    monkeypatch.setattr(T2MRec, "fit", lambda self, *args, **settings: seen.append(1) or fit(self, *args, **settings))
+    stage.sweep("temperature", config, replace=True)
+    assert len(seen) == 4
 
 
 def test_scores_are_computed_once_per_part_and_seed_however_many_weights_there_are(config, inputs, monkeypatch):
     stage.sweep("fusion_weight", config)  # now the trainings are kept
     asked, semantic = [], T2MRec.semantic
     monkeypatch.setattr(T2MRec, "semantic", lambda self, tasks: asked.append(tasks) or semantic(self, tasks))
-    monkeypatch.setattr(fits, "write_details", lambda *_: None)
     folder = stage.sweep("fusion_weight", config)
     once = np.concatenate([inputs[1].tasks("valid"), inputs[1].tasks("test")])
     np.testing.assert_array_equal(np.concatenate(asked), np.concatenate([once, once]))  # two seeds, three weights
@@ -136,10 +152,121 @@ def test_separation_is_measured_of_every_training(config, inputs):
     assert weights["seed"].tolist() == [1, 2]
 
 
-def test_without_test_tasks_or_kept_trainings_there_are_no_such_tables(config):
-    with sweep_like_temperature("blind", name="blind", parts=["valid"]):
+def test_without_test_tasks_there_are_no_such_tables(config):
+    with sweep_like_temperature("blind", parts=["valid"]):
         folder = stage.sweep("blind", config)
-    assert sorted(path.name for path in folder.iterdir()) == ["best.yaml", "record.json", "trials.csv"]
+    names = ["best.yaml", "comparisons.csv", "record.json", "trials.csv"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+
+
+def test_any_setting_of_any_system_can_be_varied(tiny, inputs, tmp_path):
+    values = ["cosine", "jaccard"]
+    with sweep_like_temperature(
+        "similarity", system="item_knn", protocol="warm", paper_best=None, space={"similarity": {"choices": values}}
+    ):
+        config = load([*TINY, "system=item_knn", "protocol=warm"])
+        folder = stage.sweep("similarity", config)
+    trials = pd.read_csv(folder / "trials.csv").set_index(["similarity", "seed"])
+    assert sorted(trials.index) == [("cosine", 1), ("cosine", 2), ("jaccard", 1), ("jaccard", 2)]
+    warm = load_inputs("synthetic", "warm")
+    for part in ("valid", "test"):
+        system = build_system(with_values(config, {"similarity": "jaccard"}).system)
+        run = run_seed(system, *warm, seed=2, workdir=tmp_path, part=part).per_task
+        assert trials.loc[("jaccard", 2), f"{part}/ndcg@10"] == pytest.approx(run["ndcg@10"].mean(), abs=1e-6)
+    assert best_of(folder)["values"]["similarity"] in values
+
+
+def test_every_value_is_compared_with_the_best_on_validation(config, inputs, tmp_path):
+    folder = stage.sweep("temperature", config)
+    found = pd.read_csv(folder / "comparisons.csv")
+    best = best_of(folder)
+    assert found["training.temperature"].iloc[0] == best["values"]["training.temperature"]
+    assert found["mean"].iloc[0] == pytest.approx(best["value"], abs=1e-6)
+    tasks = {}
+    for value in found["training.temperature"]:
+        system = with_values(config, {"training.temperature": value}).system
+        runs = [run_seed(build_system(system), *inputs, seed=s, workdir=tmp_path, part="valid") for s in (1, 2)]
+        tasks[value] = (runs[0].per_task["ndcg@10"] + runs[1].per_task["ndcg@10"]) / 2
+    first, second = found["training.temperature"]
+    assert found["diff"].iloc[1] == pytest.approx((tasks[second] - tasks[first]).mean(), abs=1e-6)
+    low, high = bootstrap_interval(tasks[first].to_numpy(), seed=0)
+    assert found.loc[0, ["ci_low", "ci_high"]].tolist() == pytest.approx([low, high], abs=1e-5)
+    p = randomisation((tasks[second] - tasks[first]).round(12).to_numpy(), seed=0)
+    assert found["randomisation_p_holm"].iloc[1] == pytest.approx(p, abs=0.02)
+    assert found["same"].tolist() == [True, p >= 0.05]
+
+
+def test_a_value_that_is_far_worse_is_told_from_the_best(config):
+    tasks = np.arange(40)
+    values = pd.concat(
+        pd.DataFrame({"task_id": tasks, "seed": 1, "ndcg@10": 0.5 + shift + tasks % 2 / 10, "part": "valid", "x": x})
+        for x, shift in ((1, -0.3), (2, 0.0), (3, 0.0))
+    )
+    sweep = replace(load_sweep("temperature"), space={"x": {"choices": [1, 2, 3]}})
+    found = stage.against_best(sweep, values, {"x": 2}).set_index("x")
+    assert found["same"].to_dict() == {1: False, 2: True, 3: True}
+    assert found.loc[1, "diff"] == pytest.approx(-0.3)
+
+
+def test_the_limits_are_those_over_seeds_where_single_tasks_are_not_kept(tmp_path):
+    rows = [(0.1, 1, 0.40), (0.1, 2, 0.44), (0.2, 1, 0.41), (0.2, 2, 0.41), (0.3, 1, 0.2), (0.3, 2, 0.2)]
+    pd.DataFrame(rows, columns=["x", "seed", "valid/ndcg@10"]).to_csv(tmp_path / "trials.csv", index=False)
+    settings = {"values": {"x": 0.1}, "objective": "valid/ndcg@10", "git": {}, "versions": {}, "hardware": {}}
+    (tmp_path / "record.json").write_text(json.dumps(settings))
+    found = stage.standing(tmp_path)
+    assert found["x"].tolist() == [0.1, 0.2, 0.3]
+    assert found.loc[0, ["mean", "ci_low"]].tolist() == pytest.approx([0.42, 0.42 - 0.04 / np.sqrt(2)])
+    assert found["same"].tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        (["--values", "0.1,0.2"], {"space": {"training.temperature": {"choices": [0.1, 0.2]}}}),
+        (["protocol=warm"], {"protocol": "warm"}),
+        (["system.model.training.epochs=1"], {}),
+    ],
+)
+def test_other_values_or_settings_need_a_name_of_their_own(config, call, words, changed):
+    folder = stage.sweep("temperature", config)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    code, _, err = call("sweep", "temperature", *words, *TINY)
+    assert code == 2
+    assert "--name temperature_own" in err
+    code, out, err = call("sweep", "temperature", *words, *TINY, "--name", "mine")
+    assert code == 0, err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    settings = record_of(folder.with_name("mine"))["settings"]
+    assert {name: settings[name] for name in changed} == changed
+    assert "cannot be told from the best" in out
+
+
+@pytest.mark.parametrize("name", ["joint", "t2mrec", "../x", "Mine", "_x"])
+def test_a_name_that_is_taken_or_none_is_refused(tiny, name):
+    with pytest.raises(StudyError, match="no name for a sweep") as caught:
+        renamed(load_sweep("temperature"), name)
+    assert caught.value.column == "--name"
+
+
+def test_values_and_trials_are_for_the_sweeps_that_have_them(tiny):
+    with pytest.raises(StudyError, match="varies 12 parameters"):
+        renamed(load_sweep("joint"), "mine", values="1,2")
+    with pytest.raises(StudyError, match="a trial for every value"):
+        renamed(load_sweep("temperature"), "mine", trials=3)
+    assert renamed(load_sweep("joint"), "mine", trials=3).trials == 3
+
+
+def test_a_stop_in_a_training_says_that_the_command_goes_on(config, call, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    name = ["--values", "0.3", "--name", "stopped"]
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochBar, "on_train_epoch_end", stop)
+        code, _, err = call("sweep", "temperature", *TINY, *name)
+    assert code == 130
+    assert "the same command goes on" in err
+    assert call("sweep", "temperature", *TINY, *name)[0] == 0
 
 
 def test_trainings_are_timed_when_they_are_made_and_counted_once(config, inputs):
@@ -227,6 +354,7 @@ def test_the_command_prints_where_the_results_are(config):
 WRONG = {"objective": ["ndgc@10"], "parts": [["test"]], "seeds": [[], [1, 1]], "kind": ["random"], "attempts": [0]}
 WRONG |= {"space": [{}, {"training.temperature": {"low": 0.1, "high": 1.0}}], "simplex": [["scoring.theme"]]}
 WRONG |= {"enqueue": [[{"training.epochs": 3}]]}
+LOG_OF_ZERO = {"training.temperature": {"low": 0.0, "high": 1.0, "log": True}}
 
 
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
@@ -237,6 +365,13 @@ def test_a_wrong_sweep_is_refused(tiny, key, value):
     assert caught.value.fix
 
 
+def test_a_space_that_is_none_is_named(tiny):
+    with pytest.raises(StudyError) as caught:
+        replace(load_sweep("joint"), space=LOG_OF_ZERO, simplex=[], enqueue=[])
+    assert caught.value.column == "space.training.temperature"
+    assert caught.value.file == Sweep.file("joint")
+
+
 def test_what_cannot_be_swept_is_refused_before_any_training(config):
     with pytest.raises(StudyError, match="unknown sweep 'temprature'"):
         load_sweep("temprature")
@@ -244,8 +379,10 @@ def test_what_cannot_be_swept_is_refused_before_any_training(config):
         stage.sweep("temperature", config, jobs=0)
     with pytest.raises(StudyError, match="varies t2mrec"):
         stage.sweep("temperature", load([*TINY, "system=tfidf"]))
-    with pytest.raises(StudyError, match="under cold"):
+    with pytest.raises(StudyError, match=r'protocol: "warm", not "cold"'):
         stage.sweep("temperature", load([*TINY, "system=t2mrec", "protocol=warm"]))
+    with pytest.raises(StudyError, match=r"training.epochs: 1, not"):
+        stage.sweep("temperature", load([*TINY, "system=t2mrec", "system.model.training.epochs=1"]))
     typo = sweep_like_temperature("typo", space={"training.temprature": {"choices": [1.0]}})
     with typo, pytest.raises(StudyError, match=r"no setting 'training\.temprature'"):
         stage.sweep("typo", config)

@@ -1,6 +1,7 @@
 """Stage `tune`: what it writes, that a stop changes nothing, and that test labels cannot reach a choice."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ WANTED = [*TINY, "system=task_knn", "system.name=task_knn_small", "tuning.trials
 OUTSIDE = [("k", {"choices": [1, 5]}), ("k", {"low": 1, "high": 99, "type": "int"})]
 OUTSIDE += [("power", {"low": 5.0, "high": 6.0, "type": "float"})]
 OUTSIDE += [("power", {"low": 1, "high": 9, "type": "int"})]  # 4.0 is no whole number's yaml
-MALFORMED = dict.fromkeys(("k: {low: 1}", "k: {nothing: 1}"), "search space of 'k'")
+MALFORMED = dict.fromkeys(("k: {low: 1}", "k: {nothing: 1}", "k: {choices: []}"), "search space of 'k'")
+MALFORMED |= {"k: {low: 0.0, high: 10.0, log: true}": "search space of 'k'"}
+MALFORMED |= {"k: {low: 3.0, high: 1.0}": "search space of 'k'"}
 MALFORMED |= {"powre: {choices: [1]}": "'powre' is searched and is no setting of task_knn"}
 DAMAGED = ["values: [", "[1]", "system: task_knn", "values: 3", "\x00\x01", "", "values: {kk: 3}"]
 
@@ -51,10 +54,11 @@ def test_the_first_trial_is_the_yaml_and_run_uses_the_values_of_the_best(root: P
     assert {name: record["config"]["system"]["model"][name] for name in best["values"]} == best["values"]
 
 
-def forget() -> None:
-    """Remove the trials, as another checkout would have none."""
-    for database in (paths.cache() / "tune").rglob("trials.db"):
-        database.unlink()
+def forget(*, results: bool = True) -> None:
+    """Remove the database of trials, as another checkout would have none, and the results."""
+    shutil.rmtree(paths.cache() / "tune", ignore_errors=True)
+    if results:
+        shutil.rmtree(paths.results("synthetic") / "sweeps", ignore_errors=True)
 
 
 def test_stopped_search_goes_on_to_the_same_trials(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +83,62 @@ def test_stopped_search_goes_on_to_the_same_trials(root: Path, monkeypatch: pyte
     assert len(calls) == 6 + 1
     pd.testing.assert_frame_equal(resumed, straight)
     assert not list((paths.cache() / "tune").rglob("checkpoint"))
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The values of every trial that is measured; with a stop before the one whose number is the first item."""
+    values: list[dict[str, Any]] = []
+    measure = tuning.validation_score
+
+    def noted(config: Any, own: dict[str, Any], *args: Any, share: float) -> float:
+        values.append(own)
+        return measure(config, own, *args, share=share)
+
+    monkeypatch.setattr(tuning, "validation_score", noted)
+    return values
+
+
+def test_a_stopped_search_goes_on_in_a_fresh_clone(
+    root: Path, counted: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = trials(tune(load(WANTED)))
+    forget()
+    counted.clear()
+    noted = tuning.validation_score
+
+    def stopping(*args: Any, share: float) -> float:
+        if len(counted) == 4:
+            raise KeyboardInterrupt
+        return noted(*args, share=share)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning, "validation_score", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            tune(load(WANTED))
+    folder = tuning.sweep_folder(load(WANTED))
+    assert [path.name for path in folder.iterdir()] == ["unfinished.csv"]
+    forget(results=False)  # what git holds is all there is
+    pd.testing.assert_frame_equal(trials(tune(load(WANTED))), straight)
+    assert len(counted) == 6
+    assert not (folder / "unfinished.csv").exists()
+
+
+def test_a_finished_search_goes_on_with_more_trials_in_a_fresh_clone_or_is_made_again(
+    root: Path, counted: list[dict[str, Any]]
+) -> None:
+    longer = [*WANTED, "tuning.trials=9"]
+    straight = trials(tune(load(longer)))
+    forget()
+    tune(load(WANTED))
+    forget(results=False)
+    counted.clear()
+    pd.testing.assert_frame_equal(trials(tune(load(longer))), straight)
+    assert len(counted) == 3
+    assert tuning.is_tuned(load(longer))
+    assert not tuning.is_tuned(load(WANTED))
+    pd.testing.assert_frame_equal(trials(tune(load(longer), again=True)), straight)
+    assert len(counted) == 3 + 9
 
 
 @pytest.mark.parametrize(("name", "domain"), OUTSIDE)
@@ -219,8 +279,10 @@ def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.M
 def test_malformed_space_is_named(root: Path, domain: str, reason: str) -> None:
     path = root / "conf" / "system" / "simple" / "task_knn.yaml"
     path.write_text(path.read_text().replace("k: {choices: [1, 5, 10, 20, 50, 100, 200]}", domain))
-    with pytest.raises(StudyError, match=reason):
+    with pytest.raises(StudyError, match=reason) as caught:
         tune(load([*TINY, "system=task_knn"]))
+    assert str(caught.value.column).startswith("search.")
+    assert caught.value.file == path
 
 
 def test_a_system_without_a_space_and_another_space_under_the_same_name_are_refused(root: Path) -> None:

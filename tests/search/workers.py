@@ -30,7 +30,7 @@ def note(folder: str, values: dict, point: int) -> None:
         file.write(json.dumps({"values": values, "point": point, "worker": os.getpid()}) + "\n")
 
 
-def parabola(folder: str, pause: float, values: dict, point: int) -> dict[str, float]:
+def parabola(folder: str, values: dict, point: int, pause: float = 0.05) -> dict[str, float]:
     """Best at x = 2, and at the larger seed."""
     note(folder, values, point)
     time.sleep(pause)
@@ -43,7 +43,18 @@ def killer(folder: str, values: dict, point: int) -> dict[str, float]:
     if point == 2 and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return parabola(folder, 0.05, values, point)
+    return parabola(folder, values, point)
+
+
+def always_killer(folder: str, values: dict, point: int) -> dict[str, float]:
+    """Every worker kills itself."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def constant(folder: str, values: dict, point: int) -> dict[str, float]:
+    """All values are equally good."""
+    return {MEASURE: 0.5}
 
 
 def failing(folder: str, values: dict, point: int) -> dict[str, float]:
@@ -64,7 +75,8 @@ def start(folder: str, kind: str = "parabola", **changes):
     """Search and objective of a worker."""
     if kind == "starved killer":  # on a busy machine the thread of heartbeats may not have its turn before the kill
         HeartbeatThread._record_heartbeat = staticmethod(lambda *_: None)
-    others = {"parabola": partial(parabola, folder, 0.05), "failing": partial(failing, folder)}
-    objective = partial(killer, folder) if kind.endswith("killer") else others[kind]
+    others = {"failing": failing, "always killer": always_killer, "constant": constant, "killer": killer}
+    others |= {"parabola": partial(parabola, pause=0.05), "starved killer": killer}
+    objective = partial(others[kind], folder)
     settings = {"name": "planted", "key": "test", "objective": MEASURE, "seed": 1, "heartbeat": 1, "grace": 3}
     return Search(**(settings | GRID | {"storage": local_storage(Path(folder))} | changes)), objective

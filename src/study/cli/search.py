@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from study.cli.overrides import Overrides, Replace, configured
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def tune(overrides: Overrides = None, replace: Replace = False) -> None:
@@ -27,7 +30,7 @@ def tune(overrides: Overrides = None, replace: Replace = False) -> None:
     config, words = configured(overrides), overrides or []
     if config.system.tuned and not any(word.startswith("protocol=") for word in words):
         config = configured([*words, f"protocol={config.system.tuned}"])
-    _show_best(stage(config, replace=replace))
+    _show_best(stage(config, replace=replace, again=replace))
 
 
 def _show_best(folder: Path) -> None:
@@ -42,26 +45,59 @@ def _show_best(folder: Path) -> None:
 
 def sweep(
     name: Annotated[
-        str, typer.Argument(help="A sweep of conf/sweep: fusion_weight, temperature, learning_rate, joint.")
+        str, typer.Argument(help="A sweep of conf/sweep: fusion_weight, temperature, learning_rate, joint, your own.")
     ],
     overrides: Overrides = None,
+    values: Annotated[str | None, typer.Option(help="Other values, for once: --values 0.05,0.07 --name NAME.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Another number of trials of a search, for once.")] = None,
+    own: Annotated[
+        str | None, typer.Option("--name", help="The name of a sweep with other values, trials or settings.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Workers on this machine, each in a process of its own.")] = 1,
     storage: Annotated[
         str | None, typer.Option(help="Database of the trials, for workers on several machines (docs/scaling.md).")
     ] = None,
-    replace: Replace = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Make a finished sweep again, also one that was made under another profile."),
+    ] = False,
 ) -> None:
-    """Vary settings of T2MRec and measure every value: `study sweep temperature dataset=task2mcp --jobs 2`.
+    """Vary settings of a system and measure every value: `study sweep temperature dataset=task2mcp --jobs 2`.
+
+    `conf/sweep/NAME.yaml` names the system and the values of one or more of its settings; a sweep of your own needs
+    `name`, `title`, `system` and `space`. Other values, trials or settings of the system need a name of their own:
+    `study sweep temperature system.model.training.epochs=2 --name temperature_short`.
 
     All workers of a sweep share its trials. After a stop, the same command goes on. Once all trials are finished, it
     writes the tables again without training. One process measures all fusion weights, so they need no workers.
     """
-    from study.search.settings import load_sweep
+    from study.search.settings import load_sweep, renamed
+    from study.search.sweep import standing
     from study.search.sweep import sweep as stage
 
-    wanted = load_sweep(name)
-    config = configured([f"system={wanted.system}", *(overrides or [])])
-    _show_best(stage(name, config, jobs=jobs, storage=storage, replace=replace))
+    words = overrides or []
+    protocol = next((word.partition("=")[2] for word in words if word.startswith("protocol=")), None)
+    wanted = renamed(load_sweep(name), own, values=values, trials=trials, protocol=protocol)
+    config = configured([f"system={wanted.system}", f"protocol={wanted.protocol}", *words])
+    folder = stage(wanted, config, jobs=jobs, storage=storage, replace=replace)
+    _show_best(folder)
+    _show_standing(standing(folder), list(wanted.space), wanted.paper_best)
     dataset = config.dataset.name
-    draw = f"study notebooks dataset={dataset} --only 04_rq3_sensitivity"
-    typer.echo(f"figure: figures/{dataset}/sweep_{name}.png, drawn by {draw}")
+    typer.echo(f"figure: figures/{dataset}/sweep_{wanted.name}.png, drawn by study notebooks dataset={dataset}")
+
+
+def _show_standing(table: pd.DataFrame, names: list[str], paper: float | None) -> None:
+    """Say the best value's interval, the paper's value beside it, and what the test does not tell from the best."""
+
+    def shown(row: dict[Any, Any]) -> str:
+        known = row["ci_low"] == row["ci_low"]  # NaN for one seed
+        limits = f"{row['ci_low']:.4f}, {row['ci_high']:.4f}" if known else "one seed, no interval"
+        return f"{', '.join(str(row[name]) for name in names)}: {row['mean']:.4f} [{limits}]"
+
+    rows = table.to_dict("records")
+    typer.echo(f"best {shown(rows[0])}")
+    for row in rows if paper is not None and len(names) == 1 else ():
+        if row[names[0]] == paper:
+            typer.echo(f"the paper's {shown(row)}")
+    same = [", ".join(str(row[name]) for name in names) for row in rows[1:] if row["same"]]
+    typer.echo(f"cannot be told from the best: {'; '.join(same) or 'none'}")

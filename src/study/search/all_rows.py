@@ -95,10 +95,10 @@ class Job:
         name = f"{self.config.system.name} under {self.config.protocol.name}"
         return f"tuning of {name}" if self.searches else name
 
-    def run(self) -> None:
-        """Do it, whatever profile earlier results were made under."""
+    def run(self, *, again: bool) -> None:
+        """Do it, whatever profile earlier results were made under. `again`: also the trials of a finished search."""
         if self.searches:
-            tune(self.config, replace=True)
+            tune(self.config, replace=True, again=again)
         else:
             run_row(on_trainer(self.config), replace=True)
 
@@ -190,7 +190,7 @@ def _run(jobs: list[Job], failed: list[str], left: Replacing | None) -> None:
         if bar.disable:
             LOG.info("%d of %d: %s", number, len(jobs), job.name)
         with naming(job.name, failed):
-            job.run()
+            job.run(again=left is not None)
             if left is not None:
                 left.remove(job)
 

@@ -129,13 +129,18 @@ def renamed(
     return replace(sweep, name=name, **changes)
 
 
-def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
-    """The settings with the best mean over seeds of the objective on validation; the earlier one of equals. `trials`:
-    trials.csv."""
-    columns = list(sweep.space)
-    means = trials.groupby(columns, sort=False, dropna=False)[f"valid/{sweep.objective}"].mean()
-    best = means.idxmax()
+def best_point(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
+    """The values with the best mean over seeds of the objective on validation, as the table writes them; the earlier
+    one of equals. `trials`: trials.csv."""
+    objective, names = f"valid/{sweep.objective}", list(sweep.space)
+    best = trials.groupby(names, sort=False, dropna=False)[objective].mean().idxmax()
     values = best if isinstance(best, tuple) else (best,)
     plainly = (value.item() if hasattr(value, "item") else value for value in values)  # numpy's numbers as yaml's
-    raw = values_of(dict(zip(sweep.space, plainly, strict=True)), sweep.space)
-    return {"value": round(float(means.max()), 6), "values": sweep.settle(raw)}
+    return {name: None if pd.isna(value) else value for name, value in zip(names, plainly, strict=True)}
+
+
+def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
+    """The settings of `best_point`, and their mean."""
+    means = trials.groupby(list(sweep.space), sort=False, dropna=False)[f"valid/{sweep.objective}"].mean()
+    values = values_of(best_point(sweep, trials), sweep.space)
+    return {"value": round(float(means.max()), 6), "values": sweep.settle(values)}

@@ -28,7 +28,17 @@ from study.runner.fingerprint import fingerprint
 from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
-from study.search.trials import Search, label, local_storage, run_search, values_of, write_search
+from study.search.trials import (
+    Search,
+    distributions,
+    earlier_trials,
+    label,
+    local_storage,
+    read_table,
+    run_search,
+    values_of,
+    write_search,
+)
 
 OBJECTIVE = "valid/ndcg@10"
 ETA = 3  # one of so many trials goes on to the next rung
@@ -104,7 +114,7 @@ def _inside(value: Any, domain: dict[str, Any]) -> bool:
     return isinstance(value, int | float) and whole and domain["low"] <= value <= domain["high"]
 
 
-def tune(config: DictConfig, *, replace: bool = False) -> Path:
+def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> Path:
     """Search ``system.search`` on the validation part of the configured protocol; returns the sweep's folder.
 
     The trials of the first rung train the first share of ``system.rungs`` of a run's epochs; the best third of a rung
@@ -114,6 +124,7 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
     removed once its result is kept.
 
     `replace`: also replace values that were chosen under another profile.
+    `again`: make the trials of a finished search again; one that was stopped goes on.
     Raises StudyError: no search space or a malformed one, one without the present values, a protocol that does not
         apply, settings that are not those that the system's name stands for, values chosen under another profile, an
         input missing or damaged.
@@ -125,25 +136,51 @@ def tune(config: DictConfig, *, replace: bool = False) -> Path:
         raise StudyError(f"{system} has no search space", file=system_file(system), column="search", fix=fix)
     require_applicable(config)
     require_own_row(config)
+    distributions(space, file=system_file(system))
     first = {name: label(value) for name, value in present_values(config).items()}
     if not replace:
         require_same_profile(sweep_folder(config) / "record.json", config)
     limit_threads(config.profile.threads)
     data, split = load_inputs(config.dataset.name, protocol)
+    if again := again and not (sweep_folder(config) / "unfinished.csv").exists():
+        shutil.rmtree(work_folder(config), ignore_errors=True)
     points: list[dict[str, Any]] = [first, *({} for _ in range(1, int(tuning.trials)))]
     rungs: dict[float, Search] = {}
     for share in config.system.rungs:
-        rungs[share] = search = _rung(config, space, points, float(share), data, split)
+        kept = None if again else earlier_rung(config, float(share), points)
+        rungs[share] = search = _rung(config, space, points, float(share), data, split, kept)
         points = promoted(search)
     return _write(config, rungs)
 
 
+def work_folder(config: DictConfig) -> Path:
+    """Where the trials of the configured system's search are kept until it is whole."""
+    return paths.cache() / "tune" / config.dataset.name / config.protocol.name / config.system.name
+
+
+def earlier_rung(config: DictConfig, share: float, points: list[dict[str, Any]]) -> pd.DataFrame:
+    """The trials of a rung that the results hold: of a stopped search, or of a whole one with fewer trials."""
+    folder, key = sweep_folder(config), search_key(config, share, points)
+    found = earlier_trials(folder, key)
+    record = folder / "record.json"
+    if not len(found) and record.exists() and read_record(record).get("key") == tuning_key(config):
+        table = read_table(folder / "trials.csv")
+        found = table[table["share"] == share].assign(trial=lambda rung: range(len(rung)))
+    return found
+
+
 def _rung(
-    config: DictConfig, space: dict[str, Any], points: list[dict[str, Any]], share: float, data: Dataset, split: Split
+    config: DictConfig,
+    space: dict[str, Any],
+    points: list[dict[str, Any]],
+    share: float,
+    data: Dataset,
+    split: Split,
+    kept: pd.DataFrame | None,
 ) -> Search:
-    """Measure points after a share of a run's epochs."""
+    """Measure points after a share of a run's epochs. `kept`: those that were measured before."""
     system, protocol, tuning = config.system.name, config.protocol.name, config.tuning
-    folder = paths.cache() / "tune" / config.dataset.name / protocol / system
+    folder = work_folder(config)
     search = Search(
         name=f"tune {system} {protocol} {share:.0%}",
         key=search_key(config, share, points),
@@ -153,7 +190,7 @@ def _rung(
         objective=OBJECTIVE,
         seed=int(tuning.seed),
         startup=int(tuning.startup),
-        attempts=1,
+        unfinished=sweep_folder(config) / "unfinished.csv",
     )
     workdirs = folder / search.key
 
@@ -162,7 +199,7 @@ def _rung(
             shutil.rmtree(workdirs / str(done), ignore_errors=True)
         return {OBJECTIVE: validation_score(config, values, data, split, workdirs / str(point), share=share)}
 
-    run_search(lambda: (search, measure))
+    run_search(lambda: (search, measure), kept=kept)
     shutil.rmtree(workdirs, ignore_errors=True)
     return search
 
@@ -200,7 +237,8 @@ def is_tuned(config: DictConfig) -> bool:
         return False
     made = read_record(folder / "record.json")
     if "key" in made:
-        return bool(made["key"] == tuning_key(config))
+        trials = made["config"]["tuning"]["trials"]
+        return bool(made["key"] == tuning_key(config) and trials == config.tuning.trials)
     then, now = (  # made before records held a key
         [tree["tuning"], tree["protocol"]["name"], tree["profile"]["name"]]
         + [tree["system"][name] for name in ("model", "search", "rungs")]
@@ -210,9 +248,9 @@ def is_tuned(config: DictConfig) -> bool:
 
 
 def tuning_key(config: DictConfig) -> str:
-    """A short hash of all that decides a tuning: its first rung (`search_key`), the rungs and the number of trials."""
-    settings = [search_key(config, share, []) for share in config.system.rungs]
-    return hashlib.sha256(json.dumps([*settings, int(config.tuning.trials)]).encode()).hexdigest()[:16]
+    """A short hash of all that decides a tuning but the number of its trials: what decides each of its rungs."""
+    keys = [search_key(config, float(share), []) for share in config.system.rungs]
+    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]
 
 
 def sweep_folder(config: DictConfig) -> Path:
@@ -233,24 +271,23 @@ def validation_score(
 
 def _write(config: DictConfig, rungs: dict[float, Search]) -> Path:
     """Write trials.csv, best.yaml and record.json; the best is that of the last rung."""
-    rows: list[dict[str, Any]] = []
+    tables, start = list[pd.DataFrame](), 0
     for share, search in rungs.items():
-        start = len(rows)
-        rows += [
-            {"trial": start + point, "share": share, OBJECTIVE: trial.value, "seconds": trial.user_attrs["seconds"]}
-            | {name: trial.params[name] for name in search.space}
-            for point, trial in search.finished().items()
-        ]
-    best = max(rows[start:], key=lambda row: (row[OBJECTIVE], -row["trial"]))
+        table = search.table()[["trial", OBJECTIVE, "seconds", *search.space]]
+        table.insert(1, "share", share)
+        tables.append(table.assign(trial=table["trial"] + start))
+        start += len(table)
+    trials, last = pd.concat(tables, ignore_index=True), tables[-1]
+    best = search.finished()[int(last[OBJECTIVE].to_numpy().argmax())]
     summary = {
         "system": config.system.name,
         "protocol": config.protocol.name,
         "objective": OBJECTIVE,
-        "value": round(best[OBJECTIVE], 6),
-        "trials": len(rows),
-        "seconds": round(sum(row["seconds"] for row in rows), 1),
-        "values": values_of(best, search.space),
+        "value": round(best.user_attrs["measures"][OBJECTIVE], 6),
+        "trials": len(trials),
+        "seconds": round(float(trials["seconds"].sum()), 1),
+        "values": values_of(best.params, search.space),
     }
     made = record(profile=config.profile.name, key=tuning_key(config), config=plain(config), **summary)
     by = f"`study tune` on {OBJECTIVE}; `study run` reads it."
-    return write_search(sweep_folder(config), pd.DataFrame(rows), summary, made, by)
+    return write_search(sweep_folder(config), trials, summary, made, by, exact=True)

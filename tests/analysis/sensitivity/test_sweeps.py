@@ -1,5 +1,7 @@
 """Sweeps as they are shown: curves and choices by hand, importances with a planted cause, figures that draw."""
 
+from dataclasses import asdict, replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,8 +12,10 @@ from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
 from study.files import write_csv, write_json
+from study.search import settings as search_settings
 from study.search.settings import Sweep, load_sweep
 from tests.rows import put_row
+from tests.tiny_study import REPOSITORY
 
 VERDICTS = [((0.01, 0.01), 0.02, 0.1, "does not hold"), ((0.01, 0.01), -0.02, -0.1, "holds")]
 # The declared test, randomisation, decides alone, and on the side of the mean difference.
@@ -114,7 +118,37 @@ def test_sweep_curves_draw_eight_measures_for_both_parts():
     for panel in figure.axes:
         assert len([line for line in panel.lines if len(line.get_xdata()) == 7]) == 2
         assert panel.get_xscale() == "log"
+        rings = [line for line in panel.lines if line.get_markersize() == 8]
+        best = search_settings.best_point(sweep, table)["training.temperature"]
+        assert [line.get_xdata()[0] for line in rings] == [best, best]
     assert sensitivity.sweep_curves(*grid("fusion_weight", lambda w: w), "c").axes[0].get_xscale() == "linear"
+
+
+def test_values_that_are_no_numbers_keep_the_order_of_the_sweep_and_are_drawn():
+    sweep = replace(load_sweep("temperature"), space={"x": {"choices": ["b", "a", "c"]}}, paper_best=None, seeds=[1])
+    table = pd.DataFrame({"x": ["b", "a", "c"], "seed": 1, "trial": range(3)})
+    for number, name in enumerate(f"{part}/{metric}" for part in sweep.parts for metric in PAPER_METRICS):
+        table[name] = [0.1, 0.3, 0.2 + number / 1000]
+    assert sensitivity.curve(sweep, table)["value"].iloc[:3].tolist() == ["b", "a", "c"]
+    panel = sensitivity.sweep_curves(sweep, table, "caption").axes[4]
+    assert [text.get_text() for text in panel.get_xticklabels()] == ["b", "a", "c"]
+    assert sensitivity.optimum(sweep, table)["best"] == "a"
+
+
+def test_the_sweeps_of_a_data_set_are_the_papers_ones_own_and_none_without_a_file(new_root, caplog):
+    (new_root / "conf").symlink_to(REPOSITORY / "conf")
+    own = asdict(replace(load_sweep("temperature"), name="mine", space={"x": {"choices": [1, 2]}}))
+    made = {"temperature": {"sweep": "temperature"}, "mine": {"sweep": "mine", "settings": own}}
+    made |= {"gone": {"sweep": "gone"}, "bpr_tuned": {"system": "bpr_tuned"}}
+    for name, parts in made.items():
+        folder = new_root / "results" / "synthetic" / "sweeps" / name
+        write_json(folder / "record.json", record(**parts))
+        write_csv(folder / "trials.csv", pd.DataFrame({"trial": [0]}))
+    found = sensitivity.sweeps("synthetic")
+    assert list(found) == ["temperature", "mine"]
+    assert found["mine"][0].space == {"x": {"choices": [1, 2]}}
+    assert "sweeps/gone is left of a sweep" in caplog.text
+    assert "remove it" in caplog.text
 
 
 def test_history_and_contour_draw_every_trial_and_a_star_where_the_papers_settings_are():
@@ -124,10 +158,10 @@ def test_history_and_contour_draw_every_trial_and_a_star_where_the_papers_settin
     assert len(history.lines[0].get_ydata()) == 20
     assert (np.diff(history.lines[1].get_ydata()) >= 0).all()
     pairs = [("training.learning_rate", "towers.hidden"), ("training.temperature", "towers.layers")]
-    surfaces = sensitivity.contour(sweep, table, pairs, "caption")
-    assert len(surfaces.axes) == 4  # with a scale of colours each
-    few = sensitivity.contour(sweep, table.iloc[:2], pairs, "caption")  # too few for a surface: dots alone
-    assert len(few.axes) == 2
+    for rows in (table, table.iloc[:2]):
+        panels = sensitivity.contour(sweep, rows, pairs, "caption").axes
+        assert len(panels) == 4  # with a scale of colours each
+        np.testing.assert_array_equal(panels[0].collections[0].get_offsets(), rows[list(pairs[0])])
     # The star of the history is where the paper's settings are.
     sweep, table = search(8)
     for name, value in sweep.enqueue[0].items():  # as after a restart: the third row, with a number of its own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -11,9 +12,8 @@ import optuna
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
-from matplotlib.tri import LinearTriInterpolator, Triangulation
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from study import paths
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, styled
 from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, statistics
@@ -26,15 +26,17 @@ from study.evaluation.statistics import compare, compare_all, holm
 from study.files import read_csv
 from study.runner.row_store import read_per_task
 from study.search import settings as search
-from study.search.settings import Sweep, load_sweep
+from study.search.settings import Sweep, load_sweep, sweep_names
 from study.search.sweep import folder_of
+from study.search.trials import distributions, read_value
 
 # Another value is chosen, and the test does not show it to be better: no evidence against the paper, and none for it.
 OPEN = "not contradicted"
 TESTS = ("wilcoxon_p", "randomisation_p")
 DIFFERENCE = ("diff", "diff_ci_low", "diff_ci_high", "rank_biserial")
 PARTS = {"valid": ("validation tasks", BLUE, "o"), "test": ("test tasks", ORANGE, "s")}
-GRID = 60  # points per side of a contour panel
+PAPER = ("fusion_weight", "temperature", "learning_rate")  # Figures 7 to 9
+LOG = logging.getLogger(__name__)
 MOST_CHOICES = 5  # values that an axis can name one by one
 
 
@@ -45,9 +47,29 @@ def trials(dataset: str, name: str) -> pd.DataFrame | None:
 
 
 def sweeps(dataset: str) -> dict[str, tuple[Sweep, pd.DataFrame]]:
-    """The sweeps over one parameter that have run on a data set, in the paper's order."""
-    found = {name: trials(dataset, name) for name in ("fusion_weight", "temperature", "learning_rate")}
-    return {name: (load_sweep(name), table) for name, table in found.items() if table is not None}
+    """The sweeps over one parameter that have run on a data set: the paper's in its order, then one's own by name."""
+    names = [path.parent.name for path in sorted((paths.results(dataset) / "sweeps").glob("*/record.json"))]
+    found = {name: made for name in (*PAPER, *names) if (made := sweep_of(dataset, name)) is not None}
+    single = {name: made for name, made in found.items() if len(made.space) == 1 and made.kind != "search"}
+    tables = {name: trials(dataset, name) for name in single}
+    return {name: (single[name], table) for name, table in tables.items() if table is not None}
+
+
+def sweep_of(dataset: str, name: str) -> Sweep | None:
+    """The settings that a sweep ran with: those of its record, or of ``conf/sweep``; None for a tuning, or where the
+    yaml is gone."""
+    path = folder_of(dataset, name) / "record.json"
+    if not path.exists():
+        return load_sweep(name) if name in sweep_names() else None
+    made = read_record(path)
+    if "sweep" not in made:
+        return None
+    if "settings" in made:
+        return Sweep(**made["settings"])
+    if made["sweep"] not in sweep_names():
+        LOG.warning("%s is left of a sweep without a file in conf/sweep; remove it", path.parent)
+        return None
+    return load_sweep(made["sweep"])
 
 
 def parameter(sweep: Sweep) -> str:
@@ -63,7 +85,7 @@ def curve(sweep: Sweep, table: pd.DataFrame) -> pd.DataFrame:
     name, rows = parameter(sweep), []
     for part in sweep.parts:
         for metric in PAPER_METRICS:
-            grouped = table.groupby(name)[f"{part}/{metric}"].agg(["mean", "std", "size"])
+            grouped = table.groupby(name, sort=is_numeric(table[name]))[f"{part}/{metric}"].agg(["mean", "std", "size"])
             rows += [(part, metric, value, mean, sd, int(size)) for value, mean, sd, size in grouped.itertuples()]
     return pd.DataFrame(rows, columns=["part", "metric", "value", "mean", "sd", "seeds"])
 
@@ -78,9 +100,9 @@ def optimum(sweep: Sweep, table: pd.DataFrame) -> dict[str, Any]:
     name, objective = parameter(sweep), f"valid/{sweep.objective}"
     grouped = table.groupby(name)[objective]
     means, deviations = grouped.mean(), grouped.std().fillna(0.0)
-    best = float(search.chosen(sweep, table)["values"][name])
+    best = search.best_point(sweep, table)[name]
     margin = float(means[best] - deviations[best])
-    flat = [float(value) for value in means.index.to_numpy()[means.to_numpy() >= margin]]
+    flat = means.index[means.to_numpy() >= margin].tolist()
     found: dict[str, Any] = {"best": best, "paper": sweep.paper_best, "flat": flat}
     if sweep.paper_best in means.index:
         ours, theirs = (table[table[name] == value].set_index("seed") for value in (best, sweep.paper_best))
@@ -91,7 +113,7 @@ def optimum(sweep: Sweep, table: pd.DataFrame) -> dict[str, Any]:
     return found
 
 
-def by_value(dataset: str, sweep: Sweep) -> dict[float, pd.DataFrame]:
+def by_value(dataset: str, sweep: Sweep) -> dict[Any, pd.DataFrame]:
     """Value of the setting -> per-task table of the test tasks; empty where the sweep kept none."""
     path = folder_of(dataset, sweep.name) / "per_task.csv.xz"
     if not path.exists():
@@ -100,12 +122,12 @@ def by_value(dataset: str, sweep: Sweep) -> dict[float, pd.DataFrame]:
     if name not in rows:
         fix = f"run: study sweep {sweep.name} dataset={dataset}"
         raise StudyError("the per-task table lacks the setting", file=path, column=name, fix=fix)
-    values = rows[name].astype(float).unique().tolist()
+    values = rows[name].unique().tolist()
     parts = {value: rows[rows[name] == value].drop(columns=name) for value in values}
     return {value: per_task.check(part.reset_index(drop=True), file=path) for value, part in parts.items()}
 
 
-def against_paper(tables: Mapping[str, tuple[Sweep, float, dict[float, pd.DataFrame]]]) -> pd.DataFrame:
+def against_paper(tables: Mapping[str, tuple[Sweep, Any, dict[Any, pd.DataFrame]]]) -> pd.DataFrame:
     """The value that validation chose against the paper's value on the test tasks: one family, one row per sweep.
 
     `tables` holds sweep, chosen value and per-task tables by value; sweeps without those of both values are left out.
@@ -184,29 +206,23 @@ def paper_trial(sweep: Sweep, table: pd.DataFrame) -> pd.Series | None:
     return table[same].iloc[0] if same.any() else None
 
 
+def comparisons(dataset: str, sweep: Sweep) -> pd.DataFrame:
+    """Every value of a sweep against the best on validation (`study.search.sweep.against_best`); empty where the run
+    did not keep single tasks."""
+    path = folder_of(dataset, sweep.name) / "comparisons.csv"
+    return read(path) if path.exists() else pd.DataFrame()
+
+
 def rebuilt(sweep: Sweep, table: pd.DataFrame) -> optuna.Study:
     """The search as an Optuna study in memory, from trials.csv alone."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
-    space: dict[str, BaseDistribution] = {}
-    for name, domain in sweep.space.items():
-        kind = IntDistribution if domain.get("type") == "int" else FloatDistribution
-        choices, limits = domain.get("choices"), {"log": domain.get("log", False)}
-        space[name] = CategoricalDistribution(choices) if choices else kind(domain["low"], domain["high"], **limits)
+    space = distributions(sweep.space)
     for row in table.to_dict("records"):
-        values = {str(name): _as(space[name], row[name]) for name in space}
+        values = {name: read_value(domain, row[name]) for name, domain in space.items()}
         value = row[f"valid/{sweep.objective}"]
         study.add_trial(optuna.trial.create_trial(params=values, distributions=space, value=value))
     return study
-
-
-def _as(domain: BaseDistribution, value: float) -> Any:
-    """A number of a CSV file as the type that its distribution holds; six digits may lie beyond an end."""
-    if isinstance(domain, CategoricalDistribution):
-        return min(domain.choices, key=lambda choice: abs(float(choice) - value))  # type: ignore[arg-type]
-    assert isinstance(domain, IntDistribution | FloatDistribution)
-    inside = min(max(value, domain.low), domain.high)
-    return int(inside) if isinstance(domain, IntDistribution) else float(inside)
 
 
 def importance(sweep: Sweep, table: pd.DataFrame, *, repeats: int = 10) -> pd.DataFrame:
@@ -239,6 +255,11 @@ def label(sweep: Sweep, name: str) -> str:
     return f"{short(name)} (raw weight)" if name in sweep.simplex else short(name)
 
 
+def is_numeric(values: pd.Series) -> bool:
+    """Whether the values of a setting are numbers, with an order and distances."""
+    return bool(pd.api.types.is_numeric_dtype(values)) and not pd.api.types.is_bool_dtype(values)
+
+
 def is_logarithmic(domain: dict[str, Any]) -> bool:
     """Whether an entry of a search space is logarithmic: it says so, or its values grow by factors."""
     values = np.array(domain.get("choices", [1.0]), dtype=float)
@@ -269,23 +290,31 @@ def scale(axis: Any, domain: dict[str, Any], *, wide: bool = False) -> None:
 def sweep_curves(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     """All eight measures over the values of one setting, means over seeds with a band of one standard deviation."""
     points = curve(sweep, table)
-    caption += (
-        f" Line: mean over {points['seeds'].max()} seeds. Band: ± one standard deviation over seeds. "
-        f"Dashed: the paper's value ({sweep.paper_best:g}). A value is chosen on the validation tasks."
-    )
+    values, best = points["value"].unique().tolist(), search.best_point(sweep, table)[parameter(sweep)]
+    numeric = is_numeric(points["value"])
+    caption += f" Line: mean over {points['seeds'].max()} seeds. Band: ± one standard deviation over seeds."
+    caption += f" Ring: the value that validation chooses ({best})."
+    caption += "" if sweep.paper_best is None else f" Dashed: the paper's value ({sweep.paper_best:g})."
     figure, axes = canvas(4.6, 4, rows=2, caption=caption, title=f"{sweep.title} ({sweep.place})", sharex=True)
     for panel, metric in zip(axes.T.flat, PAPER_METRICS, strict=True):
         for part in sweep.parts:
             name, ink, marker = PARTS[part]
             own = points[(points["part"] == part) & (points["metric"] == metric)]
-            x, mean, sd = (own[column].to_numpy(float) for column in ("value", "mean", "sd"))
+            mean, sd = (own[column].to_numpy(float) for column in ("mean", "sd"))
+            x = own["value"].to_numpy(float) if numeric else np.arange(len(own))
             low, high = mean - np.nan_to_num(sd), mean + np.nan_to_num(sd)
             panel.fill_between(x, low, high, color=ink, alpha=0.25, linewidth=0)
             panel.plot(x, mean, color=ink, marker=marker, markersize=3, linewidth=1.2, label=name)
-        panel.axvline(sweep.paper_best, color=GREY, linestyle="--", linewidth=0.8)
+            place = values.index(best)
+            panel.plot(x[place], mean[place], "o", markersize=8, markerfacecolor="none", color=ink)
+        if sweep.paper_best is not None:
+            panel.axvline(sweep.paper_best, color=GREY, linestyle="--", linewidth=0.8)
         panel.set_title(metric_name(metric).replace(" (mean over tasks)", ""), fontsize=9)
         panel.set_ylim(0, None)
-        scale(panel.xaxis, sweep.space[parameter(sweep)], wide=True)
+        if numeric:
+            scale(panel.xaxis, sweep.space[parameter(sweep)], wide=True)
+        else:
+            panel.set_xticks(range(len(values)), [str(value) for value in values])
         panel.tick_params(labelsize=7)
         panel.grid(True)
     for panel in axes[1]:
@@ -352,30 +381,14 @@ def slices(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
 
 @styled
 def contour(sweep: Sweep, table: pd.DataFrame, pairs: list[tuple[str, str]], caption: str) -> Figure:
-    """Validation quality over pairs of settings, interpolated linearly between the trials; one panel per pair.
-
-    Nothing is interpolated between whole numbers or choices: there the trials alone are coloured.
-    """
+    """Validation quality of every trial over pairs of settings, one panel per pair."""
     figure, axes = canvas(3.2, len(pairs), caption=caption + " Dots: trials.", title="Quality over two settings")
-    quality = table[f"valid/{sweep.objective}"].to_numpy()
     for panel, (left, right) in zip(axes[0], pairs, strict=True):
-        raw = [table[name].to_numpy(float) for name in (left, right)]
-        logs = [is_logarithmic(sweep.space[name]) for name in (left, right)]
-        scaled = [np.log10(values) if log else values for values, log in zip(raw, logs, strict=True)]
-        unit = [(values - values.min()) / (np.ptp(values) or 1.0) for values in scaled]
-        distinct = np.unique(np.round(np.stack(unit, axis=1), 9), axis=0)
-        if len(distinct) >= 4 and np.ptp(distinct, axis=0).min() > 0:
-            shown: Any
-            if any(sweep.space[name].get("type") == "int" or "choices" in sweep.space[name] for name in (left, right)):
-                shown = panel.scatter(*raw, c=quality, cmap="Blues", s=26, edgecolors="black", linewidths=0.5, zorder=3)
-            else:
-                side = np.linspace(0, 1, GRID)
-                surface = LinearTriInterpolator(Triangulation(*unit), quality)(*np.meshgrid(side, side))
-                back = [values.min() + side * np.ptp(values) for values in scaled]
-                edges = [10**values if log else values for values, log in zip(back, logs, strict=True)]
-                shown = panel.contourf(*edges, surface, levels=12, cmap="Blues")
-            figure.colorbar(shown, ax=panel, label=metric_name(sweep.objective))
-        panel.plot(*raw, "o", color="black", markersize=1.5)
+        quality: Any = table[f"valid/{sweep.objective}"]
+        shown = panel.scatter(
+            table[left], table[right], c=quality, cmap="Blues", s=26, edgecolors="black", linewidths=0.5
+        )
+        figure.colorbar(shown, ax=panel, label=metric_name(sweep.objective))
         for axis, name in ((panel.xaxis, left), (panel.yaxis, right)):
             scale(axis, sweep.space[name], wide=True)
         panel.set(xlabel=label(sweep, left), ylabel=label(sweep, right))
