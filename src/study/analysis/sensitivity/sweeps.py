@@ -210,7 +210,7 @@ def comparisons(dataset: str, sweep: Sweep) -> pd.DataFrame:
     """Every value of a sweep against the best on validation (`study.search.sweep.against_best`); empty where the run
     did not keep single tasks."""
     path = folder_of(dataset, sweep.name) / "comparisons.csv"
-    return read(path) if path.exists() else pd.DataFrame()
+    return read_csv(path) if path.exists() else pd.DataFrame()
 
 
 def rebuilt(sweep: Sweep, table: pd.DataFrame) -> optuna.Study:
