@@ -27,7 +27,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -71,6 +73,13 @@ CLIENTS = {  # name -> the key of its file
     "json": "mcpServers",
 }
 TOOL_LISTS = {"agent": "agent mcp", "tools": "tools serve --catalogue livemcpbench"}
+# What reads a catalogue or a model; where a tree has it, it is called once for all requests.
+LOADERS = (
+    "study.recommend.catalogue.load",
+    "study.recommend.saved.load_saved_model",
+    "study.cli.tool_catalogues.indexed",
+    "study.cli.agent._agent",
+)
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 TOLERANCE = 0.002
 
@@ -122,6 +131,16 @@ def normalised(text: str) -> str:
     text = text.replace(str(WORK), "WORK").replace(str(TREE), "TREE")
     text = re.sub(r"\d{8}T\d{12}", "TIME", text)
     return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME", text)
+
+
+def load_once() -> None:
+    """Let each of `LOADERS` keep what it gave."""
+    for name in LOADERS:
+        module, _, function = name.rpartition(".")
+        with suppress(ImportError):
+            loaded = import_module(module)
+            if hasattr(loaded, function):
+                setattr(loaded, function, cache(getattr(loaded, function)))
 
 
 def requests() -> list[str]:
@@ -242,6 +261,7 @@ def main() -> int:
         prepare(chosen.embeddings.absolute())
         return 0
     os.environ.update(environment())
+    load_once()
     stored = json.loads(lzma.decompress(STORED.read_bytes())) if STORED.exists() else {}
     differ = 0
     for group in chosen.groups or GROUPS:
