@@ -10,7 +10,6 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from study import paths
-from study.cli import audit
 from study.cli import main as cli
 from study.config.compose import choices, load
 from study.data import dataset as datasets
@@ -179,14 +178,11 @@ def facts(command):
         place = str(folder.relative_to(paths.root())).replace("synthetic", "DATASET").replace("tfidf", "SYSTEM")
         budget = f"{tuning.trials} trials (tuning.trials) with {load().system.rungs[0]} of a run's epochs"
         return [budget, place, "best.yaml", "stopped search goes on", "profile=full --replace"]
-    if command == "run":
-        places = str(row_store.rows_folder("DATASET").relative_to(paths.root()))
-        return [places, *row_store.KINDS, "keeps its finished seeds", "system=?", "protocol=?"]
-    long = f"run systems for long ({', '.join(audit.LONG)})"
-    return [long, *(f"{part} ({about})" for part, about in audit.PARTS.items())]
+    places = str(row_store.rows_folder("DATASET").relative_to(paths.root()))
+    return [places, *row_store.KINDS, "keeps its finished seeds", "system=?", "protocol=?"]
 
 
-@pytest.mark.parametrize("command", ["tune", "run", "audit run"])
+@pytest.mark.parametrize("command", ["tune", "run"])
 def test_help_states_what_settings_and_code_decide(call, command):
     code, out, _ = call(*command.split(), "--help")
     said = " ".join(re.sub("[^ -~]", " ", out).split())  # on one line, without frames
@@ -197,11 +193,6 @@ def test_help_states_what_settings_and_code_decide(call, command):
 @pytest.mark.parametrize("group", ["system", "protocol"])
 def test_a_question_mark_lists_the_choices(call, group):
     assert f"one of: {', '.join(choices(group))}" in call("run", f"{group}=?")[2]
-
-
-def test_every_part_of_the_audit_has_a_function():
-    assert list(audit.functions()) == list(audit.PARTS)
-    assert set(audit.LONG) < set(audit.PARTS)
 
 
 def test_names_cannot_drive_the_terminal():

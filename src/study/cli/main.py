@@ -331,17 +331,10 @@ def authors(
 @app.command(rich_help_panel=UPKEEP)
 def doctor(overrides: Overrides = None) -> None:
     """What this machine lacks for the study, each with its fix: `study doctor dataset=task2mcp`."""
-    from rich.console import Console
-    from rich.table import Table
+    from study.cli.systems import show_checks
+    from study.runner.doctor import examine
 
-    from study.runner.doctor import FAULT, examine
-
-    checks = examine(configured(overrides, ["dataset"]).dataset.name)
-    table = Table("what", "state", "found", "fix")
-    for each in checks:
-        table.add_row(*each)
-    Console().print(table)
-    if wrong := [each for each in checks if each.state == FAULT]:
+    if wrong := show_checks(examine(configured(overrides, ["dataset"]).dataset.name)):
         raise StudyError(", ".join(each.what for each in wrong), fix="; ".join(each.fix for each in wrong))
 
 

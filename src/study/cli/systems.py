@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from study.errors import StudyError
 
+if TYPE_CHECKING:
+    from study.runner.doctor import Check
+
 Name = Annotated[str, typer.Argument(help="The system's name, which becomes that of its files.")]
+
+
+def show_checks(checks: Iterable[Check]) -> list[Check]:
+    """Print checks as a table. Returns: the faults."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from study.runner.doctor import FAULT, OK
+
+    table, shown = Table("what", "state", "found", "fix"), list(checks)
+    for each in shown:
+        table.add_row(*each[:3], "" if each.state == OK else each.fix)
+    Console().print(table)
+    return [each for each in shown if each.state == FAULT]
 
 
 def new(name: Name) -> None:
@@ -22,18 +40,9 @@ def new(name: Name) -> None:
 
 def check(name: Name) -> None:
     """Examine a system on toys, in seconds: yaml, shapes, NaN, leaks, determinism, and whether it learns them."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from study.runner.doctor import FAULT
     from study.runner.own_system import examine
 
-    checks = list(examine(name))
-    table = Table("what", "state", "found", "fix")
-    for each in checks:
-        table.add_row(*each)
-    Console().print(table)
-    if wrong := [each for each in checks if each.state == FAULT]:
+    if wrong := show_checks(examine(name)):
         said = "; ".join(f"{each.what}: {each.found}" for each in wrong)
         raise StudyError(f"{name}: {said}", fix="; ".join(dict.fromkeys(each.fix for each in wrong)))
 
