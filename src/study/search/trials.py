@@ -35,7 +35,7 @@ from tqdm import tqdm
 
 from study.errors import StudyError, explained
 from study.evaluation.records import read_record
-from study.files import write_csv, write_json, write_text
+from study.files import read_csv, write_csv, write_json, write_text
 from study.runner.processes import start_worker
 
 # (values by parameter, number of the point) -> measures, such as "valid/ndcg@10".
@@ -341,10 +341,7 @@ def keep_unfinished(search: Search) -> None:
 
 def read_table(path: Path) -> pd.DataFrame:
     """A table of trials; empty where there is none."""
-    try:
-        return pd.read_csv(path) if path.exists() else pd.DataFrame()
-    except ValueError as error:
-        raise StudyError(f"not a table of trials: {error}", file=path, fix="delete it") from error
+    return read_csv(path, fix="delete it") if path.exists() else pd.DataFrame()
 
 
 def earlier_trials(folder: Path, key: str) -> pd.DataFrame:
