@@ -29,7 +29,7 @@ CHANGES += [("baselines/bm25.py", "", "CHANGED = 1\n", OF_BM25)]
 CHANGES += [("baselines/tiger.py", "", "CHANGED = 1\n", {"audit", "report"})]
 CHANGES += [("baselines/tiger.py", "", "# A comment changes nothing.\n", set())]
 CHANGES += [("conf/system/simple/bm25.yaml", "k1: 1.2", "k1: 1.3", OF_BM25)]
-IMPORTED = {"baselines/popularity.py": ["report", "run@task2mcp-cold-popularity", "run@task2mcp-cold-random"]}
+IMPORTED = {"baselines/popularity.py": ["report"]}
 IMPORTED |= {"src/study/evaluation/statistics.py": ["report"], "src/study/data/describe.py": ["prepare"]}
 KEPT = ("random", "popularity", "tfidf")
 TOY = '''"""A toy baseline: servers in the order of their names."""
@@ -104,7 +104,7 @@ def test_second_repro_runs_nothing_and_a_new_system_runs_alone(project: Path) ->
     (project / "baselines" / "by_name.py").write_text(TOY)
     own = {"title": "By name", "protocols": ["cold"], "model": {"_target_": "baselines.by_name.ByName"}}
     (project / "conf" / "system" / "own" / "by_name.yaml").write_text(yaml.safe_dump(own))
-    assert repro(project) == ["run@task2mcp-cold-by_name", "report"]
+    assert repro(project) == ["rows", "report"]
     assert "by_name" in set(pd.read_csv(tables / "metrics.csv.xz")["system"])
     for name in ("overall.md", "overall.csv", "overall.tex", "runs.csv"):
         assert re.search("by_name|By name", (tables / name).read_text()), name
@@ -121,15 +121,16 @@ def test_a_changed_statement_runs_the_stages_that_import_it(project: Path, file:
 
 def test_what_another_machine_writes_runs_nothing_and_another_result_runs_its_stages(project: Path) -> None:
     results = project / "results" / "task2mcp"
-    record, runs = results / "records" / "cold" / "tfidf.json", results / "tables" / "runs.csv"
-    elsewhere, before = json.loads(record.read_text()), runs.read_bytes()
-    elsewhere["git"]["commit"], elsewhere["hardware"]["cores"] = "0" * 40, 512
-    elsewhere["seeds"][0]["seconds_fit"] += 100
-    record.write_text(json.dumps(elsewhere))
+    records, runs = results / "rows" / "records" / "cold" / "simple.jsonl", results / "tables" / "runs.csv"
+    lines, before = [json.loads(line) for line in records.read_text().splitlines()], runs.read_bytes()
+    for elsewhere in lines:
+        elsewhere["git"]["commit"], elsewhere["hardware"]["cores"] = "0" * 40, 512
+        elsewhere["seeds"][0]["seconds_fit"] += 100
+    records.write_text("".join(json.dumps(line) + "\n" for line in lines))
     study(project, "study", "report", "dataset=task2mcp")
     assert runs.read_bytes() != before
     assert repro(project, "--dry") == []
-    changes = {"tables/metrics.json": ["report"], "per_task/cold/tfidf.csv.xz": ["report", "run@task2mcp-cold-tfidf"]}
+    changes = {"tables/metrics.json": ["report"], "rows/per_task/cold/simple.parquet": ["report", "rows"]}
     for path, stages in changes.items():
         kept = (results / path).read_bytes()
         (results / path).write_bytes(kept + b"\n")
@@ -144,7 +145,7 @@ def test_dvc_ignores_every_record_and_nothing_else_but_four_tables_of_them() -> 
     texts = {path: path.read_text() for path in files if path.suffix in (".json", ".jsonl")}
     records = {path for path, text in texts.items() if '"hardware"' in text}
     tables = {path for path in ignored - records if path.parent.name == "tables"}
-    assert len(records) > 300
+    assert len(records) > 100
     assert ignored == records | tables
     assert {path.name for path in tables} == {"machines.csv", "overall.md", "overall.tex", "runs.csv"}
 
@@ -177,7 +178,7 @@ def test_make_repro_names_the_failed_stages_once_and_the_report_follows(project:
     words = ["make", f"--makefile={REPOSITORY / 'Makefile'}", f"--old-file={venv / '.installed'}", f"VENV={venv}"]
     said = called(project, *words, "repro", "DATASET=task2mcp", "DVC_TARGETS=report", code=2)
     failing.unlink()
-    assert "run@task2mcp-cold-fails" in said
+    assert "fails under cold" in said
     assert said.count("the stages named above failed") == 1  # told, not only written in the recipe that make prints
     found = set(pd.read_csv(tables / "metrics.csv.xz")["system"])
     assert found >= set(KEPT)

@@ -173,7 +173,7 @@ def remove_row(dataset: str, protocol: str, system: str) -> None:
 def lock_row(dataset: str, protocol: str, system: str) -> Iterator[bool]:
     """Hold the lock of a row, which one process at a time makes; who has to wait says for whom. Yields: whether it was
     waited for."""
-    file = paths.cache() / "runs" / dataset / protocol / f"{system}.lock"
+    file = paths.cache() / "locks" / dataset / protocol / f"{system}.lock"
     file.parent.mkdir(parents=True, exist_ok=True)
     lock, holder, waited = FileLock(file), file.with_suffix(".holder"), False
     try:
