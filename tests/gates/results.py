@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DIGESTS = Path(__file__).with_suffix(".csv")
 KINDS = ("per_task", "top10", "records")
 # A record's fields that the move from a hash of code to data, split, settings and version replaces.
-RESTAMPED = {"fingerprint", "data", "split", "version", "evaluator"}
+RESTAMPED = {"fingerprint", "data", "split", "version", "evaluator", "reads"}
 # Executed notebooks may change; their numbers are those of the tables.
 FREE = ("results/*/notebooks/*",)
 # What may go, by the feature that goes; every name is a pattern of paths.

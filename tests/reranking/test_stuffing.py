@@ -118,7 +118,7 @@ def own_root(tmp_path, monkeypatch, toy, toy_split):
     monkeypatch.setattr(stuffing, "read", lambda: SETTINGS)
     monkeypatch.setattr(stuffing, "load", lambda overrides: configs[overrides[2].removeprefix("system=")])
     monkeypatch.setattr(stuffing, "load_inputs", lambda *_: (toy, toy_split))
-    monkeypatch.setattr(stuffing, "fingerprint", lambda config: "0")
+    monkeypatch.setattr(stuffing, "row_key", lambda config: "0")
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / "results" / dataset)
     monkeypatch.setattr(paths, "figures", lambda dataset: tmp_path / "figures" / dataset)
     monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")

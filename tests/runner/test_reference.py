@@ -2,6 +2,8 @@
 
 import inspect
 import shutil
+import sys
+import types
 from functools import cache
 
 import numpy as np
@@ -12,7 +14,8 @@ from study import paths
 from study.config import compose
 from study.config.registry import system_file
 from study.runner import reference
-from study.runner.reference import EVALUATOR, Case, Reference, Scores, differs
+from study.runner.identity import CLASSES
+from study.runner.reference import EVALUATOR, Case, Reference, Run, Scores, differs
 from tests.tiny_study import REPOSITORY
 
 SYSTEMS = compose.choices("system")
@@ -27,17 +30,23 @@ NO_TIES = (
 # Some that take no time, for tests of the command.
 QUICK = ["bm25", "item_knn", "popularity", "popularity_subcategory", "popularity_theme", "random"]
 
-run = cache(reference.compute)
-
 
 @pytest.fixture(scope="module")
 def stored() -> Reference:
     return Reference.read()
 
 
+@cache
+def run(case: Case) -> Run:
+    """With the stored settings, which a change of conf/ leaves alone."""
+    return reference.compute(case, Reference.read().entries[case].model())
+
+
 def difference(case: Case, stored: Reference) -> str | None:
-    assert case in stored.scores, f"no entry: run `study reference --update {case.system}`"
-    return differs(stored.scores[case], run(case).scores, reference.TOLERANCES.get(case.system, reference.TOLERANCE))
+    assert case in stored.entries, f"no entry: run `study reference --update {case.system}`"
+    tolerance = reference.TOLERANCES.get(case.system, reference.TOLERANCE)
+    assert run(case).encoders <= set(stored.versions[case.system].encoders)
+    return differs(stored.entries[case].scores, run(case).scores, tolerance)
 
 
 @pytest.mark.parametrize("case", reference.cases(IN_PROCESS), ids="-".join)
@@ -52,12 +61,12 @@ def test_a_recbole_model_computes_its_reference_scores(case: Case, stored: Refer
 
 
 def test_the_evaluator_computes_its_reference_scores(stored: Reference) -> None:
-    assert differs(stored.scores[Case(EVALUATOR, "")], reference.compute_evaluator()) is None
+    assert differs(stored.entries[Case(EVALUATOR, "")].scores, reference.compute_evaluator()) is None
 
 
 def test_every_system_and_nothing_else_has_a_version(stored: Reference) -> None:
     assert stored.versions.keys() == {EVALUATOR, *SYSTEMS}
-    assert {case.system for case in stored.scores} == stored.versions.keys()
+    assert {case.system for case in stored.entries} == stored.versions.keys()
 
 
 @pytest.mark.parametrize("system", IN_PROCESS)
@@ -141,7 +150,7 @@ def test_one_changed_line_of_a_helper_names_the_three_systems_that_share_it(quic
     before = Reference.read()
     assert call("reference", "--update")[0] == 0
     after = Reference.read()
-    raised = {name for name in QUICK if after.versions[name] == before.versions[name] + 1}
+    raised = {name for name in QUICK if after.versions[name].version == before.versions[name].version + 1}
     assert raised == set(named)
     assert call("reference")[0] == 0
 
@@ -151,9 +160,9 @@ def test_a_system_without_an_entry_is_an_error(quick_root, call) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text("defaults: [bm25, _self_]\n")
     code, printed, _ = call("reference", "bm25_other", "random")
-    assert (code, printed) == (2, "bm25_other: cold: no entry; cold_grouped: no entry; warm: no entry; loo: no entry\n")
+    assert (code, printed) == (2, "bm25_other: cold: no entry; cold_grouped: no entry; loo: no entry; warm: no entry\n")
     assert call("reference", "--update", "bm25_other")[0] == 0
-    assert Reference.read().versions["bm25_other"] == 1
+    assert Reference.read().versions["bm25_other"].version == 1
     assert call("reference", "bm25_other")[0] == 0
 
 
@@ -164,3 +173,32 @@ def test_entries_of_systems_that_are_gone_go_with_the_next_update(quick_root, ca
     code, _, error = call("reference", "random")
     assert code == 2
     assert "no system 'random'" in error
+
+
+def test_other_settings_are_no_other_code(quick_root, call) -> None:
+    path = system_file("popularity_theme")
+    before, text = Reference.read(), path.read_text()
+    path.write_text(text.replace("levels: [theme", "levels: [category"))
+    assert path.read_text() != text
+    reference.composed.cache_clear()
+    assert call("reference")[:2] == (0, "")
+    assert call("reference", "--update")[0] == 0
+    after, case = Reference.read(), Case("popularity_theme", "cold")
+    assert after.versions == {name: own for name, own in before.versions.items() if name in {EVALUATOR, *QUICK}}
+    assert differs(before.entries[case].scores, after.entries[case].scores)
+    assert call("reference")[:2] == (0, "")
+
+
+def test_a_class_that_moved_is_named_until_its_line_is_in_the_table(quick_root, call, monkeypatch) -> None:
+    moved = types.ModuleType("baselines.moved")
+    moved.Popular = popularity.Popularity
+    monkeypatch.setitem(sys.modules, "baselines.moved", moved)
+    monkeypatch.delattr(popularity, "Popularity")
+    for file in (quick_root / "conf/system").glob("*/popularity*.yaml"):
+        file.write_text(file.read_text().replace("baselines.popularity.Popularity", "baselines.moved.Popular"))
+    reference.composed.cache_clear()
+    code, printed, _ = call("reference")
+    assert code == 2
+    assert "there is no class 'baselines.popularity.Popularity'" in printed
+    monkeypatch.setitem(CLASSES, "baselines.popularity.Popularity", "baselines.moved.Popular")
+    assert call("reference")[:2] == (0, "")

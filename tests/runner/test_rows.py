@@ -88,15 +88,15 @@ def test_finished_seeds_are_kept_and_the_rest_is_run(root: Path, monkeypatch: py
     assert not list((paths.cache() / "runs").rglob("*.json"))
 
 
-def test_fingerprint_tells_what_decides_a_run_from_what_does_not(root: Path) -> None:
-    same = running.fingerprint(config("system=tfidf"))
+def test_a_key_tells_what_decides_a_run_from_what_does_not(root: Path) -> None:
+    same = running.row_key(config("system=tfidf"))
     others = ["system.title=x", "system.name=tfidf_x", "system.seeds=[4]", "profile.workers=3", "tuning.trials=3"]
-    assert running.fingerprint(config("system=tfidf", *others)) == same
+    assert running.row_key(config("system=tfidf", *others)) == same
     for change in ("system.model.max_features=9", "run_depth=20", "profile.threads=2", "protocol=warm"):
-        assert running.fingerprint(config("system=tfidf", change)) != same, change
+        assert running.row_key(config("system=tfidf", change)) != same, change
     prepared = paths.prepared("synthetic") / "labels.parquet"
     pd.read_parquet(prepared).iloc[:-1].to_parquet(prepared)
-    assert running.fingerprint(config("system=tfidf")) != same
+    assert running.row_key(config("system=tfidf")) != same
 
 
 def test_failing_seed_is_named_and_earlier_results_stay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,15 +199,16 @@ def reference(
     """
     from study.runner import reference as stored
 
-    reasons, computed = stored.check(systems)
-    for name, reason in reasons.items():
-        typer.echo(f"{name}: {reason}")
+    checked = stored.check(systems)
+    differing = [name for name, found in checked.items() if found.difference]
+    for name in differing:
+        typer.echo(f"{name}: {checked[name].difference}")
     if update:
-        for name, version in stored.update(computed).items():
+        for name, version in stored.update(checked).items():
             typer.echo(f"{name}: version {version}")
-    elif reasons:
-        fix = f"undo the change, or: study reference --update {' '.join(reasons)}; their rows are then stale"
-        raise StudyError(f"{len(reasons)} differ from their reference scores", file=stored.folder(), fix=fix)
+    elif differing:
+        fix = f"undo the change, or: study reference --update {' '.join(differing)}; their rows are then stale"
+        raise StudyError(f"{len(differing)} differ from their reference scores", file=stored.scores_file(), fix=fix)
 
 
 @app.command(rich_help_panel=UPKEEP)

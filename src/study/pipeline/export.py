@@ -11,15 +11,14 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.config.compose import build_system, plain
-from study.data import dataset as datasets
 from study.data import prepared
 from study.errors import StudyError
 from study.evaluation.records import read_record, record
-from study.files import sha256, write_json
+from study.files import write_json
 from study.recommend import saved
 from study.recommend.field_dense import SavedFieldDense
 from study.recommend.t2mrec import Recommender
-from study.runner.fingerprint import code_hash, fingerprint, inputs
+from study.runner.identity import data_hash, row_key, settings_key
 from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads
 from study.usefulness.field_dense import FieldDense
@@ -31,7 +30,7 @@ def export(config: DictConfig) -> Path:
     T2MRec learns from the training part of the configured protocol alone (``cold`` unless another one is asked for), as
     the reported ones do, so that nobody tries it on a test task it has seen. Its record names the protocol.
     `field_dense` and its variants learn from no task; they are saved with the vectors of the catalogue. A saved model
-    that today's settings, code and data would give again stays.
+    that today's settings, versions and data would give again stays.
 
     Raises StudyError: a system that cannot be saved, or a protocol that does not apply to it.
     """
@@ -49,19 +48,18 @@ def export(config: DictConfig) -> Path:
     facts: dict[str, Any] = {"seed": seed}
     if isinstance(system, FieldDense):
         data = prepared.load(dataset)
-        decides = [inputs(config), *(sha256(paths.prepared(dataset) / f"{part}.parquet") for part in datasets.PREPARED)]
+        decides = [settings_key(config), data_hash(dataset)]
     else:
         data, split = load_inputs(dataset, protocol)
-        decides, facts["protocol"] = [fingerprint(config)], protocol
-    decides += [str(seed), code_hash([SavedFieldDense.__module__, Recommender.__module__])]
-    facts["fingerprint"] = hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]
-    if _is_current(dataset, name, facts["fingerprint"]):
+        decides, facts["protocol"] = [row_key(config)], protocol
+    facts["key"] = hashlib.sha256(json.dumps([*decides, seed]).encode()).hexdigest()[:16]
+    if _is_current(dataset, name, facts["key"]):
         return folder
     if isinstance(system, FieldDense):
         system.index(data.servers)
         SavedFieldDense(name, system, data.servers, seed=seed).save(folder)
     else:
-        workdir = paths.cache() / "export" / dataset / f"{fingerprint(config)}-{seed}"
+        workdir = paths.cache() / "export" / dataset / f"{row_key(config)}-{seed}"
         workdir.mkdir(parents=True, exist_ok=True)
         system.fit(data, split, seed=seed, workdir=workdir)
         Recommender.of(system, seed=seed).save(folder)
@@ -69,10 +67,10 @@ def export(config: DictConfig) -> Path:
     return folder
 
 
-def _is_current(dataset: str, name: str, fingerprint: str) -> bool:
-    """Whether the saved model loads and was made from what the fingerprint stands for."""
+def _is_current(dataset: str, name: str, key: str) -> bool:
+    """Whether the saved model loads and was made from what the key stands for."""
     try:
         saved.load_saved_model(dataset, name)
-        return bool(read_record(saved.folder_of(dataset, name) / "record.json").get("fingerprint") == fingerprint)
+        return bool(read_record(saved.folder_of(dataset, name) / "record.json").get("key") == key)
     except StudyError:
         return False

@@ -1,1 +1,1 @@
-"""How one row is made: inputs, outputs, fingerprint, processes, provenance."""
+"""How one row is made: inputs, outputs, identity, processes, provenance."""

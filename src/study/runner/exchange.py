@@ -18,6 +18,7 @@ from study.errors import StudyError
 from study.files import write_text
 from study.runner import row_store
 from study.runner.inputs import load_inputs
+from study.runner.provenance import IDENTITY
 
 START, END = "# ir_metadata.start", "# ir_metadata.end"
 TASK, SERVER = "task_id", "server_id"
@@ -72,7 +73,7 @@ def _head(tag: str, record: dict[str, Any]) -> list[str]:
             "retrieval": [
                 {"name": system["title"], "method": system["model"]["_target_"], "settings": system["model"]}
             ],
-            "reproducibility": {"fingerprint": record["fingerprint"], "profile": record["profile"]},
+            "reproducibility": {name: record[name] for name in ("profile", *IDENTITY)},
         },
         "data": {"test collection": {"name": record["dataset"], "split": record["protocol"]}},
     }

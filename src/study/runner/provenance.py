@@ -13,12 +13,17 @@ from study.config.compose import GROUPS, choices, load, plain
 from study.config.registry import changed, system_file, with_tuned_values
 from study.errors import StudyError
 from study.evaluation.records import read_record
-from study.runner.fingerprint import fingerprint
+from study.runner.identity import identity, normal_settings
 
 SHOWN = 3  # differences that a message names
-# What a system is called, where it is also run and how its search spends trainings: a record is none the older when
-# these change.
-LABELS = ("title", "reference", "family", "protocols", "rungs")
+# What a record says beside its settings (`study.runner.identity.identity`), as a message puts its change.
+IDENTITY = {
+    "version": "its system's scores",
+    "evaluator": "the evaluator's scores",
+    "reads": "what it reads",
+    "data": "the prepared data",
+    "split": "the split",
+}
 CURRENT, UNCHECKED, SETTINGS, INPUTS = "no", "unchecked", "settings", "code or data"
 
 
@@ -92,48 +97,57 @@ def summary(found: list[str]) -> str:
     return "; ".join(found[:SHOWN]) + more
 
 
-def changed_settings(record: Mapping[str, Any], known: dict[str, Any]) -> list[str]:
-    """The differences between the settings a run was made with and those that its names stand for today.
+def todays_config(record: Mapping[str, Any], known: dict[str, DictConfig]) -> DictConfig | None:
+    """The settings that the names in a record stand for today, tuned values included; None for a variant, which only
+    its record describes.
 
-    A system without a file in ``conf/system`` is a variant, which only its record describes: no differences.
-
-    `record`: of the run.
     `known`: today's settings by names, filled here, since composing takes long and protocols share them.
     """
     names = {group: str(record["config"][group]["name"]) for group in GROUPS}
     if names["system"] not in choices("system"):
-        return []
+        return None
     key = " ".join(names[group] for group in ("dataset", "system", "profile"))
     if key not in known:
         known[key] = with_tuned_values(load([f"{group}={name}" for group, name in names.items()]))
-    today = changed(known[key], {"protocol.name": names["protocol"]})  # the seeds of ablations depend on it
-    then, now = (
-        {name: value for name, value in system.items() if name not in LABELS}
-        for system in (record["config"]["system"], plain(today.system))
-    )
-    return differences(then, now, "system.")
+    return changed(known[key], {"protocol.name": names["protocol"]})  # the seeds of ablations depend on it
 
 
-def state(record: Mapping[str, Any], known: dict[str, Any]) -> tuple[str, str]:
+def changed_settings(record: Mapping[str, Any], today: Mapping[str, Any]) -> list[str]:
+    """The differences between the settings that a record holds and plain ones of today, both in normal form."""
+    return differences(normal_settings(record["config"]), normal_settings(today))
+
+
+def state(record: Mapping[str, Any], known: dict[str, DictConfig]) -> tuple[str, str]:
     """How a run's record stands to the present state of the study.
 
-    Returns: ``no`` (not stale), ``settings``, ``code or data`` or ``unchecked`` (the record has no fingerprint, or the
-        prepared data is not here), and a sentence that says what differs.
+    `known`: as for `todays_config`.
+    Returns: ``no`` (not stale), ``settings``, ``code or data`` or ``unchecked`` (the record does not say what it was
+        made of, or the prepared data is not here), and a sentence that says what differs.
     """
     try:
-        changed = changed_settings(record, known)
+        today = todays_config(record, known)
+        config = OmegaConf.create(dict(record["config"])) if today is None else today
+        assert isinstance(config, DictConfig)
+        if found := changed_settings(record, plain(config)):
+            return SETTINGS, f"made with other settings: {summary(found)}"
     except StudyError as error:
         return SETTINGS, f"its settings cannot be composed any more: {error.reason}"
     except (KeyError, TypeError):
         return SETTINGS, "its record does not say which settings it was made with"
-    if changed:
-        return SETTINGS, f"made with other settings: {summary(changed)}"
-    if "fingerprint" not in record:
-        return UNCHECKED, "its record has no fingerprint of code and data"
-    config = OmegaConf.create(dict(record["config"]))
-    assert isinstance(config, DictConfig)
+    if missing := [name for name in IDENTITY if name not in record]:
+        return UNCHECKED, f"its record does not state: {', '.join(missing)}"
     try:
-        same = fingerprint(config) == record["fingerprint"]
+        now = identity(config)
     except StudyError as error:
-        return UNCHECKED, f"its fingerprint cannot be checked: {error.file} is missing"
-    return (CURRENT, "") if same else (INPUTS, "its code, the prepared data or the split has changed since")
+        return UNCHECKED, f"what it was made of cannot be checked: {error.file} is missing"
+    if record["reads"] != now["reads"]:
+        return SETTINGS, f"it read others: {summary(differences(record['reads'], now['reads']))}"
+    changes = [text for name, text in IDENTITY.items() if record[name] != now[name]]
+    return (INPUTS, f"{' and '.join(changes)} changed since") if changes else (CURRENT, "")
+
+
+def is_current(record: Mapping[str, Any], config: DictConfig) -> bool:
+    """Whether a record was made of what `config`, tuned values included, stands for today. Raises StudyError: the data
+    or the split is not there."""
+    now = identity(config)
+    return not changed_settings(record, plain(config)) and all(record.get(name) == now[name] for name in IDENTITY)

@@ -24,8 +24,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
-import yaml
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from study import files, paths
@@ -40,12 +39,13 @@ from study.evaluation.metrics import per_task
 from study.evaluation.ranking import mask_known, tie_order, tied, top_k
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.llm.client import Client
+from study.runner.identity import EVALUATOR, Version, normal_form, read_versions, versions_file
 from study.runner.processes import limit_threads
 
-EVALUATOR = "evaluator"
-VERSIONS_HEADER = """\
-# Version of every system and of the evaluator: how often its reference scores (scores.parquet) were replaced. A row is
-# current while these are the versions in its record. `study reference --update` writes both files.
+HEADER = """\
+# The version of every system and of the evaluator, which every change of its reference scores (scores.parquet) raises,
+# and the text encoders that it reads. A row is current while they are those of its record. `study reference --update`
+# writes both files.
 """
 SEED, SPLIT_SEED, PLACES, NEGATIVES, RANKED = 1, 42, 1000, 20, KEPT + 1
 TOLERANCE = 1e-4  # relative
@@ -92,18 +92,19 @@ class Scores(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Scores, and what the toys made the system do: how many epochs it trained (None where it does not say), whether it
-    went on from a checkpoint, whether a tie decided the top ten of a task."""
+    """Scores, the text encoders that the system read (of `ENCODERS`), and what the toys made it do: how many epochs it
+    trained (None where it does not say), whether it went on from a checkpoint, whether a tie decided a top ten."""
 
     scores: Scores
+    encoders: frozenset[str]
     epochs: int | None
     resumed: bool
     tie: bool
 
 
-def folder() -> Path:
-    """Where the reference lies: scores.parquet and versions.yaml."""
-    return paths.root() / "tests" / "reference"
+def scores_file() -> Path:
+    """The stored entries; `study.runner.identity.versions_file` lies beside them."""
+    return versions_file().with_name("scores.parquet")
 
 
 def cases(systems: Iterable[str] | None = None) -> list[Case]:
@@ -143,14 +144,9 @@ def _toy(protocol: str, *, equal_servers: bool = True) -> tuple[Dataset, Split]:
 
 
 def model_settings(case: Case) -> dict[str, Any]:
-    """The constructor's arguments of a case's system, with `CHANGES` and `SCHEDULES`."""
+    """The constructor's arguments of a case's system in normal form, with `CHANGES` and `SCHEDULES`."""
     config = changed(composed(case.system), {"protocol.name": case.protocol})
-    return _shortened(plain(config.system)["model"])  # type: ignore[no-any-return]
-
-
-def build(case: Case) -> Any:
-    """The system of a case."""
-    return build_system(changed(composed(case.system), {"system.model": model_settings(case)}, merge=False).system)
+    return normal_form(_shortened(plain(config.system)["model"]))  # type: ignore[no-any-return]
 
 
 def _shortened(value: Any) -> Any:
@@ -164,22 +160,28 @@ def _shortened(value: Any) -> Any:
     return {key: chosen.get(key, _shortened(item)) for key, item in value.items()}
 
 
-def compute(case: Case) -> Run:
+def compute(case: Case, model: Mapping[str, Any]) -> Run:
     """Fit the system of a case on the toys, stopped once at its second checkpoint, and ask it for the test tasks.
 
     Vectors of texts and replies of language models are stand-ins; nothing is read from the cache or written to it.
+
+    `model`: the constructor's arguments, as `model_settings` gives them.
     """
+
+    def build() -> Any:
+        return build_system(OmegaConf.create({"name": case.system, "model": model}))
+
     limit_threads(1)
     data, split = _toy(case.protocol, equal_servers=not case.system.startswith(WITHOUT_EQUAL))
-    with tempfile.TemporaryDirectory() as place, _stand_ins(Path(place) / "cache"):
+    with tempfile.TemporaryDirectory() as place, _stand_ins(Path(place) / "cache") as encoders:
         work = Path(place) / "work"
         work.mkdir()
-        system, resumed = build(case), False
+        system, resumed = build(), False
         try:
             with _stopped_at_second_checkpoint(work):
                 system.fit(data, split, seed=SEED, workdir=work)
         except _Stopped:
-            system, resumed = build(case), True
+            system, resumed = build(), True
             system.fit(data, split, seed=SEED, workdir=work)
         tasks = split.tasks("test")
         matrix = np.asarray(system.score(tasks), dtype=np.float32)
@@ -188,7 +190,7 @@ def compute(case: Case) -> Run:
     ndcg = per_task(rows[:, :KEPT], split.test[tasks], ks=CUTOFFS)[f"ndcg@{KEPT}"].mean()
     places = np.random.default_rng(SEED).permutation(matrix.size)[:PLACES]
     kept = Scores(matrix.ravel()[places], rows.ravel(), scores.ravel(), float(ndcg))
-    return Run(kept, report.get("epochs"), resumed, bool(tied(scores, KEPT).any()))
+    return Run(kept, frozenset(encoders), report.get("epochs"), resumed, bool(tied(scores, KEPT).any()))
 
 
 class _Stopped(BaseException):
@@ -213,19 +215,29 @@ def _stopped_at_second_checkpoint(work: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _stand_ins(cache_folder: Path) -> Iterator[None]:
+def _stand_ins(cache_folder: Path) -> Iterator[set[str]]:
     """Within the block, texts are encoded by their words, language models answer by hash, the cache is a folder, and
-    systems are silent."""
+    systems are silent. Yields the names of the encoders that are asked."""
+    asked = set[str]()
+
+    def encode(texts: list[str], *_: str) -> np.ndarray:
+        asked.add("minilm")
+        return _embedded(texts, sentence.DIMENSION)
+
+    def encode_by_mpnet(texts: list[str]) -> np.ndarray:
+        asked.add("mpnet")
+        return _embedded(texts, mpnet.DIMENSION)
+
     with (
         patch.object(paths, "cache", lambda: cache_folder),
-        patch.object(sentence, "_embed", lambda texts, *_: _embedded(texts, sentence.DIMENSION)),
-        patch.object(mpnet, "_embed", lambda texts: _embedded(texts, mpnet.DIMENSION)),
+        patch.object(sentence, "_embed", encode),
+        patch.object(mpnet, "_embed", encode_by_mpnet),
         patch.object(Client, "post", _reply),
         patch.dict(os.environ, {"T2M_LLM_MODE": "off"}),
     ):
         logging.disable(logging.WARNING)
         try:
-            yield
+            yield asked
         finally:
             logging.disable(logging.NOTSET)
 
@@ -320,84 +332,149 @@ def _same_ranking(
     return all(set(stored[group]) == set(found[group]) for group in groups[:-1])  # the last may go on below
 
 
+class Entry(NamedTuple):
+    """What is stored of a case: what was computed, and the constructor's arguments, in normal form, as JSON.
+
+    The arguments are those of the day of the version, so that a change of settings, which makes rows stale by itself,
+    is no change of code.
+    """
+
+    scores: Scores
+    settings: str
+
+    def model(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return normal_form(json.loads(self.settings))  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True)
 class Reference:
-    """What is stored: the scores of every case (the evaluator's with an empty protocol), and versions by name."""
+    """What is stored: an entry for every case (the evaluator's with an empty protocol), and versions by system."""
 
-    scores: dict[Case, Scores]
-    versions: dict[str, int]
+    entries: dict[Case, Entry]
+    versions: dict[str, Version]
 
     @classmethod
     def read(cls) -> Reference:
         """Read the stored reference. Raises StudyError: a file is missing or damaged."""
-        table, listed = folder() / "scores.parquet", folder() / "versions.yaml"
-        for file in (table, listed):
-            require_file(file, "take it from git", "the reference scores are missing")
+        fix = "take it from git"
+        table = require_file(scores_file(), fix, "the reference scores are missing")
         try:
-            rows = pd.read_parquet(table)
-            scores = {
-                Case(*row[:2]): Scores(*row[2:])
-                for row in rows[[*Case._fields, *Scores._fields]].itertuples(index=False)
-            }
-            versions = {str(name): int(version) for name, version in yaml.safe_load(listed.read_text()).items()}
-        except (ValueError, KeyError, AttributeError, OSError, yaml.YAMLError) as error:
-            raise StudyError(
-                f"the reference scores cannot be read: {error}", file=table, fix="take it from git"
-            ) from error
-        return cls(scores, versions)
+            rows = pd.read_parquet(table)[[*Case._fields, *Scores._fields, "settings"]].itertuples(index=False)
+            entries = {Case(*row[:2]): Entry(Scores(*row[2:-1]), row[-1]) for row in rows}
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise StudyError(f"the reference scores cannot be read: {error}", file=table, fix=fix) from error
+        return cls(entries, read_versions())
 
     def write(self) -> None:
-        """Write scores.parquet and versions.yaml, in the order of names."""
-        rows = [case._asdict() | scores._asdict() for case, scores in sorted(self.scores.items())]
-        files.write_parquet(folder() / "scores.parquet", pd.DataFrame(rows))
-        versions = "".join(f"{name}: {version}\n" for name, version in sorted(self.versions.items()))
-        files.write_text(folder() / "versions.yaml", f"{VERSIONS_HEADER}{versions}")
+        """Write the scores and the versions, in the order of names."""
+        rows = [
+            case._asdict() | entry.scores._asdict() | {"settings": entry.settings}
+            for case, entry in sorted(self.entries.items(), key=lambda item: item[0])
+        ]
+        files.write_parquet(scores_file(), pd.DataFrame(rows))
+        lines = [f"{name}: {{{_shown(own)}}}\n" for name, own in sorted(self.versions.items())]
+        files.write_text(versions_file(), HEADER + "".join(lines))
 
 
-def check(names: Iterable[str] | None = None) -> tuple[dict[str, str], dict[Case, Scores]]:
-    """Compute the systems `names` (and the `EVALUATOR`; by default all) and compare them with what is stored.
+def _shown(own: Version) -> str:
+    return f"version: {own.version}" + (f", encoders: [{', '.join(own.encoders)}]" if own.encoders else "")
 
-    Returns: what differs, by name, and what was computed for those that differ, all their protocols.
+
+@dataclass(frozen=True)
+class Checked:
+    """What a system computes beside what is stored of it.
+
+    `difference`: what differs or is missing, in a few words; empty where only the settings are others.
+    `changed`: whether it computes something else, so that its version is to rise.
+    `entries`: with today's settings. `encoders`: that it reads.
+    """
+
+    difference: str
+    changed: bool
+    entries: dict[Case, Entry]
+    encoders: tuple[str, ...]
+
+
+def stored_reference() -> Reference:
+    """The stored reference; an empty one where there is none yet."""
+    return Reference.read() if versions_file().exists() else Reference({}, {})
+
+
+def check(names: Iterable[str] | None = None) -> dict[str, Checked]:
+    """Compare what systems compute with their stored settings with what is stored, and compute those that differ, or
+    have other settings today, with today's.
+
+    `names`: of systems, or the `EVALUATOR`; by default all.
+    Returns: by name, those that differ, and with an empty difference those whose settings alone are others.
     """
     known = [EVALUATOR, *choices("system")]
     names = list(names or known)
     if unknown := sorted(set(names) - set(known)):
         raise StudyError(f"there is no system {unknown[0]!r}", fix="study run system=? lists them")
-    stored = Reference.read() if (folder() / "versions.yaml").exists() else Reference({}, {})
-    reasons, found = dict[str, str](), dict[Case, Scores]()
+    stored, found = stored_reference(), dict[str, Checked]()
     for name in tqdm(names, unit="system", leave=False, disable=not sys.stderr.isatty()):
-        computed = _computed(name)
-        entries = {case for case in stored.scores if case.system == name}
-        differing = {case.protocol: _difference(stored, case, scores) for case, scores in computed.items()}
-        shown = [f"{protocol}: {reason}".removeprefix(": ") for protocol, reason in differing.items() if reason]
-        if shown or entries - computed.keys():
-            reasons[name] = "; ".join(shown) or "a protocol is gone"
-            found |= computed
-    return reasons, found
+        checked = _check_evaluator(stored) if name == EVALUATOR else _check(name, stored)
+        found |= {name: checked} if checked else {}
+    return found
 
 
-def _computed(name: str) -> dict[Case, Scores]:
-    if name == EVALUATOR:
-        return {Case(EVALUATOR, ""): compute_evaluator()}
-    return {case: compute(case).scores for case in cases([name])}
+def _check_evaluator(stored: Reference) -> Checked | None:
+    case, computed = Case(EVALUATOR, ""), compute_evaluator()
+    difference = differs(stored.entries[case].scores, computed) if case in stored.entries else "no entry"
+    return Checked(difference, True, {case: Entry(computed, "{}")}, ()) if difference else None
 
 
-def _difference(stored: Reference, case: Case, computed: Scores) -> str | None:
-    if case not in stored.scores or case.system not in stored.versions:
-        return "no entry"
-    return differs(stored.scores[case], computed, TOLERANCES.get(case.system, TOLERANCE))
+def _check(system: str, stored: Reference) -> Checked | None:
+    """As `check`, for one system; None where it has the same scores and settings."""
+    today = {case: model_settings(case) for case in cases([system])}
+    own = {case: entry for case, entry in stored.entries.items() if case.system == system}
+    changes, runs = list[str](), dict[Case, Run]()
+    for case in own.keys() & today.keys():
+        model = own[case].model()
+        try:
+            run = compute(case, model)
+        except StudyError as error:
+            changes.append(f"{case.protocol}: {error.reason}")
+            continue
+        if difference := differs(own[case].scores, run.scores, TOLERANCES.get(system, TOLERANCE)):
+            changes.append(f"{case.protocol}: {difference}")
+        if model == _through_json(today[case]):
+            runs[case] = run
+    missing = [f"{case.protocol}: no entry" for case in today.keys() - own.keys()]
+    new = system not in stored.versions
+    current = not changes and runs.keys() == own.keys() == today.keys()
+    if current and not new and _encoders(runs) == stored.versions[system].encoders:
+        return None
+    runs |= {case: compute(case, model) for case, model in today.items() if case not in runs}
+    entries = {case: Entry(runs[case].scores, json.dumps(model)) for case, model in today.items()}
+    difference = "; ".join(sorted(changes + missing))
+    return Checked(difference, bool(changes) or new, entries, _encoders(runs))
 
 
-def update(computed: Mapping[Case, Scores]) -> dict[str, int]:
-    """Store what `check` computed in place of the entries of the same systems, raise their versions by one, and drop
-    the entries of systems that are gone.
+def _through_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
 
-    Returns: the new versions.
+
+def _encoders(runs: Mapping[Case, Run]) -> tuple[str, ...]:
+    return tuple(sorted(set[str]().union(*(run.encoders for run in runs.values()))))
+
+
+def update(checked: Mapping[str, Checked]) -> dict[str, int]:
+    """Store what `check` found: entries with today's settings, and a version one higher where scores changed. Entries
+    of systems that are gone are dropped.
+
+    Returns: the versions that were raised.
     """
-    stored = Reference.read() if (folder() / "versions.yaml").exists() else Reference({}, {})
-    names, known = {case.system for case in computed}, {EVALUATOR, *choices("system")}
-    raised = {name: stored.versions.get(name, 0) + 1 for name in sorted(names)}
-    kept = {case: scores for case, scores in stored.scores.items() if case.system in known - names}
-    versions = {name: version for name, version in stored.versions.items() if name in known}
-    Reference(kept | dict(computed), versions | raised).write()
+    stored = stored_reference()
+    known = {EVALUATOR, *choices("system")} - checked.keys()
+    entries = {case: entry for case, entry in stored.entries.items() if case.system in known}
+    versions = {name: own for name, own in stored.versions.items() if name in known}
+    raised = dict[str, int]()
+    for name, found in sorted(checked.items()):
+        before = stored.versions.get(name, Version(0)).version
+        entries |= found.entries
+        versions[name] = Version(before + found.changed, found.encoders)
+        raised |= {name: versions[name].version} if found.changed else {}
+    Reference(entries, versions).write()
     return raised

@@ -25,12 +25,12 @@ from study.errors import StudyError, explained
 from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
 from study.files import write_json, write_parquet
-from study.runner.fingerprint import fingerprint
+from study.runner.identity import identity, row_key
 from study.runner.inputs import load_inputs, require_applicable, require_places
 from study.runner.loggers import logged, require_logger
 from study.runner.own_system import require_sound
 from study.runner.processes import limit_threads, start_worker
-from study.runner.provenance import require_own_row, require_profile_of
+from study.runner.provenance import is_current, require_own_row, require_profile_of
 from study.runner.row_store import HITS_ONLY, Row, find_record, lock_row, read_row, rows_folder, write_row
 
 LOG = logging.getLogger(__name__)
@@ -76,13 +76,14 @@ def run_row(config: DictConfig, *, replace: bool = False) -> Row:
 def _made(config: DictConfig, cell: tuple[str, str, str]) -> Row | None:
     """The row, if it was made from what this configuration names."""
     found = find_record(*cell)
-    return read_row(*cell) if found is not None and found.get("fingerprint") == fingerprint(config) else None
+    return read_row(*cell) if found is not None and is_current(found, config) else None
 
 
 def _make(config: DictConfig, data: Dataset, split: Split) -> Row:
     """Compute the seeds that are missing, write the row and remove the seeds' files."""
     dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
     seeds = list(config.system.seeds)
+    made_of = identity(config)
     folder, missing = pending(config)
     if len(missing) < len(seeds):
         LOG.info("%s: %d of %d seeds were finished before", system, len(seeds) - len(missing), len(seeds))
@@ -101,7 +102,7 @@ def _make(config: DictConfig, data: Dataset, split: Split) -> Row:
         protocol=protocol,
         system=system,
         profile=config.profile.name,
-        fingerprint=folder.name,
+        **made_of,
         config=plain(config),
         seeds=facts,
     )
@@ -143,7 +144,7 @@ def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Sp
 def pending(config: DictConfig) -> tuple[Path, list[int]]:
     """Where a row (`ready`) keeps its finished seeds, and the seeds that are not finished."""
     kept = paths.cache() / "runs" / config.dataset.name / config.protocol.name / config.system.name
-    folder = kept / fingerprint(config)
+    folder = kept / row_key(config)
     return folder, [seed for seed in config.system.seeds if not (folder / f"facts-{seed}.json").exists()]
 
 

@@ -20,9 +20,9 @@ from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.files import write_json
 from study.reranking.endpoint import awaits_replies
+from study.runner import provenance
 from study.runner.cluster import Launcher, run_seeds
 from study.runner.devices import on_trainer
-from study.runner.fingerprint import fingerprint
 from study.runner.row_store import find_record
 from study.runner.rows import run_row
 from study.search.tune import is_tuned, sweep_folder, tune
@@ -154,12 +154,7 @@ def is_current(config: DictConfig) -> bool:
         record = find_record(config.dataset.name, config.protocol.name, config.system.name)
         if record is None:
             return False
-        seeds = [seed["seed"] for seed in record["seeds"]]
-        return (
-            record.get("profile") == config.profile.name
-            and seeds == list(config.system.seeds)
-            and record.get("fingerprint") == fingerprint(config)
-        )
+        return record.get("profile") == config.profile.name and provenance.is_current(record, config)
     except StudyError:  # tuned values or data are missing: running the row says so
         return False
 

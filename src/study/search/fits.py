@@ -30,7 +30,7 @@ from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.evaluation.separation import embedding_settings, mean_separation
 from study.evaluation.system import System
 from study.files import replacing
-from study.runner.fingerprint import fingerprint
+from study.runner.identity import row_key
 from study.t2mrec.fusion import expand, fuse
 from study.t2mrec.settings import Scoring
 from study.t2mrec.structure import StructuralFeatures
@@ -42,8 +42,8 @@ FUSION_WEIGHT = "scoring.semantic_weight"
 def fit_key(config: DictConfig) -> str:
     """A hash of all that decides the fit: as for a run, but T2MRec's scoring decides no embedding."""
     if config.system.model._target_ != f"{T2MRec.__module__}.{T2MRec.__name__}":
-        return fingerprint(config)
-    return fingerprint(with_values(config, {f"scoring.{name}": value for name, value in vars(Scoring()).items()}))
+        return row_key(config)
+    return row_key(with_values(config, {f"scoring.{name}": value for name, value in vars(Scoring()).items()}))
 
 
 def kept_fit(config: DictConfig, seed: int) -> Path:

@@ -24,7 +24,7 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.records import read_record, record
 from study.evaluation.runs import run_seed
-from study.runner.fingerprint import fingerprint
+from study.runner.identity import normal_form, row_key
 from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
@@ -226,7 +226,7 @@ def search_key(config: DictConfig, share: float, points: list[dict[str, Any]]) -
     tuning, fixed = config.tuning, [point for point in points[1:] if point]
     settings = [plain(config.system.search), share, tuning.startup, tuning.seed, config.system.seeds[0]]
     settings += [fixed] if fixed else []
-    return hashlib.sha256(json.dumps([fingerprint(config), *settings]).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([row_key(config), *settings]).encode()).hexdigest()[:16]
 
 
 def is_tuned(config: DictConfig) -> bool:
@@ -240,8 +240,8 @@ def is_tuned(config: DictConfig) -> bool:
         trials = made["config"]["tuning"]["trials"]
         return bool(made["key"] == tuning_key(config) and trials == config.tuning.trials)
     then, now = (  # made before records held a key
-        [tree["tuning"], tree["protocol"]["name"], tree["profile"]["name"]]
-        + [tree["system"][name] for name in ("model", "search", "rungs")]
+        [tree["tuning"], tree["protocol"]["name"], tree["profile"]["name"], normal_form(tree["system"]["model"])]
+        + [tree["system"][name] for name in ("search", "rungs")]
         for tree in (made["config"], plain(config))
     )
     return bool(json.loads(json.dumps(now)) == then)

@@ -91,7 +91,7 @@ def fits(monkeypatch, tmp_path):
 
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
     monkeypatch.setattr(curves, "fitted", fitted)
-    monkeypatch.setattr(curves, "fingerprint", lambda config: str(config.system.model.get("trees")))
+    monkeypatch.setattr(curves, "row_key", lambda config: str(config.system.model.get("trees")))
     monkeypatch.setattr(curves, "load_inputs", lambda *_: (None, SPLIT))
     monkeypatch.setattr(curves, "with_tuned_values", lambda config: config)
     return asked

@@ -34,7 +34,7 @@ from study.evaluation.runs import KEPT, run_seed
 from study.evaluation.statistics import paired, paired_resamples, percentile_limits, rank_correlation
 from study.evaluation.system import Ranker
 from study.files import read_csv
-from study.runner.fingerprint import fingerprint
+from study.runner.identity import row_key
 from study.runner.row_store import list_rows, read_per_task, read_top10, rows_folder
 
 Scores = pd.DataFrame  # one row per system, one column per task
@@ -168,7 +168,7 @@ def run_splits(config: DictConfig) -> pd.DataFrame:
         for protocol, systems in settings.split_systems.items()
         for system in systems
     }
-    prints = {key: fingerprint(chosen) for key, chosen in composed.items()}
+    prints = {key: row_key(chosen) for key, chosen in composed.items()}
     wanted = [
         (protocol, system, seed, made)
         for number, seed in enumerate(settings.split_seeds)

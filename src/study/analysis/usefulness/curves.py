@@ -30,7 +30,7 @@ from study.evaluation.metrics import per_task
 from study.evaluation.runs import KEPT, rank_tasks
 from study.evaluation.statistics import mean_interval
 from study.files import read_csv, write_csv
-from study.runner.fingerprint import fingerprint
+from study.runner.identity import row_key
 from study.runner.inputs import load_inputs
 
 METRICS = ("ndcg@10", "recall@10")
@@ -95,7 +95,7 @@ def curve_fits(dataset: str, settings: Curves) -> pd.DataFrame:
     folder, frames = paths.cache() / "usefulness" / "curves" / dataset, []
     for name, share, draw in tqdm(wanted, desc="learning curves", unit="fit", disable=not sys.stderr.isatty()):
         config = with_tuned_values(load([f"dataset={dataset}", f"system={name}", f"protocol={settings.protocol}"]))
-        path = folder / f"{name}-{share:g}-{draw}-{fingerprint(config)}.csv"
+        path = folder / f"{name}-{share:g}-{draw}-{row_key(config)}.csv"
         frames.append(_cached(path, config, share, draw).assign(system=name, share=share, draw=draw))
     return pd.concat(frames, ignore_index=True)
 
@@ -140,7 +140,7 @@ def label_step_fits(dataset: str, settings: LabelSteps) -> dict[str, pd.DataFram
     folder, frames = paths.cache() / "usefulness" / "label_steps" / dataset, {}
     for title, changes in tqdm(settings.steps.items(), desc=settings.system, disable=not sys.stderr.isatty()):
         config = laid_over(whole, changes)
-        path = folder / f"{settings.seed}-{fingerprint(config)}.csv"
+        path = folder / f"{settings.seed}-{row_key(config)}.csv"
         frames[title] = _cached(path, config, 1.0, settings.seed)
     return frames
 

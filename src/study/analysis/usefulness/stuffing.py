@@ -33,7 +33,7 @@ from study.evaluation.records import record
 from study.evaluation.runs import KEPT, rank_tasks
 from study.evaluation.statistics import mean_interval
 from study.files import write_csv, write_json, write_parquet
-from study.runner.fingerprint import fingerprint
+from study.runner.identity import row_key
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 
@@ -175,7 +175,7 @@ def measure(dataset: str, profile: str = "laptop") -> Path:
     jobs = [(name, words) for name in configs for words in (0, *settings.words)]
     ranks: dict[tuple[str, int], IntArray] = {}
     for name, words in tqdm(jobs, desc="stuffing", unit="fit", disable=not sys.stderr.isatty()):
-        folder = paths.cache() / "stuffing" / dataset / f"{fingerprint(configs[name])}-{drawn}"
+        folder = paths.cache() / "stuffing" / dataset / f"{row_key(configs[name])}-{drawn}"
         kept = folder / f"{name}-{words}.parquet"
         if not kept.exists():
             changed = stuffed(data, split, attack, settings.group, words) if words else data

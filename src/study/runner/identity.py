@@ -1,0 +1,200 @@
+"""What a row is made of: its settings in a normal form, versions of system and evaluator, data, split, what it reads.
+
+A row is current while all of these are those of its record. No hash of code is among them: a change of code counts
+where it changes scores, and then `study reference --update` raises a version (`study.runner.reference`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from omegaconf import DictConfig
+
+from study import paths
+from study.config.compose import plain
+from study.config.registry import system_settings
+from study.config.schema import choices
+from study.data import dataset as datasets
+from study.encoders import mpnet, sentence
+from study.errors import StudyError, require_file
+from study.files import sha256
+from study.reranking.endpoint import cassette
+
+# The table of the normal form. Records name classes and keys as they were called when a row was made.
+# Class then -> class now; None where a mapping of settings has no class any more.
+CLASSES: dict[str, str | None] = {}
+# Class now -> keys that records may lack, with the values that reproduce what was done then.
+DEFAULTS: dict[str, dict[str, Any]] = {}
+# Classes that stand for one of their values -> the key that says for which.
+CHOICES = {"baselines.settings.of_profile": "profile", "baselines.settings.of_choice": "choice"}
+EVALUATOR = "evaluator"
+# What a system may read beside the data, by the name under which it stands in records.
+ENCODERS = {"minilm": lambda: sentence.model_version("minilm"), "mpnet": mpnet.version}
+
+
+class Version(NamedTuple):
+    """The version of a system's reference scores, and the text encoders that it reads (of `ENCODERS`)."""
+
+    version: int
+    encoders: tuple[str, ...] = ()
+
+
+def versions_file() -> Path:
+    """The stored versions, beside the reference scores."""
+    return paths.root() / "tests" / "reference" / "versions.yaml"
+
+
+def read_versions() -> dict[str, Version]:
+    """The stored versions by system, that of the `EVALUATOR` among them. Raises StudyError: no readable file."""
+    file = require_file(versions_file(), "take it from git", "the versions of the systems are missing")
+    return _parsed(file, file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _parsed(file: Path, _changed: int) -> dict[str, Version]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return {
+            str(name): Version(int(own["version"]), tuple(own.get("encoders", ()))) for name, own in content.items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
+        raise StudyError(f"the versions cannot be read: {error}", file=file, fix="take the file from git") from error
+
+
+def normal_form(value: Any) -> Any:
+    """A part of settings as today's: classes by their names of today, a value for each profile or choice as the one
+    that counts, keys that are missing with the value that they stood for."""
+    if isinstance(value, list | tuple):
+        return [normal_form(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    target = value.get("_target_")
+    if target in CHOICES:
+        return normal_form(value[value[CHOICES[target]]])
+    found = {str(key): normal_form(item) for key, item in value.items()}
+    if target is None:
+        return found
+    now = CLASSES.get(target, target)
+    if now is None:
+        del found["_target_"]
+        return found
+    return DEFAULTS.get(now, {}) | found | {"_target_": now}
+
+
+def normal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide a row's numbers, in normal form. Names, titles, workers, loggers and the budget of a
+    search change no number.
+
+    `config`: plain settings of a run, as its record holds them, or as they are composed today.
+    """
+    system = config["system"]
+    return {
+        "dataset": config["dataset"]["name"],
+        "protocol": config["protocol"]["name"],
+        "threads": config["profile"]["threads"],
+        "run_depth": config["run_depth"],
+        "seeds": list(system["seeds"]),
+        "model": normal_form(system["model"]),
+    }
+
+
+def identity(config: DictConfig) -> dict[str, Any]:
+    """What a row is made of beside its settings, as its record holds it: hashes of the prepared data and of the split,
+    the versions of system and evaluator, what the system reads. Raises StudyError: a file is not there."""
+    dataset, protocol = str(config.dataset.name), str(config.protocol.name)
+    return _code_and_reads(config) | {"data": data_hash(dataset), "split": split_hash(dataset, protocol)}
+
+
+def settings_key(config: DictConfig) -> str:
+    """A short hash of a row's settings, of the versions and of what the system reads. The list of seeds is left out, so
+    that adding a seed keeps the others."""
+    return _short([_without_seeds(config), _code_and_reads(config)])
+
+
+def row_key(config: DictConfig) -> str:
+    """A short hash of all that decides a row: as `settings_key`, with the prepared data and the split."""
+    return _short([_without_seeds(config), identity(config)])
+
+
+def _without_seeds(config: DictConfig) -> dict[str, Any]:
+    """What is hashed of the settings; neither a move of a class nor a new key of `DEFAULTS` changes it."""
+    settings = normal_settings(plain(config))
+    target = str(settings["model"]["_target_"]).rpartition(".")[2]
+    return {key: _stable(value) for key, value in settings.items() if key != "seeds"} | {"class": target}
+
+
+def _stable(value: Any) -> Any:
+    """A normal form without names of classes, and without keys that hold their value of `DEFAULTS`."""
+    if isinstance(value, list):
+        return [_stable(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    defaults = DEFAULTS.get(value.get("_target_", ""), {})
+    return {
+        key: _stable(item)
+        for key, item in value.items()
+        if key != "_target_" and not (key in defaults and item == defaults[key])
+    }
+
+
+def _code_and_reads(config: DictConfig) -> dict[str, Any]:
+    versions, name = read_versions(), str(config.system.name)
+    own = versions[name] if name in versions else _of_variant(config, versions)
+    return {"version": own.version, "evaluator": versions[EVALUATOR].version, "reads": _reads(config, own)}
+
+
+def _of_variant(config: DictConfig, versions: Mapping[str, Version]) -> Version:
+    """The version of a system without reference scores: the highest of the systems of the same class."""
+    target = config.system.model.get("_target_")
+    same = [versions[name] for name in choices("system") if name in versions and _target(name) == target]
+    return Version(max((own.version for own in same), default=0), tuple(ENCODERS))
+
+
+@lru_cache(maxsize=512)
+def _target(system: str) -> str:
+    return str(system_settings(system).model.get("_target_"))
+
+
+def _reads(config: DictConfig, own: Version) -> dict[str, str]:
+    """The encoders that a system reads, by version, and the replies that were recorded for it, by hash."""
+    found = {name: ENCODERS[name]() for name in own.encoders}
+    if config.system.model.get("endpoint"):
+        replies = cassette(str(config.dataset.name), str(config.system.name))
+        found["replies"] = file_hash(replies) if replies.exists() else "none"
+    return found
+
+
+def data_hash(dataset: str) -> str:
+    """A hash of the prepared tables of a data set. Raises StudyError: one is missing."""
+    return _short([_required(paths.prepared(dataset) / f"{part}.parquet", dataset) for part in datasets.PREPARED])
+
+
+def split_hash(dataset: str, protocol: str) -> str:
+    """A hash of the split of a data set for a protocol. Raises StudyError: it is missing."""
+    return _required(paths.splits(dataset) / f"{protocol}.parquet", dataset)[:16]
+
+
+def _required(path: Path, dataset: str) -> str:
+    fix = f"run: make repro DATASET={dataset}"
+    return file_hash(require_file(path, fix, "a file that decides the run is missing"))
+
+
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file, computed once a process while the file stays as it is."""
+    state = path.stat()
+    return _hashed(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=256)
+def _hashed(path: Path, _changed: int, _size: int) -> str:
+    return sha256(path)
+
+
+def _short(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
