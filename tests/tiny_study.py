@@ -15,8 +15,8 @@ TINY = [*SIZE, "profile=smoke"]
 
 
 def lay_out(root: Path) -> None:
-    """Copy settings and notebooks; link the code, since runs are keyed by the code that makes them."""
-    for folder in ("conf", "notebooks"):
+    """Copy settings, notebooks and reference scores, whose versions rows are keyed by; link the code."""
+    for folder in ("conf", "notebooks", "tests/reference"):
         shutil.copytree(REPOSITORY / folder, root / folder)
     for folder in ("src", "baselines"):
         (root / folder).symlink_to(REPOSITORY / folder)

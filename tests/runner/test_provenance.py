@@ -10,13 +10,18 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from study import paths
 from study.config.compose import load, plain
+from study.config.registry import changed, system_file, system_settings
 from study.data import dataset as datasets
+from study.encoders import sentence
 from study.errors import StudyError
 from study.pipeline.report import report
+from study.reranking.endpoint import cassette
 from study.runner import provenance as stale
+from study.runner.identity import CLASSES, DEFAULTS, identity, normal_form, versions_file
 from study.runner.provenance import as_configured, differences, require_own_row
 from study.runner.row_store import list_rows, read_row, remove_row
 from study.runner.rows import run_row
@@ -94,16 +99,83 @@ def test_changed_setting_marks_its_row_alone(root: Path, caplog: pytest.LogCaptu
         found = marks(root)
     assert found.to_dict() == {"popularity": "no", "random": "no", "tfidf": "settings"}
     assert "STALE: tfidf under cold" in caplog.text
-    assert "system.model.max_features: 50000, not 40000" in caplog.text
+    assert "model.max_features: 50000, not 40000" in caplog.text
     assert "1 stale" in (paths.tables("synthetic") / "overall.md").read_text()
 
 
-def test_changed_code_marks_its_row_alone(root: Path) -> None:
-    (root / "baselines").unlink()
-    shutil.copytree(REPOSITORY / "baselines", root / "baselines")
-    with (root / "baselines" / "cosine.py").open("a") as stream:
-        stream.write("CHANGED = 1\n")
+def test_a_raised_version_marks_its_row_alone_and_that_of_the_evaluator_every_row(root: Path) -> None:
+    raise_version("tfidf")
     assert marks(root).to_dict() == {"popularity": "no", "random": "no", "tfidf": "code or data"}
+    raise_version("evaluator")
+    assert set(marks(root)) == {"code or data"}
+
+
+def raise_version(name: str) -> None:
+    text = versions_file().read_text()
+    versions_file().write_text(text.replace(f"\n{name}: {{version: 1", f"\n{name}: {{version: 2"))
+
+
+def test_another_split_marks_the_rows_of_its_protocol(root: Path) -> None:
+    run_row(config("system=tfidf", "protocol=warm"))
+    path = paths.splits("synthetic") / "warm.parquet"
+    table = pd.read_parquet(path)
+    table.sample(frac=1, random_state=1).to_parquet(path)
+    rows = pd.read_csv(report(config()) / "runs.csv").set_index(["protocol", "system"])["stale"]
+    assert rows[rows != "no"].to_dict() == {("warm", "tfidf"): "code or data"}
+
+
+def test_other_weights_mark_the_rows_of_the_systems_that_read_them(root: Path, monkeypatch) -> None:
+    add_system(root, "minilm")
+    run_row(config("system=minilm"))
+    assert set(marks(root)) == {"no"}
+    monkeypatch.setattr(sentence, "model_version", lambda model: "other weights")
+    assert marks(root).to_dict() == {"minilm": "settings", "popularity": "no", "random": "no", "tfidf": "no"}
+
+
+def test_other_replies_mark_the_row_that_they_were_recorded_for(root: Path) -> None:
+    for name in ("t2mrec_llm", "t2mrec_llm_local"):
+        add_system(root, name)
+    for name, protocol in (("t2mrec_llm", "cold"), ("t2mrec_llm_local", "cold"), ("t2mrec_wo_cl", "warm")):
+        settings = load(["dataset=synthetic", f"system={name}", f"protocol={protocol}"])
+        record = identity(settings) | {"config": plain(settings)}
+        assert stale.state(record, {}) == ("no", "")
+        replies = cassette("synthetic", "t2mrec_llm")
+        replies.parent.mkdir(parents=True, exist_ok=True)
+        replies.write_text("{}\n")
+        assert stale.state(record, {})[0] == ("settings" if name == "t2mrec_llm" else "no")
+        replies.unlink()
+
+
+def add_system(root: Path, name: str) -> None:
+    (file,) = (REPOSITORY / "conf/system").glob(f"*/{name}.yaml")
+    folder = root / "conf/system" / file.parent.name
+    folder.mkdir(exist_ok=True)
+    shutil.copy(file, folder)
+
+
+def test_a_moved_class_and_a_new_key_with_its_default_make_no_row_stale_with_their_lines(root, monkeypatch) -> None:
+    path = system_file("tfidf")
+    text = path.read_text()
+    path.write_text(text.replace("baselines.cosine.TfidfCosine", "baselines.moved.Tfidf") + "  power: 1\n")
+    made = stale_settings("tfidf")
+    assert len(made) == 2
+    monkeypatch.setitem(CLASSES, "baselines.cosine.TfidfCosine", "baselines.moved.Tfidf")
+    monkeypatch.setitem(DEFAULTS, "baselines.moved.Tfidf", {"power": 1})
+    assert stale_settings("tfidf") == []
+    path.write_text(path.read_text().replace("power: 1", "power: 2"))
+    assert stale_settings("tfidf") == ["model.power: 1, not 2"]
+
+
+def stale_settings(system: str) -> list[str]:
+    record = read_row("synthetic", "cold", system).record
+    today = OmegaConf.merge(load(["dataset=synthetic", "profile=smoke", "system=random"]), {"system": {"name": system}})
+    today = changed(today, {"system": system_settings(system)}, merge=False)
+    return stale.changed_settings(record, plain(today))
+
+
+def test_a_size_for_each_profile_is_the_one_of_the_rows_profile() -> None:
+    block = {"_target_": "baselines.settings.of_profile", "profile": "laptop", "smoke": 1, "laptop": [2], "full": 3}
+    assert normal_form({"width": block, "_target_": "a.B"}) == {"width": [2], "_target_": "a.B"}
 
 
 def test_fresh_runs_are_current_and_changed_data_marks_every_row(root: Path) -> None:
@@ -130,7 +202,7 @@ def test_changed_choice_of_tuning_marks_the_row(root: Path) -> None:
 
 def test_older_record_and_absent_data_are_said_to_be_unchecked(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     record = read_row("synthetic", "cold", "tfidf").record
-    del record["fingerprint"]
+    del record["version"]
     change_row("synthetic", "cold", "tfidf", record=record)
     with caplog.at_level(logging.WARNING):
         assert marks(root).to_dict() == {"popularity": "no", "random": "no", "tfidf": "unchecked"}
@@ -191,14 +263,18 @@ def test_settings_that_depend_on_the_protocol_are_compared_under_the_records_own
     known: dict[str, Any] = {}
     for protocol in ("cold", "warm", "cold"):
         made = load(["dataset=synthetic", "system=t2mrec_wo_cl", f"protocol={protocol}"])
-        assert stale.changed_settings({"config": plain(made)}, known) == []
-    wrong = {"config": plain(made) | {"protocol": plain(load(["protocol=warm"]).protocol)}}
-    assert "seeds" in stale.changed_settings(wrong, known)[0]
+        assert changes(plain(made), known) == []
+    wrong = plain(made) | {"protocol": plain(load(["protocol=warm"]).protocol)}
+    assert "seeds" in changes(wrong, known)[0]
+
+
+def changes(made: dict[str, Any], known: dict[str, Any]) -> list[str]:
+    return stale.changed_settings({"config": made}, plain(stale.todays_config({"config": made}, known)))
 
 
 def test_what_a_system_is_called_makes_no_run_stale_but_its_settings_do(root: Path) -> None:
     made = plain(load(["dataset=synthetic", "system=tfidf"]))
     before = made["system"] | {"title": "an earlier title", "protocols": ["cold"], "family": "other", "reference": None}
     before.pop("rungs")  # of the search, and unknown to records of earlier days
-    assert stale.changed_settings({"config": made | {"system": before}}, {}) == []
-    assert stale.changed_settings({"config": made | {"system": before | {"seeds": [9]}}}, {}) != []
+    assert changes(made | {"system": before}, {}) == []
+    assert changes(made | {"system": before | {"seeds": [9]}}, {}) != []

@@ -25,12 +25,16 @@ from study.encoders import mpnet, sentence
 from study.errors import StudyError, require_file
 from study.files import sha256
 from study.reranking.endpoint import cassette
+from study.reranking.pools import file_of
 
+POOLED = "study.reranking.pools.PooledT2MRec"
 # The table of the normal form. Records name classes and keys as they were called when a row was made.
 # Class then -> class now; None where a mapping of settings has no class any more.
 CLASSES: dict[str, str | None] = {}
 # Class now -> keys that records may lack, with the values that reproduce what was done then.
 DEFAULTS: dict[str, dict[str, Any]] = {}
+# System -> class then -> class now, where the other class gives the same numbers.
+CLASSES_OF = {"t2mrec_same_training": {"study.t2mrec.system.T2MRec": POOLED}}
 # Classes that stand for one of their values -> the key that says for which.
 CHOICES = {"baselines.settings.of_profile": "profile", "baselines.settings.of_choice": "choice"}
 EVALUATOR = "evaluator"
@@ -94,13 +98,15 @@ def normal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     `config`: plain settings of a run, as its record holds them, or as they are composed today.
     """
     system = config["system"]
+    model = normal_form(system["model"])
+    same = CLASSES_OF.get(system["name"], {})
     return {
         "dataset": config["dataset"]["name"],
         "protocol": config["protocol"]["name"],
         "threads": config["profile"]["threads"],
         "run_depth": config["run_depth"],
         "seeds": list(system["seeds"]),
-        "model": normal_form(system["model"]),
+        "model": model | {"_target_": same.get(model["_target_"], model["_target_"])},
     }
 
 
@@ -150,10 +156,12 @@ def _code_and_reads(config: DictConfig) -> dict[str, Any]:
 
 
 def _of_variant(config: DictConfig, versions: Mapping[str, Version]) -> Version:
-    """The version of a system without reference scores: the highest of the systems of the same class."""
+    """The version of a system without reference scores, such as a variant named on the command line: the highest of the
+    systems of the same class; it may read what one of them reads."""
     target = config.system.model.get("_target_")
     same = [versions[name] for name in choices("system") if name in versions and _target(name) == target]
-    return Version(max((own.version for own in same), default=0), tuple(ENCODERS))
+    encoders = set[str]().union(*(own.encoders for own in same)) if same else ENCODERS
+    return Version(max((own.version for own in same), default=0), tuple(sorted(encoders)))
 
 
 @lru_cache(maxsize=512)
@@ -162,12 +170,12 @@ def _target(system: str) -> str:
 
 
 def _reads(config: DictConfig, own: Version) -> dict[str, str]:
-    """The encoders that a system reads, by version, and the replies that were recorded for it, by hash."""
-    found = {name: ENCODERS[name]() for name in own.encoders}
-    if config.system.model.get("endpoint"):
-        replies = cassette(str(config.dataset.name), str(config.system.name))
-        found["replies"] = file_hash(replies) if replies.exists() else "none"
-    return found
+    """The encoders that a system reads, by version; by hash, the replies that were recorded for it, and the pools that
+    they belong to."""
+    found, model, dataset = {name: ENCODERS[name]() for name in own.encoders}, config.system.model, config.dataset.name
+    kept = {"replies": cassette(str(dataset), str(config.system.name))} if model.get("endpoint") else {}
+    kept |= {"pools": file_of(str(dataset))} if kept or model.get("_target_") == POOLED else {}
+    return found | {name: file_hash(file) if file.exists() else "none" for name, file in kept.items()}
 
 
 def data_hash(dataset: str) -> str:
