@@ -9,16 +9,18 @@ from functools import cache
 import numpy as np
 import pytest
 
-from baselines import popularity
+from baselines import bm25, popularity
 from study import paths
 from study.config import compose
-from study.config.registry import system_file
+from study.config.registry import OWN, folder_of, system_file
 from study.runner import reference
 from study.runner.identity import CLASSES
 from study.runner.reference import EVALUATOR, Case, Reference, Run, Scores, differs
 from tests.tiny_study import REPOSITORY
 
-SYSTEMS = compose.choices("system")
+SYSTEMS = [
+    name for name in compose.choices("system") if folder_of(name) != OWN
+]  # `study run` stores entries of own ones
 IN_PROCESS = [name for name in SYSTEMS if not reference.starts_program(name)]
 PROGRAMS = [name for name in SYSTEMS if reference.starts_program(name)]
 # Their scores hold numbers that are random, that start from random ones for each server, or that differ otherwise, so
@@ -64,8 +66,8 @@ def test_the_evaluator_computes_its_reference_scores(stored: Reference) -> None:
     assert differs(stored.entries[Case(EVALUATOR, "")].scores, reference.compute_evaluator()) is None
 
 
-def test_every_system_and_nothing_else_has_a_version(stored: Reference) -> None:
-    assert stored.versions.keys() == {EVALUATOR, *SYSTEMS}
+def test_every_system_has_a_version_and_nothing_that_is_none(stored: Reference) -> None:
+    assert {EVALUATOR, *SYSTEMS} <= stored.versions.keys() <= {EVALUATOR, *compose.choices("system")}
     assert {case.system for case in stored.entries} == stored.versions.keys()
 
 
@@ -202,3 +204,24 @@ def test_a_class_that_moved_is_named_until_its_line_is_in_the_table(quick_root, 
     assert "there is no class 'baselines.popularity.Popularity'" in printed
     monkeypatch.setitem(CLASSES, "baselines.popularity.Popularity", "baselines.moved.Popular")
     assert call("reference")[:2] == (0, "")
+
+
+def test_a_system_of_ones_own_has_an_entry_once_it_runs_and_another_version_once_it_computes_something_else(
+    quick_root, call
+) -> None:
+    source = (REPOSITORY / "conf/system/simple/bm25.yaml").read_text()
+    path = paths.conf() / "system/own/mine.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(source.replace("baselines.bm25.Bm25", "baselines.mine.Mine"))
+    mine = types.ModuleType("baselines.mine")
+    mine.Mine = type("Mine", (bm25.Bm25,), {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "baselines.mine", mine)
+        for version in (1, 1, 2):
+            if version == 2:
+                mine.Mine.score = lambda self, tasks: -bm25.Bm25.score(self, tasks)
+            reference.refresh_own("mine")
+            assert Reference.read().versions["mine"].version == version
+    path.unlink()
+    reference.update({})
+    assert "mine" not in Reference.read().versions

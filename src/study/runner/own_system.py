@@ -26,6 +26,8 @@ from study.evaluation.runs import rank_tasks
 from study.files import sha256, write_text
 from study.runner import row_store
 from study.runner.doctor import FAULT, OK, OPTIONAL, Check
+from study.runner.identity import read_versions
+from study.runner.reference import update
 
 ORACLE = "oracle"  # the family whose systems read the answers
 FEW = 5  # places of a ranking that are looked at
@@ -110,11 +112,13 @@ def _checked(name: str) -> Path:
 
 
 def remove(name: str, files: list[Path], rows: list[tuple[str, str]]) -> None:
-    """Remove a system's rows, files and folders (`belongings`)."""
+    """Remove a system's rows, files and folders (`belongings`), and its reference scores."""
     for cell in rows:
         row_store.remove_row(*cell, name)
     for path in files:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    if name in read_versions():
+        update({})
 
 
 def _in_git(path: Path) -> bool:

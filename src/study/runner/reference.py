@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from study import files, paths
 from study.config.compose import build_system, choices, load, plain
-from study.config.registry import changed, system_settings, with_tuned_values
+from study.config.registry import OWN, changed, folder_of, system_settings, with_tuned_values
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.data.toys import reference_dataset
@@ -478,3 +478,10 @@ def update(checked: Mapping[str, Checked]) -> dict[str, int]:
         raised |= {name: versions[name].version} if found.changed else {}
     Reference(entries, versions).write()
     return raised
+
+
+def refresh_own(system: str) -> None:
+    """Bring the entry of a system of ``conf/system/own`` up to date, so that its rows are stale once its class computes
+    something else. The entries of all others change by `study reference --update` alone."""
+    if system in choices("system") and folder_of(system) == OWN and (checked := check([system])):
+        update(checked)

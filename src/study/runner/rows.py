@@ -31,6 +31,7 @@ from study.runner.loggers import logged, require_logger
 from study.runner.own_system import require_sound
 from study.runner.processes import limit_threads, start_worker
 from study.runner.provenance import is_current, require_own_row, require_profile_of
+from study.runner.reference import refresh_own
 from study.runner.row_store import HITS_ONLY, Row, find_record, lock_row, read_row, rows_folder, write_row
 
 LOG = logging.getLogger(__name__)
@@ -130,6 +131,7 @@ def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Sp
     require_applicable(config)
     require_own_row(config)
     require_sound(config.system.name)
+    refresh_own(config.system.name)
     if not replace:
         earlier = find_record(config.dataset.name, config.protocol.name, config.system.name)
         if earlier is not None:

@@ -23,6 +23,7 @@ from study.reranking.endpoint import awaits_replies
 from study.runner import provenance
 from study.runner.cluster import Launcher, run_seeds
 from study.runner.devices import on_trainer
+from study.runner.reference import refresh_own
 from study.runner.row_store import find_record
 from study.runner.rows import run_row
 from study.search.tune import is_tuned, sweep_folder, tune
@@ -122,7 +123,7 @@ class Job:
 def due(overrides: list[str], failed: list[str], *, every: bool = False) -> list[Job]:
     """What is missing or stale, each search before the rows that take its values. `every`: what is current, too.
     `failed`: takes what cannot be asked about."""
-    jobs, searched = list[Job](), dict[str, bool]()
+    jobs, searched, refreshed = list[Job](), dict[str, bool](), set[str]()
     for row in rows(overrides, failed):
         system = row.system
         if row.trainer != "cpu" and not system.trains:
@@ -132,6 +133,9 @@ def due(overrides: list[str], failed: list[str], *, every: bool = False) -> list
                 search = Job(under(row, system.tuned), searches=True)
                 searched[system.name] = every or not is_tuned(search.config)
                 jobs += [search] if searched[system.name] else []
+            if system.name not in refreshed:
+                refresh_own(system.name)
+                refreshed.add(system.name)
             if every or searched.get(system.name) or not is_current(row):
                 jobs.append(Job(row))
     return jobs
