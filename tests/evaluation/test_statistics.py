@@ -402,7 +402,7 @@ def test_percentile_limits_leave_out_what_is_undefined():
 
 
 def test_f1_of_means_by_hand():
-    assert statistics.f1_of_means([0.5, 0.0, 0.2], [0.25, 0.0, 0.0]).tolist() == pytest.approx([1 / 3, 0, 0])
+    assert statistics.harmonic_mean([0.5, 0.0, 0.2], [0.25, 0.0, 0.0]).tolist() == pytest.approx([1 / 3, 0, 0])
 
 
 def test_the_interval_of_a_difference_covers_it_about_19_times_in_20():

@@ -279,9 +279,11 @@ def clustered_share(flag: NDArray[np.bool_], cluster: ArrayLike) -> tuple[float,
     return p, max(0.0, p - error), min(1.0, p + error)
 
 
-def f1_of_means(precision: ArrayLike, recall: ArrayLike) -> Float64Array:
-    """The harmonic mean of each mean precision and mean recall, which is not the mean of the tasks' F1; 0 for 0 and 0.
-    Both of one shape, which the result has."""
+def harmonic_mean(precision: ArrayLike, recall: ArrayLike) -> Float64Array:
+    """F1 of each pair of precision and recall, 0 for 0 and 0; of means, it is not the mean of the tasks' F1.
+
+    `precision`, `recall`: of one shape, which the result has.
+    """
     p, r = np.asarray(precision, dtype=np.float64), np.asarray(recall, dtype=np.float64)
     return np.divide(2 * p * r, p + r, out=np.zeros_like(p + r), where=p + r > 0)
 

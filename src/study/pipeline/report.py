@@ -19,7 +19,7 @@ from study.analysis.report.runs import (
     costs,
     doubts,
     mean_intervals,
-    statistics,
+    read_statistics,
 )
 from study.config.systems import sound_systems
 from study.evaluation import per_task
@@ -46,7 +46,7 @@ def report(config: DictConfig) -> Path:
     comparisons, further = [], [pd.DataFrame(columns=["system", "protocol"])]
     for protocol in protocols:
         frames = {name: frame for (at, name), (frame, _) in runs.items() if at == protocol and name not in apart}
-        for reference, others in statistics().further.items():
+        for reference, others in read_statistics().further.items():
             chosen = {name: frames[name] for name in (reference, *others) if name in frames}
             if reference in chosen and len(chosen) > 1:
                 tested = compare_all(chosen, reference, COMPARED, seed=0, per_comparison=1000)
@@ -130,7 +130,7 @@ def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str
     from `costs`."""
     chosen = [(frame, record) for (at, _), (frame, record) in runs.items() if at == protocol]
     profiles = sorted({record["profile"] for _, record in chosen})
-    tasks, settings = chosen[0][0]["task_id"].nunique(), statistics()
+    tasks, settings = chosen[0][0]["task_id"].nunique(), read_statistics()
     replayed = table.loc[table["protocol"] == protocol, "seconds_score"].isna().any()
     untimed = "; no scoring time: kept replies of a language model, read again" if replayed else ""
     return (

@@ -9,7 +9,7 @@ from statsmodels.stats.multitest import multipletests
 
 from study.analysis.ablation import figures
 from study.analysis.ablation import tables as ablation
-from study.analysis.report.runs import measured, statistics
+from study.analysis.report.runs import measured, read_statistics
 from study.data import dataset as datasets
 from study.evaluation.metrics import PAPER_METRICS
 from study.runner.row_store import list_rows, read_row, read_top10
@@ -227,7 +227,7 @@ def test_a_verdict_needs_the_declared_test_on_both_metrics_and_the_direction(sys
 
 
 def test_another_declared_test_decides_by_its_own_side_and_p(monkeypatch):
-    monkeypatch.setattr(ablation, "statistics", lambda: replace(statistics(), test="wilcoxon"))
+    monkeypatch.setattr(ablation, "read_statistics", lambda: replace(read_statistics(), test="wilcoxon"))
     table = pd.DataFrame({"metric": ["recall@10", "ndcg@10"], "system": "t2mrec_wo_cl", "title": ""})
     table = table.assign(protocol="cold", seeds=2, diff=0.1, rank_biserial=-0.1, paper_effect=np.nan)
     table = table.assign(wilcoxon_p_holm=0.01, randomisation_p_holm=0.2)

@@ -12,7 +12,7 @@ from study.analysis.report.runs import (
     declared_families,
     mean_intervals,
     measured,
-    statistics,
+    read_statistics,
 )
 from study.config.compose import choices
 from study.errors import StudyError
@@ -67,7 +67,7 @@ def test_the_paper_s_eleven_are_compared_where_tasks_are_known_and_where_they_ar
 
 
 def test_a_family_names_systems_of_conf_each_once():
-    declared = statistics()
+    declared = read_statistics()
     names = [name for family in declared.families.values() for name in family]
     assert set(names) | set(declared.judged) - {"labels"} <= set(choices("system"))
     with pytest.raises(StudyError, match="bm25 stands twice"):

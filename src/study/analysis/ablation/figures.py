@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from study.analysis.ablation.embedding import Points
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.report.plots import canvas, metric_name, named_rows, one_panel, styled
-from study.analysis.report.runs import statistics
+from study.analysis.report.runs import read_statistics
 
 PARTS = {"train": "training tasks (their labels were learned)", "test": "test tasks (never seen)"}
 SPACES = {"input": ("before (input space)", BLUE), "embedded": ("after (embedding space)", ORANGE)}
@@ -66,7 +66,7 @@ def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: 
     `table`: rows of by_group.csv of one protocol and level. `titles`: system -> how it is printed.
     """
     cells = table.pivot_table(index="system", columns="group", values="diff", sort=False)
-    settings = statistics()
+    settings = read_statistics()
     p = table.pivot_table(index="system", columns="group", values=f"{settings.test}_p_holm", sort=False)
     sure = p < settings.alpha
     caption += (

@@ -25,7 +25,7 @@ from study.analysis.report.runs import (
     SIDES,
     declared_families,
     measured,
-    statistics,
+    read_statistics,
 )
 from study.analysis.report.tables import NOT_RUN, named
 from study.config.systems import sound_systems
@@ -151,7 +151,7 @@ def part_verdicts(table: pd.DataFrame) -> pd.DataFrame:
 
     It does (`HOLDS`) if the declared test (``conf/statistics.yaml``) finds both primary metrics on the expected side.
     """
-    rows, words, settings = [], {-1: "lower", 1: "higher", 0: "other"}, statistics()
+    rows, words, settings = [], {-1: "lower", 1: "higher", 0: "other"}, read_statistics()
     for (protocol, system), own in table.groupby(["protocol", "system"], sort=False):
         if system not in EXPECTED:
             continue
@@ -172,7 +172,7 @@ def distance_verdicts(groups: pd.DataFrame) -> pd.DataFrame:
     `groups`: groups.csv of the embedding stage. The verdict is on the largest p-value of the declared test
     (``conf/statistics.yaml``), at the paper's level, `STRICT`.
     """
-    rows, decides = [], TESTS.index(f"{statistics().test}_p_holm")
+    rows, decides = [], TESTS.index(f"{read_statistics().test}_p_holm")
     for part in ("test", "train"):
         own = groups[(groups["part"] == part) & (groups["level"] == "category")]
         for prefix in ("", "beyond_"):

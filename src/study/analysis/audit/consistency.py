@@ -28,6 +28,7 @@ from study.data import split_files
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS, Float64Array
+from study.evaluation.statistics import harmonic_mean
 from study.files import read_csv
 
 CELLS = list(PAPER_METRICS)
@@ -237,11 +238,11 @@ def cell_checks(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.Dat
         for k in (5, 10):
             precision, recall, f1, ndcg = (entry[f"{name}@{k}"] for name in ("precision", "recall", "f1", "ndcg"))
             implied = implied_relevant(precision, recall, k, rounding=rounding)
-            total, given = precision + recall, [f"recall@{k}", f"precision@{k}"]
+            given = [f"recall@{k}", f"precision@{k}"]
             line = {"table": entry["table"], "row": entry["row"], "k": k}
             line |= dict(zip(("implied_relevant", "implied_low", "implied_high"), implied, strict=True))
             line |= {"precision": precision, "precision_least": recall / k, "f1": f1}
-            line["f1_of_means"] = 2 * precision * recall / total if total else 0.0
+            line["f1_of_means"] = float(harmonic_mean(precision, recall))
             broken = ["precision below recall / k"] * (precision + rounding < (recall - rounding) / k)
             for name, value in (("f1", f1), ("ndcg", ndcg)):
                 least, most = possible_range(printed, f"{name}@{k}", given, possible, rounding=rounding)

@@ -34,6 +34,7 @@ from study.evaluation import metrics
 from study.evaluation.metrics import PAPER_METRICS, Float64Array
 from study.evaluation.records import git_state
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
+from study.evaluation.statistics import harmonic_mean
 from study.evaluation.system import System
 from study.runner.processes import limit_threads
 
@@ -254,8 +255,7 @@ def printed_form(means: Float64Array, names: list[str], definition: Definition) 
     columns: dict[str, Float64Array] = {}
     for k in CUTOFFS:
         precision, recall = at[f"precision@{k}"], at[f"{definition.recall}@{k}"]
-        total = precision + recall
-        harmonic = np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0)
+        harmonic = harmonic_mean(precision, recall)
         columns |= {f"recall@{k}": recall, f"precision@{k}": precision, f"ndcg@{k}": at[f"{definition.ndcg}@{k}"]}
         columns[f"f1@{k}"] = harmonic if definition.f1 == "of_means" else at[f"f1@{k}"]
     return np.stack([columns[name] for name in CELLS], axis=-1)

@@ -17,7 +17,7 @@ from study.analysis.report.tables import markdown
 from study.config.compose import choices, load
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
-from study.evaluation.statistics import bootstrap_means, f1_of_means
+from study.evaluation.statistics import bootstrap_means, harmonic_mean
 from study.files import read_csv
 from study.runner.row_store import read_per_task
 
@@ -74,7 +74,7 @@ def with_f1_of_means(means: pd.DataFrame) -> pd.DataFrame:
     found = means.copy()
     for k in (5, 10):
         precision, recall = means[f"precision@{k}"], means[f"recall@{k}"]
-        found[f"f1_of_means@{k}"] = f1_of_means(precision, recall)
+        found[f"f1_of_means@{k}"] = harmonic_mean(precision, recall)
     return found
 
 

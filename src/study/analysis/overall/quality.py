@@ -18,7 +18,7 @@ from study.analysis.report import colours
 from study.analysis.report.colours import BLUE, ORANGE, colour, legend_below
 from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, spacing, styled
 from study.analysis.report.results import Results
-from study.analysis.report.runs import statistics
+from study.analysis.report.runs import read_statistics
 from study.data.dataset import IntArray
 from study.evaluation import metrics
 from study.evaluation.runs import KEPT
@@ -128,7 +128,7 @@ def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
     ranks = table.rank(axis=1, ascending=False).mean().sort_values(kind="stable")
     k, n = table.shape[1], len(table)
     found = pd.DataFrame({"title": ranks.index, "rank": ranks.to_numpy()})
-    quantile = float(studentized_range.ppf(1 - statistics().alpha, k, math.inf)) / math.sqrt(2)
+    quantile = float(studentized_range.ppf(1 - read_statistics().alpha, k, math.inf)) / math.sqrt(2)
     found.attrs = {"tasks": n, "critical_difference": quantile * math.sqrt(k * (k + 1) / (6 * n))}
     return found
 
@@ -140,7 +140,8 @@ def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric
     half = ranks.attrs["critical_difference"] / 2
     caption += (
         f" Over {ranks.attrs['tasks']:,} tasks, 1 is best, values averaged over seeds first. Two systems whose bars do "
-        f"not overlap differ at the level {statistics().alpha} (Nemenyi's test; critical difference {2 * half:.2f}). "
+        f"not overlap differ at the level {read_statistics().alpha} (Nemenyi's test; "
+        f"critical difference {2 * half:.2f}). "
         "Systems that read the answers are left out. Colours and markers: kind of system."
     )
     title = f"Mean rank by {metric_name(metric)}"

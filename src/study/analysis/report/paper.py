@@ -15,6 +15,7 @@ from study.config.reader import read_keys
 from study.data.describe import printed_table2
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
+from study.evaluation.statistics import harmonic_mean
 
 # What is set beside the paper: its T2MRec rows hold the F1 of the mean precision and recall (see `arithmetic`).
 COMPARED = tuple(name.replace("f1@", "f1_of_means@") for name in PAPER_METRICS)
@@ -104,7 +105,7 @@ def arithmetic(table: pd.DataFrame) -> pd.DataFrame:
     for name, values in table.iterrows():
         for k in (5, 10):
             precision, recall = values[f"precision@{k}"], values[f"recall@{k}"]
-            from_means = 2 * precision * recall / (precision + recall)
+            from_means = float(harmonic_mean(precision, recall))
             rows.append((name, k, values[f"f1@{k}"], from_means, k * precision / recall))
     return pd.DataFrame(rows, columns=["printed", "k", "f1_printed", "f1_from_means", "implied_relevant"])
 

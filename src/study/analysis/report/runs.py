@@ -17,7 +17,7 @@ from study.config.registry import left_out
 from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.evaluation.statistics import bootstrap_means, compare_all, f1_of_means, percentile_limits
+from study.evaluation.statistics import bootstrap_means, compare_all, harmonic_mean, percentile_limits
 from study.runner import provenance
 from study.runner.row_store import list_rows, read_per_task, read_records, read_top10, rows_folder
 
@@ -60,7 +60,7 @@ class Statistics:
         return tested[tested[f"{self.test}_p_holm"] < self.alpha]
 
 
-def statistics() -> Statistics:
+def read_statistics() -> Statistics:
     """Read ``conf/statistics.yaml``; StudyError unless its keys are those of `Statistics`."""
     return read_settings(Statistics, paths.conf() / "statistics.yaml")
 
@@ -79,7 +79,7 @@ def declared_families(protocol: str, leave_out: Sequence[str]) -> dict[str, list
             and protocol in known[name].protocols
             and not left_out(name, known[name].family, list(leave_out))
         ]
-        for family, names in statistics().families.items()
+        for family, names in read_statistics().families.items()
     }
 
 
@@ -227,7 +227,7 @@ def mean_intervals(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
             own = {str(measure): draws.to_numpy() for measure, draws in drawn[name].items()}
             for k in [measure.partition("@")[2] for measure in own if measure.startswith("precision@")]:
                 if f"recall@{k}" in own:
-                    own[f"f1_of_means@{k}"] = f1_of_means(own[f"precision@{k}"], own[f"recall@{k}"])
+                    own[f"f1_of_means@{k}"] = harmonic_mean(own[f"precision@{k}"], own[f"recall@{k}"])
             none = (float("nan"), float("nan"))
             limits = {measure: percentile_limits(draws) if len(tasks) > 1 else none for measure, draws in own.items()}
             rows += [(name, measure, *ends) for measure, ends in limits.items()]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.analysis.report.runs import SIDES, statistics
+from study.analysis.report.runs import SIDES, read_statistics
 from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
@@ -100,7 +100,7 @@ def marks(tested: pd.DataFrame) -> dict[tuple[str, str], str]:
     """
     if tested.empty:
         return {}
-    settings = statistics()
+    settings = read_statistics()
     sure = settings.finds(tested)
     arrows = np.where(sure[SIDES[settings.test]] > 0, ABOVE, BELOW)
     return dict(zip(zip(sure["system"], sure["metric"], strict=True), arrows.tolist(), strict=True))

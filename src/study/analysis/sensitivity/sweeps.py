@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from study import paths
 from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
 from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, styled
-from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, statistics
+from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, read_statistics
 from study.analysis.report.tables import cell
 from study.errors import StudyError
 from study.evaluation import per_task
@@ -155,7 +155,7 @@ def verdict(row: Mapping[Any, Any]) -> str:
 
     ``conf/statistics.yaml`` declares the test.
     """
-    settings = statistics()
+    settings = read_statistics()
     if row["chosen"] == row["paper"]:
         return HOLDS
     if row[f"{settings.test}_p_holm"] >= settings.alpha:

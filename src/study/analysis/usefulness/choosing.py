@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from study.analysis.report.runs import statistics
+from study.analysis.report.runs import read_statistics
 from study.config.compose import load, plain
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.errors import StudyError
@@ -132,7 +132,7 @@ def against(dataset: str, system: str, part: str, metric: str = "ndcg@10", *, se
     values = judged_values(dataset, part)
     require_judged(values, [system], "system")
     frames = {name: frame[["task_id", "seed", metric]] for name, frame in values.items()}
-    tested = compare_all(frames, system, [metric], seed, family=statistics().judged)
+    tested = compare_all(frames, system, [metric], seed, family=read_statistics().judged)
     return tested.sort_values("mean_system", ascending=False, ignore_index=True)
 
 
