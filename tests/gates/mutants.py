@@ -3,6 +3,7 @@
     python tests/gates/mutants.py draw --tree OLD    the places, seeded (done once; the list lies in mutants.yaml)
     python tests/gates/mutants.py map --tree COPY    which tests reach which place, by probes in the code of COPY
     python tests/gates/mutants.py run --tree COPY    each fault in COPY, tests with -x; goes on where it was stopped
+    python tests/gates/mutants.py check --tree COPY  whether those that were killed still are
     python tests/gates/mutants.py show               killed and survived
     python tests/gates/mutants.py find --tree COPY   the places that are no longer there: give their new text by hand
 
@@ -491,6 +492,30 @@ def run(tree: Path, mapped: Path, mutants: list[Mutant]) -> None:
         time.sleep(60)  # the map is being made
 
 
+def check(tree: Path, mapped: Path, mutants: list[Mutant]) -> bool:
+    """Whether every fault that was killed still is: by its test, or else by those that reach its place."""
+    require_copy(tree)
+    kept = tree / ".cache" / "mutants"
+    kept.mkdir(parents=True, exist_ok=True)
+    reach, seconds, _ = read_map(mapped) if (mapped / ".cache/mutants/hits.tsv").exists() else ({}, {}, False)
+    broken, lost = set[str](), 0
+    for number, mutant in enumerate(mutants):
+        done = kept / f"{number}.checked"
+        if mutant.state != "killed" or done.exists():
+            continue
+        by = None
+        if locate(mutant, tree) is not None and mutant.by is not None:
+            test = mutant.by.removesuffix(" (time)").removesuffix(" (collection)")
+            for step in ([test], *in_order(reach.get(number, set()), seconds)):
+                by = by or kill(tree, mutant, step, broken)[0]
+        if by is None:
+            lost += 1
+            print(f"NOT KILLED {number} {mutant.file} {mutant.function}: {mutant.before} -> {mutant.after}", flush=True)
+        else:
+            done.touch()
+    return not lost
+
+
 def show(mutants: list[Mutant]) -> None:
     for state in ("open", "unreached", "survived", "killed"):
         of_state = [one for one in mutants if one.state == state]
@@ -502,7 +527,7 @@ def show(mutants: list[Mutant]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("draw", "map", "run", "show", "find"))
+    parser.add_argument("action", choices=("draw", "map", "run", "check", "show", "find"))
     parser.add_argument("folders", nargs="*")
     parser.add_argument("--tree", type=Path, default=None)
     parser.add_argument("--map", type=Path, default=None, help="the tree that was mapped, if another")
@@ -518,6 +543,8 @@ def main() -> None:
         make_map(tree, mutants, options.folders)
     elif options.action == "run":
         run(tree, (options.map or tree).resolve(), mutants)
+    elif options.action == "check" and not check(tree, (options.map or tree).resolve(), mutants):
+        sys.exit(1)
     elif options.action == "find":
         for one in mutants:
             if locate(one, tree) is None:

@@ -1,6 +1,6 @@
 """Gate "replies": every committed reply of a language model is asked for by the code as it is, and no other is.
 
-    .venv/bin/python tests/gates/replies.py          (a minute; needs the prepared Task2MCP)
+    .venv/bin/python tests/gates/replies.py          (a minute; needs the prepared Task2MCP; `study fetch` for tools)
 
 A cassette keeps a request's hash and the reply alone: with another pool, prompt or setting its replies are lost. The
 systems rank by ``results/task2mcp/pools.parquet``; nothing is trained. Their first ten servers and measures are those
@@ -14,6 +14,7 @@ import json
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from study.judging.pools import load_split
 from study.llm import client
 from study.reranking import endpoint
 from study.reranking.listwise import candidate_pools
+from study.runner import row_store
 from study.runner.inputs import load_inputs
 from study.t2mrec.system import T2MRec
 
@@ -54,8 +56,8 @@ def keys_asked(asked: set[str]):
     own = client.key
 
     def noted(request):
-        asked.add(own(request))
-        return own(request)
+        asked.add(key := own(request))
+        return key
 
     client.key = noted
     yield
@@ -66,15 +68,6 @@ def compare(name: str, asked: set[str]) -> None:
     kept = {json.loads(line)["key"] for line in endpoint.cassette(DATASET, name).read_text().splitlines()}
     told = f"{len(kept)} kept, {len(kept - asked)} not asked for, {len(asked - kept)} without a reply"
     check(f"replies {name}", kept == asked, told)
-
-
-def committed(kind: str, protocol: str, system: str) -> pd.DataFrame:
-    """A row's committed table, from its own file or from the long one."""
-    for file in (paths.results(DATASET) / kind / protocol).glob(f"{system}.*"):
-        return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
-    from study.runner import outputs
-
-    return getattr(outputs, f"read_{kind}")(DATASET, protocol, system)
 
 
 def rows() -> None:
@@ -89,13 +82,13 @@ def rows() -> None:
                 system.fit(data, split, seed=1, workdir=Path(folder))
                 ranked, _ = rank_tasks(system, split, tasks, part="test", k=11, seed=1, n_servers=data.n_servers)
             ids, servers = data.tasks["id"].to_numpy()[tasks], data.servers["id"].to_numpy()
-            top = committed("top10", protocol, name)
+            top = row_store.read_top10(DATASET, protocol, [name])[name]
             places = pd.Index(ids).get_indexer(pd.Index(top["task_id"])), top["rank"].to_numpy() - 1
             check(
                 f"top ten {protocol} {name}", (servers[ranked[places]] == top["server_id"]).all(), f"{len(top)} places"
             )
             values = per_task(ranked[:, :10], split.part("test")[tasks], ks=CUTOFFS)
-            before = committed("per_task", protocol, name).set_index("task_id").loc[ids]
+            before = row_store.read_per_task(DATASET, protocol, [name])[name].set_index("task_id").loc[ids]
             worst = max(np.abs(before[column].to_numpy() - values[column].to_numpy()).max() for column in values)
             check(f"measures {protocol} {name}", worst < 1e-5, f"largest difference {worst:.1e}")
     for name in ("t2mrec_llm_local", "t2mrec_llm_local_pointwise"):
@@ -160,6 +153,7 @@ def main() -> None:
     def refuse(*_: object, **__: object) -> None:
         sys.exit("FAIL a training begins: a row does not rank by the kept pools")
 
+    client.models.identity = cache(client.models.identity)  # it reads a file at every request
     T2MRec.fit = refuse  # type: ignore[method-assign,assignment]
     for part in (rows, variants, graded, tools):
         part()
