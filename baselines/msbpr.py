@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -16,7 +16,7 @@ from torch.nn.functional import embedding, softplus
 
 from baselines.collaborative import kept
 from baselines.interactions import Pairs, counts
-from baselines.settings import require_choices
+from baselines.settings import of_choice, require_choices
 from baselines.training import Job, Schedule, VectorModel, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
@@ -132,8 +132,8 @@ class MSBPR(VectorModel):
     counts: str = "binary"
     similarity: str = "corated"
     popularity: int = 1
-    item_threshold: float = 0.5
-    user_threshold: float = 0.5
+    item_threshold: float | Mapping[str, float] = 0.5  # or one for each similarity
+    user_threshold: float | Mapping[str, float] = 0.5
     preference_threshold: float = 0.3
     width: int = 20
     spread: float = 0.1
@@ -179,7 +179,7 @@ class MSBPR(VectorModel):
         """
         unpopular: NDArray[np.bool_] = weights.getnnz(axis=0) <= self.popularity
         if self.variant == "item":
-            threshold = self.item_threshold
+            threshold = of_choice(self.item_threshold, self.similarity)
             preference = item_preference(weights, column_cosine(known, self.similarity))
         else:
             threshold = self.preference_threshold
@@ -187,7 +187,7 @@ class MSBPR(VectorModel):
                 alike = column_cosine(sp.csr_matrix(known.T), self.similarity)
             else:
                 alike = hybrid_similarity(known, column_cosine(known, self.similarity))
-            preference = user_preference(known, alike, self.user_threshold)
+            preference = user_preference(known, alike, of_choice(self.user_threshold, self.similarity))
         liked = potentially_liked(preference, weights, unpopular, threshold)
         self.observed, self.potential = Pairs(weights), Pairs(liked)
         self.taken = Pairs(sp.csr_matrix(weights + liked))  # I_u and P_u

@@ -6,13 +6,14 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -134,7 +135,9 @@ class RecBole:
             arguments: of the class, as in a yaml file.
             key: their place in the yaml file, for the message.
         """
-        model = str(arguments.get("model"))
+        model, models = str(arguments.get("model")), known_models()
+        if models:  # without the package none is known, and `fit` says that it is not installed
+            _require(model, dict.fromkeys(models), "recbole has no model", f"{key}.model")
         names = known_settings(model)
         for name, value in dict(arguments.get("settings") or {}).items():
             _require(str(name), names, f"{model} has no setting", f"{key}.settings.{name}")
@@ -170,6 +173,17 @@ class RecBole:
         """Warm and cold tasks and servers, epochs, the best of them on validation, and the seconds of all epochs."""
         names = ("epochs", "best_epoch", "validation_ndcg", "seconds_trained")
         return self.counts | {name: self.facts[name] for name in names}
+
+
+@cache
+def known_models() -> frozenset[str]:
+    """The general recommenders of RecBole by their files, since importing it takes seconds; none where it is absent."""
+    spec = find_spec("recbole")
+    if spec is None or spec.origin is None:
+        return frozenset()
+    files = (Path(spec.origin).parent / "model" / "general_recommender").glob("*.py")
+    found = (re.findall(rf"^class ({path.stem})\b", path.read_text(encoding="utf-8"), re.I | re.M) for path in files)
+    return frozenset(name for names in found for name in names)
 
 
 def is_complete(folder: Path, key: str) -> bool:

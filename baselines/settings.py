@@ -1,4 +1,4 @@
-"""Settings: values that depend on the profile or on another setting, and the check of a choice."""
+"""Settings: values that depend on another setting, and the check of a choice."""
 
 from __future__ import annotations
 
@@ -10,27 +10,18 @@ from study.errors import StudyError
 Size = TypeVar("Size")
 
 
-def of_profile(profile: str, smoke: Size, laptop: Size, full: Size) -> Size:
-    """The value for a profile.
+def of_choice(value: Size | Mapping[str, Size], choice: str) -> Size:
+    """A setting's value, where it may state one for each choice of another setting, so that a search can have a range
+    for each.
 
     Raises:
-        StudyError: a profile of another name.
+        StudyError: no value is stated for the choice.
     """
-    sizes = {"smoke": smoke, "laptop": laptop, "full": full}
-    if profile not in sizes:
-        raise StudyError(f"no size is stated for the profile {profile!r}", fix=f"one of: {', '.join(sizes)}")
-    return sizes[profile]
-
-
-def of_choice(choice: str, **values: Size) -> Size:
-    """The value for a choice that another setting makes, so that a search can have a range for each choice.
-
-    Raises:
-        StudyError: no value is stated for it.
-    """
-    if choice not in values:
-        raise StudyError(f"no value is stated for {choice!r}", fix=f"one of: {', '.join(values)}")
-    return values[choice]
+    if not isinstance(value, Mapping):
+        return value
+    if choice not in value:
+        raise StudyError(f"no value is stated for {choice!r}", fix=f"one of: {', '.join(value)}")
+    return value[choice]
 
 
 def require_choices(system: object, choices: Mapping[str, Collection[str]]) -> None:

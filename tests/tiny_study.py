@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SIZE = ["dataset=synthetic", "dataset.generator.n_servers=60", "dataset.generator.n_tasks=80"]
@@ -20,6 +21,18 @@ def lay_out(root: Path) -> None:
         shutil.copytree(REPOSITORY / folder, root / folder)
     for folder in ("src", "baselines"):
         (root / folder).symlink_to(REPOSITORY / folder)
+
+
+def keep_systems(root: Path, *names: str) -> None:
+    """Leave a study these systems alone; a file stays where it describes one of them, with these of its variants."""
+    for path in (root / "conf" / "system").glob("*/[!_]*.yaml"):
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        variants = settings.pop("variants", {})
+        kept = {short: own for short, own in variants.items() if f"{path.stem}_{short}" in names}
+        if path.stem not in names and not kept:
+            path.unlink()
+        elif kept != variants:
+            path.write_text(yaml.safe_dump(settings | {"variants": kept}, sort_keys=False), encoding="utf-8")
 
 
 def make_data(overrides: list[str] = SIZE) -> None:

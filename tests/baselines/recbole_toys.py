@@ -17,7 +17,7 @@ RECBOLE = "baselines.recbole_bridge.RecBole"
 def in_subprocess() -> dict[str, DictConfig]:
     """The systems of ``conf/system`` whose fit starts a program of its own: name -> yaml with what it inherits."""
     systems = {name: settings(name) for name in config.choices("system")}
-    return {name: own for name, own in systems.items() if own.get("subprocess", False)}
+    return {name: config.load([f"system={name}"]).system for name, own in systems.items() if own.subprocess}
 
 
 def untuned(systems: dict[str, DictConfig], key: str | None = None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baselines.interactions import Pairs, batched, counts, prefixes, stars, train_positions, training_lists
-from baselines.settings import of_choice, of_profile, require_choice
+from baselines.settings import of_choice, require_choice
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines.toys import with_other_answers
@@ -55,13 +55,11 @@ def test_batches_hold_every_example_once_and_similar_lengths_together():
     assert [len(part[0]) for part in parts] != sorted(len(part[0]) for part in parts)
 
 
-def test_settings_by_profile_and_of_a_choice():
-    assert of_profile("laptop", 1, 2, 3) == 2
-    with pytest.raises(StudyError, match="huge"):
-        of_profile("huge", 1, 2, 3)
-    assert of_choice("item", item=1, user=2) == 1
+def test_a_setting_may_state_a_value_for_each_choice_of_another():
+    assert of_choice({"item": 1, "user": 2}, "item") == 1
+    assert of_choice(3, "item") == 3
     with pytest.raises(StudyError, match="'none'"):
-        of_choice("none", item=1)
+        of_choice({"item": 1}, "none")
     require_choice("colour", "red", ("red", "blue"))
     with pytest.raises(StudyError, match="unknown colour 'green'") as caught:
         require_choice("colour", "green", ("red", "blue"))

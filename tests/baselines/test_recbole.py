@@ -20,7 +20,7 @@ from baselines.ease import Ease
 from baselines.neighbours import ItemKNN
 from baselines.recbole_bridge import LOG_FILE, RecBole, count_known
 from study.config import compose
-from study.config.registry import changed
+from study.config.changes import changed
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines import recbole_toys, toys

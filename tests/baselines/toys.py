@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from baselines.training import Schedule
 from study.config import compose as config
-from study.config.registry import system_settings as settings
+from study.config.compose import checked_system as settings
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.data.toys import LABELS, PARTS, WORDS, make_dataset

@@ -9,7 +9,8 @@ import yaml
 
 from study import paths
 from study.agent import settings as agent
-from study.analysis.audit import settings as audit
+from study.analysis.audit import leakage, verdicts
+from study.analysis.framework import load_settings
 from study.analysis.report import runs
 from study.analysis.usefulness import stuffing
 from study.config.reader import read_keys, read_settings
@@ -35,22 +36,25 @@ class Sizes:
 
 KEYS = ("width", "depth", "names")
 RIGHT = {"width": 3, "depth": 2, "names": ["ä", "b"]}
-WRONG = [(b"width: [3\n", "cannot be read (while parsing"), (b"", "NoneType instead of a mapping")]
+WRONG = [(b"width: [3\n", "cannot be read (while parsing"), (b"", "cannot be read (NoneType instead of a mapping")]
 WRONG += [(b"width: 3\n\tdepth: 2\n", "cannot be read (while scanning")]
 WRONG += [(b"width: !!python/object/apply:os.getcwd []\n", "cannot be read (could not determine a constructor")]
 WRONG += [("width: 3\ndepth: 2\nnames: [ä]\n".encode("latin-1"), "cannot be read ('utf-8' codec can't decode")]
-WRONG += [(b"- width\n- depth\n- names\n", "list instead"), (b"width depth names\n", "str instead of a mapping")]
-WRONG += [(b"width: 3\nnames: []\n", "other keys than expected: missing key 'depth'")]
-WRONG += [(b"width: 3\ndepth: 2\nnames: []\ncolour: red\n", "other keys than expected: unknown key 'colour'")]
-WRONG += [(b"width: 3\ndepht: 2\nnames: []\n", "expected: unknown key 'depht', missing key 'depth'")]
-WRONG += [(b"width: 3\ndepth: 2\nnames: []\n1: x\n", "unknown key 1")]
+WRONG += [
+    (b"- width\n- depth\n- names\n", "list instead of a mapping"),
+    (b"width depth names\n", "str instead of a mapping"),
+]
+WRONG += [(b"width: 3\nnames: []\n", "missing key 'depth'")]
+WRONG += [(b"width: 3\ndepth: 2\nnames: []\ncolour: red\n", "unknown key 'colour'")]
+WRONG += [(b"width: 3\ndepht: 2\nnames: []\n", "key 'dep")]
+WRONG += [(b"width: 3\ndepth: 2\nnames: []\nwidth: 4\n", "cannot be read (the key 'width' is written twice, line 1")]
 # Ten lines that stand for ten thousand million values, below a key that is known.
 BOMB = "names:\n- &a0 [x]\n" + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
 WRONG += [(f"{BOMB}width: *a9\ndepth: 2\n".encode(), "cannot be read (it holds an alias")]
 READERS: dict[str, Callable[[], object]] = {
     "agent/words": lambda: agent.read_conf(agent.Words),
-    "audit/leakage": lambda: audit.read(audit.Leakage),
-    "audit/verdicts": lambda: audit.read(audit.Verdicts),
+    "audit/leakage": lambda: load_settings(leakage.Leakage),
+    "audit/verdicts": lambda: load_settings(verdicts.Verdicts),
     "bench": bench.Settings.read,
     "judging/pool": store.pool_settings,
     "judging/topics": store.topic_settings,
@@ -80,7 +84,7 @@ def test_a_wrong_file_is_refused(file: Path, content: bytes, reason: str) -> Non
     for error in (refusal(lambda: read_keys(file, KEYS)), refusal(lambda: read_settings(Sizes, file))):
         assert reason in error.reason
         assert error.file == file
-        assert error.fix == ("correct the file" if "cannot" in reason else "its keys are: width, depth, names")
+        assert error.fix == ("correct the file" if "cannot" in error.reason else "its keys are: width, depth, names")
 
 
 def test_a_missing_file_is_named(file: Path) -> None:

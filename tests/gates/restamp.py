@@ -17,8 +17,8 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from study import paths
+from study.config.changes import with_tuned_values
 from study.config.compose import load, plain
-from study.config.registry import with_tuned_values
 from study.files import write_parquet, write_text
 from study.runner import provenance, row_store
 from study.runner.identity import identity, row_key
@@ -29,7 +29,7 @@ OLD_RULE = """
 import json, sys
 from study import paths
 from study.config.compose import load
-from study.config.registry import with_tuned_values
+from study.config.changes import with_tuned_values
 from study.evaluation.records import read_record
 from study.runner.fingerprint import fingerprint
 from study.runner.provenance import state

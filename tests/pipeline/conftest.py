@@ -3,7 +3,7 @@
 import pytest
 
 from study.config.compose import load
-from tests.tiny_study import TINY
+from tests.tiny_study import TINY, keep_systems
 
 CONFIGURED = ("random", "popularity", "tfidf", "task_knn", "t2mrec", "t2mrec_one_direction")
 NOT_BENCHED = ("t2mrec_wo_two_tower", "t2mrec_hard_negatives", "t2mrec_wo_cl")
@@ -21,7 +21,5 @@ def results(root):
 @pytest.fixture
 def root(root):
     """A private copy of the tiny study, in force for the test."""
-    for path in (root / "conf" / "system").glob("*/[!_]*.yaml"):
-        if path.stem not in (*CONFIGURED, *NOT_BENCHED):
-            path.unlink()
+    keep_systems(root, *CONFIGURED, *NOT_BENCHED)
     return root

@@ -16,7 +16,7 @@ from dvc.fs import localfs
 from dvc.ignore import DvcIgnoreFilter
 
 from study.pipeline.plan import plan
-from tests.tiny_study import REPOSITORY
+from tests.tiny_study import REPOSITORY, keep_systems
 
 PLAN = REPOSITORY / "plan.yaml"
 OF_A_MODEL = {"audit", "notebooks", "report", "stuffing", "sweep", "tools"}
@@ -54,9 +54,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore"):
         shutil.copy(REPOSITORY / name, copy)
-    for path in (copy / "conf" / "system").glob("*/[!_]*.yaml"):
-        if path.stem not in (*KEPT, "t2mrec"):  # which the default configuration names
-            path.unlink()
+    keep_systems(copy, *KEPT, "t2mrec")
     datasets = copy / "conf" / "dataset"
     synthetic = yaml.safe_load((datasets / "synthetic.yaml").read_text()) | {"protocols": ["cold"]}
     synthetic["generator"] |= {"n_servers": 60, "n_tasks": 80}
@@ -205,9 +203,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
     root = tmp_path_factory.mktemp("planned")
     for name in ("src", "baselines", "conf", "notebooks"):
         shutil.copytree(REPOSITORY / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for path in (root / "conf" / "system").glob("*/[!_]*.yaml"):
-        if path.stem not in ("bm25", "t2mrec", "tiger"):
-            path.unlink()
+    keep_systems(root, "bm25", "t2mrec", "tiger")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))
         return root, plan()["code"]

@@ -24,14 +24,14 @@ from safetensors.numpy import save_file
 from typer.main import get_command
 
 from study.cli import main as cli
-from study.config import systems
+from study.config import compose
 from study.config.compose import load
 from study.errors import StudyError, explained
 from study.files import replacing, write_text
 from study.pipeline.export import export
 from study.pipeline.report import report
 from tests.pipeline.test_cli import visible
-from tests.tiny_study import REPOSITORY, SIZE, TINY, rooted
+from tests.tiny_study import REPOSITORY, SIZE, TINY, keep_systems, rooted
 
 NEW = [*TINY, "system=t2mrec", "system.name=other", "system.seeds=[1]", "system.model.towers.hidden=8"]
 NEW += ["system.model.training.epochs=2", "system.model.training.checkpoint_every=1"]
@@ -168,9 +168,7 @@ def finished_root(prepared_root: Path, tmp_path_factory: pytest.TempPathFactory)
     root = tmp_path_factory.mktemp("finished") / "study"
     shutil.copytree(prepared_root, root, symlinks=True)
     kept = ("random", "popularity", "tfidf", "task_knn", "t2mrec", "t2mrec_one_direction", "field_dense")
-    for path in (root / "conf" / "system").glob("*/[!_]*.yaml"):
-        if path.stem not in kept:
-            path.unlink()
+    keep_systems(root, *kept)
     (root / "baselines").unlink()  # a link to this repository, which gets no file
     shutil.copytree(REPOSITORY / "baselines", root / "baselines", ignore=shutil.ignore_patterns("__pycache__"))
     (root / "conf" / "dataset" / "task2mcp.yaml").unlink()  # a plan of its rows takes long
@@ -263,7 +261,7 @@ def test_systems_that_are_broken_stop_no_other_and_are_named(root: Path, call: C
     broken |= {"unread": "model: [", "misplaced": "model: {_target_: baselines.none.Tfidf}", "text": "model: text"}
     for name, lines in broken.items():
         (root / "conf" / "system" / "own" / f"{name}.yaml").write_text(f"title: Mine\nprotocols: [cold]\n{lines}\n")
-    systems._warn.cache_clear()
+    compose._warn.cache_clear()
     code, _, err = call(*words)
     assert code == 0, err
     assert words[0] == "run" or [name for name in broken if f"{name}.yaml" not in caplog.text] == []

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from study import paths
 from study.config import compose as config
-from study.config.systems import sound_systems
+from study.config.compose import sound_systems
 from study.errors import StudyError
 from study.llm import client as llm
 from study.reranking import endpoint as endpoints

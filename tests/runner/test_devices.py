@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.stats import permutation_test
 
+from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, plain
-from study.config.registry import with_tuned_values
 from study.errors import StudyError
 from study.runner.devices import OWN_CODE, WRAPPER, on_gpu, on_trainer
 from study.runner.provenance import require_own_row

@@ -20,7 +20,7 @@ from study.cli import main as cli
 from study.config.compose import load
 from study.runner.row_store import list_rows, read_row
 from study.runner.rows import run_row
-from tests.tiny_study import REPOSITORY, TINY, lay_out
+from tests.tiny_study import REPOSITORY, TINY, keep_systems, lay_out
 
 EPOCHS = 600  # long enough that neither worker is done before the other has begun
 WANTED = [*TINY, "system=t2mrec", "system.name=killed", "system.seeds=[1,2]", "system.model.towers.hidden=32"]
@@ -146,9 +146,7 @@ def test_a_command_killed_at_random_moments_ends_with_the_same_bytes(prepared_ro
         folder = tmp_path / str(number)
         shutil.copytree(prepared_root, folder, symlinks=True)
         (folder / "own.json").write_text(json.dumps({"mcpServers": SERVERS}))
-        for path in (folder / "conf" / "system").glob("*/[!_]*.yaml"):
-            if path.stem not in ("random", "popularity", "tfidf", "t2mrec", "t2mrec_one_direction"):
-                path.unlink()
+        keep_systems(folder, "random", "popularity", "tfidf", "t2mrec", "t2mrec_one_direction")
         sweep = folder / "conf" / "sweep" / "temperature.yaml"
         text = re.sub(r"choices: \[.*\]", "choices: [0.07, 0.14]", sweep.read_text())
         sweep.write_text(re.sub(r"seeds: \[.*\]", "seeds: [1]", text))
@@ -198,8 +196,8 @@ def test_make_repro_killed_at_random_moments_ends_with_the_same_bytes(tmp_path):
         synthetic.write_text(re.sub(r"n_tasks: \d+", "n_tasks: 80", text))
         profile = root / "conf" / "profile"
         shutil.copy(profile / "smoke.yaml", profile / "laptop.yaml")
-        other = [path for path in (root / "conf" / "system").glob("*/[!_]*.yaml") if path.stem not in FEW]
-        for path in [*other, *(root / "notebooks").glob("0[02-9]*"), *(root / "notebooks").glob("10*")]:
+        keep_systems(root, *FEW)
+        for path in [*(root / "notebooks").glob("0[02-9]*"), *(root / "notebooks").glob("10*")]:
             path.unlink()
         return root
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from study import paths
+from study.config.changes import changed
 from study.config.compose import load, plain
-from study.config.registry import changed, system_file, system_settings
+from study.config.registry import system_file, system_settings
 from study.data import dataset as datasets
 from study.encoders import sentence
 from study.errors import StudyError

@@ -14,6 +14,7 @@ from study.runner.row_store import read_row, remove_row
 from study.search import all_rows
 from study.search.all_rows import due, is_current, run_all, summary
 from tests.rows import change_row
+from tests.tiny_study import keep_systems
 
 WORDS = ["dataset=synthetic", "profile=smoke", "tuning.trials=1"]
 SYSTEMS = ("random", "popularity", "tfidf", "task_knn")
@@ -22,9 +23,7 @@ SYSTEMS = ("random", "popularity", "tfidf", "task_knn")
 @pytest.fixture
 def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what is run or tuned, in order, in a study of four systems under one protocol."""
-    for path in (root / "conf" / "system").glob("[!_]*.yaml"):
-        if path.stem not in (*SYSTEMS, "t2mrec"):
-            path.unlink()
+    keep_systems(root, *SYSTEMS, "t2mrec")
     dataset = root / "conf" / "dataset" / "synthetic.yaml"
     changed = yaml.safe_load(dataset.read_text()) | {"protocols": ["cold"], "leave_out": ["t2mrec"]}
     dataset.write_text(yaml.safe_dump(changed))

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from study import paths
 from study.cli.main import app
+from study.config.changes import with_tuned_values, with_values
 from study.config.compose import build_system, load
-from study.config.registry import with_tuned_values, with_values
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS

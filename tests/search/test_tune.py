@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from study import paths
 from study.cli.main import app
+from study.config.changes import changed
 from study.config.compose import choices, load
-from study.config.registry import changed
 from study.data.dataset import relevance_from_lists
 from study.errors import StudyError
 from study.runner.rows import run_row

@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 from markupsafe import Markup
 
-from study.config.compose import load
-from study.config.systems import sound_systems
+from study.config.compose import load, sound_systems
 from study.errors import StudyError
 from study.pipeline.report import report
 from study.runner.row_store import read_per_task

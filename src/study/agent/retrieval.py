@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from study.agent.specification import Specification
-from study.config.schema import ALIASES
 from study.data.dataset import Dataset, FloatArray, join_values
 from study.encoders.sentence import WITHOUT_TORCH, cosines, encode
 from study.errors import StudyError, require_one_of
@@ -185,8 +184,7 @@ RETRIEVERS: dict[str, Callable[[Dataset], Retriever]] = {
 
 
 def require_retriever(name: str) -> str:
-    """Today's name of a retriever; StudyError for a name that none has."""
-    name = ALIASES.get(name, name)
+    """The name of a retriever; StudyError for one that none has."""
     require_one_of(name, "retriever", RETRIEVERS)
     return name
 

@@ -24,7 +24,7 @@ Retriever = Annotated[
 
 def prepared(dataset: str | None) -> str:
     """The data set to use: the chosen one, else Task2MCP. StudyError: an unknown name, or Task2MCP is not prepared."""
-    from study.config.schema import require_choice
+    from study.config.registry import require_choice
     from study.recommend import saved
 
     require_choice("dataset", dataset or saved.DATASET)

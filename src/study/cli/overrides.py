@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from study.config.schema import GROUPS
+from study.config.registry import GROUPS
 from study.errors import StudyError
 
 if TYPE_CHECKING:

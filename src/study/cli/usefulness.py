@@ -99,7 +99,7 @@ def _stuffing(dataset: str) -> Iterable[pd.DataFrame]:
     from study.analysis.report.plots import save_figure
     from study.analysis.usefulness.figures import keyword_stuffing
     from study.analysis.usefulness.stuffing import measure
-    from study.config.systems import sound_systems
+    from study.config.compose import sound_systems
 
     table = pd.read_csv(measure(dataset, PROFILE))
     titles = {name: str(system.title) for name, system in sound_systems().items()}

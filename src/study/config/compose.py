@@ -1,228 +1,324 @@
-"""Composing the configuration with Hydra, and saying clearly what is wrong with it."""
+"""The configuration: composed by Hydra, its short forms written out, and checked."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import math
-from collections.abc import Mapping
-from typing import Any
+import re
+from contextlib import suppress
+from dataclasses import is_dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, get_type_hints
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, InstantiationException
 from hydra.utils import get_object, instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from study import paths
-from study.config import schema, systems
-from study.config.registry import read_yaml, system_file, system_settings
-from study.config.schema import GROUPS as GROUPS
-from study.config.schema import choices as choices
+from study.config import groups
+from study.config.reader import read_yaml
+from study.config.registry import GROUPS as GROUPS
+from study.config.registry import choices as choices
+from study.config.registry import merged, require_choice, suggestion, system_file, system_settings
 from study.errors import StudyError
 
-# Keys of a model's yaml that Hydra reads itself.
-HYDRA_KEYS = ("_target_", "_args_", "_recursive_", "_convert_", "_partial_")
+LOG = logging.getLogger(__name__)
 
 
 def _scaled(count: int, *, _root_: DictConfig) -> int:
     """``${scaled:N}``: a number of epochs times the scales of profile and data set, at least one."""
-    scales = (float(OmegaConf.select(_root_, f"{group}.scale", default=1.0)) for group in ("profile", "dataset"))
-    return max(1, round(int(count) * math.prod(scales)))
+    return max(1, round(int(count) * math.prod((float(_root_.profile.scale), float(_root_.dataset.scale)))))
 
 
-def _under_cold(there: Any, elsewhere: Any, *, _root_: DictConfig) -> Any:
-    """``${under_cold:A,B}``: A under the paper's protocol, B under every other."""
-    return there if OmegaConf.select(_root_, "protocol.name") == "cold" else elsewhere
+def _profile_seeds(*pairs: str, _root_: DictConfig) -> Any:
+    """``${profile_seeds:PROTOCOL,LIST,...,other,LIST}``: the profile's list of seeds for the protocol."""
+    lists = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    return _root_.profile[lists.get(_root_.protocol.name, lists["other"])]
 
 
-def _model_of(name: str) -> Any:
-    """``${system:NAME}``: the `model` of another system, as its yaml says."""
-    return OmegaConf.to_container(system_settings(name).model, resolve=False)
-
-
-OmegaConf.register_new_resolver("system", _model_of, replace=True)
 OmegaConf.register_new_resolver("scaled", _scaled, replace=True)
-OmegaConf.register_new_resolver("under_cold", _under_cold, replace=True)
+OmegaConf.register_new_resolver("profile_seeds", _profile_seeds, replace=True)
 
 
 def load(overrides: list[str] | None = None) -> DictConfig:
     """Compose ``conf/config.yaml`` with overrides such as ``system=tfidf`` or ``system.model.epochs=5``.
 
     Works from any folder, in notebooks too, and any number of times in one process. The result is read-only:
-    `study.config.registry.changed` makes a copy with other values.
+    `study.config.changes.changed` makes a copy with other values.
 
     Raises:
         StudyError: an unknown group choice, an unknown key (on the command line or in a file of ``conf/``), a value
             out of its range or one that does not parse.
     """
-    overrides = [_todays_name(word) for word in overrides or []]
+    return _load(paths.conf(), tuple(overrides or ()), _state())
+
+
+def _state() -> int:
+    """What changes when a file of the configuration does: settings are read once and kept."""
+    files = (path for group in GROUPS for path in (paths.conf() / group).rglob("*.yaml"))
+    found = [(str(path), path.stat()) for path in (paths.conf() / "config.yaml", *files) if path.exists()]
+    return hash(tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in found)))
+
+
+@lru_cache(maxsize=4096)
+def _load(conf: Path, overrides: tuple[str, ...], state: int) -> DictConfig:
+    names = _choices(conf / "config.yaml", overrides)
+    for group, name in names.items():
+        require_choice(group, name)
+        if group != "system" and read_yaml(conf / group / f"{name}.yaml").get("name", name) != name:
+            fix = f"remove the line: the name is that of the file, {name}"
+            file = conf / group / f"{name}.yaml"
+            raise StudyError("the name is not that of the file", file=file, column="name", fix=fix)
+    settings = system_settings(names["system"])
     try:
-        parsed = OverridesParser.create().parse_overrides(overrides)
-        for override in parsed:
-            if override.is_sweep_override():
-                raise StudyError(
-                    f"{override.key_or_group} has several values: {override.input_line!r}",
-                    fix="give one per command, or quote a text with commas; `study sweep` tries several values",
-                )
-            if override.key_or_group in GROUPS and not override.is_delete():
-                schema.require_choice(override.key_or_group, override.value())
-        if parsed:
-            _require_known_keys(parsed)
-        config = _compose(overrides)
-        container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise StudyError(
-            f"the configuration does not compose: {first}",
-            file=paths.conf(),
-            column=getattr(error, "full_key", None) or None,
-            fix="check the override; every key is explained in the yaml files of conf/",
-        ) from error
-    assert isinstance(container, dict)
-    if isinstance(system := container.get("system"), Mapping):
-        systems.check(system, system_file(str(system.get("name"))))
-    schema.check({str(key): value for key, value in container.items()})
+        own = any(word.lstrip("+~").startswith("system.") for word in overrides)
+        words = tuple(word for word in overrides if not word.startswith("system="))
+        raw = _composed(conf, names["system"] if own else None, words, state)
+        raw = raw if own else raw | {"system": raw["system"] | settings}
+        raw |= {group: raw[group] | {"name": name} for group, name in names.items() if raw[group]["name"] == MISSING}
+        config = OmegaConf.create(expanded(raw))
+        assert isinstance(config, DictConfig)
+        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(groups.Study), resolved))
+    except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
+        raise _explained(error, names, settings, overrides) from error
+    except StudyError as error:
+        error.file = error.file or _file_of(error.column or "", names, overrides)
+        raise
     OmegaConf.set_readonly(config, True)
     return config
 
 
-def _todays_name(override: str) -> str:
-    """An override with an earlier name, of a system or of a key, as one with today's."""
-    key, equals, value = override.partition("=")
-    value = schema.ALIASES.get(value, value) if key == "system" else value
-    return f"{schema.KEY_ALIASES.get(key, key)}{equals}{value}"
-
-
-def _compose(overrides: list[str]) -> DictConfig:
-    """Compose; what a group's file is called is its `name`, unless an override says otherwise."""
-    file = paths.conf() / "config.yaml"
-    defaults = plain(read_yaml(file), resolve=False).get("defaults")
+def _choices(file: Path, overrides: tuple[str, ...]) -> dict[str, str]:
+    """Group -> the file that ``conf/config.yaml`` or an override chooses."""
+    defaults = read_yaml(file).get("defaults")
     if not isinstance(defaults, list):
         raise StudyError("a key is missing", file=file, column="defaults", fix="put it back")
-    choices = {group: name for default in defaults if isinstance(default, dict) for group, name in default.items()}
-    for override in OverridesParser.create().parse_overrides(overrides):
-        if override.key_or_group in GROUPS:
-            choices[override.key_or_group] = override.value()
-    for group in GROUPS:
-        _require_sound(group, choices.get(group))
-    names = [f"++{group}.name={choices[group]}" for group in GROUPS]
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        return compose("config", [*names, *overrides])
-
-
-def _require_sound(group: str, name: Any) -> None:
-    """Raise unless what Hydra is about to read can be read: it says of no file which one is wrong, or never ends."""
-    schema.require_choice(group, name)
-    if group == "system":
-        systems.require_sound(name)
-        ConfigStore.instance().store(group="system", name=str(name), node=system_settings(name))
-        return
-    systems.require_own_name(paths.conf() / group / f"{name}.yaml")
-
-
-def _require_known_keys(overrides: list[Override]) -> None:
-    """Raise unless every key named by an override, added ones (``+key``) included, is in the files of ``conf/``."""
-    keys = [override for override in overrides if override.key_or_group not in GROUPS]
-    if not keys:
-        return
-    chosen = [override.input_line for override in overrides if override.key_or_group in GROUPS]
-    known = schema.flat(plain(_compose([line for line in chosen if line is not None]), resolve=False))
-    for override in keys:
-        if override.key_or_group not in known:
+    names = {group: name for default in defaults if isinstance(default, dict) for group, name in default.items()}
+    for word in overrides:
+        try:
+            override = OverridesParser.create().parse_override(word)
+        except HydraException as error:
             raise StudyError(
-                f"the configuration does not compose: unknown key {override.key_or_group!r} in {override.input_line!r}",
-                file=paths.conf(),
-                fix=schema.suggestion(override.key_or_group, known, listed=_siblings(override.key_or_group, known)),
-            )
+                f"{word!r} is no override", fix="write KEY=VALUE, and quote a value of other letters: KEY='\"VALUE\"'"
+            ) from error
+        if override.is_sweep_override():
+            fix = "give one per command, or quote a text with commas; `study sweep` tries several values"
+            raise StudyError(f"{override.key_or_group} has several values: {word!r}", fix=fix)
+        if override.key_or_group in GROUPS and not override.is_delete():
+            names[override.key_or_group] = override.value()
+    return {group: names.get(group, "") for group in GROUPS}
 
 
-def _siblings(key: str, known: Mapping[str, Any]) -> list[str]:
-    """The keys of the deepest group on the way to `key` that exists."""
-    parent = key.rpartition(".")[0]
-    while parent and not isinstance(known.get(parent), Mapping):
-        parent = parent.rpartition(".")[0]
-    return [name for name in known if name.rpartition(".")[0] == parent]
+@lru_cache(maxsize=256)
+def _composed(conf: Path, system: str | None, overrides: tuple[str, ...], _state: int) -> dict[str, Any]:
+    """What Hydra composes for a system. None: without its settings, so that many systems share it."""
+    ConfigStore.instance().store(group="system", name="chosen", node=system_settings(system) if system else {})
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(conf), version_base="1.3"):
+        return plain(compose("config", ["system=chosen", *overrides]), resolve=False)
+
+
+def expanded(config: dict[str, Any]) -> dict[str, Any]:
+    """The composed configuration with its short forms written out:
+
+    * ``{smoke: 16, laptop: 96, full: 128}`` is the value of the profile,
+    * ``{scaled: 200}`` a number of epochs times the scales of profile and data set, at least one,
+    * ``{model_of: bm25, k1: 2.0}`` the model of another system, with other values,
+    * ``seeds: method_seeds`` a list of the profile, ``seeds: {cold: method_seeds, other: seeds}`` one by protocol.
+    """
+    system, profile = dict(config["system"]), config["profile"]["name"]
+    seeds = {"other": system["seeds"]} if isinstance(system["seeds"], str) else system["seeds"]
+    if isinstance(seeds, dict):
+        lists = [key for key in config["profile"] if key.endswith("seeds")]
+        if wrong := [name for name in seeds.values() if name not in lists]:
+            fix = f"a list, or one of: {', '.join(lists)}"
+            raise StudyError(f"{wrong[0]!r} is no list of seeds", column="system.seeds", fix=fix)
+        seeds = f"${{profile_seeds:{','.join(f'{key},{name}' for key, name in seeds.items())}}}"
+    system |= {"seeds": seeds, "search": _space(system["search"], system["model"], profile)}
+    system["model"] = _written_out(system["model"], profile, "system.model")
+    return config | {"system": system}
+
+
+def _written_out(value: Any, profile: str, place: str) -> Any:
+    if isinstance(value, list):
+        return [_written_out(item, profile, f"{place}.{row}") for row, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"scaled"}:
+        return f"${{scaled:{value['scaled']}}}"
+    if "model_of" in value:
+        try:
+            require_choice("system", value["model_of"])
+        except StudyError as error:
+            raise StudyError(error.reason, column=f"{place}.model_of", fix=error.fix) from error
+        model = system_settings(value["model_of"])["model"]
+        return _written_out(merged(model, {k: v for k, v in value.items() if k != "model_of"}), profile, place)
+    if value and value.keys() <= {*choices("profile")}:
+        if profile not in value:
+            fix = f"one of: {', '.join(value)}"
+            raise StudyError(f"no size is stated for the profile {profile!r}", column=place, fix=fix)
+        return _written_out(value[profile], profile, place)
+    return {key: _written_out(item, profile, f"{place}.{key}") for key, item in value.items()}
+
+
+def _space(search: dict[str, Any], model: dict[str, Any], profile: str) -> dict[str, Any]:
+    """The search space at the size of the profile: a range over a setting of another profile, such as ``rate.laptop``,
+    becomes one over the setting of this profile, and keeps its proportion to the value in the yaml."""
+    if not isinstance(search, dict):
+        raise StudyError("is no mapping", column="system.search", fix="write below it SETTING: {choices: [...]}")
+    space = {}
+    for name, domain in search.items():
+        setting, _, size = name.rpartition(".")
+        sizes: Any = model
+        for key in setting.split("."):
+            sizes = sizes.get(key) if isinstance(sizes, dict) else None
+        if isinstance(sizes, dict) and {size, profile} <= sizes.keys() and {"low", "high"} <= {*domain}:
+            ratio = sizes[profile] / sizes[size]
+            name, domain = f"{setting}.{profile}", domain | {end: domain[end] * ratio for end in ("low", "high")}
+        space[name] = domain
+    return space
+
+
+def _explained(
+    error: BaseException, names: dict[str, str], settings: dict[str, Any], overrides: tuple[str, ...] = ()
+) -> StudyError:
+    """What is wrong with a configuration, from the innermost error of Hydra and OmegaConf."""
+    while isinstance(error.__cause__, HydraException | OmegaConfBaseException):
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    reason = lines[1] if lines[0].endswith("composing config:") else lines[0]
+    keys = [line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")]
+    key = keys[0] if keys else str(getattr(error, "full_key", None) or "")
+    file, fix = _file_of(key, names, overrides), "correct the value"
+    if isinstance(error, RecursionError):
+        file = system_file(names["system"])
+    if "not in" in reason:
+        reason = f"unknown key {key.rpartition('.')[2]!r}"
+        tree: dict[str, Any] = {
+            name: plain(OmegaConf.structured(kind)) if is_dataclass(kind) else None
+            for name, kind in get_type_hints(groups.Study).items()
+        }
+        tree["dataset"] |= read_yaml(paths.conf() / "dataset" / f"{names['dataset'] or 'synthetic'}.yaml")
+        tree["system"] |= settings
+        known, parent = [name for name in _keys(tree) if name != key], key.rpartition(".")[0]
+        fix = suggestion(key, known, listed=[name for name in known if name.rpartition(".")[0] == parent])
+    elif "MISSING" in reason or "Missing mandatory" in reason:
+        reason, fix = "a key is missing", "write it; conf/system/_template.yaml shows those of a system"
+    return StudyError(f"the configuration does not compose: {reason}", file=file, column=key or None, fix=fix)
+
+
+def _keys(tree: dict[str, Any], prefix: str = "") -> list[str]:
+    """The dotted keys of a tree of settings."""
+    inner = [_keys(value, f"{prefix}{key}.") for key, value in tree.items() if isinstance(value, dict)]
+    return [*(f"{prefix}{key}" for key in tree), *(name for names in inner for name in names)]
+
+
+def _file_of(key: str, names: dict[str, str], overrides: tuple[str, ...] = ()) -> Path | None:
+    """The file that states a key; None for one that is given on the command line."""
+    if any(word.lstrip("+~").partition("=")[0] == key for word in overrides):
+        return None
+    group = key.partition(".")[0]
+    if group == "system":
+        return system_file(names["system"])
+    return paths.conf() / group / f"{names[group]}.yaml" if group in names else paths.conf() / "config.yaml"
 
 
 def build_system(system: DictConfig) -> Any:
-    """Instantiate the system that ``conf/system/<name>.yaml`` describes.
+    """Instantiate the system that a configuration describes.
 
     Raises:
         StudyError: a class that does not exist, an argument that it does not have, or one that it refuses.
     """
     file = system_file(system.name)
     try:
-        # Plain values: of a configuration that is read-only, what ${system:NAME} names would stay a dictionary.
         model = plain(system)["model"]
-        _require_known_arguments(model, "model")
+        _check_settings(model, "model")
         made = instantiate(model, _convert_="all")
     except StudyError as error:
         error.file = error.file or file
         raise
     except InstantiationException as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, StudyError):
-            cause = cause.__cause__
-        if cause is not None:
-            raise cause from error
-        reason = error.__cause__ or error
-        raise StudyError(
-            f"the model of {system.name} cannot be made: {type(reason).__name__}: {str(reason).splitlines()[0]}",
-            file=file,
-            column="model",
-            fix="compare its keys and values with the arguments of the class that _target_ names",
-        ) from error
+        raise _refused(error, system, file) from error
     for method in ("fit", "score"):
         if not callable(getattr(made, method, None)):
-            target = system.model._target_
             fix = f"add {method}() to the class; docs/extending.md shows one"
-            raise StudyError(f"{target} has no {method}()", file=file, column="model._target_", fix=fix)
+            raise StudyError(f"{system.model._target_} has no {method}()", file=file, column="model._target_", fix=fix)
     return made
 
 
-def _require_known_arguments(value: Any, key: str) -> None:
-    """Raise unless every mapping with a ``_target_`` below `value` names arguments of that class alone."""
-    if isinstance(value, list):
-        for place, item in enumerate(value):
-            _require_known_arguments(item, f"{key}.{place}")
-    if not isinstance(value, Mapping):
-        return
-    for name, item in value.items():
-        _require_known_arguments(item, f"{key}.{name}")
-    if "_target_" not in value:
-        return
+def _check_settings(value: Any, key: str) -> None:
+    """Let a class that hands settings on to another program say whether they are known there."""
+    for name, item in value.items() if isinstance(value, dict) else ():
+        _check_settings(item, f"{key}.{name}")
+        if name == "_target_" and str(item).startswith("baselines."):
+            with suppress(ImportError, ValueError, AttributeError):  # `instantiate` says what is wrong with them
+                if check := getattr(get_object(str(item)), "check_settings", None):
+                    check(value, key)
+
+
+def _refused(error: InstantiationException, system: DictConfig, file: Path) -> StudyError:
+    """Why a class of a system cannot be made: the class, or the argument, that is not there, or what the class says."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+        if isinstance(cause, StudyError):
+            cause.file = cause.file or file
+            return cause
+    inner = re.search(r"full_key: (\S+)", str(error))
+    place = f"model.{inner[1]}" if inner else "model"
+    model = OmegaConf.select(system, place)
+    target = str(model.get("_target_")) if isinstance(model, DictConfig) else ""
+    reason = next((line for line in reversed(str(cause).splitlines()) if line.strip()), type(cause).__name__)
+    if isinstance(cause, ImportError | AttributeError) or "Error locating target" in str(error):
+        said = "" if isinstance(cause, ModuleNotFoundError | AttributeError) else f": {reason}"
+        fix = "write package.module.Class, and put its file in place"
+        return StudyError(f"there is no class {target!r}{said}", file=file, column=f"{place}._target_", fix=fix)
+    if "unexpected keyword argument" in reason:
+        argument = reason.split("'")[1]
+        fix = suggestion(argument, inspect.signature(get_object(target)).parameters)
+        return StudyError(f"{target} has no argument {argument!r}", file=file, column=f"{place}.{argument}", fix=fix)
+    fix = "compare its keys and values with the arguments of the class that _target_ names"
+    return StudyError(f"{target} cannot be made: {type(cause).__name__}: {reason}", file=file, column=place, fix=fix)
+
+
+def sound_systems() -> dict[str, DictConfig]:
+    """The settings of every system, by name. One whose file cannot be used is named in a warning, and left out."""
+    found = {}
+    for name in choices("system"):
+        try:
+            found[name] = checked_system(name)
+        except StudyError as error:
+            _warn(f"warning: {name} is left out: {error}")
+    return found
+
+
+def checked_system(name: str) -> DictConfig:
+    """The settings of a system with their defaults, checked; sizes stay as they stand."""
     try:
-        parameters = inspect.signature(get_object(value["_target_"])).parameters
-    except (ImportError, ValueError, TypeError, AttributeError) as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise StudyError(
-            f"there is no class {value['_target_']!r}{_import_problem(lines)}",
-            column=f"{key}._target_",
-            fix="write package.module.Class, and put its file in place",
-        ) from error
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    for name in () if takes_any else value.keys() - parameters.keys() - set(HYDRA_KEYS):
-        raise StudyError(
-            f"{value['_target_']} has no argument {name!r}",
-            column=f"{key}.{name}",
-            fix=schema.suggestion(str(name), parameters),
-        )
-    systems.require_known_model(value, key)
-    # A class that hands keys on to another program says itself whether they are known.
-    if check := getattr(get_object(value["_target_"]), "check_settings", None):
-        check(value, key)
+        made = OmegaConf.merge(OmegaConf.structured(groups.System), system_settings(name))
+        OmegaConf.to_object(made)
+    except OmegaConfBaseException as error:
+        names = dict.fromkeys(GROUPS, "") | {"system": name}
+        error.full_key = f"system.{error.full_key or ''}"
+        raise _explained(error, names, {}) from error
+    except StudyError as error:
+        error.file = error.file or system_file(name)
+        raise
+    assert isinstance(made, DictConfig)
+    return made
 
 
-def _import_problem(lines: list[str]) -> str:
-    """What an import said, where the module is there and does not load."""
-    found = next((line for line in lines if "Error(" in line and "ModuleNotFoundError" not in line), "")
-    return f": {found.strip()}" if found else ""
+@cache
+def _warn(text: str) -> None:
+    LOG.warning(text)
 
 
 def plain(config: Any, *, resolve: bool = True) -> dict[str, Any]:

@@ -1,31 +1,98 @@
-"""The systems of `conf/system`: their settings with what they inherit, their parents, and their tuned values."""
+"""The names that the configuration offers, and the systems of ``conf/system``: their files, variants and settings.
+
+A file stands in a folder of ``conf/system`` and describes a system and its variants: NAME.yaml with ``variants: {long:
+...}`` describes the systems NAME and NAME_long. A variant states what differs from the system of its file, or from the
+one that it names by ``of`` (another variant of the file, a system of another file, or null for none).
+
+Nothing heavy is imported here, so that `study recommend` can check a name and still start fast.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import yaml
-from omegaconf import DictConfig, OmegaConf, read_write
-from omegaconf.errors import OmegaConfBaseException
-
 from study import paths
-from study.config.reader import parsed, require_no_alias
-from study.config.schema import ALIASES
+from study.config.reader import read_yaml
 from study.errors import StudyError
 
-DEFAULTS = "_defaults"
+GROUPS = ("dataset", "protocol", "system", "profile")
 OWN = "own"  # the folder of systems that `study new` makes
-_ABSENT = object()
+NAME = re.compile(r"[a-z0-9][a-z0-9_]*")  # names become names of files
+FEW = 12  # names that an error lists
+# What a file with the keys `recbole` (a model of RecBole), `epochs` and `settings` need not state.
+RECBOLE: dict[str, Any] = {"protocols": ["warm", "loo"], "family": "collaborative", "trains": True, "subprocess": True}
+BRIDGE = {"_target_": "baselines.recbole_bridge.RecBole", "evaluate_every": 10, "patience": 10}
+
+
+def choices(group: str) -> list[str]:
+    """The names that a configuration group offers; files that start with an underscore are templates."""
+    if group != "system":
+        return sorted(path.stem for path in (paths.conf() / group).glob("[!_]*.yaml"))
+    return sorted(name for file in _system_files().values() for name in _names(file))
+
+
+def require_choice(group: str, name: object) -> None:
+    """Raise `StudyError` unless a configuration group offers `name`. It names the nearest; all where there are few."""
+    known = choices(group)
+    if not known:
+        fix = "take the folder from git, or correct T2M_ROOT, which names the study's folder"
+        raise StudyError("there are no settings here", file=paths.conf() / group, fix=fix)
+    if name not in known:
+        near = get_close_matches(str(name), known, n=3, cutoff=0.6)
+        listed = f"one of: {', '.join(known)}" if len(known) <= FEW else f"{group}=? lists all {len(known)}"
+        fix = f"did you mean {' or '.join(near)}? {listed}" if near else listed
+        raise StudyError(f"unknown {group} {name!r:.80}", file=paths.conf() / group, fix=fix)
+
+
+def suggestion(word: str, known: Iterable[str], *, listed: Iterable[str] | None = None) -> str:
+    """What to write instead of `word`: the nearest of the `known` names first, then those `listed` (default: all).
+
+    Dotted keys are compared by their last part, since a key is often written with a wrong path or none.
+    """
+    names, leaf = sorted(known), word.rpartition(".")[2]
+    close = get_close_matches(leaf, {name.rpartition(".")[2] for name in names}, n=3, cutoff=0.6)
+    near = [name for name in names if name.rpartition(".")[2] in close]
+    near.sort(key=lambda name: (-_shared_path(name, word), close.index(name.rpartition(".")[2]), name))
+    every = f"one of: {', '.join(sorted(names if listed is None else listed))}"
+    return f"did you mean {' or '.join(near[:3])}? {every}" if near else every
+
+
+def _shared_path(first: str, second: str) -> int:
+    """How many leading parts two dotted keys share."""
+    pairs = zip(first.split(".")[:-1], second.split(".")[:-1], strict=False)
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+
+def left_out(name: str, family: str, patterns: list[str]) -> bool:
+    """Whether a data set leaves a system out: by family, by name, or by a pattern of names such as ``*_tuned``."""
+    return any(family == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _system_files() -> dict[str, Path]:
+    return {path.stem: path for path in (paths.conf() / "system").glob("*/[!_]*.yaml")}
+
+
+def _names(file: Path) -> list[str]:
+    """The systems that a file describes; of one that cannot be read, its own."""
+    try:
+        variants = read_yaml(file).get("variants")
+    except StudyError:
+        variants = None
+    return [file.stem, *(f"{file.stem}_{short}" for short in (variants if isinstance(variants, dict) else ()))]
 
 
 def system_file(name: str) -> Path:
     """The file that describes a system; where one of one's own would stand if there is none."""
-    folder = paths.conf() / "system"
-    return next(folder.glob(f"*/{name}.yaml"), folder / OWN / f"{name}.yaml")
+    files = _system_files()
+    stems = sorted((stem for stem in files if f"{name}_".startswith(f"{stem}_")), key=len, reverse=True)
+    found = next((files[stem] for stem in stems if name in _names(files[stem])), None)
+    return found or paths.conf() / "system" / OWN / f"{name}.yaml"
 
 
 def folder_of(name: str) -> str:
@@ -36,96 +103,64 @@ def folder_of(name: str) -> str:
     return system_file(name).parent.name
 
 
+def _stated(name: str) -> tuple[str | None, dict[str, Any]]:
+    """The parent of a system (`of`), and what its file states of it alone."""
+    file = system_file(name)
+    own = dict(read_yaml(file))
+    variants = own.pop("variants", None) or {}
+    if not isinstance(variants, dict):
+        raise StudyError("is no mapping", file=file, column="variants", fix="write below it NAME: {title: ...}")
+    if "name" in own:
+        raise StudyError("the name is that of the file", file=file, column="name", fix="remove the line")
+    if name != file.stem:
+        own = dict(variants[name.removeprefix(f"{file.stem}_")] or {})
+    parent = own.pop("of", None if name == file.stem else file.stem)
+    return (f"{file.stem}_{parent}" if parent in variants else parent), own
+
+
 def parents(name: str) -> list[str]:
-    """The systems that a system's yaml builds on (its `defaults`), nearest first."""
-    direct = [other for other in read_yaml(system_file(name)).get("defaults", []) if other != "_self_"]
-    return [found for other in direct for found in (other, *parents(other))]
+    """The systems that a system builds on, nearest first.
 
-
-def system_settings(name: str) -> DictConfig:
-    """A system's settings: `_defaults.yaml`, the files it builds on, its own; interpolations stay as they stand."""
-    name = ALIASES.get(name, name)
-    files = [paths.conf() / "system" / f"{DEFAULTS}.yaml"]
-    files += [system_file(each) for each in (*reversed(parents(name)), name)]
-    merged = OmegaConf.merge(*(read_yaml(file) for file in files if file.exists()))
-    assert isinstance(merged, DictConfig)
-    merged.pop("defaults", None)
-    merged.name = name
-    return merged
-
-
-def read_yaml(file: Path) -> DictConfig:
-    """The content of a yaml of ``conf/`` with keys of any names; nobody changes it. StudyError: it cannot be read."""
-    try:
-        return _parsed(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, OmegaConfBaseException) as error:
-        raise StudyError(f"cannot be read ({error})", file=file, fix="correct the file") from error
-
-
-@lru_cache(maxsize=512)
-def _parsed(text: str) -> DictConfig:
-    """Parsing takes far longer than reading, and a report asks for every system several times."""
-    require_no_alias(text)
-    content = OmegaConf.create(text)
-    if not isinstance(content, DictConfig):
-        raise ValueError("not a mapping")
-    return content
-
-
-def left_out(name: str, family: str, patterns: list[str]) -> bool:
-    """Whether a data set leaves a system out: by family, by name, or by a pattern of names such as ``*_tuned``."""
-    return any(family == pattern or fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def with_tuned_values(config: DictConfig) -> DictConfig:
-    """The configuration with the values that `study tune` chose, for systems that say so."""
-    if config.system.tuned is None:
-        return config
-    best = paths.results(config.dataset.name) / "sweeps" / config.system.name / "best.yaml"
-    if not best.exists():
-        raise StudyError(
-            f"{config.system.name} runs with tuned values, and there are none yet",
-            file=best,
-            fix=f"run: study tune system={config.system.name} dataset={config.dataset.name}, "
-            "or add system.tuned=null to a variant that is not tuned",
-        )
-    values = _tuned_values(best)
-    for name in values:
-        if OmegaConf.select(config, f"system.model.{name}", default=_ABSENT) is _ABSENT:
-            raise StudyError(
-                f"a tuned value for {name!r}, which is no setting of {config.system.name}",
-                file=best,
-                column=f"values.{name}",
-                fix=f"run: study tune system={config.system.name}",
-            )
-    return with_values(config, values)
-
-
-def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
-    """The configuration with settings given by their names below ``system.model``."""
-    return changed(config, {f"system.model.{name}": value for name, value in values.items()})
-
-
-def changed(config: DictConfig, values: Mapping[str, Any], *, merge: bool = True) -> DictConfig:
-    """A copy of the configuration, which is read-only, with other values by their full keys.
-
-    `merge`: mappings are laid over those that are there, instead of replacing them.
+    Raises:
+        StudyError: one that is not there, or a system that builds on itself.
     """
-    copy = config.copy()
-    with read_write(copy):
-        for key, value in values.items():
-            OmegaConf.update(copy, key, value, merge=merge)
-    return copy
+    found: list[str] = []
+    while (parent := _stated(found[-1] if found else name)[0]) is not None:
+        file, known = system_file(found[-1] if found else name), choices("system")
+        if parent in (name, *found):
+            raise StudyError(f"{name} builds on itself", file=file, column="of", fix="name another system")
+        if parent not in known:
+            fix = suggestion(str(parent), known)
+            raise StudyError(f"builds on {parent!r:.80}, and there is no such system", file=file, column="of", fix=fix)
+        found.append(parent)
+    return found
 
 
-def _tuned_values(best: Path) -> dict[str, Any]:
-    """The chosen values in a best.yaml, by their keys below ``system.model``."""
-    fix = "remove the file and run study tune again, or take it from git"
-    try:
-        content = parsed(best.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise StudyError(f"not a readable yaml file: {error}", file=best, fix=fix) from error
-    values = content.get("values") if isinstance(content, dict) else None
-    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise StudyError("there are no tuned values in the file", file=best, column="values", fix=fix)
-    return values
+def system_settings(name: str) -> dict[str, Any]:
+    """What the files state of a system, parents first; sizes and references to the profile stay as they stand."""
+    settings: dict[str, Any] = {}
+    for each in (*reversed(parents(name)), name):
+        settings = merged(settings, _stated(each)[1])
+    if "recbole" in settings:
+        settings = RECBOLE | settings
+        given = {"model": settings.pop("recbole"), "epochs": {"scaled": settings.pop("epochs", 300)}}
+        given["settings"] = settings.pop("settings", {})
+        settings["model"] = merged(BRIDGE | given, settings.get("model", {}))
+    return settings | {"name": name}
+
+
+def merged(base: Any, diff: Any) -> Any:
+    """`diff` laid over `base`: mappings key by key, everything else replaced. An empty mapping replaces, too, and so
+    does one that stands for one value, such as ``{scaled: 200}`` or a size by profile, where the base has another."""
+    if not (isinstance(base, dict) and isinstance(diff, dict)):
+        return diff
+    if _form(diff) not in (None, _form(base)) and not diff.keys() <= base.keys():
+        return diff
+    return base | {key: merged(base.get(key), value) if value else value for key, value in diff.items()}
+
+
+def _form(value: Mapping[str, Any]) -> str | None:
+    """Which of the mappings that stand for one value this is, see `study.config.compose.expanded`."""
+    if value and value.keys() <= {*choices("profile")}:
+        return "size"
+    return next((key for key in ("scaled", "model_of") if key in value), None)

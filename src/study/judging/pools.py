@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.config.changes import with_tuned_values
 from study.config.compose import build_system, choices, load
-from study.config.registry import with_tuned_values
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import PARTS, Split
 from study.errors import StudyError

@@ -25,10 +25,9 @@ from study.analysis.overall.growth import Settings as Growth
 from study.analysis.overall.growth import growth_rows
 from study.analysis.report.runs import REFERENCE
 from study.analysis.report.tables import markdown
-from study.config.compose import build_system, plain
+from study.config.changes import with_values
+from study.config.compose import build_system, plain, sound_systems
 from study.config.reader import read_settings
-from study.config.registry import with_values
-from study.config.systems import sound_systems
 from study.data.dataset import TASK_FIELDS, Dataset, join_values
 from study.data.splits import Split
 from study.encoders.nearest import Settings as Nearest

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from study import PUBLIC, paths
-from study.config.compose import load, plain
-from study.config.registry import read_yaml, system_file
-from study.config.schema import choices
+from study.config.compose import load
+from study.config.reader import read_yaml
+from study.config.registry import choices, system_file
 from study.errors import StudyError
 from study.files import write_text
 from study.runner.identity import settings_key
@@ -33,7 +33,7 @@ HEADER = "# Made by `study plan` from conf/ and the code. dvc.yaml loops over it
 def plan(broken: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """Stage -> key -> what the stage needs to know. Generated data sets are left out: their rows are not in git, and
     `study run --all` makes them. `broken`: as in `rows`."""
-    entries = plain(read_yaml(file := paths.conf() / "stages.yaml"))
+    entries = read_yaml(file := paths.conf() / "stages.yaml")
     if not entries:
         raise StudyError("names no stage", file=file, fix="take it from git")
     stages: dict[str, dict[str, Any]] = {"tune": {}, "run": {}, "run_tuned": {}, "code": {}}
@@ -82,7 +82,7 @@ def stage_inputs(entries: list[str], rows_of: Mapping[str, list[str]]) -> str:
 def named_systems(file: str) -> list[str]:
     """The systems that a file of ``conf/`` names, as a key or as a value; one of ``conf/system`` names itself."""
     path, words = paths.root() / file, set[str]()
-    waiting: list[Any] = [path.stem if path.parent.parent.name == "system" else plain(read_yaml(path), resolve=False)]
+    waiting: list[Any] = [path.stem if path.parent.parent.name == "system" else read_yaml(path)]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):

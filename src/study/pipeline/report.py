@@ -21,7 +21,7 @@ from study.analysis.report.runs import (
     mean_intervals,
     read_statistics,
 )
-from study.config.systems import sound_systems
+from study.config.compose import sound_systems
 from study.evaluation import per_task
 from study.evaluation.statistics import compare_all
 from study.files import write_csv, write_json

@@ -19,8 +19,7 @@ from study.catalog import store
 from study.catalog.merge import COLUMNS, GONE
 from study.catalog.records import repository
 from study.catalog.settings import MINE
-from study.config.compose import build_system, plain
-from study.config.registry import system_settings
+from study.config.compose import build_system, checked_system, plain
 from study.encoders import nearest
 from study.encoders.sentence import WITHOUT_TORCH
 from study.errors import StudyError, require_file
@@ -51,7 +50,7 @@ def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
     names = tuple(dict.fromkeys(names)) or ("open",)
     version = store.required()
     servers = living(version, names)
-    settings = system_settings(SYSTEM)
+    settings = checked_system(SYSTEM)
     folder = version / f"{SYSTEM}-{'-'.join(sorted(names))}-{_digest(plain(settings)['model'])}"
     if nearest.Settings.read().kind(len(servers)) != nearest.EXACT:
         system = build_system(settings)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from study import paths
-from study.config.schema import ALIASES, NAME, choices, require_choice, suggestion
+from study.config.registry import NAME, choices, require_choice, suggestion, system_settings
 from study.errors import StudyError
 from study.recommend.contract import SavedModel
 
@@ -45,7 +45,6 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
     """
     if dataset is not None:
         require_choice("dataset", dataset)
-    system = ALIASES.get(system, system) if system else None
     named, systems = dataset or DATASET, (system,) if system else PREFERRED
     if system is None or (NAME.fullmatch(system) and len(system) < LONGEST):
         for other in systems:
@@ -72,12 +71,10 @@ def require_real_data() -> None:
 
 def savable() -> list[str]:
     """The systems that `study export` saves; a damaged file names none."""
-    from study.config.registry import system_settings  # the answer itself needs none of it
-
     found = []
     for name in choices("system"):
         with suppress(Exception):
-            if is_savable(system_settings(name).model):
+            if is_savable(system_settings(name)["model"]):
                 found.append(name)
     return found
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from study.config.changes import changed, with_tuned_values
 from study.config.compose import choices, plain
-from study.config.registry import changed, with_tuned_values
 from study.errors import StudyError, require_one_of
 
 TRAINERS = ("cpu", "gpu", "gpu_bf16", "auto")

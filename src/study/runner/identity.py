@@ -18,8 +18,7 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.config.compose import plain
-from study.config.registry import system_settings
-from study.config.schema import choices
+from study.config.registry import choices, system_settings
 from study.data import dataset as datasets
 from study.encoders import mpnet, sentence
 from study.errors import StudyError, require_file
@@ -35,8 +34,8 @@ CLASSES: dict[str, str | None] = {}
 DEFAULTS: dict[str, dict[str, Any]] = {}
 # System -> class then -> class now, where the other class gives the same numbers.
 CLASSES_OF = {"t2mrec_same_training": {"study.t2mrec.system.T2MRec": POOLED}}
-# Classes that stand for one of their values -> the key that says for which.
-CHOICES = {"baselines.settings.of_profile": "profile", "baselines.settings.of_choice": "choice"}
+# What stood for one of its values, by profile, and for a mapping of values by the choice of another setting.
+BY_PROFILE, BY_CHOICE = "baselines.settings.of_profile", "baselines.settings.of_choice"
 EVALUATOR = "evaluator"
 # What a system may read beside the data, by the name under which it stands in records.
 ENCODERS = {"minilm": lambda: sentence.model_version("minilm"), "mpnet": mpnet.version}
@@ -79,8 +78,10 @@ def normal_form(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     target = value.get("_target_")
-    if target in CHOICES:
-        return normal_form(value[value[CHOICES[target]]])
+    if target == BY_PROFILE:
+        return normal_form(value[value["profile"]])
+    if target == BY_CHOICE:
+        return normal_form({key: item for key, item in value.items() if key not in ("_target_", "choice")})
     found = {str(key): normal_form(item) for key, item in value.items()}
     if target is None:
         return found
@@ -166,7 +167,7 @@ def _of_variant(config: DictConfig, versions: Mapping[str, Version]) -> Version:
 
 @lru_cache(maxsize=512)
 def _target(system: str) -> str:
-    return str(system_settings(system).model.get("_target_"))
+    return str(system_settings(system)["model"].get("_target_"))
 
 
 def _reads(config: DictConfig, own: Version) -> dict[str, str]:

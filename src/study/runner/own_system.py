@@ -16,8 +16,17 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.config.compose import build_system, load
-from study.config.registry import OWN, folder_of, read_yaml, system_file
-from study.config.schema import ALIASES, NAME, choices, require_choice
+from study.config.reader import read_yaml
+from study.config.registry import (
+    NAME,
+    OWN,
+    choices,
+    folder_of,
+    parents,
+    require_choice,
+    system_file,
+    system_settings,
+)
 from study.data.dataset import Dataset, FloatArray
 from study.data.splits import Split, make
 from study.data.toys import block_dataset, with_other_answers
@@ -54,8 +63,8 @@ def new_system(name: str) -> list[Path]:
         fix = f"a letter, then lower-case letters, digits and underscores, {LONGEST} at most"
         raise StudyError(f"{name!r:.80} is no name for a system", fix=fix)
     made = [class_file(name), system_file(name)]
-    if name in ALIASES or any(path.exists() for path in made):
-        there = next((path for path in made if path.exists()), system_file(ALIASES.get(name, name)))
+    if name in choices("system") or any(path.exists() for path in made):
+        there = next((path for path in made if path.exists()), system_file(name))
         raise StudyError(f"there is a system {name!r} already", file=there, fix="take another name")
     title, camel = name.replace("_", " ").capitalize(), "".join(part.capitalize() for part in name.split("_"))
     texts = []
@@ -83,12 +92,12 @@ def belongings(name: str) -> tuple[list[Path], list[tuple[str, str]]]:
     """
     require_choice("system", name)
     own = [system_file(name)]
-    others = {other: read_yaml(system_file(other)) for other in choices("system") if other != name}
-    module, ties = f"baselines.{name}.", (f"baselines.{name}.", f"${{system:{name}}}")
+    if own[0].stem != name:
+        raise StudyError(f"{name} is a variant in the file of {own[0].stem}", file=own[0], fix="remove it there")
+    others = [other for other in choices("system") if system_file(other) != own[0]]
+    module, ties = f"baselines.{name}.", (f"baselines.{name}.", f"'model_of': '{name}'")
     if users := [
-        other
-        for other, text in others.items()
-        if name in text.get("defaults", ()) or any(tie in str(text) for tie in ties)
+        other for other in others if name in parents(other) or any(tie in str(system_settings(other)) for tie in ties)
     ]:
         fix = f"remove them first: {', '.join(users[:5])}"
         raise StudyError(f"{len(users)} systems need {name}", file=system_file(users[0]), fix=fix)

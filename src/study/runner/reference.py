@@ -28,8 +28,9 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from study import files, paths
+from study.config.changes import changed, with_tuned_values
 from study.config.compose import build_system, choices, load, plain
-from study.config.registry import OWN, changed, folder_of, system_settings, with_tuned_values
+from study.config.registry import OWN, folder_of
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.data.toys import reference_dataset
@@ -126,15 +127,9 @@ def starts_program(system: str) -> bool:
 @cache
 def composed(system: str) -> DictConfig:
     """The settings of a system at the smallest size, with the values that were chosen for it on Task2MCP."""
-    config = changed(_frame(), {"system": system_settings(system)}, merge=False)
+    config = load(["dataset=task2mcp", "profile=smoke", f"system={system}"])
     best = paths.results("task2mcp") / "sweeps" / system / "best.yaml"
     return with_tuned_values(config) if best.exists() else config
-
-
-@cache
-def _frame() -> DictConfig:
-    """What the settings of all systems have in common; composing takes long."""
-    return load(["dataset=task2mcp", "profile=smoke", f"system={choices('system')[0]}"])
 
 
 @cache

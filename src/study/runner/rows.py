@@ -17,8 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from study import paths
+from study.config.changes import with_tuned_values
 from study.config.compose import build_system, plain
-from study.config.registry import system_file, with_tuned_values
+from study.config.registry import system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError, explained

@@ -13,9 +13,10 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
-from study.config.compose import load, plain
-from study.config.registry import changed, left_out, read_yaml, with_tuned_values
-from study.config.schema import choices
+from study.config.changes import changed, with_tuned_values
+from study.config.compose import load
+from study.config.reader import read_yaml
+from study.config.registry import choices, left_out
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.files import write_json
@@ -79,7 +80,7 @@ def under(config: DictConfig, protocol: str) -> DictConfig:
     """The configuration under another protocol."""
     if config.protocol.name == protocol:
         return config
-    settings = plain(read_yaml(paths.conf() / "protocol" / f"{protocol}.yaml"))
+    settings = read_yaml(paths.conf() / "protocol" / f"{protocol}.yaml")
     return changed(config, {"protocol": settings | {"name": protocol}}, merge=False)
 
 

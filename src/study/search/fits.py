@@ -19,8 +19,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from study import paths
+from study.config.changes import with_values
 from study.config.compose import build_system
-from study.config.registry import with_values
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.evaluation import per_task as per_task_table

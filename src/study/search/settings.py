@@ -11,11 +11,9 @@ import pandas as pd
 import yaml
 
 from study import paths
-from study.config.compose import plain
-from study.config.reader import build_settings
-from study.config.registry import read_yaml
-from study.config.schema import NAME
-from study.config.schema import choices as choices_of
+from study.config.reader import build_settings, read_yaml
+from study.config.registry import NAME
+from study.config.registry import choices as choices_of
 from study.errors import StudyError, require_one_of
 from study.evaluation.metrics import PAPER_METRICS
 from study.search.trials import distributions, label, values_of
@@ -90,7 +88,7 @@ class Sweep:
 def load_sweep(name: str) -> Sweep:
     """Read one sweep. Raises StudyError: an unknown sweep, an unknown or missing key, or a wrong value."""
     require_one_of(name, "sweep", sweep_names(), file=paths.conf() / "sweep")
-    return build_settings(Sweep, plain(read_yaml(Sweep.file(name))), Sweep.file(name))
+    return build_settings(Sweep, read_yaml(Sweep.file(name)), Sweep.file(name))
 
 
 def sweep_names() -> list[str]:

@@ -22,8 +22,9 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from study import paths
+from study.config.changes import ABSENT, value_of, with_values
 from study.config.compose import plain
-from study.config.registry import read_yaml, with_values
+from study.config.reader import read_yaml
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record, record
@@ -54,7 +55,6 @@ TUNED = {"joint": "t2mrec_joint"}
 UNHASHED = ("title", "place", "trials", "paper_best", "attempts", "keep_fits")
 PART = "test"  # whose single tasks and separation are written
 SEPARATION = ("auc", "recall")
-_ABSENT = object()
 LOG = logging.getLogger(__name__)
 
 
@@ -186,7 +186,7 @@ def _require_sweepable(sweep: Sweep, config: DictConfig, jobs: int) -> None:
         problem = f"these are not the settings of the sweep {sweep.name}: {few(found)}; they would replace its results"
         raise StudyError(problem, file=file, fix=f"add --name {sweep.name}_own")
     for parameter in sweep.space:
-        if OmegaConf.select(config, f"system.model.{parameter}", default=_ABSENT) is _ABSENT:
+        if value_of(config, parameter) is ABSENT:
             problem, fix = f"{sweep.system} has no setting {parameter!r}", f"see the yaml of {sweep.system}"
             raise StudyError(problem, file=file, column="space", fix=fix)
     if sweep.kind == "scores" and list(sweep.space) != [FUSION_WEIGHT]:
@@ -270,7 +270,7 @@ def against_best(sweep: Sweep, values: pd.DataFrame, best: dict[str, Any]) -> pd
         diff_ci_low and diff_ci_high, wilcoxon_p_holm and randomisation_p_holm over all other settings of the sweep, and
         same: the declared test does not tell it from the best. Best first.
     """
-    metric, declared = sweep.objective, plain(read_yaml(paths.conf() / "statistics.yaml"))
+    metric, declared = sweep.objective, read_yaml(paths.conf() / "statistics.yaml")
     valid = values[values["part"] == "valid"].drop(columns="part")
     names, rows, frames = list(sweep.space), [], {}
     for number, (setting, frame) in enumerate(valid.groupby(names, sort=False, dropna=False)):

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from study import paths
+from study.config.changes import ABSENT, changed, setting_key, value_of, with_values
 from study.config.compose import build_system, plain
-from study.config.registry import changed, parents, read_yaml, system_file, with_values
+from study.config.registry import system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
@@ -42,25 +42,11 @@ from study.search.trials import (
 
 OBJECTIVE = "valid/ndcg@10"
 ETA = 3  # one of so many trials goes on to the next rung
-_ABSENT = object()
 
 
 def space_of(config: DictConfig) -> dict[str, Any]:
-    """The search space at the size of the profile. A range over a setting of another profile, such as ``rate.laptop``,
-    becomes one over the setting of this profile, and keeps its proportion to the value in the yaml."""
-    profile, space = config.profile.name, {}
-    for name, domain in plain(config.system.search).items():
-        setting, _, size = name.rpartition(".")
-        sizes = OmegaConf.select(config, f"system.model.{setting}") if setting else None
-        if (
-            isinstance(sizes, DictConfig)
-            and {"profile", size, profile} <= sizes.keys()
-            and {"low", "high"} <= domain.keys()
-        ):
-            ratio = sizes[profile] / sizes[size]
-            name, domain = f"{setting}.{profile}", domain | {end: domain[end] * ratio for end in ("low", "high")}
-        space[name] = domain
-    return space
+    """The search space: a setting below `model` -> its domain."""
+    return plain(config.system.search)
 
 
 def present_values(config: DictConfig) -> dict[str, Any]:
@@ -76,32 +62,22 @@ def _present_value(config: DictConfig, name: str, domain: dict[str, Any]) -> Any
     def wrong(problem: str, fix: str) -> StudyError:
         return StudyError(problem, file=system_file(config.system.name), column=f"search.{name}", fix=fix)
 
-    value = OmegaConf.select(config, f"system.model.{name}", default=_ABSENT)
-    if value is _ABSENT:
-        place = f"below `model` in {_file_of_model(config.system.name)}"
-        fix = f"write it {place}, also if the class has a default, or search a key that stands there"
-        raise wrong(f"{name!r} is searched and is no setting of {config.system.name}", fix)
     setting, _, size = name.rpartition(".")
-    sizes = OmegaConf.select(config, f"system.model.{setting}" if setting else "system.model")
-    profile = sizes.get("profile", size) if OmegaConf.is_dict(sizes) else size
-    if profile != size:  # written as a call that takes one of several sizes
-        problem = f"{name!r} is a setting of the profile {size}; under {profile} all trials would be the same"
-        raise wrong(problem, f"search {setting}.{profile} in a yaml of its own, with a space made for that size")
-    if OmegaConf.is_config(value):  # a list, or a size by profile, which is written as a call
-        value = instantiate(value, _convert_="all")
+    if setting_key(config, name) is None:
+        problem = (
+            f"{name!r} is a setting of the profile {size}; under {config.profile.name} all trials would be the same"
+        )
+        raise wrong(problem, f"search {setting}.{config.profile.name}, with a space made for that size")
+    value = value_of(config, name)
+    if value is ABSENT:
+        fix = "write it below `model`, also if the class has a default, or search a key that stands there"
+        raise wrong(f"{name!r} is searched and is no setting of {config.system.name}", fix)
+    if OmegaConf.is_list(value):
+        value = OmegaConf.to_container(value)
     if not _inside(value, domain):
         problem = f"the present value of {name!r}, {value!r}, lies outside its search space, so the search could end "
         raise wrong(f"{problem}below the system as it is", "add the value to the space; the first trial measures it")
     return value
-
-
-def _file_of_model(name: str) -> str:
-    """The yaml that states the settings below `model` of a system: its own, or the nearest that it builds on."""
-    if not system_file(name).exists():  # a variant named on the command line
-        return "the yaml of the system"
-    files = [system_file(each) for each in (name, *parents(name))]
-    stating = (file for file in files if "model" in read_yaml(file))
-    return str(next(stating, files[-1]).relative_to(paths.root()))
 
 
 def _inside(value: Any, domain: dict[str, Any]) -> bool:

@@ -17,8 +17,8 @@ from study.analysis.audit.verdicts import Verdicts
 from study.analysis.framework import load_settings
 from study.analysis.report.results import Results
 from study.analysis.report.tables import named
+from study.config.compose import sound_systems
 from study.config.registry import system_file
-from study.config.systems import sound_systems
 from study.data import prepared
 from study.files import read_csv
 from study.judging import store

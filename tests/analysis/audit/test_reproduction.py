@@ -19,8 +19,7 @@ from study.analysis.audit.reproduction import (
     tau_union,
 )
 from study.analysis.framework import GroupTables, load_settings, run_analyses
-from study.config.compose import load
-from study.config.systems import sound_systems
+from study.config.compose import load, sound_systems
 
 SETTINGS = load_settings(Reproduction)
 TASKS = list(range(40))

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from study.analysis.report import colours
-from study.config.systems import sound_systems
+from study.config.compose import sound_systems
 
 # Machado, Oliveira and Fernandes 2009, severity 1: linear RGB as protanopes and deuteranopes see it.
 SIGHT = {

@@ -28,7 +28,7 @@ from study.analysis.report.runs import (
     read_statistics,
 )
 from study.analysis.report.tables import NOT_RUN, named
-from study.config.systems import sound_systems
+from study.config.compose import sound_systems
 from study.data import dataset as datasets
 from study.data.dataset import Dataset
 from study.evaluation.metrics import PAPER_METRICS

@@ -61,7 +61,7 @@ class Labels:
     use_difference: int
     order: list[str]
     other_orders: dict[str, list[str]]
-    thresholds: dict[str, dict[str, list[float]]]
+    thresholds: dict[str, dict[str, list[int | float]]]
     retrieved: list[str]
     retrieved_protocol: str
     permutations: int

@@ -17,7 +17,7 @@ from study.analysis.audit.verdicts import CANNOT, NOT, NOT_RUN, ORDER, REPRODUCE
 from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
 from study.analysis.report.plots import MARKERS, canvas, logarithmic, metric_name, named_rows, one_panel, styled
 from study.analysis.report.tables import RISING
-from study.config.systems import sound_systems
+from study.config.compose import sound_systems
 from study.evaluation.metrics import PAPER_METRICS
 
 Tables = Mapping[str, pd.DataFrame]

@@ -22,9 +22,9 @@ from study import paths
 from study.analysis.audit.verdicts import BORDER
 from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits, settings_file
 from study.analysis.report import paper
+from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, plain
-from study.config.registry import with_tuned_values
-from study.config.schema import require_choice
+from study.config.registry import require_choice
 from study.data import dataset as datasets
 from study.data import splits
 from study.data.dataset import Dataset, IntArray

@@ -19,9 +19,8 @@ from tqdm import tqdm
 from study import paths
 from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits, load_settings, settings_file
 from study.analysis.report.runs import APART
-from study.config.compose import build_system, choices, load
-from study.config.registry import with_tuned_values
-from study.config.systems import sound_systems
+from study.config.changes import with_tuned_values
+from study.config.compose import build_system, choices, load, sound_systems
 from study.data import dataset as datasets
 from study.data import split_files, splits
 from study.data.dataset import Dataset, IntArray

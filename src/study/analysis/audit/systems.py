@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from study import paths
 from study.analysis.framework import Context, Tables, analysis
 from study.config.compose import build_system, load
-from study.config.schema import require_choice
+from study.config.registry import require_choice
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError

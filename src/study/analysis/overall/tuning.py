@@ -18,10 +18,8 @@ from study import paths
 from study.analysis.report.plots import canvas, dumbbells, metric_name, styled
 from study.analysis.report.results import TUNED_SUFFIX, Results
 from study.analysis.report.tables import NOT_RUN, RISING, duration
-from study.config import schema
-from study.config.compose import plain
+from study.config.compose import plain, sound_systems
 from study.config.reader import parsed
-from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.evaluation.statistics import bootstrap_interval
@@ -108,6 +106,11 @@ def described(space: Mapping[str, Mapping[str, Any]]) -> str:
     return "; ".join(parts)
 
 
+def _states(tree: Any, key: str) -> bool:
+    """Whether a tree of settings has a key at any depth."""
+    return isinstance(tree, Mapping) and (key in tree or any(_states(value, key) for value in tree.values()))
+
+
 def _shown(value: Any) -> str:
     """A value as yaml has it, numbers with four digits."""
     if isinstance(value, bool | list) or value is None:
@@ -127,7 +130,7 @@ def _ran(folder: Path, known: Mapping[str, DictConfig]) -> dict[str, Any]:
         space = config["system"]["search"] if sweep is None else sweep.space
         title = known[best["system"]].title if best["system"] in known else best["system"]
         model = config["system"]["model"]
-        trained = any(key.rpartition(".")[2] == "epochs" for key in schema.flat(model))
+        trained = _states(model, "epochs")
         # A search from before there were rungs names its one share, and every trial of a sweep trains whole runs.
         rungs = config["system"].get("rungs", [config["tuning"].get("scale", 1.0)]) if sweep is None else [1.0]
         last = trials[trials["share"] == rungs[-1]] if "share" in trials else trials

@@ -10,7 +10,7 @@ import pandas as pd
 
 from study.analysis.report.runs import COMPARED, REFERENCE
 from study.analysis.report.tables import WIDTH
-from study.config.systems import sound_systems
+from study.config.compose import sound_systems
 from study.evaluation.statistics import bootstrap_intervals, paired
 from study.runner.row_store import read_per_task, read_row
 

@@ -10,10 +10,9 @@ from study import paths
 from study.analysis.report import tables
 from study.analysis.report.runs import APART, ORACLE
 from study.analysis.report.tables import named
-from study.config.compose import load
+from study.config.compose import load, sound_systems
 from study.config.reader import read_settings
 from study.config.registry import left_out, parents
-from study.config.systems import sound_systems
 from study.runner.row_store import read_records, read_row
 
 QUESTION = "Question: fitting the released labels"

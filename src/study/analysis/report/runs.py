@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.config.compose import sound_systems
 from study.config.reader import read_settings
 from study.config.registry import left_out
-from study.config.systems import sound_systems
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.statistics import bootstrap_means, compare_all, harmonic_mean, percentile_limits

@@ -13,7 +13,7 @@ import pandas as pd
 
 from study import paths
 from study.analysis.report.runs import SIDES, read_statistics
-from study.config.systems import sound_systems
+from study.config.compose import sound_systems
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.files import read_csv, write_text

@@ -21,8 +21,8 @@ from tqdm import tqdm
 
 from study import paths
 from study.analysis.usefulness.choosing import one_at_a_time
+from study.config.changes import changed, with_tuned_values
 from study.config.compose import build_system, load
-from study.config.registry import changed, with_tuned_values
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError

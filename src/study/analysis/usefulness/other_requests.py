@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from study.config.changes import changed
 from study.config.compose import build_system, load
-from study.config.registry import changed
 from study.data import dataset as datasets
 from study.data.dataset import Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split

@@ -24,9 +24,8 @@ from tqdm import tqdm
 
 from study import paths
 from study.analysis.report.runs import APART
-from study.config.compose import build_system, load
-from study.config.registry import with_tuned_values
-from study.config.systems import sound_systems
+from study.config.changes import with_tuned_values
+from study.config.compose import build_system, load, sound_systems
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.encoders.sentence import encode

@@ -112,7 +112,7 @@ class Intentions:
     verbs: frozenset[str]  # all action verbs
     domains: Mapping[str, tuple[str, ...]]  # domain -> keywords
     ranking: Ranking
-    variants: Mapping[str, Float64Array]  # name -> weights in the order of `FACTORS`, each on the simplex
+    variants: Mapping[str, Any]  # name -> weights in the order of `FACTORS`, each on the simplex
     tuning: Tuning
     cache: CacheSize
     rate_limit: Limit
