@@ -67,12 +67,12 @@ def test_a_killed_workers_trial_is_begun_anew(tmp_path, kind):
     assert [trial.user_attrs["point"] for trial in failed if trial.params] == [2]
 
 
-def test_workers_of_which_one_is_killed_begin_again_and_finish(tmp_path):
+def test_a_killed_worker_is_replaced_until_workers_die_too_often(tmp_path):
     search = run_search(partial(w.start, str(tmp_path), "killer"), jobs=2)
     assert (tmp_path / "killed").exists()
-    assert list(search.finished()) == POINTS
-    with pytest.raises(StudyError, match="workers of planted were killed"):
-        run_search(partial(w.start, str(tmp_path), "always killer", key="other", attempts=2), jobs=2)
+    require_each_once(tmp_path, search)
+    with pytest.raises(StudyError, match="exit code -9"):
+        run_search(partial(w.start, str(tmp_path), "always killer", key="other", attempts=1), jobs=2)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
@@ -183,15 +183,19 @@ def test_a_living_workers_trial_is_left_to_it(tmp_path):
     assert [trial.state for trial in search.study.trials] == [TrialState.COMPLETE]
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_trial_that_fails_stops_the_search_and_keeps_the_others(tmp_path, jobs):
+def test_a_trial_that_fails_stops_the_search_and_keeps_the_others(tmp_path):
     points = [{"x": x, "seed": 1} for x in (0.0, 1.0, 2.0, 3.0)]
     for times in (1, 2):  # the same command tries again
         with pytest.raises(StudyError, match="trial 3 of planted failed: ValueError: x is too large"):
-            run_search(partial(w.start, str(tmp_path), "failing", points=points), jobs=jobs)
+            run_search(partial(w.start, str(tmp_path), "failing", points=points))
         assert sum(run["values"]["x"] == 3.0 for run in noted(tmp_path)) == times
     search, _ = w.start(str(tmp_path), "failing", points=points)
     assert list(search.finished()) == [0, 1, 2]
+
+
+def test_a_failing_trial_ends_the_workers_too(tmp_path):
+    with pytest.raises(StudyError, match="exit code 2"):
+        run_search(partial(w.start, str(tmp_path), "failing"), jobs=2)
 
 
 def test_a_mended_error_is_raised_at_once(tmp_path):

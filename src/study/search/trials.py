@@ -12,12 +12,11 @@ import logging
 import math
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -277,7 +276,8 @@ def run_search(
 ) -> Search:
     """Finish a search with `jobs` workers; returns it.
 
-    One job works in this process. Several are processes of their own; where one is killed, all begin again.
+    One job works in this process. Several are processes of their own; one that a signal ended is replaced, as often in
+    all as the search allows attempts.
 
     `start`: makes the search and the objective in a worker; must be importable there.
     `kept`: a table of finished trials for a study that has none (`Search.restore`).
@@ -306,27 +306,44 @@ def run_search(
 
 
 def _share(search: Search, start: Callable[[], object], jobs: int, show: Callable[[], object]) -> None:
-    """Let worker processes finish a search."""
-    level = logging.getLogger("study").level
-    for left in reversed(range(search.attempts)):
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=start_worker, initargs=(level,)) as pool:
-            try:
-                waiting = {pool.submit(_work, start) for _ in range(jobs)}
-                while waiting:
-                    waiting = {job for job in waiting if not job.done() or job.result()}
-                    show()
-                    time.sleep(PAUSE)
-                return
-            except BrokenProcessPool as error:
-                if not left:
-                    fix = "more memory, or fewer --jobs; the same command goes on from here"
-                    raise StudyError(f"workers of {search.name} were killed", fix=fix) from error
+    """Let worker processes finish a search; one that a signal ended (a kill, too little memory) is replaced."""
+    spawn, left, words = multiprocessing.get_context("spawn"), search.attempts * jobs, (start, LOG.getEffectiveLevel())
+    workers = [spawn.Process(target=_work, args=words) for _ in range(jobs)]
+    try:
+        for worker in workers:
+            worker.start()
+        while workers:
+            time.sleep(PAUSE)
+            show()
+            for worker in [worker for worker in workers if not worker.is_alive()]:
+                workers.remove(worker)
+                if worker.exitcode == 0:
+                    continue
+                if (worker.exitcode or 0) > 0 or not left:
+                    problem = f"a worker of {search.name} ended with exit code {worker.exitcode}"
+                    raise StudyError(problem, fix="see the message above; the same command goes on from here")
+                workers.append(spawn.Process(target=_work, args=words))
+                workers[-1].start()
+                left -= 1
+    finally:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
 
 
-def _work(start: Callable[[], tuple[Search, Objective]]) -> None:
-    search, measure = start()
-    search.work(measure)
+def _work(start: Callable[[], tuple[Search, Objective]], level: int) -> None:
+    """The life of one worker process. Asked to end, it hands its trial back first."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    start_worker(level)
+    try:
+        search, measure = start()
+        search.work(measure)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except StudyError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
 
 
 def keep_unfinished(search: Search) -> None:
