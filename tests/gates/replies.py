@@ -107,10 +107,14 @@ def variants() -> None:
     kept = endpoint.endpoint_settings(system.endpoint).client(endpoint.cassette(DATASET, contribution.CASSETTE))
     pools = candidate_pools(base, tasks)
     with keys_asked(asked):
-        _, counts = contribution.asked(kept, system.question, data, tasks, pools, settings)
+        answers, counts = contribution.asked(kept, system.question, data, tasks, pools, settings)
     compare(contribution.CASSETTE, asked)
     before = json.loads((paths.results(DATASET) / "usefulness" / "contribution.json").read_text())["answers"]
     check("answers contribution", counts == before)
+    found = contribution.summary(answers, pools, split.part(settings.part)[tasks], settings).set_index("variant")
+    table = pd.read_csv(paths.results(DATASET) / "usefulness" / "contribution.csv", index_col="variant")
+    same = np.isclose(found, table.loc[found.index, found.columns], rtol=1e-5, atol=1e-9, equal_nan=True).all()
+    check("table contribution", same, f"{len(found)} of {len(table)} variants; the other one is trained")
 
 
 def graded() -> None:
