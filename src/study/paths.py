@@ -41,6 +41,11 @@ def results(dataset: str) -> Path:
     return root() / "results" / dataset
 
 
+def tuned(dataset: str, system: str) -> Path:
+    """The search that chose a tuned system's values: trials.csv, best.yaml, record.json."""
+    return results(dataset) / "tuned" / system
+
+
 def tables(dataset: str) -> Path:
     """The tables of one dataset, CSV with Markdown and LaTeX beside it."""
     return results(dataset) / "tables"

@@ -46,7 +46,7 @@ class Case:
 @cache
 def tuned_values(system: str) -> dict[str, object]:
     """What `study run` would put over the yaml's values: the committed choice of `study tune`."""
-    best = paths.results("task2mcp") / "sweeps" / system / "best.yaml"
+    best = paths.results("task2mcp") / "tuned" / system / "best.yaml"
     if settings(system).tuned is None or not best.exists():
         return {}
     values = yaml.safe_load(best.read_text())["values"]

@@ -66,6 +66,8 @@ CORRECTIONS: dict[str, str] = {
     "results/apibank/tables/significance.csv": EXACT,
     "results/mcpflow/tables/significance.csv": EXACT,
 }
+# Folder -> where its files lay at the base commit.
+MOVED = {"results/task2mcp/tuned/": "results/task2mcp/sweeps/"}
 # Path -> why it is new. Patterns are allowed.
 NEW: dict[str, str] = {}
 
@@ -134,7 +136,8 @@ def digests(root: Path) -> dict[str, str]:
         path, parts = root / name, Path(name).parts
         is_row = len(parts) > 4 and (parts[2] in KINDS or parts[2] == "rows")
         if path.is_file() and not is_row and not matching(name, FREE):
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+            earlier = next((name.replace(new, old, 1) for new, old in MOVED.items() if name.startswith(new)), name)
+            found[earlier] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     return found
 
 

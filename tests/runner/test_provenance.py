@@ -190,7 +190,7 @@ def test_fresh_runs_are_current_and_changed_data_marks_every_row(root: Path) -> 
 
 
 def test_changed_choice_of_tuning_marks_the_row(root: Path) -> None:
-    best = paths.results("synthetic") / "sweeps" / "task_knn" / "best.yaml"
+    best = paths.results("synthetic") / "tuned" / "task_knn" / "best.yaml"
     best.parent.mkdir(parents=True)
     best.write_text("values: {k: 5}")
     run_row(config("system=task_knn"))

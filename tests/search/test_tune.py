@@ -186,7 +186,7 @@ def test_a_choice_over_a_setting_of_another_profile_is_refused() -> None:
 @pytest.mark.parametrize("tuned", ["tiger_tuned", "lc_rec_tuned", "mpt_rec_tuned"])
 def test_a_long_row_has_the_values_of_the_tuned_row(tuned: str) -> None:
     """They are written by hand, rounded, so a search that is made again must not leave them behind."""
-    best = REPOSITORY / "results" / "task2mcp" / "sweeps" / tuned / "best.yaml"
+    best = REPOSITORY / "results" / "task2mcp" / "tuned" / tuned / "best.yaml"
     model = load([f"system={tuned}_long"]).system.model
     for name, value in yaml.safe_load(best.read_text())["values"].items():
         wanted = value if isinstance(value, str) else pytest.approx(value, rel=0.02)
@@ -314,7 +314,7 @@ def test_other_spaces_and_seeds_share_no_trials(root: Path) -> None:
 
 @pytest.mark.parametrize("content", DAMAGED)
 def test_damaged_choice_is_named(root: Path, content: str) -> None:
-    best = paths.results("synthetic") / "sweeps" / "task_knn" / "best.yaml"
+    best = paths.results("synthetic") / "tuned" / "task_knn" / "best.yaml"
     best.parent.mkdir(parents=True)
     best.write_text(content)
     with pytest.raises(StudyError, match=r"best\.yaml") as caught:
@@ -327,5 +327,5 @@ def test_the_command_tunes_where_the_system_says_unless_told_otherwise(root: Pat
     for more, protocol in (([], "warm"), (["protocol=cold"], "cold")):
         done = CliRunner().invoke(app, [*words, "system.tuned=warm", "system.name=task_knn_warm", *more])
         assert done.exit_code == 0, done.output
-        folder = paths.results("synthetic") / "sweeps" / "task_knn_warm"
+        folder = paths.results("synthetic") / "tuned" / "task_knn_warm"
         assert json.loads((folder / "record.json").read_text())["protocol"] == protocol

@@ -22,7 +22,7 @@ def tune(overrides: Overrides = None, replace: Replace = False) -> None:
     such as `rungs: [0.11, 0.33, 1.0]`, the best third and the system as it is go on to the next one.
 
     It writes `trials.csv`, `best.yaml` (the values that `study run` then takes) and `record.json` to
-    `results/DATASET/sweeps/SYSTEM`. A stopped search goes on with the same command, a finished one with more trials:
+    `results/DATASET/tuned/SYSTEM`. A stopped search goes on with the same command, a finished one with more trials:
     `tuning.trials=24`.
     """
     from study.search.tune import tune as stage

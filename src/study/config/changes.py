@@ -54,7 +54,7 @@ def with_tuned_values(config: DictConfig) -> DictConfig:
     if config.system.tuned is None:
         return config
     name, dataset = config.system.name, config.dataset.name
-    best = paths.results(dataset) / "sweeps" / name / "best.yaml"
+    best = paths.tuned(dataset, name) / "best.yaml"
     if not best.exists():
         fix = f"run: study tune system={name} dataset={dataset}, or add system.tuned=null to run it untuned"
         raise StudyError(f"{name} runs with tuned values, and there are none yet", file=best, fix=fix)

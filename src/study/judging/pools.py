@@ -139,7 +139,7 @@ def missing(name: str, dataset: str) -> str | None:
     if name not in choices("system"):
         return f"there is no system {name}"
     tuned = load([f"system={name}"]).system.tuned is not None
-    best = paths.results(dataset) / "sweeps" / name / "best.yaml"
+    best = paths.tuned(dataset, name) / "best.yaml"
     return f"it waits for its tuned values ({best})" if tuned and not best.exists() else None
 
 

@@ -109,7 +109,7 @@ def belongings(name: str) -> tuple[list[Path], list[tuple[str, str]]]:
     rows = []
     for dataset in choices("dataset"):
         rows += [(dataset, protocol) for protocol, system in row_store.list_rows(dataset) if system == name]
-        files = [paths.results(dataset) / "sweeps" / name, paths.models(dataset) / name]
+        files = [paths.tuned(dataset, name), paths.models(dataset) / name]
         files += [paths.cache() / "runs" / dataset / protocol / name for protocol in choices("protocol")]
         own += [path for path in files if path.exists()]
     return own + [path for path in [_checked(name)] if path.exists()], rows

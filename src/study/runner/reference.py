@@ -128,7 +128,7 @@ def starts_program(system: str) -> bool:
 def composed(system: str) -> DictConfig:
     """The settings of a system at the smallest size, with the values that were chosen for it on Task2MCP."""
     config = load(["dataset=task2mcp", "profile=smoke", f"system={system}"])
-    best = paths.results("task2mcp") / "sweeps" / system / "best.yaml"
+    best = paths.tuned("task2mcp", system) / "best.yaml"
     return with_tuned_values(config) if best.exists() else config
 
 

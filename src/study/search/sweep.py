@@ -59,8 +59,8 @@ LOG = logging.getLogger(__name__)
 
 
 def folder_of(dataset: str, name: str) -> Path:
-    """Where the results of a sweep lie."""
-    return paths.results(dataset) / "sweeps" / TUNED.get(name, name)
+    """Where the results of a sweep lie; one that chooses the values of a system lies with the tunings."""
+    return paths.tuned(dataset, TUNED[name]) if name in TUNED else paths.results(dataset) / "sweeps" / name
 
 
 def sweep(

@@ -231,7 +231,7 @@ def tuning_key(config: DictConfig) -> str:
 
 def sweep_folder(config: DictConfig) -> Path:
     """Where the results of the configured system's search lie."""
-    return paths.results(config.dataset.name) / "sweeps" / str(config.system.name)
+    return paths.tuned(config.dataset.name, str(config.system.name))
 
 
 def validation_score(

@@ -25,7 +25,7 @@ VALUES |= {"lonely_tuned": [0.9] * 4}  # nothing to compare with
 
 
 def sweep(name, best, trials, config):
-    folder = paths.results("toy") / "sweeps" / name
+    folder = paths.results("toy") / "tuned" / name
     write_text(folder / "best.yaml", yaml.safe_dump(best))
     write_json(folder / "record.json", {"git": {}, "versions": {}, "hardware": {}, "config": config})
     write_csv(folder / "trials.csv", pd.DataFrame(trials))
