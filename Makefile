@@ -69,7 +69,6 @@ else ifeq ($(DATASET),synthetic)
 	@$(MAKE) --no-print-directory $(MADE)
 else
 	$(if $(FORCE),rm -rf models/$(DATASET) $(addprefix .cache/,quantisers recbole $(addsuffix /$(DATASET),runs tune sweeps)))
-	$(RUN) study plan
 	@status=0; $(RUN) dvc repro --keep-going $(if $(FORCE),--force) $(DVC_TARGETS) || status=$$?; \
 	if [ $$status -ne 0 ]; then \
 	  echo "error: the stages named above failed; the tables follow without them"; $(RUN) study report dataset=$(DATASET); \

@@ -15,7 +15,6 @@ from study.config.groups import FAMILIES as KINDS_OF_SYSTEMS
 from study.config.registry import FEW, folder_of, parents, system_file
 from study.errors import StudyError
 from study.evaluation.system import System
-from study.pipeline.plan import plan
 from study.search.all_rows import rows
 from tests.tiny_study import REPOSITORY, keep_systems
 
@@ -236,8 +235,6 @@ def test_paper_settings_are_the_defaults() -> None:
     assert (built.scoring.semantic_weight, built.scoring.anchors, built.scoring.pool) == (0.9, 5, 20)
 
 
-def test_committed_plan_is_up_to_date() -> None:
-    assert yaml.safe_load((REPOSITORY / "plan.yaml").read_text()) == plan(), "run: study plan"
 
 
 def test_the_configuration_is_read_only_and_a_changed_copy_leaves_it_as_it_is() -> None:

@@ -87,13 +87,6 @@ def test_a_mapping_of_the_agents_settings_with_other_keys_is_named(root, call, m
         assert f"agent.yaml (column {mapping}" in err
 
 
-def test_a_plan_without_stages_is_refused(root, call):
-    (root / "conf" / "stages.yaml").write_text("null\n")
-    code, _, err = call("plan")
-    assert code == 2
-    assert "stages.yaml" in err
-
-
 def test_a_search_ends_with_the_best_value(root, call):
     code, out, err = call("tune", *TINY, "system=task_knn", "tuning.trials=2")
     assert code == 0, err

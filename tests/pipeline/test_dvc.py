@@ -15,22 +15,8 @@ import yaml
 from dvc.fs import localfs
 from dvc.ignore import DvcIgnoreFilter
 
-from study.pipeline.plan import plan
-from tests.tiny_study import REPOSITORY, keep_systems
+from tests.tiny_study import REPOSITORY
 
-PLAN = REPOSITORY / "plan.yaml"
-OF_A_MODEL = {"audit", "notebooks", "report", "stuffing", "sweep", "tools"}
-OF_BM25 = {"audit", "report", "robustness", "stuffing", "tools", "usefulness"}
-# File, what is replaced (nothing: a line is added) by what, and the stages that run it.
-T2MREC_TOO = {"ablation", "embedding", "robustness", "usefulness"}
-CHANGES = [("src/study/analysis/overall/quality.py", "", "CHANGED = 1\n", {"notebooks"})]
-CHANGES += [("src/study/t2mrec/module.py", "", "CHANGED = 1\n", OF_A_MODEL | T2MREC_TOO)]
-CHANGES += [("baselines/bm25.py", "", "CHANGED = 1\n", OF_BM25)]
-CHANGES += [("baselines/tiger.py", "", "CHANGED = 1\n", {"audit", "report"})]
-CHANGES += [("baselines/tiger.py", "", "# A comment changes nothing.\n", set())]
-CHANGES += [("conf/system/simple/bm25.yaml", "k1: 1.2", "k1: 1.3", OF_BM25)]
-IMPORTED = {"baselines/popularity.py": ["report"]}
-IMPORTED |= {"src/study/evaluation/statistics.py": ["report"], "src/study/data/describe.py": ["prepare"]}
 KEPT = ("random", "popularity", "tfidf")
 TOY = '''"""A toy baseline: servers in the order of their names."""
 
@@ -54,7 +40,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore"):
         shutil.copy(REPOSITORY / name, copy)
-    keep_systems(copy, *KEPT, "t2mrec")
+    for path in (copy / "conf" / "system").glob("*/[!_]*.yaml"):
+        if path.stem not in (*KEPT, "t2mrec"):  # which the default configuration names
+            path.unlink()
     datasets = copy / "conf" / "dataset"
     synthetic = yaml.safe_load((datasets / "synthetic.yaml").read_text()) | {"protocols": ["cold"]}
     synthetic["generator"] |= {"n_servers": 60, "n_tasks": 80}
@@ -68,7 +56,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = [{"repository": "someone/data", "commit": "v1", "files": files}]
     (datasets / "task2mcp.yaml").write_text(yaml.safe_dump(synthetic | {"source": source, "generator": None}))
     study(copy, "dvc", "init", "--no-scm", "-q")
-    study(copy, "study", "plan")
     study(copy, "dvc", "repro", "report")
     return copy
 
@@ -90,8 +77,7 @@ def called(folder: Path, *command: str, code: int = 0) -> str:
 
 
 def repro(folder: Path, *words: str) -> list[str]:
-    """The stages that `dvc repro` runs after a new plan."""
-    study(folder, "study", "plan")
+    """The stages that `dvc repro report` runs."""
     return re.findall(r"Running stage '([^']+)'", study(folder, "dvc", "repro", "report", *words))
 
 
@@ -102,38 +88,43 @@ def test_second_repro_runs_nothing_and_a_new_system_runs_alone(project: Path) ->
     (project / "baselines" / "by_name.py").write_text(TOY)
     own = {"title": "By name", "protocols": ["cold"], "model": {"_target_": "baselines.by_name.ByName"}}
     (project / "conf" / "system" / "own" / "by_name.yaml").write_text(yaml.safe_dump(own))
-    assert repro(project) == ["rows", "report"]
+    assert repro(project) == ["tune", "rows", "report"]
     assert "by_name" in set(pd.read_csv(tables / "metrics.csv.xz")["system"])
     for name in ("overall.md", "overall.csv", "overall.tex", "runs.csv"):
         assert re.search("by_name|By name", (tables / name).read_text()), name
 
 
-@pytest.mark.parametrize(("file", "stages"), IMPORTED.items())
-def test_a_changed_statement_runs_the_stages_that_import_it(project: Path, file: str, stages: list[str]) -> None:
-    path = project / file
-    before = path.read_text()
-    path.write_text(before + "\nCHANGED = 1\n")
-    assert sorted(repro(project, "--dry")) == stages
-    path.write_text(before)
+def test_a_changed_comment_trains_nothing_and_leaves_the_same_bytes(project: Path) -> None:
+    results = project / "results" / "task2mcp"
+    before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
+    changed = [project / file for file in ("src/study/evaluation/metrics.py", "baselines/popularity.py")]
+    texts = [path.read_text() for path in changed]
+    for path, text in zip(changed, texts, strict=True):
+        path.write_text(text + "# A comment.\n")
+    assert repro(project) == ["tune", "rows", "report"]
+    assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file()} == before
+    for path, text in zip(changed, texts, strict=True):
+        path.write_text(text)
+    repro(project)
 
 
 def test_what_another_machine_writes_runs_nothing_and_another_result_runs_its_stages(project: Path) -> None:
     results = project / "results" / "task2mcp"
-    records, runs = results / "rows" / "records" / "cold" / "simple.jsonl", results / "tables" / "runs.csv"
+    (records,), runs = (results / "rows" / "records" / "cold").glob("*simple*"), results / "tables" / "runs.csv"
     lines, before = [json.loads(line) for line in records.read_text().splitlines()], runs.read_bytes()
     for elsewhere in lines:
         elsewhere["git"]["commit"], elsewhere["hardware"]["cores"] = "0" * 40, 512
         elsewhere["seeds"][0]["seconds_fit"] += 100
-    records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    records.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     study(project, "study", "report", "dataset=task2mcp")
     assert runs.read_bytes() != before
     assert repro(project, "--dry") == []
-    changes = {"tables/metrics.json": ["report"], "rows/per_task/cold/simple.parquet": ["report", "rows"]}
-    for path, stages in changes.items():
-        kept = (results / path).read_bytes()
-        (results / path).write_bytes(kept + b"\n")
+    (values,) = (results / "rows" / "per_task" / "cold").glob("*simple*")
+    for path, stages in {results / "tables" / "metrics.json": ["report"], values: ["report", "rows"]}.items():
+        kept = path.read_bytes()
+        path.write_bytes(kept + b"\n")
         assert sorted(repro(project, "--dry")) == stages, path
-        (results / path).write_bytes(kept)
+        path.write_bytes(kept)
 
 
 def test_dvc_ignores_every_record_and_nothing_else_but_four_tables_of_them() -> None:
@@ -143,7 +134,7 @@ def test_dvc_ignores_every_record_and_nothing_else_but_four_tables_of_them() -> 
     texts = {path: path.read_text() for path in files if path.suffix in (".json", ".jsonl")}
     records = {path for path, text in texts.items() if '"hardware"' in text}
     tables = {path for path in ignored - records if path.parent.name == "tables"}
-    assert len(records) > 100
+    assert len(records) > 300
     assert ignored == records | tables
     assert {path.name for path in tables} == {"machines.csv", "overall.md", "overall.tex", "runs.csv"}
 
@@ -190,52 +181,54 @@ def test_make_repro_of_another_profile_makes_all_rows_anew() -> None:
     assert "dvc repro" not in said
 
 
-def test_every_tuned_row_of_the_plan_has_something_that_tunes_it() -> None:
-    planned = yaml.safe_load(PLAN.read_text())
-    for item in planned["run_tuned"].values():
-        chosen = REPOSITORY / "results" / item["dataset"] / "sweeps" / item["system"] / "best.yaml"
-        assert f"{item['dataset']}-{item['system']}" in planned["tune"] or chosen.exists(), item
+def stages_reached(file: str) -> set[str]:
+    """The stages of dvc.yaml that depend on a file, directly or by a stage's output."""
+    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    outs = {name: [next(iter(out)) if isinstance(out, dict) else out for out in stage["outs"]] for name, stage in stages.items()}
+    reached, changed = set[str](), [file]
+    while changed:
+        path = changed.pop()
+        for name, stage in stages.items():
+            if name not in reached and any(f"{path}/".startswith(f"{dep}/") or f"{dep}/".startswith(f"{path}/") for dep in stage["deps"]):
+                reached.add(name)
+                changed += outs[name]
+    return reached
 
 
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A copy of what the plan is made from, with three systems, and its stages' hashes."""
-    root = tmp_path_factory.mktemp("planned")
-    for name in ("src", "baselines", "conf", "notebooks"):
-        shutil.copytree(REPOSITORY / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    keep_systems(root, "bm25", "t2mrec", "tiger")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("T2M_ROOT", str(root))
-        return root, plan()["code"]
+@pytest.mark.parametrize(
+    ("file", "stages", "others"),
+    [
+        ("conf/system/own/new.yaml", {"tune", "rows", "report"}, {"fetch", "prepare", "split"}),
+        ("src/study/analysis/audit/rq1.py", {"audit", "notebooks"}, {"rows", "usefulness", "sweeps"}),
+        ("baselines/bm25.py", {"rows", "report"}, {"split", "sweeps"}),
+        ("src/study/t2mrec/module.py", {"rows", "sweeps", "ablation"}, {"split"}),
+    ],
+)
+def test_a_change_reaches_the_stages_that_run_it(file: str, stages: set[str], others: set[str]) -> None:
+    reached = stages_reached(file)
+    assert stages <= reached
+    assert not others & reached
 
 
-@pytest.mark.parametrize(("file", "old", "new", "stages"), CHANGES)
-def test_a_change_reaches_every_stage_that_runs_it(planned, monkeypatch, file, old, new, stages):
-    root, before = planned
-    monkeypatch.setenv("T2M_ROOT", str(root))
-    text = (root / file).read_text()
-    (root / file).write_text(text.replace(old, new) if old else text + new)
-    assert {stage for stage, own in plan()["code"].items() if own != before[stage]} == stages
-    (root / file).write_text(text)
+def test_every_stage_depends_on_code_and_files_that_are_there() -> None:
+    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    assert len(stages) <= 16
+    for name, stage in stages.items():
+        assert any(dep.startswith("src/study") for dep in stage["deps"]), name
+        assert [dep for dep in stage["deps"] if not dep.startswith("data/") and not (REPOSITORY / dep).exists()] == []
 
 
 def test_the_lock_knows_the_stages_of_today_alone() -> None:
     locked = yaml.safe_load((REPOSITORY / "dvc.lock").read_text())["stages"]
-    named, planned = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"], yaml.safe_load(PLAN.read_text())
-    today = {name for name, stage in named.items() if "foreach" not in stage}
-    for name, stage in named.items():
-        items = stage.get("foreach", ())
-        today |= {f"{name}@{key}" for key in (planned[name] if isinstance(items, str) else items)}
-    assert set(locked) == today
+    assert set(locked) == set(yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"])
 
 
 def test_data_alone_is_cached_and_every_plot_has_its_columns() -> None:
     pipeline = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())
-    stages = [stage.get("do", stage) for stage in pipeline["stages"].values()]
-    outs = [out for stage in stages for out in stage["outs"]]
-    cached = [out for out in outs if isinstance(out, str)]
+    outs = [out for stage in pipeline["stages"].values() for out in stage["outs"]]
+    cached = [out if isinstance(out, str) else next(iter(out)) for out in outs if "cache" not in str(out)]
     assert [out for out in cached if not out.startswith("data/")] == []
-    kept = [path for out in outs if isinstance(out, dict) for path, how in out.items() if how["cache"] is False]
+    kept = [path for out in outs if isinstance(out, dict) for path, how in out.items() if "cache" in how]
     assert [path for path in kept if not path.startswith(("results/", "figures/"))] == []
     assert len(cached) + len(kept) == len(outs)
     for path, drawn in ((path, drawn) for plot in pipeline["plots"] for path, drawn in plot.items()):

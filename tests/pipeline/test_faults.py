@@ -64,7 +64,6 @@ COMMANDS = {
     "check": Command(["tfidf"]),
     "remove": Command(["random"]),
     "verify": Command([]),
-    "plan": Command([], "plan.yaml", "plan.yaml"),
     "export": Command([*TINY, "system=field_dense"], "models", "models"),
     "ablation": Command(TINY, "results"),
     "notebooks": Command([*TINY, "--only", "none"]),

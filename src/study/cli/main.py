@@ -181,14 +181,6 @@ def show(overrides: Overrides = None) -> None:
 
 
 @app.command(rich_help_panel=UPKEEP)
-def plan() -> None:
-    """Rewrite plan.yaml, the list of runs that dvc.yaml loops over, from conf/."""
-    from study.pipeline.plan import write_plan
-
-    typer.echo("plan.yaml was rewritten" if write_plan() else "plan.yaml is up to date")
-
-
-@app.command(rich_help_panel=UPKEEP)
 def reference(
     systems: Annotated[list[str] | None, typer.Argument(help="Only these; `evaluator` is ranking and metrics.")] = None,
     update: Annotated[bool, typer.Option("--update", help="Store the new scores and raise the versions.")] = False,

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from study.cli.overrides import Overrides, Replace, configured
+from study.errors import StudyError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def tune(overrides: Overrides = None, replace: Replace = False) -> None:
+def tune(
+    overrides: Overrides = None,
+    replace: Replace = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every tuned system of the data set whose search is missing or stale.")
+    ] = False,
+) -> None:
     """Choose a system's hyper-parameters on validation: `study tune dataset=task2mcp system=bpr_tuned`.
 
     A search has 12 trials (`tuning.trials`) with 0.33 of a run's epochs each (`system.rungs`); the first has the values
@@ -25,6 +32,12 @@ def tune(overrides: Overrides = None, replace: Replace = False) -> None:
     `results/DATASET/tuned/SYSTEM`. A stopped search goes on with the same command, a finished one with more trials:
     `tuning.trials=24`.
     """
+    if every:
+        from study.search.all_rows import tune_all
+
+        if failed := tune_all(overrides or []):
+            raise StudyError(f"{len(failed)} searches failed: {'; '.join(failed)}", fix="run the same command again")
+        return
     from study.search.tune import tune as stage
 
     config, words = configured(overrides), overrides or []

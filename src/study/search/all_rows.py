@@ -185,6 +185,13 @@ def run_all(overrides: list[str], launcher: Launcher = "local", *, replace: bool
     return failed
 
 
+def tune_all(overrides: list[str]) -> list[str]:
+    """Run every search for tuned values that is missing or stale. Returns: what failed, one text a search."""
+    failed = list[str]()
+    _run([job for job in due(overrides, failed) if job.searches], failed, None)
+    return failed
+
+
 def _run(jobs: list[Job], failed: list[str], left: Replacing | None) -> None:
     for number, job in enumerate(bar := tqdm(jobs, desc="rows", unit="row", disable=None), 1):
         if bar.disable:
