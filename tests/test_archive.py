@@ -50,7 +50,7 @@ def test_croissant_describes_every_result_table_and_its_records_are_their_rows(t
     names = {
         "tables/overall.csv",
         "tables/metrics.csv.xz",
-        "rows/top10/cold/useful.parquet",
+        "rows/useful/cold/top10.parquet",
         "audit/verdict_summary.csv",
     }
     for name in names:
@@ -63,7 +63,7 @@ def test_croissant_describes_every_result_table_and_its_records_are_their_rows(t
     described = mlcroissant.Dataset(jsonld=str(path))
     assert (described.metadata.issues.errors, described.metadata.issues.warnings) == (set(), set())
     assert {file.name for file in described.metadata.distribution} == names
-    for table, read in (("tables/overall.csv", pd.read_csv), ("rows/top10/cold/useful.parquet", pd.read_parquet)):
+    for table, read in (("tables/overall.csv", pd.read_csv), ("rows/useful/cold/top10.parquet", pd.read_parquet)):
         found = pd.DataFrame(described.records(record_set=f"rows/{table}"))
         expected = read(path.parent / table)
         assert [name.removeprefix(f"rows/{table}/") for name in found] == list(expected)

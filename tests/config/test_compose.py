@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from omegaconf.errors import ReadonlyConfigError
 
 from study.analysis.report.colours import FAMILIES
@@ -233,8 +232,6 @@ def test_paper_settings_are_the_defaults() -> None:
     assert (built.towers.hidden, built.towers.output, built.towers.layers, built.towers.dropout) == (512, 256, 3, 0.2)
     assert (built.training.temperature, built.training.learning_rate, built.training.batch_size) == (0.07, 1e-3, 256)
     assert (built.scoring.semantic_weight, built.scoring.anchors, built.scoring.pool) == (0.9, 5, 20)
-
-
 
 
 def test_the_configuration_is_read_only_and_a_changed_copy_leaves_it_as_it_is() -> None:

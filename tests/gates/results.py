@@ -69,7 +69,7 @@ CORRECTIONS: dict[str, str] = {
 # Folder -> where its files lay at the base commit.
 MOVED = {"results/task2mcp/tuned/": "results/task2mcp/sweeps/"}
 # Path -> why it is new. Patterns are allowed.
-NEW: dict[str, str] = {}
+NEW: dict[str, str] = {"results/task2mcp/pools.parquet": "pools of the rows with recorded replies"}
 
 
 def digest(frame: pd.DataFrame, keys: list[str]) -> str:
@@ -112,12 +112,12 @@ def read_rows(root: Path) -> dict[str, Any]:
         add(path, path.stem, "top10", pd.read_parquet(path))
     for path in sorted(root.glob("results/*/records/*/*.json")):
         add(path, path.stem, "records", json.loads(path.read_text(encoding="utf-8")))
-    for path in sorted(root.glob("results/*/rows/records/*/*.jsonl")):
+    for path in sorted(root.glob("results/*/rows/*/*/records.jsonl")):
         for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
             record = json.loads(line)
             add(path, record["system"], "records", record)
     for kind in ("per_task", "top10"):
-        for path in sorted(root.glob(f"results/*/rows/{kind}/*/*.parquet")):
+        for path in sorted(root.glob(f"results/*/rows/*/*/{kind}.parquet")):
             # Of a file with several systems, each has the columns in which it has values.
             for system, frame in pd.read_parquet(path).groupby("system", observed=True):
                 add(path, str(system), kind, frame.drop(columns="system").dropna(axis=1, how="all"))

@@ -48,10 +48,10 @@ DAMAGED = {
     "prepared": ("data/prepared/synthetic/servers.parquet", ["run", *TINY, "system=tfidf"]),
     "labels": ("data/prepared/synthetic/labels.parquet", ["split", *TINY]),
     "split": ("data/splits/synthetic/cold.parquet", ["run", *TINY, "system=tfidf"]),
-    "run": (f"{KEPT}/rows/top10/cold/simple.parquet", ["report", "--evaluate", *TINY]),
-    "per-task values": (f"{KEPT}/rows/per_task/cold/simple.parquet", ["report", *TINY]),
-    "record in report": (f"{KEPT}/rows/records/cold/simple.jsonl", ["report", *TINY]),
-    "record in run": (f"{KEPT}/rows/records/cold/simple.jsonl", ["run", *TINY, "system=tfidf"]),
+    "run": (f"{KEPT}/rows/simple/cold/top10.parquet", ["report", "--evaluate", *TINY]),
+    "per-task values": (f"{KEPT}/rows/simple/cold/per_task.parquet", ["report", *TINY]),
+    "record in report": (f"{KEPT}/rows/simple/cold/records.jsonl", ["report", *TINY]),
+    "record in run": (f"{KEPT}/rows/simple/cold/records.jsonl", ["run", *TINY, "system=tfidf"]),
 }
 
 
@@ -120,7 +120,7 @@ def test_damaged_file_is_named_and_the_rest_stays(root, call, which, damage):
 
 @pytest.mark.parametrize("part", ["git", "seeds", "profile", "config"])
 def test_record_without_a_part_is_named(root, call, part):
-    path = root / KEPT / "rows" / "records" / "cold" / "simple.jsonl"
+    path = root / KEPT / "rows" / "simple" / "cold" / "records.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps({k: v for k, v in one.items() if k != part}) + "\n" for one in records))
     code, _, err = call("report", *TINY)

@@ -89,7 +89,7 @@ FAST = [*TINY, "system=t2mrec", "system.name=killed", "system.seeds=[1,2]", "sys
 FAST += ["system.model.training.epochs=3", "system.model.training.checkpoint_every=1"]
 # Command -> its words, and the files that must come out the same; records hold seconds.
 KILLED = {
-    "run": (["run", *FAST], ["results/*/rows/*/cold/own.parquet"]),
+    "run": (["run", *FAST], ["results/*/rows/own/cold/*.parquet"]),
     "sweep": (["sweep", "temperature", *TINY], ["results/*/sweeps/temperature/*.csv*"]),
     "report": (["report", *TINY], ["results/*/tables/*"]),
     "catalogue": (["catalog", "add", "own.json"], ["data/catalog/*/servers.parquet", "data/catalog/*/changes.csv"]),

@@ -95,7 +95,7 @@ def test_a_row_whose_yaml_has_moved_is_found_and_moves_when_it_is_made_again(con
     put({"tfidf": 0.75})
     assert read_row("toy", "cold", "tfidf").record["value"] == 0.75
     for kind in row_store.KINDS:
-        useful, simple = ((conf_root / f"results/toy/rows/{kind}/cold").glob(f"{n}.*") for n in ("useful", "simple"))
+        useful, simple = ((conf_root / f"results/toy/rows/{n}/cold").glob(f"{kind}.*") for n in ("useful", "simple"))
         assert (len(list(useful)), len(list(simple))) == (1, 1)
     remove_row("toy", "cold", "popularity")
     assert {path.stem for path in long_files("toy", "records")} == {"useful"}

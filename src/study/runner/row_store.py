@@ -1,7 +1,7 @@
 """The rows of the study: per-task values, top ten and record of each system under each protocol, in long files.
 
-``results/<dataset>/rows/<kind>/<protocol>/<folder>`` holds the rows of the systems of one folder of ``conf/system``, a
-parquet file of per-task values, one of top tens, and the records as JSON, one a line. Nothing else reads or writes
+``results/<dataset>/rows/<folder>/<protocol>`` holds the rows of the systems of one folder of ``conf/system``: a parquet
+file of per-task values, one of top tens, and the records as JSON, one a line. Nothing else reads or writes
 these files.
 
 A finished row is first kept whole below ``.cache/rows``, then merged into its three files under a lock. Whoever comes
@@ -197,11 +197,11 @@ def _missing(dataset: str, kind: str, protocol: str, system: str) -> StudyError:
 
 
 def _long_file(dataset: str, kind: str, protocol: str, folder: str) -> Path:
-    return rows_folder(dataset) / kind / protocol / f"{folder}.{KINDS[kind]}"
+    return rows_folder(dataset) / folder / protocol / f"{kind}.{KINDS[kind]}"
 
 
 def _files(dataset: str, kind: str, protocol: str) -> list[Path]:
-    return sorted((rows_folder(dataset) / kind).glob(f"{protocol}/[!.]*.{KINDS[kind]}"))
+    return sorted(rows_folder(dataset).glob(f"*/{protocol}/{kind}.{KINDS[kind]}"))
 
 
 def _parts_folder(dataset: str) -> Path:

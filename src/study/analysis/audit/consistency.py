@@ -24,12 +24,14 @@ from study import paths
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report import paper
 from study.analysis.report.tables import named
+from study.config.registry import OWN, folder_of
 from study.data import split_files
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
+from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS, Float64Array
 from study.evaluation.statistics import harmonic_mean
-from study.files import read_csv
+from study.runner.row_store import read_per_task
 
 CELLS = list(PAPER_METRICS)
 DISCOUNT = 1 / np.log2(np.arange(2, 12))
@@ -215,15 +217,17 @@ def scenarios(data: Dataset, max_relevant: int) -> Scenarios:
 
 
 def own_rows(dataset: str, protocol: str) -> pd.DataFrame:
-    """This study's rows of one protocol in the form of `printed_rows`; empty where nothing has run."""
-    path, columns = paths.tables(dataset) / "overall.csv", ["table", "place", "row", "own", *CELLS]
-    if path.exists():
-        rows = read_csv(path).query("protocol == @protocol").assign(name=named)
-        wide = rows.pivot_table(index="system", columns="name", values="mean")
-        if set(CELLS) <= set(wide):
-            wide = wide.assign(table="own", place=protocol, row="ours: " + wide.index, own=wide.index)
-            return wide[columns].reset_index(drop=True)
-    return pd.DataFrame(columns=columns)
+    """This study's rows of one protocol in the form of `printed_rows`, systems of ``conf/system/own`` aside; empty
+    where nothing has run. Means have six digits, as `overall.csv` has them."""
+    columns = ["table", "place", "row", "own", *CELLS]
+    frames = {name: frame for name, frame in read_per_task(dataset, protocol).items() if folder_of(name) != OWN}
+    if not frames:
+        return pd.DataFrame(columns=columns)
+    cells = pd.concat(per_task.aggregate(frame, dataset, protocol, name, "") for name, frame in frames.items())
+    rows = per_task.overall(cells).assign(name=named)
+    wide = rows.pivot_table(index="system", columns="name", values="mean").map(lambda mean: float(f"{mean:.6g}"))
+    wide = wide.assign(table="own", place=protocol, row="ours: " + wide.index, own=wide.index)
+    return wide[columns].reset_index(drop=True)
 
 
 def cell_checks(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.DataFrame:

@@ -52,8 +52,8 @@ COLUMNS = ["kind", "sweep", "system", *TITLES]
 def tuned(dataset: str) -> pd.DataFrame:
     """Every search of a data set, `study tune` and `study sweep` alike, and the tuned systems without one.
 
-    Returns: one row per folder of ``results/<dataset>/{sweeps,tuned}`` and one per configured system that has a search space
-    and no run, in the order of `KINDS` and then of titles: kind, sweep (folder), system, title, protocol (whose
+    Returns: one row per folder of ``results/<dataset>/{sweeps,tuned}`` and one per configured system that has a search
+    space and no run, in the order of `KINDS` and then of titles: kind, sweep (folder), system, title, protocol (whose
     validation part was measured), space (as text), trials, settings (different ones among the trials: a search may
     repeat a choice, a sweep tries each with several seeds), epochs (of a run's that a trial trained, as text, with the
     trials of every rung where there are several; empty for a system without epochs), seconds (all trials), per_trial
@@ -63,7 +63,9 @@ def tuned(dataset: str) -> pd.DataFrame:
     `StudyError`.
     """
     parents = (paths.results(dataset) / name for name in ("sweeps", "tuned"))
-    folders = sorted((path for parent in parents for path in parent.glob("*") if path.is_dir()), key=lambda path: path.name)
+    folders = sorted(
+        (path for parent in parents for path in parent.glob("*") if path.is_dir()), key=lambda path: path.name
+    )
     known = sound_systems()
     rows = [_ran(folder, known) for folder in folders]
     seen = {folder.name for folder in folders}
