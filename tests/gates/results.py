@@ -69,7 +69,7 @@ CORRECTIONS: dict[str, str] = {
 # Folder -> where its files lay at the base commit.
 MOVED = {"results/task2mcp/tuned/": "results/task2mcp/sweeps/"}
 # Path -> why it is new. Patterns are allowed.
-NEW: dict[str, str] = {"results/task2mcp/pools.parquet": "pools of the rows with recorded replies"}
+NEW: dict[str, str] = {"results/task2mcp/pools.*": "pools of the rows with recorded replies"}
 
 
 def digest(frame: pd.DataFrame, keys: list[str]) -> str:
