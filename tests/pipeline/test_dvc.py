@@ -54,6 +54,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in mirror.glob("*_*.*")}
     source = [{"repository": "someone/data", "commit": "v1", "files": files}]
     (datasets / "task2mcp.yaml").write_text(yaml.safe_dump(synthetic | {"source": source, "generator": None}))
+    (copy / "results" / "task2mcp" / "cassettes").mkdir(parents=True)  # of which no row here reads any
     study(copy, "dvc", "init", "--no-scm", "-q")
     study(copy, "dvc", "repro", "report")
     return copy
@@ -133,7 +134,7 @@ def test_dvc_ignores_every_record_and_nothing_else_but_four_tables_of_them() -> 
     texts = {path: path.read_text() for path in files if path.suffix in (".json", ".jsonl")}
     records = {path for path, text in texts.items() if '"hardware"' in text}
     tables = {path for path in ignored - records if path.parent.name == "tables"}
-    assert len(records) > 300
+    assert len(records) > 100
     assert ignored == records | tables
     assert {path.name for path in tables} == {"machines.csv", "overall.md", "overall.tex", "runs.csv"}
 
@@ -175,7 +176,7 @@ def test_make_repro_names_the_failed_stages_once_and_the_report_follows(project:
 
 def test_make_repro_of_another_profile_makes_all_rows_anew() -> None:
     words = ["make", "--dry-run", "repro", "DATASET=task2mcp", "PROFILE=full", "LAUNCHER=slurm"]
-    said = called(REPOSITORY, *words)
+    said = " ".join(called(REPOSITORY, *words).split())
     assert "study run --all --launcher slurm dataset=task2mcp profile=full" in said
     assert "dvc repro" not in said
 
@@ -187,11 +188,11 @@ def stages_reached(file: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("file", "stages", "others"),
+    ("file", "stages"),
     [
         ("conf/system/own/new.yaml", {"tune", "rows", "report", "notebooks"}),
         ("results/task2mcp/rows/own/cold/per_task.parquet", {"report", "notebooks"}),
-        ("conf/system/paper/t2mrec.yaml", ALL - {"fetch", "prepare", "split", "tools"}),
+        ("conf/system/paper/t2mrec.yaml", ALL - {"fetch", "prepare", "split", "judged", "tools"}),
         ("src/study/analysis/audit/rq1.py", {"audit", "notebooks"}),
         ("baselines/bm25.py", {"tune", "rows"}),
         ("src/study/t2mrec/module.py", {"tune", "rows", "sweeps"}),
