@@ -15,7 +15,7 @@ from study.config.registry import FEW, folder_of, parents, system_file
 from study.errors import StudyError
 from study.evaluation.system import System
 from study.search.all_rows import rows
-from tests.tiny_study import REPOSITORY, keep_systems
+from tests.tiny_study import keep_systems
 
 HINTS = [("system.model.towers.hiden=1", "did you mean system.model.towers.hidden")]
 HINTS += [("++epoch=3", "did you mean system.model.training.epochs")]
