@@ -30,7 +30,7 @@ NO_TIES = (
     *("recafr", "rrf_tuned", "t2mrec_listwise", "t2mrec_wo_cl_program", "tiger"),
 )
 # Some that take no time, for tests of the command.
-QUICK = ["bm25", "item_knn", "popularity", "popularity_subcategory", "popularity_theme", "random"]
+QUICK = ["bm25", "popularity", "popularity_subcategory", "popularity_theme", "random"]
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_one_changed_line_of_a_helper_names_the_three_systems_that_share_it(quic
 def test_a_system_without_an_entry_is_an_error(quick_root, call) -> None:
     path = paths.conf() / "system/own/bm25_other.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("defaults: [bm25, _self_]\n")
+    path.write_text("of: bm25\n")
     code, printed, _ = call("reference", "bm25_other", "random")
     assert (code, printed) == (2, "bm25_other: cold: no entry; cold_grouped: no entry; loo: no entry; warm: no entry\n")
     assert call("reference", "--update", "bm25_other")[0] == 0
