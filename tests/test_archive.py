@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import study
-from study.pipeline.croissant import export_croissant
+from study.judging.croissant import export_croissant
 from tests.tiny_study import REPOSITORY as ROOT
 from tests.tiny_study import rooted
 

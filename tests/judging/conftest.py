@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from study import paths
-from study.judging import annotation, evaluate, pools, store
+from study.judging import annotation, evaluate, labels, pools, store
 from study.pipeline.notebooks import execute
 from tests.tiny_study import REPOSITORY, lay_out, make_data, true_relevance
 
@@ -102,4 +102,4 @@ def shared_root(prepared_root, monkeypatch):
 def few_draws(monkeypatch):
     """Intervals from a few draws: their width is not what the test asks."""
     monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 3)
-    monkeypatch.setattr(evaluate, "RESAMPLES", 20)
+    monkeypatch.setattr(labels, "RESAMPLES", 20)

@@ -9,6 +9,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from study.errors import StudyError
 from study.judging import agreement, store
+from study.judging.collection import Collection
 from tests.judging.conftest import truth_of
 
 DATASET = "synthetic"
@@ -41,8 +42,9 @@ def test_interval_is_over_topics_and_covers():
 
 
 def test_table_counts_every_pair_and_finds_the_planted_agreement(shared_root):
-    judged, topics = store.read_table(DATASET, "judgements"), store.read_table(DATASET, "topics")
-    table = agreement.agreement_table(judged, topics)
+    collection = Collection.load(DATASET)
+    judged = collection.judgements
+    table = agreement.agreement_table(collection)
     overall = table.iloc[0]
     assert overall["pairs"] == len(judged)
     assert table.loc[table["scope"] == "subcategory", "pairs"].sum() == len(judged)
@@ -58,7 +60,7 @@ def test_table_counts_every_pair_and_finds_the_planted_agreement(shared_root):
     counted = judged.groupby(["grade_1", "grade_2"]).size()
     assert confusion[confusion > 0].to_dict() == counted.to_dict()
     with pytest.raises(StudyError, match="not a topic"):
-        agreement.agreement_table(judged, topics.iloc[1:])
+        Collection.of(collection.topics.iloc[1:], judged)
 
 
 def test_drift_finds_a_planted_shift(shared_root):
@@ -88,8 +90,8 @@ def test_a_persons_grades_are_compared_with_the_final_ones(root):
     own = judged[judged["task_id"] == task][store.PAIR].assign(grade=judged["final"])
     folder.mkdir(parents=True)
     own.to_csv(folder / f"{task}.csv", index=False)
-    found = agreement.agreement_tables(DATASET)["tables/by_hand.csv"].iloc[0]
+    found = agreement.agreement_tables(Collection.load(DATASET))["tables/by_hand.csv"].iloc[0]
     assert (found["judge"], found["topics"], found["pairs"]) == ("ann", 1, len(own))
     assert found["equal"] == found["kappa_quadratic"] == 1
     own.assign(grade=0).to_csv(folder / f"{task}.csv", index=False)
-    assert agreement.agreement_tables(DATASET)["tables/by_hand.csv"].iloc[0]["mean_hand"] == 0
+    assert agreement.agreement_tables(Collection.load(DATASET))["tables/by_hand.csv"].iloc[0]["mean_hand"] == 0

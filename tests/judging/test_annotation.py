@@ -73,18 +73,18 @@ def test_third_pass_holds_the_disputed_pairs_alone(shared_root):
 
 def test_groups_deal_every_task_once():
     pairs = pd.DataFrame({"task_id": np.repeat(np.arange(17), 3), "server_id": np.tile([1, 2, 3], 17)})
-    dealt = annotation.group(pairs, 8, np.random.default_rng(0))
+    dealt = passes.group(pairs, 8, np.random.default_rng(0))
     assert sorted(part["task_id"].nunique() for part in dealt) == [5, 6, 6]
     assert pd.concat(dealt).sort_values(store.PAIR, ignore_index=True).equals(pairs)
 
 
 def test_final_grade_for_every_pair_of_grades_of_the_same_pairs():
-    waiting = {pair for pair in itertools.product((0, 1, 2), repeat=2) if annotation.final_grade(*pair) is None}
+    waiting = {pair for pair in itertools.product((0, 1, 2), repeat=2) if passes.final_grade(*pair) is None}
     assert waiting == {(0, 1), (1, 0), (0, 2), (2, 0)}
-    assert [annotation.final_grade(g, g) for g in (0, 1, 2)] == [0, 1, 2]
-    assert annotation.final_grade(1, 2) == annotation.final_grade(2, 1) == 1
-    assert [annotation.final_grade(0, 1, third) for third in (0, 1, 2)] == [0, 1, 1]
-    assert [annotation.final_grade(2, 0, third) for third in (0, 1, 2)] == [0, 1, 2]
+    assert [passes.final_grade(g, g) for g in (0, 1, 2)] == [0, 1, 2]
+    assert passes.final_grade(1, 2) == passes.final_grade(2, 1) == 1
+    assert [passes.final_grade(0, 1, third) for third in (0, 1, 2)] == [0, 1, 1]
+    assert [passes.final_grade(2, 0, third) for third in (0, 1, 2)] == [0, 1, 2]
     # Passes of different pairs are not merged.
     facts = {"round": 1, "guideline_version": "1.0", "judge": "x"}
     with pytest.raises(StudyError, match="one of the two passes only"):

@@ -9,7 +9,7 @@ from study import paths
 from study.analysis.usefulness.choosing import against
 from study.errors import StudyError
 from study.evaluation.statistics import tau_b
-from study.judging import evaluate, store
+from study.judging import evaluate, labels, store
 from study.judging.collection import Collection
 from tests.judging.conftest import truth_of
 
@@ -61,8 +61,8 @@ def test_planted_relevance_is_recovered(collection, planted, runs):
     assert orders[0][0] == "random"
 
 
-def test_label_precision_is_that_of_the_planted_labels(runs):
-    found = evaluate.label_precision(DATASET, runs["labels"]).set_index(["scope", "name"])
+def test_label_precision_is_that_of_the_planted_labels(collection, runs):
+    found = labels.label_precision(collection, runs["labels"]).set_index(["scope", "name"])
     truth = pd.read_csv(paths.raw(DATASET) / "truth_labels.csv")
     wanted = set(store.read_table(DATASET, "topics")["task_id"])
     truth = truth[truth["task_id"].isin(wanted) & truth["in_list"]]
@@ -81,7 +81,7 @@ def test_label_precision_is_that_of_the_planted_labels(runs):
     # By rule, it finds a useless one.
     classes = runs["labels"].merge(store.final(DATASET), on=store.PAIR)
     classes["class"] = np.where(classes["final"] > 0, "word", "filler")
-    found = evaluate.label_precision(DATASET, runs["labels"], pd.concat([classes, classes]))
+    found = labels.label_precision(collection, runs["labels"], pd.concat([classes, classes]))
     found = found.set_index(["scope", "name"])
     assert found.loc[("class", "filler"), "useful"] == 0
     assert found.loc[("class", "word"), "useful"] == 1
@@ -91,13 +91,13 @@ def test_label_precision_is_that_of_the_planted_labels(runs):
 def test_variants_are_no_further_evidence(collection, runs):
     copies = {f"bm25_{letter}": runs["bm25"] for letter in "abc"}
     plain, kept, everyone = (
-        set(evaluate.two_views(collection, of, "test", variants)["system"])
+        set(labels.two_views(collection, of, "test", variants)["system"])
         for of, variants in ((runs, ()), (runs | copies, ["bm25_*"]), (runs | copies, ()))
     )
     assert kept == plain
     assert everyone >= set(copies)
     # The labels themselves score one by labels.
-    assert evaluate.by_labels(collection, runs["labels"], runs["labels"])["by_labels"].to_numpy() == pytest.approx(1)
+    assert labels.by_labels(collection, runs["labels"], runs["labels"])["by_labels"].to_numpy() == pytest.approx(1)
 
 
 def test_a_better_system_scores_better_and_noise_is_stated(collection, runs, few_draws):
@@ -122,7 +122,7 @@ def test_unjudged_answers_are_counted_and_refused(collection, runs, few_draws):
     assert tables["strange"]["unjudged@5"].mean() == pytest.approx(0.2)
     table = evaluate.scores(collection, tables, runs)
     assert not table.loc[table["system"] == "strange", "comparable"].any()
-    assert "strange" not in set(evaluate.two_views(collection, runs, "test")["system"])
+    assert "strange" not in set(labels.two_views(collection, runs, "test")["system"])
 
 
 def views_of(judged):
@@ -144,12 +144,12 @@ def views_of(judged):
     ],
 )
 def test_rank_correlation_by_hand(judged, tau, p, few_draws):
-    found = evaluate.rank_correlation(views_of(judged))
+    found = labels.rank_correlation(views_of(judged))
     assert (found["tau"], found["p"]) == pytest.approx((tau, p), nan_ok=True)
 
 
 def test_the_interval_sees_the_draw_of_systems():
-    found = evaluate.rank_correlation(views_of([0.2, 0.1, 0.3, 0.4, 0.5]))
+    found = labels.rank_correlation(views_of([0.2, 0.1, 0.3, 0.4, 0.5]))
     # Topics that agree leave no doubt about these systems. Others could have been tried: s0 and s1 alone give -1.
     assert found["topics_ci_low"] == found["topics_ci_high"] == found["tau"] == pytest.approx(0.8)
     assert found["ci_low"] < 0.4
@@ -158,7 +158,7 @@ def test_the_interval_sees_the_draw_of_systems():
 
 def test_kinds_of_systems_are_told_apart_by_hand():
     use = store.LabelUse(with_labels=["s0", "s1"], without_labels=["s3", "s4", "absent"], fused=["s2"], tuned=["s3"])
-    table = evaluate.label_families(views_of([0.1, 0.2, 0.9, 0.6, 0.5]), use).set_index("family")
+    table = labels.label_families(views_of([0.1, 0.2, 0.9, 0.6, 0.5]), use).set_index("family")
     learns, sees_none = table.loc["with_labels"], table.loc["without_labels"]
     assert (learns["tau"], sees_none["tau"], table.loc["with_labels and fused", "tau"]) == pytest.approx((1, -1, 1))
     assert (learns["use"], learns["diff"], sees_none["use"]) == pytest.approx((0.15, -0.4, 0.55))
@@ -169,12 +169,12 @@ def test_kinds_of_systems_are_told_apart_by_hand():
     assert (table.loc["untuned", "diff"], table.loc["untuned", "diff_ci_high"]) == pytest.approx((-0.35, -0.3))
     assert np.isnan(table.loc["untuned", "diff_p"])  # of one system no spread is known
     more = store.LabelUse(use.with_labels, ["s2", "s3", "s4"], [], tuned=["s2"])
-    table = evaluate.label_families(views_of([0.1, 0.2, 0.9, 0.6, 0.5]), more).set_index("family")
+    table = labels.label_families(views_of([0.1, 0.2, 0.9, 0.6, 0.5]), more).set_index("family")
     assert table.loc[["with_labels", "untuned"], "diff"].tolist() == pytest.approx([0.15 - 2 / 3, -0.4])
     assert table.loc["untuned", "diff_p"] == pytest.approx(2 / 6)
     assert [use.kind(name) for name in ("s2", "s3", "other")] == ["fused", "without_labels", "undeclared"]
     assert store.LabelUse([], [], [], tuned=["s1"]).kind("s1") == "undeclared"  # tuning is no kind
-    assert evaluate.label_families(views_of([0.1]), store.LabelUse([], [], [], [])).empty
+    assert labels.label_families(views_of([0.1]), store.LabelUse([], [], [], [])).empty
 
 
 def test_noise_is_that_of_a_judge_who_grades_once_more(collection, planted, runs, monkeypatch):

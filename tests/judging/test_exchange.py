@@ -15,12 +15,12 @@ DATASET = "synthetic"
 
 
 def test_the_pooled_runs_are_read_by_another_program_and_score_as_here(shared_root, tmp_path):
-    exchange.export(DATASET, tmp_path)
+    exchange.export(Collection.load(DATASET), tmp_path)
     files = sorted(path.name for path in (tmp_path / "runs").iterdir())
     assert files == sorted(f"{name}.trec" for name in store.read_runs(DATASET))
     lines = [line for line in (tmp_path / "runs" / "bm25.trec").read_text().splitlines() if not line.startswith("#")]
     (tmp_path / "plain.trec").write_text("\n".join(lines))
-    found = exchange.submitted(DATASET, tmp_path / "runs" / "bm25.trec").set_index("part")
+    found = exchange.submitted(Collection.load(DATASET), tmp_path / "runs" / "bm25.trec").set_index("part")
     for part in ("valid", "test"):
         qrels = list(ir_measures.read_trec_qrels(str(tmp_path / "qrels" / f"{part}.txt")))
         measure = ir_measures.parse_measure("nDCG(dcg='exp-log2')@10")
@@ -34,7 +34,7 @@ def test_the_pooled_runs_are_read_by_another_program_and_score_as_here(shared_ro
 
 
 def test_the_exported_collection_is_a_data_set_of_another_library(shared_root, tmp_path):
-    exchange.export(DATASET, tmp_path)
+    exchange.export(Collection.load(DATASET), tmp_path)
     names = exchange.register(tmp_path, "toy-judged")
     assert "toy-judged/test" in names
     data = ir_datasets.load("toy-judged/test")
@@ -56,7 +56,7 @@ def test_holes_widen_the_bounds_and_missing_topics_count_zero(shared_root, tmp_p
     judged = set(store.final(DATASET).query("task_id == @topic")["server_id"])
     other = next(server for server in store.read_table(DATASET, "lengths")["server_id"] if server not in judged)
     run.write_text(f"{topic} Q0 {best} 2 0.5 me\n{topic} Q0 {other} 1 0.9 me\n")
-    row = exchange.submitted(DATASET, run).set_index("part").loc[part]
+    row = exchange.submitted(Collection.load(DATASET), run).set_index("part").loc[part]
     assert row["answered"] == 1
     assert row["holes"] == 0.5
     assert row["ndcg@10"] == row["low"] < row["high"]
@@ -105,8 +105,8 @@ def test_a_run_in_another_encoding_ends_with_code_two(shared_root, tmp_path, cal
 
 
 def test_every_further_judgement_changes_the_version(root):
-    before = exchange.version(DATASET)
+    before = exchange.version(Collection.load(DATASET))
     assert before.startswith("1.0.0+")
     judged = pd.read_csv(store.file(DATASET, "judgements"))
     judged[:-1].to_csv(store.file(DATASET, "judgements"), index=False)
-    assert exchange.version(DATASET) != before
+    assert exchange.version(Collection.load(DATASET)) != before

@@ -8,6 +8,7 @@ import pytest
 
 from study.errors import StudyError
 from study.judging import annotation, language_grades, passes, store
+from study.judging.collection import Collection
 
 DATASET = "synthetic"
 TOPICS = pd.DataFrame({"task_id": [1, 2], "part": "test", "subcategory": "x"})
@@ -23,7 +24,7 @@ def run(*lists):
 
 
 def test_scores_by_hand():
-    found = language_grades.scores(TOPICS, JUDGED, LANGUAGE, {"a": run((1, [10, 11]), (2, [11, 10]))})
+    found = language_grades.scores(Collection.of(TOPICS, JUDGED), LANGUAGE, {"a": run((1, [10, 11]), (2, [11, 10]))})
     mean = found.set_index("demand")["ndcg@10"]
     second = 1 / np.log2(3)
     assert mean["useful"] == pytest.approx((1 + second) / 2)
@@ -33,7 +34,7 @@ def test_scores_by_hand():
 
 
 def test_runs_with_many_unjudged_answers_are_left_out():
-    found = language_grades.scores(TOPICS, JUDGED, LANGUAGE, {"a": run((1, [10, 99]), (2, [10, 98]))})
+    found = language_grades.scores(Collection.of(TOPICS, JUDGED), LANGUAGE, {"a": run((1, [10, 99]), (2, [10, 98]))})
     assert found.empty
 
 

@@ -16,10 +16,16 @@ from study.config.reader import read_settings
 from study.errors import StudyError
 from study.files import write_csv
 from study.judging import evaluate, store, verify
+from study.judging.collection import Collection
 from tests.judging.conftest import change_yaml, drawn, shown
 from tests.rows import put_row
 
 DATASET = "synthetic"
+
+
+def score_tables():
+    collection = Collection.load(DATASET)
+    return evaluate.score_tables(collection, evaluate.all_runs(DATASET))
 
 
 def row_of(text, *cells):
@@ -135,7 +141,7 @@ def planted_root(prepared_root, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(copy))
         patch.setattr(evaluate, "NOISE_RESAMPLES", 5)
-        for name, frame in evaluate.score_tables(DATASET).items():
+        for name, frame in score_tables().items():
             write_csv(store.folder(DATASET) / name, frame)
         for name, frame in planted_tables().items():
             write_csv(place(name), frame)
@@ -204,7 +210,7 @@ def test_the_notebook_on_use_ends_well_without_tables(root, tmp_path):
 
 
 def test_costs_join_records_judgements_and_latencies(root, few_draws):
-    for name, frame in evaluate.score_tables(DATASET).items():
+    for name, frame in score_tables().items():
         write_csv(store.folder(DATASET) / name, frame)
     with pytest.raises(StudyError, match="latencies are missing"):
         pareto.pareto_table(DATASET)

@@ -6,6 +6,7 @@ import pytest
 
 from study.errors import StudyError
 from study.judging import annotation, passes, readings, store, threats
+from study.judging.collection import Collection
 from tests.judging.conftest import change_yaml, parsed, truth_of
 
 DATASET = "synthetic"
@@ -46,22 +47,6 @@ def test_a_drawn_pair_counts_for_those_it_stands_for():
     assert found["positive_agreement"] == pytest.approx(2 * 1 / (2 * 1 + 1 + 10))
 
 
-def test_a_person_corrects_the_mean_by_what_the_judge_gets_wrong():
-    judge = np.array([1.0, 2, 3, 4])
-    assert np.isnan(readings.prediction_powered(judge, np.array([2.0, np.nan, np.nan, np.nan]))).all()
-    mean, low, high = readings.prediction_powered(judge, np.array([2.0, np.nan, 4, np.nan]))
-    assert mean == 3.5
-    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(np.var(judge, ddof=1) / 4))
-    rng = np.random.default_rng(0)
-    hits = 0
-    for _ in range(200):
-        truth = rng.normal(0.4, 0.2, 80)
-        person = np.where(np.arange(80) < 30, truth, np.nan)
-        _, low, high = readings.prediction_powered(truth + 0.2 + rng.normal(0, 0.1, 80), person)
-        hits += low <= 0.4 <= high
-    assert hits >= 180
-
-
 def answer(folder, grade):
     """Answer a pass: `grade` of a pair."""
     for name, pairs in parsed(folder).items():
@@ -92,7 +77,7 @@ def test_checks_are_written_answered_and_told_apart(root):
     for name in ("umbrela", "need"):
         grades = readings.converted(found, name).set_index(store.PAIR)["grade"]
         assert all(grade == truth[pair] for pair, grade in grades.items())
-    tables = readings.reading_tables(DATASET)
+    tables = readings.reading_tables(Collection.load(DATASET))
     both = (
         tables["tables/reading_scores.csv"]
         .query("system == 'bm25' and part == 'test'")
@@ -101,7 +86,7 @@ def test_checks_are_written_answered_and_told_apart(root):
     # The judge errs on one pair in ten, and these readings do not.
     assert both.loc[("need", "final"), "n"] == both.loc[("need", "need"), "n"]
     assert tables["tables/reading_order.csv"]["tau"].between(-1, 1).all()
-    table = threats.threat_tables(DATASET, tables["tables/reading_scores.csv"])["tables/threats.csv"]
+    table = threats.threat_tables(Collection.load(DATASET), tables["tables/reading_scores.csv"])["tables/threats.csv"]
     value = table.set_index("measure")["value"]
     assert value["cards graded useful, claim"] == 1
     assert value["cards graded useful, words"] == value["cards graded useful, instruction"] == 0
@@ -121,11 +106,11 @@ def test_a_decoy_shows_another_card_of_a_server_without_use(shared_root):
 
 
 def test_a_judge_who_favours_the_first_half_of_a_packet_is_found(root):
-    values = threats.placement(DATASET)
+    values = threats.placement(Collection.load(DATASET))
     assert abs(values.mean()) < 0.05
     judged, pool = store.read_table(DATASET, "judgements"), store.read_table(DATASET, "pool")
     for number in ("1", "2"):
-        ordered = pd.concat(annotation.group(pool[store.PAIR], 8, passes.order_of(1, number)))
+        ordered = pd.concat(passes.group(pool[store.PAIR], 8, passes.order_of(1, number)))
         place = (
             ordered.groupby("task_id").cumcount() * 2 < ordered.groupby("task_id")["server_id"].transform("size") - 1
         )
@@ -134,25 +119,25 @@ def test_a_judge_who_favours_the_first_half_of_a_packet_is_found(root):
         judged[f"grade_{number}"] = np.where(grades, 1, 0)
     judged["final"] = judged[["grade_1", "grade_2"]].min(axis=1)
     judged.to_csv(store.file(DATASET, "judgements"), index=False)
-    assert threats.placement(DATASET).mean() > 0.9
+    assert threats.placement(Collection.load(DATASET)).mean() > 0.9
 
 
 def test_lengths_that_rise_with_the_grade_are_found(root):
     judged = store.final(DATASET)
-    by_chance = np.nanmean(threats.length_effect(DATASET))
+    by_chance = np.nanmean(threats.length_effect(Collection.load(DATASET)))
     total = judged.groupby("server_id")["final"].sum().rename("characters").reset_index()
     total.to_csv(store.file(DATASET, "lengths"), index=False)
-    assert np.nanmean(threats.length_effect(DATASET)) > by_chance + 0.2
+    assert np.nanmean(threats.length_effect(Collection.load(DATASET))) > by_chance + 0.2
     # The lengths of one topic's servers are its grades.
     task = judged.groupby("task_id")["final"].nunique().idxmax()
     own = judged.loc[judged["task_id"] == task, ["server_id", "final"]].rename(columns={"final": "characters"})
     own.to_csv(store.file(DATASET, "lengths"), index=False)
     others = sorted(judged.loc[judged["server_id"].isin(own["server_id"]), "task_id"].unique())
-    assert threats.length_effect(DATASET)[others.index(task)] == pytest.approx(1)
+    assert threats.length_effect(Collection.load(DATASET))[others.index(task)] == pytest.approx(1)
 
 
 def test_without_a_system_its_own_finds_are_unknown(shared_root):
-    found = threats.leave_one_out(DATASET)
+    found = threats.leave_one_out(Collection.load(DATASET))
     named = store.read_table(DATASET, "provenance")
     own = named[(named["control"] == 0) & (named["sources"] == "bm25")]
     assert found.query("system == 'bm25'")["alone"].sum() == len(own) > 0

@@ -1,4 +1,4 @@
-"""What is released can be computed again and is read by other programs; grading at the keyboard; the commands."""
+"""What is released can be computed again and is read by other programs; the commands."""
 
 import shutil
 
@@ -9,15 +9,15 @@ import yaml
 from typer.testing import CliRunner
 
 from study.cli.judge import app
-from study.errors import StudyError
 from study.files import write_csv
-from study.judging import annotation, exchange, store, verify
+from study.judging import exchange, store, verify
+from study.judging.collection import Collection
 
 DATASET = "synthetic"
 
 
 def test_qrels_are_read_by_another_program(shared_root, tmp_path):
-    verify.write(tmp_path, exchange.qrels(DATASET))
+    verify.write(tmp_path, exchange.qrels(Collection.load(DATASET)))
     files = (str(tmp_path / "qrels" / f"{part}.txt") for part in ("all", "valid", "test"))
     everything, valid, test = (list(ir_measures.read_trec_qrels(file)) for file in files)
     found = {(int(q.query_id), int(q.doc_id)): q.relevance for q in everything}
@@ -34,7 +34,7 @@ def test_croissant_is_valid_and_its_records_are_the_judgements(root):
     for name, columns in store.COLUMNS.items():
         if file := told["files"].get(f"{name}.csv"):
             assert list(file["columns"]) == columns
-    verify.write(store.folder(DATASET), verify.released_forms(DATASET))
+    verify.write(store.folder(DATASET), verify.released_forms(Collection.load(DATASET)))
     described = mlcroissant.Dataset(jsonld=str(store.folder(DATASET) / "croissant.json"))
     assert not described.metadata.issues.errors
     # The date is that of the release of the project, which this file does not know.
@@ -89,53 +89,14 @@ def test_the_committed_collection_without_released_labels_can_be_checked():
     assert set(found["verdict"]) == {"OK"}, found[found["verdict"] != "OK"]
 
 
-class Keyboard:
-    """Answers given one after another; it ends like a closed terminal."""
-
-    def __init__(self, *answers):
-        self.answers, self.shown = list(answers), []
-
-    def ask(self, _):
-        if not self.answers:
-            raise EOFError
-        return self.answers.pop(0)
-
-    def grade(self, task, judge="a-person"):
-        return annotation.grade_topic(DATASET, task, judge=judge, ask=self.ask, show=self.shown.append)
-
-
-def test_grades_from_the_keyboard_are_kept_as_they_come(root):
-    for name in ("provenance", "judgements"):  # the person is blind to both
-        store.file(DATASET, name).unlink()
-    pool = store.read_table(DATASET, "pool")
-    task = int(pool["task_id"].iloc[0])
-    expected = annotation.shuffled(pool.assign(round=pool["order"]), task)["server_id"].tolist()  # whatever the rounds
-    assert sorted(expected) == sorted(pool.loc[pool["task_id"] == task, "server_id"])
-    path = Keyboard("2", "seven", "0", "q").grade(task)
-    assert path.read_text() == f"task_id,server_id,grade\n{task},{expected[0]},2\n{task},{expected[1]},0\n"
-    then = Keyboard("1")
-    then.grade(task)
-    assert pd.read_csv(path)["server_id"].tolist() == expected[:3]
-    assert f"3/{len(expected)}" in then.shown[1]
-    path.write_text(path.read_text() + f"{task},999999,1\n")
-    with pytest.raises(StudyError, match="outside the topic's pool"):
-        then.grade(task)
-    for wrong, judge, reason in ((-5, "p", "not a topic"), (1, "../x", "cannot name a file")):
-        with pytest.raises(StudyError, match=reason):
-            Keyboard().grade(wrong, judge)
-
-
 @pytest.mark.usefixtures("few_draws")
 def test_commands_run(root):
     work, runner = store.work(DATASET) / "round-1", CliRunner()
-    task = int(store.read_table(DATASET, "topics")["task_id"].iloc[0])
     asked = [(["pool"], "round 1"), (["collect", str(work / "pass-1"), "--check"], "complete")]
     asked += [(["collect", str(work), "--judge", "simulated"], "0 wait for a third pass")]
     asked += [(["batches", "--pass", "again"], "batches in"), (["evaluate"], "kappa_quadratic")]
-    asked += [(["evaluate", "--check"], "OK"), (["--task", str(task)], "grades in")]
+    asked += [(["evaluate", "--check"], "OK")]
     for words, expected in asked:
-        result = runner.invoke(app, [*words, "--dataset", DATASET], input="2\nq\n", catch_exceptions=False)
+        result = runner.invoke(app, [*words, "--dataset", DATASET], catch_exceptions=False)
         assert result.exit_code == 0, words
         assert expected in result.stdout
-    with pytest.raises(StudyError, match="nothing to do"):
-        runner.invoke(app, ["--dataset", DATASET], catch_exceptions=False)

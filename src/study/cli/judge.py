@@ -13,7 +13,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Build and use the judged collection. The order: `pool`, `batches` (pass 1, 2, then 3), `collect`, "
-    "`evaluate`. `submit` scores a run of your own. `study judge --task ID` lets you grade one topic by hand.",
+    "`evaluate`. `submit` scores a run of your own.",
 )
 
 
@@ -28,23 +28,6 @@ def known(dataset: str) -> str:
 Data = Annotated[str, typer.Option("--dataset", help="Whose collection.", callback=known)]
 DATASET = "task2mcp"
 FORMAT = "{:.3f}".format
-
-
-@app.callback(invoke_without_command=True)
-def judge(
-    context: typer.Context,
-    task: Annotated[int | None, typer.Option("--task", help="A topic's id: grade its pool by hand.")] = None,
-    name: Annotated[str, typer.Option("--judge", help="Whose grades these are (file name).")] = "person",
-    dataset: Data = DATASET,
-) -> None:
-    """Grade one topic by hand, or choose a command."""
-    if context.invoked_subcommand is not None:
-        return
-    if task is None:
-        raise StudyError("nothing to do", fix="name a topic, study judge --task ID, or a command (study judge --help)")
-    from study.judging.annotation import grade_topic
-
-    typer.echo(f"grades in {grade_topic(dataset, task, judge=name)}")
 
 
 @app.command()
@@ -146,8 +129,9 @@ def submit(
 ) -> None:
     """Score a run of your own on the collection: NDCG@10 with interval and bounds, holes, leaderboard lines."""
     from study.judging import exchange
+    from study.judging.collection import Collection
 
-    found = exchange.submitted(dataset, run)
+    found = exchange.submitted(Collection.load(dataset), run)
     typer.echo(found.to_string(index=False, float_format=FORMAT))
     typer.echo("\n".join(exchange.leaderboard_line({**row}) for row in found.to_dict("records")))
 
@@ -159,5 +143,6 @@ def export(
 ) -> None:
     """Write qrels, the pooled runs in TREC's form, and the topics' and servers' text for the package ir_datasets."""
     from study.judging import exchange
+    from study.judging.collection import Collection
 
-    typer.echo(f"{len(exchange.export(dataset, folder))} files in {folder}")
+    typer.echo(f"{len(exchange.export(Collection.load(dataset), folder))} files in {folder}")

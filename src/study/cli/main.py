@@ -233,7 +233,7 @@ def export(
         typer.echo(f"model in {stage(config)}")
         return
     if form == "croissant":
-        from study.pipeline.croissant import export_croissant
+        from study.judging.croissant import export_croissant
 
         name = config.dataset.name
         typer.echo(f"description in {export_croissant(name, output or paths.results(name))}")

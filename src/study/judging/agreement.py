@@ -14,7 +14,7 @@ from study.errors import StudyError
 from study.evaluation.statistics import cluster_interval, percentile_limits, resample_counts
 from study.files import read_csv
 from study.judging import store
-from study.judging.collection import Float64Array
+from study.judging.collection import Collection, Float64Array
 
 Weights = Literal["linear", "quadratic"]
 RESAMPLES = 2_000
@@ -55,18 +55,16 @@ def kappa_interval(counts: IntArray, weights: Weights, *, seed: int) -> tuple[fl
     return percentile_limits(weighted_kappa(np.tensordot(drawn, counts, axes=1), weights))
 
 
-def agreement_table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+def agreement_table(collection: Collection, *, seed: int = 0) -> pd.DataFrame:
     """Agreement overall, per round and per subcategory.
 
     Returns: columns scope, name, topics, pairs, then kappa_quadratic and kappa_linear, each with _ci_low and _ci_high,
         equal (share of equal grades), third (share graded a third time).
     """
-    rows = judgements.merge(topics, on="task_id", how="left", validate="many_to_one")
-    if rows["subcategory"].isna().any():
-        raise StudyError("a judged task is not a topic", row=int(rows["subcategory"].isna().to_numpy().argmax()))
-    scopes = [("all", "all", rows)]
-    scopes += [(scope, str(name), part) for scope in ("round", "subcategory") for name, part in rows.groupby(scope)]
-    found = []
+    judged = collection.judgements.merge(collection.topics, on="task_id", validate="many_to_one")
+    scopes = [("all", "all", judged)]
+    scopes += [(scope, str(name), part) for scope in ("round", "subcategory") for name, part in judged.groupby(scope)]
+    rows = []
     for scope, name, part in scopes:
         first, second = part["grade_1"], part["grade_2"]
         counts = confusions(first, second, part["task_id"])
@@ -76,8 +74,8 @@ def agreement_table(judgements: pd.DataFrame, topics: pd.DataFrame, *, seed: int
             low, high = kappa_interval(counts, weights, seed=seed)
             kappa = float(weighted_kappa(counts.sum(axis=0), weights))
             row |= {f"kappa_{weights}": kappa, f"kappa_{weights}_ci_low": low, f"kappa_{weights}_ci_high": high}
-        found.append(row | {"equal": float((first == second).mean()), "third": float(border.mean())})
-    return pd.DataFrame(found)
+        rows.append(row | {"equal": float((first == second).mean()), "third": float(border.mean())})
+    return pd.DataFrame(rows)
 
 
 def confusion_table(judgements: pd.DataFrame) -> pd.DataFrame:
@@ -121,27 +119,26 @@ def _drift(rows: pd.DataFrame, seed: int) -> dict[str, float]:
 
 
 def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Persons' spot checks against the final grades. `folder`: ``by_hand``, holding ``<judge>/<task>.csv``; may be
-    absent. Returns: one row per judge: judge, topics, pairs, mean_final, mean_hand, equal, kappa_quadratic."""
-    found = []
+    """Persons' spot checks against the final grades. `folder`: ``by_hand``, holding ``<judge>/<task>.csv`` (columns
+    task_id, server_id, grade); may be absent. Returns: one row per judge: judge, topics, pairs, mean_final, mean_hand,
+    equal, kappa_quadratic."""
+    rows = []
     for place in sorted(path for path in folder.glob("*") if path.is_dir()):
         grades = pd.concat([read_csv(path) for path in sorted(place.glob("*.csv"))])
-        rows = judgements.merge(grades, on=store.PAIR, validate="one_to_one")
-        final, hand = rows["final"], rows["grade"]
-        row: dict[str, object] = {"judge": place.name, "topics": rows["task_id"].nunique(), "pairs": len(rows)}
+        pairs = judgements.merge(grades, on=store.PAIR, validate="one_to_one")
+        final, hand = pairs["final"], pairs["grade"]
+        row: dict[str, object] = {"judge": place.name, "topics": pairs["task_id"].nunique(), "pairs": len(pairs)}
         row |= {"mean_final": final.mean(), "mean_hand": hand.mean(), "equal": (final == hand).mean()}
-        found.append(row | {"kappa_quadratic": float(weighted_kappa(confusions(final, hand), "quadratic"))})
-    return pd.DataFrame(found)
+        rows.append(row | {"kappa_quadratic": float(weighted_kappa(confusions(final, hand), "quadratic"))})
+    return pd.DataFrame(rows)
 
 
-def agreement_tables(dataset: str) -> dict[str, pd.DataFrame]:
+def agreement_tables(collection: Collection) -> dict[str, pd.DataFrame]:
     """agreement, confusion and, where pairs were judged again or by a person, drift and by_hand, by file name."""
-    judgements, topics = store.read_table(dataset, "judgements"), store.read_table(dataset, "topics")
-    found = {"agreement": agreement_table(judgements, topics), "confusion": confusion_table(judgements)}
-    rejudged = store.read_table_if_there(dataset, "rejudged")
+    judged, rejudged = collection.judgements, collection.table("rejudged")
+    tables = {"agreement": agreement_table(collection), "confusion": confusion_table(judged)}
     if len(rejudged):
-        found["drift"] = drift(judgements, rejudged)
-    hand = by_hand(judgements, store.folder(dataset) / "by_hand")
-    if len(hand):
-        found["by_hand"] = hand
-    return {f"tables/{name}.csv": table for name, table in found.items()}
+        tables["drift"] = drift(judged, rejudged)
+    if len(hand := by_hand(judged, store.folder(collection.dataset) / "by_hand")):
+        tables["by_hand"] = hand
+    return {f"tables/{name}.csv": table for name, table in tables.items()}

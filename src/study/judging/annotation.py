@@ -1,4 +1,4 @@
-"""Annotation: batches for the judges, their answers, and ``judgements.csv``; grading by hand.
+"""Annotation: batches for the judges, their answers, and ``judgements.csv``.
 
 A batch is plain text in which every value of the data is a JSON string, so that no description can look like a heading
 or an instruction. Batches hold text of the data and stay out of git, in
@@ -11,12 +11,10 @@ sides of the border between 0 and 1 are graded a third time, and the median of t
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from study.data import dataset as datasets
@@ -24,7 +22,7 @@ from study.errors import StudyError, require_file
 from study.files import read_text, write_csv, write_json, write_text
 from study.judging import passes as asked
 from study.judging import store
-from study.judging.passes import AGAIN, CHECKS, LANGUAGE, PASSES
+from study.judging.passes import AGAIN, CHECKS, LANGUAGE, PASSES, final_grade, group
 
 Pair = tuple[int, int]
 Grades = dict[Pair, int]
@@ -32,8 +30,6 @@ TASK_CARD = ("name", "description", "language", "category", "subcategory", "them
 SERVER_CARD = ("name", "description", "language", "category", "subcategory", "tools")
 LONGEST = 1500  # characters of one value; the rest of a longer one is cut off, and the cut is shown
 ANSWER_HEADER = "task_id,server_id,grade"
-STOP = "q"
-ORDER_SEED = 3
 
 
 def quoted(value: str) -> str:
@@ -46,17 +42,6 @@ def quoted(value: str) -> str:
 def card(row: Mapping[Hashable, str], names: tuple[str, ...], separator: str) -> str:
     """The non-empty values of a row, each after its name."""
     return separator.join(f"{name}: {quoted(row[name])}" for name in names if row[name].strip())
-
-
-def group(pairs: pd.DataFrame, size: int, rng: np.random.Generator) -> list[pd.DataFrame]:
-    """Deal tasks at random into batches of at most `size` tasks and nearly equal length, servers in random order."""
-    shuffled = pairs.sort_values(store.PAIR).sample(frac=1, random_state=rng)
-    tasks = rng.permutation(np.unique(pairs["task_id"].to_numpy()))
-    dealt = np.array_split(tasks, int(np.ceil(len(tasks) / size)))
-    place = {task: (number, row) for number, chosen in enumerate(dealt) for row, task in enumerate(chosen)}
-    key = shuffled["task_id"].map(place)
-    ordered = shuffled.assign(batch=key.str[0], row=key.str[1]).sort_values(["batch", "row"], kind="stable")
-    return [part[store.PAIR].reset_index(drop=True) for _, part in ordered.groupby("batch")]
 
 
 def batch_text(
@@ -107,15 +92,6 @@ def write_batches(dataset: str, number: str, size: int = 8) -> Path:
     facts = {"dataset": dataset, "round": current, "pass": number, "guideline_version": version, "batches": listed}
     write_json(folder / "manifest.json", facts)
     return folder
-
-
-def final_grade(first: int, second: int, third: int | None = None) -> int | None:
-    """The grade that counts; None where a third pass is needed and not there yet."""
-    if first == second:
-        return first
-    if min(first, second) >= 1:
-        return 1
-    return None if third is None else sorted((first, second, third))[1]
 
 
 def read_answers(path: Path, expected: list[Pair], allowed: Sequence[int] = store.GRADES) -> Grades:
@@ -284,69 +260,3 @@ def _replace_round(dataset: str, name: str, rows: pd.DataFrame, number: int, ord
     kept = store.read_table_if_there(dataset, name)
     table = pd.concat([kept[kept["round"] != number], rows]) if len(kept) else rows
     write_csv(store.file(dataset, name), table.sort_values(order))
-
-
-def grade_topic(
-    dataset: str,
-    task_id: int,
-    *,
-    judge: str,
-    ask: Callable[[str], str] = input,
-    show: Callable[[str], object] = print,
-) -> Path:
-    """A person's spot check: one topic's pool in random order, without sources and other grades.
-
-    Every grade is saved at once; the same command goes on where it was stopped (``q``, or the end of the input).
-
-    Returns: the file of grades, ``by_hand/<judge>/<task_id>.csv``, in the form of an answer file.
-    Raises StudyError: the task is not a topic, or the judge's name is not a plain word.
-    """
-    if not judge.replace("-", "").replace("_", "").isalnum():
-        raise StudyError(f"{judge!r} cannot name a file", fix="use letters, digits, - and _")
-    pairs = shuffled(store.read_table(dataset, "pool"), task_id)
-    if not len(pairs):
-        raise StudyError(f"task {task_id} is not a topic", file=store.file(dataset, "pool"), fix="see topics.csv")
-    path = store.folder(dataset) / "by_hand" / judge / f"{task_id}.csv"
-    data = datasets.load(dataset)
-    tasks, servers = (frame.set_index("id") for frame in (data.tasks, data.servers))
-    done = _read_by_hand(path, pairs)
-    show(card(tasks.loc[[task_id]].to_dict("records")[0], TASK_CARD, "\n"))
-    for number, server_id in enumerate(map(int, pairs["server_id"]), start=1):
-        if server_id in done:
-            continue
-        show(f"\n{number}/{len(pairs)}  " + card(servers.loc[[server_id]].to_dict("records")[0], SERVER_CARD, "\n  "))
-        answer = _ask(ask)
-        if answer is None:
-            break
-        done[server_id] = answer
-        lines = [ANSWER_HEADER, *(f"{task_id},{server},{grade}" for server, grade in done.items())]
-        write_text(path, "\n".join(lines) + "\n")
-    return path
-
-
-def shuffled(pool: pd.DataFrame, task_id: int) -> pd.DataFrame:
-    """A topic's pairs in one random order over all rounds, since each round brought other systems."""
-    own = pool[pool["task_id"] == task_id].sort_values("server_id")
-    return own.sample(frac=1, random_state=np.random.default_rng([ORDER_SEED, abs(task_id)]))
-
-
-def _read_by_hand(path: Path, pairs: pd.DataFrame) -> dict[int, int]:
-    """The grades given so far by server, checked like any answer file."""
-    if not path.exists():
-        return {}
-    listed = [
-        tuple(map(int, line.split(",")[:2])) for line in read_text(path, fix="save it as it was").splitlines()[1:]
-    ]
-    if not store.pairs(pairs).issuperset(listed):
-        raise StudyError("holds servers outside the topic's pool", file=path, fix="move the file away")
-    return {server: grade for (_, server), grade in read_answers(path, [(t, s) for t, s in listed]).items()}
-
-
-def _ask(ask: Callable[[str], str]) -> int | None:
-    """A grade from the keyboard; None to stop."""
-    try:
-        while (answer := ask(f"grade 0, 1, 2 ({STOP} stops): ").strip()) not in ("0", "1", "2", STOP):
-            sys.stderr.write("0, 1 or 2, please\n")
-    except EOFError:
-        return None
-    return None if answer == STOP else int(answer)

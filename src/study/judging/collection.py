@@ -6,7 +6,8 @@ graded the server, `UNFILLED` where the system named none. NDCG and MRR are thos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -25,35 +26,57 @@ GradeArray = NDArray[np.int8]
 
 @dataclass(frozen=True)
 class Collection:
-    """Grades by topic and server."""
+    """Grades by topic and server, with the committed tables that they come from.
 
-    topics: pd.DataFrame  # columns task_id, part, subcategory; one row per topic
-    servers: IntArray  # ids of the judged servers, ascending, shape (n_servers,)
-    grades: GradeArray  # final grades, shape (n_topics, n_servers), `UNJUDGED` where nobody read the pair
-    passes: GradeArray  # first and second grades, shape (2, n_topics, n_servers)
+    Attributes:
+        topics: columns task_id, part, subcategory; one row per topic.
+        judgements: columns task_id, server_id, grade_1, grade_2, final, ...; one row per judged pair of a topic.
+        servers: ids of the judged servers, ascending, shape (n_servers,).
+        grades: final grades, shape (n_topics, n_servers), `UNJUDGED` where nobody read the pair.
+        passes: first and second grades, shape (2, n_topics, n_servers).
+        dataset: whose committed tables `table` and `runs` read.
+    """
+
+    topics: pd.DataFrame
+    judgements: pd.DataFrame
+    servers: IntArray
+    grades: GradeArray
+    passes: GradeArray
+    dataset: str = ""
 
     @classmethod
-    def of(cls, topics: pd.DataFrame, judgements: pd.DataFrame) -> Collection:
+    def of(cls, topics: pd.DataFrame, judgements: pd.DataFrame, dataset: str = "") -> Collection:
         """Lay out the rows of ``judgements.csv``, which all have a final grade."""
         row = pd.Index(topics["task_id"]).get_indexer(pd.Index(judgements["task_id"]))
         if (row < 0).any():
             raise StudyError("a judged task is not a topic", row=int((row < 0).argmax()), column="task_id")
         servers, column = np.unique(judgements["server_id"].to_numpy(np.int64), return_inverse=True)
-        laid = np.full((3, len(topics), len(servers)), UNJUDGED, dtype=np.int8)
+        grades = np.full((3, len(topics), len(servers)), UNJUDGED, dtype=np.int8)
         for layer, name in enumerate(("final", "grade_1", "grade_2")):
-            laid[layer, row, column] = judgements[name].to_numpy(np.int8)
-        return cls(topics.reset_index(drop=True), servers, laid[0], laid[1:])
+            grades[layer, row, column] = judgements[name].to_numpy(np.int8)
+        return cls(topics.reset_index(drop=True), judgements, servers, grades[0], grades[1:], dataset)
 
     @classmethod
     def load(cls, dataset: str) -> Collection:
         """Read the committed collection of a data set."""
-        return cls.of(store.read_table(dataset, "topics"), store.final(dataset))
+        return cls.of(store.read_table(dataset, "topics"), store.final(dataset), dataset)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Another committed table of `store.COLUMNS`; an absent one is empty."""
+        return store.read_table_if_there(self.dataset, name)
+
+    @cached_property
+    def runs(self) -> dict[str, pd.DataFrame]:
+        """The pooled runs by system, columns `store.RUN`."""
+        return store.read_runs(self.dataset)
 
     def part(self, name: str) -> Collection:
         """The topics of one part (valid or test)."""
-        kept = (self.topics["part"] == name).to_numpy()
-        topics = self.topics[kept].reset_index(drop=True)
-        return Collection(topics, self.servers, self.grades[kept], self.passes[:, kept])
+        chosen = (self.topics["part"] == name).to_numpy()
+        topics = self.topics[chosen].reset_index(drop=True)
+        judgements = self.judgements[self.judgements["task_id"].isin(topics["task_id"])]
+        passes = self.passes[:, chosen]
+        return replace(self, topics=topics, judgements=judgements, grades=self.grades[chosen], passes=passes)
 
     def relevant(self, rows: IntArray) -> sp.csr_matrix:
         """Gains for `study.evaluation.metrics`, shape (len(rows), n_servers + DEPTH). The last columns stand for

@@ -23,24 +23,22 @@ from study.judging.collection import DEPTH, UNJUDGED, Collection
 BEST = 2  # the best grade
 
 
-def version(dataset: str) -> str:
+def version(collection: Collection) -> str:
     """The collection's version: its rounds, and the start of the hash of its grades, such as ``1.6.0+3fa9c2d1``.
 
     Every further judgement changes it. Scores of two versions are not comparable.
     """
-    rounds = int(store.final(dataset)["round"].max())
-    return f"1.{rounds - 1}.0+{sha256(store.file(dataset, 'judgements'))[:8]}"
+    rounds = int(collection.judgements["round"].max())
+    return f"1.{rounds - 1}.0+{sha256(store.file(collection.dataset, 'judgements'))[:8]}"
 
 
-def qrels(dataset: str) -> dict[str, str]:
+def qrels(collection: Collection) -> dict[str, str]:
     """The final grades as TREC qrels (``task_id 0 server_id grade``), one file for each part and one for all."""
-    found = {}
-    rows = store.final(dataset).merge(store.read_table(dataset, "topics"), on="task_id").sort_values(store.PAIR)
-    for part in ("all", *sorted(rows["part"].unique())):
-        chosen = rows if part == "all" else rows[rows["part"] == part]
-        columns = chosen.assign(run=0)[["task_id", "run", "server_id", "final"]]
-        found[f"qrels/{part}.txt"] = columns.to_csv(sep=" ", header=False, index=False, lineterminator="\n")
-    return found
+    rows = collection.judgements.merge(collection.topics, on="task_id").sort_values(store.PAIR).assign(run=0)
+    parts = {"all": rows} | {str(part): own for part, own in rows.groupby("part")}
+    form: dict[str, Any] = {"sep": " ", "header": False, "index": False, "lineterminator": "\n"}
+    columns = ["task_id", "run", "server_id", "final"]
+    return {f"qrels/{part}.txt": own[columns].to_csv(**form) for part, own in parts.items()}
 
 
 def read_trec(path: Path, topics: pd.DataFrame, servers: Ids[int]) -> tuple[pd.DataFrame, str]:
@@ -86,7 +84,7 @@ def read_trec(path: Path, topics: pd.DataFrame, servers: Ids[int]) -> tuple[pd.D
     return run.assign(rank=run.groupby("task_id").cumcount() + 1, seed=0)[store.RUN], next(iter(tags))
 
 
-def submitted(dataset: str, path: Path) -> pd.DataFrame:
+def submitted(collection: Collection, path: Path) -> pd.DataFrame:
     """What a run of one's own is worth on the collection, by part.
 
     A topic that the run does not answer counts 0. `low` and `high` are what NDCG@10 would be if every unjudged server
@@ -95,11 +93,10 @@ def submitted(dataset: str, path: Path) -> pd.DataFrame:
     Returns: columns tag, collection (`version`), part, n (topics with a useful server), answered, ndcg@10 with ci_low
         and ci_high (95 %, bootstrap over topics), holes (share of the first ten that nobody judged), low, high.
     """
-    whole = Collection.load(dataset)
-    run, tag = read_trec(path, whole.topics, set(store.read_table(dataset, "lengths")["server_id"]))
+    run, tag = read_trec(path, collection.topics, set(collection.table("lengths")["server_id"]))
     rows = []
-    for part in whole.topics["part"].unique():
-        own = whole.part(str(part))
+    for part in collection.topics["part"].unique():
+        own = collection.part(str(part))
         topic, ranked, grades = own.look_up(run)
         n, asked = len(own.topics), np.zeros((len(own.topics), DEPTH), dtype=np.int64) - 1
         asked[topic] = ranked
@@ -110,7 +107,13 @@ def submitted(dataset: str, path: Path) -> pd.DataFrame:
             hopeful[topic[row], ranked[row, column]] = BEST
         high = metrics.ndcg(asked, hopeful.tocsr(), DEPTH, graded=True)
         known = ~np.isnan(low)
-        row = {"tag": tag, "collection": version(dataset), "part": part, "n": int(known.sum()), "answered": len(topic)}
+        row = {
+            "tag": tag,
+            "collection": version(collection),
+            "part": part,
+            "n": int(known.sum()),
+            "answered": len(topic),
+        }
         row |= mean_interval(low[known], seed=0, name="ndcg@10")
         row["holes"] = float(measures.unjudged(grades, DEPTH).mean()) if len(topic) else math.nan
         rows.append(row | {"low": float(low[known].mean()), "high": float(high[known].mean())})
@@ -125,21 +128,19 @@ def leaderboard_line(row: Mapping[Any, Any]) -> str:
     return f"| {tag} | {row['collection']} | {row['part']} | {row['n']} | {score} | {row['holes']:.1%} | {bounds} |"
 
 
-def export(dataset: str, folder: Path) -> list[Path]:
+def export(collection: Collection, folder: Path) -> list[Path]:
     """Write the collection for other programs: ``runs/<system>.trec`` of every pooled system to the depth that is kept,
     ``qrels/<part>.txt``, and, with the data set's text, ``queries.tsv`` and ``docs.tsv``, which `register` reads.
 
     The text belongs to the data set, which states no licence: keep these two files to yourself. Returns: the files.
     """
-    data, judged_as = datasets.load(dataset), version(dataset)
-    files = {f"qrels/{Path(name).name}": text for name, text in qrels(dataset).items()}
-    for name, run in store.read_runs(dataset).items():
-        head = f"# run: {name}\n# collection: Task2MCP-Judged {judged_as}\n# score: minus the rank\n"
+    data, files = datasets.load(collection.dataset), qrels(collection)
+    for name, run in collection.runs.items():
+        head = f"# run: {name}\n# collection: Task2MCP-Judged {version(collection)}\n# score: minus the rank\n"
         rows = run[["task_id", "server_id", "rank"]].to_numpy(np.int64).tolist()
         lines = [f"{task} Q0 {server} {rank} {-rank} {name}" for task, server, rank in rows]
         files[f"runs/{name}.trec"] = head + "\n".join(lines) + "\n"
-    topics = data.tasks[data.tasks["id"].isin(store.read_table(dataset, "topics")["task_id"])]
-    files["queries.tsv"] = _table(topics)
+    files["queries.tsv"] = _table(data.tasks[data.tasks["id"].isin(collection.topics["task_id"])])
     files["docs.tsv"] = _table(data.servers)
     for name, text in files.items():
         write_text(folder / name, text)

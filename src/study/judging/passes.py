@@ -51,9 +51,29 @@ def guideline_version() -> str:
     return found.group(1)
 
 
+def final_grade(first: int, second: int, third: int | None = None) -> int | None:
+    """The grade that counts; None where a third pass is needed and not there yet."""
+    if first == second:
+        return first
+    if min(first, second) >= 1:
+        return 1
+    return None if third is None else sorted((first, second, third))[1]
+
+
 def order_of(current: int, number: str) -> np.random.Generator:
     """What groups the tasks and orders the servers of a pass of a round."""
     return np.random.default_rng([store.pool_settings().seed, 4, current, PASSES.index(number) + 1])
+
+
+def group(pairs: pd.DataFrame, size: int, rng: np.random.Generator) -> list[pd.DataFrame]:
+    """Deal tasks at random into batches of at most `size` tasks and nearly equal length, servers in random order."""
+    shuffled = pairs.sort_values(store.PAIR).sample(frac=1, random_state=rng)
+    tasks = rng.permutation(np.unique(pairs["task_id"].to_numpy()))
+    dealt = np.array_split(tasks, int(np.ceil(len(tasks) / size)))
+    place = {task: (number, row) for number, chosen in enumerate(dealt) for row, task in enumerate(chosen)}
+    key = shuffled["task_id"].map(place)
+    ordered = shuffled.assign(batch=key.str[0], row=key.str[1]).sort_values(["batch", "row"], kind="stable")
+    return [part[store.PAIR].reset_index(drop=True) for _, part in ordered.groupby("batch")]
 
 
 def grades_of(number: str) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -11,7 +10,7 @@ from scipy.stats import kendalltau
 
 from study.data.dataset import IntArray
 from study.evaluation import metrics
-from study.evaluation.statistics import NORMAL, mean_interval
+from study.evaluation.statistics import mean_interval
 from study.judging import agreement, passes, store
 from study.judging.collection import DEPTH, Collection, Float64Array
 
@@ -118,14 +117,8 @@ def values(collection: Collection, places: Places) -> pd.Series:
     return pd.concat(frames).groupby(level=0).mean()
 
 
-def scores_by_reading(
-    topics: pd.DataFrame,
-    judged: pd.DataFrame,
-    readings: pd.DataFrame,
-    runs: Mapping[str, pd.DataFrame],
-    compared: str,
-) -> pd.DataFrame:
-    """NDCG@10 of every run by the final grades and by each reading, over the same topics.
+def scores_by_reading(collection: Collection, readings: pd.DataFrame, compared: str) -> pd.DataFrame:
+    """NDCG@10 of every pooled run by the final grades and by each reading, over the same topics.
 
     Returns: columns reading (final, umbrela, need), part, against (the reading that shares these topics), system, n,
         ndcg@10, ci_low, ci_high, gain over the run `compared` with gain_ci_low and gain_ci_high (95 %, bootstrap over
@@ -133,24 +126,26 @@ def scores_by_reading(
     """
     rows = []
     for name in (passes.UMBRELA, "need"):
-        grades = converted(readings, name)
-        asked = topics if name == passes.UMBRELA else topics[topics["task_id"].isin(grades["task_id"])]
-        own = judged[judged["task_id"].isin(asked["task_id"])]
-        for reading, table in (("final", own), (name, regraded(own, grades))):
-            collection = Collection.of(asked, table)
-            by_system = pd.DataFrame(
-                {system: values(collection, places(collection, run)) for system, run in runs.items()}
+        grades, topics = converted(readings, name), collection.topics
+        if name == "need":
+            topics = topics[topics["task_id"].isin(grades["task_id"])]
+        judged = collection.judgements[collection.judgements["task_id"].isin(topics["task_id"])]
+        for reading, judgements in (("final", judged), (name, regraded(judged, grades))):
+            graded = Collection.of(topics, judgements)
+            ndcg = pd.DataFrame(
+                {system: values(graded, places(graded, run)) for system, run in collection.runs.items()}
             )
-            for part, ids in asked.groupby("part")["task_id"]:
-                of_part = by_system.reindex(ids)
-                for system in by_system:
-                    found = of_part[[system, compared]].dropna()
-                    if not len(found):
+            for part, ids in topics.groupby("part")["task_id"]:
+                of_part = ndcg.reindex(ids)
+                for system in ndcg:
+                    both = of_part[[system, compared]].dropna()
+                    if not len(both):
                         continue
-                    gain = (found.iloc[:, 0] - found.iloc[:, -1]).to_numpy(np.float64)
-                    key = {"reading": reading, "part": part, "against": name, "system": system, "n": len(found)}
-                    key |= mean_interval(found.iloc[:, 0].to_numpy(np.float64), seed=0, name="ndcg@10")
-                    rows.append(key | mean_interval(gain, seed=0, name="gain", prefix="gain_"))
+                    key = {"reading": reading, "part": part, "against": name, "system": system, "n": len(both)}
+                    key |= mean_interval(both.iloc[:, 0], seed=0, name="ndcg@10")
+                    rows.append(
+                        key | mean_interval(both.iloc[:, 0] - both.iloc[:, -1], seed=0, name="gain", prefix="gain_")
+                    )
     return pd.DataFrame(rows)
 
 
@@ -173,37 +168,17 @@ def order_by_reading(scores: pd.DataFrame, variants: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def prediction_powered(judge: Float64Array, person: Float64Array) -> tuple[float, float, float]:
-    """A mean over topics, corrected by topics that a person graded too (Angelopoulos et al. 2023).
-
-    The judge's mean over all topics, plus the mean of (person - judge) over those of both.
-
-    Args:
-        judge: a system's values by the judge's grades, shape (n,).
-        person: by the person's grades, NaN where no person graded the topic, shape (n,).
-
-    Returns: mean, and the ends of its 95 % interval (normal approximation); NaN for fewer than two topics of both.
-    """
-    both = ~np.isnan(person) & ~np.isnan(judge)
-    if both.sum() < 2:
-        return float("nan"), float("nan"), float("nan")
-    known, error = judge[~np.isnan(judge)], (person - judge)[both]
-    mean = known.mean() + error.mean()
-    width = NORMAL * np.sqrt(known.var(ddof=1) / len(known) + error.var(ddof=1) / len(error))
-    return float(mean), float(mean - width), float(mean + width)
-
-
-def reading_tables(dataset: str) -> dict[str, pd.DataFrame]:
+def reading_tables(collection: Collection) -> dict[str, pd.DataFrame]:
     """readings, umbrela, reading_scores and reading_order by file name; empty without further readings."""
-    readings = store.read_table_if_there(dataset, "readings")
+    readings = collection.table("readings")
     if not len(readings):
         return {}
-    judged, topics = store.final(dataset), store.read_table(dataset, "topics")
     settings = store.pool_settings()
-    scores = scores_by_reading(topics, judged, readings, store.read_runs(dataset), settings.compared[1])
-    return {
-        "tables/readings.csv": agreements(judged, store.read_table_if_there(dataset, "rejudged"), readings),
-        "tables/umbrela.csv": umbrela_confusion(judged, readings),
-        "tables/reading_scores.csv": scores,
-        "tables/reading_order.csv": order_by_reading(scores, settings.variants),
+    scores = scores_by_reading(collection, readings, settings.compared[1])
+    tables = {
+        "readings": agreements(collection.judgements, collection.table("rejudged"), readings),
+        "umbrela": umbrela_confusion(collection.judgements, readings),
+        "reading_scores": scores,
+        "reading_order": order_by_reading(scores, settings.variants),
     }
+    return {f"tables/{name}.csv": table for name, table in tables.items()}
