@@ -159,7 +159,8 @@ def percentile_limits(draws: ArrayLike, level: float = 0.95) -> tuple[float, flo
     known = known[~np.isnan(known)]
     if not len(known):
         return float("nan"), float("nan")
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    tail = round((1 - level) / 2, 9)  # 0.025, not 0.025000000000000022, which moves a last digit
+    low, high = np.quantile(known, [tail, 1 - tail]).tolist()
     return low, high
 
 
