@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from study import paths
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.statistics import mean_interval, percentile_limits
