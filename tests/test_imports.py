@@ -25,7 +25,7 @@ def test_an_import_against_the_order_breaks_the_contract(tmp_path):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignored)
     shutil.copy(REPOSITORY / ".importlinter", tmp_path)
     ranking = tmp_path / "src" / "study" / "evaluation" / "ranking.py"
-    ranking.write_text(ranking.read_text() + "\nfrom study.pipeline import report\n")
+    ranking.write_text(ranking.read_text() + "\nfrom study.analysis.report import main\n")
     done = lint(tmp_path)
     assert done.returncode != 0
-    assert "study.evaluation.ranking -> study.pipeline" in done.stdout
+    assert "study.evaluation.ranking -> study.analysis" in done.stdout

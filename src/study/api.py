@@ -18,7 +18,7 @@ from study.errors import StudyError
 from study.evaluation import statistics
 from study.evaluation.runs import KEPT, rank_tasks, run_table
 from study.evaluation.system import System
-from study.pipeline.evaluate import measured
+from study.runner.measure import measured
 
 
 def load_data(name: str = "synthetic") -> Dataset:

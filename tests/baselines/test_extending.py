@@ -11,10 +11,10 @@ import yaml
 from typer.testing import CliRunner
 
 import baselines
+from study.analysis.notebooks import execute_all
 from study.analysis.report.results import Results
 from study.cli.main import app
 from study.data.splits import make
-from study.pipeline.notebooks import execute_all
 from tests.baselines.recbole_toys import in_subprocess, toy, toy_planted, untuned
 from tests.baselines.toys import fit, own_block, recall10, top10
 from tests.tiny_study import REPOSITORY, SIZE, lay_out, rooted

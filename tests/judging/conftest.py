@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from study import paths
+from study.analysis.notebooks import execute
 from study.judging import annotation, evaluate, labels, pools, store
-from study.pipeline.notebooks import execute
 from tests.tiny_study import REPOSITORY, lay_out, make_data, true_relevance
 
 DATASET = "synthetic"

@@ -34,8 +34,8 @@ del record
 
 
 def build(root):
+    from study.analysis.report.main import report
     from study.config.compose import load
-    from study.pipeline.report import report
     from study.runner.rows import run_row
 
     lay_out(root)
@@ -59,7 +59,7 @@ def executed(tmp_path_factory):
 
     `opened` are the paths below the root that they read.
     """
-    from study.pipeline.notebooks import execute_all
+    from study.analysis.notebooks import execute_all
 
     root = tmp_path_factory.mktemp("study")
     with rooted(root):

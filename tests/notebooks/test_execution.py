@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from study import paths
+from study.analysis import notebooks
+from study.analysis.notebooks import execute
 from study.errors import StudyError
-from study.pipeline import notebooks
-from study.pipeline.notebooks import execute
 from tests.notebooks.conftest import PARTS
 from tests.notebooks.test_dependencies import KNOWN, covered
 from tests.tiny_study import REPOSITORY

@@ -45,7 +45,7 @@ def build(root):
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
     """What the notebook shows: its text and number of figures, and where its study lies."""
-    from study.pipeline.notebooks import execute_all
+    from study.analysis.notebooks import execute_all
 
     root = tmp_path_factory.mktemp("study")
     with rooted(root):

@@ -6,7 +6,7 @@ import re
 import nbformat
 import pytest
 
-from study.pipeline.notebooks import normalise
+from study.analysis.notebooks import normalise
 from tests.tiny_study import REPOSITORY
 
 SOURCES = sorted((REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))

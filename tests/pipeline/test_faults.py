@@ -23,13 +23,13 @@ import torch
 from safetensors.numpy import save_file
 from typer.main import get_command
 
+from study.analysis.report.main import report
 from study.cli import main as cli
 from study.config import compose
 from study.config.compose import load
 from study.errors import StudyError, explained
 from study.files import replacing, write_text
-from study.pipeline.export import export
-from study.pipeline.report import report
+from study.recommend.export import export
 from tests.pipeline.test_cli import visible
 from tests.tiny_study import REPOSITORY, SIZE, TINY, keep_systems, rooted
 

@@ -7,15 +7,15 @@ import pandas as pd
 import pytest
 
 from study import paths
+from study.analysis.report.expected import verify
+from study.analysis.report.main import headline, report
 from study.analysis.report.runs import parameters
 from study.config.compose import load
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.per_task import AGGREGATE_COLUMNS
-from study.pipeline.evaluate import evaluate
-from study.pipeline.export import export
-from study.pipeline.report import headline, report
-from study.pipeline.verify import verify
+from study.recommend.export import export
+from study.runner.measure import evaluate
 from study.runner.row_store import list_rows, long_files, read_row
 from study.runner.rows import run_row
 from study.t2mrec.system import T2MRec

@@ -21,9 +21,9 @@ from study.config.compose import build_system, load
 from study.encoders import mpnet
 from study.errors import StudyError
 from study.evaluation.ranking import top_k
-from study.pipeline.export import export
 from study.recommend import saved
 from study.recommend.contract import Recommendation, show_recommendations
+from study.recommend.export import export
 from study.recommend.field_dense import SavedFieldDense, explain, request_of
 from study.runner.inputs import load_inputs
 from study.usefulness.field_dense import FieldDense, standardised

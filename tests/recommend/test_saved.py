@@ -8,8 +8,8 @@ from hydra.utils import get_object
 
 from study.config.compose import choices, load
 from study.errors import StudyError
-from study.pipeline.export import export
 from study.recommend import saved
+from study.recommend.export import export
 from study.reranking.system import RerankedT2MRec
 from study.t2mrec.system import T2MRec
 from study.usefulness.field_dense import FieldDense

@@ -8,7 +8,7 @@ import pytest
 
 from study.config.compose import load
 from study.errors import StudyError
-from study.pipeline.export import export
+from study.recommend.export import export
 from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training

@@ -81,7 +81,7 @@ LOADED = [
     "study.search.sweep",
     "study.t2mrec.system",
     "study.t2mrec.module",
-    "study.pipeline.report",
+    "study.analysis.report.main",
 ]
 MOMENTS = int(os.environ.get("T2M_KILLS", "1"))  # random moments for each command; 20 take minutes
 SERVERS = {f"server{number}": {"command": "npx", "args": ["-y", f"@own/server{number}"]} for number in range(30)}

@@ -19,7 +19,7 @@ from study.config.registry import system_file, system_settings
 from study.data import dataset as datasets
 from study.encoders import sentence
 from study.errors import StudyError
-from study.pipeline.report import report
+from study.analysis.report.main import report
 from study.reranking.endpoint import cassette
 from study.runner import provenance as stale
 from study.runner.identity import CLASSES, DEFAULTS, identity, normal_form, versions_file

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from study.config.compose import load, sound_systems
 from study.errors import StudyError
-from study.pipeline.report import report
+from study.analysis.report.main import report
 from study.runner.row_store import read_per_task
 from study.site import content, markup
 from study.site.build import build

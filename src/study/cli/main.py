@@ -158,11 +158,11 @@ def report(
     ] = False,
 ) -> None:
     """Redo the tables of a data set from its runs. Trains nothing."""
-    from study.pipeline.report import report as stage
+    from study.analysis.report.main import report as stage
 
     config = configured(overrides, ["dataset"])
     if evaluate:
-        from study.pipeline.evaluate import evaluate as measure
+        from study.runner.measure import evaluate as measure
 
         typer.echo(f"per-task values of {measure(config)} rows computed again")
     typer.echo(f"tables in {stage(config)}; study show prints them")
@@ -228,7 +228,7 @@ def export(
 
     config, target = configured(overrides), output or paths.root() / "data" / "export"
     if form == "model":
-        from study.pipeline.export import export as stage
+        from study.recommend.export import export as stage
 
         typer.echo(f"model in {stage(config)}")
         return
@@ -270,7 +270,7 @@ def notebooks(
     only: Annotated[list[str] | None, typer.Option(help="Just this one, such as 05b_judged; may be repeated.")] = None,
 ) -> None:
     """Execute the notebooks of a data set into results/DATASET/notebooks, figures into figures/DATASET."""
-    from study.pipeline.notebooks import execute_all
+    from study.analysis.notebooks import execute_all
 
     for path in execute_all(configured(overrides, ["dataset"]).dataset.name, only or ()):
         typer.echo(path)

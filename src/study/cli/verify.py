@@ -28,7 +28,7 @@ def verify(
 
         typer.echo(verify_paper(configured(["dataset=task2mcp"])))
         return
-    from study.pipeline.verify import verify as stage
+    from study.analysis.report.expected import verify as stage
 
     verdicts, text = stage(expected)
     typer.echo(text)

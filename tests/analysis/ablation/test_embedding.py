@@ -15,7 +15,7 @@ from study.config.compose import load
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.evaluation.separation import listed, mean_separation, separation
-from study.pipeline.export import export
+from study.recommend.export import export
 from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender
 from study.runner.inputs import load_inputs

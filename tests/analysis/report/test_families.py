@@ -6,6 +6,7 @@ import pytest
 from statsmodels.stats.multitest import multipletests
 
 from study.analysis.audit import verdicts
+from study.analysis.report.main import with_intervals
 from study.analysis.report.runs import (
     Statistics,
     compare_with_reference,
@@ -19,7 +20,6 @@ from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.statistics import bootstrap_interval
-from study.pipeline.report import with_intervals
 
 CELLS = ["system", "metric"]
 

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from study import paths
+from study.analysis.report.main import with_intervals
 from study.analysis.report.results import Results, licensed
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.files import write_csv
-from study.pipeline.report import with_intervals
 from study.runner.row_store import read_row
 from tests.rows import change_row, put_row
 

@@ -1,0 +1,158 @@
+"""Expected scores against measured ones: which claims of the study hold on this machine, and by how much they miss.
+
+An expected-scores file is a YAML list of `Expected`. In place of ``value``, ``per_task`` names a committed per-task
+file (beside the expected-scores file), whose mean is expected. The judged collections are computed again, too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pandas as pd
+import yaml
+from pydantic import ConfigDict, Field, StrictInt, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from study import paths
+from study.analysis.report.runs import collect
+from study.analysis.report.tables import markdown
+from study.config.reader import parsed
+from study.errors import StudyError
+from study.evaluation import metrics, per_task
+from study.evaluation.per_task import AGGREGATE_COLUMNS
+from study.files import read_csv
+from study.judging import verify as judged
+from study.search.all_rows import datasets
+
+IDENTITY = ["dataset", "protocol", "system", "metric", "k"]
+COLUMNS = [*IDENTITY, "profile", "expected", "tolerance", "measured", "n_seeds", "diff", "verdict", "source"]
+# Decimal numbers are not exact in binary: 0.1597 - 0.1596 must lie within a tolerance of 0.0001.
+SLACK = 1e-9
+Text = Annotated[str, Field(min_length=1)]
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Expected:
+    """One expected score: of a row, or with `profile` of a row made with it."""
+
+    dataset: Text
+    protocol: Text
+    system: Text
+    metric: Literal[metrics.NAMES]  # type: ignore[valid-type]
+    k: Annotated[StrictInt, Field(ge=1)]
+    tolerance: Number
+    source: Text
+    value: Annotated[Number, Field(le=1)] | None = None
+    per_task: Text | None = None
+    profile: Text | None = None
+
+
+def load_expected(path: Path) -> list[tuple[Expected, float]]:
+    """The entries of an expected-scores file, each with the value that it expects. Raises StudyError: naming the file,
+    the entry (from 0) and the key."""
+    if not path.is_file():
+        raise StudyError("there is no file of expected scores", file=path, fix="restore it from the repository")
+    try:
+        content = parsed(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
+        raise StudyError(f"not a YAML file: {error}", file=path, fix="mend the syntax") from error
+    try:
+        entries = TypeAdapter(Annotated[list[Expected], Field(min_length=1)]).validate_python(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        row, column = (*first["loc"], None, None)[:2]
+        fix = (
+            "an entry has dataset, protocol, system, metric, k, value (or per_task), tolerance, source, perhaps profile"
+        )
+        place = {"row": f"entry {row}", "column": None if column is None else str(column)} if first["loc"] else {}
+        raise StudyError(first["msg"], file=path, fix=fix, **place) from error
+    seen: dict[tuple[object, ...], int] = {}
+    values = []
+    for number, entry in enumerate(entries):
+        row = f"entry {number}"
+        if (entry.value is None) == (entry.per_task is None):
+            raise StudyError("needs value or per_task", file=path, row=row, column="value", fix="give one of them")
+        # The paper and its program may expect different values of one score; one source twice is a slip.
+        identity = (*(getattr(entry, key) for key in IDENTITY), entry.profile, entry.source)
+        if (earlier := seen.setdefault(identity, number)) != number:
+            raise StudyError(f"repeats entry {earlier}", file=path, row=row, fix="remove one of them")
+        values.append(entry.value if entry.per_task is None else _mean(path.parent / entry.per_task, entry))
+    return list(zip(entries, values, strict=True))  # type: ignore[arg-type]
+
+
+def _mean(file: Path, entry: Expected) -> float:
+    """The mean over tasks of the entry's metric in a per-task file."""
+    table, column = per_task.read(file), f"{entry.metric}@{entry.k}"
+    if column not in table:
+        raise StudyError("a column is missing", file=file, column=column, fix="restore it from the repository")
+    return float(table[column].mean())
+
+
+def verdict(difference: float, tolerance: float) -> str:
+    """OK within the tolerance, OKish within twice the tolerance, FAIL beyond it and for NaN."""
+    if abs(difference) <= tolerance + SLACK:
+        return "OK"
+    return "OKish" if abs(difference) <= 2 * tolerance + SLACK else "FAIL"
+
+
+def compare(expected: Path, measured: pd.DataFrame) -> pd.DataFrame:
+    """Expected scores and the mean over seeds of the measured ones.
+
+    `measured`: rows of `per_task.aggregate`, as stored in ``metrics.csv.xz``.
+    Returns: one row per entry in file order, `COLUMNS`; diff is measured - expected. The verdict is MISSING, and
+        measured is NaN, where the table has no such row.
+    """
+    if missing := [column for column in AGGREGATE_COLUMNS if column not in measured]:
+        raise StudyError("the metrics table lacks a column", column=missing[0], fix="run the report stage again")
+    repeated = measured.duplicated([column for column in AGGREGATE_COLUMNS if column != "value"]).to_numpy()
+    if repeated.any():
+        row = int(repeated.argmax())
+        raise StudyError("the metrics table holds a score twice", row=row, fix="run the report stage again")
+    rows = []
+    for number, (entry, value) in enumerate(load_expected(expected)):
+        keys = {key: getattr(entry, key) for key in IDENTITY}
+        chosen = keys | ({"profile": entry.profile} if entry.profile else {})
+        scores = measured[(measured[list(chosen)] == pd.Series(chosen)).all(axis=1)]
+        profiles = list(scores["profile"].unique())
+        if len(profiles) > 1:
+            fix = "name the profile that the expected score belongs to"
+            place = {"file": expected, "row": f"entry {number}", "column": "profile"}
+            raise StudyError(f"measured under several profiles ({', '.join(profiles)})", fix=fix, **place)
+        mean = float(scores["value"].mean(skipna=False)) if len(scores) else float("nan")
+        row = keys | {"profile": profiles[0] if profiles else entry.profile or "", "expected": value}
+        row |= {"tolerance": entry.tolerance, "measured": mean, "n_seeds": len(scores), "diff": mean - value}
+        word = verdict(mean - value, entry.tolerance) if len(scores) else "MISSING"
+        rows.append(row | {"verdict": word, "source": entry.source})
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def measured_scores(dataset: str) -> pd.DataFrame:
+    """The metrics of a data set from its per-task values, which the table of the report stage may lag behind. A tool
+    catalogue has its own measures and no report stage: its table is written together with its runs."""
+    if dataset not in datasets():
+        return read_csv(paths.tables(dataset) / "metrics.csv.xz")
+    return pd.concat(
+        per_task.aggregate(frame, dataset, protocol, system, record["profile"])
+        for (protocol, system), (frame, record) in collect(dataset).items()
+    )
+
+
+def verify(expected: Path | None = None) -> tuple[list[str], str]:
+    """Compare scores with the expected ones, and recompute what is printed from a judged collection. Returns: every
+    verdict, and the printed form with a count per verdict."""
+    results = paths.root() / "results"
+    tables = sorted(results.glob("*/tables/metrics.csv.xz"))
+    if not tables:
+        raise StudyError("there are no metrics to verify", file=results, fix="run: make repro")
+    measured = pd.concat([measured_scores(path.parent.parent.name) for path in tables])
+    table = compare(expected or results / "expected.yaml", measured)
+    numbers = {name: table[name].map("{:.4f}".format) for name in ("expected", "tolerance", "measured", "diff")}
+    parts, verdicts = [markdown(table.drop(columns=["profile"]).assign(**numbers))], list(table["verdict"])
+    for path in sorted(results.glob("*/judged/judgements.csv")):
+        again = judged.verify(path.parent.parent.name)
+        parts.append(markdown(again.assign(file="judged/" + again["file"])))
+        verdicts += list(again["verdict"])
+    counts = pd.Series(verdicts).value_counts()
+    return verdicts, "\n".join(parts) + "\n" + ", ".join(f"{count} {name}" for name, count in counts.items())
