@@ -38,7 +38,8 @@ class Results:
 def describe(root: Path, files: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
     """The description of files below a folder, as a JSON object.
 
-    `files`: path below `root` -> description and, unless it is packed, columns (name -> data type and meaning) and key.
+    `files`: path below `root` -> description and, unless it is packed, columns (name -> data type and meaning), key, and
+        the name of its record set (`table`).
     `facts`: arguments of `mlcroissant.Metadata`.
     """
     import mlcroissant as mlc  # takes seconds
@@ -51,7 +52,7 @@ def describe(root: Path, files: Mapping[str, Mapping[str, Any]], facts: Mapping[
         objects.append(mlc.FileObject(ctx=context, **about, encoding_formats=encoding, sha256=digest))
         if "columns" not in file:
             continue
-        table = name.removesuffix(".csv")
+        table = file.get("table", name.removesuffix(".csv"))
         fields = []
         for column, (kind, meaning) in file["columns"].items():
             source = mlc.Source(ctx=context, file_object=name, extract=mlc.Extract(ctx=context, column=column))
@@ -84,7 +85,8 @@ def export_croissant(dataset: str, folder: Path) -> Path:
     root, files = paths.results(dataset), {}
     for name, about in settings.folders.items():
         for path in sorted(path for path in (root / name).rglob("*") if path.suffix in ENCODINGS):
-            files[path.relative_to(root).as_posix()] = {"description": about, **_columns(path, settings.columns)}
+            place = path.relative_to(root).as_posix()
+            files[place] = {"description": about, "table": f"rows/{place}", **_columns(path, settings.columns)}
     if not files:
         raise StudyError("there are no tables", file=root, fix=f"run: study report dataset={dataset}")
     facts = {"name": f"t2mrec-study-{dataset}", "description": f"Tables of the study's results on {dataset}."}
