@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from study import paths
+from study.analysis.report.main import report
 from study.config.changes import changed
 from study.config.compose import load, plain
 from study.config.registry import system_file, system_settings
 from study.data import dataset as datasets
 from study.encoders import sentence
 from study.errors import StudyError
-from study.analysis.report.main import report
 from study.reranking.endpoint import cassette
 from study.runner import provenance as stale
 from study.runner.identity import CLASSES, DEFAULTS, identity, normal_form, versions_file

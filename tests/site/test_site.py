@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from markupsafe import Markup
 
+from study.analysis.report.main import report
 from study.config.compose import load, sound_systems
 from study.errors import StudyError
-from study.analysis.report.main import report
 from study.runner.row_store import read_per_task
 from study.site import content, markup
 from study.site.build import build

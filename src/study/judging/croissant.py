@@ -38,8 +38,8 @@ class Results:
 def describe(root: Path, files: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
     """The description of files below a folder, as a JSON object.
 
-    `files`: path below `root` -> description and, unless it is packed, columns (name -> data type and meaning), key, and
-        the name of its record set (`table`).
+    `files`: path below `root` -> description and, unless it is packed, columns (name -> data type and meaning) and
+        perhaps key and table (the name of its record set).
     `facts`: arguments of `mlcroissant.Metadata`.
     """
     import mlcroissant as mlc  # takes seconds
