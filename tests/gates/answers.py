@@ -1,7 +1,7 @@
 """Gate "answers": what the commands answer, against what they answered at commit 225550bc.
 
 Asked are the requests of ``conf/recommend/requests.yaml`` over Task2MCP and over the open catalogue (`study recommend
---json`, `--explain`), over LiveMCPBench's tools (`study tools find --json`, every mode) and of the agent; the lists of
+--json`), over LiveMCPBench's tools (`study tools find --json`, every mode) and of the agent; the lists of
 tools of both MCP servers; and installations of twelve servers into nine clients, with what they leave in the files.
 
     T2M_MIRROR=... .venv/bin/python tests/gates/answers.py prepare [--embeddings DIR]   once; needs no network
@@ -156,12 +156,6 @@ def recommend() -> Iterator[tuple[str, str]]:
             yield f"{catalogue}: {request}", call("recommend", request, "--catalog", catalogue, "--json")
 
 
-def explain() -> Iterator[tuple[str, str]]:
-    """`study recommend --explain` over the open catalogue."""
-    for request in requests():
-        yield request, call("recommend", request, "--catalog", "open", "--explain")
-
-
 def find() -> Iterator[tuple[str, str]]:
     """`study tools find --json`, every mode."""
     for mode in MODES:
@@ -220,7 +214,6 @@ def _bytes(file: Path) -> str:
 
 GROUPS = {
     "recommend": recommend,
-    "explain": explain,
     "find": find,
     "agent": agent,
     "lists": lists,
