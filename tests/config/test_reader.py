@@ -11,12 +11,12 @@ from study import paths
 from study.agent import settings as agent
 from study.analysis.audit import leakage, verdicts
 from study.analysis.framework import load_settings
+from study.analysis.overall import bench
 from study.analysis.report import runs
 from study.analysis.usefulness import stuffing
 from study.config.reader import read_keys, read_settings
 from study.errors import StudyError
 from study.judging import store
-from study.pipeline import bench
 from study.reranking import endpoint
 from study.tools import router
 

@@ -348,16 +348,16 @@ def bench(
         raise StudyError(f"{' and '.join(chosen)} are measurements of their own", fix="give one at a time")
     config = configured(overrides, trains=not chosen)
     if batch:
-        from study.pipeline.bench import batch as many_requests
+        from study.analysis.overall.bench import batch as many_requests
 
         typer.echo(many_requests(config))
         return
     if growth:
-        from study.pipeline.bench import growth as by_size
+        from study.analysis.overall.bench import growth as by_size
 
         typer.echo(by_size(config))
         return
-    from study.pipeline.bench import bench as stage
+    from study.analysis.overall.bench import bench as stage
 
     typer.echo(stage(config))
 

@@ -6,9 +6,9 @@ import yaml
 
 from study import paths
 from study.analysis.overall import growth
+from study.analysis.overall.bench import growth as stage
 from study.config.compose import load
 from study.errors import StudyError
-from study.pipeline.bench import growth as stage
 from tests.recommend.conftest import exported
 from tests.tiny_study import TINY
 

@@ -1,1 +1,0 @@
-"""The stages that `dvc repro` runs, one function per stage."""
