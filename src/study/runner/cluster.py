@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,18 +47,17 @@ class Settings:
     at_once: int
     partition: str | None
 
-    @classmethod
-    def read(cls) -> Settings:
-        """The file, checked."""
-        return read_settings(cls, paths.conf() / "cluster.yaml")
-
 
 def run_seeds(rows: Sequence[DictConfig], launcher: Launcher, *, replace: bool = False) -> None:
     """Compute every missing seed of some rows, as many at a time as the cluster has room for. What fails is named and
     left to `run_row`, which says why. Raises StudyError: the launcher is not installed."""
-    checked = [found for config in rows if (found := _ready(config, replace)) is not None]
+    checked = []
+    for config in rows:
+        with suppress(StudyError):
+            checked.append(ready(config, replace=replace)[0])
     if checked and launcher != "local":
-        {"ray": _by_ray, "slurm": _by_slurm}[launcher](checked)
+        settings = read_settings(Settings, paths.conf() / "cluster.yaml")
+        {"ray": _by_ray, "slurm": _by_slurm}[launcher](checked, settings)
 
 
 def started(processors: int) -> Any:
@@ -79,20 +77,18 @@ def started(processors: int) -> Any:
         except Exception as error:  # Ray has none of its own for a machine that is too busy
             ray.shutdown()
             if not left:
-                raise StudyError(
-                    f"Ray does not start: {error}", fix="try again on a machine that is less busy"
-                ) from error
+                raise StudyError(f"Ray does not start: {error}", fix="try again on a less busy machine") from error
     return ray
 
 
-def _by_ray(rows: Sequence[DictConfig]) -> None:
-    profile, settings = rows[0].profile, Settings.read()
+def _by_ray(rows: Sequence[DictConfig], settings: Settings) -> None:
+    profile = rows[0].profile
     ray = started(profile.workers * profile.threads)
     try:
         needs = {"num_cpus": profile.threads, "num_gpus": settings.gpus.get(profile.name, 0), "max_retries": RETRIES}
         job = ray.remote(**needs)(_run_there)
         waiting = {job.remote(*words): name for words, name in _jobs(rows)}
-        with _bar(len(waiting)) as bar:
+        with tqdm(total=len(waiting), desc="seeds", unit="seed", disable=None) as bar:
             while waiting:
                 (done,), _ = ray.wait(list(waiting))
                 name = waiting.pop(done)
@@ -105,13 +101,13 @@ def _by_ray(rows: Sequence[DictConfig]) -> None:
         ray.shutdown()
 
 
-def _by_slurm(rows: Sequence[DictConfig]) -> None:
+def _by_slurm(rows: Sequence[DictConfig], settings: Settings) -> None:
     """As a job array; where there is no Slurm, as processes of this machine. A job that dies is in the next array."""
     try:
         import submitit
     except ImportError as error:
         raise StudyError(f"submitit: {error}", fix="make setup, or --launcher local") from error
-    profile, settings = rows[0].profile, Settings.read()
+    profile = rows[0].profile
     executor = submitit.AutoExecutor(folder=paths.cache() / "submitit")
     executor.update_parameters(
         cpus_per_task=profile.threads,
@@ -124,7 +120,7 @@ def _by_slurm(rows: Sequence[DictConfig]) -> None:
     for _ in range(1 + RETRIES):
         waiting, died = list(_jobs(rows)), False
         size = profile.workers if here else max(1, len(waiting))  # of an array; processes have no queue of their own
-        with _bar(len(waiting)) as bar:
+        with tqdm(total=len(waiting), desc="seeds", unit="seed", disable=None) as bar:
             for start in range(0, len(waiting), size):
                 part = waiting[start : start + size]
                 with executor.batch():
@@ -139,12 +135,6 @@ def _by_slurm(rows: Sequence[DictConfig]) -> None:
             return
 
 
-def _ready(config: DictConfig, replace: bool) -> DictConfig | None:
-    with suppress(StudyError):
-        return ready(config, replace=replace)[0]
-    return None
-
-
 def _jobs(rows: Sequence[DictConfig]) -> Iterator[tuple[tuple[Any, ...], str]]:
     """The arguments of `_run_there` for every missing seed, each with its name."""
     for config in rows:
@@ -152,10 +142,6 @@ def _jobs(rows: Sequence[DictConfig]) -> Iterator[tuple[tuple[Any, ...], str]]:
         folder.mkdir(parents=True, exist_ok=True)
         words, name = (str(paths.root()), plain(config)), f"{config.system.name} under {config.protocol.name}"
         yield from (((*words, seed, str(folder)), f"{name}, seed {seed}") for seed in missing)
-
-
-def _bar(seeds: int) -> Any:
-    return tqdm(total=seeds, desc="seeds", unit="seed", disable=not sys.stderr.isatty())
 
 
 def _run_there(root: str, settings: dict[str, Any], seed: int, folder: str) -> None:
