@@ -19,6 +19,7 @@ from study.files import read_text, sha256, write_text
 from study.judging import collection as measures
 from study.judging import store
 from study.judging.collection import DEPTH, UNJUDGED, Collection
+from study.runner.exchange import trec_run
 
 BEST = 2  # the best grade
 
@@ -137,9 +138,7 @@ def export(collection: Collection, folder: Path) -> list[Path]:
     data, files = datasets.load(collection.dataset), qrels(collection)
     for name, run in collection.runs.items():
         head = f"# run: {name}\n# collection: Task2MCP-Judged {version(collection)}\n# score: minus the rank\n"
-        rows = run[["task_id", "server_id", "rank"]].to_numpy(np.int64).tolist()
-        lines = [f"{task} Q0 {server} {rank} {-rank} {name}" for task, server, rank in rows]
-        files[f"runs/{name}.trec"] = head + "\n".join(lines) + "\n"
+        files[f"runs/{name}.trec"] = head + trec_run(run, name)
     files["queries.tsv"] = _table(data.tasks[data.tasks["id"].isin(collection.topics["task_id"])])
     files["docs.tsv"] = _table(data.servers)
     for name, text in files.items():

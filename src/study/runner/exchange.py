@@ -1,12 +1,10 @@
 """Runs and splits in the forms of other programs: TREC run files with ir_metadata, RecBole's atomic files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from csv import QUOTE_NONE
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 import yaml
@@ -18,106 +16,75 @@ from study.errors import StudyError
 from study.files import write_text
 from study.runner import row_store
 from study.runner.inputs import load_inputs
-from study.runner.provenance import IDENTITY
 
-START, END = "# ir_metadata.start", "# ir_metadata.end"
 TASK, SERVER = "task_id", "server_id"
-# Columns of the prepared tables that become fields of RecBole, whose types are its own.
-FIELDS = {"language": "token", "category": "token", "subcategory": "token"}
+FIELDS = ("language", "category", "subcategory")  # columns of the prepared tables that become fields of RecBole
+
+
+def trec_run(run: pd.DataFrame, tag: str) -> str:
+    """The lines of a TREC run: task, Q0, server, rank, score (minus the rank), tag. `run`: task_id, server_id, rank."""
+    rows = run[[TASK, SERVER, "rank"]].to_numpy("int64").tolist()
+    return "".join(f"{task} Q0 {server} {rank} {-rank} {tag}\n" for task, server, rank in rows)
 
 
 def export_runs(config: DictConfig, folder: Path, systems: Sequence[str] = ()) -> list[Path]:
-    """Write the reported top tens of a data set and a protocol as TREC runs, one file for each system and seed.
-
-    ``runs/<system>-<seed>.trec`` has a head of comments by ir_metadata (Breuer et al., SIGIR 2022), which
-    `repro_eval` reads; ``qrels.txt`` has the labels of the test part.
-
-    `systems`: only these; empty means every system with a run.
-    Returns: the files.
+    """Write the top tens of a data set and a protocol as ``runs/<system>-<seed>.trec`` and the test labels as
+    ``qrels.txt``. A run has a head of comments by ir_metadata (Breuer et al., SIGIR 2022), which `repro_eval` reads.
+    `systems`: only these; empty means every system with a run. Returns: the files.
     Raises StudyError: no such run, or the protocol keeps hits alone, which are no ranking.
     """
     dataset, protocol = config.dataset.name, config.protocol.name
     data, split = load_inputs(dataset, protocol)
-    chosen = systems or [system for name, system in row_store.list_rows(dataset) if name == protocol]
     written = [folder / "qrels.txt"]
-    write_text(written[0], "".join(f"{task} 0 {server} 1\n" for task, server in _pairs(data, split.test)))
-    for system in chosen:
+    write_text(written[0], "".join(f"{task} 0 {server} 1\n" for task, server in _pairs(data, split.test).to_numpy()))
+    for system in systems or [system for name, system in row_store.list_rows(dataset) if name == protocol]:
         _, top10, record = row_store.read_row(dataset, protocol, system)
         for seed, run in top10.groupby("seed"):
             if not (run.groupby(TASK)["rank"].max() == run.groupby(TASK)["rank"].size()).all():
-                fix = "name a protocol whose runs are kept whole: protocol=cold"
-                raise StudyError(f"of {protocol} hits alone are kept", column="rank", fix=fix)
-            tag = f"{system}-{seed}"
-            rows = run[[TASK, SERVER, "rank"]].to_numpy(np.int64)
-            lines = [f"{task} Q0 {server} {rank} {-rank} {tag}" for task, server, rank in rows.tolist()]
-            written.append(folder / "runs" / f"{tag}.trec")
-            write_text(written[-1], "\n".join([START, *_head(tag, record), END, *lines, ""]))
+                raise StudyError(f"of {protocol} hits alone are kept", column="rank", fix="try protocol=cold")
+            written.append(folder / "runs" / f"{system}-{seed}.trec")
+            write_text(written[-1], _metadata(written[-1].stem, record) + trec_run(run, written[-1].stem))
     return written
 
 
-def _head(tag: str, record: dict[str, Any]) -> list[str]:
-    """The lines of a run's metadata, from its record, by the sections of ir_metadata."""
-    machine, system = record["hardware"], record["config"]["system"]
+def _metadata(tag: str, record: dict[str, Any]) -> str:
+    """The head of a run, from its record, by the sections of ir_metadata."""
+    machine, model = record["hardware"], record["config"]["system"]["model"]
+    hardware = {"cpu": {"model": machine["processor"], "number of cores": machine["cores"]}}
+    libraries = [f"{name}=={version}" for name, version in record["versions"].items()]
     about = {
         "tag": tag,
-        "platform": {
-            "hardware": {
-                "cpu": {"model": machine["processor"], "number of cores": machine["cores"]},
-                "ram": f"{machine['memory_gib']} GB",
-            },
-            "software": {"libraries": [f"{name}=={version}" for name, version in record["versions"].items()]},
-        },
+        "platform": {"hardware": hardware, "software": {"libraries": libraries}},
         "implementation": {"source": {"lang": "python", "commit": record["git"]["commit"]}},
-        "method": {
-            "automatic": True,
-            "retrieval": [
-                {"name": system["title"], "method": system["model"]["_target_"], "settings": system["model"]}
-            ],
-            "reproducibility": {name: record[name] for name in ("profile", *IDENTITY)},
-        },
+        "method": {"automatic": True, "retrieval": [{"method": model["_target_"], "settings": model}]},
         "data": {"test collection": {"name": record["dataset"], "split": record["protocol"]}},
     }
     text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=10**6)
-    return [f"# {line}" for line in text.splitlines()]
+    return "".join(f"# {line}\n" for line in ["ir_metadata.start", *text.splitlines(), "ir_metadata.end"])
 
 
 def export_splits(config: DictConfig, folder: Path) -> list[Path]:
-    """Write every split of a data set as RecBole's atomic files (Zhao et al., CIKM 2021).
-
-    ``<dataset>-<protocol>/`` holds ``.train.inter``, ``.valid.inter`` and ``.test.inter`` by ids, and ``.user`` and
-    ``.item`` with all tasks and servers, so that all servers are candidates. RecBole reads them with
-    ``benchmark_filename: [train, valid, test]``.
-
-    Returns: the files.
-    """
+    """Write every split of a data set as RecBole's atomic files (Zhao et al., CIKM 2021), which it reads with
+    ``benchmark_filename: [train, valid, test]``; all servers are candidates. Returns: the files."""
     written = []
     for protocol in config.dataset.protocols:
         data, split = load_inputs(config.dataset.name, protocol)
         name = f"{config.dataset.name}-{protocol}"
-        texts = {f"{part}.inter": _interactions(data, split.part(part)) for part in PARTS}
-        texts |= {"user": _attributes(data.tasks, TASK), "item": _attributes(data.servers, SERVER)}
-        for ending, text in texts.items():
+        tables = {f"{part}.inter": _pairs(data, split.part(part)) for part in PARTS}
+        tables |= {"user": _attributes(data.tasks, TASK), "item": _attributes(data.servers, SERVER)}
+        for ending, table in tables.items():
             written.append(folder / name / f"{name}.{ending}")
-            write_text(written[-1], text)
+            write_text(written[-1], table.add_suffix(":token").to_csv(sep="\t", index=False, quoting=QUOTE_NONE))
     return written
 
 
-def _pairs(data: Dataset, part: sp.csr_matrix) -> list[list[int]]:
+def _pairs(data: Dataset, part: sp.csr_matrix) -> pd.DataFrame:
     """The ids of the tasks and servers of a matrix, by task."""
     rows, columns = part.nonzero()
-    ids = (data.tasks["id"].to_numpy()[rows], data.servers["id"].to_numpy()[columns])
-    found: list[list[int]] = np.stack(ids, axis=1).tolist()
-    return found
+    return pd.DataFrame({TASK: data.tasks["id"].to_numpy()[rows], SERVER: data.servers["id"].to_numpy()[columns]})
 
 
-def _interactions(data: Dataset, part: sp.csr_matrix) -> str:
-    lines = [f"{task}\t{server}" for task, server in _pairs(data, part)]
-    return "\n".join([f"{TASK}:token\t{SERVER}:token", *lines, ""])
-
-
-def _attributes(frame: pd.DataFrame, key: str) -> str:
+def _attributes(frame: pd.DataFrame, key: str) -> pd.DataFrame:
     """Ids and attributes; the words of an attribute are separated by single spaces."""
-    fields = {name: kind for name, kind in FIELDS.items() if name in frame}
-    head = "\t".join([f"{key}:token", *(f"{name}:{kind}" for name, kind in fields.items())])
-    columns = [frame["id"].astype(str), *(frame[name].astype(str).str.split().str.join(" ") for name in fields)]
-    return "\n".join([head, *("\t".join(row) for row in zip(*columns, strict=True)), ""])
+    fields = {name: frame[name].astype(str).str.split().str.join(" ") for name in FIELDS if name in frame}
+    return pd.DataFrame({key: frame["id"], **fields})
