@@ -227,3 +227,13 @@ def test_data_alone_is_cached_and_every_plot_has_its_columns() -> None:
         wanted = {drawn["x"], *([drawn["y"]] if isinstance(drawn["y"], str) else drawn["y"])}
         assert wanted <= set(pd.read_csv(REPOSITORY / path, nrows=0)), path
     assert set(pipeline["metrics"]) <= set(kept)
+
+
+def test_the_parameters_are_the_settings_of_the_study_and_none_is_left_to_be_resolved() -> None:
+    files = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["params"]
+    systems = {f"conf/system/{path.parent.name}/{path.name}" for path in (REPOSITORY / "conf/system").glob("*/*.yaml")}
+    assert {file for file in files if file.startswith("conf/system/")} == {
+        file for file in systems if not file.startswith("conf/system/own/")
+    }
+    for file in files:
+        assert "${" not in str(yaml.safe_load((REPOSITORY / file).read_text())), file
