@@ -87,7 +87,7 @@ def taught(
         positives = positives + agreeing(data, split.train, tasks, supervision.keep)
     if "teacher" in supervision.sources:
         if teacher is None:
-            raise StudyError("nobody teaches", column="model.teacher", fix="teacher: ${system:field_dense}")
+            raise StudyError("nobody teaches", column="model.teacher", fix="teacher: {model_of: field_dense}")
         positives = positives + answered(data, tasks, supervision.depth, teacher)
     if "cards" in supervision.sources:
         queries = card_queries(data.servers, data.tasks)

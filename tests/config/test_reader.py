@@ -58,7 +58,7 @@ READERS: dict[str, Callable[[], object]] = {
     "bench": bench.Settings.read,
     "judging/pool": store.pool_settings,
     "judging/topics": store.topic_settings,
-    "statistics": runs.statistics,
+    "statistics": runs.read_statistics,
     "llm/rerank": lambda: endpoint.endpoint_settings("rerank"),
     "reranking/stuffing": stuffing.read,
     "tools/router": router.router_settings,

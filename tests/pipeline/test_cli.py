@@ -190,3 +190,38 @@ def test_a_question_mark_lists_the_choices(call, group):
 
 def test_names_cannot_drive_the_terminal():
     assert printable("a\x1b[31mb\r\nc") == "a [31mb  c"
+
+
+def test_what_a_group_offers_is_listed_by_folder(call):
+    code, out, _ = call("run", "system=?")
+    assert code == 0
+    folders = {line.split()[0] for line in out.splitlines() if not line.startswith(" ")}
+    assert folders == {"paper", "simple", "useful", "probes"}
+    assert set(choices("system")) <= set(out.split())
+    code, out, _ = call("report", "dataset=?")
+    assert (code, set(out.split())) == (0, {"dataset", *choices("dataset")})
+
+
+def test_the_composed_configuration_is_printed_as_hydra_prints_it(call):
+    code, out, _ = call("run", "--cfg", "job", "system=tiger", "profile=full", "system.model.beam=7")
+    model = yaml.safe_load(out)["system"]["model"]
+    assert (code, model["beam"], model["size"]["width"], model["history"]) == (0, 7, 128, 20)
+
+
+@pytest.mark.parametrize("word", ["-m", "--multirun"])
+def test_several_values_name_the_command_that_tries_them(call, word):
+    code, _, said = call("run", word, "system.model.k1=1,2", "system=bm25")
+    assert (code, "study sweep" in said) == (2, True)
+
+
+def test_a_protocol_that_a_data_set_lacks_is_named_with_the_file(call):
+    code, _, said = call("run", "system=item_knn", "protocol=loo", "dataset=synthetic")
+    assert code == 2
+    assert "synthetic has no protocol loo" in said
+    assert "conf/dataset/synthetic.yaml" in said
+
+
+@pytest.mark.parametrize("command", ["fetch", "prepare", "split", "report", "notebooks", "tune", "run"])
+def test_an_unknown_data_set_is_refused_at_once(call, command):
+    code, _, said = call(command, "dataset=nosuch")
+    assert (code, "unknown dataset 'nosuch'" in said) == (2, True)

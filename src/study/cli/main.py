@@ -98,6 +98,10 @@ def run(
     dry: Annotated[
         bool, typer.Option("--dry", help="With --all: name what would be made, and about how long it takes.")
     ] = False,
+    cfg: Annotated[
+        Literal["job"] | None, typer.Option(help="Print the composed configuration, and run nothing.")
+    ] = None,
+    multirun: Annotated[bool, typer.Option("--multirun", "-m", hidden=True)] = False,
     launcher: Annotated[
         Literal["local", "ray", "slurm"],
         typer.Option(help="ray (RAY_ADDRESS) or slurm: seeds on a cluster, see docs/scaling.md."),
@@ -119,6 +123,14 @@ def run(
     With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:
     `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.
     """
+    if multirun:
+        fix = "study sweep NAME --values 0.05,0.07 --name NAME for several values, study run --all for several rows"
+        raise StudyError("study run makes one row", fix=fix)
+    if cfg:
+        from omegaconf import OmegaConf
+
+        typer.echo(OmegaConf.to_yaml(configured(overrides, trains=True, logs=True), resolve=True), nl=False)
+        return
     if dry and not every:
         raise StudyError("--dry names the rows of --all", fix="study run --all --dry")
     if every:

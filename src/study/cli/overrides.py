@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from study.config.registry import GROUPS
+from study.config.registry import GROUPS, choices, folder_of
 from study.errors import StudyError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def configured(
     these keys have no effect."""
     from study.config.compose import load
 
+    _list_choices(overrides or [])
     config, own = load(overrides), {"trainer": trains, "logger": logs}
     for word in overrides or []:
         key = word.lstrip("+~").partition("=")[0]
@@ -47,6 +49,19 @@ def configured(
 
         return on_trainer(config)
     return config
+
+
+def _list_choices(overrides: list[str]) -> None:
+    """Print what a group offers where ``GROUP=?`` asks for it, systems by folder, and end the command."""
+    for group in GROUPS:
+        if f"{group}=?" not in overrides:
+            continue
+        folders: dict[str, list[str]] = {}
+        for name in choices(group):
+            folders.setdefault(folder_of(name) if group == "system" else group, []).append(name)
+        for folder, names in folders.items():
+            typer.echo(fill(" ".join(names), 100, initial_indent=f"{folder:9} ", subsequent_indent=" " * 10))
+        raise typer.Exit
 
 
 def _file_of(key: str, config: DictConfig) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from omegaconf import DictConfig, OmegaConf
 
 from study import paths
+from study.config.reader import read_yaml
 from study.config.registry import system_file
 from study.data import prepared, split_files
 from study.data.dataset import Dataset
@@ -17,11 +18,15 @@ POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
 
 def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
     """The prepared data set and the split of a protocol. Raises StudyError: a file is missing or damaged."""
+    path, fix = paths.splits(dataset) / f"{protocol}.parquet", f"run: study split dataset={dataset}"
+    settings = paths.conf() / "dataset" / f"{dataset}.yaml"
+    if not path.exists() and settings.exists() and protocol not in read_yaml(settings).get("protocols", []):
+        fix = f"add {protocol} to it, then {fix}"
+        raise StudyError(f"{dataset} has no protocol {protocol}", file=settings, column="protocols", fix=fix)
     data = prepared.load(dataset)
     if not data.relevance.nnz:
-        fix = f"run: study prepare dataset={dataset}"
-        raise StudyError("no task has a label", file=paths.prepared(dataset) / "labels.parquet", fix=fix)
-    path, fix = paths.splits(dataset) / f"{protocol}.parquet", f"run: study split dataset={dataset}"
+        labels, again = paths.prepared(dataset) / "labels.parquet", f"run: study prepare dataset={dataset}"
+        raise StudyError("no task has a label", file=labels, fix=again)
     return data, split_files.load(require_file(path, fix, "the split is missing"), data)
 
 
