@@ -5,10 +5,11 @@ from functools import cache
 import numpy as np
 import pytest
 
+from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load
-from study.config.registry import system_settings, with_tuned_values
 from study.evaluation.per_task import KEYS
 from study.evaluation.runs import run_seed
+from study.runner.identity import normal_settings
 from study.runner.processes import limit_threads
 from study.runner.row_store import read_per_task, read_records
 
@@ -24,7 +25,7 @@ def cheapest() -> list[tuple[str, str, int]]:
     """(protocol, system, seed) of the cheapest row of every class, by the seconds in its record."""
     best: dict[str, tuple[float, str, str, int]] = {}
     for (protocol, system), record in read_records(DATASET).items():
-        target = system_settings(system).model["_target_"]
+        target = normal_settings(record["config"])["model"]["_target_"]
         for seed in record["seeds"]:
             seconds = 0.0 if (protocol, system) in POOLED else seed["seconds_fit"] + seed["seconds_score"]
             found = (seconds, protocol, system, int(seed["seed"]))
