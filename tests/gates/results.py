@@ -54,6 +54,7 @@ EXACT, FAMILIES, ONE = (
     "one interval for one mean, that of overall.csv",
 )
 CORRECTIONS: dict[str, str] = {
+    "results/task2mcp/sweeps/*/record.json": "a key says of which settings, data and version a search is",
     "results/task2mcp/robustness/split_fits.parquet": "its fits are keyed by data, split, settings and version",
     "results/task2mcp/tables/overall.*": ONE,
     "results/task2mcp/tables/significance.csv": FAMILIES,

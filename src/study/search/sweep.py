@@ -126,9 +126,11 @@ def start(sweep: Sweep, settings: str, storage: str | None) -> tuple[Search, Obj
 
 
 def sweep_key(sweep: Sweep, config: DictConfig) -> str:
-    """A hash of what decides the trials: what is varied and measured, and code, data and settings of the system."""
-    described = {name: value for name, value in asdict(sweep).items() if name not in UNHASHED}
-    return hashlib.sha256((json.dumps(described, sort_keys=True) + fit_key(config)).encode()).hexdigest()[:16]
+    """A hash of what decides the trials: what is varied and measured, and version, data and settings of the system. A
+    key of the sweep that has its default is left out, so that a further one changes no hash."""
+    usual = asdict(Sweep(name="", title="", system="", space={"": {"choices": [0]}}))
+    own = {name: value for name, value in asdict(sweep).items() if name not in UNHASHED and value != usual[name]}
+    return hashlib.sha256((json.dumps(own, sort_keys=True) + fit_key(config)).encode()).hexdigest()[:16]
 
 
 @cache

@@ -24,7 +24,7 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.records import read_record, record
 from study.evaluation.runs import run_seed
-from study.runner.identity import normal_form, row_key
+from study.runner.identity import row_key
 from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
@@ -207,20 +207,13 @@ def search_key(config: DictConfig, share: float, points: list[dict[str, Any]]) -
 
 def is_tuned(config: DictConfig) -> bool:
     """Whether the committed values of the configured system are those that `tune` would choose: its settings, search
-    space and budget, the data, the split and the code are the same."""
+    space and budget, the data, the split and the versions are the same."""
     folder = sweep_folder(config)
     if not (folder / "best.yaml").exists() or not (folder / "record.json").exists():
         return False
     made = read_record(folder / "record.json")
-    if "key" in made:
-        trials = made["config"]["tuning"]["trials"]
-        return bool(made["key"] == tuning_key(config) and trials == config.tuning.trials)
-    then, now = (  # made before records held a key
-        [tree["tuning"], tree["protocol"]["name"], tree["profile"]["name"], normal_form(tree["system"]["model"])]
-        + [tree["system"][name] for name in ("search", "rungs")]
-        for tree in (made["config"], plain(config))
-    )
-    return bool(json.loads(json.dumps(now)) == then)
+    trials = made["config"]["tuning"]["trials"]
+    return bool(made.get("key") == tuning_key(config) and trials == config.tuning.trials)
 
 
 def tuning_key(config: DictConfig) -> str:
