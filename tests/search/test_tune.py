@@ -9,12 +9,11 @@ import optuna
 import pandas as pd
 import pytest
 import yaml
-from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from study import paths
 from study.cli.main import app
-from study.config.changes import changed
+from study.config.changes import changed, value_of
 from study.config.compose import choices, load
 from study.data.dataset import relevance_from_lists
 from study.errors import StudyError
@@ -169,7 +168,7 @@ def test_a_range_over_a_size_moves_with_the_value_at_that_size(name: str, low: f
     assert (moved["low"], moved["high"]) == pytest.approx((low, high))
     assert moved["log"] is True
     value = tuning.present_values(config)["training.learning_rate.full"]
-    assert value == config.system.model.training.learning_rate.full
+    assert value == value_of(config, "training.learning_rate")
     assert tuning.space_of(load([f"system={name}"])) == load([f"system={name}"]).system.search
 
 
@@ -187,10 +186,10 @@ def test_a_choice_over_a_setting_of_another_profile_is_refused() -> None:
 def test_a_long_row_has_the_values_of_the_tuned_row(tuned: str) -> None:
     """They are written by hand, rounded, so a search that is made again must not leave them behind."""
     best = REPOSITORY / "results" / "task2mcp" / "tuned" / tuned / "best.yaml"
-    model = load([f"system={tuned}_long"]).system.model
+    config = load([f"system={tuned}_long"])
     for name, value in yaml.safe_load(best.read_text())["values"].items():
         wanted = value if isinstance(value, str) else pytest.approx(value, rel=0.02)
-        assert OmegaConf.select(model, name) == wanted, name
+        assert value_of(config, name) == wanted, name
 
 
 def test_lists_are_choices_too(root: Path) -> None:

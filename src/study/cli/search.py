@@ -95,6 +95,8 @@ def sweep(
     folder = stage(wanted, config, jobs=jobs, storage=storage, replace=replace)
     _show_best(folder)
     _show_standing(standing(folder), list(wanted.space), wanted.paper_best)
+    single = (folder / "comparisons.csv").exists()
+    typer.echo("limits: 95 %, over validation tasks" if single else "limits: one standard deviation over seeds")
     dataset = config.dataset.name
     typer.echo(f"figure: figures/{dataset}/sweep_{wanted.name}.png, drawn by study notebooks dataset={dataset}")
 
