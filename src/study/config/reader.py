@@ -99,7 +99,7 @@ def build_settings(kind: type[Kind], values: Any, file: Path, place: str = "") -
         place: where the mapping stands in the file, such as ``systems.bm25``.
     """
     try:
-        return _adapter(kind).validate_json(json.dumps(values, default=str), strict=True)
+        built: Kind = _adapter(kind).validate_json(json.dumps(values, default=str), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         *above, key = (place, *first["loc"])
@@ -110,6 +110,7 @@ def build_settings(kind: type[Kind], values: Any, file: Path, place: str = "") -
             raise StudyError(f"{KEYS[first['type']]} {key!r}", file=file, column=column or None, fix=known) from error
         reason = f"{first['input']!r:.80}: {first['msg'][0].lower()}{first['msg'][1:]}"
         raise StudyError(reason, file=file, column=f"{column}.{key}".strip("."), fix="correct the value") from error
+    return built
 
 
 @lru_cache(maxsize=256)
@@ -120,8 +121,9 @@ def _adapter(kind: type[Kind]) -> TypeAdapter[Kind]:
 
 def _forbid_other_keys(kind: Any) -> None:
     """Let pydantic refuse an unknown key of a dataclass, and of those within it."""
-    if is_dataclass(kind):
-        kind.__pydantic_config__ = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    if isinstance(kind, type) and is_dataclass(kind):
+        pydantic_class: Any = kind
+        pydantic_class.__pydantic_config__ = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
         for hint in get_type_hints(kind).values():
             _forbid_other_keys(hint)
     for inner in get_args(kind):

@@ -262,7 +262,8 @@ def _write(sweep: Sweep, config: DictConfig, folder: Path, table: pd.DataFrame, 
 def _same(table: pd.DataFrame, values: dict[str, Any]) -> pd.Series:
     """The rows with these values."""
     same = (table[name].isna() if value is None else table[name] == value for name, value in values.items())
-    return pd.concat(same, axis=1).all(axis=1)
+    matching: pd.Series = pd.concat(same, axis=1).all(axis=1)
+    return matching
 
 
 def against_best(sweep: Sweep, values: pd.DataFrame, best: dict[str, Any]) -> pd.DataFrame:
@@ -286,9 +287,12 @@ def against_best(sweep: Sweep, values: pd.DataFrame, best: dict[str, Any]) -> pd
     if len(frames) > 1:
         found = compare_all(frames, reference, [metric], seed=0)
     kept = ["diff", "diff_ci_low", "diff_ci_high", "wilcoxon_p_holm", "randomisation_p_holm"]
-    found = found.set_index("system").reindex(map(str, range(len(table))), columns=kept).reset_index(drop=True)
+    found = (
+        found.set_index("system").reindex([str(row) for row in range(len(table))], columns=kept).reset_index(drop=True)
+    )
     same = found[f"{declared['test']}_p_holm"].fillna(1.0).astype(float) >= declared["alpha"]
-    return pd.concat([table, found.astype(float), same.rename("same")], axis=1).sort_values("mean", ascending=False)
+    joined: pd.DataFrame = pd.concat([table, found.astype(float), same.rename("same")], axis=1)
+    return joined.sort_values("mean", ascending=False)
 
 
 def standing(folder: Path) -> pd.DataFrame:
@@ -299,7 +303,7 @@ def standing(folder: Path) -> pd.DataFrame:
     settings = read_record(folder / "record.json")
     names, objective = list(settings["values"]), settings["objective"]
     grouped = read_table(folder / "trials.csv").groupby(names, sort=False, dropna=False)[objective]
-    found = grouped.agg(["mean", "std"]).sort_values("mean", ascending=False, kind="stable").reset_index()
+    found: pd.DataFrame = grouped.agg(["mean", "std"]).sort_values("mean", ascending=False, kind="stable").reset_index()
     found = found.assign(ci_low=found["mean"] - found["std"], ci_high=found["mean"] + found["std"])
     return found.assign(same=~(found["mean"] < found["ci_low"].iloc[0]))
 

@@ -103,7 +103,7 @@ class Search:
             return
         domains = distributions(self.space)
         for row in table.to_dict("records"):
-            attributes = {
+            attributes: dict[str, Any] = {
                 "point": int(row["trial"]),
                 "seconds": float(row["seconds"]),
                 "measures": {str(name): float(value) for name, value in row.items() if "/" in str(name)},

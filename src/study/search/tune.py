@@ -131,7 +131,8 @@ def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> P
 
 def work_folder(config: DictConfig) -> Path:
     """Where the trials of the configured system's search are kept until it is whole."""
-    return paths.cache() / "tune" / config.dataset.name / config.protocol.name / config.system.name
+    names = (config.dataset.name, config.protocol.name, config.system.name)
+    return paths.cache().joinpath("tune", *map(str, names))
 
 
 def earlier_rung(config: DictConfig, share: float, points: list[dict[str, Any]]) -> pd.DataFrame:

@@ -216,9 +216,9 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
                     rows.append(where | {key: found[key] for key in kept})
             if rows:
                 table = pd.DataFrame(rows)
-                inside = table["system"].isin(family)
+                declared = table["system"].isin(family)
                 for test in tests:
-                    table.loc[inside, f"{test}_holm"] = holm(table.loc[inside, test].to_numpy(), size)
+                    table.loc[declared, f"{test}_holm"] = holm(table.loc[declared, test].to_numpy(), size)
                 tables.append(table)
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["protocol", "system", "level"])
 

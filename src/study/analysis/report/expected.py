@@ -7,7 +7,7 @@ file (beside the expected-scores file), whose mean is expected. The judged colle
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 import yaml
@@ -108,8 +108,8 @@ def compare(expected: Path, measured: pd.DataFrame) -> pd.DataFrame:
         raise StudyError("the metrics table lacks a column", column=missing[0], fix="run the report stage again")
     repeated = measured.duplicated([column for column in AGGREGATE_COLUMNS if column != "value"]).to_numpy()
     if repeated.any():
-        row = int(repeated.argmax())
-        raise StudyError("the metrics table holds a score twice", row=row, fix="run the report stage again")
+        twice = int(repeated.argmax())
+        raise StudyError("the metrics table holds a score twice", row=twice, fix="run the report stage again")
     rows = []
     for number, (entry, value) in enumerate(load_expected(expected)):
         keys = {key: getattr(entry, key) for key in IDENTITY}
@@ -118,7 +118,7 @@ def compare(expected: Path, measured: pd.DataFrame) -> pd.DataFrame:
         profiles = list(scores["profile"].unique())
         if len(profiles) > 1:
             fix = "name the profile that the expected score belongs to"
-            place = {"file": expected, "row": f"entry {number}", "column": "profile"}
+            place: dict[str, Any] = {"file": expected, "row": f"entry {number}", "column": "profile"}
             raise StudyError(f"measured under several profiles ({', '.join(profiles)})", fix=fix, **place)
         mean = float(scores["value"].mean(skipna=False)) if len(scores) else float("nan")
         row = keys | {"profile": profiles[0] if profiles else entry.profile or "", "expected": value}

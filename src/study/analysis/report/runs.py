@@ -202,9 +202,9 @@ def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
     columns, shown = ([metric], metric) if name != "f1" else ([f"precision@{k}", f"recall@{k}"], f"f1_of_means@{k}")
     ends = mean_intervals({"": frame[["task_id", "seed", *columns]]}).set_index("measure").loc[shown]
     sd = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
-    found = {"seeds": len(values), "n": int(frame.groupby("task_id")[metric].mean().count())}
+    found: dict[str, float] = {"seeds": len(values), "n": int(frame.groupby("task_id")[metric].mean().count())}
     found |= {"ours": float(values.mean()), "sd": sd}
-    return found | {end: float(ends[end]) for end in ("ci_low", "ci_high")}
+    return found | {end: float(ends.to_dict()[end]) for end in ("ci_low", "ci_high")}
 
 
 def mean_intervals(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

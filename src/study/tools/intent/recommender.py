@@ -149,7 +149,8 @@ class IntentRecommender:
         if self.weights is not None:
             return self.weights
         variants = self.intentions.variants
-        return variants[assign(agent, list(variants), self.experiment) if self.experiment else CONTROL]
+        chosen: Float64Array = variants[assign(agent, list(variants), self.experiment) if self.experiment else CONTROL]
+        return chosen
 
     def recommend(
         self,
