@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from study import paths
 from study.config.compose import plain
 from study.config.reader import read_settings
 from study.errors import StudyError
+from study.runner.row_store import lock_row
 from study.runner.rows import pending, ready, run_one
 
 LOG = logging.getLogger(__name__)
@@ -57,7 +58,10 @@ def run_seeds(rows: Sequence[DictConfig], launcher: Launcher, *, replace: bool =
             checked.append(ready(config, replace=replace)[0])
     if checked and launcher != "local":
         settings = read_settings(Settings, paths.conf() / "cluster.yaml")
-        {"ray": _by_ray, "slurm": _by_slurm}[launcher](checked, settings)
+        with ExitStack() as held:
+            for config in checked:
+                held.enter_context(lock_row(config.dataset.name, config.protocol.name, config.system.name))
+            {"ray": _by_ray, "slurm": _by_slurm}[launcher](checked, settings)
 
 
 def started(processors: int) -> Any:

@@ -19,7 +19,7 @@ from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.statistics import bootstrap_means, compare_all, harmonic_mean, percentile_limits
 from study.runner import provenance
-from study.runner.row_store import list_rows, read_per_task, read_records, read_top10, rows_folder
+from study.runner.row_store import list_rows, read_per_task, read_records, rows_folder
 
 LOG = logging.getLogger(__name__)
 
@@ -98,9 +98,6 @@ def compare_with_reference(frames: Mapping[str, pd.DataFrame], protocol: str, le
             parts.append(compare_all(chosen, REFERENCE, COMPARED, seed=0, per_comparison=1000, family=family))
     order = {name: place for place, name in enumerate(frames)}
     return pd.concat(parts).sort_values("system", key=lambda names: names.map(order), kind="stable")
-
-
-run_frames, kept_tops = read_per_task, read_top10
 
 
 def collect(dataset: str) -> Runs:
