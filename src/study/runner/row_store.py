@@ -16,8 +16,9 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.records import read_record as read_record_file
 from study.evaluation.records import require_record
-from study.files import replacing, write_json, write_text
+from study.files import ABANDONED, replacing, write_json, write_text
 
 LOG = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ def write_rows(dataset: str, rows: Mapping[tuple[str, str], Row]) -> None:
     for (protocol, system), row in rows.items():
         (folder := _parts_folder(dataset) / protocol).mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{system}.", dir=folder))
-        for kind, table in (("per_task", row.per_task), ("top10", row.top10)):
+        for kind, table in (("per_task", _six_digits(row.per_task)), ("top10", row.top10)):
             _write_table(part / f"{kind}.parquet", table.assign(system=system), kind)
         write_json(part / "record.json", row.record)
         written.append((part, folder / system))
@@ -179,7 +180,9 @@ def lock_row(dataset: str, protocol: str, system: str) -> Iterator[bool]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        waited, name = True, holder.read_text(encoding="utf-8").strip() if holder.exists() else "another process"
+        waited, name = True, "another process"
+        with suppress(OSError):  # it may be done by now
+            name = holder.read_text(encoding="utf-8").strip()
         LOG.warning("%s under %s is being made by %s; waiting for it", system, protocol, name)
         lock.acquire()
     try:
@@ -239,8 +242,9 @@ def _merge(dataset: str) -> None:
                 _update(path, kind, names, targets.get(path, []))
     for part in parts:  # each ceases to exist at once, whenever its removal stops
         part.rename(Path(tempfile.mkdtemp(prefix=".merged.", dir=part.parent)) / part.name)
-    for merged in _parts_folder(dataset).glob("*/.merged.*"):
-        shutil.rmtree(merged)
+    for hidden in _parts_folder(dataset).glob("*/.*"):  # a killed writer's folder is nobody's after a while
+        if hidden.name.startswith(".merged.") or hidden.stat().st_mtime < time.time() - ABANDONED:
+            shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _update(path: Path, kind: str, names: set[str], parts: list[Path]) -> None:
@@ -272,13 +276,10 @@ def _update_table(path: Path, kind: str, names: set[str], parts: list[Path]) -> 
 
 def _write_table(path: Path, frame: pd.DataFrame, kind: str) -> None:
     """Write rows of tables as parquet, in order of their keys and in the smallest types that hold them; the bytes
-    depend on the contents alone. Metrics are kept to six digits."""
+    depend on the contents alone."""
     frame = frame.assign(system=frame["system"].astype(str)).sort_values(KEYS[kind], ignore_index=True)
     if kind == "top10":
         frame = frame[["system", *TYPES]]
-    for name in frame.columns.difference(["system", *TYPES]):
-        values, place = np.unique(frame[name].to_numpy(np.float64), return_inverse=True)
-        frame[name] = np.array([float(f"{value:.6g}") for value in values])[place]
     types = {name: small for name, small in TYPES.items() if name in frame} | {"system": "category"}
     table = pa.Table.from_pandas(frame.astype(types), preserve_index=False).replace_schema_metadata(None)
     encodings = {"task_id": "DELTA_BINARY_PACKED", "server_id": "BYTE_STREAM_SPLIT"} if kind == "top10" else {}
@@ -292,6 +293,15 @@ def _write_table(path: Path, frame: pd.DataFrame, kind: str) -> None:
             use_dictionary=[name for name in frame.columns if name not in encodings],
             column_encoding=encodings or None,
         )
+
+
+def _six_digits(frame: pd.DataFrame) -> pd.DataFrame:
+    """Per-task values as floats of six significant digits, as all tables have them."""
+    rounded = {}
+    for name in frame.columns.difference(per_task.KEYS):
+        values, place = np.unique(frame[name].to_numpy(np.float64), return_inverse=True)
+        rounded[name] = np.array([float(f"{value:.6g}") for value in values])[place]
+    return frame.assign(**rounded)
 
 
 def _load(path: Path, kind: str, columns: list[str] | None = None, systems: list[str] | None = None) -> pd.DataFrame:
