@@ -96,6 +96,7 @@ def test_a_grid_is_written_again_from_its_results_and_made_again_on_request(conf
     first = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".csv", ".xz")}
     for cache in (stage.work_folder(load_sweep("temperature"), config), kept_fit(config, 1).parent):
         shutil.rmtree(cache)  # as in a fresh clone
+    (folder / "best.yaml").unlink()
     with monkeypatch.context() as patch:
         patch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
         stage.sweep("temperature", config)
@@ -106,8 +107,20 @@ def test_a_grid_is_written_again_from_its_results_and_made_again_on_request(conf
     assert len(seen) == 4
 
 
+@pytest.mark.parametrize("name", ["fusion_weight", "temperature", "joint"])
+def test_a_current_sweep_is_left_as_it_is_and_a_stale_one_is_made_again(config, name):
+    folder = stage.sweep(name, config)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    stage.sweep(name, config)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    record = folder / "record.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"key": "of other data"}))
+    stage.sweep(name, config)
+    assert record_of(folder)["key"] == json.loads(before["record.json"])["key"]
+
+
 def test_scores_are_computed_once_per_part_and_seed_however_many_weights_there_are(config, inputs, monkeypatch):
-    stage.sweep("fusion_weight", config)  # now the trainings are kept
+    (stage.sweep("fusion_weight", config) / "trials.csv").unlink()  # now the trainings are kept
     asked, semantic = [], T2MRec.semantic
     monkeypatch.setattr(T2MRec, "semantic", lambda self, tasks: asked.append(tasks) or semantic(self, tasks))
     folder = stage.sweep("fusion_weight", config)

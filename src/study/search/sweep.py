@@ -86,9 +86,12 @@ def sweep(
         for point in found.points() if found.kind != "search" else ():
             kept_fit(_configured(found, config, point), point["seed"]).unlink(missing_ok=True)
     key = sweep_key(found, config)
+    if found.kind == "scores" and (jobs > 1 or storage is not None):
+        LOG.warning("%s has no trials to share: one process measures it, without --jobs and --storage", found.name)
+    if not replace and _is_current(folder, key, found):
+        LOG.info("%s is current", found.name)
+        return folder
     if found.kind == "scores":
-        if jobs > 1 or storage is not None:
-            LOG.warning("%s has no trials to share: one process measures it, without --jobs and --storage", found.name)
         table, facts = _scores(found, config)
     else:
         begin = partial(start, found, json.dumps(plain(config)), storage)
@@ -100,6 +103,14 @@ def sweep(
         facts |= {"untimed": int(table["seconds"].isna().sum())} if found.kind == "grid" else {}
     _write(found, config, folder, table, facts | {"key": key})
     return folder
+
+
+def _is_current(folder: Path, key: str, sweep: Sweep) -> bool:
+    """Whether the results of a sweep are whole, and made from what it would be made from now."""
+    if not all((folder / name).exists() for name in ("trials.csv", "best.yaml", "record.json")):
+        return False
+    made = read_record(folder / "record.json")
+    return made.get("key") == key and made.get("trials") == len(sweep.points())
 
 
 def work_folder(sweep: Sweep, config: DictConfig) -> Path:
