@@ -49,7 +49,7 @@ class Supervision:
             raise StudyError(
                 "sources is empty, keep outside (0, 1], or depth below 1",
                 column="model.supervision",
-                fix="see conf/system/paper/t2mrec_field_dense.yaml",
+                fix="see conf/system/paper/t2mrec.yaml",
             )
 
 

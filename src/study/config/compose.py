@@ -305,10 +305,11 @@ def checked_system(name: str) -> DictConfig:
     try:
         made = OmegaConf.merge(OmegaConf.structured(groups.System), system_settings(name))
         OmegaConf.to_object(made)
-    except OmegaConfBaseException as error:
-        names = dict.fromkeys(GROUPS, "") | {"system": name}
-        error.full_key = f"system.{error.full_key or ''}"
-        raise _explained(error, names, {}) from error
+    except (OmegaConfBaseException, RecursionError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        key = getattr(error, "full_key", None)
+        fix = f"correct it; study check {name} says more"
+        raise StudyError(reason, file=system_file(name), column=f"system.{key}" if key else None, fix=fix) from error
     except StudyError as error:
         error.file = error.file or system_file(name)
         raise

@@ -35,7 +35,7 @@ UNKNOWN_FORM = frozenset({400, 422, 501})
 
 @dataclass(frozen=True)
 class Question:
-    """What decides the answers; ``conf/system/paper/t2mrec_llm.yaml`` explains the settings."""
+    """What decides the answers; ``conf/system/paper/t2mrec.yaml`` explains the settings."""
 
     model: str
     rules: Rules = field(default_factory=Rules)

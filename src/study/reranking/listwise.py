@@ -58,7 +58,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Listwise:
-    """How the re-ranker is trained; ``conf/system/paper/t2mrec_listwise.yaml`` explains the settings. The objective is
+    """How the re-ranker is trained; ``conf/system/paper/t2mrec.yaml`` explains the settings. The objective is
     ``rank_xendcg``, a listwise softmax (Bruch 2021), or ``lambdarank`` (Burges 2010)."""
 
     folds: int = 2
