@@ -134,14 +134,14 @@ def checked(shown):
 @pytest.mark.parametrize(
     ("file", "change"),
     [
-        ("t2mrec_joint/best.yaml", lambda text: text.replace("towers.layers: ", "towers.layers: 1")),
-        ("fusion_weight/best.yaml", lambda text: text.replace("semantic_weight: 0.", "semantic_weight: 1.")),
-        ("t2mrec_joint/trials.csv", lambda text: text.replace(",0.07,", ",0.08,")),
+        ("tuned/t2mrec_joint/best.yaml", lambda text: text.replace("towers.layers: ", "towers.layers: 1")),
+        ("sweeps/fusion_weight/best.yaml", lambda text: text.replace("semantic_weight: 0.", "semantic_weight: 1.")),
+        ("tuned/t2mrec_joint/trials.csv", lambda text: text.replace(",0.07,", ",0.08,")),
     ],
 )
 def test_its_checks_can_fail(capsys, file, change):
     """Chosen values that are not the best trial's, and a search without the paper's settings, stop the notebook."""
-    path = paths.results("synthetic") / "sweeps" / file
+    path = paths.results("synthetic") / file
     before = path.read_text()
     assert change(before) != before
     path.write_text(change(before))
