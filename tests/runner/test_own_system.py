@@ -12,9 +12,11 @@ import pytest
 from scipy import stats
 
 import baselines
+from study import paths
 from study.analysis.report.outcome import outcome
 from study.config.registry import system_file
 from study.errors import StudyError
+from study.files import write_json
 from study.runner import own_system
 from study.runner.doctor import FAULT, OK, OPTIONAL
 from study.runner.own_system import belongings, class_file, examine, new_system, remove
@@ -60,11 +62,14 @@ def test_a_new_system_passes_its_check_runs_and_leaves_nothing_behind(own_root: 
     for words in (("Mine", "recall@10"), ("Popularity", "ndcg@10")):
         assert any(all(word in line for word in words) for line in out.splitlines())
     assert tree(own_root) > before
+    sweeps = paths.results("synthetic") / "sweeps"
+    write_json(sweeps / "factors" / "record.json", {"system": "mine"})
+    write_json(sweeps / "temperature" / "record.json", {"system": "t2mrec"})
     kept = tree(own_root)
     assert call("remove", "mine")[0] == 2
     assert tree(own_root) == kept
     assert call("remove", "mine", "--yes")[0] == 0
-    assert tree(own_root) == before
+    assert tree(own_root) == before | {sweeps / "temperature" / "record.json"}
 
 
 def make_wrong(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import subprocess
@@ -111,6 +112,9 @@ def belongings(name: str) -> tuple[list[Path], list[tuple[str, str]]]:
         rows += [(dataset, protocol) for protocol, system in row_store.list_rows(dataset) if system == name]
         files = [paths.tuned(dataset, name), paths.models(dataset) / name]
         files += [paths.cache() / "runs" / dataset / protocol / name for protocol in choices("protocol")]
+        files += (paths.cache() / "locks" / dataset).glob(f"*/{name}.lock")
+        records = (paths.results(dataset) / "sweeps").glob("*/record.json")
+        files += [path.parent for path in records if json.loads(path.read_text(encoding="utf-8"))["system"] == name]
         own += [path for path in files if path.exists()]
     return own + [path for path in [_checked(name)] if path.exists()], rows
 
