@@ -37,7 +37,7 @@ def misplaced(dataset: str) -> list[tuple[str, str]]:
         (path.parent.name, record["system"])
         for path in row_store.long_files(dataset, "records")
         for record in map(json.loads, path.read_text(encoding="utf-8").split("\n")[:-1])
-        if folder_of(record["system"]) != path.stem
+        if folder_of(record["system"]) != path.parent.parent.name
     ]
 
 
