@@ -123,12 +123,13 @@ def test_only_a_system_that_learns_finds_the_blocks(own_root: Path) -> None:
 def test_a_class_that_is_not_there_is_found_before_anything_is_fitted(own_root: Path) -> None:
     new_system("mine")
     class_file("mine").unlink()
-    (found,) = examine("mine")
-    assert (found.what, found.state) == ("yaml and class", FAULT)
+    read, found = examine("mine")
+    assert (read.what, read.state) == ("yaml", OK)
+    assert (found.what, found.state) == ("class and arguments", FAULT)
     assert str(system_file("mine")) in found.found
 
 
-@pytest.mark.parametrize("name", ["../mine", "Mine", "2nn", "", "a" * 61, "best", "tfidf", "_mine"])
+@pytest.mark.parametrize("name", ["../mine", "Mine", "2nn", "", "a" * 61, "t2mrec_wo_cl", "tfidf", "_mine"])
 def test_a_name_that_is_none_or_is_taken_is_refused(own_root: Path, name: str) -> None:
     before = tree(own_root)
     with pytest.raises(StudyError, match=r"no name|already"):
@@ -151,8 +152,11 @@ def test_a_yaml_that_cannot_be_written_leaves_no_class_behind(own_root: Path) ->
 
 
 def test_what_others_need_or_git_holds_is_not_removed(own_root: Path) -> None:
-    with pytest.raises(StudyError, match="systems need t2mrec"):
-        belongings("t2mrec")
+    folder = own_root / "conf" / "system" / "own"
+    (folder / "mine.yaml").write_text("of: tfidf\ntitle: Mine\n")
+    (folder / "mixed.yaml").write_text("of: random\nmodel: {base: {model_of: tfidf}}\n")
+    with pytest.raises(StudyError, match="2 systems need tfidf"):
+        belongings("tfidf")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(REPOSITORY))
         with pytest.raises(StudyError, match="part of the repository"):

@@ -31,9 +31,9 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for stage, function in (("run", "run_row"), ("tune", "tune")):
         work = getattr(all_rows, function)
 
-        def noted(config, *, replace, stage=stage, work=work):
+        def noted(config, *, stage=stage, work=work, **given):
             names.append(f"{stage} {config.system.name}")
-            return work(config, replace=replace)
+            return work(config, **given)
 
         monkeypatch.setattr(all_rows, function, noted)
     return names
@@ -57,7 +57,7 @@ def seen(made: list[str], monkeypatch: pytest.MonkeyPatch) -> list:
     """The configurations of what would be run or tuned."""
     configs: list = []
     for function in ("run_row", "tune"):
-        monkeypatch.setattr(all_rows, function, lambda config, *, replace: configs.append(config))
+        monkeypatch.setattr(all_rows, function, lambda config, **_: configs.append(config))
     return configs
 
 

@@ -57,7 +57,7 @@ def forget(*, results: bool = True) -> None:
     """Remove the database of trials, as another checkout would have none, and the results."""
     shutil.rmtree(paths.cache() / "tune", ignore_errors=True)
     if results:
-        shutil.rmtree(paths.results("synthetic") / "sweeps", ignore_errors=True)
+        shutil.rmtree(paths.results("synthetic") / "tuned", ignore_errors=True)
 
 
 def test_stopped_search_goes_on_to_the_same_trials(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

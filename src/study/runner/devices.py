@@ -26,15 +26,20 @@ def on_trainer(config: DictConfig) -> DictConfig:
 
     Raises StudyError: no such trainer, no GPU, or a system that a GPU does not serve.
     """
-    require_one_of(config.trainer, "trainer", TRAINERS)
-    if config.trainer == "cpu":
-        return config
+    return on_gpu(config, bf16=config.trainer == "gpu_bf16") if uses_gpu(config.trainer) else config
+
+
+def uses_gpu(trainer: str) -> bool:
+    """Whether a value of the key `trainer` has systems train on a GPU here; auto does where torch sees one.
+
+    Raises StudyError: no such trainer, or no GPU.
+    """
+    require_one_of(trainer, "trainer", TRAINERS)
+    if trainer == "cpu":
+        return False
     from study.t2mrec.device import chosen
 
-    bf16 = config.trainer == "gpu_bf16"
-    if chosen("gpu" if bf16 else config.trainer, "trainer").type == "cpu":
-        return config
-    return on_gpu(config, bf16=bf16)
+    return chosen("gpu" if trainer == "gpu_bf16" else trainer, "trainer").type != "cpu"
 
 
 def on_gpu(config: DictConfig, *, bf16: bool = False) -> DictConfig:

@@ -168,8 +168,8 @@ def examine(name: str) -> Iterator[Check]:
     Yields one check at a time. A protocol ends with its first fault.
     """
     require_choice("system", name)
-    settings = yield from _tried("yaml and class", lambda: load([f"system={name}", "profile=smoke"]))
-    if settings is None or (yield from _tried("arguments", lambda: build_system(settings.system))) is None:
+    settings = yield from _tried("yaml", lambda: load([f"system={name}", "profile=smoke"]))
+    if settings is None or (yield from _tried("class and arguments", lambda: build_system(settings.system))) is None:
         return
     data = block_dataset()
     for protocol in settings.system.protocols:

@@ -23,7 +23,7 @@ from study.files import write_json
 from study.reranking.endpoint import awaits_replies
 from study.runner import provenance
 from study.runner.cluster import Launcher, run_seeds
-from study.runner.devices import on_trainer
+from study.runner.devices import on_trainer, uses_gpu
 from study.runner.reference import refresh_own
 from study.runner.row_store import find_record
 from study.runner.rows import run_row
@@ -42,7 +42,8 @@ def rows(overrides: list[str], broken: list[str] | None = None) -> Iterator[Dict
 
     `overrides`: Hydra's, as for one row; ``system=`` and ``protocol=`` leave the others out.
     `broken`: takes what is wrong with a system's settings, which then stop no other system's rows.
-    Raises StudyError: settings of a system that is not named, or, without `broken`, a system that cannot run.
+    Raises StudyError: settings of a system that is not named, or, without `broken`, a system that cannot run;
+        no GPU for `trainer`.
     """
     given = {word.partition("=")[0]: word.partition("=")[2] for word in overrides}
     if "system" not in given and (one := next((key for key in given if key.lstrip("+~").startswith("system.")), None)):
@@ -50,7 +51,7 @@ def rows(overrides: list[str], broken: list[str] | None = None) -> Iterator[Dict
     named = [given["system"]] if "system" in given else None
     protocols = [given["protocol"]] if "protocol" in given else None
     words = [word for word in overrides if not word.startswith("system=")]
-    load(overrides)  # a wrong override is one error, and not one for every system
+    uses_gpu(load(overrides).trainer)  # a wrong override is one error, and not one for every system
     for name in named or choices("system"):
         try:
             config = load([*words, f"system={name}"])

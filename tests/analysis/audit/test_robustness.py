@@ -13,6 +13,7 @@ from study.analysis.audit.figures_labels import plot_robustness, plot_splits
 from study.analysis.audit.robustness import Robustness
 from study.analysis.framework import ANALYSES, Context, load_settings, run_analyses
 from study.config import compose as config
+from study.config.reader import read_yaml
 from study.data.dataset import load
 from study.data.splits import make
 from study.errors import StudyError
@@ -23,6 +24,7 @@ from study.runner.row_store import read_per_task, read_top10
 from study.runner.rows import run_row
 from tests.analysis.toys import small_study
 from tests.rows import put_row
+from tests.tiny_study import REPOSITORY
 
 GENERATOR = {"n_servers": 120, "n_tasks": 100, "list_length": 10}
 TINY = ["dataset=synthetic", "profile=smoke", *(f"dataset.generator.{key}={n}" for key, n in GENERATOR.items())]
@@ -78,7 +80,9 @@ def made(tmp_path_factory):
     splits["differences"] = {"cold": [["tfidf", "popularity"], ["tfidf", "t2mrec"]]}  # T2MRec has no run
     splits["differences"]["warm"] = [["tfidf", "popularity"]]
     changes = {"audit/robustness.yaml": splits, "profile/smoke.yaml": {"seeds": [1, 2]}}
-    changes["system/simple/popularity_theme.yaml"] = {"seeds": [0]}
+    variants = read_yaml(REPOSITORY / "conf/system/simple/popularity.yaml")["variants"]
+    variants["theme"]["seeds"] = [0]
+    changes["system/simple/popularity.yaml"] = {"variants": variants}
     with small_study(tmp_path_factory.mktemp("robust"), TINY, changes):
         for system in ("random", "popularity", "tfidf", "oracle_neighbour", "popularity_theme"):
             run_row(config.load([*TINY, f"system={system}"]))
