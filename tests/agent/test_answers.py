@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from study.agent import retrieval
 from study.agent.agent import Agent
 from study.agent.answer import answer_data
-from study.agent.retrieval import RETRIEVERS, build_retriever, require_retriever
+from study.agent.retrieval import RETRIEVERS, build_retriever
 from study.agent.settings import Settings, read_conf
 from study.agent.specification import Attributes, Specification, filter_servers, relaxed
 from study.config.compose import build_system, load
@@ -118,7 +118,6 @@ def test_an_unknown_retriever_is_refused(data):
     with pytest.raises(StudyError, match="unknown retriever 'google'"):
         build_retriever("google", data)
     assert set(RETRIEVERS) == {"useful", "field_dense", "minilm", "tfidf", "t2mrec"}
-    assert require_retriever("best") == "field_dense"  # its name in the release before
 
 
 SPEC = Specification("captions for videos", languages=("Go",), preferences=("latency", "privacy"))

@@ -46,7 +46,7 @@ WRONG += [
 ]
 WRONG += [(b"width: 3\nnames: []\n", "missing key 'depth'")]
 WRONG += [(b"width: 3\ndepth: 2\nnames: []\ncolour: red\n", "unknown key 'colour'")]
-WRONG += [(b"width: 3\ndepht: 2\nnames: []\n", "key 'dep")]
+WRONG += [(b"width: 3\ndepht: 2\nnames: []\n", "unknown key 'depht'")]
 WRONG += [(b"width: 3\ndepth: 2\nnames: []\nwidth: 4\n", "cannot be read (the key 'width' is written twice, line 1")]
 # Ten lines that stand for ten thousand million values, below a key that is known.
 BOMB = "names:\n- &a0 [x]\n" + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
@@ -70,12 +70,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "sizes.yaml"
 
 
-def test_a_right_file_is_read_and_what_its_kind_finds_wrong_stays_as_it_is(file: Path) -> None:
+def test_a_right_file_is_read_and_what_its_kind_finds_wrong_is_said_with_the_file(file: Path) -> None:
     file.write_text("names: [ä, b]\nwidth: 3  # int\ndepth: 2\n", encoding="utf-8")
     assert read_keys(file, KEYS) == RIGHT
     assert read_settings(Sizes, file) == Sizes(3, 2, ["ä", "b"])
     file.write_text(yaml.safe_dump(RIGHT | {"width": 0}))
-    assert refusal(lambda: read_settings(Sizes, file)).column == "width"
+    error = refusal(lambda: read_settings(Sizes, file))
+    assert (error.reason, error.file, error.column) == ("too narrow", file, "width")
 
 
 @pytest.mark.parametrize(("content", "reason"), WRONG)

@@ -9,7 +9,7 @@ from study.encoders import endpoint as embedding
 from study.encoders.endpoint import EndpointEmbedder
 from study.errors import StudyError
 
-WRONG = {"kind: magic": "unknown embedder", "modle: m": "modle", "timeout: long": "timeout.*no float"}
+WRONG = {"kind: magic": "unknown embedder", "modle: m": "modle", "timeout: long": r"column timeout\): 'long'"}
 WRONG |= {"kind: endpoint\nbase_url: http://x\nmodel: m": "without base_url, model or dimension"}
 
 

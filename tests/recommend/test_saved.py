@@ -10,6 +10,7 @@ from study.config.compose import choices, load
 from study.errors import StudyError
 from study.recommend import saved
 from study.recommend.export import export
+from study.reranking.pools import PooledT2MRec
 from study.reranking.system import RerankedT2MRec
 from study.t2mrec.system import T2MRec
 from study.usefulness.field_dense import FieldDense
@@ -94,13 +95,14 @@ def test_the_systems_listed_are_those_that_export_accepts():
         config = load([f"system={name}"]).system
         cls = get_object(config.model._target_)
         bases = cls.__mro__ if isinstance(cls, type) else ()
-        two_tower = T2MRec in bases and RerankedT2MRec not in bases
+        two_tower = T2MRec in bases and not {RerankedT2MRec, PooledT2MRec} & set(bases)
         trained = two_tower and config.model.towers.enabled and config.model.lexical.kind == "tfidf"
         assert (name in listed) == (FieldDense in bases or trained), name
         assert name not in listed or "cold" in config.protocols  # the protocol of `study export`
     assert {"field_dense", "field_dense_core", "t2mrec", "t2mrec_tuned"} <= listed
     assert not {"tfidf", "t2mrec_wo_lexical", "t2mrec_wo_two_tower", "_template"} & listed
     assert not {"t2mrec_listwise", "t2mrec_llm"} & listed  # the re-ranker would be missing
+    assert "t2mrec_same_training" not in listed  # the pools of a file have no model
 
 
 def test_a_damaged_file_of_the_configuration_is_not_listed(project, empty):

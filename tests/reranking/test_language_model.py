@@ -4,6 +4,7 @@ import json
 import pickle
 import time
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -268,8 +269,20 @@ def test_an_endpoint_that_fails_gives_no_row(settings, ranked, toy, toy_split, t
 def test_settings_of_an_endpoint_are_checked(tmp_path, change):
     file = tmp_path / "conf" / "llm" / "rerank.yaml"
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | change))
-    with pytest.raises(StudyError, match="no value"):
+    (column,) = change
+    with pytest.raises(StudyError) as caught:
         endpoints.endpoint_settings("rerank")
+    assert (caught.value.file, caught.value.column) == (file, column)
+    assert repr(change[column]) in caught.value.reason
+
+
+@pytest.mark.usefixtures("settings")
+def test_the_environment_holds_for_one_reading_alone(monkeypatch):
+    written = endpoints.endpoint_settings("rerank")
+    with monkeypatch.context() as patch:
+        patch.setenv("T2M_LLM_URL", "http://other")
+        assert endpoints.endpoint_settings("rerank") == replace(written, base_url="http://other")
+    assert endpoints.endpoint_settings("rerank") == written
 
 
 def test_errors_survive_a_process_border():

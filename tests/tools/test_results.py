@@ -20,7 +20,10 @@ from study.tools.mcp_zero.experiments import FORMS
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
 BAD_SYSTEMS = {"{a: {mode: dense, documnet: desc}}": "systems.a.*documnet", "[a]": "systems"}
-BAD_SYSTEMS |= {"{a: {mode: 3}}": "systems.a.mode.*3 is no str", "{a: {mode: psychic}}": "unknown search mode"}
+BAD_SYSTEMS |= {
+    "{a: {mode: 3}}": r"column systems.a.mode\): 3: .*string",
+    "{a: {mode: psychic}}": "unknown search mode",
+}
 
 
 def test_measures_of_rankings_and_sets_by_hand():

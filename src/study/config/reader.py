@@ -100,8 +100,12 @@ def build_settings(kind: type[Kind], values: Any, file: Path, place: str = "") -
     """
     try:
         built: Kind = _adapter(kind).validate_json(json.dumps(values, default=str), strict=True)
+    except StudyError as error:
+        error.file = error.file or file
+        raise
     except ValidationError as error:
-        first = error.errors()[0]
+        # An unknown key first: it is often a missing one, misspelt.
+        first = min(error.errors(), key=lambda wrong: wrong["type"] != "unexpected_keyword_argument")
         *above, key = (place, *first["loc"])
         column = ".".join(str(part) for part in above if part != "")
         inside = len(first["loc"]) > 1

@@ -22,7 +22,8 @@ BRING = f"study fetch dataset={DATASET} && study prepare dataset={DATASET}"
 READER = "t2mrec"  # the system that reads every attribute of a request
 # The classes of `field_dense` and its variants.
 FIELD_DENSE = ("study.usefulness.field_dense.FieldDense", "study.usefulness.two_encoders.TwoEncoders")
-RERANKED = "study.reranking."  # of the classes that re-order what T2MRec finds; a saved model could not
+# Of the classes that re-order what T2MRec finds, or read its pools from a file; a saved model could not.
+RERANKED = "study.reranking."
 
 
 def folder_of(dataset: str, system: str) -> Path:

@@ -40,9 +40,6 @@ class Endpoint:
         for key, low in (least | {"concurrency": 1, "max_bytes": 1}).items():
             if getattr(self, key) < low:
                 raise StudyError(f"{getattr(self, key)!r} is no value for this key", column=key, fix=f"at least {low}")
-        if self.mode not in llm.MODES:
-            fix = f"one of: {', '.join(llm.MODES)}"
-            raise StudyError(f"{self.mode!r} is no value for this key", column="mode", fix=fix)
 
     def client(self, cassette: Path | None) -> llm.Client:
         """A client that keeps replies in `cassette`, without the requests: these quote the data set's texts.
@@ -58,8 +55,8 @@ def endpoint_settings(name: str) -> Endpoint:
     """Read ``conf/llm/<name>.yaml`` strictly, with mode and address from the environment where it names them."""
     file = paths.conf() / "llm" / f"{name}.yaml"
     values = read_keys(file, [field.name for field in fields(Endpoint)], fix="name a file of conf/llm")
-    values |= {key: os.environ[variable] for key, variable in OVERRIDES.items() if os.environ.get(variable)}
-    return build_settings(Endpoint, values, file)
+    named = {key: os.environ[variable] for key, variable in OVERRIDES.items() if os.environ.get(variable)}
+    return build_settings(Endpoint, values | named, file)
 
 
 def cassette(dataset: str, system: str) -> Path:

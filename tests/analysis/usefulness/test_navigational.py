@@ -107,13 +107,13 @@ def test_the_part_writes_the_table_and_its_record(new_results, monkeypatch):
         ({"kinds": {"chat": {"products": ["Slack"]}}}, "missing key 'sentences'"),
         ({"kinds": {"chat": {"products": ["Slack"], "sentences": ["Post it"]}}}, "no product is asked for: Post it"),
         ({"not_the_tool": {"place": [{"word": "Paris"}]}}, "missing key 'text'"),
-        ({"not_the_tool": {"place": ["Paris"]}}, "instead of a mapping"),
+        ({"not_the_tool": {"place": ["Paris"]}}, r"column not_the_tool.place.0\): 'Paris'"),
         ({"not_the_tool": {"place": [{"word": "Paris", "text": "In Paris", "kind": "city"}]}}, "unknown key 'kind'"),
         ({"not_the_tool": {"place": [{"word": "Paris", "text": "In paris"}]}}, "'Paris' is no name in: In paris"),
         ({"not_the_tool": {"place": [{"word": "Paris", "text": "The Parisians"}]}}, "'Paris' is no name in"),
         # Such a word is left out of every server's name.
         ({"not_the_tool": {"animal": [{"word": "Python", "text": "Feed the Python"}]}}, "'Python' is no name in"),
-        ({"not_the_tool": {"place": [{"word": "Paris", "text": "In Paris"}] * 2}}, "place.1: asked twice: In Paris"),
+        ({"not_the_tool": {"place": [{"word": "Paris", "text": "In Paris"}] * 2}}, r"place.1\): asked twice: In Paris"),
     ],
 )
 def test_settings_that_ask_something_else_are_refused(changes, message):
