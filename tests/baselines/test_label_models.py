@@ -12,7 +12,8 @@ from baselines.attribute_counts import AttributeCounts, group_names, shares, wor
 from baselines.label_ranker import LabelRanker, ServerFeatures
 from baselines.label_ranker_plain import LabelRankerPlain
 from baselines.list_order import ListOrder, behind, onward, runs
-from study.analysis.audit import settings
+from study.analysis.audit.detectors import Labels
+from study.analysis.framework import load_settings
 from study.data.lists import steps
 from study.data.splits import make
 from study.errors import StudyError
@@ -187,7 +188,7 @@ def test_labels_without_walks_leave_no_score():
 
 
 def test_the_configured_weights_fit_the_groups_and_the_thresholds_are_the_audits():
-    counts, model, audit = build("attribute_counts"), build("list_order"), settings.read(settings.Labels)
+    counts, model, audit = build("attribute_counts"), build("list_order"), load_settings(Labels)
     assert len(counts.weights) == len(counts.groups)
     same = {"alphabet_gap": "close_gap", "alphabet_run": "close_run", "use_run": "level_run", "most": "theme_words"}
     for name in ("language_gap", "language_run", "use_difference", *same):

@@ -103,7 +103,8 @@ def relabelled(data: Dataset, split: Split, seed: int = 5) -> tuple[Dataset, Spl
 
 def build(name: str, **model: object) -> object:
     """The system of ``conf/system/<name>.yaml`` at the smallest size, with changed constructor arguments."""
-    changes = [f"system.model.{key}={value}" for key, value in model.items()]
+    # `++`: a base named with `model_of` has its settings in the file of another system. A constructor refuses others.
+    changes = [f"++system.model.{key}={value}" for key, value in model.items()]
     resolved = config.plain(config.load([f"system={name}", "profile=smoke", *changes]))
     return config.build_system(OmegaConf.create(resolved).system)
 

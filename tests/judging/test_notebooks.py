@@ -214,8 +214,6 @@ def test_costs_join_records_judgements_and_latencies(root, few_draws):
         write_csv(store.folder(DATASET) / name, frame)
     with pytest.raises(StudyError, match="latencies are missing"):
         pareto.pareto_table(DATASET)
-    values = pd.DataFrame({"task_id": [1, 2], "seed": 1, "ndcg@10": [0.2, 0.4]})
-    put_row(DATASET, "cold", "tfidf", values)
     seconds = {"milliseconds": 2.0, "p5": 1.0, "p95": 3.0, "cpu": 1.5, "seconds_fit": 0.5}
     timed = pd.DataFrame({"system": ["bm25", "labels"]}).assign(**seconds)
     timed = pd.concat([timed, timed.head(1).assign(cpu=9.0)])  # the saved model of the same system, further down
@@ -230,7 +228,14 @@ def test_costs_join_records_judgements_and_latencies(root, few_draws):
     assert pd.isna(row["by_labels"])
     assert row["front_by_judgements_cpu"]
     assert not row["front_by_labels_cpu"]
-    assert pareto.quality_by_labels(DATASET, "cold")["tfidf"] == pytest.approx(0.3)
+    values = pd.DataFrame({"task_id": [1, 2], "seed": 1, "ndcg@10": [0.2, 0.4]})
+    seeds = [{"seed": seed, "seconds_fit": 2.0 * seed, "parameters": 7} for seed in (1, 2)]
+    put_row(DATASET, "cold", "tfidf", values, record={"seeds": seeds})
+    table = pareto.pareto_table(DATASET).set_index("system")
+    assert sorted(table.index) == ["bm25", "tfidf"]
+    costs = ["by_labels", "seconds_fit", "parameters", "milliseconds"]
+    assert table.loc["tfidf", costs].tolist() == pytest.approx([0.3, 3.0, 7.0, np.nan], nan_ok=True)
+    assert table.loc["bm25", ["seconds_fit", "milliseconds"]].tolist() == [0.5, 2.0]
 
 
 def test_first_answers_meet_their_grades(root, monkeypatch):
