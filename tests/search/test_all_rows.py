@@ -46,7 +46,7 @@ def test_what_is_current_stays(root: Path, made: list[str]) -> None:
     assert run_all(WORDS) == []
     assert made == []
     remove_row("synthetic", "cold", "random")
-    system = root / "conf" / "system" / "tfidf.yaml"
+    system = root / "conf" / "system" / "simple" / "tfidf.yaml"
     system.write_text(system.read_text().replace("max_features: 50000", "max_features: 40000"))
     assert run_all(WORDS) == []
     assert made == ["run random", "run tfidf"]
