@@ -37,7 +37,7 @@ class ByName:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with three systems, one protocol and tiny data sets. That of DVC is published in a mirror."""
     copy = tmp_path_factory.mktemp("project")
-    for name in ("src", "baselines", "conf"):
+    for name in ("src", "baselines", "conf", "tests/reference"):
         shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore"):
         shutil.copy(REPOSITORY / name, copy)
@@ -54,7 +54,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in mirror.glob("*_*.*")}
     source = [{"repository": "someone/data", "commit": "v1", "files": files}]
     (datasets / "task2mcp.yaml").write_text(yaml.safe_dump(synthetic | {"source": source, "generator": None}))
-    (copy / "results" / "task2mcp" / "cassettes").mkdir(parents=True)  # of which no row here reads any
+    kept = copy / "results" / "task2mcp"  # of which no row here reads any
+    (kept / "cassettes").mkdir(parents=True)
+    (kept / "pools.parquet").touch()
     study(copy, "dvc", "init", "--no-scm", "-q")
     study(copy, "dvc", "repro", "report")
     return copy

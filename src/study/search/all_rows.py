@@ -27,6 +27,8 @@ from study.runner.devices import on_trainer, uses_gpu
 from study.runner.reference import refresh_own
 from study.runner.row_store import find_record
 from study.runner.rows import run_row
+from study.search.settings import load_sweep
+from study.search.sweep import TUNED, sweep
 from study.search.tune import is_tuned, sweep_folder, tune
 
 LOG = logging.getLogger(__name__)
@@ -187,9 +189,16 @@ def run_all(overrides: list[str], launcher: Launcher = "local", *, replace: bool
 
 
 def tune_all(overrides: list[str]) -> list[str]:
-    """Run every search for tuned values that is missing or stale. Returns: what failed, one text a search."""
+    """Run every search for tuned values that is missing or stale, sweeps that choose the values of a system among them.
+    Returns: what failed, one text a search."""
     failed = list[str]()
+    paths.tuned(load(overrides).dataset.name, "").mkdir(parents=True, exist_ok=True)  # DVC asks for it in any case
     _run([job for job in due(overrides, failed) if job.searches], failed, None)
+    systems = {row.system.name for row in rows(overrides, failed)}
+    for name in (name for name, system in TUNED.items() if system in systems):
+        with naming(f"sweep {name}", failed):
+            config = load([*overrides, f"system={load_sweep(name).system}"])
+            sweep(name, config, jobs=config.profile.workers)
     return failed
 
 
