@@ -30,7 +30,7 @@ from tqdm import tqdm
 from study import files, paths
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import build_system, choices, load, plain
-from study.config.registry import OWN, folder_of
+from study.config.registry import OWN, folder_of, system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.data.toys import reference_dataset
@@ -477,6 +477,18 @@ def update(checked: Mapping[str, Checked]) -> dict[str, int]:
 
 def refresh_own(system: str) -> None:
     """Bring the entry of a system of ``conf/system/own`` up to date, so that its rows are stale once its class computes
-    something else. The entries of all others change by `study reference --update` alone."""
-    if system in choices("system") and folder_of(system) == OWN and (checked := check([system])):
+    something else. The entries of all others change by `study reference --update` alone.
+
+    Raises StudyError: the system fails on toy data.
+    """
+    if system not in choices("system") or folder_of(system) != OWN:
+        return
+    try:
+        checked = check([system])
+    except StudyError:
+        raise
+    except Exception as error:  # code of others: whatever it raises is its own fault
+        reason = f"it fails on toy data: {type(error).__name__}: {error}"
+        raise StudyError(reason, file=system_file(system), fix=f"see: study check {system}") from error
+    if checked:
         update(checked)

@@ -191,10 +191,10 @@ def run_all(overrides: list[str], launcher: Launcher = "local", *, replace: bool
 def tune_all(overrides: list[str]) -> list[str]:
     """Run every search for tuned values that is missing or stale, sweeps that choose the values of a system among them.
     Returns: what failed, one text a search."""
-    failed = list[str]()
+    failed, rows_alone = list[str](), list[str]()
     paths.tuned(load(overrides).dataset.name, "").mkdir(parents=True, exist_ok=True)  # DVC asks for it in any case
-    _run([job for job in due(overrides, failed) if job.searches], failed, None)
-    systems = {row.system.name for row in rows(overrides, failed)}
+    _run([job for job in due(overrides, rows_alone) if job.searches], failed, None)
+    systems = {row.system.name for row in rows(overrides, rows_alone)}
     for name in (name for name, system in TUNED.items() if system in systems):
         with naming(f"sweep {name}", failed):
             config = load([*overrides, f"system={load_sweep(name).system}"])
