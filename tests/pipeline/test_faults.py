@@ -64,6 +64,7 @@ COMMANDS = {
     "check": Command(["tfidf"]),
     "remove": Command(["random"]),
     "verify": Command([]),
+    "reference": Command([]),
     "export": Command([*TINY, "system=field_dense"], "models", "models"),
     "ablation": Command(TINY, "results"),
     "notebooks": Command([*TINY, "--only", "none"]),
@@ -76,7 +77,7 @@ COMMANDS = {
     "agent serve": Command(["--host", "0.0.0.0"]),
     "agent mcp": Command(["--transport", "none"]),
     "agent export": Command(["out.jsonl", "--dataset", "synthetic"], "data"),
-    "audit run": Command(["--part", "leakage", *TINY], "results"),
+    "analyse": Command(["audit/leakage", *TINY], "results"),
     "catalog sync": Command(["--source", "none"]),
     "catalog add": Command(["none.json"]),
     "catalog list": Command([]),
@@ -110,7 +111,7 @@ COMMANDS = {
     "usefulness run": Command(["--part", "none"]),
 }
 LINKS = [("run", "circle"), ("run", "nowhere"), ("report", "circle")]
-LARGE = ["fetch", "prepare", "split", "run", "report", "authors", "audit run"]
+LARGE = ["fetch", "prepare", "split", "run", "report", "authors", "analyse"]
 Call = Callable[..., tuple[int, str, str]]
 # -P: the folder of the copy is called study too.
 STUDY = (sys.executable, "-P", "-m", "study")
@@ -263,6 +264,9 @@ def test_systems_that_are_broken_stop_no_other_and_are_named(root: Path, call: C
     compose._warn.cache_clear()
     code, _, err = call(*words)
     assert code == 0, err
+    code, _, err = call("check", "misplaced")  # a class is looked for when it is made
+    assert (code, "misplaced.yaml" in err) == (2, True), err
+    del broken["misplaced"]
     assert words[0] == "run" or [name for name in broken if f"{name}.yaml" not in caplog.text] == []
 
 

@@ -87,7 +87,8 @@ def _load(conf: Path, overrides: tuple[str, ...], state: int) -> DictConfig:
         assert isinstance(config, DictConfig)
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(groups.Study), resolved))
-    except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
+    except (HydraException, OmegaConfBaseException, ValueError, RecursionError, AssertionError) as error:
+        # OmegaConf asserts that a key is set below a mapping, and not below null.
         raise _explained(error, names, settings, overrides) from error
     except StudyError as error:
         error.file = error.file or _file_of(error.column or "", names, overrides)
