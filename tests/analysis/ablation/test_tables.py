@@ -189,6 +189,13 @@ def test_groups_are_compared_within_themselves(results):
         missing = np.ones(12 * own["group"].nunique() - len(own))  # of twelve declared variants three ran
         corrected = multipletests([*own["randomisation_p"], *missing], method="holm")[1][: len(own)]
         np.testing.assert_allclose(own["randomisation_p_holm"], corrected)
+    outside = found[found["level"] == "category"].copy()
+    last = outside["system"].iloc[-1]
+    outside.loc[outside["system"] == last, ["wilcoxon_p_holm", "randomisation_p_holm"]] = np.nan
+    drawn = figures.by_group(outside, ablation.variants(), "ndcg@10", "caption").axes[0].texts
+    assert len(drawn) == len(outside)
+    row = [text for text in drawn if text.get_position()[1] == outside["system"].nunique() - 1]
+    assert {text.get_fontweight() for text in row} == {"normal"}
     figure = figures.by_group(found[found["level"] == "category"], ablation.variants(), "ndcg@10", "caption")
     assert len(figure.axes[0].texts) == 3 * 2
 

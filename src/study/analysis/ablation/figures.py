@@ -68,9 +68,10 @@ def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: 
     cells = table.pivot_table(index="system", columns="group", values="diff", sort=False)
     settings = read_statistics()
     p = table.pivot_table(index="system", columns="group", values=f"{settings.test}_p_holm", sort=False)
+    p = p.reindex_like(cells)  # outside the declared family there is no corrected p: never bold
     sure = p < settings.alpha
     caption += (
-        f" Variant minus T2MRec; bold: p < {settings.alpha} by the {settings.test} test, Holm-corrected over all cells."
+        f" Variant minus T2MRec; bold: p < {settings.alpha}, {settings.test} test, Holm-corrected over the ablations."
     )
     title = f"{metric_name(metric)} by group of tasks"
     figure, panel = one_panel(1.8 + 0.42 * len(cells), caption=caption, title=title)
