@@ -15,7 +15,8 @@ CONTENT = {"a.csv": b"x,y\n1,2\n", "a.csv.xz": b"\xfd7zXZ\0\n\r\n", "a.yaml": b"
 
 
 def run(folder: Path, *command: str, **environment: str) -> str:
-    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
+    outside = {name: value for name, value in os.environ.items() if name not in {"PYTHON", "VENV", "UV"}}
+    done = subprocess.run(command, cwd=folder, env=outside | environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
