@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from omegaconf.errors import ReadonlyConfigError
 
-from study.analysis.report.colours import FAMILIES
+from study.analysis.report.plots import FAMILIES
 from study.config.changes import changed, value_of, with_values
 from study.config.compose import GROUPS, build_system, choices, load, sound_systems
 from study.config.groups import FAMILIES as KINDS_OF_SYSTEMS

@@ -59,7 +59,6 @@ LEAVES = (
     "analysis/audit/tables",
     "analysis/overall/drawn",
     "analysis/overall/growth",
-    "analysis/report/colours",
     "analysis/report/plots",
     "analysis/usefulness/diversity",
     "analysis/usefulness/figures",

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 from IPython.display import display
 
-from study.analysis.report.colours import BLUE, GREY, ORANGE, look
+from study.analysis.report.plots import BLUE, GREY, ORANGE, look
 
 MIME = "application/vnd.vegalite.v5+json"
 ALL = "all"

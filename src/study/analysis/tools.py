@@ -11,8 +11,23 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from study import paths
-from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
-from study.analysis.report.plots import MARKERS, canvas, logarithmic, named_rows, one_panel, styled
+from study.analysis.report.plots import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    MARKERS,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    YELLOW,
+    canvas,
+    logarithmic,
+    named_rows,
+    one_panel,
+    styled,
+)
 from study.config.reader import read_settings
 from study.evaluation.statistics import mean_interval
 from study.tools import results

@@ -11,7 +11,7 @@ from omegaconf import MISSING
 from study.config.registry import NAME, require_choice, suggestion
 from study.errors import StudyError
 
-# Kinds of systems: how each is drawn and named stands in study.analysis.report.colours; `baseline` is drawn as "other".
+# Kinds of systems: how each is drawn and named stands in study.analysis.report.plots; `baseline` is drawn as "other".
 FAMILIES = {
     "baseline",
     "t2mrec",

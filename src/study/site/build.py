@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from study import paths
-from study.analysis.report.colours import look
+from study.analysis.report.plots import look
 from study.analysis.report.results import Results, lineage
 from study.errors import StudyError
 from study.files import replacing, write_text

@@ -10,7 +10,7 @@ from study.analysis.audit import systems
 from study.analysis.audit.figures_labels import plot_reference_bugs
 from study.analysis.audit.systems import ReferenceBugs, Rules
 from study.analysis.framework import load_settings, run_analyses
-from study.analysis.report.colours import GREEN, RED
+from study.analysis.report.plots import GREEN, RED
 from study.config.compose import load, sound_systems
 from study.errors import StudyError
 from study.evaluation import per_task

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from study.analysis.overall import compute_cost
-from study.analysis.report import colours
+from study.analysis.report import plots
 from tests.analysis.report.helpers import LONG_CAPTION, boxes, misplaced, results_of
 from tests.rows import put_row
 
@@ -103,7 +103,7 @@ def test_everything_beside_the_points_has_a_place_of_its_own(n, changes, caption
     (legend,) = figure.legends
     ranked = costs.sort_values("quality", ascending=False)
     entries = []
-    for family, kind in colours.FAMILIES.items():
+    for family, kind in plots.FAMILIES.items():
         own = ranked.loc[ranked["family"] == family, "title"].tolist()
         entries += [(kind.words, "bold"), *((title, "normal") for title in own)] if own and family != "ablation" else []
     assert [(t.get_text(), t.get_fontweight()) for t in legend.get_texts() if t.get_text()] == entries
@@ -128,7 +128,7 @@ def test_a_tuned_system_has_the_shape_of_the_untuned_one_which_is_open():
     titles = ["A", "B (tuned)", "B", "A (tuned)", "C"]
     figure = compute_cost.cost_quality(costs_of(5, "graph").assign(title=titles), "caption")
     look = {line.get_label(): (line.get_marker(), line.get_markerfacecolor()) for line in figure.axes[0].get_lines()}
-    ink = colours.colour("graph")
+    ink = plots.colour("graph")
     assert look["A"] == (look["A (tuned)"][0], "none")
     assert look["B"] == (look["B (tuned)"][0], "none")
     assert {look[title][1] for title in ("A (tuned)", "B (tuned)", "C")} == {ink}

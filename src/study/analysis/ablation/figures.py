@@ -12,8 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from study.analysis.ablation.embedding import Points
-from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
-from study.analysis.report.plots import canvas, metric_name, named_rows, one_panel, styled
+from study.analysis.report.plots import BLUE, GREY, ORANGE, RED, canvas, metric_name, named_rows, one_panel, styled
 from study.analysis.report.runs import read_statistics
 
 PARTS = {"train": "training tasks (their labels were learned)", "test": "test tasks (never seen)"}

@@ -14,8 +14,22 @@ from matplotlib.figure import Figure
 
 from study.analysis.audit.figures_paper import Tables, ordered, titled
 from study.analysis.audit.systems import NOT_RUN, RAN
-from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
-from study.analysis.report.plots import canvas, dumbbells, metric_name, named_rows, one_panel, styled
+from study.analysis.report.plots import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    YELLOW,
+    canvas,
+    dumbbells,
+    metric_name,
+    named_rows,
+    one_panel,
+    styled,
+)
 from study.errors import StudyError
 
 BROWN = "#8B6B4A"

@@ -14,8 +14,20 @@ from matplotlib.patches import Patch, Rectangle
 
 from study.analysis.audit.consistency import CELL_SETS
 from study.analysis.audit.verdicts import CANNOT, NOT, NOT_RUN, ORDER, REPRODUCED
-from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
-from study.analysis.report.plots import MARKERS, canvas, logarithmic, metric_name, named_rows, one_panel, styled
+from study.analysis.report.plots import (
+    BLUE,
+    GREEN,
+    GREY,
+    MARKERS,
+    ORANGE,
+    RED,
+    canvas,
+    logarithmic,
+    metric_name,
+    named_rows,
+    one_panel,
+    styled,
+)
 from study.analysis.report.tables import RISING
 from study.config.compose import sound_systems
 from study.evaluation.metrics import PAPER_METRICS

@@ -19,9 +19,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from study.analysis.overall.table3_gaps import OWN, TUNED, kind_of
-from study.analysis.report import colours
-from study.analysis.report.colours import GREY, colour, legend_below
-from study.analysis.report.plots import canvas, from_zero, logarithmic, styled
+from study.analysis.report.plots import (
+    GREY,
+    area,
+    canvas,
+    colour,
+    from_zero,
+    legend_below,
+    logarithmic,
+    look,
+    styled,
+    worded,
+)
 from study.analysis.report.results import Results, lineage
 from study.analysis.report.runs import ORACLE
 from study.analysis.report.tables import RISING, still_rising
@@ -121,7 +130,7 @@ def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
         caption += " Open marker: a system at its own settings; filled, the same shape: tuned."
     caption += RISING * bool(still_rising(costs).any())
     if ablations.any():
-        caption += f" Left out: {colours.look('ablation').words}."
+        caption += f" Left out: {look('ablation').words}."
     if not better.empty:
         caption += " Right: the better half of the systems alone, enlarged."
     caption += (
@@ -146,9 +155,9 @@ def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
         from_zero(line[0])
     handles: list[Artist] = []
     heads: dict[int, str] = {}
-    for ink, kind in colours.worded(costs["family"]).items():
+    for ink, kind in worded(costs["family"]).items():
         heads[len(handles)] = kind
-        handles += [colours.area(ink), *drawn[0][ink]]
+        handles += [area(ink), *drawn[0][ink]]
     words = [heads.get(place, str(handle.get_label())) for place, handle in enumerate(handles)]
     legend_below(figure, handles, words, heads)
     return figure

@@ -14,9 +14,20 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from scipy.stats import studentized_range
 
-from study.analysis.report import colours
-from study.analysis.report.colours import BLUE, ORANGE, colour, legend_below
-from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, spacing, styled
+from study.analysis.report import plots
+from study.analysis.report.plots import (
+    BLUE,
+    ORANGE,
+    canvas,
+    colour,
+    legend_below,
+    logarithmic,
+    metric_name,
+    named_rows,
+    one_panel,
+    spacing,
+    styled,
+)
 from study.analysis.report.results import Results
 from study.analysis.report.runs import read_statistics
 from study.data.dataset import IntArray
@@ -45,7 +56,7 @@ def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     figure, axes = canvas(height, len(summaries), caption=caption, share_y=True, title=title)
     for panel, (metric, table) in zip(axes[0], summaries.items(), strict=True):
         for row in table.to_dict("records"):
-            kind, y, mean, sd = colours.look(row["family"]), place[row["system"]], row["mean"], row["sd"]
+            kind, y, mean, sd = plots.look(row["family"]), place[row["system"]], row["mean"], row["sd"]
             line = {"color": kind.ink, "solid_capstyle": "butt"}
             panel.plot([row["ci_low"], row["ci_high"]], [y, y], linewidth=1.0, **line)
             if not pd.isna(sd):
@@ -54,7 +65,7 @@ def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
             panel.plot(mean, y, marker=kind.marker, color=kind.ink, markersize=3.6, clip_on=False, zorder=3)
         limits = {"xlim": (0, None), "ylim": (0.4, len(order) + 0.6)}
         named_rows(panel, list(place.values()), first["title"], f"{metric_name(metric)} (0 to 1)", **limits)
-    legend_below(figure, *colours.points(first["family"]))
+    legend_below(figure, *plots.marker_legend(first["family"]))
     return figure
 
 
@@ -79,12 +90,12 @@ def per_task_distribution(
         sns.boxplot(table, orient="h", ax=panel, **shape)
     for y, (box, title) in enumerate(zip(panel.patches, values, strict=True)):
         ink, known = colour(families[title]), table[title].dropna()
-        box.set(facecolor=colours.filling(ink), edgecolor=ink)
+        box.set(facecolor=plots.filling(ink), edgecolor=ink)
         panel.text(1.03, y, f"{(known == 0).mean():.0%}", va="center", transform=beside, fontsize=8)
     panel.text(1.03, -0.75, "zero", va="bottom", transform=beside, fontsize=8, style="italic")
     panel.set(xlabel=f"{metric_name(metric)} of a task (0 to 1)", xlim=(-0.02, 1.02), ylim=(len(values) - 0.4, -0.7))
     panel.grid(axis="x")
-    legend_below(figure, *colours.areas(families[title] for title in values))
+    legend_below(figure, *plots.area_legend(families[title] for title in values))
     return figure
 
 
@@ -148,13 +159,13 @@ def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric
     figure, panel = one_panel(1.5 + spacing(ranks["title"], 0.25) * len(ranks), caption=caption, title=title)
     places = range(len(ranks), 0, -1)
     for y, row in zip(places, ranks.to_dict("records"), strict=True):
-        kind = colours.look(families[row["title"]])
+        kind = plots.look(families[row["title"]])
         ends = [row["rank"] - half, row["rank"] + half]
         panel.plot(ends, [y, y], color=kind.ink, linewidth=5, alpha=0.45, solid_capstyle="butt")
         panel.plot(row["rank"], y, marker=kind.marker, markersize=4.5, color=kind.ink)
     xlabel = f"mean rank among {len(ranks)} systems"
     named_rows(panel, places, ranks["title"], xlabel, ylim=(0.4, len(ranks) + 0.6))
-    legend_below(figure, *colours.points(families[title] for title in ranks["title"]))
+    legend_below(figure, *plots.marker_legend(families[title] for title in ranks["title"]))
     return figure
 
 
@@ -196,7 +207,7 @@ def coverage_figure(table: pd.DataFrame, n_servers: int, caption: str) -> Figure
     figure, panel = one_panel(height, caption=caption, title="How lists differ between tasks")
     places = np.arange(len(table))[::-1]
     for y, row in zip(places, table.to_dict("records"), strict=True):
-        kind = colours.look(row["family"])
+        kind = plots.look(row["family"])
         panel.hlines(y, KEPT, row["servers"], color="#DDDDDD", linewidth=0.8)
         panel.plot(row["servers"], y, marker=kind.marker, color=kind.ink, markersize=4.5)
     for end in (KEPT, n_servers):
@@ -204,5 +215,5 @@ def coverage_figure(table: pd.DataFrame, n_servers: int, caption: str) -> Figure
     logarithmic(panel.xaxis)
     xlabel = "different servers in all lists of ten"
     named_rows(panel, places, table["title"], xlabel, ylim=(-0.7, len(table) - 0.3))
-    legend_below(figure, *colours.points(table["family"]))
+    legend_below(figure, *plots.marker_legend(table["family"]))
     return figure

@@ -13,8 +13,22 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from study.analysis.report.colours import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, legend_below
-from study.analysis.report.plots import MARKERS, metric_name, named_rows, one_panel, styled
+from study.analysis.report.plots import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    MARKERS,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    legend_below,
+    metric_name,
+    named_rows,
+    one_panel,
+    styled,
+)
 from study.analysis.report.results import LONG_SUFFIX, TRANSFER, TUNED_SUFFIX, Results, lineage
 from study.analysis.report.tables import RISING, named
 

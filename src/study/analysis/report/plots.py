@@ -1,36 +1,81 @@
-"""What every figure shares: style, canvas, axes, and writing files; and the figures of a data set itself.
+"""What every figure shares: colours and markers, canvas and axes, rows of points with intervals (`forest`), matrices
+(`heat`) and curves (`lines`), and writing files; and the figures of a data set itself.
 
 Figures are made without pyplot, so they need no display, leave no state behind, and look alike in notebooks, scripts
-and tests. Colours are those of `study.analysis.report.colours`; markers differ as well.
+and tests. Colours are those of Okabe and Ito (2008), told apart by colour-blind readers, and five more that keep a
+distance from them under simulated protanopia and deuteranopia; markers differ as well.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from PIL import Image
 
 from study import paths
-from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED
+from study.analysis.report.runs import ORACLE
 from study.data.dataset import Dataset
 from study.data.normalise import tokens
 from study.files import replacing
 
+BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, YELLOW, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F"
+BLACK, CRIMSON, LIME, INDIGO, TEAL, SILVER = "#000000", "#AA1133", "#88BB66", "#5522CC", "#004455", "#BDBDBD"
+INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK, YELLOW, GREY)  # of series without a colour of their own
 MARKERS = "osD^vPX<>*hpd8"
+SHADE = 0.35  # opacity of a filled area, so that lines on it can be seen
+
+
+class Look(NamedTuple):
+    """How a series is drawn: the legend's words, colour, and the marker of a lone point; `face`: its inside, if that
+    has another colour."""
+
+    words: str
+    ink: str = BLUE
+    marker: str = "o"
+    face: str | None = None
+
+
+# In the order of legends. The study's subject stands out; what it is changed to has a darker red.
+FAMILIES = {
+    "t2mrec": Look("T2MRec", RED, "d"),
+    "ablation": Look("ablation of T2MRec", CRIMSON, "X"),
+    "supervision": Look("T2MRec on other labels", CRIMSON, "P"),
+    "lexical": Look("lexical", BLUE, "^"),
+    "dense": Look("dense", SKY, "v"),
+    "neighbour": Look("neighbour", GREEN, "s"),
+    "linear": Look("linear", LIME, "P"),
+    "collaborative": Look("collaborative", PURPLE, "o"),
+    "graph": Look("graph", INDIGO, "X"),
+    "hybrid": Look("hybrid", ORANGE, "p"),
+    "published": Look("published", TEAL, ">"),
+    "extension": Look("extension of a published one", TEAL, "<"),
+    "reference_bug": Look("bug of a published program", TEAL, "X"),
+    "trivial": Look("trivial (rules, popularity, chance)", BLACK, "o"),
+    ORACLE: Look("reads the answers", GREY, "*"),
+}
+OTHER = Look("other", SILVER, "h")
 THEME = sns.plotting_context("paper", font_scale=0.94) | sns.axes_style("ticks")
 STYLE: Any = THEME | {
     "font.family": "DejaVu Sans",
@@ -59,7 +104,103 @@ NAMES = {
 MARKED = "T2MRec"  # the row that a figure of systems marks
 WIDTH = 7.2  # inches, the width of a page's text
 PROTOCOL = re.compile(r"Protocol: (\w+)")  # as captions say it (`Results.caption`)
+ABOVE: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3}  # where a legend stands above the axes
 styled = mpl.rc_context(STYLE)  # decorates every function that draws
+
+
+def look(family: str) -> Look:
+    """How a kind of system is drawn."""
+    return FAMILIES.get(family, OTHER)
+
+
+def colour(family: str) -> str:
+    """The colour of a kind of system."""
+    return look(family).ink
+
+
+def present(families: Iterable[str]) -> list[Look]:
+    """The looks of some kinds, each once, in the order of legends."""
+    found = {look(family) for family in families}
+    return [known for known in (*FAMILIES.values(), OTHER) if known in found]
+
+
+def worded(families: Iterable[str]) -> dict[str, str]:
+    """Colour -> the legend's words for what has it among some kinds."""
+    words: dict[str, list[str]] = {}
+    for kind in present(families):
+        words.setdefault(kind.ink, []).append(kind.words)
+    return {ink: " or ".join(said) for ink, said in words.items()}
+
+
+def filling(ink: str) -> tuple[str, float]:
+    """The face of an area whose edge has a colour."""
+    return (ink, 0.0 if ink == FAMILIES[ORACLE].ink else SHADE)
+
+
+def marker_legend(families: Iterable[str]) -> tuple[list[Artist], list[str]]:
+    """Handles and labels of a legend that names the markers of some kinds."""
+    shown = present(families)
+    handles = [Line2D([], [], linestyle="none", marker=kind.marker, color=kind.ink, markersize=5.5) for kind in shown]
+    return list(handles), [kind.words for kind in shown]
+
+
+def area_legend(families: Iterable[str]) -> tuple[list[Artist], list[str]]:
+    """Handles and labels of a legend that names the areas of some kinds; those of one colour have one entry."""
+    words = worded(families)
+    return [area(ink) for ink in words], list(words.values())
+
+
+def area(ink: str) -> Patch:
+    """An area in a colour as boxes have it."""
+    return Patch(facecolor=filling(ink), edgecolor=ink)
+
+
+def legend_below(
+    figure: Figure, handles: Sequence[Artist], labels: Sequence[str], heads: Collection[int] = ()
+) -> Legend:
+    """A legend between the axes and the caption of `canvas`, in as many columns as fit; the figure grows by its height.
+
+    Call it last: the layout keeps the legend's place free, and knows nothing else of it. `heads` are places of entries
+    that head those after them: bold, and never the last of a column.
+    """
+    for columns in (3, 2, 1):
+        places = columned(len(labels), heads, columns)
+        shown = [Line2D([], [], linestyle="none") if place is None else handles[place] for place in places]
+        words = ["" if place is None else labels[place] for place in places]
+        legend = figure.legend(shown, words, loc="lower left", ncols=columns, fontsize=7.5, borderaxespad=0)
+        for text, place in zip(legend.get_texts(), places, strict=True):
+            if place in heads:
+                text.set_fontweight("bold")
+        if columns == 1 or legend.get_window_extent().width < 0.97 * figure.bbox.width:
+            break
+        legend.remove()
+    caption = [text for text in figure.texts if text.get_text() == figure.get_supxlabel() != ""]
+    gap = 0.08  # inches
+    below = sum(text.get_window_extent().height for text in caption) / figure.dpi + gap
+    own = legend.get_window_extent().height / figure.dpi + gap
+    height = figure.get_figheight() + own
+    figure.set_figheight(height)
+    legend.set_in_layout(False)
+    legend.set_bbox_to_anchor((0.01, below / height), figure.transFigure)
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(rect=(0, own / height, 1, 1 - own / height))
+    return legend
+
+
+def columned(n: int, heads: Collection[int], columns: int) -> list[int | None]:
+    """The order of `n` entries of a legend, None for an empty place, so that no head is the last of a column."""
+    if not heads:
+        return list(range(n))
+    for rows in itertools.count(max(2, -(-n // columns))):
+        places: list[int | None] = []
+        for entry in range(n):
+            if entry in heads and len(places) % rows == rows - 1:
+                places.append(None)
+            places.append(entry)
+        if len(places) <= rows * columns:
+            break
+    return places + [None] * (rows * columns - len(places))
 
 
 def metric_name(metric: str) -> str:
@@ -135,6 +276,136 @@ def dumbbells(
     panel.scatter(rows[before], places, s=26, facecolors="white", edgecolors=list(inks), zorder=3)
     panel.scatter(rows[after], places, s=26, color=list(inks), zorder=3)
     named_rows(panel, places, names, ylim=(-0.7, len(rows) - 0.3))
+
+
+def distinct(names: Mapping[Any, str] | Iterable[Any]) -> dict[Any, Look]:
+    """A colour and marker for each name, in the order given; a mapping tells how they are printed."""
+    titles = names if isinstance(names, Mapping) else {name: str(name) for name in names}
+    return {
+        name: Look(title, INKS[place % len(INKS)], MARKERS[place % len(MARKERS)])
+        for place, (name, title) in enumerate(titles.items())
+    }
+
+
+def series(
+    table: pd.DataFrame, hue: str | None, looks: Mapping[Any, Look] | None
+) -> Iterable[tuple[Look, pd.DataFrame]]:
+    """The parts of a table that are drawn one by one, one per value of the column `hue`, in the order of `looks`
+    (`OTHER` for a value without one; None: `distinct`); without a column, the table."""
+    if hue is None:
+        return [(Look(""), table)]
+    found = dict.fromkeys(table[hue])
+    looks = distinct(list(found)) if looks is None else looks
+    order = sorted(found, key=lambda name: list(looks).index(name) if name in looks else len(looks))
+    return [(looks.get(name, OTHER), table[table[hue] == name]) for name in order]
+
+
+def forest(
+    panel: Axes,
+    table: pd.DataFrame,
+    value: str = "mean",
+    interval: tuple[str, str] | None = ("ci_low", "ci_high"),
+    *,
+    row: str = "system",
+    names: Mapping[Any, str] | None = None,
+    hue: str | None = None,
+    looks: Mapping[Any, Look] | None = None,
+    dodge: float = 0.0,
+    spread: str | None = None,
+    size: float = 5.0,
+    zero: bool = False,
+    xlabel: str = "",
+    **options: Any,
+) -> dict[Any, int]:
+    """Points with intervals, one named row per value of the column `row`; a NaN leaves its place empty.
+
+    Args:
+        table: one line per point, with its value and the ends of its interval (columns, or None).
+        names: value of `row` -> how it is printed, the first one on top; None: as in the table.
+        hue, looks: as in `series`; the words of `looks` become the labels of a legend, which the caller places.
+        dodge: rows between two neighbouring series of one row.
+        spread: column of a standard deviation, drawn as a thick line to both sides.
+        zero: draw a line at 0.
+        options: go to `Axes.set`.
+
+    Returns: value of `row` -> its place on the axis, 0 on top.
+    """
+    names = {name: str(name) for name in table[row]} if names is None else names
+    places = {name: place for place, name in enumerate(names)}
+    if zero:
+        panel.axvline(0, color="black", linewidth=0.7)
+    parts = list(series(table, hue, looks))
+    for number, (style, part) in enumerate(parts):
+        y = part[row].map(places) + dodge * (number - (len(parts) - 1) / 2)
+        if interval is not None:
+            panel.hlines(y, part[interval[0]], part[interval[1]], color=style.ink, linewidth=1.2)
+        if spread is not None:
+            ends = part[value] - part[spread], part[value] + part[spread]
+            panel.hlines(y, *ends, color=style.ink, linewidth=6, alpha=0.4)
+        point: Any = {"marker": style.marker, "color": style.ink, "markerfacecolor": style.face or style.ink}
+        panel.plot(part[value], y, linestyle="none", markersize=size, label=style.words, zorder=3, **point)
+    named_rows(panel, list(places.values()), names.values(), xlabel, ylim=(len(places) - 0.4, -0.6), **options)
+    return places
+
+
+def lines(
+    panel: Axes,
+    table: pd.DataFrame,
+    x: str,
+    value: str = "mean",
+    interval: tuple[str, str] | None = None,
+    *,
+    hue: str | None = None,
+    looks: Mapping[Any, Look] | None = None,
+    band: bool = True,
+    size: float = 4.0,
+    **options: Any,
+) -> None:
+    """Curves over the column `x`, one per value of the column `hue` (see `series`), with a grid.
+
+    `interval`: columns of the ends of an interval, drawn as a band or as bars. `options` go to `Axes.set`.
+    """
+    for style, part in series(table, hue, looks):
+        if interval is not None and band:
+            panel.fill_between(part[x], part[interval[0]], part[interval[1]], color=style.ink, alpha=0.2, linewidth=0)
+        elif interval is not None:
+            panel.vlines(part[x], part[interval[0]], part[interval[1]], color=style.ink, linewidth=0.8)
+        point: Any = {"marker": style.marker, "markersize": size, "markerfacecolor": style.face or style.ink}
+        panel.plot(part[x], part[value], color=style.ink, linewidth=1.2, label=style.words, **point)
+    panel.set(**options)
+    panel.grid(True)
+
+
+def heat(
+    panel: Axes,
+    cells: pd.DataFrame,
+    texts: pd.DataFrame | None = None,
+    *,
+    bold: pd.DataFrame | None = None,
+    size: float = 7.5,
+    turn: float = 0.0,
+    **options: Any,
+) -> None:
+    """A matrix as coloured fields with `texts` in them, in bold where `bold` says so; a NaN leaves its field empty.
+
+    `size`: of the texts. `turn`: degrees by which the names of the columns are turned. `options` go to
+    `seaborn.heatmap`, so colours come from cmap, vmin and vmax, or from `steps`.
+    """
+    sns.heatmap(cells, annot=texts, fmt="", cbar=False, annot_kws={"fontsize": size}, ax=panel, **options)
+    if bold is not None:
+        shown = bold.to_numpy()[cells.notna().to_numpy()]
+        for text, strong in zip(panel.texts, shown, strict=True):
+            text.set_fontweight("bold" if strong else "normal")
+    about: Any = {"rotation": turn, "ha": "right", "rotation_mode": "anchor"} if turn else {"rotation": 0}
+    panel.set_xticks(np.arange(len(cells.columns)) + 0.5, [str(name) for name in cells.columns], **about)
+    panel.set_yticks(np.arange(len(cells)) + 0.5, [str(name) for name in cells.index], rotation=0)
+    panel.set(xlabel="", ylabel="")
+    panel.tick_params(length=0)
+
+
+def steps(edges: Sequence[float], shades: Sequence[str]) -> dict[str, Any]:
+    """Options of `heat` for one colour between every two neighbouring edges."""
+    return {"cmap": ListedColormap(list(shades)), "norm": BoundaryNorm(list(edges), len(shades))}
 
 
 def save_figure(figure: Figure, name: str, dataset: str) -> Path:

@@ -14,8 +14,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from study import paths
-from study.analysis.report.colours import BLUE, GREY, ORANGE, RED
-from study.analysis.report.plots import canvas, logarithmic, metric_name, named_rows, one_panel, styled
+from study.analysis.report.plots import (
+    BLUE,
+    GREY,
+    ORANGE,
+    RED,
+    canvas,
+    logarithmic,
+    metric_name,
+    named_rows,
+    one_panel,
+    styled,
+)
 from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, read_statistics
 from study.analysis.report.tables import cell
 from study.errors import StudyError

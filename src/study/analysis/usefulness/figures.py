@@ -10,8 +10,23 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from study.analysis.report.colours import BLUE, GREEN, GREY, ORANGE, RED, colour, legend_below, worded
-from study.analysis.report.plots import MARKERS, canvas, logarithmic, metric_name, named_rows, one_panel, styled
+from study.analysis.report.plots import (
+    BLUE,
+    GREEN,
+    GREY,
+    MARKERS,
+    ORANGE,
+    RED,
+    canvas,
+    colour,
+    legend_below,
+    logarithmic,
+    metric_name,
+    named_rows,
+    one_panel,
+    styled,
+    worded,
+)
 from study.analysis.usefulness.pareto import COSTS, QUALITIES
 
 RESOLUTION = 1e-3  # the least cost that is told from 0, in its unit
