@@ -61,7 +61,7 @@ def run(system: System, data: Dataset, split: Split, *, seed: int = 1, part: str
     with tempfile.TemporaryDirectory() as folder:
         system.fit(data, split, seed=seed, workdir=Path(folder))
         tasks = split.tasks(part)
-        rows, scores = rank_tasks(system, split, tasks, part=part, k=KEPT, seed=seed, n_servers=data.n_servers)
+        rows, scores = rank_tasks(system, split, tasks, part=part, k=KEPT, seed=seed)
     return run_table(data, data.tasks["id"].to_numpy()[tasks], rows, scores, seed)
 
 

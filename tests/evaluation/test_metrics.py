@@ -138,33 +138,33 @@ def test_misuse_is_refused():
         metrics.recall(RANKED, -RELEVANT, 1)
 
 
-def test_exposure_and_gini_by_hand():
-    ranked = ranking([0, 1, 3], [0, 2, -1])  # an unfilled place does not count
-    assert metrics.exposure(ranked, 4, 2).tolist() == [2, 1, 1, 0]
-    assert metrics.coverage(ranked, 4, 2) == 3 / 4
-    assert metrics.coverage(ranked, 4, 3) == 1
-    assert metrics.gini(ranking([0, 1], [2, 3]), 4, 2) == pytest.approx(0)
-    assert metrics.gini(ranking([0], [0], [0]), 4, 1) == pytest.approx(3 / 4)
+def listed(name, k, popularity, *rows):
+    return metrics.list_level(ranking(*rows), np.array(popularity), (k,))[f"{name}@{k}"]
+
+
+def test_coverage_and_gini_by_hand():
+    even, rows = [1] * 4, ([0, 1, 3], [0, 2, -1])  # an unfilled place does not count
+    assert [listed("coverage", k, even, *rows) for k in (1, 2, 3)] == [1 / 4, 3 / 4, 1]
+    assert listed("gini", 2, even, [0, 1], [2, 3]) == pytest.approx(0)
+    assert listed("gini", 1, even, [0], [0], [0]) == pytest.approx(3 / 4)
     # Counts 0 1 1 2: 2 (1*0 + 2*1 + 3*1 + 4*2) / (4 * 4) - 5/4.
-    assert metrics.gini(ranking([0, 1], [0, 2]), 4, 2) == pytest.approx(26 / 16 - 5 / 4)
+    assert listed("gini", 2, even, [0, 1], [0, 2]) == pytest.approx(26 / 16 - 5 / 4)
     # It is half the relative mean difference.
     rng = np.random.default_rng(0)
-    ranked = np.stack([rng.permutation(12)[:3] for _ in range(30)])
-    counts = metrics.exposure(ranked, 12, 3)
+    rows = [rng.permutation(12)[:3] for _ in range(30)]
+    counts = np.bincount(np.ravel(rows), minlength=12)
     mean_difference = np.abs(counts[:, None] - counts[None, :]).mean()
-    assert metrics.gini(ranked, 12, 3) == pytest.approx(mean_difference / (2 * counts.mean()))
+    assert listed("gini", 3, [1] * 12, *rows) == pytest.approx(mean_difference / (2 * counts.mean()))
 
 
 def test_novelty_by_hand():
     # Shares with one added: (6 + 1) / 16, (5 + 1) / 16, 1 / 16, (1 + 1) / 16.
-    popularity = np.array([6, 5, 0, 1])
-    assert metrics.novelty(ranking([2, 3, -1]), popularity, 3) == pytest.approx((4 + 3) / 2)
-    assert metrics.novelty(ranking([2, 3, -1]), popularity, 1) == pytest.approx(4)
+    assert listed("novelty", 3, [6, 5, 0, 1], [2, 3, -1]) == pytest.approx((4 + 3) / 2)
+    assert listed("novelty", 1, [6, 5, 0, 1], [2, 3, -1]) == pytest.approx(4)
     # Where nothing is ranked there is none, and no Gini coefficient.
-    empty = ranking([-1, -1])
-    assert math.isnan(metrics.gini(empty, 3, 2))
-    assert math.isnan(metrics.novelty(empty, np.ones(3, np.int64), 2))
-    assert metrics.coverage(empty, 3, 2) == 0
+    assert math.isnan(listed("gini", 2, [1] * 3, [-1, -1]))
+    assert math.isnan(listed("novelty", 2, [1] * 3, [-1, -1]))
+    assert listed("coverage", 2, [1] * 3, [-1, -1]) == 0
 
 
 @st.composite

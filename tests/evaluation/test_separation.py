@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 from study.data.splits import Split
-from study.evaluation.separation import mean_separation, part_separation, separation
+from study.evaluation.separation import mean_separation, separation
 
 
 def test_separation_by_hand():
@@ -29,7 +29,6 @@ def test_one_function_measures_every_model_alike():
     means = mean_separation(tasks, servers, split, "test", depth=1)
     assert [means[name] for name in ("recall", "auc", "matched")] == pytest.approx([0.5, 0.625, 0.65])
     assert mean_separation(sp.csr_matrix(tasks), sp.csr_matrix(servers), split, depth=1) == pytest.approx(means)
-    assert len(part_separation(tasks, servers, split, "test", depth=1)) == 2
 
 
 def test_separation_is_free_of_scale_and_even_for_noise():

@@ -80,7 +80,7 @@ def rows() -> None:
             system, tasks = build_system(config.system), split.tasks("test")
             with keys_asked(asked.setdefault(name, set())), tempfile.TemporaryDirectory() as folder:
                 system.fit(data, split, seed=1, workdir=Path(folder))
-                ranked, _ = rank_tasks(system, split, tasks, part="test", k=11, seed=1, n_servers=data.n_servers)
+                ranked, _ = rank_tasks(system, split, tasks, part="test", k=11, seed=1)
             ids, servers = data.tasks["id"].to_numpy()[tasks], data.servers["id"].to_numpy()
             top = row_store.read_top10(DATASET, protocol, [name])[name]
             places = pd.Index(ids).get_indexer(pd.Index(top["task_id"])), top["rank"].to_numpy() - 1

@@ -1,15 +1,10 @@
 """The measures of the study, as pure functions of rankings and relevant servers.
 
-Shapes and rules that hold for every function here:
-
 * ``ranked`` holds server rows, best first, shape (b, K), int64; -1 is an unfilled place and comes last. Ties were
-  broken before (`study.evaluation.ranking`): a measure sees an order and never a score.
+  broken before (`study.evaluation.ranking`). A list shorter than k counts as one of k with useless servers at its end.
 * ``relevant`` holds the gain of each relevant server, CSR of shape (b, n_servers), row i belonging to row i of
   ``ranked``. M+ of a task is its servers of positive gain; a stored zero is a server judged useless.
-* A list shorter than k counts as a list of k with useless servers at its end, so precision always divides by k.
-* Per-task measures have shape (b,) and lie in [0, 1]; they are NaN for a task without relevant servers, for which no
-  ranking is better than another.
-* Rankings that name a server twice or outside the catalogue, or fill a place after an empty one, raise `StudyError`.
+* Per-task measures have shape (b,) and lie in [0, 1]; NaN for a task without relevant servers.
 """
 
 from __future__ import annotations
@@ -96,10 +91,8 @@ def f1(ranked: IntArray, relevant: sp.csr_matrix, k: int) -> Float64Array:
 
 
 def f1_of_means(precisions: Float64Array, recalls: Float64Array) -> float:
-    """The harmonic mean of mean precision and mean recall, over tasks where they are defined.
-
-    This is not F1@k of eq. 28, which averages per task; the T2MRec row of the paper's Table 3 holds this one.
-    """
+    """The harmonic mean of mean precision and mean recall, over tasks where they are defined: not F1@k of eq. 28, but
+    what the T2MRec row of the paper's Table 3 holds."""
     p, r = (values[~np.isnan(values)] for values in (precisions, recalls))
     if not len(p) or not len(r):
         return float("nan")
@@ -109,9 +102,7 @@ def f1_of_means(precisions: Float64Array, recalls: Float64Array) -> float:
 def ndcg(ranked: IntArray, relevant: sp.csr_matrix, k: int, *, graded: bool = False) -> Float64Array:
     """NDCG_k(t) with discount 1 / log2(i + 1); the ideal list holds min(k, |M+|) servers (eq. 29-31).
 
-    Args:
-        graded: a server is worth 2^gain - 1 (Burges et al. 2005) instead of 1, and the ideal list starts with the
-            highest gains. With gains of 1 both are the same.
+    `graded`: a server is worth 2^gain - 1 (Burges et al. 2005) instead of 1; the ideal list starts with the highest.
     """
     discount = 1 / np.log2(np.arange(2, k + 2))
 
@@ -142,10 +133,8 @@ def hit_rate(ranked: IntArray, relevant: sp.csr_matrix, k: int) -> Float64Array:
 
 
 def average_precision(ranked: IntArray, relevant: sp.csr_matrix, k: int) -> Float64Array:
-    """AP@k: the sum of P_i(t) over the ranks i <= k of relevant servers, divided by min(k, |M+|).
-
-    So a perfect list scores 1 whatever k is. (trec_eval's map_cut divides by |M+|.) Its mean over tasks is MAP@k.
-    """
+    """AP@k: the sum of P_i(t) over the ranks i <= k of relevant servers, divided by min(k, |M+|), so that a perfect
+    list scores 1 whatever k is (trec_eval's map_cut divides by |M+|). Its mean over tasks is MAP@k."""
     hits = ranked_gains(ranked, relevant, k) > 0
     precision_at_rank = hits.cumsum(axis=1) / np.arange(1, k + 1)
     return _ratio((precision_at_rank * hits).sum(axis=1), np.minimum(k, n_relevant(relevant)))
@@ -167,12 +156,9 @@ NAMES = ("recall", "precision", "f1", "f1_of_means", "ndcg", "mrr", "hit_rate", 
 def per_task(
     ranked: IntArray, relevant: sp.csr_matrix, ks: Sequence[int] = DEFAULT_KS, *, graded: bool = False
 ) -> pd.DataFrame:
-    """Every per-task measure at every cutoff.
+    """Every per-task measure at every cutoff: one row per task in the order of `ranked`, columns like ``ndcg@10``.
 
-    Args:
-        graded: NDCG uses the gains (protocol ``judged``); the other measures are binary in any case.
-
-    Returns: one row per task in the order of `ranked`, columns like ``ndcg@10``; NaN where there is nothing to find.
+    `graded`: NDCG uses the gains; the other measures are binary in any case.
     """
     columns = {f"{name}@{k}": measure(ranked, relevant, k) for name, measure in PER_TASK.items() for k in ks}
     if graded:
@@ -180,52 +166,24 @@ def per_task(
     return pd.DataFrame(columns)
 
 
-def exposure(ranked: IntArray, n_servers: int, k: int) -> IntArray:
-    """How often each server is among the first k of a task, shape (n_servers,)."""
-    top = ranked[:, :k]
-    check_ranking(top, n_servers)
-    return np.bincount(top[top >= 0], minlength=n_servers).astype(np.int64)
-
-
-def coverage(ranked: IntArray, n_servers: int, k: int) -> float:
-    """The share of the catalogue that is among the first k of at least one task, in [0, 1]."""
-    return float((exposure(ranked, n_servers, k) > 0).mean())
-
-
-def gini(ranked: IntArray, n_servers: int, k: int) -> float:
-    """The Gini coefficient of exposure over the whole catalogue, servers that are never shown included.
-
-    Returns: 0 where all servers are shown equally often, (n_servers - 1) / n_servers where one takes every place, NaN
-    where nothing is shown.
-    """
-    counts = np.sort(exposure(ranked, n_servers, k))
-    if not counts.any():
-        return float("nan")
-    rank = np.arange(1, n_servers + 1)
-    return float(2 * (rank @ counts) / (n_servers * counts.sum()) - (n_servers + 1) / n_servers)
-
-
-def novelty(ranked: IntArray, popularity: IntArray, k: int) -> float:
-    """The mean over all filled places of -log2 of the server's share of the training interactions, in bits.
-
-    Args:
-        popularity: training interactions of each server, shape (n_servers,). One is added to each, so that a server
-            never met in training is the most novel one and not infinitely so.
-
-    Returns: NaN where nothing is ranked.
-    """
-    counts = exposure(ranked, len(popularity), k)
-    if not counts.any():
-        return float("nan")
-    share = (popularity + 1) / (popularity.sum() + len(popularity))
-    return float(counts @ -np.log2(share) / counts.sum())
-
-
 def list_level(ranked: IntArray, popularity: IntArray, ks: Sequence[int] = DEFAULT_KS) -> dict[str, float]:
-    """Coverage, Gini coefficient and novelty at every cutoff, under names like ``coverage@10``."""
-    n_servers = len(popularity)
+    """How the first k places of all lists spread over the catalogue, under names like ``coverage@10``:
+
+    * coverage: the share of the catalogue that is in at least one list,
+    * gini: the Gini coefficient of the servers' counts, 0 where all are shown equally often,
+    * novelty: the mean of -log2 of a shown server's share of the training interactions, in bits. One is added to each
+      count, so that a server never met in training is the most novel one and not infinitely so.
+
+    `popularity`: training interactions of each server, shape (n_servers,). Gini and novelty of empty lists are NaN.
+    """
+    check_ranking(ranked, n := len(popularity))
+    bits = -np.log2((popularity + 1) / (popularity.sum() + n))
     values: dict[str, float] = {}
     for k in ks:
-        values |= {f"coverage@{k}": coverage(ranked, n_servers, k), f"gini@{k}": gini(ranked, n_servers, k)}
-        values[f"novelty@{k}"] = novelty(ranked, popularity, k)
+        top = ranked[:, :k]
+        counts = np.bincount(top[top >= 0], minlength=n)
+        total, weighted = int(counts.sum()), int(np.arange(1, n + 1) @ np.sort(counts))
+        values[f"coverage@{k}"] = float((counts > 0).mean())
+        values[f"gini@{k}"] = 2 * weighted / (n * total) - (n + 1) / n if total else float("nan")
+        values[f"novelty@{k}"] = float(counts @ bits / total) if total else float("nan")
     return values

@@ -21,17 +21,10 @@ AGGREGATE_COLUMNS = [*CELL, "seed", "metric", "k", "value"]
 
 
 def table(task_ids: Iterable[object], seed: int, values: pd.DataFrame) -> pd.DataFrame:
-    """The per-task table of one seed.
-
-    Args:
-        task_ids: ids of the tasks, shape (b,).
-        values: from `metrics.per_task`, one row per task in the same order.
-    """
+    """The per-task table of one seed. `values`: from `metrics.per_task`, one row for each of `task_ids`."""
     keys = pd.DataFrame({"task_id": list(task_ids), "seed": seed})
     if len(keys) != len(values):
-        raise StudyError(
-            f"{len(keys)} task ids for {len(values)} rows of values", fix="score every task of the part once"
-        )
+        raise StudyError(f"{len(keys)} task ids for {len(values)} rows of values", fix="score every task once")
     return check(pd.concat([keys, values.reset_index(drop=True)], axis=1))
 
 
@@ -48,11 +41,9 @@ def measure(column: str) -> tuple[str, int] | None:
 
 def check(frame: pd.DataFrame, file: Path | None = None) -> pd.DataFrame:
     """Return the frame if it is a per-task table of the same tasks for every seed; raise `StudyError` otherwise."""
-    missing = [key for key in KEYS if key not in frame]
-    if missing:
-        raise StudyError(
-            "the per-task table lacks a column", file=file, column=missing[0], fix="run: study report --evaluate"
-        )
+    fix = "run the system again"
+    if missing := [key for key in KEYS if key not in frame]:
+        raise StudyError("the per-task table lacks a column", file=file, column=missing[0], fix=fix)
     values = frame.drop(columns=KEYS)
     for column in values:
         if measure(str(column)) is None:
@@ -60,25 +51,18 @@ def check(frame: pd.DataFrame, file: Path | None = None) -> pd.DataFrame:
             raise StudyError("not a metric@k column", file=file, column=str(column), fix=f"use one of {known}, then @k")
         outside = ~(values[column].isna() | values[column].between(0, 1 + 1e-9)).to_numpy()
         if outside.any():
-            row = int(np.flatnonzero(outside)[0])
-            raise StudyError(
-                "a value outside [0, 1]", file=file, row=row, column=str(column), fix="run the system again"
-            )
-    repeated = frame.duplicated(KEYS).to_numpy()
-    if repeated.any():
-        row = int(np.flatnonzero(repeated)[0])
-        raise StudyError("a task occurs twice for one seed", file=file, row=row, fix="run the system again")
+            row = int(outside.argmax())
+            raise StudyError("a value outside [0, 1]", file=file, row=row, column=str(column), fix=fix)
+    if (repeated := frame.duplicated(KEYS).to_numpy()).any():
+        raise StudyError("a task occurs twice for one seed", file=file, row=int(repeated.argmax()), fix=fix)
     if (frame["task_id"].value_counts() != frame["seed"].nunique()).any():
-        raise StudyError("the seeds do not hold the same tasks", file=file, column="seed", fix="run all seeds again")
+        raise StudyError("the seeds do not hold the same tasks", file=file, column="seed", fix=fix)
     return frame
 
 
 def aggregate(frame: pd.DataFrame, dataset: str, protocol: str, system: str, profile: str) -> pd.DataFrame:
-    """Means over the tasks that have relevant servers, one row per seed, metric and cutoff.
-
-    Returns: columns dataset, protocol, system, profile, seed, metric, k, value. ``f1_of_means`` is added for every
-    cutoff at which both precision and recall are present.
-    """
+    """Means over the tasks that have relevant servers, one row per seed, metric and cutoff (`AGGREGATE_COLUMNS`).
+    ``f1_of_means`` is added for every cutoff at which both precision and recall are present."""
     check(frame)
     rows = []
     for seed, part in frame.groupby("seed"):
@@ -95,13 +79,7 @@ def aggregate(frame: pd.DataFrame, dataset: str, protocol: str, system: str, pro
 
 
 def overall(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard deviation over seeds.
-
-    Args:
-        frame: rows of `aggregate`, any number of systems.
-
-    Returns: columns dataset, protocol, system, profile, metric, k, mean, sd, n_seeds, cells in order of appearance;
-    sd has ddof 1 and is NaN for a single seed.
-    """
+    """Mean and standard deviation over seeds of rows of `aggregate`, in order of appearance: columns dataset, protocol,
+    system, profile, metric, k, mean, sd, n_seeds. sd has ddof 1 and is NaN for a single seed."""
     grouped = frame.groupby([*CELL, "metric", "k"], sort=False)["value"]
     return grouped.agg(mean="mean", sd="std", n_seeds="size").reset_index()

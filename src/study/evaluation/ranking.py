@@ -14,20 +14,13 @@ CHUNK = 512
 
 
 def tie_order(n_servers: int, seed: int) -> IntArray:
-    """The order in which equally scored servers are ranked: a seeded random permutation, never the id order
-    (ids are alphabetical in Task2MCP, and a quarter of the label lists is sorted by id).
-
-    Returns: shape (n_servers,), server rows.
-    """
+    """The order in which equally scored servers are ranked: a seeded random permutation of the server rows, never the
+    id order (ids are alphabetical in Task2MCP, and a quarter of the label lists is sorted by id)."""
     return np.random.default_rng([seed, 0x71E5]).permutation(n_servers).astype(np.int64)
 
 
 def top_k(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatArray]:
-    """The `k` highest scores of each row, ties in the order given by `order`.
-
-    Args:
-        scores: shape (b, n_servers); -inf or NaN is never ranked.
-        order: from `tie_order`.
+    """The `k` highest scores of each row, ties in the order given by `order` (`tie_order`); -inf or NaN is never ranked.
 
     Returns: server rows and their scores, both (b, k), best first; unfilled places hold -1 and -inf.
     """
@@ -46,23 +39,15 @@ def top_k(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatA
 
 
 def mask_known(scores: FloatArray, tasks: IntArray, known: sp.csr_matrix) -> FloatArray:
-    """Set the scores of known interactions to -inf, in place.
-
-    Args:
-        scores: shape (b, n_servers), one row per entry of `tasks`.
-        known: shape (n_tasks, n_servers).
-    """
+    """Set the scores of known interactions to -inf, in place. `scores`: shape (b, n_servers), one row per entry of
+    `tasks`. `known`: shape (n_tasks, n_servers)."""
     rows, columns = known[tasks].nonzero()
     scores[rows, columns] = -np.inf
     return scores
 
 
 def restrict(scores: FloatArray, candidates: IntArray) -> FloatArray:
-    """Keep only the given candidates of each row rankable.
-
-    Args:
-        candidates: server rows, shape (b, n_candidates).
-    """
+    """Keep only the given candidates of each row rankable. `candidates`: server rows, shape (b, n_candidates)."""
     kept = np.full_like(scores, -np.inf)
     np.put_along_axis(kept, candidates, np.take_along_axis(scores, candidates, axis=1), axis=1)
     return kept
@@ -75,13 +60,8 @@ def chunks(tasks: IntArray, size: int = CHUNK) -> Iterator[slice]:
 
 
 def tied(scores: FloatArray, k: int) -> np.ndarray:
-    """Whether a tie decides what a task's top `k` holds or in which order.
-
-    Args:
-        scores: ranked scores with at least k + 1 columns where the catalogue allows, shape (b, >= k + 1).
-
-    Returns: shape (b,), bool.
-    """
+    """Whether a tie decides what a task's top `k` holds or in which order, shape (b,), bool. `scores`: ranked, with at
+    least k + 1 columns where the catalogue allows."""
     window = scores[:, : k + 1]
     ties: np.ndarray = ((window[:, 1:] == window[:, :-1]) & (window[:, 1:] > -np.inf)).any(axis=1)
     return ties

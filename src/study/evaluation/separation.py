@@ -22,10 +22,7 @@ def embedding_settings() -> dict[str, Any]:
 
 
 def listed(relevant: sp.csr_matrix, tasks: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """The servers that any of the tasks lists, and who lists whom.
-
-    Returns: server rows, ascending, shape (n,); shape (len(tasks), n), bool.
-    """
+    """The servers that any of the tasks lists, ascending, shape (n,), and who lists whom, shape (len(tasks), n)."""
     part = relevant[tasks]
     servers = np.unique(part.indices).astype(np.int64)
     return servers, (part[:, servers] != 0).toarray()
@@ -38,45 +35,20 @@ def all_distances(tasks: FloatArray | sp.csr_matrix, servers: FloatArray | sp.cs
 
 
 def separation(distance: FloatArray, relevant: NDArray[np.bool_], *, depth: int) -> pd.DataFrame:
-    """How far a task's listed servers stand out from the others, free of the scale of the space.
+    """How far a task's listed servers stand out from the others: one row per task with matched (mean distance of listed
+    servers), ratio (median distance of listed servers over that of the others), auc (probability that a listed server
+    is nearer than another one, ties count half) and recall (share of the listed servers among the `depth` nearest).
 
-    Args:
-        distance: of tasks and servers, shape (n_tasks, n_servers).
-        relevant: whether the task lists the server, same shape; every task lists some servers and not all.
-        depth: k of the recall.
-
-    Returns: one row per task: matched (mean distance of listed servers), ratio (median distance of listed servers over
-        that of the others), auc (probability that a listed server is nearer than another one, ties count half),
-        recall (share of the listed servers among the `depth` nearest).
+    `distance`: of tasks and servers, shape (n_tasks, n_servers). `relevant`: whether the task lists the server, same
+    shape; every task lists some servers and not all.
     """
     rows = []
     for values, own in zip(distance, relevant, strict=True):
         near, far = values[own], values[~own]
+        row = {"matched": near.mean(), "ratio": np.median(near) / np.median(far), "auc": auc(far, near)}
         nearest = np.argsort(values, kind="stable")[:depth]
-        rows.append(
-            {
-                "matched": near.mean(),
-                "ratio": np.median(near) / np.median(far),
-                "auc": auc(far, near),
-                "recall": own[nearest].sum() / own.sum(),
-            }
-        )
+        rows.append(row | {"recall": own[nearest].sum() / own.sum()})
     return pd.DataFrame(rows)
-
-
-def part_separation(
-    tasks: FloatArray | sp.csr_matrix, servers: FloatArray | sp.csr_matrix, split: Split, part: str, *, depth: int
-) -> pd.DataFrame:
-    """`separation` of the tasks of a part by 1 - cosine, among the servers that any task of the part lists.
-
-    Args:
-        tasks, servers: unit vectors of all tasks and servers, shapes (n_tasks, d) and (n_servers, d), dense or CSR.
-
-    Returns: one row per task of the part, in row order.
-    """
-    rows = split.tasks(part)
-    columns, related = listed(split.part(part), rows)
-    return separation(all_distances(tasks[rows], servers[columns]), related, depth=depth)
 
 
 def mean_separation(
@@ -87,6 +59,11 @@ def mean_separation(
     *,
     depth: int,
 ) -> dict[str, float]:
-    """Means over tasks of `part_separation`: matched, ratio, auc, recall."""
-    means = part_separation(tasks, servers, split, part, depth=depth).mean()
+    """Means over the tasks of a part of their `separation` by 1 - cosine, among the servers that any of them lists.
+
+    `tasks`, `servers`: unit vectors of all, shapes (n_tasks, d) and (n_servers, d), dense or CSR.
+    """
+    rows = split.tasks(part)
+    columns, related = listed(split.part(part), rows)
+    means = separation(all_distances(tasks[rows], servers[columns]), related, depth=depth).mean()
     return {str(name): float(value) for name, value in means.items()}

@@ -1,20 +1,15 @@
-"""Every interval, test, share, rank correlation and area of the study.
+"""Every interval, test, share, rank correlation and area of the study: how sure we are over tasks, not over data sets.
 
-A paired comparison is of two systems on the same tasks, over per-task values averaged over seeds.
-
-A difference is ``system - reference``: positive means that the system is better. Everything here concerns one split: it
-says how sure we are over *tasks*, not over data sets.
-
-The paper uses Wilcoxon's signed-rank test. It is shown beside a paired randomisation test, because with many tasks it
-rejects too often where differences are not symmetric ("Inference at Scale", SIGIR 2023), and beside an interval and an
-effect size, because with 961 tasks a difference of no use can be significant.
+A paired comparison is of two systems on the same tasks, over values averaged over seeds: ``system - reference``. Beside
+the paper's Wilcoxon test stands a randomisation test, since with many tasks the former rejects too often where
+differences are not symmetric ("Inference at Scale", SIGIR 2023), and an interval and an effect size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -43,29 +38,21 @@ def holm(p_values: ArrayLike, size: int | None = None) -> NDArray[np.float64]:
     """Holm's step-down adjusted p-values (Holm 1979), in the order given; they control the family-wise error rate
     under any dependence.
 
-    Args:
-        p_values: shape (m,), each in [0, 1].
-        size: of the family, m unless given; members without a value count as 1.
+    `size`: of the family, by default the number of p-values; members without a value count as 1.
     """
     p = np.asarray(p_values, dtype=np.float64)
-    missing = (len(p) if size is None else size) - len(p)
-    if missing < 0:
-        raise ValueError("a family is no smaller than its p-values")
     if not ((p >= 0) & (p <= 1)).all():
         raise ValueError("p-values lie in [0, 1]")
-    if not len(p):
-        return p
-    adjusted: NDArray[np.float64] = multipletests(np.append(p, np.ones(missing)), method="holm")[1][: len(p)]
+    family = np.append(p, np.ones((len(p) if size is None else size) - len(p)))
+    adjusted: NDArray[np.float64] = multipletests(family, method="holm")[1][: len(p)] if len(p) else p
     return adjusted
 
 
 def wilcoxon(difference: Float64Array, alternative: Alternative = "two-sided") -> float:
-    """p-value of Wilcoxon's signed-rank test, zeros left out and ties given their mean rank.
+    """p-value of Wilcoxon's signed-rank test, zeros left out and ties given their mean rank; 1 where all are zero.
 
     Up to `EXACT` differences the p-value is exact, by all sign patterns of these ranks (Pratt and Gibbons 1981, section
     3.7); above, it is the normal approximation with tie correction.
-
-    Returns: 1 where every difference is zero, as nothing speaks against equality.
     """
     moved = difference[difference != 0]
     if not len(moved):
@@ -98,15 +85,7 @@ def randomisation(
 def randomisations(
     differences: Float64Array, alternative: Alternative = "two-sided", *, seed: int, resamples: int = RESAMPLES
 ) -> Float64Array:
-    """`randomisation` of several comparisons over the same tasks, which share the drawn patterns.
-
-    So the patterns are drawn once, and a comparison's value does not depend on what it is compared beside.
-
-    Args:
-        differences: shape (n, m), one comparison a column.
-
-    Returns: p-values, shape (m,).
-    """
+    """`randomisation` of each column of `differences`, shape (n, m), with shared patterns: p-values, shape (m,)."""
     n, m = differences.shape
     found, few = np.empty(m), np.zeros(m, dtype=bool)
     for column, own in enumerate(differences.T):
@@ -128,10 +107,8 @@ def randomisations(
 
 
 def _extreme(flips: NDArray[np.integer], differences: Float64Array, alternative: Alternative) -> NDArray[np.int64]:
-    """How many patterns give a sum at least as extreme as the observed one, per comparison.
-
-    `flips`: 1 where a sign is turned, shape (patterns, n). `differences`: shape (n, m).
-    """
+    """How many patterns, shape (patterns, n), 1 where a sign is turned, give a sum at least as extreme as the observed
+    one, per column of `differences`."""
     sign, totals = -1.0 if alternative == "less" else 1.0, differences.sum(axis=0)
     observed = np.abs(totals) if alternative == "two-sided" else sign * totals
     # A pattern that gives the observed sum again must count although its terms are added in another order.
@@ -142,42 +119,28 @@ def _extreme(flips: NDArray[np.integer], differences: Float64Array, alternative:
 
 
 def bootstrap_means(values: Float64Array, *, seed: int, resamples: int = RESAMPLES) -> Float64Array:
-    """Means of bootstrap resamples of the rows of `values`, shape (n, m): shape (resamples, m).
-
-    They depend on n, the seed and a column's own values alone, so that columns and systems over the same tasks may be
-    subtracted draw by draw.
-    """
+    """Means of bootstrap resamples of the rows of `values`, shape (n, m): shape (resamples, m). They depend on n, the
+    seed and a column's own values alone, so that systems over the same tasks may be subtracted draw by draw."""
     n = len(values)
     whole = n * resamples <= BATCH
     drawn = [_one_batch(n, seed, resamples)] if whole else _batches(n, seed, resamples)
     return np.concatenate([counts @ values / n for counts in drawn])
 
 
-def percentile_limits(draws: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """The ends of the percentile interval of draws of one number, NaN ones left out; NaN where none is left."""
+def percentile_limits(draws: ArrayLike) -> tuple[float, float]:
+    """The ends of the 95 % percentile interval of draws of one number, NaN ones left out; NaN where none is left."""
     known = np.asarray(draws, dtype=np.float64)
     known = known[~np.isnan(known)]
-    if not len(known):
-        return float("nan"), float("nan")
-    tail = round((1 - level) / 2, 9)  # 0.025, not 0.025000000000000022, which moves a last digit
-    low, high = np.quantile(known, [tail, 1 - tail]).tolist()
+    low, high = np.quantile(known, [0.025, 0.975]).tolist() if len(known) else (float("nan"),) * 2
     return low, high
 
 
-def bootstrap_intervals(
-    differences: Float64Array, *, seed: int, resamples: int = RESAMPLES, level: float = 0.95
-) -> Float64Array:
-    """`bootstrap_interval` of several comparisons over the same tasks, from the same resamples.
-
-    Args:
-        differences: shape (n, m), one comparison a column.
-
-    Returns: lower and upper limits, shape (2, m); NaN for fewer than two tasks.
-    """
+def bootstrap_intervals(differences: Float64Array, *, seed: int, resamples: int = RESAMPLES) -> Float64Array:
+    """`bootstrap_interval` of each column of `differences`, shape (n, m), from the same resamples: shape (2, m)."""
     n, m = differences.shape
     if n < 2:
         return np.full((2, m), np.nan)
-    tail = 50 * (1 - level)
+    tail = 50 * (1 - 0.95)  # a hair more than 2.5, by which the committed limits were computed
     means = bootstrap_means(differences, seed=seed, resamples=resamples)
     limits: Float64Array = np.percentile(means, [tail, 100 - tail], axis=0)
     return limits
@@ -198,11 +161,9 @@ def _one_batch(n: int, seed: int, resamples: int) -> Float64Array:
     return next(_batches(n, seed, resamples))
 
 
-def bootstrap_interval(
-    difference: Float64Array, *, seed: int, resamples: int = RESAMPLES, level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean difference over tasks."""
-    low, high = bootstrap_intervals(difference[:, None], seed=seed, resamples=resamples, level=level)[:, 0].tolist()
+def bootstrap_interval(difference: Float64Array, *, seed: int, resamples: int = RESAMPLES) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of the mean difference over tasks; NaN for fewer than two."""
+    low, high = bootstrap_intervals(difference[:, None], seed=seed, resamples=resamples)[:, 0].tolist()
     return low, high
 
 
@@ -281,10 +242,7 @@ def clustered_share(flag: NDArray[np.bool_], cluster: ArrayLike) -> tuple[float,
 
 
 def harmonic_mean(precision: ArrayLike, recall: ArrayLike) -> Float64Array:
-    """F1 of each pair of precision and recall, 0 for 0 and 0; of means, it is not the mean of the tasks' F1.
-
-    `precision`, `recall`: of one shape, which the result has.
-    """
+    """F1 of each pair of precision and recall, 0 for 0 and 0; of means, it is not the mean of the tasks' F1."""
     p, r = np.asarray(precision, dtype=np.float64), np.asarray(recall, dtype=np.float64)
     return np.divide(2 * p * r, p + r, out=np.zeros_like(p + r), where=p + r > 0)
 
@@ -307,10 +265,8 @@ def rank_correlation(a: Float64Array, b: Float64Array) -> tuple[float, float]:
 
 
 def tau_b(one: Float64Array, other: Float64Array) -> Float64Array:
-    """Kendall's tau-b of each row of two arrays of shape (b, n); NaN where all values of a row tie.
-
-    `scipy.stats.kendalltau` gives the same for one row, and takes a millisecond for it.
-    """
+    """Kendall's tau-b of each row of two arrays of shape (b, n), as `scipy.stats.kendalltau` takes a millisecond for;
+    NaN where all values of a row tie."""
     first, second = np.triu_indices(one.shape[1], k=1)
     left, right = (np.sign(values[:, first] - values[:, second]) for values in (one, other))
     pairs = np.sqrt(np.abs(left).sum(axis=1)), np.sqrt(np.abs(right).sum(axis=1))
@@ -320,10 +276,8 @@ def tau_b(one: Float64Array, other: Float64Array) -> Float64Array:
 
 
 def rank_biserial(difference: Float64Array) -> float:
-    """Matched-pairs rank-biserial correlation (Kerby 2014): (W+ - W-) / (W+ + W-) over non-zero differences.
-
-    Returns: from -1 (the reference wins every task that differs) to 1; 0 where none differs.
-    """
+    """Matched-pairs rank-biserial correlation (Kerby 2014): (W+ - W-) / (W+ + W-) over non-zero differences, from -1
+    (the reference wins every task that differs) to 1; 0 where none differs."""
     moved = difference[difference != 0]
     if not len(moved):
         return 0.0
@@ -332,56 +286,25 @@ def rank_biserial(difference: Float64Array) -> float:
 
 
 def paired(system: pd.DataFrame, reference: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """The two systems' values per task, averaged over seeds, for tasks that have relevant servers.
+    """The two systems' values per task, averaged over seeds, for tasks that have relevant servers: index task_id,
+    columns system and reference.
 
-    Args:
-        system, reference: per-task tables; the numbers of seeds may differ, the tasks must not.
-        metric: a column, e.g. ``ndcg@10``.
-
-    Returns: index task_id, columns system and reference.
+    `system`, `reference`: per-task tables; the numbers of seeds may differ, the tasks must not.
     """
-    sides = {}
+    sides, fix = {}, "use one split for both"
     for name, frame in (("system", system), ("reference", reference)):
         if metric not in frame:
             raise StudyError(f"the per-task table of the {name} lacks a metric", column=metric, fix="evaluate it again")
         sides[name] = per_task.check(frame).groupby("task_id")[metric].mean(skipna=False)
     if not sides["system"].index.equals(sides["reference"].index):
-        raise StudyError(
-            "the two systems were not asked the same tasks", column="task_id", fix="use one split for both"
-        )
+        raise StudyError("the two systems were not asked the same tasks", column="task_id", fix=fix)
     pairs = pd.DataFrame(sides)
     undefined = pairs.isna()
     if (undefined["system"] != undefined["reference"]).any():
-        raise StudyError("a task has relevant servers for one system only", column=metric, fix="use one split for both")
+        raise StudyError("a task has relevant servers for one system only", column=metric, fix=fix)
     if undefined.all(axis=None):
         raise StudyError("no task has relevant servers", column=metric, fix="use a split with test labels")
     return pairs.dropna()
-
-
-def _compared(
-    pairs: pd.DataFrame, metric: str, tasks: int, limits: Float64Array, p: float, alternative: Alternative
-) -> dict[str, float | int | str]:
-    """The entries of one comparison; see `compare_all`. `tasks`: asked, those without a relevant server among them."""
-    exact = (pairs["system"] - pairs["reference"]).to_numpy(np.float64)
-    difference = exact.round(TIE_DECIMALS)
-    return {
-        "metric": metric,
-        "n": len(pairs),
-        "undefined": tasks - len(pairs),
-        "wins": int((difference > 0).sum()),
-        "ties": int((difference == 0).sum()),
-        "losses": int((difference < 0).sum()),
-        "zeros": int((pairs == 0).all(axis=1).sum()),
-        "mean_system": float(pairs["system"].mean()),
-        "mean_reference": float(pairs["reference"].mean()),
-        "diff": float(exact.mean()),
-        "diff_ci_low": float(limits[0]),
-        "diff_ci_high": float(limits[1]),
-        "rank_biserial": rank_biserial(difference),
-        "wilcoxon_p": wilcoxon(difference, alternative),
-        "randomisation_p": p,
-        "alternative": alternative,
-    }
 
 
 def compare(
@@ -395,16 +318,12 @@ def compare(
 ) -> dict[str, float | int | str]:
     """One paired comparison, with the entries of `compare_all` from metric to alternative.
 
-    Args:
-        alternative: ``greater`` asks whether the system is better than the reference.
-        seed: of the resampling.
-        resamples: of the randomisation test; the interval always uses `RESAMPLES`.
+    `resamples`: of the randomisation test; the interval always uses `RESAMPLES`.
     """
-    pairs = paired(system, reference, metric)
-    exact = (pairs["system"] - pairs["reference"]).to_numpy(np.float64)
-    limits = bootstrap_intervals(exact[:, None], seed=seed)[:, 0]
-    p = randomisation(exact.round(TIE_DECIMALS), alternative, seed=seed, resamples=resamples)
-    return _compared(pairs, metric, system["task_id"].nunique(), limits, p, alternative)
+    frames = {"system": system, "reference": reference}
+    how: dict[str, Any] = {"alternative": alternative, "resamples": resamples, "per_comparison": 0}
+    table = compare_all(frames, "reference", [metric], seed, **how)
+    return table.loc[:, "metric":"alternative"].to_dict("records")[0]
 
 
 def compare_all(
@@ -422,14 +341,11 @@ def compare_all(
 
     Args:
         frames: per-task tables by system, the reference among them.
-        seed: of the resampling.
         alternative: ``greater`` asks whether the system is better than the reference.
-        resamples: of the randomisation test, at least this many (intervals always use `RESAMPLES`);
-        per_comparison: and at least this many times the size of the family, so that its smallest possible p-value stays
-            below 1 / per_comparison after correction.
-        family: the systems that are corrected together, run or not; without it, all others in `frames`. One without a
-            run counts as p = 1, so the corrected p-values of the others do not rest on what has run: a later run can
-            only lower them.
+        resamples: of the randomisation test, at least this many, and `per_comparison` times the size of the family, so
+            that its smallest possible p-value stays below 1 / per_comparison after correction.
+        family: the systems that are corrected together, by default all others in `frames`. One without a run counts as
+            p = 1, so that a later run can only lower the corrected p-values of the others.
 
     Returns: one row per system and metric with system, reference, metric, n (tasks compared), undefined (tasks left
     out, as they have no relevant server), wins, ties and losses of the system (Wilcoxon's test leaves ties out), zeros
@@ -437,13 +353,11 @@ def compare_all(
     rank_biserial, wilcoxon_p, randomisation_p, alternative, family (its size), wilcoxon_p_holm and randomisation_p_holm
     (NaN for systems outside the family).
     """
+    others = [name for name in frames if name != reference]
     if reference not in frames:
         raise StudyError(f"no per-task table of the reference {reference!r}", fix=f"one of: {', '.join(frames)}")
-    others = [name for name in frames if name != reference]
     if not others or not metrics or len(set(metrics)) < len(metrics):
-        raise StudyError(
-            "the family of comparisons is empty or repeats a metric", fix="name other systems, metrics once"
-        )
+        raise StudyError("the family of comparisons is empty or repeats a metric", fix="name each metric once")
     members = set(others if family is None else family) - {reference}
     size = len(members) * len(metrics)
     enough = max(resamples, per_comparison * size)
@@ -458,12 +372,20 @@ def compare_all(
         limits |= zip(cells, bootstrap_intervals(exact, seed=seed).T, strict=True)
         tested = randomisations(exact.round(TIE_DECIMALS), alternative, seed=seed, resamples=enough)
         p |= zip(cells, tested.tolist(), strict=True)
-    table = pd.DataFrame(
-        {"system": cell[0], "reference": reference}
-        | _compared(own, cell[1], frames[cell[0]]["task_id"].nunique(), limits[cell], p[cell], alternative)
-        | {"family": size}
-        for cell, own in pairs.items()
-    )
+    rows = []
+    for (name, metric), own in pairs.items():
+        exact = (own["system"] - own["reference"]).to_numpy(np.float64)
+        difference = exact.round(TIE_DECIMALS)
+        row = {"system": name, "reference": reference, "metric": metric, "n": len(own)}
+        row |= {"undefined": frames[name]["task_id"].nunique() - len(own), "wins": int((difference > 0).sum())}
+        row |= {"ties": int((difference == 0).sum()), "losses": int((difference < 0).sum())}
+        row |= {"zeros": int((own == 0).all(axis=1).sum()), "mean_system": float(own["system"].mean())}
+        row |= {"mean_reference": float(own["reference"].mean()), "diff": float(exact.mean())}
+        row |= dict(zip(("diff_ci_low", "diff_ci_high"), limits[name, metric].tolist(), strict=True))
+        row |= {"rank_biserial": rank_biserial(difference), "wilcoxon_p": wilcoxon(difference, alternative)}
+        row |= {"randomisation_p": p[name, metric], "alternative": alternative, "family": size}
+        rows.append(row)
+    table = pd.DataFrame(rows)
     inside = table["system"].isin(members).to_numpy()
     for test in ("wilcoxon_p", "randomisation_p"):
         table[f"{test}_holm"] = np.nan

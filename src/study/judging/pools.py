@@ -115,7 +115,7 @@ def run_system(
         ids = group["task_id"].to_numpy()
         tasks: IntArray = row_of.loc[ids].to_numpy()
         source = store.topic_settings().source(str(part))
-        rows, scores = rank_tasks(system, split, tasks, part=source, k=depth, seed=seed, n_servers=data.n_servers)
+        rows, scores = rank_tasks(system, split, tasks, part=source, k=depth, seed=seed)
         frames.append(run_table(data, ids, rows, scores, seed))
     path = store.folder(dataset) / "pools.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -208,7 +208,7 @@ def _ranked(config: DictConfig, data: Dataset, split: Split, asked: Split) -> Ra
     system, tasks = build_system(config.system), asked.tasks("test")
     with tempfile.TemporaryDirectory() as folder:
         system.fit(data, split, seed=SEED, workdir=Path(folder))
-        ranked = rank_tasks(system, asked, tasks, part="test", k=data.n_servers, seed=SEED, n_servers=data.n_servers)
+        ranked = rank_tasks(system, asked, tasks, part="test", k=data.n_servers, seed=SEED)
     return np.concatenate([part.astype(np.float32) for part in ranked], axis=1)
 
 

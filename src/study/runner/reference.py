@@ -180,7 +180,7 @@ def compute(case: Case, model: Mapping[str, Any]) -> Run:
             system.fit(data, split, seed=SEED, workdir=work)
         tasks = split.tasks("test")
         matrix = np.asarray(system.score(tasks), dtype=np.float32)
-        rows, scores = rank_tasks(system, split, tasks, part="test", k=RANKED, seed=SEED, n_servers=data.n_servers)
+        rows, scores = rank_tasks(system, split, tasks, part="test", k=RANKED, seed=SEED)
         report = system.report() if hasattr(system, "report") else {}
     ndcg = per_task(rows[:, :KEPT], split.test[tasks], ks=CUTOFFS)[f"ndcg@{KEPT}"].mean()
     places = np.random.default_rng(SEED).permutation(matrix.size)[:PLACES]

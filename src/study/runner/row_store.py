@@ -32,8 +32,8 @@ from study import paths
 from study.config.registry import folder_of
 from study.errors import StudyError
 from study.evaluation import per_task
+from study.evaluation.records import parse_record
 from study.evaluation.records import read_record as read_record_file
-from study.evaluation.records import require_record
 from study.files import ABANDONED, replacing, write_json, write_text
 
 LOG = logging.getLogger(__name__)
@@ -339,7 +339,7 @@ def _read_lines(path: Path) -> dict[str, dict[str, Any]]:
         if end or not lines:
             raise ValueError("the file is cut short")
         for number, line in enumerate(lines, 1):
-            record = require_record(json.loads(line), path, f"line {number}", fix=FIX)
+            record = parse_record(line, path, f"line {number}")
             found[str(record["system"])] = record
     except (OSError, ValueError, KeyError) as error:
         raise StudyError(f"not a record: {error}", file=path, row=f"line {number}", fix=FIX) from error

@@ -96,7 +96,7 @@ def fitted(config: DictConfig, data: Dataset, split: Split, *, seed: int, keep: 
 def task_values(system: System, data: Dataset, split: Split, part: str, *, seed: int) -> pd.DataFrame:
     """The per-task table of a fitted system with the paper's eight measures, on a part."""
     tasks = split.tasks(part)
-    ranked, _ = rank_tasks(system, split, tasks, part=part, k=KEPT, seed=seed, n_servers=data.n_servers)
+    ranked, _ = rank_tasks(system, split, tasks, part=part, k=KEPT, seed=seed)
     return _table(ranked, data, split, part, seed)
 
 

@@ -219,7 +219,7 @@ def run_fit(data: Dataset, grid: Protocols, variants: list[Variant], config: Dic
     for variant in variants:
         split = made[variant.name]
         tasks = split.tasks("test")
-        ranked, _ = rank_tasks(system, split, tasks, part="test", k=grid.pool, seed=seed, n_servers=data.n_servers)
+        ranked, _ = rank_tasks(system, split, tasks, part="test", k=grid.pool, seed=seed)
         table = measures(ranked, split.test[tasks])
         # The covariance of the means is what intervals of any function of them need; per-task values are not kept.
         covariance = np.cov(table.to_numpy().T) / len(table)

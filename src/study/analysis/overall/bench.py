@@ -283,7 +283,7 @@ def _evaluation(
     asked = split.tasks("test")
 
     def evaluate() -> None:
-        ranked, _ = rank_tasks(system, split, asked, part="test", k=KEPT, seed=seed, n_servers=data.n_servers)
+        ranked, _ = rank_tasks(system, split, asked, part="test", k=KEPT, seed=seed)
         per_task(ranked, split.test[asked], ks=CUTOFFS)
 
     seconds = best_of(evaluate, settings.repeats)

@@ -76,7 +76,7 @@ def fitted(config: DictConfig, data: Dataset, split: Split, share: float, draw: 
     system = build_system(config.system)
     with tempfile.TemporaryDirectory() as folder:
         system.fit(data, part, seed=draw, workdir=Path(folder))
-    rows, _ = rank_tasks(system, part, asked, part="valid", k=KEPT, seed=draw, n_servers=data.n_servers)
+    rows, _ = rank_tasks(system, part, asked, part="valid", k=KEPT, seed=draw)
     values = per_task(rows, split.valid[asked], ks=(KEPT,))
     return pd.concat([pd.DataFrame({"task_id": data.tasks["id"].to_numpy()[asked]}), values[list(METRICS)]], axis=1)
 

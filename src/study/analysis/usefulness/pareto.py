@@ -103,7 +103,7 @@ def answering(
     def answer(task: int) -> object:
         for kind in reading:
             readers[kind](task)
-        return rank_tasks(system, split, np.array([task]), part="valid", k=KEPT, seed=0, n_servers=data.n_servers)
+        return rank_tasks(system, split, np.array([task]), part="valid", k=KEPT, seed=0)
 
     return answer
 

@@ -121,7 +121,7 @@ def watched_ranks(config: DictConfig, data: Dataset, split: Split, attack: Plan,
     system = build_system(config.system)
     workdir.mkdir(parents=True, exist_ok=True)
     system.fit(data, split, seed=seed, workdir=workdir)
-    found, _ = rank_tasks(system, split, attack.tasks, part=part, k=data.n_servers, seed=seed, n_servers=data.n_servers)
+    found, _ = rank_tasks(system, split, attack.tasks, part=part, k=data.n_servers, seed=seed)
     ranks = np.full((len(attack.tasks), data.n_servers), data.n_servers, dtype=np.int64)
     task, place = np.nonzero(found >= 0)
     ranks[task, found[task, place]] = place + 1
