@@ -20,10 +20,8 @@ def tie_order(n_servers: int, seed: int) -> IntArray:
 
 
 def top_k(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatArray]:
-    """The `k` highest scores of each row, ties in the order given by `order` (`tie_order`); -inf or NaN is never ranked.
-
-    Returns: server rows and their scores, both (b, k), best first; unfilled places hold -1 and -inf.
-    """
+    """The server rows and scores of the `k` highest scores of each row, both (b, k), best first, ties in the order of
+    `tie_order`; -inf and NaN are never ranked, unfilled places hold -1 and -inf."""
     k = min(k, scores.shape[1])
     shuffled = np.nan_to_num(scores[:, order], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
     position = np.empty((len(scores), k), dtype=np.int64)

@@ -17,7 +17,7 @@ from study.evaluation.statistics import auc
 
 
 def embedding_settings() -> dict[str, Any]:
-    """Read ``conf/analysis/embedding.yaml``, which explains its keys."""
+    """``conf/analysis/embedding.yaml``, which explains its keys."""
     return read_keys(paths.conf() / "analysis" / "embedding.yaml", ("seed", "parts", "depth", "projection"))
 
 
