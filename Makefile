@@ -20,6 +20,7 @@ STAMP = $(VENV)/.installed
 TORCH = $(shell grep '^torch==' requirements.txt)
 # The first job of `dvc` and of the notebooks is to find the environment's own programs.
 RUN = PATH="$(abspath $(BIN)):$$PATH"
+SWEEPS = fusion_weight temperature learning_rate
 DVC_TARGETS = report judged usefulness notebooks
 
 .DEFAULT_GOAL := help
@@ -68,8 +69,10 @@ else ifeq ($(DATASET),synthetic)
 	@$(if $(FORCE),rm -rf $(MADE) results/synthetic models/synthetic)
 	@$(MAKE) --no-print-directory $(MADE)
 else
-	$(if $(FORCE),rm -rf models/$(DATASET) $(addprefix .cache/,quantisers recbole $(addsuffix /$(DATASET),runs tune sweeps)))
-	@status=0; $(RUN) dvc repro --keep-going $(if $(FORCE),--force) $(DVC_TARGETS) || status=$$?; \
+	$(if $(FORCE),rm -rf models/$(DATASET))
+	@status=0; $(if $(FORCE),{ $(RUN) dvc repro split && $(RUN) study run --all --replace dataset=$(DATASET) \
+	$(foreach sweep,$(SWEEPS),&& $(RUN) study sweep $(sweep) --replace dataset=$(DATASET)); } || status=$$?;) \
+	$(RUN) dvc repro --keep-going $(if $(FORCE),--force) $(DVC_TARGETS) || status=$$?; \
 	if [ $$status -ne 0 ]; then \
 	  echo "error: the stages named above failed; the tables follow without them"; $(RUN) study report dataset=$(DATASET); \
 	fi; \
