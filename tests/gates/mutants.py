@@ -53,7 +53,7 @@ LEAVES = (
     "agent/settings",
     "agent/specification",
     "analysis/ablation/figures",
-    "analysis/audit/figures_",
+    "analysis/audit/figures",
     "analysis/audit/labels_mixture",
     "analysis/audit/settings",
     "analysis/audit/tables",

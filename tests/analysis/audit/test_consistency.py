@@ -12,7 +12,7 @@ from scipy.optimize import OptimizeResult
 
 from study import paths
 from study.analysis.audit import consistency as rules
-from study.analysis.audit import figures_paper
+from study.analysis.audit import figures
 from study.analysis.audit.protocols import Definition, Protocols, measures, printed_form
 from study.analysis.framework import GroupTables, load_settings, run_analyses
 from study.analysis.report.paper import printed_rows
@@ -159,7 +159,6 @@ def test_what_the_printed_cells_allow_alone_and_in_pairs_and_their_gains():
     found = {(row["row_a"], row["row_b"]): row["together"] for row in table.to_dict("records")}
     assert found == {("LightGCN", "MSBPR"): True, ("LightGCN", "T2MRec"): False, ("MSBPR", "T2MRec"): False}
     assert table.loc[~table["together"], "conflict"].all()
-    assert figures_paper.plot_pairs({"row_pairs": table}).axes
     gains = rules.gains()
     assert len(gains) == 8
     assert (gains["nearer"] == "over_method").all()
@@ -203,8 +202,8 @@ def test_tables_on_synthetic_data_find_the_planted_fault(data):
     assert table.loc[("ours: tfidf", "task split", "all eight cells"), "change"] < 1e-6
     assert table.loc[("ours: bm25", "task split", "all eight cells"), "change"] > 0.01
     assert not table.loc[("ours: tfidf", "one server per task", "all eight cells"), "possible"]
-    assert figures_paper.plot_feasibility(tables).axes
-    assert figures_paper.plot_implied(tables, {"task split": 10.0}).axes
+    assert figures.feasibility(tables).axes
+    assert figures.implied(tables, {"task split": 10.0}).axes
     notebook = json.loads((REPOSITORY / "notebooks" / "05_audit.ipynb").read_text(encoding="utf-8"))
     cell = next(text for each in notebook["cells"] if '["consistency"][columns]' in (text := "".join(each["source"])))
     shown, known = [], {"tables": tables, "Markdown": str}  # the notebook reads the columns that are written

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from study import paths
+from study.analysis.audit import figures
 from study.analysis.audit import leakage as audited
-from study.analysis.audit.figures_labels import plot_copying
 from study.analysis.framework import run_analyses
 from study.config import compose as config
 from study.data import split_files
@@ -141,4 +141,4 @@ def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
     assert tables["grouped"]["diff"].abs().max() == 0
     assert tables["copying"]["excess_tfidf"].dropna().eq(0).all()
     assert tables["copying"]["excess_bm25"].isna().all()  # it did not run
-    plot_copying(tables).canvas.draw()
+    figures.copying(tables).canvas.draw()

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.analysis.audit import provenance
+from study.analysis.audit import figures, provenance
 from study.analysis.audit.detectors import BY_CONTENT, Labels, in_pattern
-from study.analysis.audit.figures_labels import CLASSES, plot_detectors, plot_first_uses, plot_provenance
 from study.analysis.framework import load_settings, run_analyses
 from study.config import compose as config
 from study.errors import StudyError
@@ -79,7 +78,7 @@ def test_the_pool_of_a_theme_is_what_its_other_lists_hold():
 def test_the_order_of_detectors_decides_and_the_configured_orders_and_figures_know_every_one():
     for order in (SETTINGS.order, *SETTINGS.other_orders.values()):
         assert sorted(order) == sorted(provenance.DETECTORS)
-    assert set(CLASSES) == {*provenance.DETECTORS, provenance.NONE}
+    assert set(figures.CLASSES) == {*provenance.DETECTORS, provenance.NONE}
     servers = {row: {"description": "weather", "language_tokens": "Go"} for row in (40, 41, 42)}
     data = toy([{"theme": "weather", "language": "Go"}], [[40, 41, 42]], servers)
     assert classes(data) == [["theme_token"] * 3]
@@ -281,5 +280,5 @@ def test_the_files_hold_ids_alone_and_shares_add_up(new_results, monkeypatch, pl
     counts = pd.read_parquet(labels)["class"].value_counts()
     everything = tables["provenance"].query("scope == 'all'").set_index("class")["labels"]
     assert counts.to_dict() == everything[everything > 0].to_dict()
-    for draw in (plot_provenance, plot_detectors, plot_first_uses):
+    for draw in (figures.provenance, figures.detectors):
         draw(tables).canvas.draw()

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from study import paths
-from study.analysis.audit import robustness
-from study.analysis.audit.figures_labels import plot_robustness, plot_splits
+from study.analysis.audit import figures, robustness
 from study.analysis.audit.robustness import Robustness
 from study.analysis.framework import ANALYSES, Context, load_settings, run_analyses
 from study.config import compose as config
@@ -101,7 +100,7 @@ def test_every_family_has_its_rows_and_oracles_none(made):
     assert "mcp_task_all.csv" in set(table["variant"])
     inside = table.dropna(subset=["tau"])
     assert (inside["tau"].between(-1, 1) & (inside["tau_low"] <= inside["tau_high"])).all()
-    plot_robustness(made).canvas.draw()
+    figures.robustness(made).canvas.draw()
     table = made["random_splits"]
     assert set(table["system"]) == {"popularity", "tfidf", "attribute_counts"}
     assert table.groupby("system")["n_splits"].max().to_dict() == {"popularity": 2, "tfidf": 2, "attribute_counts": 1}
@@ -115,7 +114,6 @@ def test_every_family_has_its_rows_and_oracles_none(made):
         spreads.append(row["split_sd"])
     assert spreads[0] != spreads[1]
     assert ((table["min"] <= table["mean"]) & (table["mean"] <= table["max"])).all()
-    plot_splits(made).canvas.draw()
 
 
 def test_random_splits_go_on_where_they_stopped(made, monkeypatch):

@@ -6,8 +6,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from study import paths
-from study.analysis.audit import systems
-from study.analysis.audit.figures_labels import plot_reference_bugs
+from study.analysis.audit import figures, systems
 from study.analysis.audit.systems import ReferenceBugs, Rules
 from study.analysis.framework import load_settings, run_analyses
 from study.analysis.report.plots import GREEN, RED
@@ -111,12 +110,12 @@ def test_one_of_two_runs_gives_no_number_and_two_are_compared_by_tasks_and_seeds
 
 def test_the_figure_shows_what_the_table_holds(bugs):
     with pytest.raises(StudyError, match="no row with a reference bug has run"):
-        plot_reference_bugs({"reference_bugs": bugs()})
+        figures.reference_bugs({"reference_bugs": bugs()})
     runs = {"tiger": 0.25, "tiger_unconstrained": 0.125, "gdsrec": 0.5, "gdsrec_with_target": 0.75}
     for system, value in runs.items():
         wrote(system, [[value] * 40])
     table = bugs()
-    panel = plot_reference_bugs({"reference_bugs": table}).axes[0]
+    panel = figures.reference_bugs({"reference_bugs": table}).axes[0]
     assert len(panel.get_yticks()) == len(table)
     texts = [text.get_text() for text in panel.texts]
     assert sorted(texts) == ["+0.250", "-0.125", *["not run"] * (len(table) - 2)]
@@ -129,7 +128,7 @@ def test_the_figure_shows_what_the_table_holds(bugs):
 def test_a_bug_is_coloured_only_where_tasks_and_seeds_agree(bugs, by_seed, moved):
     wrote("gdsrec", [[0.2] * 40, [0.4] * 40])
     wrote("gdsrec_with_target", [[value] * 40 for value in by_seed])
-    figure = plot_reference_bugs({"reference_bugs": bugs()})
+    figure = figures.reference_bugs({"reference_bugs": bugs()})
     inks = set(map(tuple, figure.axes[0].collections[2].get_facecolors()))
     assert inks & {to_rgba(GREEN), to_rgba(RED)} == ({to_rgba(moved)} if moved else set())
 

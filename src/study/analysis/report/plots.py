@@ -254,7 +254,7 @@ def named_rows(panel: Axes, places: Any, names: Iterable[str], xlabel: str = "",
     for label in panel.get_yticklabels():
         label.set_fontweight("bold" if label.get_text() == MARKED else "normal")
     panel.set(xlabel=xlabel, **options)
-    panel.grid(axis="x")
+    panel.grid(True, axis="x")  # without True, a second call would hide it
 
 
 def spacing(names: Iterable[str], least: float) -> float:
@@ -396,16 +396,18 @@ def heat(
         shown = bold.to_numpy()[cells.notna().to_numpy()]
         for text, strong in zip(panel.texts, shown, strict=True):
             text.set_fontweight("bold" if strong else "normal")
-    about: Any = {"rotation": turn, "ha": "right", "rotation_mode": "anchor"} if turn else {"rotation": 0}
+    about: Any = (
+        {"rotation": turn, "ha": "right", "rotation_mode": "anchor", "fontsize": 7.5} if turn else {"rotation": 0}
+    )
     panel.set_xticks(np.arange(len(cells.columns)) + 0.5, [str(name) for name in cells.columns], **about)
     panel.set_yticks(np.arange(len(cells)) + 0.5, [str(name) for name in cells.index], rotation=0)
     panel.set(xlabel="", ylabel="")
     panel.tick_params(length=0)
 
 
-def steps(edges: Sequence[float], shades: Sequence[str]) -> dict[str, Any]:
+def steps(edges: Sequence[float], shades: Iterable[str]) -> dict[str, Any]:
     """Options of `heat` for one colour between every two neighbouring edges."""
-    return {"cmap": ListedColormap(list(shades)), "norm": BoundaryNorm(list(edges), len(shades))}
+    return {"cmap": ListedColormap(list(shades)), "norm": BoundaryNorm(edges, len(edges) - 1)}
 
 
 def save_figure(figure: Figure, name: str, dataset: str) -> Path:
