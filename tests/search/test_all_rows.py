@@ -12,7 +12,7 @@ from study.config.compose import load
 from study.errors import StudyError
 from study.runner.row_store import read_row, remove_row
 from study.search import all_rows
-from study.search.all_rows import due, is_current, run_all, summary
+from study.search.all_rows import due, hours, is_current, run_all, summary
 from tests.rows import change_row
 from tests.tiny_study import keep_systems
 
@@ -130,7 +130,7 @@ def test_hours_come_from_records(root: Path, made: list[str]) -> None:
     change_row("synthetic", "cold", "random", record=record)
     jobs = due([*WORDS, "system=random"], [], every=True)
     seeds = len(jobs[0].config.system.seeds)
-    assert [job.hours() for job in jobs] == [pytest.approx(2 * seeds)]
+    assert [hours(job) for job in jobs] == [pytest.approx(2 * seeds)]
     assert f"about {2 * seeds:.1f} hours" in summary(jobs)
     remove_row("synthetic", "cold", "random")
     assert "1 of them have no record" in summary(jobs)

@@ -1,7 +1,6 @@
 """Sweeps end to end on a tiny study, and what is refused before the first training."""
 
 import json
-import logging
 import shutil
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from study import paths
@@ -25,8 +23,7 @@ from study.evaluation.separation import mean_separation
 from study.evaluation.statistics import bootstrap_interval, randomisation
 from study.runner.inputs import load_inputs
 from study.search import sweep as stage
-from study.search.fits import fit_key, fitted, kept_fit, training_seconds
-from study.search.settings import Sweep, chosen, load_sweep, renamed
+from study.search.sweep import Sweep, chosen, load_sweep, renamed
 from study.t2mrec.module import EpochBar
 from study.t2mrec.system import T2MRec
 from tests.tiny_study import TINY
@@ -94,8 +91,7 @@ def test_a_grid_runs_every_value_and_seed_and_is_written_again_without_training(
 def test_a_grid_is_written_again_from_its_results_and_made_again_on_request(config, monkeypatch):
     folder = stage.sweep("temperature", config)
     first = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".csv", ".xz")}
-    for cache in (stage.work_folder(load_sweep("temperature"), config), kept_fit(config, 1).parent):
-        shutil.rmtree(cache)  # as in a fresh clone
+    shutil.rmtree(stage.work_folder(load_sweep("temperature"), config))  # as in a fresh clone
     (folder / "best.yaml").unlink()
     with monkeypatch.context() as patch:
         patch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
@@ -120,10 +116,9 @@ def test_a_current_sweep_is_left_as_it_is_and_a_stale_one_is_made_again(config, 
 
 
 def test_scores_are_computed_once_per_part_and_seed_however_many_weights_there_are(config, inputs, monkeypatch):
-    (stage.sweep("fusion_weight", config) / "trials.csv").unlink()  # now the trainings are kept
     asked, semantic = [], T2MRec.semantic
     monkeypatch.setattr(T2MRec, "semantic", lambda self, tasks: asked.append(tasks) or semantic(self, tasks))
-    folder = stage.sweep("fusion_weight", config)
+    folder = stage.sweep("fusion_weight", config, replace=True)
     once = np.concatenate([inputs[1].tasks("valid"), inputs[1].tasks("test")])
     np.testing.assert_array_equal(np.concatenate(asked), np.concatenate([once, once]))  # two seeds, three weights
     record = record_of(folder)
@@ -152,11 +147,12 @@ def test_single_tasks_are_kept_for_the_chosen_and_the_papers_value(config, input
     np.testing.assert_allclose(own["ndcg@10"], run["ndcg@10"], atol=1e-6)
 
 
-def test_separation_is_measured_of_every_training(config, inputs):
+def test_separation_is_measured_of_every_training(config, inputs, tmp_path):
     found = pd.read_csv(stage.sweep("temperature", config) / "separation.csv")
     assert list(found) == ["training.temperature", "seed", "part", "auc", "recall"]
     assert len(found) == 4
-    system = fitted(with_values(config, {"training.temperature": 0.5}), *inputs, seed=2, keep=True)
+    system = build_system(with_values(config, {"training.temperature": 0.5}).system)
+    system.fit(*inputs, seed=2, workdir=tmp_path)
     expected = mean_separation(system.task_embeddings, system.server_embeddings, inputs[1], "test", depth=10)
     row = found[(found["training.temperature"] == 0.5) & (found["seed"] == 2)].iloc[0]
     assert (row["auc"], row["recall"]) == pytest.approx((expected["auc"], expected["recall"]), abs=1e-5)
@@ -224,12 +220,12 @@ def test_a_value_that_is_far_worse_is_told_from_the_best(config):
 def test_the_limits_are_those_over_seeds_where_single_tasks_are_not_kept(tmp_path):
     rows = [(0.1, 1, 0.40), (0.1, 2, 0.44), (0.2, 1, 0.41), (0.2, 2, 0.41), (0.3, 1, 0.2), (0.3, 2, 0.2)]
     pd.DataFrame(rows, columns=["x", "seed", "valid/ndcg@10"]).to_csv(tmp_path / "trials.csv", index=False)
-    settings = {"values": {"x": 0.1}, "objective": "valid/ndcg@10", "git": {}, "versions": {}, "hardware": {}}
-    (tmp_path / "record.json").write_text(json.dumps(settings))
-    found = stage.standing(tmp_path)
-    assert found["x"].tolist() == [0.1, 0.2, 0.3]
-    assert found.loc[0, ["mean", "ci_low"]].tolist() == pytest.approx([0.42, 0.42 - 0.04 / np.sqrt(2)])
-    assert found["same"].tolist() == [True, True, False]
+    sweep = replace(load_sweep("temperature"), space={"x": {"choices": [0.1, 0.2, 0.3]}}, paper_best=0.3)
+    best, paper, same, limits = stage.standing(tmp_path, sweep)
+    half = 0.04 / np.sqrt(2)
+    assert best == f"best 0.1: 0.4200 [{0.42 - half:.4f}, {0.42 + half:.4f}]"
+    assert (paper, same) == ("the paper's 0.3: 0.2000 [0.2000, 0.2000]", "cannot be told from the best: 0.2")
+    assert "one standard deviation" in limits
 
 
 @pytest.mark.parametrize(
@@ -282,64 +278,17 @@ def test_a_stop_in_a_training_says_that_the_command_goes_on(config, call, monkey
     assert call("sweep", "temperature", *TINY, *name)[0] == 0
 
 
-def test_trainings_are_timed_when_they_are_made_and_counted_once(config, inputs):
-    other = with_values(config, {"training.temperature": 0.3})
-    assert training_seconds(other, 1) is None
-    fitted(other, *inputs, seed=1, keep=True)
-    noted = training_seconds(other, 1)
-    assert noted > 0
-    fitted(other, *inputs, seed=1, keep=True)  # from the cache, which takes no training
-    assert training_seconds(other, 1) == noted
-    folder = stage.sweep("temperature", config)
-    table, record = pd.read_csv(folder / "trials.csv"), record_of(folder)
-    settings = [with_values(config, {"training.temperature": value}) for value in table["training.temperature"]]
-    expected = [training_seconds(own, seed) for own, seed in zip(settings, table["seed"], strict=True)]
-    np.testing.assert_allclose(table["seconds"], expected, rtol=1e-5)
-    assert (record["untimed"], record["seconds"]) == (0, round(sum(expected), 1))
-    # Embeddings kept before trainings were timed.
-    path = kept_fit(other, 1)
-    save_file(load_file(path), path)
-    record = record_of(stage.sweep(renamed(load_sweep("temperature"), "untimed", values="0.3"), config))
-    assert record["untimed"] == 1
-    assert record["seconds"] == round(training_seconds(other, 2), 1)
-
-
 @pytest.mark.parametrize("name", ["temperature", "joint"])
 def test_the_key_is_that_of_what_decides_a_trial(config, name):
     sweep = load_sweep(name)
     key = stage.sweep_key(sweep, config)
-    same = {"attempts": 9, "paper_best": 0.5, "title": "x", "place": "y", "trials": 99}
-    for name, value in (same | {"keep_fits": not sweep.keep_fits}).items():
+    for name, value in {"paper_best": 0.5, "title": "x", "place": "y", "trials": 99}.items():
         assert stage.sweep_key(replace(sweep, **{name: value}), config) == key, name
     space = {"enqueue": [], "space": {"training.temperature": {"choices": [0.5]}}, "simplex": []}
-    for other in ({"seeds": [7]}, {"objective": "recall@5"}, {"sampler_seed": 2}, {"name": "z"}, space):
+    for other in ({"seeds": [7]}, {"objective": "recall@5"}, {"name": "z"}, space):
         assert stage.sweep_key(replace(sweep, **other), config) != key, other
     assert stage.sweep_key(sweep, with_values(config, {"towers.hidden": 8})) != key
-
-
-def test_workers_and_a_database_mean_nothing_to_the_fusion_weight_and_it_says_so(config, caplog):
-    with caplog.at_level(logging.WARNING):
-        stage.sweep("fusion_weight", config, jobs=4, storage="sqlite:///nothing.db")
-    assert "without --jobs and --storage" in caplog.text
-    caplog.clear()
-    stage.sweep("fusion_weight", config)
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-def test_a_fit_is_kept_for_every_sweep_that_wants_it_and_scoring_alone_shares_it(config, inputs, monkeypatch):
-    key = fit_key(config)
-    assert fit_key(with_values(config, {"scoring.anchors": 1, "scoring.semantic_weight": 0.1})) == key
-    for name, value in (("training.temperature", 0.5), ("towers.hidden", 64), ("lexical.max_features", 10)):
-        assert fit_key(with_values(config, {name: value})) != key, name
-    once = fitted(config, *inputs, seed=1, keep=True)
-    monkeypatch.setattr(T2MRec, "fit", lambda *_, **__: pytest.fail("trained again"))
-    again = fitted(with_values(config, {"scoring.anchors": 3}), *inputs, seed=1, keep=True)
-    np.testing.assert_array_equal(once.task_embeddings, again.task_embeddings)
-    asked, known = inputs[1].tasks("test"), inputs[1].known("test")
-    again.scoring = once.scoring
-    np.testing.assert_array_equal(once.rank(asked, 10, known)[0], again.rank(asked, 10, known)[0])
-    with pytest.raises(pytest.fail.Exception, match="trained again"):
-        fitted(with_values(config, {"training.temperature": 0.2}), *inputs, seed=1, keep=True)
+    assert stage.sweep_key(sweep, with_values(config, {"scoring.anchors": 1})) == key  # decides no training
 
 
 def test_the_joint_search_tunes_a_system_without_the_test_tasks(config):
@@ -363,7 +312,7 @@ def test_the_command_prints_where_the_results_are(config):
     assert "sweeps/fusion_weight" in done.output.replace("\n", "")
 
 
-WRONG = {"objective": ["ndgc@10"], "parts": [["test"]], "seeds": [[], [1, 1]], "kind": ["random"], "attempts": [0]}
+WRONG = {"objective": ["ndgc@10"], "parts": [["test"]], "seeds": [[], [1, 1]], "kind": ["random"]}
 WRONG |= {"space": [{}, {"training.temperature": {"low": 0.1, "high": 1.0}}], "simplex": [["scoring.theme"]]}
 WRONG |= {"enqueue": [[{"training.epochs": 3}]]}
 LOG_OF_ZERO = {"training.temperature": {"low": 0.0, "high": 1.0, "log": True}}
@@ -387,9 +336,7 @@ def test_a_space_that_is_none_is_named(tiny):
 def test_what_cannot_be_swept_is_refused_before_any_training(config):
     with pytest.raises(StudyError, match="unknown sweep 'temprature'"):
         load_sweep("temprature")
-    with pytest.raises(StudyError, match="workers"):
-        stage.sweep("temperature", config, jobs=0)
-    with pytest.raises(StudyError, match="varies t2mrec"):
+    with pytest.raises(StudyError, match='system: "tfidf", not "t2mrec"'):
         stage.sweep("temperature", load([*TINY, "system=tfidf"]))
     with pytest.raises(StudyError, match=r'protocol: "warm", not "cold"'):
         stage.sweep("temperature", load([*TINY, "system=t2mrec", "protocol=warm"]))

@@ -49,30 +49,29 @@ def test_workers_share_the_points_and_nothing_runs_again(tmp_path, jobs):
         search = run_search(partial(w.start, str(tmp_path)), jobs=jobs)
         require_each_once(tmp_path, search)
     pids = {run["worker"] for run in noted(tmp_path)}
-    assert pids == {os.getpid()} if jobs == 1 else len(pids) == 2 and os.getpid() not in pids
+    assert (pids == {os.getpid()}) == (jobs == 1)
     assert search.study.best_trial.params == {"x": 2.0, "seed": 2}
     for other in ({"key": "other"}, {"name": "other"}):  # which share no trial
         assert not w.start(str(tmp_path), **other)[0].finished()
 
 
-@pytest.mark.parametrize("kind", ["killer", "starved killer"])
-def test_a_killed_workers_trial_is_begun_anew(tmp_path, kind):
-    killed = command(tmp_path, kind)
+def test_a_killed_workers_trial_is_begun_anew(tmp_path):
+    killed = command(tmp_path, "killer")
     killed.join(60)
     assert killed.exitcode == -signal.SIGKILL
     search = run_search(partial(w.start, str(tmp_path), "killer"))
     assert (tmp_path / "killed").exists()
     require_each_once(tmp_path, search)
     failed = search.study.get_trials(states=(TrialState.FAIL,))
-    assert [trial.user_attrs["point"] for trial in failed if trial.params] == [2]
+    assert [trial.user_attrs["point"] for trial in failed] == [2]
 
 
 def test_a_killed_worker_is_replaced_until_workers_die_too_often(tmp_path):
     search = run_search(partial(w.start, str(tmp_path), "killer"), jobs=2)
     assert (tmp_path / "killed").exists()
     require_each_once(tmp_path, search)
-    with pytest.raises(StudyError, match="exit code -9"):
-        run_search(partial(w.start, str(tmp_path), "always killer", key="other", attempts=1), jobs=2)
+    with pytest.raises(StudyError, match="workers of planted died 3 times"):
+        run_search(partial(w.start, str(tmp_path), "always killer", key="other"), jobs=2)
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
@@ -97,7 +96,7 @@ def test_a_stopped_search_equals_an_undisturbed_one(tmp_path, stop):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_stopped_search_goes_on_without_its_database(tmp_path, jobs):
+def test_a_stopped_search_goes_on_without_its_journal(tmp_path, jobs):
     """In a fresh clone: the trials that are kept are taken over as they were, and the others are those that follow."""
     for name in ("whole", "stopped", "clone"):
         (tmp_path / name).mkdir()
@@ -125,7 +124,7 @@ def test_choices_of_every_kind_are_read_back(tmp_path):
     assert params(again) == params(search) == points
 
 
-def test_without_a_terminal_there_is_a_line_a_trial(tmp_path, caplog):
+def test_there_is_a_line_a_trial(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         run_search(partial(w.start, str(tmp_path)))
     said = [line for line in caplog.messages if line.startswith("planted:")]
@@ -149,40 +148,6 @@ def test_two_commands_at_once_share_the_trials(tmp_path, changes):
     require_each_once(tmp_path, w.start(str(tmp_path), **changes)[0])
 
 
-def test_a_point_queued_twice_runs_once(tmp_path):
-    """Two workers may queue the same point between each other's look and entry."""
-    search, objective = w.start(str(tmp_path))
-    for point in (0, 0, 1, 99):  # and one beyond the list, from a longer one
-        search.study.enqueue_trial(w.GRID["points"][point % 8], user_attrs={"point": point})
-    search.work(objective)
-    require_each_once(tmp_path, search)
-
-
-def test_a_worker_that_died_before_its_first_heartbeat_loses_no_trial(tmp_path):
-    search, objective = w.start(str(tmp_path))
-    search._enqueue_next()
-    with pytest.warns(UserWarning, match="Heartbeat"):
-        search.study.ask()  # and then nothing
-    search.work(objective)
-    require_each_once(tmp_path, search)
-
-
-def test_a_living_workers_trial_is_left_to_it(tmp_path):
-    """A trial that takes longer than the grace period is not taken over: its heartbeats go on."""
-    search, _ = w.start(str(tmp_path), points=w.GRID["points"][:1])
-    other, objective = w.start(str(tmp_path), points=w.GRID["points"][:1])
-
-    def watched(values, point):
-        deadline = time.monotonic() + 5
-        while time.monotonic() < deadline:
-            assert len(other._fail_dead(0.0)) == 1
-            time.sleep(0.5)
-        return objective(values, point)
-
-    search.work(watched)
-    assert [trial.state for trial in search.study.trials] == [TrialState.COMPLETE]
-
-
 def test_a_trial_that_fails_stops_the_search_and_keeps_the_others(tmp_path):
     points = [{"x": x, "seed": 1} for x in (0.0, 1.0, 2.0, 3.0)]
     for times in (1, 2):  # the same command tries again
@@ -194,7 +159,7 @@ def test_a_trial_that_fails_stops_the_search_and_keeps_the_others(tmp_path):
 
 
 def test_a_failing_trial_ends_the_workers_too(tmp_path):
-    with pytest.raises(StudyError, match="exit code 2"):
+    with pytest.raises(StudyError, match="x is too large"):
         run_search(partial(w.start, str(tmp_path), "failing"), jobs=2)
 
 
@@ -208,16 +173,9 @@ def test_a_mended_error_is_raised_at_once(tmp_path):
     assert len(search.study.trials) == 1
 
 
-@pytest.mark.parametrize("storage", ["nonsense", "oracle+nothing://host/x", "sqlite:////no/such/folder/trials.db"])
-def test_a_database_that_cannot_be_opened_is_named(tmp_path, storage):
-    with pytest.raises(StudyError, match="database of trials cannot be opened") as caught:
-        w.start(str(tmp_path), storage=storage)
-    assert "--storage" in caught.value.fix
-
-
-def test_a_damaged_database_is_named(tmp_path):
-    (tmp_path / "trials.db").write_bytes(b"no database" * 1000)
-    with pytest.raises(StudyError, match="database of trials cannot be opened") as caught:
+def test_a_damaged_journal_is_named(tmp_path):
+    (tmp_path / "trials.log").write_bytes(b"no journal\n" * 1000)
+    with pytest.raises(StudyError, match="journal of trials cannot be read") as caught:
         w.start(str(tmp_path))
-    assert caught.value.file == tmp_path / "trials.db"
+    assert caught.value.file == tmp_path / "trials.log"
     assert "delete it" in caught.value.fix

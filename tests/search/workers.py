@@ -8,9 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from optuna.storages._heartbeat import HeartbeatThread
-
-from study.search.trials import Search, local_storage, run_search
+from study.search.trials import Search, run_search
 
 MEASURE = "valid/ndcg@10"
 GRID = {
@@ -30,10 +28,10 @@ def note(folder: str, values: dict, point: int) -> None:
         file.write(json.dumps({"values": values, "point": point, "worker": os.getpid()}) + "\n")
 
 
-def parabola(folder: str, values: dict, point: int, pause: float = 0.05) -> dict[str, float]:
+def parabola(folder: str, values: dict, point: int) -> dict[str, float]:
     """Best at x = 2, and at the larger seed."""
     note(folder, values, point)
-    time.sleep(pause)
+    time.sleep(0.05)
     return {MEASURE: 1 - (values["x"] - 2) ** 2 / 10 + values.get("seed", 0) / 1000}
 
 
@@ -73,10 +71,7 @@ def run_as_command(started) -> None:
 
 def start(folder: str, kind: str = "parabola", **changes):
     """Search and objective of a worker."""
-    if kind == "starved killer":  # on a busy machine the thread of heartbeats may not have its turn before the kill
-        HeartbeatThread._record_heartbeat = staticmethod(lambda *_: None)
     others = {"failing": failing, "always killer": always_killer, "constant": constant, "killer": killer}
-    others |= {"parabola": partial(parabola, pause=0.05), "starved killer": killer}
-    objective = partial(others[kind], folder)
-    settings = {"name": "planted", "key": "test", "objective": MEASURE, "seed": 1, "heartbeat": 1, "grace": 3}
-    return Search(**(settings | GRID | {"storage": local_storage(Path(folder))} | changes)), objective
+    objective = partial((others | {"parabola": parabola})[kind], folder)
+    settings = {"name": "planted", "key": "test", "objective": MEASURE, "seed": 1, "folder": Path(folder)}
+    return Search(**(settings | GRID | changes)), objective

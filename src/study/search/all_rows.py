@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from omegaconf import DictConfig
 from tqdm import tqdm
@@ -27,8 +29,7 @@ from study.runner.devices import on_trainer, uses_gpu
 from study.runner.reference import refresh_own
 from study.runner.row_store import find_record
 from study.runner.rows import run_row
-from study.search.settings import load_sweep
-from study.search.sweep import TUNED, sweep
+from study.search.sweep import TUNED, load_sweep, sweep
 from study.search.tune import is_tuned, sweep_folder, tune
 
 LOG = logging.getLogger(__name__)
@@ -58,25 +59,18 @@ def rows(overrides: list[str], broken: list[str] | None = None) -> Iterator[Dict
         try:
             config = load([*words, f"system={name}"])
         except StudyError as error:
-            set_aside(broken, name, error)
+            if broken is None:
+                raise
+            broken.append(f"{name}: {error.reason}")
+            LOG.error("FAILED: %s", error)
             continue
         system = config.system
-        if not named and left_out(name, system.family, list(config.dataset.leave_out)):
-            continue
-        if not named and awaits_replies(config.dataset.name, system):
+        skipped = left_out(name, system.family, list(config.dataset.leave_out))
+        if not named and (skipped or awaits_replies(config.dataset.name, system)):
             continue
         for protocol in protocols or config.dataset.protocols:
             if protocol in system.protocols:
                 yield under(config, protocol)
-
-
-def set_aside(broken: list[str] | None, name: str, error: StudyError) -> None:
-    """Name a system that cannot run, once, and go on without it; without a list that takes it, stop there."""
-    if broken is None:
-        raise error
-    if (reason := f"{name}: {error.reason}") not in broken:
-        broken.append(reason)
-        LOG.error("FAILED: %s", error)
 
 
 def under(config: DictConfig, protocol: str) -> DictConfig:
@@ -87,8 +81,7 @@ def under(config: DictConfig, protocol: str) -> DictConfig:
     return changed(config, {"protocol": settings | {"name": protocol}}, merge=False)
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One row, or the search for tuned values that comes before it."""
 
     config: DictConfig
@@ -100,59 +93,48 @@ class Job:
         name = f"{self.config.system.name} under {self.config.protocol.name}"
         return f"tuning of {name}" if self.searches else name
 
-    def run(self, *, again: bool) -> None:
-        """Do it, whatever profile earlier results were made under. `again`: also the trials of a finished search."""
-        if self.searches:
-            tune(self.config, replace=True, again=again)
-        else:
-            run_row(on_trainer(self.config), replace=True)
 
-    def hours(self) -> float | None:
-        """About how long it takes, by what it or the same system under another protocol took; None without a record."""
-        config, system = self.config, self.config.system
-        if self.searches:
-            search = sweep_folder(config) / "record.json"
-            return float(read_record(search)["seconds"]) / 3600 if search.exists() else None
-        protocols = (config.protocol.name, *system.protocols)
-        found = (find_record(config.dataset.name, protocol, system.name) for protocol in protocols)
-        record = next((each for each in found if each is not None), None)
-        if record is None:
-            return None
-        made = record["seeds"]
-        mean = sum(seed["seconds_fit"] + seed["seconds_score"] for seed in made) / len(made)
-        at_once = min(config.profile.workers, len(system.seeds)) if system.trains else 1
-        return float(mean) * len(system.seeds) / at_once / 3600
+def hours(job: Job) -> float | None:
+    """About how long a job takes, by what it or the same system under another protocol took; None without a record."""
+    dataset, system, profile = job.config.dataset.name, job.config.system, job.config.profile
+    if job.searches:
+        search = sweep_folder(job.config) / "record.json"
+        return float(read_record(search)["seconds"]) / 3600 if search.exists() else None
+    protocols = (job.config.protocol.name, *system.protocols)
+    found = (find_record(dataset, protocol, system.name) for protocol in protocols)
+    seeds = next((each["seeds"] for each in found if each is not None), None)
+    if seeds is None:
+        return None
+    mean = sum(seed["seconds_fit"] + seed["seconds_score"] for seed in seeds) / len(seeds)
+    return float(mean * len(system.seeds) / (min(profile.workers, len(system.seeds)) if system.trains else 1) / 3600)
+
+
+def summary(jobs: list[Job]) -> str:
+    """How many rows and searches there are, and about how many hours they take by the records of earlier ones."""
+    known = [value for value in map(hours, jobs) if value is not None]
+    searches = sum(job.searches for job in jobs)
+    text = f"{len(jobs) - searches} rows and {searches} searches"
+    text += f", about {sum(known):.1f} hours by earlier records" if known else ""
+    return text + (f"; {len(jobs) - len(known)} of them have no record" if len(known) < len(jobs) else "")
 
 
 def due(overrides: list[str], failed: list[str], *, every: bool = False) -> list[Job]:
     """What is missing or stale, each search before the rows that take its values. `every`: what is current, too.
     `failed`: takes what cannot be asked about."""
-    jobs, searched, refreshed = list[Job](), dict[str, bool](), set[str]()
+    jobs, searched = list[Job](), dict[str, bool]()
     for row in rows(overrides, failed):
         system = row.system
         if row.trainer != "cpu" and not system.trains:
             continue
         with naming(Job(row).name, failed):
-            if system.tuned is not None and system.search and system.name not in searched:
-                search = Job(under(row, system.tuned), searches=True)
-                searched[system.name] = every or not is_tuned(search.config)
-                jobs += [search] if searched[system.name] else []
-            if system.name not in refreshed:
+            if system.name not in searched:
                 refresh_own(system.name)
-                refreshed.add(system.name)
-            if every or searched.get(system.name) or not is_current(row):
+                search = Job(under(row, system.tuned), searches=True) if system.tuned and system.search else None
+                searched[system.name] = search is not None and (every or not is_tuned(search.config))
+                jobs += [search] if search is not None and searched[system.name] else []
+            if every or searched[system.name] or not is_current(row):
                 jobs.append(Job(row))
     return jobs
-
-
-def summary(jobs: list[Job]) -> str:
-    """How many rows and searches there are, and about how many hours they take by the records of earlier ones."""
-    hours = [job.hours() for job in jobs]
-    known = [value for value in hours if value is not None]
-    searches = sum(job.searches for job in jobs)
-    text = f"{len(jobs) - searches} rows and {searches} searches"
-    text += f", about {sum(known):.1f} hours by earlier records" if known else ""
-    return text + (f"; {len(jobs) - len(known)} of them have no record" if len(known) < len(jobs) else "")
 
 
 def is_current(config: DictConfig) -> bool:
@@ -160,9 +142,8 @@ def is_current(config: DictConfig) -> bool:
     try:
         config = with_tuned_values(on_trainer(config))
         record = find_record(config.dataset.name, config.protocol.name, config.system.name)
-        if record is None:
-            return False
-        return record.get("profile") == config.profile.name and provenance.is_current(record, config)
+        same_profile = record is not None and record.get("profile") == config.profile.name
+        return record is not None and same_profile and provenance.is_current(record, config)
     except StudyError:  # tuned values or data are missing: running the row says so
         return False
 
@@ -176,16 +157,25 @@ def run_all(overrides: list[str], launcher: Launcher = "local", *, replace: bool
     """
     failed = list[str]()
     jobs = due(overrides, failed, every=replace)
-    left = Replacing(overrides, jobs) if replace else None
-    if left is not None:
-        jobs = [job for job in jobs if job.name in left.names]
+    left = None
+    if replace:  # a note of what is left to make, by which a stopped one goes on
+        dataset, words = load(overrides).dataset.name, hashlib.sha256(json.dumps(overrides).encode()).hexdigest()
+        left = paths.cache() / "replace" / f"{dataset}-{words[:16]}.json"
+        if not left.exists() or not _names(left):
+            for folder in (f"runs/{dataset}", f"tune/{dataset}", f"sweeps/{dataset}", "quantisers", "recbole"):
+                shutil.rmtree(paths.cache() / folder, ignore_errors=True)
+            write_json(left, [job.name for job in jobs])
+        jobs = [job for job in jobs if job.name in _names(left)]
     if launcher != "local":
-        jobs.sort(key=lambda job: not job.searches)
-        _run(jobs[: sum(job.searches for job in jobs)], failed, left)
+        _run([job for job in jobs if job.searches], failed, left)
         jobs = [job for job in jobs if not job.searches]
         run_seeds([on_trainer(job.config) for job in jobs], launcher, replace=True)
     _run(jobs, failed, left)
     return failed
+
+
+def _names(note: Path) -> list[str]:
+    return list(json.loads(note.read_text(encoding="utf-8")))
 
 
 def tune_all(overrides: list[str]) -> list[str]:
@@ -193,7 +183,7 @@ def tune_all(overrides: list[str]) -> list[str]:
     Returns: what failed, one text a search."""
     failed, rows_alone = list[str](), list[str]()
     paths.tuned(load(overrides).dataset.name, "").mkdir(parents=True, exist_ok=True)  # DVC asks for it in any case
-    _run([job for job in due(overrides, rows_alone) if job.searches], failed, None)
+    _run([job for job in due(overrides, rows_alone) if job.searches], failed)
     systems = {row.system.name for row in rows(overrides, rows_alone)}
     for name in (name for name, system in TUNED.items() if system in systems):
         with naming(f"sweep {name}", failed):
@@ -202,14 +192,19 @@ def tune_all(overrides: list[str]) -> list[str]:
     return failed
 
 
-def _run(jobs: list[Job], failed: list[str], left: Replacing | None) -> None:
+def _run(jobs: list[Job], failed: list[str], left: Path | None = None) -> None:
+    """Do jobs, whatever profile earlier results were made under. `left`: the note of what a ``--replace`` has to make,
+    the trials of finished searches among it."""
     for number, job in enumerate(bar := tqdm(jobs, desc="rows", unit="row", disable=None), 1):
         if bar.disable:
             LOG.info("%d of %d: %s", number, len(jobs), job.name)
         with naming(job.name, failed):
-            job.run(again=left is not None)
+            if job.searches:
+                tune(job.config, replace=True, again=left is not None)
+            else:
+                run_row(on_trainer(job.config), replace=True)
             if left is not None:
-                left.remove(job)
+                write_json(left, [name for name in _names(left) if name != job.name])
 
 
 @contextmanager
@@ -220,32 +215,3 @@ def naming(name: str, failed: list[str]) -> Iterator[None]:
     except StudyError as error:
         failed.append(f"{name}: {error.reason}")
         LOG.error("FAILED: %s", failed[-1])
-
-
-class Replacing:
-    """What a ``--replace`` has still to make; a file in the cache keeps it, so that the same command goes on after a
-    stop. Where there is no such file, all that earlier trainings left in the cache is removed first."""
-
-    def __init__(self, overrides: list[str], jobs: list[Job]) -> None:
-        dataset = str(load(overrides).dataset.name)
-        self.overrides, self.file = overrides, paths.cache() / "replace" / f"{dataset}.json"
-        if self.file.exists():
-            found = json.loads(self.file.read_text(encoding="utf-8"))
-            if found["overrides"] == overrides:
-                self.names = set[str](found["left"])
-                return
-        for folder in (f"runs/{dataset}", f"tune/{dataset}", f"sweeps/{dataset}", "quantisers", "recbole"):
-            shutil.rmtree(paths.cache() / folder, ignore_errors=True)
-        self.names = {job.name for job in jobs}
-        self._write()
-
-    def remove(self, job: Job) -> None:
-        """Note that a job is done."""
-        self.names.discard(job.name)
-        self._write()
-
-    def _write(self) -> None:
-        if self.names:
-            write_json(self.file, {"overrides": self.overrides, "left": sorted(self.names)})
-        else:
-            self.file.unlink(missing_ok=True)

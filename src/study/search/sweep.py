@@ -1,61 +1,186 @@
-"""`study sweep`: a sweep from its name to its tables in results/<dataset>/sweeps/<name>.
+"""`study sweep`: what a sweep varies (``conf/sweep/<name>.yaml``), its trials, and its tables in
+results/<dataset>/sweeps/<name>.
 
-Always trials.csv, best.yaml and record.json. Where this run has measured every trial, also comparisons.csv (every value
-against the best on the validation tasks) and, with test tasks, per_task.csv.xz; separation.csv for T2MRec's trainings.
+Always trials.csv, best.yaml and record.json. Where this machine has measured every trial, also comparisons.csv (every
+value against the best on the validation tasks) and, with test tasks, per_task.csv.xz; separation.csv for T2MRec.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import shutil
-import sys
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+import numpy as np
 import pandas as pd
+import yaml
 from omegaconf import DictConfig, OmegaConf
-from tqdm import tqdm
 
 from study import paths
 from study.config.changes import ABSENT, value_of, with_values
-from study.config.compose import plain
-from study.config.reader import read_yaml
-from study.errors import StudyError
-from study.evaluation.metrics import PAPER_METRICS
+from study.config.compose import build_system, plain
+from study.config.reader import read_settings, read_yaml
+from study.config.registry import NAME, choices
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.errors import StudyError, require_one_of
+from study.evaluation import per_task as per_task_table
+from study.evaluation.metrics import PAPER_METRICS, per_task
 from study.evaluation.records import read_record, record
+from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
+from study.evaluation.separation import embedding_settings, mean_separation
 from study.evaluation.statistics import bootstrap_interval, compare_all
+from study.evaluation.system import System
 from study.files import write_csv, write_parquet
+from study.runner.identity import row_key
 from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads
-from study.runner.provenance import as_configured, differences, require_same_profile
-from study.runner.provenance import summary as few
-from study.search import fits
-from study.search.fits import FUSION_WEIGHT, fit_key, fitted, kept_fit, measure_fusion_weights, training_seconds
-from study.search.settings import Sweep, best_point, chosen, load_sweep
+from study.runner.provenance import as_configured, differences, require_same_profile, summary
 from study.search.trials import (
     Objective,
     Search,
+    Space,
+    distributions,
     earlier_trials,
-    local_storage,
+    label,
     read_table,
     run_search,
     values_of,
     write_search,
 )
+from study.t2mrec.settings import Scoring
 from study.t2mrec.system import T2MRec
 
+Kind = Literal["scores", "grid", "search"]
 # Where the joint search leaves its choice: the tuned values of this system (`tuned:` in its yaml).
 TUNED = {"joint": "t2mrec_joint"}
 # What changes no trial, so that trials outlive a change of it.
-UNHASHED = ("title", "place", "trials", "paper_best", "attempts", "keep_fits")
+UNHASHED = ("title", "place", "trials", "paper_best")
 PART = "test"  # whose single tasks and separation are written
-SEPARATION = ("auc", "recall")
+FUSION_WEIGHT = "scoring.semantic_weight"
 LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One sweep; the keys are explained in ``conf/sweep/fusion_weight.yaml``."""
+
+    name: str
+    title: str
+    system: str
+    space: Space
+    place: str = "not in the paper"
+    paper_best: float | None = None
+    kind: Kind = "grid"
+    protocol: str = "cold"
+    objective: str = "ndcg@10"
+    parts: list[str] = field(default_factory=lambda: ["valid", "test"])
+    seeds: list[int] = field(default_factory=lambda: [1])
+    simplex: list[str] = field(default_factory=list)
+    enqueue: list[dict[str, Any]] = field(default_factory=list)
+    trials: int = 0
+
+    def __post_init__(self) -> None:
+        listed = all("choices" in domain for domain in self.space.values())
+        complete = all(set(point) == set(self.space) for point in self.enqueue)
+        # Checked before the first trial: a misspelt measure would fail after hours, or choose by nothing.
+        for key, right, fix in (
+            ("kind", self.kind in get_args(Kind), f"one of: {', '.join(get_args(Kind))}"),
+            ("objective", self.objective in PAPER_METRICS, f"one of: {', '.join(PAPER_METRICS)}"),
+            ("parts", "valid" in self.parts and {*self.parts} <= {"valid", "test"}, "valid, or valid and test"),
+            ("seeds", self.seeds and len(set(self.seeds)) == len(self.seeds), "distinct whole numbers"),
+            ("space", self.space, "at least one parameter"),
+            ("space", self.kind == "search" or listed, "a grid needs choices: [...] for every parameter"),
+            ("space", self.kind != "scores" or [*self.space] == [FUSION_WEIGHT], f"{FUSION_WEIGHT}, or kind: grid"),
+            ("trials", self.kind != "search" or self.trials > 0, "at least one trial"),
+            ("simplex", set(self.simplex) <= set(self.space), "parameters of `space` alone"),
+            ("enqueue", complete, "a value for every parameter of `space`"),
+        ):
+            if not right:
+                raise StudyError("not a valid sweep", file=self.file(self.name), column=key, fix=fix)
+        distributions(self.space, "space", file=self.file(self.name))
+
+    @staticmethod
+    def file(name: str) -> Path:
+        """Where the sweep is written down."""
+        return paths.conf() / "sweep" / f"{name}.yaml"
+
+    def points(self) -> list[dict[str, Any]]:
+        """The fixed values of every trial, its ``seed`` among them: every combination of a grid, in the order of the
+        file; what a search tries first, then empty ones."""
+        if self.kind == "search":
+            first = [point | {"seed": self.seeds[0]} for point in self.enqueue]
+            return [*first, *({} for _ in range(self.trials - len(first)))]
+        values = itertools.product(*(map(label, domain["choices"]) for domain in self.space.values()), self.seeds)
+        return [dict(zip([*self.space, "seed"], combination, strict=True)) for combination in values]
+
+    def settle(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The settings that a trial's raw values stand for: weights of the simplex divided by their sum."""
+        total = sum(float(values[name]) for name in self.simplex)
+        shares = {name: values[name] / total if total > 0 else 1 / len(self.simplex) for name in self.simplex}
+        return values | shares
+
+
+def load_sweep(name: str) -> Sweep:
+    """Read one sweep. Raises StudyError: an unknown sweep, an unknown or missing key, or a wrong value."""
+    require_one_of(name, "sweep", choices("sweep"), file=paths.conf() / "sweep")
+    return read_settings(Sweep, Sweep.file(name))
+
+
+def renamed(
+    sweep: Sweep, name: str | None, *, values: str | None = None, trials: int | None = None, protocol: str | None = None
+) -> Sweep:
+    """A sweep with other values (as ``0.1,0.2``), another number of trials or another protocol, for once.
+
+    Raises StudyError: it has no name of its own, one that is taken, or the change does not apply to the sweep.
+    """
+    changes: dict[str, Any] = {}
+    if values is not None:
+        if len(sweep.space) != 1:
+            problem = f"{sweep.name} varies {len(sweep.space)} parameters"
+            raise StudyError(problem, column="--values", fix="write a sweep of one in conf/sweep")
+        space = {next(iter(sweep.space)): {"choices": yaml.safe_load(f"[{values}]")}}
+        changes |= {"space": space, "enqueue": [], "simplex": []}
+        changes |= {"kind": "grid"} if sweep.kind == "search" else {}
+    if trials is not None:
+        if sweep.kind != "search":
+            raise StudyError(f"{sweep.name} has a trial for every value", column="--trials", fix="--values")
+        changes["trials"] = trials
+    if protocol is not None and protocol != sweep.protocol:
+        changes["protocol"] = protocol
+    if name is None and changes:
+        fix = f"add --name {sweep.name}_own"
+        raise StudyError(f"this would replace the results of the sweep {sweep.name}", fix=fix)
+    if name is not None and (not NAME.fullmatch(name) or name in {*choices("sweep"), *choices("system")}):
+        raise StudyError(f"{name!r:.80} is no name for a sweep of your own", column="--name", fix="give another one")
+    return replace(sweep, name=name or sweep.name, **changes)
+
+
+def means(sweep: Sweep, trials: pd.DataFrame) -> pd.Series:
+    """Mean over seeds of the objective on validation by values, in the order of the table. `trials`: trials.csv."""
+    return trials.groupby(list(sweep.space), sort=False, dropna=False)[f"valid/{sweep.objective}"].mean()
+
+
+def best_point(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
+    """The values with the best mean, as the table writes them; the earlier one of equals."""
+    best = means(sweep, trials).idxmax()
+    values = best if isinstance(best, tuple) else (best,)
+    plainly = (value.item() if hasattr(value, "item") else value for value in values)  # numpy's numbers as yaml's
+    return {name: None if pd.isna(value) else value for name, value in zip(sweep.space, plainly, strict=True)}
+
+
+def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
+    """The settings of `best_point`, and their mean."""
+    values = values_of(best_point(sweep, trials), sweep.space)
+    return {"value": round(float(means(sweep, trials).max()), 6), "values": sweep.settle(values)}
 
 
 def folder_of(dataset: str, name: str) -> Path:
@@ -63,45 +188,30 @@ def folder_of(dataset: str, name: str) -> Path:
     return paths.tuned(dataset, TUNED[name]) if name in TUNED else paths.results(dataset) / "sweeps" / name
 
 
-def sweep(
-    sweep: str | Sweep, config: DictConfig, *, jobs: int = 1, storage: str | None = None, replace: bool = False
-) -> Path:
+def sweep(sweep: str | Sweep, config: DictConfig, *, jobs: int = 1, replace: bool = False) -> Path:
     """Run a sweep and write its tables; returns their folder. A stopped sweep goes on where it stood.
 
     `sweep`: one of ``conf/sweep`` by its name, or one with a name of its own.
     `config`: composed with the sweep's system and protocol; `dataset` and `profile` are the user's.
-    `jobs`: workers, each in a process of its own.
-    `storage`: address of a database for the trials, instead of a file in .cache.
+    `jobs`: workers, each in a process of its own; all fusion weights are measured in one.
     `replace`: also replace results that were made under another profile, and make a finished sweep again.
     Raises StudyError: the sweep or the configuration is wrong, or a trial failed.
     """
     found = load_sweep(sweep) if isinstance(sweep, str) else sweep
-    folder, work = folder_of(config.dataset.name, found.name), work_folder(found, config)
-    _require_sweepable(found, config, jobs)
+    folder, key = folder_of(config.dataset.name, found.name), sweep_key(found, config)
+    _require_sweepable(found, config)
     if not replace:
         require_same_profile(folder / "record.json", config)
+        if _is_current(folder, key, found):
+            LOG.info("%s is current", found.name)
+            return folder
     again = replace and not (folder / "unfinished.csv").exists()
     if again:
-        shutil.rmtree(work, ignore_errors=True)
-        for point in found.points() if found.kind != "search" else ():
-            kept_fit(_configured(found, config, point), point["seed"]).unlink(missing_ok=True)
-    key = sweep_key(found, config)
-    if found.kind == "scores" and (jobs > 1 or storage is not None):
-        LOG.warning("%s has no trials to share: one process measures it, without --jobs and --storage", found.name)
-    if not replace and _is_current(folder, key, found):
-        LOG.info("%s is current", found.name)
-        return folder
-    if found.kind == "scores":
-        table, facts = _scores(found, config)
-    else:
-        begin = partial(start, found, json.dumps(plain(config)), storage)
-        table = run_search(begin, jobs=jobs, kept=None if again else earlier_trials(folder, key)).table()
-        if found.kind == "grid" and "seconds/fit" in table:
-            table["seconds"] = table["seconds/fit"]
-        facts = {"seconds": round(float(table["seconds"].sum()), 1)}
-        # Of a grid, each training counts by what it took when it was made; those that nobody timed are `untimed`.
-        facts |= {"untimed": int(table["seconds"].isna().sum())} if found.kind == "grid" else {}
-    _write(found, config, folder, table, facts | {"key": key})
+        shutil.rmtree(work_folder(found, config), ignore_errors=True)
+    begin, kept = partial(start, found, json.dumps(plain(config))), None if again else earlier_trials(folder, key)
+    table = run_search(begin, jobs=1 if found.kind == "scores" else jobs, kept=kept).table()
+    _scored.cache_clear()
+    _write(found, config, folder, table, key)
     return folder
 
 
@@ -118,22 +228,21 @@ def work_folder(sweep: Sweep, config: DictConfig) -> Path:
     return paths.cache() / "sweeps" / str(config.dataset.name) / sweep.name
 
 
-def start(sweep: Sweep, settings: str, storage: str | None) -> tuple[Search, Objective]:
+def start(sweep: Sweep, settings: str) -> tuple[Search, Objective]:
     """The shared trials of a sweep and what measures one; called in every worker. `settings`: the composed
     configuration as JSON."""
     config = OmegaConf.create(json.loads(settings))
     search = Search(
         name=f"sweep {sweep.name}",
         key=sweep_key(sweep, config),
-        storage=storage or local_storage(work_folder(sweep, config)),
+        folder=work_folder(sweep, config),
         space=sweep.space | {"seed": {"choices": sweep.seeds}},
         points=sweep.points(),
         objective=f"valid/{sweep.objective}",
-        seed=sweep.sampler_seed,
-        attempts=sweep.attempts,
+        seed=1,
         unfinished=folder_of(config.dataset.name, sweep.name) / "unfinished.csv",
     )
-    return search, partial(measure_trial, sweep, settings)
+    return search, partial(measure_trial, sweep, settings, search.folder / search.key)
 
 
 def sweep_key(sweep: Sweep, config: DictConfig) -> str:
@@ -141,104 +250,105 @@ def sweep_key(sweep: Sweep, config: DictConfig) -> str:
     key of the sweep that has its default is left out, so that a further one changes no hash."""
     usual = asdict(Sweep(name="", title="", system="", space={"": {"choices": [0]}}))
     own = {name: value for name, value in asdict(sweep).items() if name not in UNHASHED and value != usual[name]}
-    return hashlib.sha256((json.dumps(own, sort_keys=True) + fit_key(config)).encode()).hexdigest()[:16]
+    if config.system.model._target_ == f"{T2MRec.__module__}.{T2MRec.__name__}":  # its scoring decides no training
+        config = with_values(config, {f"scoring.{name}": value for name, value in vars(Scoring()).items()})
+    return hashlib.sha256((json.dumps(own, sort_keys=True) + row_key(config)).encode()).hexdigest()[:16]
 
 
 @cache
 def _inputs(settings: str) -> Any:
-    """Data and split, read once per worker."""
+    """Configuration, data and split, read once per worker."""
     config = OmegaConf.create(json.loads(settings))
     limit_threads(config.profile.threads)
-    return load_inputs(config.dataset.name, config.protocol.name)
+    return config, *load_inputs(config.dataset.name, config.protocol.name)
 
 
-def _configured(sweep: Sweep, config: DictConfig, values: dict[str, Any]) -> DictConfig:
-    """The configuration with the values of a trial."""
-    own = values_of({name: values[name] for name in sweep.space}, sweep.space)
-    return with_values(config, sweep.settle(own))
+@cache
+def _scored(settings: str, work: Path, seed: int) -> Any:
+    """T2MRec trained with a seed, which computes its two scores of the same tasks once, however they are weighted."""
+    config, data, split = _inputs(settings)
+    system = _fitted(config, data, split, seed, work / f"training-{seed}")
+
+    def remembered(compute: Callable[[IntArray], FloatArray]) -> Callable[[IntArray], FloatArray]:
+        of_bytes = cache(lambda tasks: compute(np.frombuffer(tasks, dtype=np.int64)))
+        return lambda tasks: of_bytes(tasks.tobytes())
+
+    system.semantic, system.structural = remembered(system.semantic), remembered(system.structural)
+    return system
 
 
-def measure_trial(sweep: Sweep, settings: str, values: dict[str, Any], point: int) -> dict[str, float]:
-    """Fit with the values of a trial, its seed among them, and measure on every part."""
-    base, (data, split), seed = OmegaConf.create(json.loads(settings)), _inputs(settings), values["seed"]
-    config = _configured(sweep, base, values)
-    system = fitted(config, data, split, seed=seed, keep=sweep.keep_fits)
-    tables = {part: fits.task_values(system, data, split, part, seed=seed) for part in sweep.parts}
-    found = _kept(tables, work_folder(sweep, base), sweep_key(sweep, base), point)
-    if type(system) is T2MRec and sweep.keep_fits and sweep.kind == "grid":
-        found["seconds/fit"] = training_seconds(config, seed) or float("nan")
-        if PART in sweep.parts:
-            found |= {f"separation/{name}": value for name, value in fits.separation(system, split, PART).items()}
+def _fitted(config: DictConfig, data: Dataset, split: Split, seed: int, workdir: Path) -> Any:
+    """The configured system, fitted. A killed training goes on from its checkpoint in `workdir`."""
+    system = build_system(config.system)
+    workdir.mkdir(parents=True, exist_ok=True)
+    system.fit(data, split, seed=seed, workdir=workdir)
+    shutil.rmtree(workdir)
+    return system
+
+
+def measure_trial(sweep: Sweep, settings: str, work: Path, values: dict[str, Any], point: int) -> dict[str, float]:
+    """Fit with the values of a trial, its seed among them, and measure on every part; values task by task go to `work`.
+    ``seconds/own`` and ``seconds/processor``: of scoring and ranking, where no training belongs to the trial."""
+    (base, data, split), seed = _inputs(settings), values["seed"]
+    if sweep.kind == "scores":
+        system = _scored(settings, work, seed)
+        system.scoring = replace(system.scoring, semantic_weight=values[FUSION_WEIGHT])
+    else:
+        config = with_values(base, sweep.settle(values_of(values, sweep.space)))
+        system = _fitted(config, data, split, seed, work / f"training-{point}")
+    began, before = time.perf_counter(), time.process_time()
+    tables = {part: task_values(system, data, split, part, seed=seed) for part in sweep.parts}
+    found = {f"{part}/{name}": float(table[name].mean()) for part, table in tables.items() for name in PAPER_METRICS}
+    if sweep.kind == "scores":
+        took = round(time.perf_counter() - began, 3), round(time.process_time() - before, 3)
+        found |= dict(zip(("seconds/own", "seconds/processor"), took, strict=True))
+    write_parquet(work / f"{point}.parquet", pd.concat(table.assign(part=part) for part, table in tables.items()))
+    if type(system) is T2MRec and sweep.kind != "search" and PART in sweep.parts:
+        depth, embedded = embedding_settings()["depth"], (system.task_embeddings, system.server_embeddings)
+        apart = mean_separation(*embedded, split, PART, depth=depth)
+        found |= {f"separation/{name}": apart[name] for name in ("auc", "recall")}
     return found
 
 
-def _kept(tables: dict[str, pd.DataFrame], work: Path, key: str, point: int) -> dict[str, float]:
-    """Keep the per-task tables of a trial; returns their means, such as ``valid/ndcg@10``."""
-    write_parquet(_values_file(work, key, point), pd.concat(table.assign(part=part) for part, table in tables.items()))
-    return {f"{part}/{name}": float(table[name].mean()) for part, table in tables.items() for name in PAPER_METRICS}
+def task_values(system: System, data: Dataset, split: Split, part: str, *, seed: int) -> pd.DataFrame:
+    """The per-task table of a fitted system with the paper's eight measures, on a part."""
+    tasks = split.tasks(part)
+    ranked, _ = rank_tasks(system, split, tasks, part=part, k=KEPT, seed=seed)
+    found = per_task(ranked, split.part(part)[tasks], ks=CUTOFFS)[list(PAPER_METRICS)]
+    return per_task_table.table(data.tasks["id"].to_numpy()[tasks], seed, found)
 
 
-def _values_file(work: Path, key: str, point: int) -> Path:
-    return work / key / f"{point}.parquet"
-
-
-def _require_sweepable(sweep: Sweep, config: DictConfig, jobs: int) -> None:
+def _require_sweepable(sweep: Sweep, config: DictConfig) -> None:
     """Raise for what would else be found out by the first training or after it."""
-    if jobs < 1:
-        raise StudyError(f"{jobs} workers", fix="give --jobs 1 or more")
+    require_applicable(config)
     known = Sweep.file(sweep.name).exists()
     file = Sweep.file(sweep.name) if known else None
-    if config.system.name != sweep.system:
-        fix = f"leave out system=..., or write a sweep for {config.system.name}"
-        raise StudyError(f"the sweep {sweep.name} varies {sweep.system}, not {config.system.name}", fix=fix)
-    require_applicable(config)
-    base = as_configured(config)
-    found = differences(plain(config.system), plain(base.system), "system.") if known else []
-    found += differences({"protocol": config.protocol.name}, {"protocol": sweep.protocol})
+    found = differences(
+        {"system": config.system.name, "protocol": config.protocol.name},
+        {"system": sweep.system, "protocol": sweep.protocol},
+    )
+    if known and not found:
+        found = differences(plain(config.system), plain(as_configured(config).system), "system.")
     if found:
-        problem = f"these are not the settings of the sweep {sweep.name}: {few(found)}; they would replace its results"
-        raise StudyError(problem, file=file, fix=f"add --name {sweep.name}_own")
+        problem = f"these are not the settings of the sweep {sweep.name}: {summary(found)}"
+        raise StudyError(f"{problem}; they would replace its results", file=file, fix=f"add --name {sweep.name}_own")
     for parameter in sweep.space:
         if value_of(config, parameter) is ABSENT:
             problem, fix = f"{sweep.system} has no setting {parameter!r}", f"see the yaml of {sweep.system}"
             raise StudyError(problem, file=file, column="space", fix=fix)
-    if sweep.kind == "scores" and list(sweep.space) != [FUSION_WEIGHT]:
-        problem = f"only {FUSION_WEIGHT} can be varied without training"
-        raise StudyError(problem, file=file, column="space", fix="kind: grid")
 
 
-def _scores(sweep: Sweep, config: DictConfig) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The trials of a sweep over the fusion weight, and the seconds of scoring and ranking, by the clock and of
-    the processor (which other work on the machine does not lengthen), without the trainings."""
-    limit_threads(config.profile.threads)
-    data, split = load_inputs(config.dataset.name, config.protocol.name)
-    weights, seconds, processor, rows = sweep.space[FUSION_WEIGHT]["choices"], 0.0, 0.0, []
-    points, work, key = sweep.points(), work_folder(sweep, config), sweep_key(sweep, config)
-    tasks = sum(len(split.tasks(part)) for part in sweep.parts)
-    hidden = not sys.stderr.isatty()
-    with tqdm(total=tasks * len(sweep.seeds), desc=f"sweep {sweep.name}", unit="task", disable=hidden) as bar:
-        for seed in sweep.seeds:
-            system = fitted(config, data, split, seed=seed, keep=sweep.keep_fits)
-            started, before = time.perf_counter(), time.process_time()
-            found = measure_fusion_weights(system, data, split, weights, sweep.parts, seed=seed, done=bar.update)
-            took = time.perf_counter() - started
-            own = {f"separation/{name}": value for name, value in fits.separation(system, split, PART).items()}
-            for weight, tables in zip(weights, found, strict=True):
-                point = {FUSION_WEIGHT: weight, "seed": seed}
-                number = points.index(point)
-                means = _kept(tables, work, key, number)
-                rows.append({"trial": number, **point, **means, **own, "seconds": round(took / len(found), 3)})
-            seconds, processor = seconds + took, processor + time.process_time() - before
-    facts = {"seconds": round(seconds, 3), "processor_seconds": round(processor, 3), "tasks": tasks}
-    return pd.DataFrame(rows).sort_values("trial", ignore_index=True), facts
-
-
-def _write(sweep: Sweep, config: DictConfig, folder: Path, table: pd.DataFrame, facts: dict[str, Any]) -> None:
+def _write(sweep: Sweep, config: DictConfig, folder: Path, table: pd.DataFrame, key: str) -> None:
     """Write all tables of a sweep."""
     measured = [f"{part}/{metric}" for part in sweep.parts for metric in PAPER_METRICS]
+    table["seconds"] = table.get("seconds/own", table["seconds"])
     trials = table[["trial", "seed", *sweep.space, *measured, "seconds"]]
-    best, key = best_point(sweep, trials), facts.pop("key")
-    summary = {
+    best, facts = best_point(sweep, trials), {"seconds": round(float(table["seconds"].sum()), 1)}
+    if "seconds/processor" in table:
+        _, split = load_inputs(config.dataset.name, config.protocol.name)
+        facts["processor_seconds"] = round(float(table["seconds/processor"].sum()), 3)
+        facts["tasks"] = sum(len(split.tasks(part)) for part in sweep.parts)
+    said = {
         "system": TUNED.get(sweep.name, sweep.system),
         "sweep": sweep.name,
         "protocol": config.protocol.name,
@@ -247,15 +357,9 @@ def _write(sweep: Sweep, config: DictConfig, folder: Path, table: pd.DataFrame, 
         **facts,
         **chosen(sweep, trials),
     }
-    made = record(
-        config=plain(config),
-        dataset=config.dataset.name,
-        profile=config.profile.name,
-        key=key,
-        settings=asdict(sweep),
-        **summary,
-    )
-    files = [_values_file(work_folder(sweep, config), key, int(point)) for point in table["trial"]]
+    names = {"dataset": config.dataset.name, "profile": config.profile.name}
+    made = record(config=plain(config), **names, key=key, settings=asdict(sweep), **said)
+    files = [work_folder(sweep, config) / key / f"{point}.parquet" for point in table["trial"]]
     if all(file.exists() for file in files):
         values = pd.concat(
             pd.read_parquet(file).assign(**{name: row[name] for name in sweep.space})
@@ -264,10 +368,10 @@ def _write(sweep: Sweep, config: DictConfig, folder: Path, table: pd.DataFrame, 
         write_csv(folder / "comparisons.csv", against_best(sweep, values, best))
         if PART in sweep.parts:
             write_csv(folder / "per_task.csv.xz", _single_tasks(sweep, values, best))
-    if f"separation/{SEPARATION[0]}" in table and PART in sweep.parts:
+    if "separation/auc" in table:
         write_csv(folder / "separation.csv", _separation(sweep, config, table))
     by = f"`study sweep {sweep.name}` on valid/{sweep.objective}."
-    write_search(folder, trials, summary, made, by, exact=sweep.kind == "search")
+    write_search(folder, trials, said, made, by, exact=sweep.kind == "search")
 
 
 def _same(table: pd.DataFrame, values: dict[str, Any]) -> pd.Series:
@@ -306,17 +410,31 @@ def against_best(sweep: Sweep, values: pd.DataFrame, best: dict[str, Any]) -> pd
     return joined.sort_values("mean", ascending=False)
 
 
-def standing(folder: Path) -> pd.DataFrame:
-    """How each value of a sweep stands to the best on validation: the parameters, mean, ci_low, ci_high, same; best
-    first. Without comparisons.csv the limits are one standard deviation over seeds (NaN for one seed)."""
-    if (folder / "comparisons.csv").exists():
-        return read_table(folder / "comparisons.csv")
-    settings = read_record(folder / "record.json")
-    names, objective = list(settings["values"]), settings["objective"]
-    grouped = read_table(folder / "trials.csv").groupby(names, sort=False, dropna=False)[objective]
-    found: pd.DataFrame = grouped.agg(["mean", "std"]).sort_values("mean", ascending=False, kind="stable").reset_index()
-    found = found.assign(ci_low=found["mean"] - found["std"], ci_high=found["mean"] + found["std"])
-    return found.assign(same=~(found["mean"] < found["ci_low"].iloc[0]))
+def standing(folder: Path, sweep: Sweep) -> list[str]:
+    """How the values of a sweep stand to the best on validation, in sentences: the best with its interval, the paper's,
+    and what the declared test does not tell from the best. Without comparisons.csv the limits are one standard
+    deviation over seeds, within which a value is not told from the best."""
+    single, names = (folder / "comparisons.csv").exists(), list(sweep.space)
+    if single:
+        table = read_table(folder / "comparisons.csv")
+    else:
+        grouped = read_table(folder / "trials.csv").groupby(names, sort=False, dropna=False)[f"valid/{sweep.objective}"]
+        table = grouped.agg(["mean", "std"]).sort_values("mean", ascending=False, kind="stable").reset_index()
+        table = table.assign(ci_low=table["mean"] - table["std"], ci_high=table["mean"] + table["std"])
+        table = table.assign(same=~(table["mean"] < table["ci_low"].iloc[0]))
+    shown, rows = [], table.to_dict("records")
+    for row in rows:
+        limits = "one seed, no interval" if pd.isna(row["ci_low"]) else f"{row['ci_low']:.4f}, {row['ci_high']:.4f}"
+        shown.append(f"{', '.join(str(row[name]) for name in names)}: {row['mean']:.4f} [{limits}]")
+    single_best = sweep.paper_best is not None and len(names) == 1
+    paper = table.index[table[names[0]] == sweep.paper_best].tolist() if single_best else list[int]()
+    same = [text.partition(":")[0] for text, row in zip(shown[1:], rows[1:], strict=True) if row["same"]]
+    return [
+        f"best {shown[0]}",
+        *(f"the paper's {shown[row]}" for row in paper),
+        f"cannot be told from the best: {'; '.join(same) or 'none'}",
+        "limits: 95 %, over validation tasks" if single else "limits: one standard deviation over seeds",
+    ]
 
 
 def _single_tasks(sweep: Sweep, values: pd.DataFrame, best: dict[str, Any]) -> pd.DataFrame:
@@ -337,4 +455,4 @@ def _separation(sweep: Sweep, config: DictConfig, table: pd.DataFrame) -> pd.Dat
         weight = OmegaConf.select(config, f"system.model.{FUSION_WEIGHT}")
         table = table.drop_duplicates("seed").assign(**{FUSION_WEIGHT: weight})
     found = table[[*sweep.space, "seed"]].assign(part=PART)
-    return found.assign(**{name: table[f"separation/{name}"] for name in SEPARATION})
+    return found.assign(auc=table["separation/auc"], recall=table["separation/recall"])

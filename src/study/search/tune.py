@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 
@@ -33,9 +34,7 @@ from study.search.trials import (
     distributions,
     earlier_trials,
     label,
-    local_storage,
     read_table,
-    run_search,
     values_of,
     write_search,
 )
@@ -44,50 +43,33 @@ OBJECTIVE = "valid/ndcg@10"
 ETA = 3  # one of so many trials goes on to the next rung
 
 
-def space_of(config: DictConfig) -> dict[str, Any]:
-    """The search space: a setting below `model` -> its domain."""
-    return plain(config.system.search)
-
-
 def present_values(config: DictConfig) -> dict[str, Any]:
     """What the system's yaml says for every parameter of its search space: the values of an untuned run.
 
-    Raises StudyError: a parameter is no setting of the system or one of another profile, or the yaml's value lies
-        outside the space.
+    Raises StudyError: a malformed space, a parameter that is no setting of the system or one of another profile, or
+        the yaml's value lies outside the space.
     """
-    return {name: _present_value(config, name, domain) for name, domain in space_of(config).items()}
-
-
-def _present_value(config: DictConfig, name: str, domain: dict[str, Any]) -> Any:
-    def wrong(problem: str, fix: str) -> StudyError:
-        return StudyError(problem, file=system_file(config.system.name), column=f"search.{name}", fix=fix)
-
-    setting, _, size = name.rpartition(".")
-    if setting_key(config, name) is None:
-        problem = (
-            f"{name!r} is a setting of the profile {size}; under {config.profile.name} all trials would be the same"
-        )
-        raise wrong(problem, f"search {setting}.{config.profile.name}, with a space made for that size")
-    value = value_of(config, name)
-    if value is ABSENT:
-        fix = "write it below `model`, also if the class has a default, or search a key that stands there"
-        raise wrong(f"{name!r} is searched and is no setting of {config.system.name}", fix)
-    if OmegaConf.is_list(value):
-        value = OmegaConf.to_container(value)
-    if not _inside(value, domain):
-        problem = f"the present value of {name!r}, {value!r}, lies outside its search space, so the search could end "
-        raise wrong(f"{problem}below the system as it is", "add the value to the space; the first trial measures it")
-    return value
-
-
-def _inside(value: Any, domain: dict[str, Any]) -> bool:
-    """Whether a value is one that a domain offers; a malformed domain is left to `suggest`."""
-    if "choices" in domain:
-        return label(value) in map(label, domain["choices"])
-    if not {"low", "high"} <= domain.keys():
-        return True
-    whole = domain.get("type") != "int" or isinstance(value, int)
-    return isinstance(value, int | float) and whole and domain["low"] <= value <= domain["high"]
+    found: dict[str, Any] = {}
+    file = system_file(config.system.name)
+    for name, domain in distributions(plain(config.system.search), file=file).items():
+        value, (setting, _, size) = value_of(config, name), name.rpartition(".")
+        if setting_key(config, name) is None:
+            problem = f"{name!r} is a setting of the profile {size}; under {config.profile.name} all trials would be "
+            problem, fix = f"{problem}the same", f"search {setting}.{config.profile.name}, with a space for that size"
+        elif value is ABSENT:
+            problem = f"{name!r} is searched and is no setting of {config.system.name}"
+            fix = "write it below `model`, also if the class has a default, or search a key that stands there"
+        else:
+            found[name] = OmegaConf.to_container(value) if OmegaConf.is_list(value) else value
+            try:
+                optuna.create_trial(value=0, params={name: label(found[name])}, distributions={name: domain})
+                continue
+            except ValueError:
+                problem = f"the present value of {name!r}, {value!r}, lies outside its search space, so the search "
+                problem += "could end below the system as it is"
+                fix = "add the value to the space; the first trial measures it"
+        raise StudyError(problem, file=file, column=f"search.{name}", fix=fix)
+    return found
 
 
 def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> Path:
@@ -105,92 +87,72 @@ def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> P
         apply, settings that are not those that the system's name stands for, values chosen under another profile, an
         input missing or damaged.
     """
-    system, protocol, tuning = config.system.name, config.protocol.name, config.tuning
-    space = space_of(config)
-    if not space:
+    system, folder = config.system.name, sweep_folder(config)
+    if not config.system.search:
         fix = "add one, or run the system as it is"
         raise StudyError(f"{system} has no search space", file=system_file(system), column="search", fix=fix)
     require_applicable(config)
     require_own_row(config)
-    distributions(space, file=system_file(system))
     first = {name: label(value) for name, value in present_values(config).items()}
     if not replace:
-        require_same_profile(sweep_folder(config) / "record.json", config)
+        require_same_profile(folder / "record.json", config)
     limit_threads(config.profile.threads)
-    data, split = load_inputs(config.dataset.name, protocol)
-    if again := again and not (sweep_folder(config) / "unfinished.csv").exists():
-        shutil.rmtree(work_folder(config), ignore_errors=True)
-    points: list[dict[str, Any]] = [first, *({} for _ in range(1, int(tuning.trials)))]
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
+    work = paths.cache().joinpath("tune", config.dataset.name, config.protocol.name, system)
+    if again := again and not (folder / "unfinished.csv").exists():
+        shutil.rmtree(work, ignore_errors=True)
+    points: list[dict[str, Any]] = [first, *({} for _ in range(1, int(config.tuning.trials)))]
     rungs: dict[float, Search] = {}
-    for share in config.system.rungs:
-        kept = None if again else earlier_rung(config, float(share), points)
-        rungs[share] = search = _rung(config, space, points, float(share), data, split, kept)
+    for share in map(float, config.system.rungs):
+        search = rungs[share] = _rung(config, share, points, work)
+        kept = None if again else _earlier(config, search, share)
+
+        def measure(
+            values: dict[str, Any], point: int, search: Search = search, share: float = share
+        ) -> dict[str, float]:
+            for done in search.finished():
+                shutil.rmtree(work / search.key / str(done), ignore_errors=True)
+            workdir = work / search.key / str(point)
+            return {OBJECTIVE: validation_score(config, values, data, split, workdir, share=share)}
+
+        if kept is not None:
+            search.restore(kept)
+        search.work(measure)
+        shutil.rmtree(work / search.key, ignore_errors=True)
         points = promoted(search)
     return _write(config, rungs)
 
 
-def work_folder(config: DictConfig) -> Path:
-    """Where the trials of the configured system's search are kept until it is whole."""
-    names = (config.dataset.name, config.protocol.name, config.system.name)
-    return paths.cache().joinpath("tune", *map(str, names))
+def _rung(config: DictConfig, share: float, points: list[dict[str, Any]], work: Path) -> Search:
+    """The search that measures points after a share of a run's epochs."""
+    return Search(
+        name=f"tune {config.system.name} {config.protocol.name} {share:.0%}",
+        key=search_key(config, share, points),
+        folder=work,
+        space=plain(config.system.search),
+        points=points,
+        objective=OBJECTIVE,
+        seed=int(config.tuning.seed),
+        startup=int(config.tuning.startup),
+        unfinished=sweep_folder(config) / "unfinished.csv",
+    )
 
 
-def earlier_rung(config: DictConfig, share: float, points: list[dict[str, Any]]) -> pd.DataFrame:
+def _earlier(config: DictConfig, search: Search, share: float) -> pd.DataFrame:
     """The trials of a rung that the results hold: of a stopped search, or of a whole one with fewer trials."""
-    folder, key = sweep_folder(config), search_key(config, share, points)
-    found = earlier_trials(folder, key)
-    record = folder / "record.json"
-    if not len(found) and record.exists() and read_record(record).get("key") == tuning_key(config):
+    folder = sweep_folder(config)
+    found, made = earlier_trials(folder, search.key), folder / "record.json"
+    if not len(found) and made.exists() and read_record(made).get("key") == tuning_key(config):
         table = read_table(folder / "trials.csv")
         found = table[table["share"] == share].assign(trial=lambda rung: range(len(rung)))
     return found
-
-
-def _rung(
-    config: DictConfig,
-    space: dict[str, Any],
-    points: list[dict[str, Any]],
-    share: float,
-    data: Dataset,
-    split: Split,
-    kept: pd.DataFrame | None,
-) -> Search:
-    """Measure points after a share of a run's epochs. `kept`: those that were measured before."""
-    system, protocol, tuning = config.system.name, config.protocol.name, config.tuning
-    folder = work_folder(config)
-    search = Search(
-        name=f"tune {system} {protocol} {share:.0%}",
-        key=search_key(config, share, points),
-        storage=local_storage(folder),
-        space=space,
-        points=points,
-        objective=OBJECTIVE,
-        seed=int(tuning.seed),
-        startup=int(tuning.startup),
-        unfinished=sweep_folder(config) / "unfinished.csv",
-    )
-    workdirs = folder / search.key
-
-    def measure(values: dict[str, Any], point: int) -> dict[str, float]:
-        for done in search.finished():
-            shutil.rmtree(workdirs / str(done), ignore_errors=True)
-        return {OBJECTIVE: validation_score(config, values, data, split, workdirs / str(point), share=share)}
-
-    run_search(lambda: (search, measure), kept=kept)
-    shutil.rmtree(workdirs, ignore_errors=True)
-    return search
-
-
-def going_on(trials: int) -> int:
-    """How many of a rung's trials have a place in the next one."""
-    return max(2, math.ceil(trials / ETA))
 
 
 def promoted(search: Search) -> list[dict[str, Any]]:
     """The points of the next rung: the best of `ETA` trials each, rounded up and at least two, the first among them."""
     done = search.finished()
     values = {point: trial.user_attrs["measures"][OBJECTIVE] for point, trial in done.items()}
-    best = sorted(done, key=lambda point: (-values[point], point))[: going_on(len(done))]
+    best = sorted(done, key=lambda point: (-values[point], point))[: max(2, math.ceil(len(done) / ETA))]
     if 0 not in best:
         best[-1] = 0
     return [dict(done[point].params) for point in sorted(best)]
@@ -206,21 +168,21 @@ def search_key(config: DictConfig, share: float, points: list[dict[str, Any]]) -
     return hashlib.sha256(json.dumps([row_key(config), *settings]).encode()).hexdigest()[:16]
 
 
-def is_tuned(config: DictConfig) -> bool:
-    """Whether the committed values of the configured system are those that `tune` would choose: its settings, search
-    space and budget, the data, the split and the versions are the same."""
-    folder = sweep_folder(config)
-    if not (folder / "best.yaml").exists() or not (folder / "record.json").exists():
-        return False
-    made = read_record(folder / "record.json")
-    trials = made["config"]["tuning"]["trials"]
-    return bool(made.get("key") == tuning_key(config) and trials == config.tuning.trials)
-
-
 def tuning_key(config: DictConfig) -> str:
     """A short hash of all that decides a tuning but the number of its trials: what decides each of its rungs."""
     keys = [search_key(config, float(share), []) for share in config.system.rungs]
     return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]
+
+
+def is_tuned(config: DictConfig) -> bool:
+    """Whether the committed values of the configured system are those that `tune` would choose: its settings, search
+    space and budget, the data, the split and the versions are the same."""
+    best, made = (sweep_folder(config) / name for name in ("best.yaml", "record.json"))
+    if not (best.exists() and made.exists()):
+        return False
+    found = read_record(made)
+    same_trials = found["config"]["tuning"]["trials"] == config.tuning.trials
+    return bool(same_trials and found.get("key") == tuning_key(config))
 
 
 def sweep_folder(config: DictConfig) -> Path:

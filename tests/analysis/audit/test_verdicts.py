@@ -19,7 +19,7 @@ from study.data.splits import make
 from study.errors import StudyError
 from study.evaluation import metrics, per_task, records
 from study.files import write_csv
-from study.search import settings as searches
+from study.search import sweep as searches
 from tests.analysis import toys
 from tests.rows import put_row
 

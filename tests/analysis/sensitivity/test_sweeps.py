@@ -12,8 +12,8 @@ from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
 from study.files import write_csv, write_json
-from study.search import settings as search_settings
-from study.search.settings import Sweep, load_sweep
+from study.search import sweep as search_settings
+from study.search.sweep import Sweep, load_sweep
 from tests.rows import put_row
 from tests.tiny_study import REPOSITORY
 

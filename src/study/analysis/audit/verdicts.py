@@ -221,8 +221,7 @@ def distance_line(dataset: str) -> dict[str, Any]:
 def figure_lines(dataset: str) -> list[dict[str, Any]]:
     """The p-values of Figure 6 and the optima of Figures 7 to 9, reproduced where validation chooses it."""
     # The package of the sweeps takes a second to load, and warns in notebooks.
-    from study.search.settings import chosen, load_sweep
-    from study.search.sweep import folder_of
+    from study.search.sweep import chosen, folder_of, load_sweep
 
     found, lines = {sweep.place: sweep for sweep in map(load_sweep, SWEEPS)}, [distance_line(dataset)]
     for row in paper.optima().dropna(subset=["optimum"]).to_dict("records"):

@@ -24,8 +24,7 @@ from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.evaluation.statistics import bootstrap_interval
 from study.files import read_csv
-from study.search.settings import load_sweep
-from study.search.sweep import TUNED
+from study.search.sweep import TUNED, load_sweep
 
 # What a search is for: `study tune` draws 12 settings for every system, `study sweep` varies the settings of T2MRec
 # with as many trials as its question needs. In the order of the table.

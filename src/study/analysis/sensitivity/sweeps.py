@@ -28,6 +28,7 @@ from study.analysis.report.plots import (
 )
 from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, read_statistics
 from study.analysis.report.tables import cell
+from study.config.registry import choices
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
@@ -35,9 +36,8 @@ from study.evaluation.records import read_record
 from study.evaluation.statistics import compare, compare_all, holm
 from study.files import read_csv
 from study.runner.row_store import read_per_task
-from study.search import settings as search
-from study.search.settings import Sweep, load_sweep, sweep_names
-from study.search.sweep import folder_of
+from study.search import sweep as search
+from study.search.sweep import Sweep, folder_of, load_sweep
 from study.search.trials import distributions, read_value
 
 # Another value is chosen, and the test does not show it to be better: no evidence against the paper, and none for it.
@@ -70,13 +70,13 @@ def sweep_of(dataset: str, name: str) -> Sweep | None:
     yaml is gone."""
     path = folder_of(dataset, name) / "record.json"
     if not path.exists():
-        return load_sweep(name) if name in sweep_names() else None
+        return load_sweep(name) if name in choices("sweep") else None
     made = read_record(path)
     if "sweep" not in made:
         return None
     if "settings" in made:
         return Sweep(**made["settings"])
-    if made["sweep"] not in sweep_names():
+    if made["sweep"] not in choices("sweep"):
         LOG.warning("%s is left of a sweep without a file in conf/sweep; remove it", path.parent)
         return None
     return load_sweep(made["sweep"])
