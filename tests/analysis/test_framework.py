@@ -82,8 +82,9 @@ def test_equal_tables_keep_their_record_and_other_tables_or_facts_get_a_new_one(
     tables = GroupTables("synthetic", "audit", "robustness")
     assert tables["varying"]["value"].tolist() == [2]
     assert "nosuch" not in tables
-    with pytest.raises(StudyError):
-        tables["nosuch"]
+    for group, command in (("audit", "study analyse audit dataset"), ("report", "study report dataset")):
+        with pytest.raises(StudyError, match=f"{command}=synthetic"):
+            GroupTables("synthetic", group)["nosuch"]
 
 
 def test_kept_fits_are_found_in_table_and_cache_and_saved_in_the_order_asked_for(tmp_path) -> None:

@@ -55,7 +55,7 @@ READERS: dict[str, Callable[[], object]] = {
     "agent/words": lambda: agent.read_conf(agent.Words),
     "audit/leakage": lambda: load_settings(leakage.Leakage),
     "audit/verdicts": lambda: load_settings(verdicts.Verdicts),
-    "bench": bench.Settings.read,
+    "overall/bench": lambda: load_settings(bench.Bench),
     "judging/pool": store.pool_settings,
     "judging/topics": store.topic_settings,
     "statistics": runs.read_statistics,

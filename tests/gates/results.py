@@ -46,6 +46,7 @@ GONE = {
     ),
     "the tuned encoder": ("results/mcpflow/tables/flow_encoder.*",),
     "table of sizes": ("results/livemcpbench/tables/sizes.*",),
+    "record of the embedding, now distances.json": ("results/task2mcp/embedding/record.json",),
 }
 # Path or row ("task2mcp/cold/bm25 per_task") -> why it is another than at the base commit. Patterns are allowed.
 EXACT, FAMILIES, ONE = (
@@ -72,7 +73,11 @@ CORRECTIONS: dict[str, str] = {
 # Folder -> where its files lay at the base commit.
 MOVED = {"results/task2mcp/tuned/": "results/task2mcp/sweeps/"}
 # Path -> why it is new. Patterns are allowed.
-NEW: dict[str, str] = {"results/task2mcp/pools.*": "pools of the rows with recorded replies"}
+NEW: dict[str, str] = {
+    "results/task2mcp/pools.*": "pools of the rows with recorded replies",
+    "results/task2mcp/ablation/parts.json": "record of the ablation's tables",
+    "results/task2mcp/embedding/distances.json": "record.json, with a key of what was trained",
+}
 
 
 def digest(frame: pd.DataFrame, keys: list[str]) -> str:

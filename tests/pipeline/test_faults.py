@@ -66,7 +66,6 @@ COMMANDS = {
     "verify": Command([]),
     "reference": Command([]),
     "export": Command([*TINY, "system=field_dense"], "models", "models"),
-    "ablation": Command(TINY, "results"),
     "notebooks": Command([*TINY, "--only", "none"]),
     "site": Command(TINY, "site"),
     "authors": Command(["prepare", *TINY], "data"),

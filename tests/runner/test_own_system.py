@@ -13,7 +13,7 @@ from scipy import stats
 
 import baselines
 from study import paths
-from study.analysis.report.outcome import outcome
+from study.analysis.report.results import outcome
 from study.config.registry import system_file
 from study.errors import StudyError
 from study.files import write_json

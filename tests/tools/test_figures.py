@@ -72,7 +72,8 @@ def test_lines_hold_the_values():
     assert [len(panel.lines) for panel in figures.pools(pools, {}, "caption").axes] == [1, 1, 1]
     rows = pd.DataFrame({"learned_on": "log", "factor": ["a", "b"], "mean": [0.7, 0.3], "least": 0.2, "greatest": 0.8})
     panel = figures.weights(rows, {"b": 0.6, "a": 0.4}, {}, "caption").axes[0]
-    assert [line.get_ydata().tolist() for line in panel.lines] == [[0.6, 0.4], [0.3, 0.7]]
+    drawn = [dict(zip(line.get_ydata(), line.get_xdata(), strict=True)) for line in panel.lines]
+    assert drawn == [{-0.1: 0.6, 0.9: 0.4}, {0.1: 0.3, 1.1: 0.7}]
     listed = figures.intervals({"poor": frame([0, 1]), "good": frame([1, 1])}, "recall@3")
     panel = figures.dots(listed, {"good": "Good"}, "x", "t", "caption").axes[0]
     assert [label.get_text() for label in panel.get_yticklabels()] == ["Good", "poor"]

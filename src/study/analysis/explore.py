@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import altair as alt
 import pandas as pd
 from IPython.display import display
 
-from study.analysis.report.plots import BLUE, GREY, ORANGE, look
+from study.analysis.report import plots
 
 MIME = "application/vnd.vegalite.v5+json"
 ALL = "all"
 SHIFT = 0.012  # points move by up to this much, so that equal values of several tasks are seen
 BELOW = alt.Legend(orient="bottom", columns=3, labelLimit=0)
-SIGNS = {"up": ORANGE, "equal": GREY, "across": BLUE}
+SIGNS = {"up": plots.ORANGE, "equal": plots.GREY, "across": plots.BLUE}
+
+
+def _chart(table: pd.DataFrame) -> alt.Chart:
+    """A chart over a table, which stands in the specification as CSV."""
+    text = table.to_csv(index=False)
+    return alt.Chart(alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv")))
+
+
+def _list(name: str, options: Iterable[str], value: str, words: str = "", **labels: Any) -> alt.Parameter:
+    """A list that the reader chooses a value from."""
+    bound = alt.binding_select(options=list(options), name=f"{words or name} ", **labels)
+    made: alt.Parameter = alt.param(name=name, value=value, bind=bound)
+    return made
+
+
+def _colour(field: str, title: str, inks: Mapping[str, str]) -> alt.Color:
+    scale = alt.Scale(domain=[*inks], range=[*inks.values()])
+    return alt.Color(f"{field}:N", title=title, legend=BELOW, scale=scale)
 
 
 def head_to_head(
@@ -30,23 +48,14 @@ def head_to_head(
         titles: of the systems.
         start: the systems across and up at first.
     """
-    names = list(values.columns)
-    options: Any = {"options": names, "labels": [titles[name] for name in names]}
-    across, up = (
-        alt.param(name=name, value=first, bind=alt.binding_select(name=f"{name} ", **options))
-        for name, first in zip(("across", "up"), start, strict=True)
-    )
-    lists = [
-        alt.param(name=f"only_{column}", value=ALL, bind=alt.binding_select(options=[ALL, *found], name=f"{column} "))
-        for column in about.columns.drop(search)
-        if (found := sorted(about[column].unique()))
-    ]
-    letters = alt.param(name="letters", value="", bind=alt.binding(input="search", name=f"{search} contains "))
-    wanted = [f"(only_{c} == '{ALL}' || only_{c} == datum.{c})" for c in about.columns.drop(search)]
+    chosen, labels = about.columns.drop(search), [titles[name] for name in values]
+    pick = [_list(name, values, first, labels=labels) for name, first in zip(("across", "up"), start, strict=True)]
+    pick += [_list(f"only_{column}", [ALL, *sorted(about[column].unique())], ALL, column) for column in chosen]
+    pick.append(alt.param(name="letters", value="", bind=alt.binding(input="search", name=f"{search} contains ")))
+    wanted = [f"(only_{column} == '{ALL}' || only_{column} == datum.{column})" for column in chosen]
     wanted.append(f"indexof(lower(datum.{search}), lower(letters)) >= 0")
-    text = about.join(values.round(4)).rename_axis("task").reset_index().to_csv(index=False)
     kept = (
-        alt.Chart(alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv")))
+        _chart(about.join(values.round(4)).rename_axis("task").reset_index())
         .transform_filter(" && ".join(wanted))
         .transform_calculate(_a="toNumber(datum[across])", _b="toNumber(datum[up])")
         .transform_calculate(
@@ -56,21 +65,15 @@ def head_to_head(
         .transform_calculate(_x="datum._a + datum._shift", _y="datum._b - datum._shift")
     )
     scale = alt.Scale(domain=[-SHIFT, 1 + SHIFT], nice=False)
+    exact = [alt.Tooltip("_a:Q", title="across"), alt.Tooltip("_b:Q", title="up")]
     points = kept.mark_circle(size=40, opacity=0.6).encode(
         x=alt.X("_x:Q", scale=scale, title="across"),
         y=alt.Y("_y:Q", scale=scale, title="up"),
-        color=alt.Color(
-            "_side:N", title="better", legend=BELOW, scale=alt.Scale(domain=[*SIGNS], range=[*SIGNS.values()])
-        ),
-        tooltip=[
-            "task:N",
-            *(f"{column}:N" for column in about),
-            alt.Tooltip("_a:Q", title="across"),
-            alt.Tooltip("_b:Q", title="up"),
-        ],
+        color=_colour("_side", "better", SIGNS),
+        tooltip=["task:N", *(f"{column}:N" for column in about), *exact],
     )
     ends = alt.Chart(alt.InlineData(values=[{"_x": 0, "_y": 0}, {"_x": 1, "_y": 1}]))
-    diagonal = ends.mark_line(color=GREY, strokeDash=[4, 4]).encode(x="_x:Q", y="_y:Q")
+    diagonal = ends.mark_line(color=plots.GREY, strokeDash=[4, 4]).encode(x="_x:Q", y="_y:Q")
     counts = (
         kept.transform_calculate(_above="datum._side == 'up' ? 1 : 0", _below="datum._side == 'across' ? 1 : 0")
         .transform_aggregate(_tasks="count()", _a="mean(_a)", _b="mean(_b)", _above="sum(_above)", _below="sum(_below)")
@@ -82,12 +85,8 @@ def head_to_head(
         .encode(text="_words:N", x=alt.value(0))
     )
     square = (diagonal + points).properties(width=420, height=420)
-    both: alt.VConcatChart = (
-        alt.vconcat(counts.properties(width=420, height=20), square)
-        .add_params(across, up, *lists, letters)
-        .configure_view(stroke=None)
-    )
-    return both
+    both: alt.VConcatChart = alt.vconcat(counts.properties(width=420, height=20), square)
+    return both.add_params(*pick).configure_view(stroke=None)
 
 
 def quality_against_cost(
@@ -100,33 +99,30 @@ def quality_against_cost(
         qualities, costs: column -> what it is called.
         least: costs below are drawn as this.
     """
-    looks = {family: look(family) for family in table["family"].unique()}
+    looks = {family: plots.look(family) for family in table["family"].unique()}
     kinds = {found.words: found.ink for found in looks.values()}
     kind = [looks[family].words for family in table["family"]]
-    data = table[["system", "title", *qualities, *costs]].assign(kind=kind)
-    pick = {
-        name: alt.param(
+    pick = [
+        alt.param(
             name=name,
             value=next(iter(found)),
             bind=alt.binding_radio(options=[*found], labels=[*found.values()], name=f"{name} "),
         )
         for name, found in {"quality": qualities, "cost": costs}.items()
-    }
+    ]
     made: alt.Chart = (
-        alt.Chart(alt.InlineData(values=data.round(5).to_csv(index=False), format=alt.CsvDataFormat(type="csv")))
+        _chart(table[["system", "title", *qualities, *costs]].assign(kind=kind).round(5))
         .transform_filter("datum[quality] != '' && datum[cost] != ''")
         .transform_calculate(good="toNumber(datum[quality])", spent=f"max(toNumber(datum[cost]), {least})")
         .mark_point(filled=True, size=70)
         .encode(
             x=alt.X("spent:Q", scale=alt.Scale(type="log"), title="cost"),
             y=alt.Y("good:Q", title="NDCG@10"),
-            color=alt.Color(
-                "kind:N", title="kind", legend=BELOW, scale=alt.Scale(domain=[*kinds], range=[*kinds.values()])
-            ),
+            color=_colour("kind", "kind", kinds),
             tooltip=["title:N", "system:N", "good:Q", "spent:Q"],
         )
         .properties(width=420, height=320)
-        .add_params(*pick.values())
+        .add_params(*pick)
     )
     return made
 
@@ -138,15 +134,11 @@ def surface(trials: pd.DataFrame, quality: str, start: tuple[str, str]) -> alt.C
         trials: one row per trial, a column per setting as it is called, and `quality`.
         start: the settings across and up at first.
     """
-    settings = list(trials.columns.drop(quality))
-    across, up = (
-        alt.param(name=f"setting_{name}", value=first, bind=alt.binding_select(options=settings, name=f"{name} "))
-        for name, first in zip(("across", "up"), start, strict=True)
-    )
-    text = trials.round(5).to_csv(index=False)
+    settings, sides = list(trials.columns.drop(quality)), ("across", "up")
+    pick = [_list(f"setting_{side}", settings, first, side) for side, first in zip(sides, start, strict=True)]
     axis = alt.Scale(zero=False, padding=12)
     made: alt.Chart = (
-        alt.Chart(alt.InlineData(values=text, format=alt.CsvDataFormat(type="csv")))
+        _chart(trials.round(5))
         .transform_calculate(_x="toNumber(datum[setting_across])", _y="toNumber(datum[setting_up])")
         .mark_circle(size=110, stroke="black", strokeWidth=0.5, opacity=1)
         .encode(
@@ -156,7 +148,7 @@ def surface(trials: pd.DataFrame, quality: str, start: tuple[str, str]) -> alt.C
             tooltip=[alt.Tooltip(f"{quality}:Q"), *(f"{name}:Q" for name in settings)],
         )
         .properties(width=420, height=420)
-        .add_params(across, up)
+        .add_params(*pick)
     )
     return made
 

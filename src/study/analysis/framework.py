@@ -42,6 +42,7 @@ Settings = TypeVar("Settings", bound="DataclassInstance")
 # Group -> the folder of its tables below results/DATASET.
 GROUPS = {"audit": "audit", "robustness": "robustness", "usefulness": "usefulness", "stuffing": "reranking"}
 GROUPS |= {"ablation": "ablation", "embedding": "embedding", "cost": "tables"}
+OTHERS = {"report": "tables", "judged": "judged/tables"}  # folders of tables that other commands make
 
 
 @dataclass(frozen=True)
@@ -252,15 +253,20 @@ def save_record(path: Path, about: Mapping[str, Any], *, changed: bool) -> None:
 
 
 class GroupTables(dict[str, pd.DataFrame]):
-    """The tables of some groups by name; a table that has not been made raises StudyError with the command."""
+    """The tables of some groups by name; a table that has not been made raises StudyError with the command.
+
+    `groups`: of `GROUPS`, ``report`` (``results/DATASET/tables``) or ``judged`` (the judged collection's).
+    """
 
     def __init__(self, dataset: str, *groups: str) -> None:
-        folders = [paths.results(dataset) / GROUPS[group] for group in groups]
+        folders = [paths.results(dataset) / (GROUPS | OTHERS)[group] for group in groups]
         files = [path for folder in folders for path in sorted(folder.glob("*.csv*"))]
         super().__init__(
             {path.name.partition(".")[0]: read_csv(path, fix="take it from git, or make it again") for path in files}
         )
-        self.folder, self.command = folders[0], f"study analyse {' '.join(groups)} dataset={dataset}"
+        commands = {"report": f"study report dataset={dataset}", "judged": f"study judge evaluate --dataset {dataset}"}
+        self.command = commands.get(groups[0], f"study analyse {' '.join(groups)} dataset={dataset}")
+        self.folder = folders[0]
 
     def __missing__(self, name: str) -> pd.DataFrame:
         raise StudyError("the table has not been made", file=self.folder / f"{name}.csv", fix=f"run: {self.command}")

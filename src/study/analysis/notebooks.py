@@ -9,9 +9,8 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,37 +24,32 @@ from study.errors import StudyError, require_one_of
 from study.files import write_json, write_text
 from study.runner.processes import end_with_parent, limit_threads
 
-KERNEL = "python3"
 WORKERS = 2  # notebooks executed at the same time, each with one thread, so that results do not depend on the machine
-
-
-def sources() -> list[Path]:
-    """The numbered notebooks, in order."""
-    return sorted((paths.root() / "notebooks").glob("[0-9]*.ipynb"))
+# Optuna's import warns that there are no widgets, with a path of this machine; a bar of text serves as well. A kernel
+# that is told to end before it is idle logs an interrupt as an error; a failing cell is told by papermill.
+KERNEL = ["-W", "ignore:IProgress not found", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+KERNEL += ["--IPKernelApp.log_level=CRITICAL"]
 
 
 def execute_all(dataset: str, only: Sequence[str] = ()) -> list[Path]:
-    """Execute the notebooks of a data set, two at a time; returns the executed copies in order.
+    """Execute the numbered notebooks of a data set, two at a time; returns the executed copies in order.
 
     No notebook reads what another one writes. One that fails stops none of the others.
 
     `only`: names without ``.ipynb``; empty means all.
     Raises StudyError: there is no notebook of that name, or a cell failed.
     """
-    found = {source.stem: source for source in sources()}
+    found = {source.stem: source for source in sorted((paths.root() / "notebooks").glob("[0-9]*.ipynb"))}
     for name in only:
         require_one_of(name, "notebook", found, file=paths.root() / "notebooks")
-    folder = paths.results(dataset) / "notebooks"
-    targets = {name: folder / f"{name}.ipynb" for name in only or found}
+    targets = {name: paths.results(dataset) / "notebooks" / f"{name}.ipynb" for name in only or found}
     spawn = multiprocessing.get_context("spawn")  # papermill sets its kernel by the environment, one per process
     bar = tqdm(total=len(targets), desc="notebooks", unit="notebook", disable=not sys.stderr.isatty())
     with bar, ProcessPoolExecutor(WORKERS, mp_context=spawn, initializer=start) as pool:
         jobs = [pool.submit(execute, found[name], target, dataset=dataset) for name, target in targets.items()]
         for _ in as_completed(jobs):
             bar.update()
-    for job in jobs:
-        job.result()
-    return list(targets.values())
+    return [job.result() for job in jobs]
 
 
 def start() -> None:
@@ -68,17 +62,15 @@ def execute(source: Path, target: Path, **parameters: str) -> Path:
     """Execute one notebook from its own folder with injected parameters and write the normalised result. Raises
     StudyError: a cell failed; the earlier result stays."""
     logging.getLogger("papermill").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory() as folder, own_kernel(Path(folder)) as kernel:
-        done = Path(folder) / source.name
+    with tempfile.TemporaryDirectory() as folder:
+        # The kernel is this very interpreter, whatever kernels the user has installed.
+        kernel = {"argv": [sys.executable, *KERNEL], "display_name": "study", "language": "python"}
+        write_json(Path(folder) / "kernels" / "study" / "kernel.json", kernel)
+        os.environ["JUPYTER_PATH"] = folder
+        done, quiet = Path(folder) / source.name, {"progress_bar": False, "log_output": False}
         try:
             papermill.execute_notebook(
-                str(source),
-                str(done),
-                parameters=parameters,
-                kernel_name=kernel,
-                cwd=str(source.parent),
-                progress_bar=False,
-                log_output=False,
+                str(source), str(done), parameters, kernel_name="study", cwd=str(source.parent), **quiet
             )
         except papermill.PapermillExecutionError as error:
             raise StudyError(
@@ -93,43 +85,14 @@ def execute(source: Path, target: Path, **parameters: str) -> Path:
     return target
 
 
-@contextmanager
-def own_kernel(folder: Path) -> Iterator[str]:
-    """A kernel that is this very interpreter, whatever kernels the user has installed; yields its name."""
-    # Optuna's import warns that there are no widgets, with a path of this machine; a bar of text serves as well.
-    # A kernel that is told to end before it is idle logs an interrupt as an error; a failing cell is told by papermill.
-    launch = [
-        sys.executable,
-        "-W",
-        "ignore:IProgress not found",
-        "-m",
-        "ipykernel_launcher",
-        "-f",
-        "{connection_file}",
-        "--IPKernelApp.log_level=CRITICAL",
-    ]
-    specification = {"argv": launch, "display_name": "study", "language": "python"}
-    write_json(folder / "kernels" / "study" / "kernel.json", specification)
-    before = os.environ.get("JUPYTER_PATH")
-    os.environ["JUPYTER_PATH"] = os.pathsep.join([str(folder), *([before] if before else [])])
-    try:
-        yield "study"
-    finally:
-        if before is None:
-            del os.environ["JUPYTER_PATH"]
-        else:
-            os.environ["JUPYTER_PATH"] = before
-
-
 def normalise(notebook: NotebookNode) -> NotebookNode:
     """Remove timings, random identifiers and machine names, so that equal executions are equal bytes."""
     language = notebook.metadata.get("language_info", {}).get("name", "python")
-    kernel = {"display_name": "Python 3", "language": "python", "name": KERNEL}
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     notebook.metadata = node(kernelspec=kernel, language_info={"name": language})
     for number, cell in enumerate(notebook.cells):
         cell.id = hashlib.sha256(f"{number}:{cell.source}".encode()).hexdigest()[:8]
-        tags = cell.metadata.get("tags")
-        cell.metadata = node(**({"tags": tags} if tags else {}))
+        cell.metadata = node(**{key: tags for key, tags in cell.metadata.items() if key == "tags" and tags})
         for output in cell.get("outputs", []):
             output.metadata = node()
             if "text/html" in output.get("data", {}):  # pandas styles carry a random name

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,27 +12,13 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from study import paths
-from study.analysis.report.plots import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    MARKERS,
-    ORANGE,
-    PURPLE,
-    RED,
-    SKY,
-    YELLOW,
-    canvas,
-    logarithmic,
-    named_rows,
-    one_panel,
-    styled,
-)
+from study.analysis.report import plots
 from study.config.reader import read_settings
 from study.evaluation.statistics import mean_interval
 from study.tools import results
 from study.tools.mcp_zero import experiments as mcp_zero
+
+INTERVAL = ("ci_low", "ci_high")
 
 
 @dataclass(frozen=True)
@@ -42,7 +29,10 @@ class Names:
     titles: dict[str, str]
 
 
-INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY, BLACK)
+def names() -> Names:
+    """How figures name the systems of the tool level, and which of them they show."""
+    own = read_settings(Names, paths.conf() / "analysis" / "tool_titles.yaml")
+    return replace(own, titles={f"{name}_query": title for name, title in own.titles.items()} | own.titles)
 
 
 def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
@@ -50,14 +40,13 @@ def intervals(frames: Mapping[str, pd.DataFrame], metric: str) -> pd.DataFrame:
     `frames`: per-task tables by system; those without the metric are left out."""
     known = {name: frame[metric].dropna() for name, frame in frames.items() if metric in frame}
     rows = [{"system": name, "n": len(v), **mean_interval(v, seed=results.SEED)} for name, v in known.items()]
-    table = pd.DataFrame(rows, columns=["system", "n", "mean", "ci_low", "ci_high"])
+    table = pd.DataFrame(rows, columns=["system", "n", "mean", *INTERVAL])
     return table.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
 
-def names() -> Names:
-    """How figures name the systems of the tool level, and which of them they show."""
-    own = read_settings(Names, paths.conf() / "analysis" / "tool_titles.yaml")
-    return replace(own, titles={f"{name}_query": title for name, title in own.titles.items()} | own.titles)
+def _titled(found: Iterable[Any], titles: Mapping[str, str]) -> dict[Any, plots.Look]:
+    """A colour and marker for each value, in the order met."""
+    return plots.distinct({name: titles.get(name, str(name)) for name in found})
 
 
 def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:
@@ -71,129 +60,109 @@ def needle_grid(frame: pd.DataFrame, n_tools: int) -> pd.DataFrame:
     return pd.DataFrame({"size": sizes, "position": position, "hit": frame["hit_rate@1"].to_numpy()})
 
 
-@styled
+@plots.styled
 def needle_grids(grids: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     """MCP-Zero's figure 4: one panel per title, a square per trial, by number of tools and position of the target."""
-    figure, axes = canvas(3.1, len(grids), caption=caption, share_y=True, title="Needle test: found or missed")
+    figure, axes = plots.canvas(3.1, len(grids), caption=caption, share_y=True, title="Needle test: found or missed")
+    colours: Any = {"cmap": ListedColormap([plots.ORANGE, plots.SKY]), "vmin": 0, "vmax": 1}
+    last = mcp_zero.POSITIONS - 1
     for panel, (title, grid) in zip(axes[0], grids.items(), strict=True):
-        sizes = np.unique(grid["size"])
-        column = np.searchsorted(sizes, grid["size"])
-        row = np.rint(grid["position"] * (mcp_zero.POSITIONS - 1)).astype(int)
         # A small collection has fewer positions than rows: each trial fills the rows nearest to it.
-        image = np.full((mcp_zero.POSITIONS, len(sizes)), np.nan)
-        for place in range(len(sizes)):
-            own = np.flatnonzero(column == place)
-            nearest = np.abs(np.arange(mcp_zero.POSITIONS)[:, None] - row[own].to_numpy()[None]).argmin(axis=1)
-            image[:, place] = grid["hit"].to_numpy()[own[nearest]]
-        colours = {"cmap": ListedColormap([ORANGE, SKY]), "vmin": 0, "vmax": 1}
+        image = np.empty((mcp_zero.POSITIONS, grid["size"].nunique()))
+        for column, (_, own) in enumerate(grid.groupby("size")):
+            away = np.abs(np.arange(mcp_zero.POSITIONS)[:, None] - np.rint(own["position"].to_numpy() * last))
+            image[:, column] = own["hit"].to_numpy()[away.argmin(axis=1)]
         panel.imshow(image, **colours, aspect="auto", origin="upper", interpolation="nearest")
+        sizes = np.unique(grid["size"])
         shown = np.linspace(0, len(sizes) - 1, 6).astype(int)
         panel.set_xticks(shown, [f"{sizes[place]:,}" for place in shown])
-        panel.set_yticks([0, (mcp_zero.POSITIONS - 1) // 2, mcp_zero.POSITIONS - 1], ["first", "middle", "last"])
+        panel.set_yticks([0, last // 2, last], ["first", "middle", "last"])
         panel.set(title=f"{title}:\n{grid['hit'].mean():.1%} of {len(grid)}", xlabel="tools on offer")
     axes[0, 0].set_ylabel("position of the target")
     return figure
 
 
-@styled
+@plots.styled
 def needle_tokens(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """MCP-Zero's figure 5 from needle_identity.csv: tokens of tool definitions, all in the prompt or retrieved."""
-    figure, panel = one_panel(3.2, caption=caption, title="Tokens that the tools cost")
-    series = {"all schemas in the prompt": table.drop_duplicates("size").set_index("size")["tokens_all_in_prompt"]}
-    for name, own in table.groupby("system", sort=False):
-        series[f"{titles.get(str(name), str(name))}, per success"] = own.set_index("size")["tokens_per_success"]
-    for number, (label, values) in enumerate(series.items()):
-        panel.plot(values.index, values, marker=MARKERS[number], markersize=4, color=INKS[number], label=label)
+    figure, panel = plots.one_panel(3.2, caption=caption, title="Tokens that the tools cost")
+    prompt = table.drop_duplicates("size").assign(system="", tokens_per_success=lambda own: own["tokens_all_in_prompt"])
+    words = {"": "all schemas in the prompt"}
+    words |= {name: f"{titles.get(name, name)}, per success" for name in table["system"].unique()}
+    rows = pd.concat([prompt, table])
+    plots.lines(panel, rows, "size", "tokens_per_success", hue="system", looks=_titled(words, words))
     panel.set(xlabel="tools on offer", ylabel="tokens (word pieces)")
-    logarithmic(panel.xaxis)
-    logarithmic(panel.yaxis)
-    panel.grid()
+    plots.logarithmic(panel.xaxis)
+    plots.logarithmic(panel.yaxis)
     panel.legend(loc="upper left")
     return figure
 
 
-@styled
+@plots.styled
 def needle_cross(frames: Mapping[str, pd.DataFrame], titles: Mapping[str, str], caption: str) -> Figure:
     """Accuracy by number of tools for requests in another catalogue's words, with 95 % intervals over targets.
     `frames`: per-task tables under ``needle_cross``; a task is "size:target"."""
-    figure, panel = one_panel(3.2, caption=caption, title="Needle test in another catalogue's words")
-    for number, (name, frame) in enumerate(frames.items()):
-        by_size = {int(size): own for size, own in frame.groupby(frame["task_id"].str.partition(":")[0])}
-        sizes = sorted(by_size)
-        found = pd.concat([intervals({name: by_size[size]}, "hit_rate@1") for size in sizes])
-        ink = INKS[number]
-        panel.fill_between(sizes, found["ci_low"], found["ci_high"], color=ink, alpha=0.2, linewidth=0)
-        panel.plot(sizes, found["mean"], marker=MARKERS[number], color=ink, label=titles.get(name, name))
-    panel.set(xlabel="tools on offer", ylabel="found first (share of targets)", ylim=(0, 1.02))
-    logarithmic(panel.xaxis)
-    panel.grid()
+    figure, panel = plots.one_panel(3.2, caption=caption, title="Needle test in another catalogue's words")
+    found = pd.concat(
+        intervals({name: own}, "hit_rate@1").assign(size=int(size))
+        for name, frame in frames.items()
+        for size, own in frame.groupby(frame["task_id"].str.partition(":")[0].astype(int))
+    )
+    axis = {"xlabel": "tools on offer", "ylabel": "found first (share of targets)", "ylim": (0, 1.02)}
+    plots.lines(panel, found, "size", interval=INTERVAL, hue="system", looks=_titled(frames, titles), **axis)
+    plots.logarithmic(panel.xaxis)
     panel.legend(loc="lower left")
     return figure
 
 
-@styled
+@plots.styled
 def dots(table: pd.DataFrame, titles: Mapping[str, str], axis: str, title: str, caption: str) -> Figure:
     """Means with intervals (from `intervals`), one row per system; `axis`: name of the metric with its range."""
-    figure, panel = one_panel(1.3 + 0.23 * len(table), caption=caption, title=title)
-    place = np.arange(len(table))[::-1]
-    panel.hlines(place, table["ci_low"], table["ci_high"], color=BLUE, linewidth=1.4)
-    panel.plot(table["mean"], place, "o", color=BLUE, markersize=5)
-    names = [titles.get(name, name) for name in table["system"]]
-    named_rows(panel, place, names, axis, xlim=(0, None), ylim=(-0.7, len(table) - 0.3))
+    figure, panel = plots.one_panel(1.3 + 0.23 * len(table), caption=caption, title=title)
+    shown = {name: titles.get(name, name) for name in table["system"]}
+    plots.forest(panel, table, names=shown, xlabel=axis, xlim=(0, None))
     return figure
 
 
-@styled
+@plots.styled
 def budgets(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """Tool recall by tokens handed over, one line per server stage.
     `table`: rows of router.csv for one number of servers, and those without a server stage."""
-    figure, panel = one_panel(3.6, caption=caption, title="Task, servers, tools: recall at equal budgets")
-    for number, (name, own) in enumerate(table.groupby("stage", sort=False)):
-        ink = INKS[number % len(INKS)]
-        look = {"marker": MARKERS[number], "markersize": 5, "color": ink}
-        beside = own["budget"] * 1.012 ** (number - 4)  # so that intervals of one budget do not hide each other
-        panel.plot(beside, own["tool_recall"], label=titles.get(str(name), str(name)), **look)
-        panel.vlines(beside, own["ci_low"], own["ci_high"], color=ink, linewidth=0.8)
-    panel.set(xlabel="tokens of tool definitions handed to the agent (at most)", ylim=(0, 1.02))
-    panel.set_ylabel("recall of the labelled tools")
-    logarithmic(panel.xaxis)
-    panel.grid()
+    figure, panel = plots.one_panel(3.6, caption=caption, title="Task, servers, tools: recall at equal budgets")
+    looks = _titled(table["stage"], titles)
+    beside = 1.012 ** (table["stage"].map(list(looks).index) - 4)  # so that intervals of one budget do not hide others
+    rows, axis = table.assign(beside=table["budget"] * beside), {"ylabel": "recall of the labelled tools"}
+    axis["xlabel"] = "tokens of tool definitions handed to the agent (at most)"
+    shape: Any = {"interval": INTERVAL, "band": False, "hue": "stage", "looks": looks, "ylim": (0, 1.02)}
+    plots.lines(panel, rows, "beside", "tool_recall", **shape, **axis)
+    plots.logarithmic(panel.xaxis)
     panel.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), borderaxespad=0)
     return figure
 
 
-@styled
+@plots.styled
 def pools(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """How the quality falls as other catalogues are added. `table`: scaling.csv."""
     columns = {"mrr": "MRR", "recall@10": "Recall@10", "requests_recall@3": "Recall, requests"}
-    figure, axes = canvas(2.9, len(columns), caption=caption, share_y=True, title="The same tasks in larger catalogues")
+    title, looks = "The same tasks in larger catalogues", _titled(table["system"], titles)
+    figure, axes = plots.canvas(2.9, len(columns), caption=caption, share_y=True, title=title)
     for panel, (column, label) in zip(axes[0], columns.items(), strict=True):
-        for number, (name, own) in enumerate(table.groupby("system", sort=False)):
-            look = {"marker": MARKERS[number], "color": INKS[number]}
-            panel.plot(own["tools"], own[column], label=titles.get(str(name), str(name)), **look)
-        panel.set(title=label, xlabel="tools")
-        logarithmic(panel.xaxis)
-        panel.grid()
+        plots.lines(panel, table, "tools", column, hue="system", looks=looks, title=label, xlabel="tools")
+        plots.logarithmic(panel.xaxis)
     axes[0, 0].set_ylim(0, 1.1 * float(table[list(columns)].to_numpy(np.float64).max()))
     axes[0, 0].legend(loc="lower left")
     return figure
 
 
-@styled
+@plots.styled
 def weights(table: pd.DataFrame, control: Mapping[str, float], titles: Mapping[str, str], caption: str) -> Figure:
     """Learned weights: mean over the folds with their range, beside the design's (`control`, by factor).
     `table`: rows of intent_weights.csv for one protocol."""
-    figure, panel = one_panel(2.9, caption=caption, title="Weights of the five factors: the design's, and learned ones")
-    names = list(control)
-    place = np.arange(len(names))
-    panel.plot(place - 0.2, list(control.values()), "D", color=GREY, label="the design's control")
-    for number, (source, own) in enumerate(table.groupby("learned_on", sort=False)):
-        rows, ink = own.set_index("factor").loc[names], INKS[number]
-        at = place + 0.2 * number
-        panel.vlines(at, rows["least"], rows["greatest"], color=ink)
-        panel.plot(at, rows["mean"], MARKERS[number], color=ink, label=titles.get(str(source), str(source)))
-    panel.set_xticks(place, [name.replace("_", " ") for name in names])
-    panel.set(ylabel="weight (0 to 1)", ylim=(-0.02, 1))
-    panel.grid(axis="y")
-    panel.legend(loc="upper right")
+    figure, panel = plots.one_panel(2.9, caption=caption, title="Weights of the five factors")
+    design = pd.DataFrame({"factor": control.keys(), "mean": control.values(), "learned_on": "design"})
+    rows, factors = pd.concat([design, table]), {name: name.replace("_", " ") for name in control}
+    looks = _titled(rows["learned_on"], {"design": "the design's control", **titles})
+    shape: Any = {"row": "factor", "names": factors, "hue": "learned_on", "looks": looks, "dodge": 0.2}
+    plots.forest(panel, rows, interval=("least", "greatest"), xlabel="weight (0 to 1)", xlim=(-0.02, 1), **shape)
+    panel.legend(loc="lower right")
     return figure

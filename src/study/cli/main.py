@@ -155,11 +155,13 @@ def run(
     run_row(config, replace=replace)
     from rich.console import Console
 
-    from study.analysis.report.outcome import outcome, shown
-    from study.analysis.report.tables import WIDTH
+    from study.analysis.report.results import outcome, outcome_table
+    from study.analysis.report.tables import WIDTH, terminal_table
 
-    cell = config.dataset.name, config.protocol.name
-    Console(width=WIDTH).print(shown(outcome(*cell, config.system.name), *cell))
+    dataset, protocol = config.dataset.name, config.protocol.name
+    found = outcome(dataset, protocol, config.system.name)
+    title = f"{dataset}, protocol {protocol}, {found['n'].max()} tasks: means with 95 % intervals over tasks"
+    Console(width=WIDTH).print(terminal_table(outcome_table(found), title))
 
 
 @app.command(rich_help_panel=EVERY_DAY)
@@ -261,22 +263,6 @@ def export(
 
 
 @app.command(rich_help_panel=ANALYSES)
-def ablation(
-    overrides: Overrides = None,
-    embedding: Annotated[
-        bool, typer.Option("--embedding", help="Figure 6 instead, with the model that `study export` saved.")
-    ] = False,
-) -> None:
-    """Redo the tables of research question 2 from the runs: Table 4, by category, structural facts. Trains nothing."""
-    if embedding:
-        from study.analysis.ablation.embedding import compute
-    else:
-        from study.analysis.ablation.tables import compute
-    for path in compute(configured(overrides, ["dataset", "protocol"] if embedding else ["dataset"])):
-        typer.echo(path)
-
-
-@app.command(rich_help_panel=ANALYSES)
 def notebooks(
     overrides: Overrides = None,
     only: Annotated[list[str] | None, typer.Option(help="Just this one, such as 05b_judged; may be repeated.")] = None,
@@ -344,34 +330,11 @@ def doctor(overrides: Overrides = None) -> None:
 
 
 @app.command(rich_help_panel=UPKEEP)
-def bench(
-    overrides: Overrides = None,
-    growth: Annotated[
-        bool, typer.Option("--growth", help="Cost by the number of servers instead, to ten millions (growth.csv).")
-    ] = False,
-    batch: Annotated[
-        bool, typer.Option("--batch", help="Many requests by one and two workers of Ray instead (batch.csv).")
-    ] = False,
-) -> None:
+def bench(overrides: Overrides = None) -> None:
     """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
-    flags = {"growth": growth, "batch": batch}
-    chosen = [f"--{name}" for name, given in flags.items() if given]
-    if len(chosen) > 1:
-        raise StudyError(f"{' and '.join(chosen)} are measurements of their own", fix="give one at a time")
-    config = configured(overrides, trains=not chosen)
-    if batch:
-        from study.analysis.overall.bench import batch as many_requests
-
-        typer.echo(many_requests(config))
-        return
-    if growth:
-        from study.analysis.overall.bench import growth as by_size
-
-        typer.echo(by_size(config))
-        return
     from study.analysis.overall.bench import bench as stage
 
-    typer.echo(stage(config))
+    typer.echo(stage(configured(overrides, trains=True)))
 
 
 def main() -> None:

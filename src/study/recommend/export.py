@@ -45,26 +45,29 @@ def export(config: DictConfig) -> Path:
             f"only T2MRec over TF-IDF without a re-ranker, field_dense and its variants can be saved, not {name}",
             fix="system=t2mrec or system=field_dense",
         )
-    facts: dict[str, Any] = {"seed": seed}
-    if isinstance(system, FieldDense):
-        data = prepared.load(dataset)
-        decides = [settings_key(config), data_hash(dataset)]
-    else:
-        data, split = load_inputs(dataset, protocol)
-        decides, facts["protocol"] = [row_key(config)], protocol
-    facts["key"] = hashlib.sha256(json.dumps([*decides, seed]).encode()).hexdigest()[:16]
+    facts: dict[str, Any] = {"seed": seed, "key": model_key(config, system)}
     if _is_current(dataset, name, facts["key"]):
         return folder
     if isinstance(system, FieldDense):
+        data = prepared.load(dataset)
         system.index(data.servers)
         SavedFieldDense(name, system, data.servers, seed=seed).save(folder)
     else:
+        data, split = load_inputs(dataset, protocol)
+        facts["protocol"] = protocol
         workdir = paths.cache() / "export" / dataset / f"{row_key(config)}-{seed}"
         workdir.mkdir(parents=True, exist_ok=True)
         system.fit(data, split, seed=seed, workdir=workdir)
         Recommender.of(system, seed=seed).save(folder)
     write_json(folder / "record.json", record(dataset=dataset, config=plain(config), **facts))
     return folder
+
+
+def model_key(config: DictConfig, system: object) -> str:
+    """A short hash of all that decides the saved model of a configured system: settings, versions, data and split."""
+    alone = isinstance(system, FieldDense)  # learns from no task
+    decides = [settings_key(config), data_hash(config.dataset.name)] if alone else [row_key(config)]
+    return hashlib.sha256(json.dumps([*decides, int(config.system.seeds[0])]).encode()).hexdigest()[:16]
 
 
 def _is_current(dataset: str, name: str, key: str) -> bool:

@@ -1,5 +1,7 @@
 """Distances before and after: by hand, by planted truths, on the authors' points, and end to end on a tiny study."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,11 +13,11 @@ from statsmodels.stats.multitest import multipletests
 from study import paths
 from study.analysis.ablation import embedding, figures
 from study.analysis.ablation.embedding import PANELS, Points, difference_table, group_tests, mismatched, released
+from study.analysis.framework import run_analyses
 from study.config.compose import load
-from study.errors import StudyError
+from study.errors import StudyError, UnavailableError
 from study.evaluation.records import read_record
 from study.evaluation.separation import listed, mean_separation, separation
-from study.recommend.export import export
 from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender
 from study.runner.inputs import load_inputs
@@ -198,8 +200,7 @@ def study(tmp_path_factory):
     changes = {FILE: {"depth": DEPTH, "projection": projection}}
     with small_study(tmp_path_factory.mktemp("study"), TINY, changes):
         config = load(TINY)
-        export(config)
-        embedding.compute(config)
+        assert len(list(run_analyses(["embedding"], config))) == 5
         yield config
 
 
@@ -269,7 +270,7 @@ def test_the_authors_points_are_set_against_ours_task_by_task(study, inputs):
     write_points(path, at, pairs)
     drawn = paths.results("synthetic") / "embedding" / "points.csv.xz"
     first = drawn.read_bytes()
-    embedding.compute(study)
+    list(run_analyses(["embedding"], study))
     assert drawn.read_bytes() == first  # kept projections
     points = released(path, split.test, tasks, data.servers["id"].to_numpy())["embedded"]
     theirs = separation(points.distance(), related, depth=DEPTH)
@@ -283,7 +284,19 @@ def test_the_authors_points_are_set_against_ours_task_by_task(study, inputs):
         assert row["diff_ci_low"] <= row["diff"] <= row["diff_ci_high"]
     compared = read("separation.csv")
     assert compared.loc[compared["source"] == "authors", "agreement"].tolist() == [1, 1]
-    record = read_record(paths.results("synthetic") / "embedding" / "record.json")
+    record = read_record(paths.results("synthetic") / "embedding" / "distances.json")
     assert record["protocol"] == "cold"
     assert record["settings"]["depth"] == DEPTH
     assert len(record["model"]) == 64
+
+
+def test_tables_of_the_same_training_stay_where_its_model_is_gone_and_another_is_trained(study, caplog):
+    saved = folder_of("synthetic", "t2mrec")
+    shutil.rmtree(saved)
+    assert not list(run_analyses(["embedding"], study))
+    assert "keeps its tables" in caplog.text
+    with pytest.raises(UnavailableError, match="study export"):
+        list(run_analyses(["embedding/distances"], study))
+    longer = load([*TINY[:-1], "system.model.training.epochs=31"])
+    assert list(run_analyses(["embedding"], longer))
+    assert (saved / "model.safetensors").exists()

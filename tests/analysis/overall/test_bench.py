@@ -45,7 +45,7 @@ def test_training_counts_by_hand():
 @pytest.fixture
 def small(root):
     """Settings that keep the measurement to a moment."""
-    path = paths.conf() / "bench.yaml"
+    path = paths.conf() / "overall" / "bench.yaml"
     quick = {"requests": 12, "warm_up": 2, "repeats": 2, "matrix_side": 64, "copied_mebibytes": 1}
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | quick))
     return root

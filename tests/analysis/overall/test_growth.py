@@ -1,12 +1,13 @@
-"""The growth table on the tiny study: real processes, each row once, and what is lacking named."""
+"""The growth table on the tiny study, and drawn servers: the real ones first, as far apart as real neighbours."""
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from study import paths
+from study.analysis.framework import load_settings, run_analyses
 from study.analysis.overall import growth
-from study.analysis.overall.bench import growth as stage
 from study.config.compose import load
 from study.errors import StudyError
 from tests.recommend.conftest import exported
@@ -18,7 +19,7 @@ def small(prepared_root, tmp_path):
     with exported(prepared_root, tmp_path / "study", "system=field_dense") as root:
         sizes = {"field_dense": [60, 300], "bm25": [300]}
         settings = {"seed": 1, "questions": 6, "warm_up": 1, "replaced": 0.3, "sizes": sizes}
-        (root / "conf" / "growth.yaml").write_text(yaml.safe_dump(settings))
+        (root / "conf" / "overall" / "growth.yaml").write_text(yaml.safe_dump(settings))
         file = root / "conf" / "encoders" / "nearest.yaml"
         few = {"exact_below": 100, "most_lists": 4, "piece": 128}
         file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | few))
@@ -27,7 +28,7 @@ def small(prepared_root, tmp_path):
 
 def test_every_size_has_a_row_that_is_measured_once(small, monkeypatch):
     pytest.importorskip("faiss", reason="faiss is not installed (make setup FAISS=1)")
-    stage(load(TINY))
+    list(run_analyses(["cost/growth"], load(TINY)))
     table = pd.read_csv(paths.tables("synthetic") / "growth.csv")
     assert table[["system", "servers", "index"]].to_numpy().tolist() == [
         ["field_dense", 60, "exact"],
@@ -39,12 +40,61 @@ def test_every_size_has_a_row_that_is_measured_once(small, monkeypatch):
     assert (table[["build_mib", "answer_mib", "disk_mib", "p50_ms"]] > 0).all(axis=None)
     assert not list((small / ".cache" / "growth").rglob("*.faiss"))
     monkeypatch.setattr(growth, "_in_own_process", lambda *_: pytest.fail("measured again"))
-    again = pd.DataFrame(growth.growth_rows("synthetic", growth.Settings.read()))
+    again = pd.DataFrame(growth.growth_rows("synthetic", load_settings(growth.Growth)))
     pd.testing.assert_frame_equal(again, table, rtol=1e-4, check_dtype=False)
 
 
 def test_a_system_that_was_not_exported_is_named(small):
-    settings = growth.Settings(1, 2, 0, 0.3, {"bm25": [60], "t2mrec": [60]})
+    settings = growth.Growth(1, 2, 0, 0.3, {"bm25": [60], "t2mrec": [60]})
     with pytest.raises(StudyError, match="no saved model") as error:
         next(growth.growth_rows("synthetic", settings))
     assert "study export dataset=synthetic system=t2mrec" in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    rng = np.random.default_rng(0)
+    blocks = [rng.normal(size=(300, 12)) + 2 * rng.normal(size=(10, 12))[rng.integers(0, 10, 300)] for _ in range(2)]
+    unit = [block / np.linalg.norm(block, axis=1, keepdims=True) for block in blocks]
+    prior = np.where(np.arange(300) % 3 == 0, -1.0, 0.0)[:, None]
+    return growth.DrawnVectors(np.hstack([*unit, prior]).astype(np.float32), 2, 12, seed=1)
+
+
+def test_real_servers_come_first_and_the_rest_has_their_form(drawn):
+    piece = drawn.piece(200, 2000)
+    np.testing.assert_array_equal(piece[:100], drawn.real[200:])
+    np.testing.assert_array_equal(drawn.piece(100, 150), drawn.real[100:150])
+    np.testing.assert_allclose(np.linalg.norm(piece[:, :12], axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(piece[:, 12:24], axis=1), 1, atol=1e-5)
+    assert set(np.unique(piece[:, 24])) == {-1, 0}
+    np.testing.assert_array_equal(piece, drawn.piece(200, 2000))
+    assert not np.array_equal(drawn.piece(1000, 1100), drawn.piece(2000, 2100))
+
+
+def test_a_drawn_server_is_as_far_from_its_origin_as_real_neighbours(drawn):
+    medians = []
+    for block in (slice(0, 12), slice(12, 24)):
+        real = drawn.real[:, block]
+        cosines = real @ real.T
+        np.fill_diagonal(cosines, -1)
+        medians.append(cosines.max(axis=1))
+    origins = np.random.default_rng(9).integers(0, 300, (3, 20_000))
+    moved = drawn._moved(origins, drawn.length)
+    own = [
+        np.einsum("nd,nd->n", moved[:, block], drawn.real[origins[0]][:, block])
+        for block in (slice(0, 12), slice(12, 24))
+    ]
+    assert np.median(np.concatenate(own)) == pytest.approx(np.median(np.concatenate(medians)), abs=0.02)
+
+
+def test_words_are_those_of_two_servers():
+    real = [[1, 2, 3], [], [10, 11, 12, 13]]
+    found = list(growth.drawn_words(real, 500, 0.3, seed=2))
+    assert found[:3] == real
+    assert len(found) == 500
+    assert {len(words) for words in found[3:]} == {3, 4}
+    words = np.concatenate(found[3:])
+    assert set(words) <= {1, 2, 3, 10, 11, 12, 13}
+    of_first = np.concatenate([one for one in found[3:] if len(one) == 3])
+    assert np.mean(of_first > 3) == pytest.approx(0.15, abs=0.05)  # half of the swaps take a word of the own server
+    assert list(growth.drawn_words(real, 2, 0.3, seed=2)) == real[:2]

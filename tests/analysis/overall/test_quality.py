@@ -26,15 +26,15 @@ def test_overall_draws_means_intervals_and_deviations(summary):
     figure = quality.overall({"ndcg@10": summary, "recall@10": summary.iloc[::-1]}, "caption")
     left, right = figure.axes
     assert [label.get_text() for label in left.get_yticklabels()] == summary["title"].tolist()
-    lines = [(np.atleast_1d(line.get_xdata()), np.atleast_1d(line.get_ydata())[0]) for line in left.get_lines()]
-    drawn = [(x.tolist(), y) for x, y in lines]
-    assert all(expected in drawn for expected in (([0.45, 0.55], 3.0), ([0.48, 0.52], 3.0), ([0.5], 3.0)))
+    drawn = [segment.tolist() for lines in left.collections for segment in lines.get_segments()]
+    assert [[0.45, 0], [0.55, 0]] in drawn
+    assert [[0.48, 0], [0.52, 0]] in drawn
     # One seed has no deviation: interval and mean only.
-    assert sum(y == 2.0 for _, y in drawn) == 2
+    assert [[0.3, 1], [0.5, 1]] in drawn
+    assert {line.get_xdata()[0]: line.get_ydata()[0] for line in left.get_lines()} == {0.5: 0, 0.4: 1, 0.1: 2}
     assert left.get_xlabel() == "NDCG@10 (0 to 1)"
     # The second metric keeps the order of the first.
-    tops = [line for line in right.get_lines() if np.allclose(line.get_xdata(), 0.5)]
-    assert {float(np.atleast_1d(line.get_ydata())[0]) for line in tops} == {3.0}
+    assert {line.get_xdata()[0]: line.get_ydata()[0] for line in right.get_lines()} == {0.5: 0, 0.4: 1, 0.1: 2}
 
 
 def test_kinds_of_systems_are_named_under_what_shows_them_in_colour(summary):
@@ -93,7 +93,7 @@ def test_critical_difference_is_the_published_one_and_drawn_to_each_side(k, quan
     table = quality.mean_ranks({str(i): pd.Series(np.arange(30.0) + i) for i in range(k)})
     assert table.attrs["critical_difference"] == pytest.approx(quantile * np.sqrt(k * (k + 1) / (6 * 30)), abs=1e-3)
     figure = quality.critical_difference(table, {str(i): "trivial" for i in range(k)}, "ndcg@10", "Caption.")
-    bars = [line.get_xdata() for line in figure.axes[0].get_lines() if len(line.get_xdata()) == 2]
+    bars = [ends[:, 0] for lines in figure.axes[0].collections for ends in lines.get_segments()]
     assert [float(low + high) / 2 for low, high in bars] == pytest.approx(range(1, k + 1))
     assert [float(high - low) for low, high in bars] == pytest.approx([table.attrs["critical_difference"]] * k)
 
@@ -124,7 +124,7 @@ def test_different_servers_are_counted_over_all_lists_averaged_over_seeds_and_dr
     figure = coverage_figure(table.reset_index(), len(ids), "Question.")
     (panel,) = figure.axes
     points = {line.get_ydata()[0]: line.get_xdata()[0] for line in panel.lines if line.get_marker() != "None"}
-    assert [points[y] for y in (2, 1, 0)] == pytest.approx([17.5, 10, 10])
+    assert [points[y] for y in (0, 1, 2)] == pytest.approx([17.5, 10, 10])
     assert [text.get_text() for text in panel.get_yticklabels()] == ["VARIOUS", "ONE_LIST", "CHANCE"]
     figure.canvas.draw()
     assert "10" in [text.get_text() for text in panel.get_xticklabels()]

@@ -49,7 +49,7 @@ def results_of(dataset: str, protocols: list[str], names: Iterable[str], **given
     names = list(names)
     fields: dict[str, Any] = {"titles": {name: name.upper() for name in names}, "families": {}, "applies": {}}
     fields |= {name: pd.DataFrame() for name in ("metrics", "overall", "significance", "comparisons")}
-    fields |= {"planned": [], "costs": pd.DataFrame(columns=["protocol", "system", "seeds", "rising", "parameters"])}
+    fields |= {"costs": pd.DataFrame(columns=["protocol", "system", "seeds", "rising", "parameters"])}
     return Results(dataset, dataset.title(), protocols, **(fields | given))
 
 

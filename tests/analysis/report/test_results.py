@@ -1,20 +1,18 @@
 """Reading the reported results: order, captions, uncertainty, costs."""
 
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from study import paths
-from study.analysis.report.main import with_intervals
 from study.analysis.report.results import Results, licensed
+from study.analysis.report.runs import with_intervals
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.files import write_csv
-from study.runner.row_store import read_row
-from tests.rows import change_row, put_row
+from tests.rows import put_row
 
 CONF = paths.conf()
 VALUES = {  # system -> per-task NDCG@10 of two seeds; six tasks
@@ -31,10 +29,10 @@ def results(tmp_path_factory):
     shutil.copytree(CONF, root / "conf")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))
-        folder, metrics, costs, runs = paths.results("synthetic"), [], [], {}
+        folder, metrics, costs, frames = paths.results("synthetic"), [], [], {}
         for system, seeds in VALUES.items():
             parts = [per_task.table(range(6), seed, pd.DataFrame({"ndcg@10": row})) for seed, row in enumerate(seeds)]
-            runs["cold", system] = pd.concat(parts), {}
+            frames[system] = pd.concat(parts)
             hardware = {"processor": "P", "cores": 2, "accelerator": None}
             put_row("synthetic", "cold", system, pd.concat(parts), record={"hardware": hardware})
             metrics.append(per_task.aggregate(pd.concat(parts), "synthetic", "cold", system, "smoke"))
@@ -45,7 +43,7 @@ def results(tmp_path_factory):
         tests = [("tfidf", -0.4, 0.01, 0.02), ("rrf", 0.1, 0.04, 0.06), ("ease", 0.1, 0.2, 0.04)]
         tested = pd.DataFrame(tests, columns=columns_of_tests).assign(metric="ndcg@10", protocol="cold", family=6)
         write_csv(folder / "tables" / "metrics.csv.xz", pd.concat(metrics))
-        write_csv(folder / "tables" / "overall.csv", with_intervals(per_task.overall(pd.concat(metrics)), runs))
+        write_csv(folder / "tables" / "overall.csv", with_intervals(pd.concat(metrics), frames))
         write_csv(folder / "tables" / "runs.csv", pd.DataFrame(costs, columns=columns).assign(rising=0))
         for name in ("significance", "comparisons"):  # of one form; here with the same rows
             write_csv(folder / "tables" / f"{name}.csv", tested)
@@ -59,7 +57,6 @@ def test_systems_come_best_first_with_their_titles_and_texts_are_shown_only_unde
     assert results.systems("cold") == ["oracle_neighbour", "t2mrec", "tfidf"]
     assert results.systems("warm") == []
     assert results.titles["tfidf"] == "TF-IDF cosine"
-    assert [results.is_oracle(name) for name in results.systems("cold")] == [True, False, False]
 
 
 def test_marks_follow_the_declared_test_and_point_where_the_mean_differs(results):
@@ -67,15 +64,11 @@ def test_marks_follow_the_declared_test_and_point_where_the_mean_differs(results
     assert results.marks("warm") == {}
 
 
-def test_absent_systems_have_not_run_or_are_not_for_the_protocol(results):
-    not_run, not_applicable = results.absent("cold")
-    assert {"bm25", "random"} <= set(not_run)
-    assert {"item_knn", "ease"} <= set(not_applicable)
-    assert not {"t2mrec", "tfidf", "oracle_neighbour"} & {*not_run, *not_applicable}
-    assert "t2mrec" in results.absent("loo99")[1]
-    # Left out of the data set's plan: neither, but named.
-    assert "neumf" not in {*not_run, *not_applicable}
-    assert {"neumf", "neumf_tuned"} <= set(results.left_out())
+def test_systems_of_the_protocol_without_a_run_are_named_but_those_that_the_data_set_leaves_out(results):
+    not_run = set(results.not_run("cold"))
+    assert {"bm25", "random"} <= not_run
+    assert not {"item_knn", "ease"} & not_run  # not for new tasks
+    assert not {"t2mrec", "tfidf", "oracle_neighbour", "neumf", "neumf_tuned"} & not_run
     assert {"oracle_neighbour", "msbpr_leaky", "tiger_unconstrained"} <= set(results.apart())
     assert "tiger" not in results.apart()
 
@@ -104,31 +97,6 @@ def test_per_task_averages_over_seeds_costs_are_per_task_and_summary_holds_both_
     assert table.loc["t2mrec", "ci_high"] - table.loc["t2mrec", "ci_low"] > 0.2
 
 
-def test_machines_are_listed_once(results):
-    assert results.machines() == ["P, 2 cores, accelerator: none"]
-    record = read_row("synthetic", "cold", "tfidf").record
-    change_row(
-        "synthetic", "cold", "tfidf", record=record | {"hardware": {"processor": "Q", "cores": 8, "accelerator": "G"}}
-    )
-    assert results.machines() == ["P, 2 cores, accelerator: none", "Q, 8 cores, accelerator: G"]
-
-
 def test_without_a_report_the_fix_is_named(new_root):
     with pytest.raises(StudyError, match="study report dataset=synthetic"):
         Results.load("synthetic")
-
-
-def test_a_row_whose_method_is_for_a_protocol_is_not_asked_there(results, monkeypatch):
-    above = {"tiger_list": ["tiger"], "tiger_tuned": ["tiger"], "tiger_tuned_long": ["tiger_tuned", "tiger"]}
-    above |= {"tiger_transfer": ["tiger"]}
-    applies = {"tiger": ["warm", "loo"], "tiger_tuned": ["warm", "loo"], "tiger_list": ["warm"]}
-    applies |= {"tiger_tuned_long": ["warm"], "tiger_transfer": ["cold"], "tfidf": ["cold"]}
-    monkeypatch.setattr("study.analysis.report.results.lineage", lambda name: [name, *above.get(name, [])])
-    monkeypatch.setattr(Results, "systems", lambda self, protocol: ["tiger"] if protocol == "loo" else [])
-    plan = replace(results, applies=applies, planned=list(applies))
-    assert plan.not_asked("loo") == ["tiger_list", "tiger_tuned_long", "tiger_transfer"]
-    assert plan.absent("loo") == (["tiger_tuned"], ["tfidf"])
-    # Under cold the method itself cannot rank, so neither can its variants.
-    assert plan.not_asked("cold") == []
-    cannot = ["tiger", "tiger_tuned", "tiger_list", "tiger_tuned_long"]
-    assert plan.absent("cold") == (["tiger_transfer", "tfidf"], cannot)

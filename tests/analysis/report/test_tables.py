@@ -6,7 +6,6 @@ import pytest
 
 from study.analysis.report import tables
 from study.analysis.report.runs import lengths
-from study.errors import StudyError
 
 
 def overall(*rows, protocol="cold", metric="ndcg"):
@@ -35,26 +34,22 @@ def test_markdown_and_latex_escape_what_they_read_and_latex_has_emphasis_and_arr
     assert "\\underline{0.4} $\\downarrow$" in text
 
 
-def test_write_all_writes_both_forms_and_a_missing_table_names_the_command(tmp_path):
+def test_write_all_writes_both_forms(tmp_path):
     parts = {"cold": pd.DataFrame({"system": ["a"], "ndcg@10": ["0.5"]})}
     tables.write_all(tmp_path, "overall", parts, {"cold": "New tasks"})
     assert (tmp_path / "overall.md").read_text().startswith("### New tasks\n\n| system |")
     assert "\\caption{New tasks}" in (tmp_path / "overall.tex").read_text()
-    with pytest.raises(StudyError, match="study report dataset=toy"):
-        tables.read(tmp_path / "toy" / "tables" / "overall.csv")
 
 
 def test_best_and_second_best_are_told_by_what_is_printed_and_oracles_take_no_part():
     several_seeds = [("a", 0.50001, 0.01), ("b", 0.50002, 0.01)]
     rows = overall(("oracle", 0.9, np.nan), *several_seeds, ("c", 0.3, np.nan), ("d", 0.2, np.nan))
     marks = {("c", "ndcg@10"): tables.BELOW, ("d", "recall@10"): tables.BELOW}
-    table = tables.comparison(
-        rows, "cold", {}, ("ndcg@10",), unranked=["oracle"], marks=marks, not_run=["e"], not_applicable=["f"]
-    )
+    table = tables.comparison(rows, "cold", {}, ("ndcg@10",), unranked=["oracle"], marks=marks, not_run=["e"])
     printed = dict.fromkeys(("a", "b"), "**0.5000 ± 0.0100**") | {"oracle": "0.9000", "c": "*0.3000* ↓", "d": "0.2000"}
-    printed |= {"e": "not run", "f": "not applicable"}
+    printed |= {"e": "not run"}
     assert dict(zip(table["system"], table["ndcg@10"], strict=True)) == printed
-    assert list(table["system"])[-2:] == ["e", "f"]
+    assert list(table["system"])[-1] == "e"
 
 
 def test_seconds_stand_beside_the_rows_that_have_a_run_under_the_protocol():

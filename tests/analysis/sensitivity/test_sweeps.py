@@ -70,9 +70,6 @@ def test_the_optimum_is_chosen_on_validation_whatever_the_test_tasks_say():
     table["test/ndcg@10"] = 1 - table["training.temperature"]
     found = sensitivity.optimum(sweep, table)
     assert (found["best"], found["paper"], found["flat"]) == (0.14, 0.07, [0.14])
-    assert found["gain_valid"] == pytest.approx(0.05 * np.log10(2) ** 2)
-    assert found["gain_test"] == pytest.approx(-0.07)
-    assert found["gain_test_low"] == pytest.approx(found["gain_test_high"])
     # Values within the spread of the best are named.
     found = sensitivity.optimum(*grid("fusion_weight", lambda weight: 0.2 * weight, noise=0.01))
     assert found["best"] in found["flat"]
@@ -106,7 +103,7 @@ def test_the_planted_cause_is_the_most_important():
     assert (shares["low"] <= shares["mean"]).all()
     pd.testing.assert_frame_equal(shares, sensitivity.importance(sweep, table, repeats=3))
     bars = sensitivity.importances(sweep, shares, "caption").axes[0]
-    assert len(bars.patches) == 12
+    assert len(bars.get_yticklabels()) == 12
     names = {text.get_text() for text in bars.get_yticklabels()}
     assert {"category (raw weight)", "language (raw weight)", "theme (raw weight)", "learning rate"} <= names
 
@@ -151,17 +148,12 @@ def test_the_sweeps_of_a_data_set_are_the_papers_ones_own_and_none_without_a_fil
     assert "remove it" in caplog.text
 
 
-def test_history_and_contour_draw_every_trial_and_a_star_where_the_papers_settings_are():
+def test_history_draws_every_trial_and_a_star_where_the_papers_settings_are():
     sweep, table = search(20)
     history = sensitivity.history(sweep, table, "caption").axes[0]
     assert len(history.lines) == 2  # no star: the paper's settings are not among the trials
     assert len(history.lines[0].get_ydata()) == 20
     assert (np.diff(history.lines[1].get_ydata()) >= 0).all()
-    pairs = [("training.learning_rate", "towers.hidden"), ("training.temperature", "towers.layers")]
-    for rows in (table, table.iloc[:2]):
-        panels = sensitivity.contour(sweep, rows, pairs, "caption").axes
-        assert len(panels) == 4  # with a scale of colours each
-        np.testing.assert_array_equal(panels[0].collections[0].get_offsets(), rows[list(pairs[0])])
     # The star of the history is where the paper's settings are.
     sweep, table = search(8)
     for name, value in sweep.enqueue[0].items():  # as after a restart: the third row, with a number of its own
@@ -190,13 +182,6 @@ def test_slices_have_whole_ticks_for_whole_settings_and_show_the_papers_values()
         assert domain.get("type") != "int" or all(tick == round(tick) for tick in ticks), name
         assert ticks == domain.get("choices", ticks)
         assert panel.lines[0].get_xdata()[0] == sweep.enqueue[0][name]
-
-
-def test_the_second_pair_of_a_contour_never_repeats_the_first():
-    usual = ("training.temperature", "training.learning_rate")
-    for names, second in ((("a", "b"), usual), (usual, (usual[0], "c")), (usual[::-1], (usual[1], "c"))):
-        shares = pd.DataFrame({"parameter": [*names, "c"]})
-        assert sensitivity.shown_pairs(shares) == [names, second]
 
 
 def tasks(means: dict[int, float], effect=0.0, n: int = 200, seed: int = 0) -> pd.DataFrame:
@@ -253,15 +238,6 @@ def test_without_tables_of_single_tasks_nothing_is_tested(new_results):
     write_csv(path, frames[0.07])
     with pytest.raises(StudyError, match="lacks the setting"):
         sensitivity.by_value("synthetic", sweep)
-
-
-def test_the_time_of_scoring_is_per_model(new_results):
-    sweep = load_sweep("fusion_weight")
-    assert sensitivity.scoring_time("synthetic", sweep).empty
-    made = record(seconds=33.0, processor_seconds=24.3, tasks=1921)
-    write_json(new_results / "sweeps" / "fusion_weight" / "record.json", made)
-    (row,) = sensitivity.scoring_time("synthetic", sweep).to_dict("records")
-    assert row == {"values": 11, "tasks": 1921, "seconds": 11.0, "processor_seconds": pytest.approx(8.1)}
 
 
 def test_the_tuned_row_is_tested_on_the_primary_measures_alone(new_results):

@@ -1,8 +1,7 @@
 """Distances of tasks and servers before and after the towers (paper, Figure 6), and the authors' 2-D points.
 
-A distance is 1 - cosine, in the input space (TF-IDF, eq. 4-5) and in the embedding space (eq. 6-7). That matched pairs
-come closer says little by itself: a tower may bring *all* pairs closer. So every matched pair stands beside a
-mismatched one, the same task with a server that it does not list. Everything is computed from the saved model.
+A distance is 1 - cosine, in the input space (TF-IDF, eq. 4-5) and in the embedding space (eq. 6-7). A tower may bring
+*all* pairs closer, so every matched pair stands beside a mismatched one of the same task.
 """
 
 from __future__ import annotations
@@ -15,21 +14,22 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from omegaconf import DictConfig
 from scipy.spatial.distance import cdist
 from tqdm import tqdm
 
 from study import paths
+from study.analysis.framework import Context, Tables, analysis
+from study.config.compose import build_system
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
+from study.errors import StudyError, UnavailableError
 from study.evaluation import statistics
-from study.evaluation.records import record
+from study.evaluation.records import read_record
 from study.evaluation.separation import all_distances, embedding_settings, listed, separation
-from study.files import read_csv, sha256, write_csv, write_json, write_parquet
+from study.files import read_csv, sha256, write_parquet
+from study.recommend.export import export, model_key
 from study.recommend.saved import folder_of
 from study.recommend.t2mrec import Recommender
-from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 from study.t2mrec.inference import embed
 
@@ -109,16 +109,14 @@ def group_tests(tasks: pd.DataFrame, groups: pd.DataFrame, *, seed: int) -> pd.D
     with _holm over the groups and parts of a level. beyond = reduction - reduction_other asks whether matched pairs
     came closer than mismatched ones.
     """
-    known = tasks.merge(groups, on="task_id", validate="many_to_one")
-    tables = []
+    known, tables = tasks.merge(groups, on="task_id", validate="many_to_one").assign(all="all"), []
     for level in ("all", *LEVELS):
-        rows = []
-        keys = ["part"] if level == "all" else ["part", level]
-        groups_of = known.groupby(keys, sort=True)
-        draws = max(statistics.RESAMPLES, PER_GROUP * groups_of.ngroups)
-        for key, part in groups_of:
-            name = "all" if level == "all" else str(key[1])
-            rows.append({"level": level, "group": name, "part": str(key[0]), **_tested(part, seed=seed, draws=draws)})
+        members = known.groupby(["part", level], sort=True)
+        draws = max(statistics.RESAMPLES, PER_GROUP * members.ngroups)
+        rows = [
+            {"level": level, "group": str(group), "part": str(part), **_tested(own, seed=seed, draws=draws)}
+            for (part, group), own in members
+        ]
         table = pd.DataFrame(rows)
         for column in ("p", "beyond_p", "randomisation_p", "beyond_randomisation_p"):
             table[f"{column}_holm"] = statistics.holm(table[column].to_numpy())
@@ -130,16 +128,15 @@ def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
     """The measures and tests of one group of tasks, see `group_tests`."""
     reduction = (part["input"] - part["embedded"]).to_numpy(np.float64)
     other = (part["input_other"] - part["embedded_other"]).to_numpy(np.float64)
-    beyond, found = reduction - other, {"n": len(part), **dict(part[["input", "embedded"]].mean())}
-    found["reduction"] = float(reduction.mean())
-    found["ci_low"], found["ci_high"] = statistics.bootstrap_interval(reduction, seed=seed)
-    found |= {"effect": statistics.rank_biserial(reduction), "p": statistics.wilcoxon(reduction, "greater")}
-    found |= {"reduction_other": float(other.mean()), "beyond": float(beyond.mean())}
-    found["beyond_ci_low"], found["beyond_ci_high"] = statistics.bootstrap_interval(beyond, seed=seed)
-    found |= {"beyond_effect": statistics.rank_biserial(beyond), "beyond_p": statistics.wilcoxon(beyond, "greater")}
-    found["randomisation_p"] = statistics.randomisation(reduction, "greater", seed=seed, resamples=draws)
-    found["beyond_randomisation_p"] = statistics.randomisation(beyond, "greater", seed=seed, resamples=draws)
-    return found
+    found, randomisation = {"n": len(part), **dict(part[["input", "embedded"]].mean())}, {}
+    for prefix, name, values in (("", "reduction", reduction), ("beyond_", "beyond", reduction - other)):
+        found |= statistics.mean_interval(values, seed=seed, name=name, prefix=prefix)
+        found[f"{prefix}effect"] = statistics.rank_biserial(values)
+        found[f"{prefix}p"] = statistics.wilcoxon(values, "greater")
+        found |= {} if prefix else {"reduction_other": float(other.mean())}
+        p = statistics.randomisation(values, "greater", seed=seed, resamples=draws)
+        randomisation[f"{prefix}randomisation_p"] = p
+    return found | randomisation
 
 
 def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, seed: int) -> pd.DataFrame:
@@ -288,28 +285,46 @@ def _panel(path: Path, tasks: Any, servers: Any, settings: dict[str, Any]) -> Po
     return Points(points[: tasks.shape[0]], points[tasks.shape[0] :])
 
 
-def compute(config: DictConfig) -> list[Path]:
-    """Write pairs, groups, separation, points, difference and record.json into results/<dataset>/embedding.
+def four_digits(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its numbers in four significant digits."""
+    numbers = table.select_dtypes("floating")
+    return table.assign(**numbers.map(lambda value: float(f"{value:.4g}")))
 
-    Raises `StudyError` without a saved model (`study export` makes it).
+
+def _saved_model(study: Context) -> Path:
+    """The folder of the saved T2MRec of today's settings and data, trained where it is missing.
+
+    Raises UnavailableError: it is missing, and the tables that are there were made of the same training.
     """
-    dataset, saved = config.dataset.name, folder_of(config.dataset.name, "t2mrec")
-    settings = embedding_settings()
-    model, seed = Recommender.load(saved), settings["seed"]
-    model_hash = sha256(saved / "model.safetensors")
-    limit_threads(config.profile.threads)
-    data, split = load_inputs(dataset, config.protocol.name)
+    key, folder = model_key(study.config, build_system(study.config.system)), folder_of(study.dataset, "t2mrec")
+    made, saved = (
+        read_record(path).get(name) if path.exists() else None
+        for path, name in ((study.folder / "distances.json", "trained"), (folder / "record.json", "key"))
+    )
+    if made == key != saved:
+        fix = f"to compute them again, first: study export dataset={study.dataset}"
+        raise UnavailableError("the model that they were made of is not saved here", file=folder, fix=fix)
+    study.facts["trained"] = key
+    return export(study.config)
+
+
+@analysis("embedding", packed=("pairs", "points"))
+def distances(study: Context) -> Tables:
+    """Do listed servers come closer to their tasks by training (Figure 6), and closer than other servers?"""
+    folder, settings = _saved_model(study), embedding_settings()
+    model, model_hash, seed = Recommender.load(folder), sha256(folder / "model.safetensors"), settings["seed"]
+    limit_threads(study.config.profile.threads)
+    data, split = study.data, study.split(study.config.protocol.name)
     found = spaces(model, data)
-    folder = paths.results(dataset) / "embedding"
     pairs = pd.concat([pair_table(found, data, split, part, seed=seed) for part in settings["parts"]])
     groups = pd.DataFrame({"task_id": data.tasks["id"]} | {level: data.tasks[f"{level}_clean"] for level in LEVELS})
-    tests = group_tests(per_task(pairs), groups, seed=seed)
-    cache = paths.cache() / "embedding" / dataset / model_hash[:16]
+    cache = paths.cache() / "embedding" / study.dataset / model_hash[:16]
     compared, points, beyond = separations(found, data, split, settings, cache)
-    files = {"pairs.csv.xz": pairs, "groups.csv": tests, "separation.csv": compared, "points.csv.xz": points}
-    files["difference.csv"] = beyond
-    for name, table in files.items():
-        write_csv(folder / name, table, decimals=4 if name.endswith(".xz") else 6)
-    about = record(dataset=dataset, protocol=split.protocol, settings=settings, model=model_hash, seed=model.seed)
-    write_json(folder / "record.json", about)
-    return [folder / name for name in files]
+    study.facts.update(protocol=split.protocol, settings=settings, model=model_hash, seed=model.seed)
+    return {
+        "pairs": four_digits(pairs),
+        "groups": group_tests(per_task(pairs), groups, seed=seed),
+        "separation": compared,
+        "points": four_digits(points),
+        "difference": beyond,
+    }

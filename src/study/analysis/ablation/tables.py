@@ -1,21 +1,20 @@
 """RQ2: what each part of T2MRec contributes, from the committed runs alone (paper, Table 4).
 
-The paper removes a part from the method *with* its LLM re-ranker; the variants here have none. So beside each other
-stand the values, and what removing a part does: variant minus full, theirs with re-ranking on both sides, ours without.
+The paper removes a part from the method *with* its LLM re-ranker, on both sides; the variants here have none.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from study import paths
+from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report import paper
 from study.analysis.report.runs import (
     COMPARED,
@@ -24,16 +23,14 @@ from study.analysis.report.runs import (
     REFERENCE,
     SIDES,
     declared_families,
-    measured,
+    overall_means,
     read_statistics,
 )
 from study.analysis.report.tables import NOT_RUN, named
 from study.config.compose import sound_systems
-from study.data import dataset as datasets
 from study.data.dataset import Dataset
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.statistics import RESAMPLES, compare, compare_all, holm
-from study.files import write_csv
 from study.runner.row_store import HITS_ONLY, list_rows, read_per_task, read_record, read_top10
 from study.t2mrec.program_languages import ProgramFeatures
 from study.t2mrec.structure import FEATURES, StructuralFeatures
@@ -69,34 +66,38 @@ EXPECTED = {
 }
 
 
-def _settings() -> dict[str, DictConfig]:
-    """The settings of T2MRec and its untuned variants, the reference first."""
-    known = {name: settings for name, settings in sound_systems().items() if settings.tuned is None}
-    return {name: known[name] for name in sorted(known) if name.startswith(REFERENCE)}
+def variants() -> dict[str, DictConfig]:
+    """The settings of T2MRec and its untuned variants by name, the reference first."""
+    return {
+        name: settings
+        for name, settings in sorted(sound_systems().items())
+        if name.startswith(REFERENCE) and settings.tuned is None
+    }
 
 
-def variants() -> dict[str, str]:
-    """T2MRec and its untuned variants: name -> title, the reference first."""
-    return {name: str(settings.title) for name, settings in _settings().items()}
+def titles() -> dict[str, str]:
+    """T2MRec and its untuned variants as printed."""
+    return {name: str(settings.title) for name, settings in variants().items()}
 
 
 def wanted(protocol: str) -> list[str]:
-    """The variants that a protocol's table shows whether they ran or not: the ablations, and the re-ranked method.
-
-    Each where its own file says that it is meant to run.
-    """
-    known = {name: settings for name, settings in _settings().items() if protocol in settings.protocols}
-    return [name for name, settings in known.items() if settings.family == FAMILY or name == RERANKED]
+    """The variants that a protocol's table shows whether they ran or not: the ablations, and the re-ranked method,
+    where their files say that they are meant to run."""
+    return [
+        name
+        for name, settings in variants().items()
+        if protocol in settings.protocols and (settings.family == FAMILY or name == RERANKED)
+    ]
 
 
 def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
     """Protocol -> variant -> per-task table, for protocols under which the reference ran."""
     protocols = sorted({protocol for protocol, _ in list_rows(dataset)})
-    found = {protocol: read_per_task(dataset, protocol, variants()) for protocol in protocols}
+    found = {protocol: read_per_task(dataset, protocol, titles()) for protocol in protocols}
     return {protocol: frames for protocol, frames in found.items() if REFERENCE in frames}
 
 
-def printed() -> pd.DataFrame:
+def printed() -> Any:
     """Table 4 by the study's names: index (system, metric@k), columns paper and paper_effect.
 
     paper_effect: what removing a part does to the paper's full method; for the re-ranked one what the re-ranker adds.
@@ -119,30 +120,30 @@ def table4(dataset: str) -> pd.DataFrame:
     seeds and no value of ours. Paper columns are empty for another data set and under protocols other than
     `PAPER_PROTOCOL`.
     """
-    titles = variants()
-    cells: Any = printed()
-    rows = []
+    cells, rows = printed(), list[dict[str, Any]]()
     for protocol, frames in runs(dataset).items():
-        described = paper.load().attrs["dataset"] == dataset and protocol == PAPER_PROTOCOL
-        shown = {*frames, *wanted(protocol)}
-        tests: Any = pd.DataFrame()
+        described = paper.describes(dataset) and protocol == PAPER_PROTOCOL
+        means = overall_means(frames).to_dict("index")
+        differences, tests = dict[Any, Any](), dict[Any, Any]()
         if len(frames) > 1:
+            shared: Any = {"frames": frames, "reference": REFERENCE, "seed": 0}
+            every = compare_all(metrics=PAPER_METRICS, resamples=1, per_comparison=0, **shared)
+            differences = every.set_index(["system", "metric"])[DIFFERENCE].to_dict("index")
             family = declared_families(protocol, ())[FAMILY]
-            tests = compare_all(frames, REFERENCE, COMPARED, seed=0, per_comparison=1000, family=family)
-            tests = tests.set_index(["system", "metric"])
-        for name in (name for name in titles if name in shown):
-            for metric in PAPER_METRICS:
-                row: dict[str, Any] = {"protocol": protocol, "system": name, "title": titles[name], "metric": metric}
-                row |= measured(frames[name], metric) if name in frames else {"seeds": 0, "n": 0, "ours": float("nan")}
-                if described and (name, metric) in cells.index:
-                    row |= cells.loc[(name, metric)].to_dict()
-                    row["gap"] = row["ours"] - row["paper"]
-                if name in frames and name != REFERENCE:
-                    found = compare(frames[name], frames[REFERENCE], metric, seed=0, resamples=1)
-                    row |= {key: float(found[key]) for key in DIFFERENCE}
-                if (name, metric) in tests.index:
-                    row |= tests.loc[(name, metric), [*TESTS, "family"]].to_dict()
-                rows.append(row)
+            tested = compare_all(metrics=COMPARED, per_comparison=1000, family=family, **shared)
+            tests = tested.set_index(["system", "metric"])[[*TESTS, "family"]].to_dict("index")
+        shown = [(name, title) for name, title in titles().items() if name in {*frames, *wanted(protocol)}]
+        for (name, title), (metric, measure) in product(shown, zip(PAPER_METRICS, paper.COMPARED, strict=True)):
+            row: dict[str, Any] = {"protocol": protocol, "system": name, "title": title, "metric": metric}
+            row |= {"seeds": 0, "n": 0, "ours": float("nan")}
+            if name in frames:
+                about = means[name, measure]
+                row |= {"seeds": about["n_seeds"], "n": frames[name].dropna(subset=metric)["task_id"].nunique()}
+                row |= {"ours": about["mean"], **{key: about[key] for key in ("sd", "ci_low", "ci_high")}}
+            if described and (name, metric) in cells.index:
+                row |= cells.loc[(name, metric)].to_dict()
+                row["gap"] = row["ours"] - row["paper"]
+            rows.append(row | differences.get((name, metric), {}) | tests.get((name, metric), {}))
     return pd.DataFrame(rows).reindex(columns=COLUMNS)
 
 
@@ -199,27 +200,25 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
 
     _holm: corrected over the variants of the family ``ablation`` and the groups of a protocol and level.
     """
-    tables = []
     tests = ["wilcoxon_p", "randomisation_p"]
     kept = ["n", "mean_system", "mean_reference", "diff", "diff_ci_low", "diff_ci_high", "rank_biserial", *tests]
-    for protocol, frames in runs(dataset).items():
-        for level in ("category", "subcategory"):
-            rows = []
-            family = declared_families(protocol, ())[FAMILY]
-            size = len(family) * tasks[f"{level}_clean"].nunique()
-            draws = max(RESAMPLES, PER_CELL * size)
-            for group, members in tasks.groupby(f"{level}_clean")["id"]:
-                inside = {name: frame[frame["task_id"].isin(set(members))] for name, frame in frames.items()}
-                for name in (name for name in inside if name != REFERENCE and len(inside[name])):
-                    found = compare(inside[name], inside[REFERENCE], GROUPED, seed=0, resamples=draws)
-                    where: dict[str, Any] = {"protocol": protocol, "system": name, "level": level, "group": str(group)}
-                    rows.append(where | {key: found[key] for key in kept})
-            if rows:
-                table = pd.DataFrame(rows)
-                declared = table["system"].isin(family)
-                for test in tests:
-                    table.loc[declared, f"{test}_holm"] = holm(table.loc[declared, test].to_numpy(), size)
-                tables.append(table)
+    tables = []
+    for (protocol, frames), level in product(runs(dataset).items(), ("category", "subcategory")):
+        family, parts = declared_families(protocol, ())[FAMILY], []
+        size = len(family) * tasks[f"{level}_clean"].nunique()
+        how: Any = {"seed": 0, "resamples": max(RESAMPLES, PER_CELL * size), "per_comparison": 0}
+        for group, members in tasks.groupby(f"{level}_clean")["id"]:
+            inside = {name: frame[frame["task_id"].isin(set(members))] for name, frame in frames.items()}
+            inside = {name: frame for name, frame in inside.items() if len(frame)}
+            if len(inside) > 1:
+                found = compare_all(inside, REFERENCE, [GROUPED], **how)
+                parts.append(found.assign(protocol=protocol, level=level, group=str(group)))
+        if parts:
+            table = pd.concat(parts, ignore_index=True)[["protocol", "system", "level", "group", *kept]]
+            declared = table["system"].isin(family)
+            for test in tests:
+                table.loc[declared, f"{test}_holm"] = holm(table.loc[declared, test].to_numpy(), size)
+            tables.append(table)
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["protocol", "system", "level"])
 
 
@@ -280,22 +279,15 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
     facts["servers_stating_a_system"] = int((data.servers["system"].str.strip() != "").sum())
     facts |= {f"pairs_{name}": int(count) for name, count in zip(FEATURES, nonzero, strict=True)}
     facts |= {"pairs_language_by_program": by_program, "pairs_other_language": other}
-    facts |= {
-        "tasks_other_language": other_tasks,
-        "pairs_beyond_language": beyond,
-        "share_language_alone": 1 - beyond / pairs,
-    }
-    return pd.DataFrame({"measure": list(facts), "value": list(facts.values())})
+    facts |= {"tasks_other_language": other_tasks, "pairs_beyond_language": beyond}
+    facts["share_language_alone"] = round(1 - beyond / pairs, 9)
+    # As objects, so that the counts of pairs are written with all their digits.
+    return pd.DataFrame({"measure": list(facts), "value": pd.Series(list(facts.values()), dtype=object)})
 
 
-def compute(config: DictConfig) -> list[Path]:
-    """Write table4.csv, by_group.csv, reranked.csv and structure.csv into results/<dataset>/ablation."""
-    dataset = config.dataset.name
-    data, folder = datasets.load(dataset), paths.results(dataset) / "ablation"
-    files = {"table4.csv": table4(dataset), "by_group.csv": by_group(dataset, data.tasks)}
-    files["structure.csv"] = structure_facts(data)
-    if len(found := reranked(dataset)):
-        files["reranked.csv"] = found
-    for name, table in files.items():
-        write_csv(folder / name, table, decimals=9 if name == "structure.csv" else 6)
-    return [folder / name for name in files]
+@analysis("ablation")
+def parts(study: Context) -> Tables:
+    """What does each part of T2MRec add (Table 4), by group of tasks, and what are its structural features?"""
+    made = {"table4": table4(study.dataset), "by_group": by_group(study.dataset, study.data.tasks)}
+    made["structure"] = structure_facts(study.data)
+    return made if (orders := reranked(study.dataset)).empty else {**made, "reranked": orders}

@@ -1,7 +1,8 @@
 """What an answer costs by the number of servers: building, memory, disk, time of a question, and what is found.
 
-Every row is measured in two processes of its own with one thread, one that builds and one that answers, so that each
-has a greatest memory. A stopped table goes on, and a stopped build within it.
+The first servers are the real ones. A drawn server has the vector of a random server i, moved by the difference of two
+others, x_i + s (x_j - x_k), so that servers vary in the directions in which the real ones do. s is such that the median
+cosine between a drawn server and its i is that between a real server and its nearest neighbour.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ import multiprocessing
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from study import paths
-from study.analysis.overall.drawn import DrawnVectors, drawn_words
-from study.config.reader import read_settings
+from study.analysis.framework import Context, Tables, analysis, load_settings
 from study.data.dataset import FloatArray
 from study.encoders import nearest, nearest_build
 from study.encoders.nearest import write_array
@@ -39,12 +44,13 @@ from study.usefulness.texts import VIEWS, texts
 
 LOG = logging.getLogger(__name__)
 TOP, SAMPLE, PROTOCOL, BM25 = 10, 50_000, "cold", "bm25"
+STEPS, DRAWS = 20, 4096
 ANSWER = "answer.json"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """``conf/growth.yaml``, where every key is explained."""
+class Growth:
+    """``conf/overall/growth.yaml``, where every key is explained."""
 
     seed: int
     questions: int
@@ -52,22 +58,91 @@ class Settings:
     replaced: float
     sizes: dict[str, list[int]]
 
-    @classmethod
-    def read(cls) -> Settings:
-        """The file, checked."""
-        return read_settings(cls, paths.conf() / "growth.yaml")
+
+@dataclass(frozen=True, eq=False)
+class DrawnVectors:
+    """Vectors of any number of servers.
+
+    `real`: shape (n_real, d); its columns are blocks of `width`, each of length 1, and whatever follows the last block,
+    which a drawn server has from its i. `blocks`: their number.
+    """
+
+    real: FloatArray
+    blocks: int
+    width: int
+    seed: int
+
+    def piece(self, start: int, stop: int) -> FloatArray:
+        """The servers from `start` to `stop`, shape (stop - start, d); depends on both, the seed and nothing else."""
+        known = self.real[start:stop]
+        count = stop - start - len(known)
+        if not count:
+            return known
+        rng = np.random.default_rng([self.seed, start])
+        drawn = self._moved(rng.integers(0, len(self.real), (3, count)), self.length)
+        return np.vstack([known, drawn]) if len(known) else drawn
+
+    def _moved(self, chosen: NDArray[np.int64], length: float) -> FloatArray:
+        made: FloatArray = self.real[chosen[0]]
+        for block in range(self.blocks):
+            own = slice(block * self.width, (block + 1) * self.width)
+            moved = made[:, own]
+            moved += np.float32(length) * (self.real[chosen[1], own] - self.real[chosen[2], own])
+            moved /= np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-12)
+        return made
+
+    @cached_property
+    def length(self) -> float:
+        """s, by bisection."""
+        wanted = np.median(np.concatenate([_nearest(self._block(self.real, at)) for at in range(self.blocks)]))
+        chosen = np.random.default_rng(self.seed).integers(0, len(self.real), (3, DRAWS))
+        low, high = 0.0, 4.0
+        for _ in range(STEPS):
+            middle = (low + high) / 2
+            moved = self._moved(chosen, middle)
+            pairs = ((self._block(moved, at), self._block(self.real[chosen[0]], at)) for at in range(self.blocks))
+            cosine = np.median(np.concatenate([np.einsum("nd,nd->n", one, other) for one, other in pairs]))
+            low, high = (middle, high) if cosine > wanted else (low, middle)
+        return (low + high) / 2
+
+    def _block(self, rows: FloatArray, at: int) -> FloatArray:
+        return rows[:, at * self.width : (at + 1) * self.width]
 
 
-class Case(NamedTuple):
-    """One system over a catalogue of one size: its vectors, and those of the questions, shape (m, d)."""
+def _nearest(vectors: FloatArray) -> FloatArray:
+    """The cosine of each row to its nearest other row, shape (n,)."""
+    found = []
+    for start in range(0, len(vectors), DRAWS):
+        cosines = vectors[start : start + DRAWS] @ vectors.T
+        cosines[np.arange(len(cosines)), start + np.arange(len(cosines))] = -np.inf
+        found.append(cosines.max(axis=1))
+    return np.concatenate(found)
 
-    source: nearest_build.Source
-    questions: FloatArray
+
+def drawn_words(real: Sequence[Sequence[int]], n: int, replaced: float, seed: int) -> Iterator[list[int]]:
+    """The words (as numbers) of `n` servers: the real ones, and copies of random ones of which each word is replaced by
+    one of another random server with the probability `replaced`."""
+    rng, filled = np.random.default_rng(seed), [np.asarray(words) for words in real if len(words)]
+    yield from (list(words) for words in real[:n])
+    for _ in range(len(real), n):
+        own, other = (filled[at] for at in rng.integers(0, len(filled), 2))
+        swapped = rng.random(len(own)) < replaced
+        yield np.where(swapped, other[rng.integers(0, len(other), len(own))], own).tolist()
 
 
-def growth_rows(dataset: str, settings: Settings) -> Iterator[dict[str, Any]]:
-    """One row per system and size, smallest first, as each is measured. Raises StudyError: a system was not exported,
-    or a process stopped.
+@analysis("cost", slow=True)
+def growth(study: Context) -> Tables:
+    """What does an answer cost by the number of servers, to ten millions?"""
+    rows = list(growth_rows(study.dataset, study.settings(Growth)))
+    study.facts.update(index=asdict(nearest.Settings.read()), faiss=nearest.faiss().__version__)
+    return {"growth": pd.DataFrame(rows)}
+
+
+def growth_rows(dataset: str, settings: Growth) -> Iterator[dict[str, Any]]:
+    """One row per system and size, smallest first. Raises StudyError: a system was not exported, or a process stopped.
+
+    Each is measured in two processes of its own with one thread, one that builds and one that answers, so that each has
+    a greatest memory. A stopped table goes on, and a stopped build within it.
 
     Columns: system, servers, index, build_s (processor seconds: training, encoding and merging; bm25: all), draw_s and
     scan_s (those of the synthetic vectors, and of the exact scan for the questions), build_mib and answer_mib (greatest
@@ -88,19 +163,12 @@ def growth_rows(dataset: str, settings: Settings) -> Iterator[dict[str, Any]]:
 
 def _in_own_process(step: Callable[..., None], *words: Any) -> None:
     """Run a step, which does nothing if its result is there."""
-    process = multiprocessing.get_context("spawn").Process(target=step, args=words)
-    process.start()
     try:
-        process.join()
-    except BaseException:
-        process.terminate()
-        raise
-    if process.exitcode:
-        raise StudyError(
-            f"{words[1]} over {words[2]} servers stopped with exit code {process.exitcode}",
-            file=words[-1],
-            fix="see the message above; the same command goes on from there",
-        )
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            pool.submit(step, *words).result()
+    except BrokenProcessPool as error:
+        fix = "it may lack memory; the same command goes on from there"
+        raise StudyError(f"{words[1]} over {words[2]} servers stopped", file=words[-1], fix=fix) from error
 
 
 def _build(dataset: str, system: str, n: int, folder: Path) -> None:
@@ -109,26 +177,22 @@ def _build(dataset: str, system: str, n: int, folder: Path) -> None:
     end_with_parent()
     limit_threads(1)
     LOG.info("%s: indexing %d servers", system, n)
+    facts: dict[str, Any] = {}
     if system == BM25:
         began = time.process_time()
         _build_bm25(dataset, n, folder)
-        facts = {"index": "bm25s", "build_s": time.process_time() - began, "recall": 1.0}
+        facts |= {"index": "bm25s", "build_s": time.process_time() - began, "recall": 1.0}
     else:
-        case = case_of(dataset, system, n)
-        write_array(folder / "questions.npy", case.questions)
+        source, questions = case_of(dataset, system, n)
+        write_array(folder / "questions.npy", questions)
         gc.collect()
         began = time.process_time()
-        index = nearest_build.build(folder / "index", case.source, case.questions)
+        index = nearest_build.build(folder / "index", source, questions)
         spent = index.about.get("seconds") or {"index": time.process_time() - began}
-        facts = {
-            "index": index.kind,
-            "build_s": sum(spent.get(name, 0.0) for name in ("train", "index", "merge", "measure")),
-            "draw_s": spent.get("source", 0.0),
-            "scan_s": spent.get("scan", 0.0),
-            "recall": index.about["recall"],
-            "lists": index.reading.probes,
-            "refined": index.reading.candidates,
-        }
+        facts["index"] = index.kind
+        facts["build_s"] = sum(spent.get(name, 0.0) for name in ("train", "index", "merge", "measure"))
+        facts |= {"draw_s": spent.get("source", 0.0), "scan_s": spent.get("scan", 0.0), "recall": index.about["recall"]}
+        facts |= {"lists": index.reading.probes, "refined": index.reading.candidates}
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     write_json(folder / "build.json", facts | {"build_mib": _peak_mib(), "disk_mib": size / 2**20})
 
@@ -139,7 +203,7 @@ def _answer(dataset: str, system: str, n: int, folder: Path) -> None:
         return
     end_with_parent()
     limit_threads(1)
-    settings = Settings.read()
+    settings = load_settings(Growth)
     if system == BM25:
         ask, questions = _bm25_search(dataset, folder)
     else:
@@ -160,9 +224,10 @@ def _answer(dataset: str, system: str, n: int, folder: Path) -> None:
     shutil.rmtree(folder / "index", ignore_errors=True)
 
 
-def case_of(dataset: str, system: str, n: int) -> Case:
-    """A system's catalogue of `n` servers, and the test tasks as its questions. Raises StudyError: not exported."""
-    settings = Settings.read()
+def case_of(dataset: str, system: str, n: int) -> tuple[nearest_build.Source, FloatArray]:
+    """A system's catalogue of `n` servers, and the vectors of the test tasks as its questions, shape (m, d). Raises
+    StudyError: not exported."""
+    settings = load_settings(Growth)
     data, split = load_inputs(dataset, PROTOCOL)
     asked = split.tasks("test")[: settings.questions]
     folder = _saved_model(dataset, system)
@@ -170,7 +235,7 @@ def case_of(dataset: str, system: str, n: int) -> Case:
         saved = Recommender.load(folder)
         words = [data.task_texts()[task] for task in asked]
         vectors = DrawnVectors(saved.server_embeddings, 1, saved.server_embeddings.shape[1], settings.seed)
-        return Case(_source(system, n, vectors), embed(saved.task_tower, saved.vectorizer.transform(words)))
+        return _source(system, n, vectors), embed(saved.task_tower, saved.vectorizer.transform(words))
     fields = SavedFieldDense.load(folder).system
     real, terms = server_vectors(fields), fields.terms
     vectors = DrawnVectors(real, len(fields.fields), (real.shape[1] - 1) // len(fields.fields), settings.seed)
@@ -180,7 +245,7 @@ def case_of(dataset: str, system: str, n: int) -> Case:
     names = sorted({term.view for term in terms})
     requests = data.tasks.iloc[asked]
     views = {name: encode(texts(requests, VIEWS, name)) for name in names}
-    return Case(source, moments.questions(terms, views).vectors)
+    return source, moments.questions(terms, views).vectors
 
 
 def _saved_model(dataset: str, system: str) -> Path:
@@ -198,7 +263,7 @@ def _build_bm25(dataset: str, n: int, folder: Path) -> None:
     import bm25s
     from bm25s.tokenization import Tokenizer
 
-    settings = Settings.read()
+    settings = load_settings(Growth)
     data, split = load_inputs(dataset, PROTOCOL)
     tokenizer = Tokenizer(stopwords=None)
     ids, vocabulary = tokenizer.tokenize(data.server_texts(), return_as="tuple", show_progress=False)

@@ -15,19 +15,6 @@ from matplotlib.figure import Figure
 from scipy.stats import studentized_range
 
 from study.analysis.report import plots
-from study.analysis.report.plots import (
-    BLUE,
-    ORANGE,
-    canvas,
-    colour,
-    legend_below,
-    logarithmic,
-    metric_name,
-    named_rows,
-    one_panel,
-    spacing,
-    styled,
-)
 from study.analysis.report.results import Results
 from study.analysis.report.runs import read_statistics
 from study.data.dataset import IntArray
@@ -38,38 +25,34 @@ from study.runner.row_store import HITS_ONLY, read_top10
 METRIC = "ndcg@10"
 MEASURES = ("coverage", "gini", "novelty")
 COLUMNS = ["system", "title", "family", "servers", *MEASURES, "quality"]
-TOP = ("task_id", "seed", "rank", "server_id")
 
 
-@styled
+def _by_kind(table: pd.DataFrame) -> dict[str, Any]:
+    """Options of `plots.forest` for one named row per system in the look of its kind."""
+    names = dict(zip(table["system"], table["title"], strict=True))
+    looks = {family: plots.look(family) for family in table["family"]}
+    return {"names": names, "hue": "family", "looks": looks, "size": 4.0}
+
+
+@plots.styled
 def overall(summaries: Mapping[str, pd.DataFrame], caption: str) -> Figure:
     """Every system's mean with both uncertainties, one panel per metric.
     `summaries`: metric -> table of `Results.summary`; the first one sets the order of the systems."""
     first = next(iter(summaries.values()))
-    order = first["system"].tolist()
-    place = {system: len(order) - i for i, system in enumerate(order)}
     caption += (
         " Thin line: 95 % bootstrap interval over tasks. Thick line: ± one standard deviation over seeds. "
         "Colours and markers: kind of system."
     )
-    height, title = 1.5 + spacing(first["title"], 0.27) * len(order), "Overall quality by system"
-    figure, axes = canvas(height, len(summaries), caption=caption, share_y=True, title=title)
+    height, title = 1.5 + plots.spacing(first["title"], 0.27) * len(first), "Overall quality by system"
+    figure, axes = plots.canvas(height, len(summaries), caption=caption, share_y=True, title=title)
     for panel, (metric, table) in zip(axes[0], summaries.items(), strict=True):
-        for row in table.to_dict("records"):
-            kind, y, mean, sd = plots.look(row["family"]), place[row["system"]], row["mean"], row["sd"]
-            line = {"color": kind.ink, "solid_capstyle": "butt"}
-            panel.plot([row["ci_low"], row["ci_high"]], [y, y], linewidth=1.0, **line)
-            if not pd.isna(sd):
-                panel.plot([mean - sd, mean + sd], [y, y], linewidth=6.0, alpha=0.45, **line)
-            # Small, so that an interval can be seen beside it.
-            panel.plot(mean, y, marker=kind.marker, color=kind.ink, markersize=3.6, clip_on=False, zorder=3)
-        limits = {"xlim": (0, None), "ylim": (0.4, len(order) + 0.6)}
-        named_rows(panel, list(place.values()), first["title"], f"{metric_name(metric)} (0 to 1)", **limits)
-    legend_below(figure, *plots.marker_legend(first["family"]))
+        xlabel = f"{plots.metric_name(metric)} (0 to 1)"
+        plots.forest(panel, table, spread="sd", xlabel=xlabel, xlim=(0, None), **_by_kind(first))
+    plots.legend_below(figure, *plots.marker_legend(first["family"]))
     return figure
 
 
-@styled
+@plots.styled
 def per_task_distribution(
     values: Mapping[str, pd.Series], families: Mapping[str, str], metric: str, caption: str
 ) -> Figure:
@@ -79,8 +62,8 @@ def per_task_distribution(
         " Box: quartiles. Whiskers: 5th and 95th percentile. Diamond: mean. Right: share of the tasks whose value is "
         "0. Colours: kind of system."
     )
-    height, title = 1.4 + spacing(values, 0.3) * len(values), f"{metric_name(metric)} of single tasks"
-    figure, panel = one_panel(height, caption=caption, title=title)
+    height, title = 1.4 + plots.spacing(values, 0.3) * len(values), f"{plots.metric_name(metric)} of single tasks"
+    figure, panel = plots.one_panel(height, caption=caption, title=title)
     beside = panel.get_yaxis_transform()
     table = pd.DataFrame(dict(values))
     mean: Any = {"marker": "D", "markerfacecolor": "white", "markersize": 4.5, "markeredgecolor": "black"}
@@ -89,37 +72,41 @@ def per_task_distribution(
         warnings.filterwarnings("ignore", "vert: bool", mpl.MatplotlibDeprecationWarning)
         sns.boxplot(table, orient="h", ax=panel, **shape)
     for y, (box, title) in enumerate(zip(panel.patches, values, strict=True)):
-        ink, known = colour(families[title]), table[title].dropna()
+        ink, known = plots.colour(families[title]), table[title].dropna()
         box.set(facecolor=plots.filling(ink), edgecolor=ink)
         panel.text(1.03, y, f"{(known == 0).mean():.0%}", va="center", transform=beside, fontsize=8)
     panel.text(1.03, -0.75, "zero", va="bottom", transform=beside, fontsize=8, style="italic")
-    panel.set(xlabel=f"{metric_name(metric)} of a task (0 to 1)", xlim=(-0.02, 1.02), ylim=(len(values) - 0.4, -0.7))
+    panel.set(
+        xlabel=f"{plots.metric_name(metric)} of a task (0 to 1)", xlim=(-0.02, 1.02), ylim=(len(values) - 0.4, -0.7)
+    )
     panel.grid(axis="x")
-    legend_below(figure, *plots.area_legend(families[title] for title in values))
+    plots.legend_below(figure, *plots.area_legend(families[title] for title in values))
     return figure
 
 
-@styled
+@plots.styled
 def win_tie_loss(comparisons: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Figure:
     """On how many tasks each system is above, level with and below the reference.
     `comparisons`: rows of significance.csv for one protocol and one metric."""
     rows = comparisons.sort_values("diff")
-    reference, metric = titles.get(rows["reference"].iloc[0], "the reference"), metric_name(rows["metric"].iloc[0])
+    reference, metric = (
+        titles.get(rows["reference"].iloc[0], "the reference"),
+        plots.metric_name(rows["metric"].iloc[0]),
+    )
     caption += " Values are averaged over seeds before tasks are compared. In the order of the mean difference."
     title = f"Task by task against {reference}: {metric}"
-    figure, panel = one_panel(1.5 + 0.34 * len(rows), caption=caption, title=title)
+    figure, panel = plots.one_panel(1.5 + 0.34 * len(rows), caption=caption, title=title)
     start = np.zeros(len(rows))
     parts = (
-        ("wins", BLUE, "white", f"better than {reference}"),
+        ("wins", plots.BLUE, "white", f"better than {reference}"),
         ("ties", "#D9D9D9", "black", "equal"),
-        ("losses", ORANGE, "black", f"worse than {reference}"),
+        ("losses", plots.ORANGE, "black", f"worse than {reference}"),
     )
     for column, ink, letters, label in parts:
         share = 100 * rows[column].to_numpy() / rows["n"].to_numpy()
-        panel.barh(range(len(rows)), share, left=start, color=ink, label=label, height=0.7)
-        for y, (width, left, count) in enumerate(zip(share, start, rows[column], strict=True)):
-            if width >= 5:
-                panel.text(left + width / 2, y, f"{count:,}", ha="center", va="center", color=letters, fontsize=8)
+        bars = panel.barh(range(len(rows)), share, left=start, color=ink, label=label, height=0.7)
+        counts = [f"{count:,}" if width >= 5 else "" for width, count in zip(share, rows[column], strict=True)]
+        panel.bar_label(bars, counts, label_type="center", color=letters, fontsize=8)
         start += share
     panel.set_yticks(range(len(rows)), [titles.get(name, name) for name in rows["system"]])
     panel.set(xlabel="share of the test tasks (%); numbers count tasks", xlim=(0, 100), ylim=(-0.6, len(rows) - 0.4))
@@ -144,7 +131,7 @@ def mean_ranks(values: Mapping[str, pd.Series]) -> pd.DataFrame:
     return found
 
 
-@styled
+@plots.styled
 def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric: str, caption: str) -> Figure:
     """Mean ranks (from `mean_ranks`) as dots with bars of half the critical difference to each side.
     `families`: printed name -> kind of system."""
@@ -155,17 +142,12 @@ def critical_difference(ranks: pd.DataFrame, families: Mapping[str, str], metric
         f"critical difference {2 * half:.2f}). "
         "Systems that read the answers are left out. Colours and markers: kind of system."
     )
-    title = f"Mean rank by {metric_name(metric)}"
-    figure, panel = one_panel(1.5 + spacing(ranks["title"], 0.25) * len(ranks), caption=caption, title=title)
-    places = range(len(ranks), 0, -1)
-    for y, row in zip(places, ranks.to_dict("records"), strict=True):
-        kind = plots.look(families[row["title"]])
-        ends = [row["rank"] - half, row["rank"] + half]
-        panel.plot(ends, [y, y], color=kind.ink, linewidth=5, alpha=0.45, solid_capstyle="butt")
-        panel.plot(row["rank"], y, marker=kind.marker, markersize=4.5, color=kind.ink)
+    height, title = 1.5 + plots.spacing(ranks["title"], 0.25) * len(ranks), f"Mean rank by {plots.metric_name(metric)}"
+    figure, panel = plots.one_panel(height, caption=caption, title=title)
+    table = ranks.assign(system=ranks["title"], family=ranks["title"].map(families), half=half)
     xlabel = f"mean rank among {len(ranks)} systems"
-    named_rows(panel, places, ranks["title"], xlabel, ylim=(0.4, len(ranks) + 0.6))
-    legend_below(figure, *plots.marker_legend(families[title] for title in ranks["title"]))
+    plots.forest(panel, table, "rank", None, spread="half", xlabel=xlabel, **_by_kind(table))
+    plots.legend_below(figure, *plots.marker_legend(table["family"]))
     return figure
 
 
@@ -196,24 +178,19 @@ def catalogue_coverage(results: Results, protocol: str, server_ids: pd.Series, p
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-@styled
+@plots.styled
 def coverage_figure(table: pd.DataFrame, n_servers: int, caption: str) -> Figure:
     """How many different servers each system's lists of ten hold over all tasks, best quality first."""
     caption += (
         f" How many different servers the lists of ten hold over all test tasks together, means over seeds; dashed: "
-        f"one list ({KEPT}) and the whole catalogue ({n_servers:,}). Logarithmic. Best {metric_name(METRIC)} first."
+        f"one list ({KEPT}) and the whole catalogue ({n_servers:,}). Logarithmic. Best NDCG@10 first."
     )
-    height = 1.3 + spacing(table["title"], 0.2) * len(table)
-    figure, panel = one_panel(height, caption=caption, title="How lists differ between tasks")
-    places = np.arange(len(table))[::-1]
-    for y, row in zip(places, table.to_dict("records"), strict=True):
-        kind = plots.look(row["family"])
-        panel.hlines(y, KEPT, row["servers"], color="#DDDDDD", linewidth=0.8)
-        panel.plot(row["servers"], y, marker=kind.marker, color=kind.ink, markersize=4.5)
+    height = 1.3 + plots.spacing(table["title"], 0.2) * len(table)
+    figure, panel = plots.one_panel(height, caption=caption, title="How lists differ between tasks")
+    rows, xlabel = table.assign(least=KEPT), "different servers in all lists of ten"
+    plots.forest(panel, rows, "servers", ("least", "servers"), xlabel=xlabel, **_by_kind(table))
     for end in (KEPT, n_servers):
         panel.axvline(end, color="black", linewidth=0.8, linestyle="--")
-    logarithmic(panel.xaxis)
-    xlabel = "different servers in all lists of ten"
-    named_rows(panel, places, table["title"], xlabel, ylim=(-0.7, len(table) - 0.3))
-    legend_below(figure, *plots.marker_legend(table["family"]))
+    plots.logarithmic(panel.xaxis)
+    plots.legend_below(figure, *plots.marker_legend(table["family"]))
     return figure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,22 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from study.analysis.report.plots import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    MARKERS,
-    ORANGE,
-    PURPLE,
-    RED,
-    SKY,
-    legend_below,
-    metric_name,
-    named_rows,
-    one_panel,
-    styled,
-)
+from study.analysis.report import plots
 from study.analysis.report.results import LONG_SUFFIX, TRANSFER, TUNED_SUFFIX, Results, lineage
 from study.analysis.report.tables import RISING, named
 
@@ -36,15 +20,11 @@ METRIC, SECOND = "ndcg@10", "recall@10"
 FAR = 0.05  # of METRIC from the printed one: see `nearness`
 OWN, TUNED, LONGER = ITSELF = ("own settings", "tuned", "trained longer")
 BUG, EXTENSION, VARIANT = "reference bug", "extension", "variant"
-KINDS = (
-    *ITSELF,
-    VARIANT,
-    BUG,
-    EXTENSION,
-)  # the first three are the method; the others change it, break it or add to it
+# The first three are the method; the others change it, break it or add to it.
+KINDS = (*ITSELF, VARIANT, BUG, EXTENSION)
 COLUMNS = ["printed", "system", "title", "kind", "protocol", "paper", "ours", "gap", "paper_recall", "recall"]
 COLUMNS += ["rising"]
-INKS = {"cold": BLUE, "cold_grouped": SKY, "warm": GREEN, "loo": ORANGE, "loo99": PURPLE}
+INKS = {"cold": plots.BLUE, "cold_grouped": plots.SKY, "warm": plots.GREEN, "loo": plots.ORANGE, "loo99": plots.PURPLE}
 
 
 def kind_of(name: str, system: str, family: str) -> str:
@@ -72,25 +52,18 @@ def table3_gaps(results: Results, cells: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(column=named(rows))
     wide = rows.pivot_table(index=["printed", "system"], columns="column", values="value", sort=False).reset_index()
     ran = {protocol: results.systems(protocol) for protocol in results.protocols}
-    names = [name for name in results.applies if any(name in systems for systems in ran.values())]
-    above = {name: lineage(name) for name in names}
-    parts, rising = [], list(results.rising())
+    runs = [(name, protocol) for name in results.applies for protocol, names in ran.items() if name in names]
+    above, rising, parts = {name: lineage(name) for name, _ in runs}, results.rising(), []
     for paper in wide.to_dict("records"):
         system = str(paper["system"])
-        found = [
-            (name, kind_of(name, system, results.families[name]), protocol)
-            for name in names
-            if system in above[name]
-            for protocol in ran
-            if name in ran[protocol]
-        ]
-        part = pd.DataFrame(found or [(system, OWN, "")], columns=["system", "kind", "protocol"])
+        own = [(name, protocol) for name, protocol in runs if system in above[name]] or [(system, "")]
+        part = pd.DataFrame(own, columns=["system", "protocol"])
         part = part.assign(printed=paper["printed"], paper=paper[METRIC], paper_recall=paper[SECOND])
         part["title"] = part["system"].map(results.titles)
-        part["rising"] = pd.MultiIndex.from_frame(part[["protocol", "system"]]).isin(rising)
+        part["kind"] = [kind_of(name, system, results.families[name]) for name in part["system"]]
+        part["rising"] = [(protocol, name) in rising for name, protocol in own]
         for column, metric in (("ours", METRIC), ("recall", SECOND)):
-            runs = zip(part["protocol"], part["system"], strict=True)
-            part[column] = [results.value(*run, metric) if run[0] else np.nan for run in runs]
+            part[column] = [results.value(protocol, name, metric) if protocol else np.nan for name, protocol in own]
         part["gap"] = part["ours"] - part["paper"]
         parts.append(part.sort_values("gap", key=lambda gap: gap.abs(), kind="stable"))
     return pd.concat(parts, ignore_index=True)[COLUMNS] if parts else pd.DataFrame(columns=COLUMNS)
@@ -117,55 +90,52 @@ def nearness(table: pd.DataFrame, sampled: Collection[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["printed", "protocol", "gap", "far", "side", "crossed"])
 
 
-@styled
+@plots.styled
 def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
     """The paper's value of each baseline as a bar across its line, every attempt of ours as a marker on it."""
-    printed = list(dict.fromkeys(table["printed"]))
     caption += (
         " Black bar: the paper's value. Colour: our protocol; marker: what was tried. Under warm a task has several "
         "test servers, under loo and loo99 one; loo99 ranks it among 99 sampled ones."
     )
     rising = set(table.loc[table["kind"].isin(ITSELF) & table["rising"], "printed"])
     caption += RISING * bool(rising)
-    title = "The paper's baselines and every attempt"
-    figure, panel = one_panel(1.4 + 0.42 * len(printed), caption=caption, title=title)
-    places = {name: len(printed) - 1 - number for number, name in enumerate(printed)}
-    ran = table.dropna(subset=["ours"])
+    names = {name: name + " †" * (name in rising) for name in table["printed"]}
+    ran, title = table.dropna(subset=["ours"]), "The paper's baselines and every attempt"
     # Protocols with a colour of their own come first.
-    protocols = [name for name in INKS if name in set(ran["protocol"])]
-    protocols += sorted(set(ran["protocol"]) - INKS.keys())
+    protocols = sorted(set(ran["protocol"]), key=lambda name: (name not in INKS, [*INKS, name].index(name), name))
     kinds = [name for name in KINDS if name in set(ran["kind"])]
-    for name, value in table.groupby("printed", sort=False)["paper"].first().items():
-        panel.vlines(value, places[name] - 0.42, places[name] + 0.42, color="black", linewidth=2.2)
-    for row in ran.to_dict("records"):
-        ink = INKS.get(row["protocol"], BLACK)
-        shift = 0.15 * ((len(protocols) - 1) / 2 - protocols.index(row["protocol"]))
-        shape: Any = {"marker": MARKERS[KINDS.index(row["kind"])], "markersize": 5, "markeredgecolor": "white"}
-        panel.plot(row["ours"], places[row["printed"]] + shift, linestyle="none", color=ink, **shape)
-    _between(panel, len(printed))
-    limits = {"xlim": (0, None), "ylim": (-0.6, len(printed) - 0.4)}
-    names = [name + " †" * (name in rising) for name in places]
-    named_rows(panel, list(places.values()), names, f"{metric_name(METRIC)} (0 to 1)", **limits)
-    handles: list[Artist] = [Patch(color=INKS.get(name, BLACK)) for name in protocols]
-    handles += [Line2D([], [], linestyle="none", marker=MARKERS[KINDS.index(name)], color="#555555") for name in kinds]
-    legend_below(figure, handles, protocols + kinds)
+    figure, panel = plots.one_panel(1.4 + 0.42 * len(names), caption=caption, title=title)
+    axis = {"names": names, "row": "printed", "xlabel": f"{plots.metric_name(METRIC)} (0 to 1)", "xlim": (0, None)}
+    for kind in kinds:
+        marker = plots.MARKERS[KINDS.index(kind)]
+        looks = {name: plots.Look(name, INKS.get(name, plots.BLACK), marker) for name in protocols}
+        shown = ran.assign(ours=ran["ours"].where(ran["kind"] == kind))
+        places = plots.forest(panel, shown, "ours", None, hue="protocol", looks=looks, dodge=0.15, **axis)
+    paper = table.groupby("printed", sort=False)["paper"].first()
+    at = paper.index.map(places)
+    panel.vlines(paper, at - 0.42, at + 0.42, color="black", linewidth=2.2)
+    _between(panel, len(names))
+    handles: list[Artist] = [Patch(color=INKS.get(name, plots.BLACK)) for name in protocols]
+    handles += [
+        Line2D([], [], linestyle="none", marker=plots.MARKERS[KINDS.index(name)], color="#555555") for name in kinds
+    ]
+    plots.legend_below(figure, handles, protocols + kinds)
     return figure
 
 
-@styled
+@plots.styled
 def paper_dots(paper: Mapping[str, pd.Series], ours: Mapping[str, pd.Series], caption: str) -> Figure:
     """The paper's values beside the study's; both map labels to values by metric@k, in the same metrics."""
-    metrics = list(next(iter(paper.values())).index)
-    figure, panel = one_panel(1.6 + 0.42 * len(metrics), caption=caption, title="The paper's T2MRec and ours")
-    inks, series = [GREY, "#000000", RED, BLUE, GREEN, ORANGE, PURPLE], {**paper, **ours}
-    for number, (label, values) in enumerate(series.items()):
-        ink, marker = inks[number % len(inks)], MARKERS[number % len(MARKERS)]
-        place = np.arange(len(metrics))[::-1] + 0.12 * ((len(series) - 1) / 2 - number)
-        look: Any = {"marker": marker, "markersize": 6, "markerfacecolor": "white" if label in paper else ink}
-        panel.plot(values[metrics], place, linestyle="none", color=ink, label=label, **look)
-    _between(panel, len(metrics))
-    names, xlabel = [metric_name(name) for name in reversed(metrics)], "mean over test tasks (0 to 1)"
-    named_rows(panel, range(len(metrics)), names, xlabel, xlim=(0, None))
+    table = pd.DataFrame({**paper, **ours}).rename_axis("metric").reset_index().melt("metric", var_name="label")
+    names = {name: plots.metric_name(name) for name in dict.fromkeys(table["metric"])}
+    looks = {
+        name: look._replace(face="white" if name in paper else None)
+        for name, look in plots.distinct(table["label"].unique()).items()
+    }
+    figure, panel = plots.one_panel(1.6 + 0.42 * len(names), caption=caption, title="The paper's T2MRec and ours")
+    axis = {"row": "metric", "names": names, "xlabel": "mean over test tasks (0 to 1)", "xlim": (0, None)}
+    plots.forest(panel, table, "value", None, hue="label", looks=looks, dodge=0.12, **axis)
+    _between(panel, len(names))
     panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
     return figure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import yaml
 from matplotlib.figure import Figure
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig
 
 from study import paths
-from study.analysis.report.plots import canvas, dumbbells, metric_name, styled
+from study.analysis.report import plots
 from study.analysis.report.results import TUNED_SUFFIX, Results
 from study.analysis.report.tables import NOT_RUN, RISING, duration
 from study.config.compose import plain, sound_systems
@@ -37,12 +37,10 @@ TITLES = {
     "protocol": "protocol",
     "space": "search space",
     "trials": "trials",
-    "settings": "distinct settings",
     "epochs": "epochs per trial",
     "seconds": "seconds",
     "per_trial": "median seconds of a trial",
     "best": "best NDCG@10",
-    "untuned": "untuned NDCG@10",
     "chosen": "chosen",
 }
 COLUMNS = ["kind", "sweep", "system", *TITLES]
@@ -53,46 +51,31 @@ def tuned(dataset: str) -> pd.DataFrame:
 
     Returns: one row per folder of ``results/<dataset>/{sweeps,tuned}`` and one per configured system that has a search
     space and no run, in the order of `KINDS` and then of titles: kind, sweep (folder), system, title, protocol (whose
-    validation part was measured), space (as text), trials, settings (different ones among the trials: a search may
-    repeat a choice, a sweep tries each with several seeds), epochs (of a run's that a trial trained, as text, with the
+    validation part was measured), space (as text), trials, epochs (of a run's that a trial trained, as text, with the
     trials of every rung where there are several; empty for a system without epochs), seconds (all trials), per_trial
     (the median of their seconds, which one slow trial does not move; NaN where trials have no seconds of their own),
-    best (NDCG@10 on validation, the mean over seeds if there are several), untuned (the same of the last rung's trials
-    with the system's own settings, NaN where none has them), chosen (as text). A folder that is no whole search raises
-    `StudyError`.
+    best (NDCG@10 on validation, the mean over seeds if there are several), chosen (as text). A folder that is no whole
+    search raises `StudyError`.
     """
-    parents = (paths.results(dataset) / name for name in ("sweeps", "tuned"))
-    folders = sorted(
-        (path for parent in parents for path in parent.glob("*") if path.is_dir()), key=lambda path: path.name
-    )
-    known = sound_systems()
-    rows = [_ran(folder, known) for folder in folders]
-    seen = {folder.name for folder in folders}
-    searches = {system: load_sweep(name) for name, system in TUNED.items()}
+    parents = [paths.results(dataset) / name for name in ("sweeps", "tuned")]
+    folders = {path.name: path for parent in parents for path in parent.glob("*") if path.is_dir()}
+    known, searches = sound_systems(), {system: load_sweep(name) for name, system in TUNED.items()}
+    rows = [_ran(folders[name], known) for name in sorted(folders)]
     for name, system in known.items():
-        if system.tuned is None or name in seen:
-            continue
         space = plain(system.search) or (searches[name].space if name in searches else {})
-        if space:
-            kind = SWEEP if name in searches else TUNING
-            row = {"kind": kind, "sweep": name, "system": name, "title": system.title, "protocol": system.tuned}
-            rows.append(row | {"space": described(space), "trials": 0, "settings": 0})
+        if system.tuned is not None and name not in folders and space:
+            row = {"kind": SWEEP if name in searches else TUNING, "sweep": name, "system": name, "title": system.title}
+            rows.append(row | {"protocol": system.tuned, "space": described(space), "trials": 0})
     rows.sort(key=lambda row: (KINDS.index(row["kind"]), row["title"].casefold()))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def printed(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `tuned` as text, by the names of `TITLES`; "not run" stands in place of the trials."""
-    digits = "{:.4f}".format
-    shown: dict[str, Callable[[Any], str]] = {"settings": str, "chosen": str, "epochs": str}
-    shown |= {"seconds": duration, "per_trial": duration, "best": digits, "untuned": digits}
-    missing = {"epochs": "no epochs", "per_trial": "not timed", "untuned": "not measured"}
-    ran = table["trials"] > 0
-    text = {"trials": table["trials"].astype(str).where(ran, NOT_RUN)}
-    for name, form in shown.items():
-        column = table[name].map(form, na_action="ignore").astype(object)
-        text[name] = column.where(column.notna(), missing.get(name, "")).where(ran, "")
-    return table.assign(**text)[list(TITLES)].rename(columns=TITLES)
+    forms = {"seconds": duration, "per_trial": duration, "best": "{:.4f}".format}
+    text = table.assign(**{name: table[name].map(form, na_action="ignore") for name, form in forms.items()})
+    text["trials"] = text["trials"].replace(0, NOT_RUN)
+    return text[list(TITLES)].astype(object).fillna("").astype(str).rename(columns=TITLES)
 
 
 def described(space: Mapping[str, Mapping[str, Any]]) -> str:
@@ -102,8 +85,7 @@ def described(space: Mapping[str, Mapping[str, Any]]) -> str:
         if "choices" in domain:
             values = ", ".join(_shown(value) for value in domain["choices"])
         else:
-            scale = " (log)" if domain.get("log") else ""
-            values = f"{_shown(domain['low'])} to {_shown(domain['high'])}{scale}"
+            values = f"{_shown(domain['low'])} to {_shown(domain['high'])}{' (log)' * bool(domain.get('log'))}"
         parts.append(f"{name.removeprefix('settings.')} {values}")
     return "; ".join(parts)
 
@@ -126,20 +108,16 @@ def _ran(folder: Path, known: Mapping[str, DictConfig]) -> dict[str, Any]:
     record = read_record(folder / "record.json")
     try:
         best = parsed((folder / "best.yaml").read_text(encoding="utf-8"))
-        trials = read_csv(folder / "trials.csv")
-        config = record["config"]
-        sweep = load_sweep(best["sweep"]) if "sweep" in best else None
+        trials, config = read_csv(folder / "trials.csv"), record["config"]
+        model, sweep = config["system"]["model"], load_sweep(best["sweep"]) if "sweep" in best else None
         space = config["system"]["search"] if sweep is None else sweep.space
         title = known[best["system"]].title if best["system"] in known else best["system"]
-        model = config["system"]["model"]
-        trained = _states(model, "epochs")
         # A search from before there were rungs names its one share, and every trial of a sweep trains whole runs.
         rungs = config["system"].get("rungs", [config["tuning"].get("scale", 1.0)]) if sweep is None else [1.0]
-        last = trials[trials["share"] == rungs[-1]] if "share" in trials else trials
         epochs = f"{rungs[0]:.0%}"
         if len(rungs) > 1:
             epochs = "; ".join(f"{(trials['share'] == share).sum()} x {share:.0%}" for share in rungs)
-        simplex, chosen = [] if sweep is None else sweep.simplex, [name for name in space if name in best["values"]]
+        chosen = {name.removeprefix("settings."): best["values"][name] for name in space if name in best["values"]}
         return {
             "kind": TUNING if sweep is None else SWEEP,
             "sweep": folder.name,
@@ -148,56 +126,14 @@ def _ran(folder: Path, known: Mapping[str, DictConfig]) -> dict[str, Any]:
             "protocol": best["protocol"],
             "space": described(space),
             "trials": best["trials"],
-            "settings": len(settled(trials, list(space), simplex).drop_duplicates()),
-            "epochs": epochs if trained else math.nan,
+            "epochs": epochs if _states(model, "epochs") else math.nan,
             "seconds": best["seconds"],
             "per_trial": trials["seconds"].median() if "seconds" in trials else math.nan,
             "best": best["value"],
-            "untuned": untuned(last, model, list(space), simplex, best["objective"]),
-            "chosen": "; ".join(f"{name.removeprefix('settings.')} {_shown(best['values'][name])}" for name in chosen),
+            "chosen": "; ".join(f"{name} {_shown(value)}" for name, value in chosen.items()),
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise StudyError(f"not a whole search: {type(error).__name__}: {error}", file=folder, fix=fix) from error
-
-
-def untuned(
-    trials: pd.DataFrame, model: Mapping[str, Any], names: list[str], simplex: list[str], objective: str
-) -> float:
-    """The mean `objective` (a column) of the trials that have the system's own settings; NaN where there is none.
-
-    `model` has these settings, nested; `names` are the searched ones, dotted; those of `simplex` count by their shares
-    of their sum.
-    """
-    settings = OmegaConf.create(dict(model))
-    own = {name: OmegaConf.select(settings, name) for name in names}
-    # A size by profile is a call that holds the value of each profile and names one.
-    own = {name: value[value.profile] if isinstance(value, DictConfig) else value for name, value in own.items()}
-    own = {name: list(value) if isinstance(value, ListConfig) else value for name, value in own.items()}
-    if simplex:
-        total = sum(own[name] for name in simplex)
-        own |= {name: own[name] / total for name in simplex}
-    rows = settled(trials, names, simplex).to_dict("records")
-    same = [all(_same(own[name], row[name]) for name in names) for row in rows]
-    return float(trials.loc[same, objective].mean()) if any(same) else math.nan
-
-
-def settled(trials: pd.DataFrame, names: list[str], simplex: list[str]) -> pd.DataFrame:
-    """The settings that each trial stood for: its searched values, those of the simplex divided by their sum."""
-    table = trials[names].astype(object)
-    if simplex:
-        table[simplex] = trials[simplex].div(trials[simplex].sum(axis=1), axis=0)
-    return table
-
-
-def _same(value: Any, written: Any) -> bool:
-    """Whether a cell of trials.csv, which keeps six digits, holds a value."""
-    if value is None or pd.isna(written):
-        return value is None and bool(pd.isna(written))
-    if isinstance(value, list):
-        return bool(json.dumps(value) == written)
-    if isinstance(value, bool | str):
-        return str(value) == str(written)
-    return not isinstance(written, str) and math.isclose(value, float(written), rel_tol=1e-5)
 
 
 def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
@@ -207,31 +143,21 @@ def effects(results: Results, *, seed: int = 1) -> pd.DataFrame:
     diff (tuned minus own), diff_ci_low and diff_ci_high (95 %, bootstrap over tasks), rising (either run, see
     `Results.rising`); the largest diff of a protocol first.
     """
-    rows: list[tuple[Any, ...]] = []
-    rising = results.rising()
+    rows, rising = list[tuple[Any, ...]](), results.rising()
     for protocol in results.protocols:
-        ran = results.systems(protocol)
-        for name in ran:
-            base = name.removesuffix(TUNED_SUFFIX)
-            if base == name or base not in ran:
-                continue
-            own, tuned = (results.per_task(protocol, system)[METRIC] for system in (base, name))
-            change = (tuned - own).dropna().to_numpy(np.float64)
-            values = own.mean(), tuned.mean(), change.mean(), *bootstrap_interval(change, seed=seed)
-            rows.append(
-                (
-                    protocol,
-                    base,
-                    results.titles[base],
-                    *values,
-                    not rising.isdisjoint({(protocol, base), (protocol, name)}),
-                )
-            )
-    rows.sort(key=lambda row: (results.protocols.index(row[0]), -row[EFFECTS.index("diff")]))
+        ran, own_rows = results.systems(protocol), list[tuple[Any, ...]]()
+        for name in (name for name in ran if name.endswith(TUNED_SUFFIX)):
+            if (base := name.removesuffix(TUNED_SUFFIX)) in ran:
+                own, tuned = (results.per_task(protocol, system)[METRIC] for system in (base, name))
+                change = (tuned - own).dropna().to_numpy(np.float64)
+                values = own.mean(), tuned.mean(), change.mean(), *bootstrap_interval(change, seed=seed)
+                late = not rising.isdisjoint({(protocol, base), (protocol, name)})
+                own_rows.append((protocol, base, results.titles[base], *values, late))
+        rows += sorted(own_rows, key=lambda row: -row[EFFECTS.index("diff")])
     return pd.DataFrame(rows, columns=EFFECTS)
 
 
-@styled
+@plots.styled
 def effects_figure(table: pd.DataFrame, caption: str) -> Figure:
     """One line per system and protocol, from its own settings (open) to the tuned ones (filled)."""
     caption += (
@@ -243,10 +169,10 @@ def effects_figure(table: pd.DataFrame, caption: str) -> Figure:
     sizes = table.groupby("protocol", sort=False).size()
     height, title = 1.1 + 0.24 * (len(table) + 2 * len(sizes)), "What tuning brought on the test tasks"
     panels: dict[str, Any] = {"gridspec_kw": {"height_ratios": (sizes + 1.5).tolist()}, "sharex": True}
-    figure, axes = canvas(height, rows=len(sizes), caption=caption, title=title, **panels)
+    figure, axes = plots.canvas(height, rows=len(sizes), caption=caption, title=title, **panels)
     for panel, (protocol, rows) in zip(axes[:, 0], table.groupby("protocol", sort=False), strict=True):
         names = rows["title"] + np.where(rows["rising"], " †", "")
-        dumbbells(panel, rows, names, "own", "tuned", "diff_ci_low", "diff_ci_high")
+        plots.dumbbells(panel, rows, names, "own", "tuned", "diff_ci_low", "diff_ci_high")
         panel.set(title=protocol)
-    axes[-1, 0].set_xlabel(f"{metric_name(METRIC)} (0 to 1)")
+    axes[-1, 0].set_xlabel(f"{plots.metric_name(METRIC)} (0 to 1)")
     return figure

@@ -6,21 +6,20 @@ file (beside the expected-scores file), whose mean is expected. The judged colle
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pandas as pd
 import yaml
-from pydantic import ConfigDict, Field, StrictInt, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import Field
 
 from study import paths
 from study.analysis.report.runs import collect
 from study.analysis.report.tables import markdown
-from study.config.reader import parsed
+from study.config.reader import build_settings, parsed
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
-from study.evaluation.per_task import AGGREGATE_COLUMNS
 from study.files import read_csv
 from study.judging import verify as judged
 from study.search.all_rows import datasets
@@ -30,10 +29,10 @@ COLUMNS = [*IDENTITY, "profile", "expected", "tolerance", "measured", "n_seeds",
 # Decimal numbers are not exact in binary: 0.1597 - 0.1596 must lie within a tolerance of 0.0001.
 SLACK = 1e-9
 Text = Annotated[str, Field(min_length=1)]
-Number = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
 class Expected:
     """One expected score: of a row, or with `profile` of a row made with it."""
 
@@ -41,45 +40,37 @@ class Expected:
     protocol: Text
     system: Text
     metric: Literal[metrics.NAMES]  # type: ignore[valid-type]
-    k: Annotated[StrictInt, Field(ge=1)]
+    k: Annotated[int, Field(ge=1)]
     tolerance: Number
     source: Text
     value: Annotated[Number, Field(le=1)] | None = None
     per_task: Text | None = None
     profile: Text | None = None
 
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.per_task is None):
+            raise StudyError("needs value or per_task", column="value", fix="give one of them")
+
 
 def load_expected(path: Path) -> list[tuple[Expected, float]]:
     """The entries of an expected-scores file, each with the value that it expects. Raises StudyError: naming the file,
     the entry (from 0) and the key."""
-    if not path.is_file():
-        raise StudyError("there is no file of expected scores", file=path, fix="restore it from the repository")
+    fix = "restore it from the repository"
     try:
         content = parsed(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:
-        raise StudyError(f"not a YAML file: {error}", file=path, fix="mend the syntax") from error
-    try:
-        entries = TypeAdapter(Annotated[list[Expected], Field(min_length=1)]).validate_python(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        row, column = (*first["loc"], None, None)[:2]
-        fix = (
-            "an entry has dataset, protocol, system, metric, k, value (or per_task), tolerance, source, perhaps profile"
-        )
-        place = {"row": f"entry {row}", "column": None if column is None else str(column)} if first["loc"] else {}
-        raise StudyError(first["msg"], file=path, fix=fix, **place) from error
-    seen: dict[tuple[object, ...], int] = {}
-    values = []
-    for number, entry in enumerate(entries):
-        row = f"entry {number}"
-        if (entry.value is None) == (entry.per_task is None):
-            raise StudyError("needs value or per_task", file=path, row=row, column="value", fix="give one of them")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise StudyError(f"not a YAML file: {error}", file=path, fix=fix) from error
+    if not isinstance(content, list) or not content:
+        raise StudyError("not a list of expected scores", file=path, fix=fix)
+    seen, found = dict[tuple[object, ...], int](), list[tuple[Expected, float]]()
+    for number, values in enumerate(content):
+        entry = build_settings(Expected, values, path, f"entry {number}")
         # The paper and its program may expect different values of one score; one source twice is a slip.
         identity = (*(getattr(entry, key) for key in IDENTITY), entry.profile, entry.source)
         if (earlier := seen.setdefault(identity, number)) != number:
-            raise StudyError(f"repeats entry {earlier}", file=path, row=row, fix="remove one of them")
-        values.append(entry.value if entry.per_task is None else _mean(path.parent / entry.per_task, entry))
-    return list(zip(entries, values, strict=True))  # type: ignore[arg-type]
+            raise StudyError(f"repeats entry {earlier}", file=path, row=f"entry {number}", fix="remove one of them")
+        found.append((entry, _mean(path.parent / str(entry.per_task), entry) if entry.value is None else entry.value))
+    return found
 
 
 def _mean(file: Path, entry: Expected) -> float:
@@ -104,17 +95,11 @@ def compare(expected: Path, measured: pd.DataFrame) -> pd.DataFrame:
     Returns: one row per entry in file order, `COLUMNS`; diff is measured - expected. The verdict is MISSING, and
         measured is NaN, where the table has no such row.
     """
-    if missing := [column for column in AGGREGATE_COLUMNS if column not in measured]:
-        raise StudyError("the metrics table lacks a column", column=missing[0], fix="run the report stage again")
-    repeated = measured.duplicated([column for column in AGGREGATE_COLUMNS if column != "value"]).to_numpy()
-    if repeated.any():
-        twice = int(repeated.argmax())
-        raise StudyError("the metrics table holds a score twice", row=twice, fix="run the report stage again")
-    rows = []
+    by_score, rows = dict(list(measured.groupby(IDENTITY))), []
     for number, (entry, value) in enumerate(load_expected(expected)):
         keys = {key: getattr(entry, key) for key in IDENTITY}
-        chosen = keys | ({"profile": entry.profile} if entry.profile else {})
-        scores = measured[(measured[list(chosen)] == pd.Series(chosen)).all(axis=1)]
+        scores = by_score.get(tuple(keys.values()), measured.head(0))
+        scores = scores[scores["profile"] == entry.profile] if entry.profile else scores
         profiles = list(scores["profile"].unique())
         if len(profiles) > 1:
             fix = "name the profile that the expected score belongs to"

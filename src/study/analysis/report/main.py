@@ -8,19 +8,7 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from study import paths
-from study.analysis.report import tables
-from study.analysis.report.runs import (
-    APART,
-    COMPARED,
-    REFERENCE,
-    Runs,
-    collect,
-    compare_with_reference,
-    costs,
-    doubts,
-    mean_intervals,
-    read_statistics,
-)
+from study.analysis.report import runs, tables
 from study.config.compose import sound_systems
 from study.evaluation import per_task
 from study.evaluation.statistics import compare_all
@@ -34,79 +22,65 @@ def report(config: DictConfig) -> Path:
     """Write metrics.*, overall.*, significance.csv, comparisons.csv, runs.csv and machines.csv; returns their folder.
     Warns of every run that today's settings, code or data would not repeat; runs.csv marks it as `stale`."""
     dataset, folder = config.dataset.name, paths.tables(config.dataset.name)
-    runs, settings = collect(dataset), sound_systems()
-    apart = {name for name, system in settings.items() if system.family in APART}
-    table = costs(runs)
+    rows, settings = runs.collect(dataset), sound_systems()
+    apart = {name for name, system in settings.items() if system.family in runs.APART}
+    cost_table = runs.costs(rows)
     metrics = pd.concat(
         per_task.aggregate(frame, dataset, protocol, system, record["profile"])
-        for (protocol, system), (frame, record) in runs.items()
+        for (protocol, system), (frame, record) in rows.items()
     )
-    protocols = sorted({protocol for protocol, _ in runs})
-    overall = with_intervals(per_task.overall(metrics), runs)
-    comparisons, further = [], [pd.DataFrame(columns=["system", "protocol"])]
+    overalls, empty = [], pd.DataFrame(columns=["system", "protocol"])
+    comparisons, further = [], [empty]
+    protocols = sorted({protocol for protocol, _ in rows})
     for protocol in protocols:
-        frames = {name: frame for (at, name), (frame, _) in runs.items() if at == protocol and name not in apart}
-        for reference, others in read_statistics().further.items():
+        frames = {name: frame for (at, name), (frame, _) in rows.items() if at == protocol}
+        overalls.append(runs.with_intervals(metrics[metrics["protocol"] == protocol], frames))
+        frames = {name: frame for name, frame in frames.items() if name not in apart}
+        for reference, others in runs.read_statistics().further.items():
             chosen = {name: frames[name] for name in (reference, *others) if name in frames}
             if reference in chosen and len(chosen) > 1:
-                tested = compare_all(chosen, reference, COMPARED, seed=0, per_comparison=1000)
+                tested = compare_all(chosen, reference, runs.COMPARED, seed=0, per_comparison=1000)
                 further.append(tested.assign(protocol=protocol))
-        if REFERENCE in frames and len(frames) > 1:
-            tested = compare_with_reference(frames, protocol, list(config.dataset.leave_out))
+        if runs.REFERENCE in frames and len(frames) > 1:
+            tested = runs.compare_with_reference(frames, protocol, list(config.dataset.leave_out))
             comparisons.append(tested.assign(protocol=protocol))
-    significance = pd.concat(comparisons) if comparisons else pd.DataFrame(columns=["system", "protocol"])
-    write_csv(folder / "metrics.csv.xz", metrics)
+    overall = pd.concat(overalls, ignore_index=True).drop(columns="measure")
+    significance = pd.concat(comparisons) if comparisons else empty
+    written = {"metrics.csv.xz": metrics, "overall.csv": overall, "significance.csv": significance}
+    written |= {"comparisons.csv": pd.concat(further), "runs.csv": cost_table, "machines.csv": machines(rows)}
+    for name, table in written.items():
+        write_csv(folder / name, table)
     write_json(folder / "metrics.json", headline(overall))
-    write_csv(folder / "overall.csv", overall)
-    write_csv(folder / "significance.csv", significance)
-    write_csv(folder / "comparisons.csv", pd.concat(further))
-    write_csv(folder / "runs.csv", table)
-    write_csv(folder / "machines.csv", machines(runs))
     titles = {name: system.title for name, system in settings.items()}
     absent = [name for name, own in settings.items() if awaits_replies(dataset, own)]
     parts = {
         protocol: tables.comparison(
             overall,
             protocol,
-            tables.remarked(titles, table, protocol),
+            tables.remarked(titles, cost_table, protocol),
             not_run=[name for name in absent if protocol in settings[name].protocols],
             unranked=apart,
-            costs=table,
+            costs=cost_table,
             marks=tables.marks(significance[significance["protocol"] == protocol]),
         )
         for protocol in protocols
     }
-    captions = {protocol: caption(dataset, protocol, runs, table) for protocol in protocols}
+    captions = {protocol: caption(dataset, protocol, rows, cost_table) for protocol in protocols}
     tables.write_all(folder, "overall", parts, captions)
     return folder
 
 
-def with_intervals(overall: pd.DataFrame, runs: Runs) -> pd.DataFrame:
-    """A table of `per_task.overall` with ci_low and ci_high, the ends of each mean's 95 % interval over tasks."""
-    ends = pd.concat(
-        mean_intervals({name: frame for (at, name), (frame, _) in runs.items() if at == protocol}).assign(
-            protocol=protocol
-        )
-        for protocol in overall["protocol"].unique()
-    )
-    keyed = overall.assign(measure=tables.named(overall))
-    return keyed.merge(ends, how="left", on=["protocol", "system", "measure"], validate="one_to_one").drop(
-        columns="measure"
-    )
-
-
-def machines(runs: Runs) -> pd.DataFrame:
+def machines(rows: runs.Runs) -> pd.DataFrame:
     """What the runs were made on: processor, cores, memory_gib, accelerator, python, and how many rows and core hours
     of fitting and scoring each had; a last row, `all`, sums them. A fit counts the threads of its profile."""
-    rows = []
-    for _, record in runs.values():
+    made = []
+    for _, record in rows.values():
         machine, threads = record["hardware"], record["config"]["profile"]["threads"]
         seconds = sum(seed["seconds_fit"] + seed["seconds_score"] for seed in record["seeds"])
         known = {name: machine.get(name) for name in ("processor", "cores", "memory_gib", "accelerator")}
-        rows.append(known | {"python": record["versions"]["python"], "rows": 1, "core_hours": seconds * threads / 3600})
-    table = pd.DataFrame(rows)
-    keys = list(table.columns[:-2])
-    summed = table.groupby(keys, dropna=False)[["rows", "core_hours"]].sum().reset_index()
+        made.append(known | {"python": record["versions"]["python"], "rows": 1, "core_hours": seconds * threads / 3600})
+    table = pd.DataFrame(made)
+    summed = table.groupby(list(table.columns[:-2]), dropna=False)[["rows", "core_hours"]].sum().reset_index()
     total = summed[["rows", "core_hours"]].sum().to_frame().T.assign(processor="all")
     return pd.concat([summed, total], ignore_index=True).astype({"rows": int})[list(table.columns)]
 
@@ -117,20 +91,18 @@ def headline(overall: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
     `overall`: columns protocol, system, metric, k, mean.
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
-    chosen = overall[
-        overall["system"].isin(HEADLINE) & overall["metric"].isin(["ndcg", "recall"]) & (overall["k"] == 10)
-    ]
+    chosen = overall.query("system in @HEADLINE and metric in ('ndcg', 'recall') and k == 10")
     for protocol, system, metric, mean in chosen[["protocol", "system", "metric", "mean"]].itertuples(index=False):
         found.setdefault(protocol, {}).setdefault(system, {})[f"{metric}@10"] = mean
     return found
 
 
-def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str:
+def caption(dataset: str, protocol: str, rows: runs.Runs, table: pd.DataFrame) -> str:
     """What a table shows: question, data, number of tasks, profile, marks, and how many rows are in doubt. `table`:
     from `costs`."""
-    chosen = [(frame, record) for (at, _), (frame, record) in runs.items() if at == protocol]
+    chosen = [(frame, record) for (at, _), (frame, record) in rows.items() if at == protocol]
     profiles = sorted({record["profile"] for _, record in chosen})
-    tasks, settings = chosen[0][0]["task_id"].nunique(), read_statistics()
+    tasks, settings = chosen[0][0]["task_id"].nunique(), runs.read_statistics()
     replayed = table.loc[table["protocol"] == protocol, "seconds_score"].isna().any()
     untimed = "; no scoring time: kept replies of a language model, read again" if replayed else ""
     return (
@@ -138,6 +110,6 @@ def caption(dataset: str, protocol: str, runs: Runs, table: pd.DataFrame) -> str
         f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; still rising: "
         f"most seeds were best when training, or a stage of it, ended (a cap on epochs may have cut others, too); "
         "bold: best, italic: second best, oracles and reference bugs left out; "
-        f"{tables.ABOVE} above, {tables.BELOW} below {REFERENCE} by the {settings.test} test (significance.csv), "
-        f"Holm-corrected p < {settings.alpha}" + untimed + doubts(table, protocol)
+        f"{tables.ABOVE} above, {tables.BELOW} below {runs.REFERENCE} by the {settings.test} test (significance.csv), "
+        f"Holm-corrected p < {settings.alpha}" + untimed + runs.doubts(table, protocol)
     )

@@ -143,7 +143,7 @@ def beside(
         cells: from `load`.
         overall, marks, costs: as in `tables.comparison`; with costs, titles are `remarked`.
         applies: system -> the protocols that it is for; a tuned variant, ``<system>_tuned``, gets a row of its own.
-        applicable_alone: leave out the systems that the protocol is not for.
+        applicable_alone: leave out the paper's rows whose systems the protocol is not for.
 
     Returns: columns system, source, `COMPARED` and those of the costs, as text.
     """
@@ -151,22 +151,15 @@ def beside(
     titles = titles if costs is None else remarked(titles, costs, protocol)
     if applicable_alone:
         groups = groups[[protocol in applies.get(name, ()) for name in groups["system"]]]
-    variants = {name: [own for own in (name, name + TUNED_SUFFIX) if own in applies] for name in groups["system"]}
-    # Of a system that the protocol is not for, one row says so.
-    names = [name for own in variants.values() for name in own if protocol in applies[name] or name in variants]
+    variants = {
+        name: [own for own in (name, name + TUNED_SUFFIX) if protocol in applies.get(own, ())]
+        for name in groups["system"]
+    }
+    names = [name for own in variants.values() for name in own]
     runs = overall[(overall["protocol"] == protocol) & overall["system"].isin(names)]
     absent = [name for name in names if name not in set(runs["system"])]
-    ours = comparison(
-        runs,
-        protocol,
-        {},
-        COMPARED,
-        not_run=[name for name in absent if protocol in applies[name]],
-        not_applicable=[name for name in absent if protocol not in applies[name]],
-        unranked=(),
-        marks=marks,
-        costs=costs,
-    ).set_index("system")
+    ours = comparison(runs, protocol, {}, COMPARED, not_run=absent, unranked=(), marks=marks, costs=costs)
+    ours = ours.set_index("system")
     differs = groups.groupby("system")["differs"].agg(lambda parts: ", ".join(filter(None, parts)))
     printed = {table: _printed(cells, table) for table in dict.fromkeys(groups["table"])}
     rows: list[dict[Any, Any]] = []
@@ -174,7 +167,7 @@ def beside(
         for row in part.to_dict("records"):
             texts = printed[row["table"]].loc[row["printed"]].to_dict()
             rows.append({"system": row["printed"], "source": f"paper, {row['place']}"} | texts)
-        for name in (name for name in variants[str(system)] if name in ours.index):
+        for name in variants[str(system)]:
             title = titles.get(name, name) + (f", {differs[system]}" if differs[system] else "")
             rows.append({"system": title, "source": f"ours, {protocol}"} | ours.loc[name].to_dict())
     return pd.DataFrame(rows, columns=["system", "source", *ours.columns]).fillna("")
@@ -200,10 +193,9 @@ def printed_rows() -> pd.DataFrame:
     configuration, empty where there is none) and the `PAPER_METRICS`.
     """
     cells, parts = load(), []
-    for table in dict.fromkeys(cells["table"]):
-        about = cells[cells["table"] == table].drop_duplicates("printed").set_index("printed")
-        values = wide(cells, table)
-        part = values.assign(table=table, place=about["place"], own=about["own"], row=values.index)
-        parts.append(part[["table", "place", "row", "own", *PAPER_METRICS]])
+    for table, own in cells.groupby("table", sort=False):
+        about = own.drop_duplicates("printed").set_index("printed")[["table", "place", "own"]]
+        parts.append(about.join(wide(cells, str(table))).rename_axis("row").reset_index())
     # Table 4 repeats the method's row of Table 3.
-    return pd.concat(parts, ignore_index=True).drop_duplicates(["row", *PAPER_METRICS], ignore_index=True)
+    rows = pd.concat(parts, ignore_index=True).drop_duplicates(["row", *PAPER_METRICS], ignore_index=True)
+    return rows[["table", "place", "row", "own", *PAPER_METRICS]]

@@ -1,19 +1,23 @@
-"""Reading what the stages wrote, in the form that notebooks and figures need."""
+"""The reported results of a data set in the form that notebooks and figures need, and what a single row is worth."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from study import paths
+from study.analysis.framework import GroupTables
 from study.analysis.report import tables
-from study.analysis.report.runs import APART, ORACLE
+from study.analysis.report.runs import APART, COMPARED, REFERENCE, overall_means
 from study.analysis.report.tables import named
 from study.config.compose import load, sound_systems
-from study.config.reader import read_settings
 from study.config.registry import left_out, parents
-from study.runner.row_store import read_records, read_row
+from study.evaluation.statistics import compare
+from study.runner.row_store import read_per_task, read_row
+
+LOG = logging.getLogger(__name__)
 
 QUESTION = "Question: fitting the released labels"
 # Protocols in the order of the study's argument; others follow by name.
@@ -22,6 +26,15 @@ ORDER = ("cold", "cold_grouped", "warm", "loo")
 TUNED_SUFFIX = "_tuned"
 LONG_SUFFIX = "_long"  # with more epochs, at its own settings or tuned
 TRANSFER = "_transfer"  # a system that ranks for new tasks through a base, whose settings its file repeats
+# The systems of the figures of notebook 02: the first that have run are drawn, then others, `MOST` in all.
+HEADLINE = (
+    *("t2mrec", "label_ranker", "popularity_theme", "random", "item_knn", "ials_tuned", "ease", "lightgcn_softmax"),
+    *("lightgcn", "neumf", "recafr", "tiger_tuned_long", "cvh_rec", "minilm", "item_knn_transfer", "task_knn"),
+    *("linear_xmc", "mpt_rec", "lc_rec", "bm25"),
+)
+MOST = 12
+# What a row is held against: the method under study, else, where that has no run, the simplest baseline.
+REFERENCES = (REFERENCE, "popularity")
 
 
 def lineage(name: str) -> list[str]:
@@ -36,19 +49,11 @@ def licensed(dataset: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Headline:
-    """``conf/analysis/headline.yaml``, where every key is explained."""
-
-    systems: list[str]
-    most: int
-
-
-@dataclass(frozen=True)
 class Results:
-    """The reported results of one data set: protocols with runs in the study's order, and four tables of the report.
+    """The reported results of one data set: protocols with runs in the study's order, and five tables of the report.
 
     `titles` and `families` (kinds) hold every system that is configured or has a run; `applies` says of configured ones
-    which protocols they are for; `planned` are those that the data set does not leave out.
+    which protocols they are for.
     """
 
     dataset: str
@@ -57,7 +62,6 @@ class Results:
     titles: dict[str, str]
     families: dict[str, str]
     applies: dict[str, list[str]]
-    planned: list[str]
     metrics: pd.DataFrame
     overall: pd.DataFrame
     significance: pd.DataFrame
@@ -67,14 +71,11 @@ class Results:
     @classmethod
     def load(cls, dataset: str) -> Results:
         """Read the tables of the report stage."""
-        metrics, overall, significance, comparisons, costs = (
-            tables.read(paths.tables(dataset) / name)
-            for name in ("metrics.csv.xz", "overall.csv", "significance.csv", "comparisons.csv", "runs.csv")
-        )
-        settings = sound_systems()
-        names = [*settings, *(name for name in overall["system"].unique() if name not in settings)]
-        about, present = load([f"dataset={dataset}"]).dataset, set(overall["protocol"])
-        known, patterns = [name for name in ORDER if name in present], list(about.get("leave_out", []))
+        made = GroupTables(dataset, "report")
+        present = set(made["overall"]["protocol"])
+        about, settings = load([f"dataset={dataset}"]).dataset, sound_systems()
+        known = [name for name in ORDER if name in present]
+        names = dict.fromkeys((*settings, *made["overall"]["system"]))
         return cls(
             dataset=dataset,
             title=about.title,
@@ -82,12 +83,11 @@ class Results:
             titles={name: str(settings[name].title) if name in settings else name for name in names},
             families={name: str(settings[name].family) if name in settings else "other" for name in names},
             applies={name: list(system.protocols) for name, system in settings.items()},
-            planned=[name for name, system in settings.items() if not left_out(name, system.family, patterns)],
-            metrics=metrics,
-            overall=overall,
-            significance=significance,
-            comparisons=comparisons,
-            costs=costs,
+            metrics=made["metrics"],
+            overall=made["overall"],
+            significance=made["significance"],
+            comparisons=made["comparisons"],
+            costs=made["runs"],
         )
 
     def caption(self, protocol: str) -> str:
@@ -107,48 +107,21 @@ class Results:
         return [str(name) for name in means.sort_values(ascending=False, kind="stable").index]
 
     def headline(self, protocol: str) -> list[str]:
-        """The few systems that figures of a protocol show (``conf/analysis/headline.yaml``), best mean first. Others
-        take the places that are free."""
-        chosen = read_settings(Headline, paths.conf() / "analysis" / "headline.yaml")
+        """The few systems that figures of a protocol show (`HEADLINE`), best mean first. Others take the places that
+        are free."""
         ran = self.systems(protocol)
-        named = [name for name in chosen.systems if name in ran]
-        few = [*named, *(name for name in ran if name not in named)][: chosen.most]
+        few = sorted(ran, key=lambda name: HEADLINE.index(name) if name in HEADLINE else len(HEADLINE))[:MOST]
         return [name for name in ran if name in few]
-
-    def is_oracle(self, system: str) -> bool:
-        """Whether a system reads the answers."""
-        return self.families[system] == ORACLE
 
     def apart(self) -> list[str]:
         """The rows that stand for no system, oracles and reference bugs: shown, never best, tested or ranked."""
         return [name for name, family in self.families.items() if family in APART]
 
-    def absent(self, protocol: str) -> tuple[list[str], list[str]]:
-        """The systems of the plan that have not run under a protocol, and those that it is not for.
-        Those of `not_asked` are left out."""
-        ran, aside = set(self.systems(protocol)), set(self.not_asked(protocol))
-        missing = [name for name in self.planned if name not in ran]
-        return (
-            [name for name in missing if protocol in self.applies[name]],
-            [name for name in missing if protocol not in self.applies[name] and name not in aside],
-        )
-
-    def not_asked(self, protocol: str) -> list[str]:
-        """The systems of the plan that a protocol leaves out although it is for the method that they build on: they
-        answer a question that is asked under other protocols, or carry values chosen there."""
-        ran = set(self.systems(protocol))
-        return [
-            name
-            for name in self.planned
-            if name not in ran
-            and protocol not in self.applies[name]
-            and any(protocol in self.applies.get(other, ()) for other in lineage(name)[1:])
-        ]
-
-    def left_out(self) -> list[str]:
-        """The configured systems that the data set leaves out and that have no run under any protocol."""
-        ran = set(self.overall["system"])
-        return [name for name in self.applies if name not in ran and name not in self.planned]
+    def not_run(self, protocol: str) -> list[str]:
+        """The systems that a protocol is for and that have no run under it; the data set leaves none of them out."""
+        patterns = list(load([f"dataset={self.dataset}"]).dataset.get("leave_out", []))
+        absent = [name for name, own in self.applies.items() if protocol in own and name not in self.systems(protocol)]
+        return [name for name in absent if not left_out(name, self.families[name], patterns)]
 
     def remarked(self, protocol: str, *, sized: bool = True) -> dict[str, str]:
         """The titles for a figure (`sized`) or a table, see `tables.remarked`."""
@@ -156,9 +129,8 @@ class Results:
 
     def rising(self) -> set[tuple[str, str]]:
         """The runs (protocol, system) that `tables.still_rising` names."""
-        return set(
-            self.costs[tables.still_rising(self.costs)][["protocol", "system"]].itertuples(index=False, name=None)
-        )
+        late = self.costs[tables.still_rising(self.costs)]
+        return set(zip(late["protocol"], late["system"], strict=True))
 
     def marks(self, protocol: str) -> dict[tuple[str, str], str]:
         """(system, metric) -> arrow where a system differs significantly from T2MRec, see `tables.marks`."""
@@ -186,22 +158,52 @@ class Results:
             milliseconds_per_task=1000 * rows["seconds_score"] / rows["tasks"],
         )
 
-    def machines(self) -> list[str]:
-        """The machines that the runs were made on."""
-        parts = [record["hardware"] for record in read_records(self.dataset).values()]
-        text = "{processor}, {cores} cores, accelerator: {accelerator}".format
-        return sorted({text(**part | {"accelerator": part["accelerator"] or "none"}) for part in parts})
-
     def summary(self, protocol: str, metric: str) -> pd.DataFrame:
-        """One row per system, best first: mean, spread over seeds, and uncertainty over tasks.
+        """One row per system, best first: system, title (`remarked`), family, mean, sd (over seeds, NaN for one seed),
+        ci_low, ci_high (95 % percentile bootstrap interval over tasks of the seed-averaged values)."""
+        rows = self.overall[self.overall["protocol"] == protocol]
+        rows = rows[named(rows) == metric].set_index("system").loc[self.systems(protocol, metric)].reset_index()
+        rows = rows.assign(title=rows["system"].map(self.remarked(protocol)), family=rows["system"].map(self.families))
+        return rows[["system", "title", "family", "mean", "sd", "ci_low", "ci_high"]]
 
-        Returns: columns system, title, family, mean, sd (over seeds, NaN for one seed), ci_low, ci_high (95 %
-        percentile bootstrap interval over tasks of the seed-averaged values).
-        """
-        rows = self.overall[(self.overall["protocol"] == protocol)]
-        rows = rows[named(rows) == metric].set_index("system")
-        rows = rows.loc[self.systems(protocol, metric), ["mean", "sd", "ci_low", "ci_high"]].reset_index()
-        titles = self.remarked(protocol)
-        rows.insert(1, "title", rows["system"].map(titles))
-        rows.insert(2, "family", rows["system"].map(self.families))
-        return rows
+
+def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:
+    """One row per metric of `COMPARED`, for the system and, if one has run, the first of `REFERENCES`.
+
+    Returns: columns system, metric, n (tasks with a relevant server), mean, ci_low, ci_high (95 % percentile bootstrap
+    over tasks of the seed-averaged values), and for the system diff, diff_ci_low, diff_ci_high (of paired tasks to
+    the reference), NaN without one.
+    """
+    own = read_row(dataset, protocol, system).per_task
+    frames, rows = {system: own}, list[dict[str, Any]]()
+    for name, found in read_per_task(dataset, protocol, [name for name in REFERENCES if name != system]).items():
+        if set(found["task_id"]) == set(own["task_id"]):
+            frames[name] = found
+            break
+        LOG.warning("warning: nothing is compared with %s, which ran for other tasks: run it again", name)
+    means = overall_means(frames).to_dict("index")
+    for metric in COMPARED:
+        for name, frame in frames.items():
+            about = means[name, metric]
+            row = {"system": name, "metric": metric, "n": frame.dropna(subset=metric)["task_id"].nunique()}
+            row |= {key: about[key] for key in ("mean", "ci_low", "ci_high")}
+            if name == system and len(frames) > 1:
+                found = compare(own, frames[list(frames)[1]], metric, seed=0)
+                row |= {key: found[key] for key in ("diff", "diff_ci_low", "diff_ci_high")}
+            rows.append(row)
+    columns = ["system", "metric", "n", "mean", "ci_low", "ci_high", "diff", "diff_ci_low", "diff_ci_high"]
+    return pd.DataFrame(rows).reindex(columns=columns)
+
+
+def outcome_table(found: pd.DataFrame) -> pd.DataFrame:
+    """The table of `outcome` as text."""
+    titles = {name: str(settings.title) for name, settings in sound_systems().items()}
+    text = pd.DataFrame({"system": found["system"].replace(titles), "metric": found["metric"]})
+    for name, form in (("mean", "{:.4f}"), ("diff", "{:+.4f}")):
+        prefix = "" if name == "mean" else "diff_"
+        ends = found[f"{prefix}ci_low"], found[f"{prefix}ci_high"]
+        heading = "to the reference" if prefix else name
+        text[heading] = found[name].map(form.format).where(found[name].notna(), "")
+        both = ends[0].map(form.format) + " to " + ends[1].map(form.format)
+        text["interval of it" if prefix else "interval"] = both.where(found[name].notna(), "")
+    return text

@@ -16,7 +16,7 @@ from study.config.compose import sound_systems
 from study.config.reader import read_settings
 from study.config.registry import left_out
 from study.errors import StudyError
-from study.evaluation import metrics
+from study.evaluation.per_task import aggregate, overall
 from study.evaluation.statistics import bootstrap_means, compare_all, harmonic_mean, percentile_limits
 from study.runner import provenance
 from study.runner.row_store import list_rows, read_per_task, read_records, rows_folder
@@ -70,17 +70,13 @@ def declared_families(protocol: str, leave_out: Sequence[str]) -> dict[str, list
 
     `leave_out`: of the data set, families and patterns of names.
     """
-    known = sound_systems()
-    return {
-        family: [
-            name
-            for name in names
-            if name in known
-            and protocol in known[name].protocols
-            and not left_out(name, known[name].family, list(leave_out))
-        ]
-        for family, names in read_statistics().families.items()
+    asked = {
+        name
+        for name, system in sound_systems().items()
+        if protocol in system.protocols and not left_out(name, system.family, list(leave_out))
     }
+    declared = read_statistics().families
+    return {family: [name for name in names if name in asked] for family, names in declared.items()}
 
 
 def compare_with_reference(frames: Mapping[str, pd.DataFrame], protocol: str, leave_out: Sequence[str]) -> pd.DataFrame:
@@ -88,16 +84,14 @@ def compare_with_reference(frames: Mapping[str, pd.DataFrame], protocol: str, le
 
     Holm corrects within each family of `declared_families`; a system of none has no corrected p-value, and family 0.
     """
-    families = declared_families(protocol, leave_out)
+    families, parts = declared_families(protocol, leave_out), []
     corrected = {name for names in families.values() for name in names}
-    groups = [*families.values(), [name for name in frames if name not in corrected]]
-    parts = []
-    for names, family in zip(groups, [*families.values(), []], strict=True):
+    others = [name for name in frames if name not in corrected]
+    for names, family in [*((names, names) for names in families.values()), (others, [])]:
         chosen = {name: frames[name] for name in frames if name in {REFERENCE, *names}}
         if len(chosen) > 1:
             parts.append(compare_all(chosen, REFERENCE, COMPARED, seed=0, per_comparison=1000, family=family))
-    order = {name: place for place, name in enumerate(frames)}
-    return pd.concat(parts).sort_values("system", key=lambda names: names.map(order), kind="stable")
+    return pd.concat(parts).sort_values("system", key=lambda names: names.map(list(frames).index), kind="stable")
 
 
 def collect(dataset: str) -> Runs:
@@ -112,16 +106,14 @@ def collect(dataset: str) -> Runs:
 
 def _checked(record: dict[str, Any], dataset: str) -> dict[str, Any]:
     """A row's record, if it has all that the tables take from it."""
-    path = rows_folder(dataset) / "records" / str(record.get("protocol"))
+    file = rows_folder(dataset) / "records" / str(record.get("protocol"))
     fix = f"run {record['system']} again, or take the file from git"
     for key, kind in (("profile", str), ("config", dict), ("seeds", list)):
-        if not isinstance(record.get(key), kind):
-            raise StudyError("the record lacks a part", file=path, column=key, fix=fix)
+        if not isinstance(record.get(key), kind) or not record[key]:
+            raise StudyError("the record lacks a part", file=file, column=key, fix=fix)
     for (place, facts), key in product(enumerate(record["seeds"]), FACTS):
         if not isinstance(facts, dict) or key not in facts:
-            raise StudyError("the record of a seed lacks a value", file=path, row=place, column=key, fix=fix)
-    if not record["seeds"]:
-        raise StudyError("the record holds no seed", file=path, column="seeds", fix=fix)
+            raise StudyError("the record of a seed lacks a value", file=file, row=place, column=key, fix=fix)
     return record
 
 
@@ -132,25 +124,21 @@ def costs(runs: Runs) -> pd.DataFrame:
 
     Warns of stale runs and of those that cannot be checked.
     """
-    rows: list[dict[str, Any]] = []
-    known: dict[str, Any] = {}
-    unchecked: list[str] = []
+    rows, known, unchecked = list[dict[str, Any]](), dict[str, Any](), list[str]()
     for (protocol, system), (_, record) in runs.items():
         mark, reason = provenance.state(record, known)
         if mark == provenance.UNCHECKED:
             unchecked.append(reason)
         elif mark != provenance.CURRENT:
             LOG.warning("STALE: %s under %s: %s; run it again", system, protocol, reason)
-        seeds = pd.DataFrame(record["seeds"])
+        seeds, reports = pd.DataFrame(record["seeds"]), [seed.get("report", {}) for seed in record["seeds"]]
         row = {"protocol": protocol, "system": system, "profile": record["profile"], "seeds": len(seeds)}
         row |= {"tasks": int(seeds["tasks"].max()), **seeds[["seconds_fit", "seconds_score"]].mean()}
         row |= {"peak_memory_mib": seeds["peak_memory_mib"].max(), "parameters": parameters(record)}
         row |= {"tie_rate": seeds["tie_rate"].mean(), "unfilled": int(seeds["unfilled"].max())}
-        reports = [seed.get("report", {}) for seed in record["seeds"]]
         if any(report.get("replayed") for report in reports):
             row["seconds_score"] = float("nan")
-        row |= lengths(reports)
-        rows.append(row | {"commit": record["git"]["commit"], "dirty": record["git"]["dirty"], "stale": mark})
+        rows.append(row | lengths(reports) | {key: record["git"][key] for key in ("commit", "dirty")} | {"stale": mark})
     if unchecked:
         message = "%d of %d runs could not be checked for staleness, the first because %s"
         LOG.warning(message, len(unchecked), len(runs), unchecked[0])
@@ -184,24 +172,20 @@ def parameters(record: dict[str, Any]) -> int | None:
     return max(int(seed["parameters"]) for seed in record["seeds"])
 
 
-def measured(frame: pd.DataFrame, metric: str) -> dict[str, Any]:
-    """Mean, spread over seeds and 95 % bootstrap interval over tasks; F1 as the paper has it, of mean P and mean R.
+def overall_means(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The means of per-task tables over tasks and seeds with their sd, n_seeds, ci_low and ci_high (`mean_intervals`);
+    index (system, measure). F1 as the paper has it, of mean precision and recall, is ``f1_of_means@k``."""
+    return with_intervals(pd.concat(aggregate(frame, "", "", name, "") for name, frame in frames.items()), frames)
 
-    Returns: seeds, n (tasks), ours, sd, ci_low, ci_high.
+
+def with_intervals(metrics: pd.DataFrame, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """`per_task.overall` of one protocol with the interval of each mean; index (system, measure).
+
+    `metrics`: rows of `per_task.aggregate` of the per-task tables `frames`.
     """
-    name, _, k = metric.partition("@")
-    by_seed = frame.groupby("seed")
-    if name == "f1":
-        pairs = [(part[f"precision@{k}"].to_numpy(float), part[f"recall@{k}"].to_numpy(float)) for _, part in by_seed]
-        values = np.array([metrics.f1_of_means(*pair) for pair in pairs])
-    else:
-        values = by_seed[metric].mean().to_numpy(float)
-    columns, shown = ([metric], metric) if name != "f1" else ([f"precision@{k}", f"recall@{k}"], f"f1_of_means@{k}")
-    ends = mean_intervals({"": frame[["task_id", "seed", *columns]]}).set_index("measure").loc[shown]
-    sd = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
-    found: dict[str, float] = {"seeds": len(values), "n": int(frame.groupby("task_id")[metric].mean().count())}
-    found |= {"ours": float(values.mean()), "sd": sd}
-    return found | {end: float(ends.to_dict()[end]) for end in ("ci_low", "ci_high")}
+    table, keys = overall(metrics), ["system", "measure"]
+    table["measure"] = table["metric"] + "@" + table["k"].astype(str)
+    return table.merge(mean_intervals(frames), on=keys, validate="one_to_one").set_index(keys, drop=False)
 
 
 def mean_intervals(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -6,17 +6,18 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from study import paths
+from study.analysis.framework import GroupTables
 from study.analysis.report.runs import SIDES, read_statistics
 from study.config.compose import sound_systems
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
-from study.files import read_csv, write_text
+from study.files import write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +26,7 @@ SHOWN, WIDTH = ("recall@10", "ndcg@10"), 100  # metrics and columns of letters i
 DIGITS = 4
 LONG = 15  # rows of a table that a notebook shows unfolded
 SECONDS = {"seconds_fit": "training (s)", "seconds_score": "scoring (s)"}  # column of runs.csv -> as printed
-NOT_RUN, NOT_APPLICABLE = "not run", "not applicable"
+NOT_RUN = "not run"
 # Marks of a paired comparison with the reference, and what LaTeX prints for them and for Markdown's emphasis.
 ABOVE, BELOW = "↑", "↓"
 LATEX = (
@@ -37,14 +38,6 @@ LATEX = (
 )
 
 
-def read(path: Path) -> pd.DataFrame:
-    """A table below ``results/<dataset>``. StudyError: it is missing or damaged."""
-    parts = path.parts
-    dataset = parts[parts.index("results") + 1] if "results" in parts else path.parent.parent.name
-    made = path.parent.name == "tables" and path.parent.parent.name == dataset
-    return read_csv(path, fix=f"run: study report dataset={dataset}" if made else "take it from git, or make it again")
-
-
 def comparison(
     overall: pd.DataFrame,
     protocol: str,
@@ -52,7 +45,6 @@ def comparison(
     metrics: tuple[str, ...] = PAPER_METRICS,
     *,
     not_run: Sequence[str] = (),
-    not_applicable: Sequence[str] = (),
     unranked: Collection[str] | None = None,
     marks: Mapping[tuple[str, str], str] | None = None,
     costs: pd.DataFrame | None = None,
@@ -61,7 +53,7 @@ def comparison(
 
     Args:
         overall: columns system, protocol, metric, k, mean, sd, n_seeds.
-        not_run: systems without a run, and `not_applicable` ones that the protocol is not for: last, in that order.
+        not_run: systems without a run: last, in that order.
         unranked: systems that cannot be best, such as oracles; given, the best of each column is ``**bold**`` and the
             second best ``*italic*``, as Markdown has it.
         marks: (system, metric) -> mark that follows the cell.
@@ -70,18 +62,16 @@ def comparison(
     rows = overall[overall["protocol"] == protocol]
     rows = rows.assign(name=named(rows))
     means = rows.pivot_table(index="system", columns="name", values="mean").reindex(columns=list(metrics))
-    deviations = rows.pivot_table(index="system", columns="name", values="sd")
-    order = means.sort_values(metrics[-1], ascending=False).index
-    table = pd.DataFrame({"system": list(order)})
+    means = means.sort_values(metrics[-1], ascending=False)
+    spread = rows.pivot_table(index="system", columns="name", values="sd").reindex_like(means)
+    ranked = None if unranked is None else [name for name in means.index if name not in unranked]
+    table = pd.DataFrame({"system": means.index})
     for name in metrics:
-        spread = deviations.get(name, pd.Series(dtype=float))
-        cells = pd.Series({at: cell(means[name][at], spread.get(at)) for at in order})
-        ranked = None if unranked is None else [at for at in order if at not in unranked]
+        cells = pd.Series({at: cell(means[name][at], spread[name][at]) for at in means.index}, dtype=object)
         table[name] = marked(cells, means[name], name, ranked, marks).to_numpy()
-    absent = [(name, NOT_RUN) for name in not_run] + [(name, NOT_APPLICABLE) for name in not_applicable]
     # The word stands once, in the first cell.
-    words = pd.DataFrame([(name, word, *[""] * (len(metrics) - 1)) for name, word in absent], columns=table.columns)
-    table = pd.concat([table, words], ignore_index=True) if absent else table
+    absent = pd.DataFrame({"system": list(not_run), metrics[0]: NOT_RUN})
+    table = pd.concat([table, absent], ignore_index=True).fillna("") if not_run else table
     if costs is not None:
         table = table.assign(**sizes(costs, protocol, list(table["system"])))
     return table.assign(system=[titles.get(name, name) for name in table["system"]])
@@ -119,14 +109,12 @@ def marked(
     alike are equally good, so there may be several best and several second best.
     """
     printed = {str(name): round(float(value), DIGITS) for name, value in means.items() if pd.notna(value)}
-    values = [printed[name] for name in ranked or () if name in printed]
-    places = sorted(set(values), reverse=True)[:2]
+    best = sorted({printed[name] for name in ranked or () if name in printed}, reverse=True)[:2]
     found = {}
     for name, text in cells.items():
         at = str(name)
-        place = places.index(printed[at]) if at in (ranked or ()) and printed.get(at) in places else None
-        star = "" if place is None else "*" * (2 - place)
-        mark = (marks or {}).get((at, metric), "")
+        place = best.index(printed[at]) if at in (ranked or ()) and printed.get(at) in best else 2
+        star, mark = "*" * (2 - place), (marks or {}).get((at, metric), "")
         found[name] = f"{star}{text}{star}" + (f" {mark}" if mark else "")
     return pd.Series(found, index=cells.index, dtype=object)
 
@@ -142,28 +130,24 @@ def still_rising(costs: pd.DataFrame) -> pd.Series:
 def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str, *, sized: bool = False) -> dict[str, str]:
     """The titles, with "1 seed" where a run has no spread, and "still rising" where most seeds were best at the end;
     `sized`: on a second line, and these with their parameters, for figures, which have no column of them."""
-    found = dict(titles)
-    for row in costs.assign(late=still_rising(costs))[costs["protocol"] == protocol].to_dict("records"):
-        rising = row["late"]
-        said = ["1 seed"] * (row["seeds"] == 1) + ["still rising"] * rising
-        if sized and rising and pd.notna(row["parameters"]):
+    found, own, gap = dict(titles), costs[costs["protocol"] == protocol], "\n" if sized else " "
+    for row, late in zip(own.to_dict("records"), still_rising(own), strict=True):
+        said = ["1 seed"] * (row["seeds"] == 1) + ["still rising"] * late
+        if sized and late and pd.notna(row["parameters"]):
             said.append(f"{row['parameters'] / 1e6:.2f} M parameters")
         if said:
-            gap = "\n" if sized else " "
-            found[row["system"]] = f"{titles.get(row['system'], row['system'])}{gap}({', '.join(said)})"
+            title = titles.get(row["system"], row["system"])
+            found[row["system"]] = f"{title}{gap}({', '.join(said)})"
     return found
 
 
 def sizes(costs: pd.DataFrame, protocol: str, systems: Sequence[str]) -> dict[str, list[str]]:
     """Trained parameters (millions) and what training and scoring took (s, mean over seeds), as printed; empty where a
     system has no run, or none that counts them. Returns: one list per column, in the order of `systems`."""
-    known = {row["system"]: row for row in costs[costs["protocol"] == protocol].to_dict("records")}
-    counts = [known.get(name, {}).get("parameters") for name in systems]
+    known = costs[costs["protocol"] == protocol].set_index("system").reindex(list(systems))
+    counts = known.get("parameters", pd.Series(pd.NA, index=known.index))
     found = {"parameters (M)": ["" if pd.isna(count) else f"{count / 1e6:,.2f}" for count in counts]}
-    return found | {
-        title: [duration(float(known[name][column])) if name in known else "" for name in systems]
-        for column, title in SECONDS.items()
-    }
+    return found | {title: known[column].map(duration).tolist() for column, title in SECONDS.items()}
 
 
 def duration(value: float) -> str:
@@ -222,43 +206,39 @@ def show_table(table: pd.DataFrame, caption: str = "", *, folded: bool | None = 
     display.display(display.Markdown(text))  # type: ignore[no-untyped-call]
 
 
-def read_all(dataset: str, stage: str) -> dict[str, pd.DataFrame]:
-    """The CSV files of ``results/<dataset>/<stage>`` by name; empty where the stage has not run."""
-    files = sorted((paths.results(dataset) / stage).glob("*.csv*"))
-    return {path.name.split(".")[0]: read_csv(path) for path in files}
+def terminal_table(table: pd.DataFrame, title: str) -> Table:
+    """A table of text for a terminal, its first column cut where the line is too long."""
+    from rich.table import Table
+
+    made = Table(title=title, width=WIDTH)
+    for place, heading in enumerate(map(str, table)):
+        shape: Any = (
+            {"overflow": "ellipsis", "ratio": 1} if place == 0 else {"justify": "right", "min_width": len(heading)}
+        )
+        made.add_column(heading, no_wrap=True, **shape)
+    for cells in table.astype(str).itertuples(index=False):
+        made.add_row(*cells)
+    return made
 
 
 def overall_tables(dataset: str) -> list[Table]:
-    """The overall results for a terminal, one table per protocol, best NDCG@10 first.
-    Columns: means over seeds of `SHOWN`, sd and difference to T2MRec (NDCG@10), seconds to fit."""
-    from rich.table import Table
-
-    overall, tests, runs = (read(paths.tables(dataset) / f"{name}.csv") for name in ("overall", "significance", "runs"))
-    for kind, read_table, columns in (
-        ("overall", overall, ("protocol", "system", "mean", "sd")),
-        ("runs", runs, ("seconds_fit",)),
-    ):
-        for column in columns:
-            if column not in read_table:
-                file, fix = paths.tables(dataset) / f"{kind}.csv", f"run: study report dataset={dataset}"
-                raise StudyError("a column is missing", file=file, column=column, fix=fix)
-    fitted = runs.set_index(["protocol", "system"])["seconds_fit"]
-    titles = {name: str(settings.title) for name, settings in sound_systems().items()}
-    overall["measure"] = named(overall)
-    made = []
-    for protocol, part in overall[overall["measure"].isin(SHOWN)].groupby("protocol"):
-        shown = part.pivot_table(index="system", columns="measure", values="mean")[list(SHOWN)]
-        shown["sd"] = part[part["measure"] == "ndcg@10"].set_index("system")["sd"]
-        own = tests[(tests["protocol"] == protocol) & (tests["metric"] == "ndcg@10")] if "metric" in tests else None
-        shown["to T2MRec"] = np.nan if own is None else own.set_index("system")["diff"]
-        shown["fit (s)"] = fitted[protocol]
-        table = Table(title=f"{dataset}, protocol {protocol}: how well systems fit the released labels", width=WIDTH)
-        table.add_column("system", overflow="ellipsis", no_wrap=True, ratio=1)
-        for heading in map(str, shown):
-            table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
-        forms = {"to T2MRec": "{:+.3f}", "fit (s)": "{:,.1f}"}
-        for name, row in shown.sort_values("ndcg@10", ascending=False).iterrows():
-            cells = {key: forms.get(str(key), "{:.3f}").format(value) for key, value in row.items() if pd.notna(value)}
-            table.add_row(titles.get(str(name), str(name)), *(cells.get(key, "") for key in shown))
-        made.append(table)
+    """The overall results for a terminal, one table per protocol, best NDCG@10 first: means ± sd of `SHOWN`, arrows
+    beside T2MRec, difference to T2MRec (NDCG@10), seconds to fit."""
+    found = GroupTables(dataset, "report")
+    overall, tests, runs = (found[name] for name in ("overall", "significance", "runs"))
+    titles, made = {name: str(settings.title) for name, settings in sound_systems().items()}, []
+    for kind, columns in (("overall", ("protocol", "system", "mean", "sd")), ("runs", ("seconds_fit",))):
+        if missing := [column for column in columns if column not in found[kind]]:
+            file, fix = paths.tables(dataset) / f"{kind}.csv", f"run: study report dataset={dataset}"
+            raise StudyError("a column is missing", file=file, column=missing[0], fix=fix)
+    for protocol in sorted(overall["protocol"].unique()):
+        own = tests[tests["protocol"] == protocol]
+        table = comparison(overall, protocol, {}, SHOWN, marks=marks(own) if len(own) else None).set_index("system")
+        seconds = runs[runs["protocol"] == protocol].set_index("system")["seconds_fit"].map("{:,.1f}".format)
+        if len(own):
+            diff = own[own["metric"] == "ndcg@10"].set_index("system")["diff"].map("{:+.3f}".format)
+            table["to T2MRec"] = diff.reindex(table.index).fillna("")
+        table["fit (s)"] = seconds.reindex(table.index).fillna("")
+        title = f"{dataset}, protocol {protocol}: how well systems fit the released labels"
+        made.append(terminal_table(table.rename(index=titles).reset_index(), title))
     return made

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import optuna
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from study import paths
-from study.analysis.report.plots import (
-    BLUE,
-    GREY,
-    ORANGE,
-    RED,
-    canvas,
-    logarithmic,
-    metric_name,
-    named_rows,
-    one_panel,
-    styled,
-)
-from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, measured, read_statistics
+from study.analysis.report import paper, plots
+from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, overall_means, read_statistics
 from study.analysis.report.tables import cell
 from study.config.registry import choices
 from study.errors import StudyError
@@ -44,7 +32,7 @@ from study.search.trials import distributions, read_value
 OPEN = "not contradicted"
 TESTS = ("wilcoxon_p", "randomisation_p")
 DIFFERENCE = ("diff", "diff_ci_low", "diff_ci_high", "rank_biserial")
-PARTS = {"valid": ("validation tasks", BLUE, "o"), "test": ("test tasks", ORANGE, "s")}
+PARTS = {"valid": plots.Look("validation tasks", plots.BLUE, "o"), "test": plots.Look("test tasks", plots.ORANGE, "s")}
 PAPER = ("fusion_weight", "temperature", "learning_rate")  # Figures 7 to 9
 LOG = logging.getLogger(__name__)
 MOST_CHOICES = 5  # values that an axis can name one by one
@@ -58,28 +46,26 @@ def trials(dataset: str, name: str) -> pd.DataFrame | None:
 
 def sweeps(dataset: str) -> dict[str, tuple[Sweep, pd.DataFrame]]:
     """The sweeps over one parameter that have run on a data set: the paper's in its order, then one's own by name."""
-    names = [path.parent.name for path in sorted((paths.results(dataset) / "sweeps").glob("*/record.json"))]
-    found = {name: made for name in (*PAPER, *names) if (made := sweep_of(dataset, name)) is not None}
-    single = {name: made for name, made in found.items() if len(made.space) == 1 and made.kind != "search"}
-    tables = {name: trials(dataset, name) for name in single}
-    return {name: (single[name], table) for name, table in tables.items() if table is not None}
+    names, found = [path.parent.name for path in sorted((paths.results(dataset) / "sweeps").glob("*/record.json"))], {}
+    for name in dict.fromkeys((*PAPER, *names)):
+        made, table = sweep_of(dataset, name), trials(dataset, name)
+        if made is not None and table is not None and len(made.space) == 1 and made.kind != "search":
+            found[name] = made, table
+    return found
 
 
 def sweep_of(dataset: str, name: str) -> Sweep | None:
     """The settings that a sweep ran with: those of its record, or of ``conf/sweep``; None for a tuning, or where the
     yaml is gone."""
     path = folder_of(dataset, name) / "record.json"
-    if not path.exists():
-        return load_sweep(name) if name in choices("sweep") else None
-    made = read_record(path)
-    if "sweep" not in made:
-        return None
+    made = read_record(path) if path.exists() else {"sweep": name}
     if "settings" in made:
         return Sweep(**made["settings"])
-    if made["sweep"] not in choices("sweep"):
+    if made.get("sweep") in choices("sweep"):
+        return load_sweep(made["sweep"])
+    if "sweep" in made and path.exists():
         LOG.warning("%s is left of a sweep without a file in conf/sweep; remove it", path.parent)
-        return None
-    return load_sweep(made["sweep"])
+    return None
 
 
 def parameter(sweep: Sweep) -> str:
@@ -101,26 +87,12 @@ def curve(sweep: Sweep, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def optimum(sweep: Sweep, table: pd.DataFrame) -> dict[str, Any]:
-    """The value that validation chooses, and how it does beside the paper's; no test (see `against_paper`).
-
-    flat: the values whose mean on validation lies within one standard deviation over seeds of the best. gain_valid and
-    gain_test: mean over seeds of best minus paper, the same seed on both sides, with the smallest (_low) and the
-    largest (_high); no interval.
-    """
-    name, objective = parameter(sweep), f"valid/{sweep.objective}"
-    grouped = table.groupby(name)[objective]
-    means, deviations = grouped.mean(), grouped.std().fillna(0.0)
-    best = search.best_point(sweep, table)[name]
-    margin = float(means[best] - deviations[best])
-    flat = means.index[means.to_numpy() >= margin].tolist()
-    found: dict[str, Any] = {"best": best, "paper": sweep.paper_best, "flat": flat}
-    if sweep.paper_best in means.index:
-        ours, theirs = (table[table[name] == value].set_index("seed") for value in (best, sweep.paper_best))
-        for part in sweep.parts:
-            gains = ours[f"{part}/{sweep.objective}"] - theirs[f"{part}/{sweep.objective}"]
-            found |= {f"gain_{part}": float(gains.mean()), f"gain_{part}_low": float(gains.min())}
-            found[f"gain_{part}_high"] = float(gains.max())
-    return found
+    """The value that validation chooses (best), the paper's (paper), and the values whose mean on validation lies
+    within one standard deviation over seeds of the best (flat)."""
+    name, best = parameter(sweep), search.best_point(sweep, table)[parameter(sweep)]
+    means = table.groupby(name)[f"valid/{sweep.objective}"].agg(["mean", "std"]).fillna(0.0)
+    flat = means.index[means["mean"] >= means.loc[best, "mean"] - means.loc[best, "std"]].tolist()
+    return {"best": best, "paper": sweep.paper_best, "flat": flat}
 
 
 def by_value(dataset: str, sweep: Sweep) -> dict[Any, pd.DataFrame]:
@@ -155,8 +127,7 @@ def against_paper(tables: Mapping[str, tuple[Sweep, Any, dict[Any, pd.DataFrame]
     if not rows:
         return pd.DataFrame()
     table = pd.DataFrame(rows).assign(family=len(rows))
-    for test in TESTS:
-        table[f"{test}_holm"] = holm(table[test].to_numpy())
+    table = table.assign(**{f"{test}_holm": holm(table[test].to_numpy()) for test in TESTS})
     return table.assign(verdict=[verdict(row) for row in table.to_dict("records")])
 
 
@@ -173,18 +144,6 @@ def verdict(row: Mapping[Any, Any]) -> str:
     return FAILS if row[SIDES[settings.test]] > 0 else HOLDS
 
 
-def scoring_time(dataset: str, sweep: Sweep) -> pd.DataFrame:
-    """How long a sweep over scores took per trained model, trainings left out; empty where no record says so."""
-    path = folder_of(dataset, sweep.name) / "record.json"
-    made = read_record(path) if path.exists() else {}
-    columns = ["values", "tasks", "seconds", "processor_seconds"]
-    if "processor_seconds" not in made:
-        return pd.DataFrame(columns=columns)
-    values = len(next(iter(sweep.space.values()))["choices"])
-    seconds = (made[name] / len(sweep.seeds) for name in columns[2:])
-    return pd.DataFrame([(values, made["tasks"], *seconds)], columns=columns)
-
-
 def tuned_table(dataset: str, tuned: str, reference: str) -> pd.DataFrame:
     """The tuned system beside the untuned one on the test tasks of the cold split; empty where either has not run.
 
@@ -194,17 +153,17 @@ def tuned_table(dataset: str, tuned: str, reference: str) -> pd.DataFrame:
     frames = read_per_task(dataset, "cold", (tuned, reference))
     if len(frames) < 2:
         return pd.DataFrame()
-    tests: Any = compare_all(frames, reference, COMPARED, seed=0, per_comparison=1000).set_index("metric")
-    rows = []
-    for metric in PAPER_METRICS:
-        own, other = (measured(frames[name], metric) for name in (tuned, reference))
-        found = compare(frames[tuned], frames[reference], metric, seed=0)
-        row: dict[str, Any] = {"metric": metric, "n": found["n"]}
-        row |= {"tuned": cell(own["ours"], own["sd"]), "seeds": own["seeds"]}
-        row |= {"untuned": cell(other["ours"], other["sd"]), "untuned_seeds": other["seeds"]}
-        row |= {key: found[key] for key in ("wins", "ties", "losses", *DIFFERENCE)}
-        rows.append(row | {f"{test}_holm": tests[f"{test}_holm"].get(metric, float("nan")) for test in TESTS})
-    return pd.DataFrame(rows)
+    every, family = (
+        compare_all(frames, reference, metrics, seed=0, per_comparison=1000) for metrics in (PAPER_METRICS, COMPARED)
+    )
+    table = every[["metric", "n"]].copy()
+    means = overall_means(frames)
+    for column, seeds, system in (("tuned", "seeds", tuned), ("untuned", "untuned_seeds", reference)):
+        own = means.loc[[(system, measure) for measure in paper.COMPARED]]
+        table[column] = [cell(mean, sd) for mean, sd in zip(own["mean"], own["sd"], strict=True)]
+        table[seeds] = own["n_seeds"].to_numpy()
+    table[["wins", "ties", "losses", *DIFFERENCE]] = every[["wins", "ties", "losses", *DIFFERENCE]]
+    return table.merge(family[["metric", *(f"{test}_holm" for test in TESTS)]], how="left", on="metric")
 
 
 def paper_trial(sweep: Sweep, table: pd.DataFrame) -> pd.Series | None:
@@ -245,24 +204,10 @@ def importance(sweep: Sweep, table: pd.DataFrame, *, repeats: int = 10) -> pd.Da
     return found.sort_values("mean", ascending=False).rename_axis("parameter").reset_index()
 
 
-def shown_pairs(shares: pd.DataFrame) -> list[tuple[str, str]]:
-    """The pairs of settings that are drawn: the two most important ones, then temperature and learning rate.
-
-    Where those are the same, the most important setting with the third.
-    """
-    first, second, third = shares["parameter"][:3]
-    other = ("training.temperature", "training.learning_rate")
-    return [(first, second), (first, third) if {first, second} == set(other) else other]
-
-
-def short(name: str) -> str:
-    """``training.learning_rate`` as figures print it: learning rate."""
-    return name.rpartition(".")[2].replace("_", " ")
-
-
 def label(sweep: Sweep, name: str) -> str:
-    """A setting as figures of a search print it; a weight that is divided by a sum before use is called raw."""
-    return f"{short(name)} (raw weight)" if name in sweep.simplex else short(name)
+    """A setting as figures print it, ``training.learning_rate`` as learning rate; a weight that is divided by a sum
+    before use is called raw."""
+    return name.rpartition(".")[2].replace("_", " ") + " (raw weight)" * (name in sweep.simplex)
 
 
 def is_numeric(values: pd.Series) -> bool:
@@ -270,136 +215,100 @@ def is_numeric(values: pd.Series) -> bool:
     return bool(pd.api.types.is_numeric_dtype(values)) and not pd.api.types.is_bool_dtype(values)
 
 
-def is_logarithmic(domain: dict[str, Any]) -> bool:
-    """Whether an entry of a search space is logarithmic: it says so, or its values grow by factors."""
-    values = np.array(domain.get("choices", [1.0]), dtype=float)
-    return bool(domain.get("log", False)) or bool(values.min() > 0 and values.max() > 30 * values.min())
-
-
-def scale(axis: Any, domain: dict[str, Any], *, wide: bool = False) -> None:
-    """Give an axis of a narrow panel that already holds its data the scale and few ticks of a setting.
-
-    `wide`: there is room for numbers at 1 and 3 of every power of ten over two of those, not over one and a half.
-    """
+def scale(axis: Any, domain: dict[str, Any]) -> None:
+    """Give an axis of a narrow panel that already holds its data the scale and few ticks of a setting."""
     choices = domain.get("choices", [])
-    if 1 < len(choices) <= MOST_CHOICES:
-        if all(left > 0 and right >= 2 * left for left, right in pairwise(choices)):
-            axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    low, high = (min(choices), max(choices)) if choices else (domain["low"], domain["high"])
+    if domain.get("log", False) or high > 30 * low > 0:
+        plots.logarithmic(axis, most=5)
+    elif 1 < len(choices) <= MOST_CHOICES:
         axis.set_ticks(choices, [f"{value:g}" for value in choices])
-        axis.set_minor_locator(NullLocator())
-    elif is_logarithmic(domain):
-        logarithmic(axis)
-        low, high = axis.get_view_interval()
-        most = 300 if wide else 60
-        axis.set_major_locator(LogLocator(subs=(1.0,) if high > most * low else (1.0, 3.0), numticks=6))
     else:
         axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=domain.get("type") == "int"))
 
 
-@styled
+@plots.styled
 def sweep_curves(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     """All eight measures over the values of one setting, means over seeds with a band of one standard deviation."""
-    points = curve(sweep, table)
-    values, best = points["value"].unique().tolist(), search.best_point(sweep, table)[parameter(sweep)]
+    name, points = parameter(sweep), curve(sweep, table)
+    values, best = points["value"].unique().tolist(), search.best_point(sweep, table)[name]
+    sd = points["sd"].fillna(0)
     numeric = is_numeric(points["value"])
+    x = points["value"].astype(float) if numeric else points["value"].map(values.index)
+    points = points.assign(x=x, low=points["mean"] - sd, high=points["mean"] + sd)
     caption += f" Line: mean over {points['seeds'].max()} seeds. Band: ± one standard deviation over seeds."
     caption += f" Ring: the value that validation chooses ({best})."
     caption += "" if sweep.paper_best is None else f" Dashed: the paper's value ({sweep.paper_best:g})."
-    figure, axes = canvas(4.6, 4, rows=2, caption=caption, title=f"{sweep.title} ({sweep.place})", sharex=True)
+    title = f"{sweep.title} ({sweep.place})"
+    figure, axes = plots.canvas(4.6, 4, rows=2, caption=caption, title=title, sharex=True)
     for panel, metric in zip(axes.T.flat, PAPER_METRICS, strict=True):
-        for part in sweep.parts:
-            name, ink, marker = PARTS[part]
-            own = points[(points["part"] == part) & (points["metric"] == metric)]
-            mean, sd = (own[column].to_numpy(float) for column in ("mean", "sd"))
-            x = own["value"].to_numpy(float) if numeric else np.arange(len(own))
-            low, high = mean - np.nan_to_num(sd), mean + np.nan_to_num(sd)
-            panel.fill_between(x, low, high, color=ink, alpha=0.25, linewidth=0)
-            panel.plot(x, mean, color=ink, marker=marker, markersize=3, linewidth=1.2, label=name)
-            place = values.index(best)
-            panel.plot(x[place], mean[place], "o", markersize=8, markerfacecolor="none", color=ink)
+        own = points[points["metric"] == metric]
+        plots.lines(panel, own, "x", interval=("low", "high"), hue="part", looks=PARTS, size=3.0, ylim=(0, None))
+        for part, look in PARTS.items():
+            chosen = own[(own["part"] == part) & (own["value"] == best)]
+            panel.plot(chosen["x"], chosen["mean"], "o", markersize=8, markerfacecolor="none", color=look.ink)
         if sweep.paper_best is not None:
-            panel.axvline(sweep.paper_best, color=GREY, linestyle="--", linewidth=0.8)
-        panel.set_title(metric_name(metric).replace(" (mean over tasks)", ""), fontsize=9)
-        panel.set_ylim(0, None)
+            panel.axvline(sweep.paper_best, color=plots.GREY, linestyle="--", linewidth=0.8)
+        panel.set_title(plots.metric_name(metric).replace(" (mean over tasks)", ""), fontsize=9)
         if numeric:
-            scale(panel.xaxis, sweep.space[parameter(sweep)], wide=True)
+            scale(panel.xaxis, sweep.space[name])
         else:
             panel.set_xticks(range(len(values)), [str(value) for value in values])
         panel.tick_params(labelsize=7)
-        panel.grid(True)
     for panel in axes[1]:
-        panel.set_xlabel(short(parameter(sweep)), fontsize=8)
+        panel.set_xlabel(label(sweep, name), fontsize=8)
     axes[0, 0].legend(fontsize=7)
     return figure
 
 
-@styled
+@plots.styled
 def history(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     """Every trial of a search by its number, and the best so far; a star where the settings are the paper's."""
-    objective, paper = f"valid/{sweep.objective}", paper_trial(sweep, table)
-    caption += " Star: the paper's settings." if paper is not None else ""
+    objective, same = f"valid/{sweep.objective}", paper_trial(sweep, table)
+    caption += " Star: the paper's settings." if same is not None else ""
     rows = table.sort_values("trial")
-    figure, panel = one_panel(3.0, caption=caption, title="Trials of the joint search")
-    panel.plot(rows["trial"], rows[objective], "o", color=BLUE, markersize=4, label="trial")
-    panel.plot(rows["trial"], rows[objective].cummax(), color=ORANGE, drawstyle="steps-post", label="best so far")
-    if paper is not None:
-        panel.plot(paper["trial"], paper[objective], "*", color=RED, markersize=11)
-    panel.set(xlabel="trial", ylabel=f"{metric_name(sweep.objective)}, validation", ylim=(0, None))
+    figure, panel = plots.one_panel(3.0, caption=caption, title="Trials of the joint search")
+    panel.plot(rows["trial"], rows[objective], "o", color=plots.BLUE, markersize=4, label="trial")
+    panel.step(rows["trial"], rows[objective].cummax(), color=plots.ORANGE, where="post", label="best so far")
+    if same is not None:
+        panel.plot(same["trial"], same[objective], "*", color=plots.RED, markersize=11)
+    panel.set(xlabel="trial", ylabel=f"{plots.metric_name(sweep.objective)}, validation", ylim=(0, None))
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.legend(loc="lower right")
     panel.grid(True)
     return figure
 
 
-@styled
+@plots.styled
 def importances(sweep: Sweep, shares: pd.DataFrame, caption: str) -> Figure:
     """Share of the variance that each parameter explains, from `importance`."""
-    figure, panel = one_panel(1.4 + 0.26 * len(shares), caption=caption, title="Importance of the settings (fANOVA)")
-    place = np.arange(len(shares))[::-1]
-    panel.barh(place, shares["mean"], color=BLUE, alpha=0.6)
-    panel.hlines(place, shares["low"], shares["high"], color="black", linewidth=1.2)
-    names = [label(sweep, name) for name in shares["parameter"]]
+    title = "Importance of the settings (fANOVA)"
+    figure, panel = plots.one_panel(1.4 + 0.26 * len(shares), caption=caption, title=title)
+    names = {name: label(sweep, name) for name in shares["parameter"]}
     xlabel = "share of the variance of validation quality; line: range over forests"
-    named_rows(panel, place, names, xlabel, xlim=(0, None))
+    plots.forest(panel, shares, interval=("low", "high"), row="parameter", names=names, xlabel=xlabel, xlim=(0, None))
     return figure
 
 
-@styled
+@plots.styled
 def slices(sweep: Sweep, table: pd.DataFrame, caption: str) -> Figure:
     """Validation quality of every trial against each setting, later trials darker, the paper's values marked."""
     names, columns = list(sweep.space), 4
     rows = -(-len(names) // columns)
     caption += " Later trials are darker." + (" Dashed: the paper's values." if sweep.enqueue else "")
     height, title = 1.0 + 1.7 * rows, "Trials by each setting"
-    figure, axes = canvas(height, columns, rows=rows, caption=caption, share_y=True, title=title)
-    quality, order = table[f"valid/{sweep.objective}"], np.arange(len(table))
+    figure, axes = plots.canvas(height, columns, rows=rows, caption=caption, share_y=True, title=title)
     shape: Any = {"cmap": "Blues", "vmin": -len(table) / 2, "s": 14, "edgecolors": "black", "linewidths": 0.3}
     for panel in axes.flat[len(names) :]:
         panel.set_axis_off()
     for panel, name in zip(axes.flat, names, strict=False):
-        panel.scatter(table[name], quality, c=order, zorder=3, **shape)
+        panel.scatter(table[name], table[f"valid/{sweep.objective}"], c=np.arange(len(table)), zorder=3, **shape)
         for point in sweep.enqueue[:1]:
-            panel.axvline(point[name], color=GREY, linestyle="--", linewidth=0.8)
+            panel.axvline(point[name], color=plots.GREY, linestyle="--", linewidth=0.8)
         scale(panel.xaxis, sweep.space[name])
         panel.set_xlabel(label(sweep, name), fontsize=8)
         panel.tick_params(labelsize=7)
         panel.grid(True)
     for panel in axes[:, 0]:
-        panel.set_ylabel(metric_name(sweep.objective), fontsize=8)
-    return figure
-
-
-@styled
-def contour(sweep: Sweep, table: pd.DataFrame, pairs: list[tuple[str, str]], caption: str) -> Figure:
-    """Validation quality of every trial over pairs of settings, one panel per pair."""
-    figure, axes = canvas(3.2, len(pairs), caption=caption + " Dots: trials.", title="Quality over two settings")
-    for panel, (left, right) in zip(axes[0], pairs, strict=True):
-        quality: Any = table[f"valid/{sweep.objective}"]
-        shown = panel.scatter(
-            table[left], table[right], c=quality, cmap="Blues", s=26, edgecolors="black", linewidths=0.5
-        )
-        figure.colorbar(shown, ax=panel, label=metric_name(sweep.objective))
-        for axis, name in ((panel.xaxis, left), (panel.yaxis, right)):
-            scale(axis, sweep.space[name], wide=True)
-        panel.set(xlabel=label(sweep, left), ylabel=label(sweep, right))
+        panel.set_ylabel(plots.metric_name(sweep.objective), fontsize=8)
     return figure
