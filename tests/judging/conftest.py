@@ -13,7 +13,7 @@ import yaml
 
 from study import paths
 from study.analysis.notebooks import execute
-from study.judging import annotation, evaluate, labels, pools, store
+from study.judging import evaluate, labels, pools, store, workflow
 from tests.tiny_study import REPOSITORY, lay_out, make_data, true_relevance
 
 DATASET = "synthetic"
@@ -85,10 +85,10 @@ def prepared_root(tmp_path_factory):
         pools.make_pool(DATASET)
         truth = truth_of()
         for number in (1, 2):
-            judge(annotation.write_batches(DATASET, str(number)), truth, seed=number)
-        annotation.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
-        judge(annotation.write_batches(DATASET, "3"), truth, seed=3, error_rate=0.0)
-        annotation.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
+            judge(workflow.write_batches(DATASET, str(number)), truth, seed=number)
+        workflow.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
+        judge(workflow.write_batches(DATASET, "3"), truth, seed=3, error_rate=0.0)
+        workflow.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
     return root
 
 

@@ -11,7 +11,7 @@ from study.errors import StudyError
 from study.evaluation.statistics import tau_b
 from study.judging import evaluate, labels, store
 from study.judging.collection import Collection
-from tests.judging.conftest import truth_of
+from tests.judging.conftest import change_yaml, truth_of
 
 DATASET = "synthetic"
 
@@ -88,16 +88,22 @@ def test_label_precision_is_that_of_the_planted_labels(collection, runs):
     assert found.loc["class", "pairs"].sum() == found.loc[("all", "all"), "pairs"]
 
 
-def test_variants_are_no_further_evidence(collection, runs):
+def test_variants_and_unjudged_answers_are_no_evidence(collection, runs, few_draws, root):
     copies = {f"bm25_{letter}": runs["bm25"] for letter in "abc"}
-    plain, kept, everyone = (
-        set(labels.two_views(collection, of, "test", variants)["system"])
-        for of, variants in ((runs, ()), (runs | copies, ["bm25_*"]), (runs | copies, ()))
+    strange = runs["tfidf"].assign(server_id=runs["tfidf"]["server_id"].where(runs["tfidf"]["rank"] > 1, 10**6))
+    change_yaml(root / "conf/judging/pool.yaml", variants=["bm25_*"])
+    plain, more = (
+        labels.label_tables(collection, evaluate.score_tables(collection, of)["tables/scores.csv"], of)
+        for of in (runs, runs | copies | {"strange": strange})
     )
-    assert kept == plain
-    assert everyone >= set(copies)
+    for name in ("two_views", "label_families"):
+        pd.testing.assert_frame_equal(plain[f"tables/{name}.csv"], more[f"tables/{name}.csv"])
+    systems = [table["tables/rank_correlation.csv"]["all_systems"] for table in (plain, more)]
+    assert (systems[1] - systems[0]).tolist() == [3, 3]
+    assert set(plain["tables/two_views.csv"]["system"]) == set(runs) - {"labels"}
     # The labels themselves score one by labels.
-    assert labels.by_labels(collection, runs["labels"], runs["labels"])["by_labels"].to_numpy() == pytest.approx(1)
+    views = labels.two_views(collection, {"labels": runs["labels"]}, runs["labels"], "test")
+    assert views["by_labels"].to_numpy() == pytest.approx(1)
 
 
 def test_a_better_system_scores_better_and_noise_is_stated(collection, runs, few_draws):
@@ -122,7 +128,7 @@ def test_unjudged_answers_are_counted_and_refused(collection, runs, few_draws):
     assert tables["strange"]["unjudged@5"].mean() == pytest.approx(0.2)
     table = evaluate.scores(collection, tables, runs)
     assert not table.loc[table["system"] == "strange", "comparable"].any()
-    assert "strange" not in set(labels.two_views(collection, runs, "test")["system"])
+    assert evaluate.comparable(table, "test") == ["tfidf"]
 
 
 def views_of(judged):
@@ -185,14 +191,14 @@ def test_noise_is_that_of_a_judge_who_grades_once_more(collection, planted, runs
     rows = pd.DataFrame({"task_id": task, "server_id": [1, 2], "grade_1": [0, 1], "grade_2": [2, 1], "final": [1, 1]})
     small = Collection.of(topics, rows)
     run = pd.DataFrame({"task_id": task, "seed": 0, "rank": [1, 2], "server_id": [1, 2]})
-    found = evaluate.noise(evaluate.redrawn(small, part, seed=0), run)
+    found = evaluate.noise(evaluate.redrawn(small, part), run)
     assert found["precision@5"] == (0.2, 0.4)  # useless in a quarter of the draws
     assert found["core_precision@5"] == (0.0, 0.2)  # core in another quarter
     two = pd.concat([run, run.assign(seed=1, rank=[2, 1])])
-    assert evaluate.noise(evaluate.redrawn(small, part, seed=0), two)["precision@5"] == (0.2, 0.4)
+    assert evaluate.noise(evaluate.redrawn(small, part), two)["precision@5"] == (0.2, 0.4)
     # Equal passes leave no noise.
     monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 5)
-    certain = evaluate.redrawn(planted, "test", seed=0)
+    certain = evaluate.redrawn(planted, "test")
     assert all(low == high for low, high in evaluate.noise(certain, runs["tfidf"]).values())
 
 

@@ -105,8 +105,8 @@ def test_a_run_in_another_encoding_ends_with_code_two(shared_root, tmp_path, cal
 
 
 def test_every_further_judgement_changes_the_version(root):
-    before = exchange.version(Collection.load(DATASET))
+    before = Collection.load(DATASET).version
     assert before.startswith("1.0.0+")
     judged = pd.read_csv(store.file(DATASET, "judgements"))
     judged[:-1].to_csv(store.file(DATASET, "judgements"), index=False)
-    assert exchange.version(Collection.load(DATASET)) != before
+    assert Collection.load(DATASET).version != before

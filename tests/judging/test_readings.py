@@ -1,15 +1,22 @@
 """Further readings: agreement by hand-computed cases, scores by another reading, and what each threat test finds."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from study.errors import StudyError
-from study.judging import annotation, passes, readings, store, threats
+from study.judging import evaluate, readings, store, threats, workflow
 from study.judging.collection import Collection
 from tests.judging.conftest import change_yaml, parsed, truth_of
 
 DATASET = "synthetic"
+TOPICS = pd.DataFrame({"task_id": [1, 2], "part": "test", "subcategory": "x"})
+JUDGED = pd.DataFrame(
+    [(1, 10, 2), (1, 11, 1), (1, 12, 0), (2, 10, 1), (2, 11, 0)], columns=["task_id", "server_id", "final"]
+).assign(grade_1=lambda rows: rows["final"], grade_2=lambda rows: rows["final"])
+LANGUAGE = pd.DataFrame([(1, 10, 0), (1, 11, 2), (2, 10, 1)], columns=["task_id", "server_id", "final"])
 COUNTS = np.array([[6.0, 1, 0], [2, 3, 1], [0, 0, 4]])
 
 
@@ -51,22 +58,22 @@ def answer(folder, grade):
     """Answer a pass: `grade` of a pair."""
     for name, pairs in parsed(folder).items():
         lines = [f"{task},{server},{grade(task, server)}" for task, server in pairs]
-        (folder / "answers" / f"{name}.csv").write_text("\n".join([annotation.ANSWER_HEADER, *lines]))
+        (folder / "answers" / f"{name}.csv").write_text("\n".join([workflow.ANSWER_HEADER, *lines]))
 
 
 def test_checks_are_written_answered_and_told_apart(root):
     change_yaml(root / "conf/judging/pool.yaml", compared=["bm25", "random"])
     truth, judged = truth_of(), store.final(DATASET)
-    folders = {name: annotation.write_batches(DATASET, name) for name in passes.CHECKS}
+    folders = {name: workflow.write_batches(DATASET, name) for name in workflow.CHECKS}
     answer(folders["need-1"], lambda task, server: 3)
     with pytest.raises(StudyError, match="the grade 3 is none of 0, 1, 2"):
-        annotation.collect_checks(DATASET, folders["need-1"].parent, judge="simulated")
+        workflow.collect(DATASET, folders["need-1"].parent, judge="simulated")
     answer(folders["need-1"], lambda task, server: truth[task, server])
     answer(folders["need-2"], lambda task, server: 2 * (truth[task, server] > 0))
     answer(folders["umbrela"], lambda task, server: truth[task, server] + 1)
-    decoys = passes.decoys(DATASET).set_index(store.PAIR)["kind"]
+    decoys = workflow.decoys(DATASET).set_index(store.PAIR)["kind"]
     answer(folders["decoys"], lambda task, server: 2 * (decoys[task, server] == "claim"))
-    annotation.collect_checks(DATASET, folders["decoys"].parent, judge="simulated")
+    workflow.collect(DATASET, folders["decoys"].parent, judge="simulated")
     found = store.read_table(DATASET, "readings")
     sizes = found.groupby("reading").size()
     useful = int((judged["final"] >= 1).sum())
@@ -94,14 +101,14 @@ def test_checks_are_written_answered_and_told_apart(root):
 
 
 def test_a_decoy_shows_another_card_of_a_server_without_use(shared_root):
-    chosen, judged = passes.decoys(DATASET), store.final(DATASET).set_index(store.PAIR)
+    chosen, judged = workflow.decoys(DATASET), store.final(DATASET).set_index(store.PAIR)
     finals = judged.loc[pd.MultiIndex.from_frame(chosen[store.PAIR]), "final"].to_numpy()
     assert ((finals >= 1) == (chosen["kind"] == "useful").to_numpy()).all()
     server, task = {"description": "Sends mail."}, {"description": "Plot the sales of the year"}
-    shown = {kind: passes.altered(kind, server, task)["description"] for kind in passes.KINDS}
+    shown = {kind: workflow.altered(kind, server, task)["description"] for kind in workflow.KINDS}
     assert shown["useful"] == shown["useless"] == "Sends mail."
     assert shown["words"] == "Sends mail. Keywords: plot, sales, year."
-    assert shown["instruction"] == f"Sends mail. {passes.INSTRUCTION}"
+    assert shown["instruction"] == f"Sends mail. {workflow.INSTRUCTION}"
     assert shown["claim"] == "Plot the sales of the year Sends mail."
 
 
@@ -110,7 +117,7 @@ def test_a_judge_who_favours_the_first_half_of_a_packet_is_found(root):
     assert abs(values.mean()) < 0.05
     judged, pool = store.read_table(DATASET, "judgements"), store.read_table(DATASET, "pool")
     for number in ("1", "2"):
-        ordered = pd.concat(passes.group(pool[store.PAIR], 8, passes.order_of(1, number)))
+        ordered = pd.concat(workflow.group(pool[store.PAIR], 8, workflow.order_of(1, number)))
         place = (
             ordered.groupby("task_id").cumcount() * 2 < ordered.groupby("task_id")["server_id"].transform("size") - 1
         )
@@ -144,3 +151,62 @@ def test_without_a_system_its_own_finds_are_unknown(shared_root):
     assert (found.loc[found["alone"] == 0, "drop"] == 0).all()
     useful = store.pairs(own) & store.pairs(store.useful(DATASET))
     assert (found.query("system == 'bm25'")["drop"].abs().sum() > 0) == bool(useful)
+
+
+def language_scores(*lists):
+    """Scores of a run: a task, and its servers."""
+    rows = [(task, 1, rank, server) for task, servers in lists for rank, server in enumerate(servers, start=1)]
+    collection, runs = Collection.of(TOPICS, JUDGED), {"a": pd.DataFrame(rows, columns=store.RUN)}
+    scores = evaluate.score_tables(collection, runs)["tables/scores.csv"]
+    return readings.language_scores(collection, LANGUAGE, scores, runs)
+
+
+def test_scores_by_language_by_hand():
+    found = language_scores((1, [10, 11]), (2, [11, 10]))
+    mean = found.set_index("demand")["ndcg@10"]
+    second = 1 / np.log2(3)
+    assert mean["useful"] == pytest.approx((1 + second) / 2)
+    assert mean["callable"] == pytest.approx((second + second) / 2)  # server 10 no longer helps with task 1
+    assert mean["in_language"] == pytest.approx(second)  # and task 2 has no server left
+    assert found.set_index("demand")["n"].to_dict() == {"useful": 2, "callable": 2, "in_language": 1}
+
+
+def test_runs_with_many_unjudged_answers_are_left_out():
+    found = language_scores((1, [10, 99]), (2, [10, 98]))
+    assert found.empty
+
+
+def test_a_useful_pair_without_a_second_grade_is_named():
+    with pytest.raises(StudyError, match="server 11 for task 1"):
+        readings.demanded(JUDGED, LANGUAGE.drop(1), 1)
+
+
+def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
+    useful = store.pairs(store.useful(DATASET))
+    assert 0 < len(useful) < len(store.final(DATASET))
+    for number, name in enumerate(workflow.LANGUAGE):
+        folder = workflow.write_batches(DATASET, name)
+        for batch, pairs in workflow.read_manifest(folder)["batches"].items():
+            assert "Language and system" in (folder / f"{batch}.txt").read_text()
+            lines = [f"{task},{server},{(task + server + number) % 3}" for task, server in pairs]
+            (folder / "answers" / f"{batch}.csv").write_text("\n".join([workflow.ANSWER_HEADER, *lines]))
+    workflow.collect(DATASET, folder.parent, judge="simulated")
+    table = store.read_table(DATASET, "language_grades")
+    assert store.pairs(table) == useful
+    total = table["task_id"] + table["server_id"]
+    assert (table["final"] == np.minimum(total % 3, (total + 1) % 3)).all()
+    row = readings.language_agreement(table).iloc[0]
+    assert row["tied"] + row["callable"] + row["in_language"] == pytest.approx(1)
+    assert row["equal"] == 0
+    with pytest.raises(StudyError, match="nothing to grade"):
+        workflow.write_batches(DATASET, "language-1")
+    path = store.file(DATASET, "language_grades")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))  # a further round found one useful pair
+    shutil.rmtree(folder.parent)
+    for name in workflow.LANGUAGE:
+        folder = workflow.write_batches(DATASET, name)
+        ((task, server),) = workflow.read_manifest(folder)["batches"]["01"]
+        (folder / "answers" / "01.csv").write_text(f"{workflow.ANSWER_HEADER}\n{task},{server},2\n")
+    assert len(workflow.collect(DATASET, folder.parent, judge="simulated")) == 1
+    pd.testing.assert_frame_equal(store.read_table(DATASET, "language_grades").iloc[:-1], table.iloc[:-1])
+    assert store.pairs(store.read_table(DATASET, "language_grades")) == useful

@@ -68,7 +68,7 @@ def batches(
     dataset: Data = DATASET,
 ) -> None:
     """Write the batches of one annotation pass for a judge."""
-    from study.judging.annotation import write_batches
+    from study.judging.workflow import write_batches
 
     folder = write_batches(dataset, number, size)
     typer.echo(f"batches in {folder}; answers go to {folder / 'answers'}")
@@ -82,21 +82,16 @@ def collect(
     check: Annotated[bool, typer.Option("--check", help="Only say how far the pass in FOLDER is.")] = False,
 ) -> None:
     """Check the answers of a round and write judgements.csv."""
-    from study.judging import annotation, passes
+    from study.judging import workflow
 
     if check:
-        typer.echo(annotation.progress(folder).to_string(index=False))
+        typer.echo(workflow.progress(folder).to_string(index=False))
         return
     if not name:
         raise StudyError("the judge has no name", fix="name the model that judged: --judge NAME")
-    if (folder / f"pass-{passes.LANGUAGE[0]}").exists():
-        typer.echo(f"{len(annotation.collect_language(dataset, folder, judge=name))} pairs")
-        return
-    if any((folder / f"pass-{check}").exists() for check in passes.CHECKS):
-        typer.echo(f"{len(annotation.collect_checks(dataset, folder, judge=name))} pairs")
-        return
-    rows = annotation.collect(dataset, folder, judge=name)
-    typer.echo(f"{len(rows)} pairs; {int(rows['final'].isna().sum())} wait for a third pass")
+    rows = workflow.collect(dataset, folder, judge=name)
+    waiting = f"; {int(rows['final'].isna().sum())} wait for a third pass" if "grade_3" in rows else ""
+    typer.echo(f"{len(rows)} pairs{waiting}")
 
 
 @app.command()

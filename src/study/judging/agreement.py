@@ -1,4 +1,4 @@
-"""Agreement of two annotation passes: weighted kappa (Cohen 1968) with intervals over topics; drift between rounds."""
+"""Agreement of annotation passes: weighted kappa (Cohen 1968) with intervals over topics; drift between rounds."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ RESAMPLES = 2_000
 N_GRADES = len(store.GRADES)
 
 
-def confusions(first: ArrayLike, second: ArrayLike, groups: pd.Series | None = None) -> IntArray:
+def confusions(
+    first: ArrayLike, second: ArrayLike, groups: pd.Series | None = None, weight: ArrayLike = 1
+) -> IntArray | Float64Array:
     """Counts of (first grade, second grade), shape (3, 3); with `groups` one such table per group, by appearance.
-    `first`, `second`, `groups`: of the same pairs, shape (n,)."""
-    one, two = np.asarray(first, np.int64), np.asarray(second, np.int64)
+    `first`, `second`, `groups`: of the same pairs, shape (n,), as is `weight`: for how many a pair stands."""
+    one, two, shares = np.asarray(first, np.int64), np.asarray(second, np.int64), np.asarray(weight)
     number = np.zeros(len(one), np.int64) if groups is None else pd.factorize(groups)[0]
-    counts = np.zeros((number.max(initial=0) + 1, N_GRADES, N_GRADES), dtype=np.int64)
-    np.add.at(counts, (number, one, two), 1)
+    counts = np.zeros((number.max(initial=0) + 1, N_GRADES, N_GRADES), dtype=shares.dtype)
+    np.add.at(counts, (number, one, two), shares)
     return counts[0] if groups is None else counts
 
 
-def weighted_kappa(counts: IntArray, weights: Weights) -> Float64Array:
+def weighted_kappa(counts: IntArray | Float64Array, weights: Weights) -> Float64Array:
     """1 - observed / expected disagreement, disagreements weighted by |i - j| or (i - j)^2.
 
-    `counts`: shape (..., 3, 3), rows the first pass.
+    `counts`: shape (..., 3, 3), rows the first pass. scikit-learn's takes one table at a time, and pairs, not counts.
     Returns: shape (...); NaN where chance alone leaves no disagreement (both passes use one and the same grade).
     """
     distance = np.abs(np.subtract.outer(np.arange(N_GRADES), np.arange(N_GRADES)))
@@ -48,14 +50,24 @@ def weighted_kappa(counts: IntArray, weights: Weights) -> Float64Array:
     return np.asarray(1 - ratio)
 
 
-def kappa_interval(counts: IntArray, weights: Weights, *, seed: int) -> tuple[float, float]:
+def kappa_interval(counts: IntArray | Float64Array, weights: Weights, *, seed: int) -> tuple[float, float]:
     """95 % percentile bootstrap interval over topics, as the pairs of a topic are not independent. `counts`: per topic,
     shape (n_topics, 3, 3)."""
     drawn = resample_counts(len(counts), seed=seed, resamples=RESAMPLES)
     return percentile_limits(weighted_kappa(np.tensordot(drawn, counts, axes=1), weights))
 
 
-def agreement_table(collection: Collection, *, seed: int = 0) -> pd.DataFrame:
+def kappa_row(
+    counts: IntArray | Float64Array, weights: Weights = "quadratic", prefix: str = "kappa_"
+) -> dict[str, float]:
+    """kappa_quadratic (or kappa_linear) of counts per topic, and its interval under ``ci_low`` and ``ci_high`` behind
+    the prefix."""
+    low, high = kappa_interval(counts, weights, seed=0)
+    kappa = float(weighted_kappa(counts.sum(axis=0), weights))
+    return {f"kappa_{weights}": kappa, f"{prefix}ci_low": low, f"{prefix}ci_high": high}
+
+
+def agreement_table(collection: Collection) -> pd.DataFrame:
     """Agreement overall, per round and per subcategory.
 
     Returns: columns scope, name, topics, pairs, then kappa_quadratic and kappa_linear, each with _ci_low and _ci_high,
@@ -70,10 +82,7 @@ def agreement_table(collection: Collection, *, seed: int = 0) -> pd.DataFrame:
         counts = confusions(first, second, part["task_id"])
         border = (first != second) & (part[["grade_1", "grade_2"]].min(axis=1) == 0)
         row: dict[str, object] = {"scope": scope, "name": name, "topics": len(counts), "pairs": len(part)}
-        for weights in ("quadratic", "linear"):
-            low, high = kappa_interval(counts, weights, seed=seed)
-            kappa = float(weighted_kappa(counts.sum(axis=0), weights))
-            row |= {f"kappa_{weights}": kappa, f"kappa_{weights}_ci_low": low, f"kappa_{weights}_ci_high": high}
+        row |= kappa_row(counts, "quadratic", "kappa_quadratic_") | kappa_row(counts, "linear", "kappa_linear_")
         rows.append(row | {"equal": float((first == second).mean()), "third": float(border.mean())})
     return pd.DataFrame(rows)
 
@@ -84,7 +93,7 @@ def confusion_table(judgements: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame([(i, j, n) for (i, j), n in np.ndenumerate(counts)], columns=["grade_1", "grade_2", "pairs"])
 
 
-def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame) -> pd.DataFrame:
     """Re-annotated pairs against their first and final grades, per round of the first and of the later annotation.
 
     `rejudged`: columns task_id, server_id, grade, round (after which it was judged again).
@@ -93,29 +102,19 @@ def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame, *, seed: int = 0) ->
         useful_again (shares with grade 1 or 2), kappa_quadratic (final against again).
     """
     later = rejudged[[*store.PAIR, "grade", "round"]].rename(columns={"round": "again"})
-    rows = judgements.merge(later, on=store.PAIR, how="inner", validate="one_to_many")
-    if len(rows) < len(rejudged):
+    both = judgements.merge(later, on=store.PAIR, how="inner", validate="one_to_many")
+    if len(both) < len(rejudged):
         raise StudyError("a pair was judged again that was not judged before", fix="collect the rounds before")
-    parts = [(("all", "all"), rows), *rows.groupby(["round", "again"])]
-    return pd.DataFrame([{"round": one, "again": two, **_drift(part, seed)} for (one, two), part in parts])
-
-
-def _drift(rows: pd.DataFrame, seed: int) -> dict[str, float]:
-    """One row of `drift`."""
-    before = rows[["grade_1", "grade_2"]].astype(np.float64).mean(axis=1).to_numpy()
-    again, final = (rows[name].to_numpy(np.int64) for name in ("grade", "final"))
-    low, high = cluster_interval(again - before, rows["task_id"].to_numpy(), seed=seed, resamples=RESAMPLES)
-    return {
-        "pairs": len(rows),
-        "mean_first": before.mean(),
-        "mean_again": again.mean(),
-        "shift": (again - before).mean(),
-        "ci_low": low,
-        "ci_high": high,
-        "useful_final": (final > 0).mean(),
-        "useful_again": (again > 0).mean(),
-        "kappa_quadratic": float(weighted_kappa(confusions(rows["final"], rows["grade"]), "quadratic")),
-    }
+    rows = []
+    for (one, two), part in ((("all", "all"), both), *both.groupby(["round", "again"])):
+        before = part[["grade_1", "grade_2"]].astype(np.float64).mean(axis=1).to_numpy()
+        again, final = (part[name].to_numpy(np.int64) for name in ("grade", "final"))
+        low, high = cluster_interval(again - before, part["task_id"].to_numpy(), seed=0, resamples=RESAMPLES)
+        row: dict[str, object] = {"round": one, "again": two, "pairs": len(part), "mean_first": before.mean()}
+        row |= {"mean_again": again.mean(), "shift": (again - before).mean(), "ci_low": low, "ci_high": high}
+        row |= {"useful_final": (final > 0).mean(), "useful_again": (again > 0).mean()}
+        rows.append(row | {"kappa_quadratic": float(weighted_kappa(confusions(final, again), "quadratic"))})
+    return pd.DataFrame(rows)
 
 
 def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from study.data.dataset import IntArray
 from study.errors import StudyError
+from study.evaluation import metrics
+from study.files import sha256
 from study.judging import store
 
 DEPTH = 10
@@ -78,10 +80,31 @@ class Collection:
         passes = self.passes[:, chosen]
         return replace(self, topics=topics, judgements=judgements, grades=self.grades[chosen], passes=passes)
 
-    def relevant(self, rows: IntArray) -> sp.csr_matrix:
-        """Gains for `study.evaluation.metrics`, shape (len(rows), n_servers + DEPTH). The last columns stand for
+    def regraded(self, grades: pd.DataFrame) -> Collection:
+        """The same pairs with other final grades (columns task_id, server_id, grade); one without counts as 0."""
+        rows = self.judgements.drop(columns="final").merge(grades[[*store.PAIR, "grade"]], on=store.PAIR, how="left")
+        return Collection.of(self.topics, rows.assign(final=rows.pop("grade").fillna(0)), self.dataset)
+
+    @cached_property
+    def version(self) -> str:
+        """Its rounds, and the start of the hash of its grades, such as ``1.6.0+3fa9c2d1``. Every further judgement
+        changes it; scores of two versions are not comparable."""
+        rounds = int(self.judgements["round"].max())
+        return f"1.{rounds - 1}.0+{sha256(store.file(self.dataset, 'judgements'))[:8]}"
+
+    @cached_property
+    def gains(self) -> sp.csr_matrix:
+        """Gains for `study.evaluation.metrics`, shape (n_topics, n_servers + DEPTH). The last columns stand for
         unjudged servers, see `look_up`."""
-        return sp.csr_matrix(np.pad(np.maximum(self.grades[rows], 0), ((0, 0), (0, DEPTH))).astype(np.float32))
+        return sp.csr_matrix(np.pad(np.maximum(self.grades, 0), ((0, 0), (0, DEPTH))).astype(np.float32))
+
+    def ndcg(self, run: pd.DataFrame) -> pd.Series:
+        """NDCG@10 of a run by task_id, averaged over seeds; NaN for topics without a useful server."""
+        ids, values = self.topics["task_id"].to_numpy(), []
+        for _, own in run.groupby("seed"):
+            rows, ranked, _ = self.look_up(own)
+            values.append(pd.Series(metrics.ndcg(ranked, self.gains[rows], DEPTH, graded=True), index=ids[rows]))
+        return pd.concat(values).groupby(level=0).mean()
 
     def look_up(self, run: pd.DataFrame) -> tuple[IntArray, IntArray, GradeArray]:
         """A run (task_id, rank, server_id; one seed) as rows of topics, ranked columns, and the grades of the places.

@@ -17,7 +17,7 @@ from study import paths
 from study.config.reader import read_keys, read_settings
 from study.errors import StudyError
 from study.files import read_csv, sha256, write_json
-from study.judging import exchange, store
+from study.judging import store
 from study.judging.collection import Collection
 
 NAME = "croissant.json"
@@ -72,7 +72,7 @@ def judged(collection: Collection) -> dict[str, Any]:
     root = store.folder(collection.dataset)
     stated = read_keys(paths.conf() / "judging" / "croissant.yaml", ["facts", "files"], fix="restore the file from git")
     files = {name: file for name, file in stated["files"].items() if (root / name).exists()}
-    return describe(root, files, stated["facts"] | {"version": exchange.version(collection)})
+    return describe(root, files, stated["facts"] | {"version": collection.version})
 
 
 def export_croissant(dataset: str, folder: Path) -> Path:

@@ -1,22 +1,21 @@
 """Protocol `judged`: how useful the answers of systems are, with what is unknown beside every score.
 
-Everything is computed from committed files: topics.csv, judgements.csv, the pooled runs, and the first ten answers of
-other systems. A mean has an interval over topics (which tasks were drawn); NDCG and precision also have one for judge
-noise (had the judge graded once more). The validation topics serve choices; the test topics never do.
+A mean has an interval over topics (which tasks were drawn); NDCG and precision also have one for judge noise (had the
+judge graded once more). The validation topics serve choices; the test topics never do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from study.errors import StudyError
-from study.evaluation import metrics
-from study.evaluation.statistics import mean_interval, percentile_limits
+from study.evaluation import metrics, statistics
 from study.judging import collection as measures
 from study.judging import store
 from study.judging.collection import DEPTH, Collection, Float64Array
@@ -27,6 +26,8 @@ PERSISTENCE = 0.8
 # Above this share of unjudged answers two systems are not compared.
 MOST_UNJUDGED = 0.05
 NOISE_RESAMPLES = 200
+SEED = 0  # of every interval of the collection
+mean_interval = partial(statistics.mean_interval, seed=SEED)
 
 
 def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
@@ -40,11 +41,11 @@ def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
     frames = []
     for seed, part in run.groupby("seed"):
         rows, ranked, grades = collection.look_up(part)
-        relevant, judged = collection.relevant(rows), collection.grades[rows]
-        values = {f"ndcg@{k}": metrics.ndcg(ranked, relevant, k, graded=True) for k in CUTOFFS}
+        gains, judged = collection.gains[rows], collection.grades[rows]
+        values = {f"ndcg@{k}": metrics.ndcg(ranked, gains, k, graded=True) for k in CUTOFFS}
         values |= {f"precision@{k}": measures.precision(grades, k, least=1) for k in CUTOFFS}
         values |= {f"core_precision@{k}": measures.precision(grades, k, least=2) for k in CUTOFFS}
-        values[f"mrr@{DEPTH}"] = metrics.mrr(ranked, relevant, DEPTH)
+        values[f"mrr@{DEPTH}"] = metrics.mrr(ranked, gains, DEPTH)
         values["bpref"] = measures.bpref(grades, (judged >= 1).sum(axis=1), (judged == 0).sum(axis=1))
         values["rbp"], values["rbp_residual"] = measures.rbp(grades, PERSISTENCE)
         values |= {f"unjudged@{k}": measures.unjudged(grades, k) for k in CUTOFFS}
@@ -71,10 +72,10 @@ class Redrawn:
     ideal: Mapping[int, Float64Array]
 
 
-def redrawn(collection: Collection, part: str, *, seed: int) -> Redrawn:
+def redrawn(collection: Collection, part: str) -> Redrawn:
     """The two new grades of a pair are drawn, with replacement, from its first two: equal ones count as that grade,
     unequal ones give the final grade, as they did. The draws are the same for every system."""
-    rng, collection = np.random.default_rng(seed), collection.part(part)
+    rng, collection = np.random.default_rng(SEED), collection.part(part)
     topic, server = np.nonzero(collection.grades != measures.UNJUDGED)
     first, second = collection.passes[:, topic, server]
     final = collection.grades[topic, server]
@@ -109,39 +110,42 @@ def noise(drawn: Redrawn, run: pd.DataFrame) -> dict[str, tuple[float, float]]:
         draws[f"ndcg@{k}"] = np.array([own[~np.isnan(own)].mean() for own in ndcg if not np.isnan(own).all()])
         draws[f"precision@{k}"] = ((grades[..., :k] >= 1).sum(axis=2) / k).mean(axis=1)
         draws[f"core_precision@{k}"] = ((grades[..., :k] >= 2).sum(axis=2) / k).mean(axis=1)
-    return {name: percentile_limits(means) for name, means in draws.items() if len(means)}
+    return {name: statistics.percentile_limits(means) for name, means in draws.items() if len(means)}
 
 
 def scores(
-    collection: Collection, tables: Mapping[str, pd.DataFrame], runs: Mapping[str, pd.DataFrame], *, seed: int = 0
+    collection: Collection, values: Mapping[str, pd.DataFrame], runs: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
-    """Means with both intervals, from rows of `per_task` by system and the runs they were computed from.
+    """Means with both intervals, from tables of `per_task` by system and the runs they were computed from.
 
     Returns: columns system, part, metric, n (topics where it is defined), mean, ci_low, ci_high, noise_ci_low,
         noise_ci_high (empty for measures without), unjudged (share among the places that the metric looks at),
         comparable.
     """
-    rows, drawn = [], {part: redrawn(collection, part, seed=seed) for part in collection.topics["part"].unique()}
-    for system, frame in tables.items():
+    rows, drawn = [], {part: redrawn(collection, part) for part in collection.topics["part"].unique()}
+    for system, frame in values.items():
         averaged = frame.drop(columns="seed").groupby("task_id").mean(skipna=False).reset_index()
-        parts = averaged.merge(collection.topics, on="task_id")
-        for part, values in parts.groupby("part"):
+        for part, own in averaged.merge(collection.topics, on="task_id").groupby("part"):
             noisy = noise(drawn[part], runs[system])
             for metric in (name for name in averaged.columns[1:] if not name.startswith("unjudged")):
-                defined = values[metric].dropna().to_numpy(np.float64)
-                k = int(metric.partition("@")[2] or DEPTH)
-                unknown = float(values[f"unjudged@{k}"].mean())
+                defined = own[metric].dropna()
+                unknown = float(own[f"unjudged@{metric.partition('@')[2] or DEPTH}"].mean())
                 noise_low, noise_high = noisy.get(metric, (np.nan, np.nan))
                 row = {"system": system, "part": part, "metric": metric, "n": len(defined)}
-                row |= {**mean_interval(defined, seed=seed), "noise_ci_low": noise_low, "noise_ci_high": noise_high}
+                row |= {**mean_interval(defined), "noise_ci_low": noise_low, "noise_ci_high": noise_high}
                 rows.append(row | {"unjudged": unknown, "comparable": unknown <= MOST_UNJUDGED})
     return pd.DataFrame(rows)
 
 
+def comparable(scores: pd.DataFrame, part: str) -> list[str]:
+    """The systems of a table of `scores` with at most 5 % of unjudged answers among ten in a part."""
+    of_part = scores[(scores["part"] == part) & (scores["metric"] == f"ndcg@{DEPTH}")]
+    return list(of_part.loc[of_part["comparable"], "system"])
+
+
 def all_runs(dataset: str) -> dict[str, pd.DataFrame]:
     """The pooled runs, and the test answers of every other system that ran under the topics' protocol."""
-    runs = store.read_runs(dataset)
-    protocol = store.topic_settings().protocol
+    runs, protocol = store.read_runs(dataset), store.topic_settings().protocol
     return runs | {name: run for name, run in read_top10(dataset, protocol).items() if name not in runs}
 
 

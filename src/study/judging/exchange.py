@@ -14,23 +14,14 @@ import pandas as pd
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.evaluation.statistics import mean_interval
-from study.files import read_text, sha256, write_text
+from study.files import read_text, write_text
 from study.judging import collection as measures
 from study.judging import store
 from study.judging.collection import DEPTH, UNJUDGED, Collection
+from study.judging.evaluate import mean_interval
 from study.runner.exchange import trec_run
 
 BEST = 2  # the best grade
-
-
-def version(collection: Collection) -> str:
-    """The collection's version: its rounds, and the start of the hash of its grades, such as ``1.6.0+3fa9c2d1``.
-
-    Every further judgement changes it. Scores of two versions are not comparable.
-    """
-    rounds = int(collection.judgements["round"].max())
-    return f"1.{rounds - 1}.0+{sha256(store.file(collection.dataset, 'judgements'))[:8]}"
 
 
 def qrels(collection: Collection) -> dict[str, str]:
@@ -57,21 +48,20 @@ def read_trec(path: Path, topics: pd.DataFrame, servers: Ids[int]) -> tuple[pd.D
     for number, line in enumerate(read_text(path, fix="name a run file in TREC's form").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        parts = line.split()
+        problem, fix = "", ""
         try:
-            task, _, server, _, score, tag = parts
-            found = (int(task), int(server), float(score))
+            task, _, server, _, score, tag = line.split()
+            rows.append((int(task), int(server), float(score)))
+            tags[tag] = number
         except ValueError as error:
-            fix = "write: task_id Q0 server_id rank score tag"
-            raise StudyError(f"not a line of a run: {error}", file=path, row=f"line {number}", fix=fix) from error
-        if found[1] not in servers:
-            fix = "name servers by their ids in the data set"
-            raise StudyError(f"there is no server {found[1]}", file=path, row=f"line {number}", fix=fix)
-        if not math.isfinite(found[2]):
-            fix = "score every server"
-            raise StudyError("the score is not a finite number", file=path, row=f"line {number}", fix=fix)
-        rows.append(found)
-        tags[tag] = number
+            problem, fix = f"not a line of a run: {error}", "write: task_id Q0 server_id rank score tag"
+        else:
+            if int(server) not in servers:
+                problem, fix = f"there is no server {server}", "name servers by their ids in the data set"
+            elif not math.isfinite(float(score)):
+                problem, fix = "the score is not a finite number", "score every server"
+        if problem:
+            raise StudyError(problem, file=path, row=f"line {number}", fix=fix)
     if len(tags) > 1:
         reason = f"holds two runs: {', '.join(sorted(tags))}"
         raise StudyError(reason, file=path, row=f"line {max(tags.values())}", fix="keep one run in a file")
@@ -99,25 +89,17 @@ def submitted(collection: Collection, path: Path) -> pd.DataFrame:
     for part in collection.topics["part"].unique():
         own = collection.part(str(part))
         topic, ranked, grades = own.look_up(run)
-        n, asked = len(own.topics), np.zeros((len(own.topics), DEPTH), dtype=np.int64) - 1
+        asked = np.full((len(own.topics), DEPTH), -1)
         asked[topic] = ranked
-        everything = np.arange(n)
-        low = metrics.ndcg(asked, own.relevant(everything), DEPTH, graded=True)
-        hopeful = own.relevant(everything).tolil()
+        hopeful = own.gains.tolil()
         for row, column in zip(*np.nonzero(grades == UNJUDGED), strict=True):
             hopeful[topic[row], ranked[row, column]] = BEST
-        high = metrics.ndcg(asked, hopeful.tocsr(), DEPTH, graded=True)
+        low, high = (metrics.ndcg(asked, gains.tocsr(), DEPTH, graded=True) for gains in (own.gains, hopeful))
         known = ~np.isnan(low)
-        row = {
-            "tag": tag,
-            "collection": version(collection),
-            "part": part,
-            "n": int(known.sum()),
-            "answered": len(topic),
-        }
-        row |= mean_interval(low[known], seed=0, name="ndcg@10")
-        row["holes"] = float(measures.unjudged(grades, DEPTH).mean()) if len(topic) else math.nan
-        rows.append(row | {"low": float(low[known].mean()), "high": float(high[known].mean())})
+        facts = {"tag": tag, "collection": collection.version, "part": part, "n": int(known.sum())}
+        facts |= {"answered": len(topic), **mean_interval(low[known], name="ndcg@10")}
+        facts["holes"] = float(measures.unjudged(grades, DEPTH).mean()) if len(topic) else math.nan
+        rows.append(facts | {"low": float(low[known].mean()), "high": float(high[known].mean())})
     return pd.DataFrame(rows)
 
 
@@ -137,7 +119,7 @@ def export(collection: Collection, folder: Path) -> list[Path]:
     """
     data, files = datasets.load(collection.dataset), qrels(collection)
     for name, run in collection.runs.items():
-        head = f"# run: {name}\n# collection: Task2MCP-Judged {version(collection)}\n# score: minus the rank\n"
+        head = f"# run: {name}\n# collection: Task2MCP-Judged {collection.version}\n# score: minus the rank\n"
         files[f"runs/{name}.trec"] = head + trec_run(run, name)
     files["queries.tsv"] = _table(data.tasks[data.tasks["id"].isin(collection.topics["task_id"])])
     files["docs.tsv"] = _table(data.servers)

@@ -6,8 +6,7 @@ systems. Intervals are 95 % bootstraps over topics; those of correlations and fa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -15,35 +14,32 @@ from scipy import stats
 
 from study import paths
 from study.errors import StudyError
-from study.evaluation import metrics
-from study.evaluation.statistics import mean_interval, percentile_limits, resampled, tau_b
+from study.evaluation.statistics import percentile_limits, resampled, tau_b
 from study.judging import store
-from study.judging.collection import DEPTH, Collection, Float64Array
-from study.judging.evaluate import MOST_UNJUDGED, per_task
+from study.judging.collection import Collection, Float64Array
+from study.judging.evaluate import SEED, comparable, mean_interval
 
 # Share -> the lowest grade that counts.
 SHARES = {"useful": 1, "core": 2}
 RESAMPLES = 2_000
+VIEWS = ["by_labels", "by_judgements"]
 FAMILY_COLUMNS = ["family", "systems", "topics", "tau", "p", "ci_low", "ci_high", "use", "use_ci_low", "use_ci_high"]
 FAMILY_COLUMNS += ["diff", "diff_ci_low", "diff_ci_high", "diff_p"]
 
 
-def graded(pairs: pd.DataFrame, judgements: pd.DataFrame) -> pd.DataFrame:
-    """The pairs with their final grade; every pair must be judged."""
+def shares(pairs: pd.DataFrame, judgements: pd.DataFrame) -> dict[str, float]:
+    """Share of useful (grade >= 1) and core (2) servers of some pairs, and their mean grade: means over topics.
+
+    Returns: topics, pairs, then useful, core and mean_grade, each with _ci_low and _ci_high (95 %).
+    Raises StudyError: a pair is not judged.
+    """
     rows = pairs.merge(judgements[[*store.PAIR, "final"]], on=store.PAIR, how="left", validate="many_to_one")
-    if rows["final"].isna().any():
-        raise StudyError(f"{int(rows['final'].isna().sum())} pairs are not judged", fix="judge the whole pool first")
-    return rows.assign(final=rows["final"].astype(np.int64))
-
-
-def shares(rows: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
-    """Share of useful (grade >= 1) and core (2) servers and the mean grade: means over topics, with intervals. Returns:
-    topics, pairs, then useful, core and mean_grade, each with _ci_low and _ci_high (95 %)."""
-    values = {name: (rows["final"] >= least).astype(np.float64) for name, least in SHARES.items()}
-    values["mean_grade"] = rows["final"].astype(np.float64)
+    if missing := int(rows["final"].isna().sum()):
+        raise StudyError(f"{missing} pairs are not judged", fix="judge the whole pool first")
+    values = {name: rows["final"] >= least for name, least in SHARES.items()} | {"mean_grade": rows["final"]}
     row: dict[str, float] = {"topics": rows["task_id"].nunique(), "pairs": len(rows)}
     for name, column in values.items():
-        row |= mean_interval(column.groupby(rows["task_id"]).mean(), seed=seed, name=name, prefix=f"{name}_")
+        row |= mean_interval(column.astype(np.float64).groupby(rows["task_id"]).mean(), name=name, prefix=f"{name}_")
     return row
 
 
@@ -54,58 +50,35 @@ def label_precision(collection: Collection, labels: pd.DataFrame, classes: pd.Da
     `classes`: of the audit, columns task_id, server_id, class: which rule a label bears the mark of.
     Returns: columns scope (all, part, position, class, control), name, and those of `shares`.
     """
-    judgements, provenance = collection.judgements, collection.table("provenance")
-    rows = graded(labels, judgements).merge(collection.topics, on="task_id")
-    groups = {"part": rows.groupby("part"), "position": rows.groupby("rank")}
+    provenance = collection.table("provenance")
+    listed = labels.merge(collection.topics, on="task_id")
+    groups = {"part": listed.groupby("part"), "position": listed.groupby("rank")}
     if classes is not None:
-        marked = rows.merge(classes[[*store.PAIR, "class"]].drop_duplicates(store.PAIR), on=store.PAIR, how="left")
+        marked = listed.merge(classes[[*store.PAIR, "class"]].drop_duplicates(store.PAIR), on=store.PAIR)
         groups["class"] = marked.groupby("class")
-    scopes = [("all", "all", rows)]
+    scopes = [("all", "all", listed)]
     scopes += [(scope, str(name), part) for scope, grouped in groups.items() for name, part in grouped]
-    scopes += [("control", "all", graded(provenance[provenance["control"] == 1], judgements))]
-    return pd.DataFrame([{"scope": scope, "name": name, **shares(part)} for scope, name, part in scopes])
-
-
-def by_labels(collection: Collection, run: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
-    """NDCG@10 against the released labels, per topic and seed: columns task_id, seed, by_labels."""
-    listed = Collection.of(collection.topics, labels.assign(final=1, grade_1=1, grade_2=1))
-    frames = []
-    for seed, part in run.groupby("seed"):
-        rows, ranked, _ = listed.look_up(part)
-        values = metrics.ndcg(ranked, listed.relevant(rows), DEPTH)
-        ids = collection.topics["task_id"].to_numpy()[rows]
-        frames.append(pd.DataFrame({"task_id": ids, "seed": seed, "by_labels": values}))
-    return pd.concat(frames, ignore_index=True)
+    scopes += [("control", "all", provenance[provenance["control"] == 1])]
+    rows = [{"scope": scope, "name": name, **shares(part, collection.judgements)} for scope, name, part in scopes]
+    return pd.DataFrame(rows)
 
 
 def two_views(
-    collection: Collection, runs: Mapping[str, pd.DataFrame], part: str, variants: Sequence[str] = ()
+    collection: Collection, runs: Mapping[str, pd.DataFrame], labels: pd.DataFrame, part: str
 ) -> pd.DataFrame:
-    """NDCG@10 by labels and by judgements per topic of a part, averaged over seeds.
-
-    Left out are the released labels themselves, which score 1 by definition, systems with more than 5 % of unjudged
-    answers, variants (patterns of names: near copies of a system would be counted as independent evidence), and topics
-    without any useful server.
-
-    Returns: columns system, task_id, by_labels, by_judgements.
-    """
-    wanted, frames = set(collection.topics.loc[collection.topics["part"] == part, "task_id"]), []
+    """NDCG@10 of runs by labels and by judgements per topic of a part, averaged over seeds; topics without any useful
+    server are left out. `labels`: the released lists as a run. Returns: columns system, task_id, by_labels,
+    by_judgements."""
+    ids, frames = collection.topics.loc[collection.topics["part"] == part, "task_id"], []
+    listed = Collection.of(collection.topics, labels.assign(final=1, grade_1=1, grade_2=1))
     for name, run in runs.items():
-        if name == store.LABELS or any(fnmatchcase(name, pattern) for pattern in variants):
-            continue
-        judged = per_task(collection, run)
-        judged = judged[judged["task_id"].isin(wanted)]
-        if judged["unjudged@10"].mean() > MOST_UNJUDGED:
-            continue
-        view = by_labels(collection, run, runs[store.LABELS]).merge(judged, on=["task_id", "seed"])
-        means = view.groupby("task_id")[["by_labels", "ndcg@10"]].mean().dropna().reset_index()
-        frames.append(means.rename(columns={"ndcg@10": "by_judgements"}).assign(system=name))
-    if not frames:
-        raise StudyError("no system can be compared", fix="judge the pool, or a further round of it")
-    return pd.concat(frames, ignore_index=True)[["system", "task_id", "by_labels", "by_judgements"]]
+        views = pd.DataFrame({"by_labels": listed.ndcg(run), "by_judgements": collection.ndcg(run)}).dropna()
+        views = views[views.index.isin(ids)].rename_axis("task_id").reset_index()
+        frames.append(views.assign(system=name)[["system", "task_id", *VIEWS]])
+    return pd.concat(frames, ignore_index=True)
 
 
-def rank_correlation(views: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
+def rank_correlation(views: pd.DataFrame) -> dict[str, float]:
     """Kendall's tau-b between the systems' means by labels and by judgements.
 
     Intervals are 95 % percentile bootstraps. That of `ci_low` and `ci_high` draws topics and systems with replacement,
@@ -122,7 +95,7 @@ def rank_correlation(views: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
     if systems < 2:
         ends = ("ci_low", "ci_high", "topics_ci_low", "topics_ci_high")
         return row | dict.fromkeys(("tau", "p", *ends), float("nan"))
-    drawn_topics, drawn_systems = resampled(topics, systems, seed=seed, resamples=RESAMPLES)
+    drawn_topics, drawn_systems = resampled(topics, systems, seed=SEED, resamples=RESAMPLES)
     means = np.array([[view[:, chosen].mean(axis=1) for view in (labels, judged)] for chosen in drawn_topics])
     by_topics = tau_b(means[:, 0], means[:, 1])
     by_both = tau_b(*(np.take_along_axis(means[:, view], drawn_systems, axis=1) for view in (0, 1)))
@@ -135,12 +108,12 @@ def rank_correlation(views: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
 
 def means_wide(views: pd.DataFrame) -> tuple[Float64Array, Float64Array]:
     """The columns by_labels and by_judgements of `two_views`, each of shape (systems, topics), systems by name."""
-    wide = views.pivot_table(index="system", columns="task_id", values=["by_labels", "by_judgements"])
-    labels, judged = (np.asarray(wide[name], dtype=np.float64) for name in ("by_labels", "by_judgements"))
+    wide = views.pivot_table(index="system", columns="task_id", values=VIEWS)
+    labels, judged = (np.asarray(wide[name], dtype=np.float64) for name in VIEWS)
     return labels, judged
 
 
-def label_families(views: pd.DataFrame, kinds: store.LabelUse, *, seed: int = 0) -> pd.DataFrame:
+def label_families(views: pd.DataFrame, kinds: store.LabelUse) -> pd.DataFrame:
     """Do systems that learn the labels order alike, and are they as useful as systems that see none?
 
     Intervals draw topics and systems, as in `rank_correlation`, the systems of each kind apart. `diff_p` is exact: over
@@ -163,20 +136,18 @@ def label_families(views: pd.DataFrame, kinds: store.LabelUse, *, seed: int = 0)
     parts = {name: views[views["system"].isin(systems)] for name, systems in families.items()}
     parts = {name: part for name, part in parts.items() if len(part)}
     used = {name: means_wide(part)[1] for name, part in parts.items()}
-    drawn = {name: _use_draws(use, seed, number) for number, (name, use) in enumerate(used.items())}
+    drawn = {name: _use_draws(use, number) for number, (name, use) in enumerate(used.items())}
     rows = []
     for name, part in parts.items():
-        row: dict[str, object] = {"family": name, **rank_correlation(part, seed=seed)}
+        row: dict[str, object] = {"family": name, **rank_correlation(part)}
         row |= {"use": used[name].mean(), **_ends("use_", drawn[name])}
         learned, unseen = compared.get(name, ("", ""))
         if {learned, unseen} <= used.keys():
-            row |= {
-                "diff": used[learned].mean() - used[unseen].mean(),
-                **_ends("diff_", drawn[learned] - drawn[unseen]),
-            }
+            row |= {"diff": used[learned].mean() - used[unseen].mean()}
+            row |= _ends("diff_", drawn[learned] - drawn[unseen])
             means = used[learned].mean(axis=1), used[unseen].mean(axis=1)
             if min(len(each) for each in means) > 1:
-                rng = np.random.default_rng(seed)
+                rng = np.random.default_rng(SEED)
                 row["diff_p"] = stats.permutation_test(means, _mean_difference, rng=rng).pvalue
         rows.append(row)
     return pd.DataFrame(rows, columns=FAMILY_COLUMNS)
@@ -187,11 +158,11 @@ def _mean_difference(one: Float64Array, other: Float64Array, axis: int = -1) -> 
     return difference
 
 
-def _use_draws(use: Float64Array, seed: int, number: int) -> Float64Array:
+def _use_draws(use: Float64Array, number: int) -> Float64Array:
     """Means of `use` (systems x topics) over drawn topics, the same for every family, and drawn systems."""
     systems, topics = use.shape
-    (drawn_topics,) = resampled(topics, seed=seed, resamples=RESAMPLES)
-    (drawn_systems,) = resampled(systems, seed=[seed, number], resamples=RESAMPLES)
+    (drawn_topics,) = resampled(topics, seed=SEED, resamples=RESAMPLES)
+    (drawn_systems,) = resampled(systems, seed=[SEED, number], resamples=RESAMPLES)
     pairs = zip(drawn_topics, drawn_systems, strict=True)
     return np.array([use[rows][:, chosen].mean() for chosen, rows in pairs], dtype=np.float64)
 
@@ -200,25 +171,34 @@ def _ends(prefix: str, draws: Float64Array) -> dict[str, float]:
     return dict(zip((f"{prefix}ci_low", f"{prefix}ci_high"), percentile_limits(draws), strict=True))
 
 
-def summary(views: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
-    """Means of both views with intervals over topics. Returns: one row per system: system, by_labels, by_labels_ci_low,
-    by_labels_ci_high, and the same for by_judgements."""
+def summary(views: pd.DataFrame) -> pd.DataFrame:
+    """Means of both views with intervals over topics. Returns: one row per system, the most useful first: system,
+    by_labels, by_labels_ci_low, by_labels_ci_high, and the same for by_judgements."""
     rows = []
     for system, part in views.groupby("system"):
         row: dict[str, object] = {"system": system}
-        for name in ("by_labels", "by_judgements"):
-            row |= mean_interval(part[name], seed=seed, name=name, prefix=f"{name}_")
+        for name in VIEWS:
+            row |= mean_interval(part[name], name=name, prefix=f"{name}_")
         rows.append(row)
     return pd.DataFrame(rows).sort_values("by_judgements", ascending=False, ignore_index=True)
 
 
-def label_tables(collection: Collection, runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def label_tables(
+    collection: Collection, scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]
+) -> dict[str, pd.DataFrame]:
     """label_precision, two_views, rank_correlation and label_families. rank_correlation has a row per part, with tau
-    over every variant too in columns ``all_*``: without p, since near copies of a system are no further evidence."""
-    settings, correlations, families, summaries = store.pool_settings(), [], [], []
+    over every variant too in columns ``all_*``: without p, since near copies of a system are no further evidence.
+
+    Left out are the released labels themselves, which score 1 by definition, and systems with many unjudged answers.
+    """
+    settings, labels, correlations, families, summaries = store.pool_settings(), runs[store.LABELS], [], [], []
     for part in collection.topics["part"].unique():
-        views, everyone = (two_views(collection, runs, str(part), variants) for variants in (settings.variants, ()))
-        over_all = rank_correlation(everyone)
+        compared = {name: runs[name] for name in comparable(scores, part) if name != store.LABELS}
+        plain = [name for name in compared if not settings.is_variant(name)]
+        if not plain:
+            raise StudyError("no system can be compared", fix="judge the pool, or a further round of it")
+        everyone = two_views(collection, compared, labels, part)
+        views, over_all = everyone[everyone["system"].isin(plain)], rank_correlation(everyone)
         every = {f"all_{name}": over_all[name] for name in ("systems", "tau", "ci_low", "ci_high")}
         correlations.append({"part": part, **rank_correlation(views), **every})
         families.append(label_families(views, settings.label_use).assign(part=part)[["part", *FAMILY_COLUMNS]])
@@ -226,7 +206,7 @@ def label_tables(collection: Collection, runs: Mapping[str, pd.DataFrame]) -> di
     audited = paths.results(collection.dataset) / "audit" / "provenance.parquet"
     classes = pd.read_parquet(audited) if audited.exists() else None
     return {
-        "tables/label_precision.csv": label_precision(collection, runs[store.LABELS], classes),
+        "tables/label_precision.csv": label_precision(collection, labels, classes),
         "tables/two_views.csv": pd.concat(summaries),
         "tables/rank_correlation.csv": pd.DataFrame(correlations),
         "tables/label_families.csv": pd.concat(families),

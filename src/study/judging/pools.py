@@ -93,7 +93,7 @@ def released(dataset: str, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
 
 
 def run_system(
-    dataset: str, name: str, topics: pd.DataFrame, data: Dataset, split: Split, *, depth: int, profile: str
+    name: str, topics: pd.DataFrame, data: Dataset, split: Split, chosen: store.PoolSettings
 ) -> pd.DataFrame:
     """Fit a system once, with its first seed, and rank the catalogue for the given topics.
 
@@ -101,34 +101,27 @@ def run_system(
 
     Returns: columns task_id, seed, rank, server_id.
     """
-    overrides = [f"dataset={dataset}", f"system={name}", f"protocol={split.protocol}", f"profile={profile}"]
-    config = with_tuned_values(load(overrides))
+    settings = {"dataset": data.name, "system": name, "protocol": split.protocol, "profile": chosen.profile}
+    config = with_tuned_values(load([f"{key}={value}" for key, value in settings.items()]))
     limit_threads(config.profile.threads)
     seed = int(config.system.seeds[0])
-    workdir = paths.cache() / "judging" / dataset / "fits" / name
+    workdir = paths.cache() / "judging" / data.name / "fits" / name
     workdir.mkdir(parents=True, exist_ok=True)
     system = build_system(config.system)
     system.fit(data, split, seed=seed, workdir=workdir)
-    row_of = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
-    frames = []
-    for part, group in topics.groupby("part", sort=False):
-        ids = group["task_id"].to_numpy()
+    row_of, frames = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"]), []
+    for part, ids in topics.groupby("part", sort=False)["task_id"]:
         tasks: IntArray = row_of.loc[ids].to_numpy()
         source = store.topic_settings().source(str(part))
-        rows, scores = rank_tasks(system, split, tasks, part=source, k=depth, seed=seed)
-        frames.append(run_table(data, ids, rows, scores, seed))
-    path = store.folder(dataset) / "pools.json"
+        rows, scores = rank_tasks(system, split, tasks, part=source, k=chosen.kept, seed=seed)
+        frames.append(run_table(data, ids.to_numpy(), rows, scores, seed))
+    path, parts = store.folder(data.name) / "pools.json", [str(part) for part in topics["part"].unique()]
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    asked = list(topics["part"].unique())
-    facts = {"profile": profile, "seed": seed, "depth": depth, "topics": len(topics)}
     # The records of earlier runs for these parts are of answers that are gone.
-    kept = {
-        key: old
-        for key, old in kept.items()
-        if old["system"] != name or not set(key.partition(": ")[2].split(" and ")) <= set(asked)
-    }
-    kept[f"{name}: {' and '.join(asked)}"] = record(dataset=dataset, system=name, **facts)
-    write_json(path, dict(sorted(kept.items())))
+    gone = [key for key in kept if key.startswith(f"{name}: ") and {*key[len(name) + 2 :].split(" and ")} <= {*parts}]
+    facts = {"profile": chosen.profile, "seed": seed, "depth": chosen.kept, "topics": len(topics)}
+    made = {f"{name}: {' and '.join(parts)}": record(dataset=data.name, system=name, **facts)}
+    write_json(path, dict(sorted(({key: kept[key] for key in kept if key not in gone} | made).items())))
     return pd.concat(frames, ignore_index=True)[store.RUN].sort_values(["task_id", "rank"], ignore_index=True)
 
 
@@ -187,12 +180,6 @@ def arrange(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFram
     return table.sort_values(["task_id", "round", "order"], ignore_index=True)
 
 
-def lengths(data: Dataset) -> pd.DataFrame:
-    """Characters of every server's description: columns server_id, characters."""
-    table = pd.DataFrame({"server_id": data.servers["id"], "characters": data.servers["description"].str.len()})
-    return table.sort_values("server_id", ignore_index=True)
-
-
 def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     """Run the systems of ``pool.yaml`` for the topics and write pool.csv.xz, provenance.csv.xz and the pooled runs.
 
@@ -201,14 +188,13 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     once it is listed as a system too, for all.
     """
     chosen, topics = store.pool_settings(), store.read_table(dataset, "topics")
-    of_part = topics[topics["part"] == chosen.candidates_part]
+    of_part, file = topics[topics["part"] == chosen.candidates_part], paths.conf() / "judging" / "pool.yaml"
     if not len(of_part):
         fix = f"one of: {', '.join(topics['part'].unique())}"
-        problem = f"no topics in {chosen.candidates_part!r}"
-        raise StudyError(problem, column="candidates_part", file=paths.conf() / "judging" / "pool.yaml", fix=fix)
+        raise StudyError(f"no topics in {chosen.candidates_part!r}", column="candidates_part", file=file, fix=fix)
     if unknown := set(again) - {*chosen.candidates, *chosen.systems}:
-        fix = f"systems of {paths.conf() / 'judging' / 'pool.yaml'}"
-        raise StudyError(f"no system of the pool: {', '.join(sorted(unknown))}", column="--again", fix=fix)
+        problem = f"no system of the pool: {', '.join(sorted(unknown))}"
+        raise StudyError(problem, column="--again", fix=f"systems of {file}")
     asked = dict.fromkeys(chosen.candidates, of_part) | dict.fromkeys(chosen.systems, topics)
     data, split = load_split(dataset)
     there = store.read_runs(dataset) if store.runs_file(dataset).exists() else {}
@@ -223,7 +209,7 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
             if name == store.LABELS:
                 found = released(dataset, new, chosen.kept)
             else:
-                found = run_system(dataset, name, new, data, split, depth=chosen.kept, profile=chosen.profile)
+                found = run_system(name, new, data, split, chosen)
             there[name] = pd.concat([*before, found], ignore_index=True)
             store.write_runs(dataset, there)
             LOG.info("%s: %d answers for %d topics", name, len(found), found["task_id"].nunique())
@@ -232,5 +218,6 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     pool = arrange(pairs, store.read_table_if_there(dataset, "judgements"), chosen.seed)
     write_csv(store.file(dataset, "pool"), pool)
     write_csv(store.file(dataset, "provenance"), pairs)
-    write_csv(store.file(dataset, "lengths"), lengths(data))
+    lengths = data.servers.assign(server_id=data.servers["id"], characters=data.servers["description"].str.len())
+    write_csv(store.file(dataset, "lengths"), lengths[store.COLUMNS["lengths"]].sort_values("server_id"))
     return store.file(dataset, "pool")

@@ -1,28 +1,34 @@
-"""The further readings against the grades of the collection: agreement of each, and every system's score by it."""
+"""Further readings of judged pairs: how far they agree with the grades, and every system's score by each of them.
+
+Three of them test the collection (UMBRELA's form, and another definition of the need, read twice). A fourth asks
+whether a useful server also fits the language and system that the task states. The guidelines of usefulness never lower
+a grade for the wrong language, which rules the structural idea of T2MRec out by definition; here it is built in.
+"""
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy.stats import kendalltau
 
 from study.data.dataset import IntArray
-from study.evaluation import metrics
-from study.evaluation.statistics import mean_interval
-from study.judging import agreement, passes, store
-from study.judging.collection import DEPTH, Collection, Float64Array
+from study.errors import StudyError
+from study.evaluation.statistics import rank_correlation
+from study.judging import agreement, store, workflow
+from study.judging.collection import Collection, Float64Array
+from study.judging.evaluate import comparable, mean_interval
 
 # A grade of UMBRELA's form -> ours: what seems related but does not answer is of no use.
 OUR_SCALE = {0: 0, 1: 0, 2: 1, 3: 2}
-Places = list[tuple[IntArray, IntArray]]
+# What a useful server must be besides -> the lowest grade for language and system.
+DEMANDS = {"useful": 0, "callable": 1, "in_language": 2}
 
 
 def converted(readings: pd.DataFrame, name: str) -> pd.DataFrame:
     """The grades of one reading on our scale: columns task_id, server_id, grade. ``need`` is the lower of its two."""
-    own = readings[readings["reading"].isin(passes.NEED if name == "need" else [name])]
-    grade = own["given"].map(OUR_SCALE) if name == passes.UMBRELA else own["given"]
+    own = readings[readings["reading"].isin(workflow.NEED if name == "need" else [name])]
+    grade = own["given"].map(OUR_SCALE) if name == workflow.UMBRELA else own["given"]
     return own.assign(grade=grade.astype(np.int64)).groupby(store.PAIR)[["grade"]].min().reset_index()
 
 
@@ -44,19 +50,13 @@ def ordinal_alpha(counts: IntArray | Float64Array) -> float:
     return float(1 - (total - 1) * (coincidences * between).sum() / expected) if expected else float("nan")
 
 
-def agreement_row(rows: pd.DataFrame, *, seed: int = 0) -> dict[str, float]:
+def agreement_row(rows: pd.DataFrame) -> dict[str, float]:
     """Agreement of two grades. `rows`: columns task_id, one, other, weight (how many pairs a drawn one stands for).
 
     Returns: pairs, kappa_quadratic with its 95 % interval over topics, positive_agreement, alpha.
     """
-    topic = pd.factorize(rows["task_id"])[0]
-    counts = np.zeros((topic.max(initial=-1) + 1, agreement.N_GRADES, agreement.N_GRADES))
-    place = (topic, rows["one"].to_numpy(np.int64), rows["other"].to_numpy(np.int64))
-    np.add.at(counts, place, rows["weight"].to_numpy(np.float64))
-    low, high = agreement.kappa_interval(counts, "quadratic", seed=seed)
-    total = counts.sum(axis=0)
-    row = {"pairs": len(rows), "kappa_quadratic": float(agreement.weighted_kappa(total, "quadratic"))}
-    row |= {"kappa_ci_low": low, "kappa_ci_high": high}
+    counts = agreement.confusions(rows["one"], rows["other"], rows["task_id"], rows["weight"])
+    row, total = {"pairs": len(rows), **agreement.kappa_row(counts)}, counts.sum(axis=0)
     return row | {"positive_agreement": positive_agreement(total), "alpha": ordinal_alpha(total)}
 
 
@@ -65,56 +65,29 @@ def agreements(judged: pd.DataFrame, rejudged: pd.DataFrame, readings: pd.DataFr
 
     A pair without use stands for ten where one in ten was read (UMBRELA's form).
     """
-    final = judged[[*store.PAIR, "final"]].rename(columns={"final": "one"})
     again = rejudged.drop_duplicates(store.PAIR, keep="last")[[*store.PAIR, "grade"]]
-    compared = {
-        ("first pass", "second pass"): judged.rename(columns={"grade_1": "one", "grade_2": "other"}),
-        ("final", "read again"): final.merge(again.rename(columns={"grade": "other"}), on=store.PAIR),
-    }
-    for name in (passes.UMBRELA, "need"):
-        compared["final", name] = final.merge(converted(readings, name), on=store.PAIR).rename(
-            columns={"grade": "other"}
-        )
-    first, second = (readings[readings["reading"] == name] for name in passes.NEED)
+    first, second = (readings[readings["reading"] == name] for name in workflow.NEED)
+    grades = {"read again": again} | {name: converted(readings, name) for name in (workflow.UMBRELA, "need")}
+    compared = {("first pass", "second pass"): (judged, "grade_1", "grade_2")}
+    for name, own in grades.items():
+        compared["final", name] = (judged[[*store.PAIR, "final"]].merge(own, on=store.PAIR), "final", "grade")
     both = first.merge(second, on=store.PAIR, suffixes=("_1", "_2"))
-    compared["need, first pass", "need, second pass"] = both.rename(columns={"given_1": "one", "given_2": "other"})
+    compared["need, first pass", "need, second pass"] = (both, "given_1", "given_2")
     found = []
-    for (one, other), rows in compared.items():
-        if not len(rows):
-            continue
-        drawn = (rows["one"] == 0) & (other == passes.UMBRELA)
-        weighted = rows.assign(weight=np.where(drawn, 1 / passes.SHARE_ZEROS, 1.0))
-        found.append({"first": one, "second": other, **agreement_row(weighted)})
+    for (one, other), (table, left, right) in compared.items():
+        if len(table):
+            rows = table[["task_id", left, right]].set_axis(["task_id", "one", "other"], axis=1)
+            drawn = (rows["one"] == 0) & (other == workflow.UMBRELA)
+            weighted = rows.assign(weight=np.where(drawn, 1 / workflow.SHARE_ZEROS, 1.0))
+            found.append({"first": one, "second": other, **agreement_row(weighted)})
     return pd.DataFrame(found)
 
 
 def umbrela_confusion(judged: pd.DataFrame, readings: pd.DataFrame) -> pd.DataFrame:
     """Pairs by final grade and grade of UMBRELA's form: columns final, umbrela, pairs (as read, not weighted)."""
-    own = readings[readings["reading"] == passes.UMBRELA]
+    own = readings[readings["reading"] == workflow.UMBRELA].rename(columns={"given": "umbrela"})
     rows = judged[[*store.PAIR, "final"]].merge(own, on=store.PAIR)
-    table = rows.groupby(["final", "given"]).size().rename("pairs").reset_index()
-    return table.rename(columns={"given": "umbrela"})
-
-
-def regraded(judged: pd.DataFrame, grades: pd.DataFrame) -> pd.DataFrame:
-    """The judgements with other final grades; a pair without one counts as without use."""
-    rows = judged.merge(grades, on=store.PAIR, how="left")
-    return rows.assign(final=rows["grade"].fillna(0).astype(np.int64)).drop(columns="grade")
-
-
-def places(collection: Collection, run: pd.DataFrame) -> Places:
-    """Where a run's answers lie in a collection, and in every other one of the same pairs: per seed the topic rows and
-    the ranked columns of `Collection.look_up`."""
-    return [collection.look_up(own)[:2] for _, own in run.groupby("seed")]
-
-
-def values(collection: Collection, places: Places) -> pd.Series:
-    """NDCG@10 by topic, averaged over seeds."""
-    frames = []
-    for rows, ranked in places:
-        ndcg = metrics.ndcg(ranked, collection.relevant(rows), DEPTH, graded=True)
-        frames.append(pd.Series(ndcg, index=collection.topics["task_id"].to_numpy()[rows]))
-    return pd.concat(frames).groupby(level=0).mean()
+    return rows.groupby(["final", "umbrela"]).size().rename("pairs").reset_index()
 
 
 def scores_by_reading(collection: Collection, readings: pd.DataFrame, compared: str) -> pd.DataFrame:
@@ -125,60 +98,107 @@ def scores_by_reading(collection: Collection, readings: pd.DataFrame, compared: 
         topics).
     """
     rows = []
-    for name in (passes.UMBRELA, "need"):
-        grades, topics = converted(readings, name), collection.topics
+    for name in (workflow.UMBRELA, "need"):
+        grades, topics, judged = converted(readings, name), collection.topics, collection.judgements
         if name == "need":
             topics = topics[topics["task_id"].isin(grades["task_id"])]
-        judged = collection.judgements[collection.judgements["task_id"].isin(topics["task_id"])]
-        for reading, judgements in (("final", judged), (name, regraded(judged, grades))):
-            graded = Collection.of(topics, judgements)
-            ndcg = pd.DataFrame(
-                {system: values(graded, places(graded, run)) for system, run in collection.runs.items()}
-            )
+            judged = judged[judged["task_id"].isin(topics["task_id"])]
+        by_final = Collection.of(topics, judged)
+        for reading, graded in (("final", by_final), (name, by_final.regraded(grades))):
+            ndcg = pd.DataFrame({system: graded.ndcg(run) for system, run in collection.runs.items()})
             for part, ids in topics.groupby("part")["task_id"]:
                 of_part = ndcg.reindex(ids)
                 for system in ndcg:
                     both = of_part[[system, compared]].dropna()
-                    if not len(both):
-                        continue
-                    key = {"reading": reading, "part": part, "against": name, "system": system, "n": len(both)}
-                    key |= mean_interval(both.iloc[:, 0], seed=0, name="ndcg@10")
-                    rows.append(
-                        key | mean_interval(both.iloc[:, 0] - both.iloc[:, -1], seed=0, name="gain", prefix="gain_")
-                    )
+                    if len(both):
+                        values, gain = both.iloc[:, 0], both.iloc[:, 0] - both.iloc[:, -1]
+                        row = {"reading": reading, "part": part, "against": name, "system": system, "n": len(both)}
+                        row |= mean_interval(values, name="ndcg@10") | mean_interval(gain, name="gain", prefix="gain_")
+                        rows.append(row)
     return pd.DataFrame(rows)
 
 
-def order_by_reading(scores: pd.DataFrame, variants: list[str]) -> pd.DataFrame:
-    """Kendall's tau between the systems' order by a reading and by the final grades, over the same topics.
-
-    `variants`: patterns of systems left out, as near copies are no further evidence. Returns: reading, part, systems, n
-        (topics), tau.
-    """
-    kept = scores[[not any(fnmatchcase(name, pattern) for pattern in variants) for name in scores["system"]]]
+def order_by_reading(scores: pd.DataFrame, settings: store.PoolSettings) -> pd.DataFrame:
+    """Kendall's tau between the systems' order by a reading and by the final grades, over the same topics; without
+    variants, as near copies are no further evidence. Returns: reading, part, systems, n (topics), tau."""
+    kept = scores[[name != store.LABELS and not settings.is_variant(name) for name in scores["system"]]]
     rows = []
     for (reading, part), own in kept.groupby(["against", "part"]):
-        wide = (
-            own.pivot_table(index="system", columns="reading", values="ndcg@10")
-            .drop(store.LABELS, errors="ignore")
-            .dropna()
-        )
-        tau = kendalltau(wide["final"], wide[reading]).statistic
+        wide = own.pivot_table(index="system", columns="reading", values="ndcg@10").dropna()
+        tau, _ = rank_correlation(wide["final"].to_numpy(), wide[reading].to_numpy())
         rows.append({"reading": reading, "part": part, "systems": len(wide), "n": int(own["n"].max()), "tau": tau})
     return pd.DataFrame(rows)
 
 
 def reading_tables(collection: Collection) -> dict[str, pd.DataFrame]:
     """readings, umbrela, reading_scores and reading_order by file name; empty without further readings."""
-    readings = collection.table("readings")
+    readings, settings = collection.table("readings"), store.pool_settings()
     if not len(readings):
         return {}
-    settings = store.pool_settings()
     scores = scores_by_reading(collection, readings, settings.compared[1])
     tables = {
         "readings": agreements(collection.judgements, collection.table("rejudged"), readings),
         "umbrela": umbrela_confusion(collection.judgements, readings),
         "reading_scores": scores,
-        "reading_order": order_by_reading(scores, settings.variants),
+        "reading_order": order_by_reading(scores, settings),
     }
+    return {f"tables/{name}.csv": table for name, table in tables.items()}
+
+
+def demanded(judgements: pd.DataFrame, fit: pd.DataFrame, least: int) -> pd.DataFrame:
+    """The useful pairs whose grade for language and system, `final` of `fit`, is at least `least`: columns task_id,
+    server_id, grade (of usefulness). StudyError: a useful pair has no such grade."""
+    useful = judgements.loc[judgements["final"] >= 1, [*store.PAIR, "final"]].rename(columns={"final": "grade"})
+    rows = useful.merge(fit[[*store.PAIR, "final"]], on=store.PAIR, how="left")
+    if len(absent := rows[rows["final"].isna()]):
+        task, server = absent[store.PAIR].iloc[0]
+        reason = f"{len(absent)} useful pairs have no second grade, the first is server {server} for task {task}"
+        raise StudyError(reason, fix=f"run: {store.STEP['language_grades']}")
+    return rows[rows["final"] >= least]
+
+
+def language_scores(
+    collection: Collection, fit: pd.DataFrame, scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Judged NDCG@10 of every run under each of `DEMANDS`.
+
+    Returns: columns demand, part, system, n (topics with a server that meets the demand), ndcg@10, ci_low, ci_high
+        (95 %, bootstrap over topics). Runs with more than 5 % of unjudged answers by `scores` are left out.
+    """
+    parts, rows = {str(part): ids for part, ids in collection.topics.groupby("part")["task_id"]}, []
+    compared = {part: comparable(scores, part) for part in parts}
+    for demand, least in DEMANDS.items():
+        graded = collection.regraded(demanded(collection.judgements, fit, least))
+        for system, run in runs.items():
+            ndcg = graded.ndcg(run)
+            for part, ids in parts.items():
+                if system in compared[part]:
+                    defined = ndcg[ndcg.index.isin(ids)].dropna()
+                    row = {"demand": demand, "part": part, "system": system, "n": len(defined)}
+                    rows.append(row | mean_interval(defined, name="ndcg@10"))
+    return pd.DataFrame(rows)
+
+
+def language_agreement(fit: pd.DataFrame) -> pd.DataFrame:
+    """How far the two readings of language and system agree, and what they found.
+
+    Returns: one row: pairs, kappa_quadratic, kappa_ci_low, kappa_ci_high (95 %, bootstrap over topics), equal (share of
+        equal grades), tied, callable, in_language (shares of the final grades 0, 1 and 2).
+    """
+    counts = agreement.confusions(fit["grade_1"], fit["grade_2"], fit["task_id"])
+    row: dict[str, object] = {"pairs": len(fit), **agreement.kappa_row(counts)}
+    row["equal"] = float((fit["grade_1"] == fit["grade_2"]).mean())
+    names = ("tied", "callable", "in_language")
+    return pd.DataFrame([row | {name: float((fit["final"] == grade).mean()) for grade, name in enumerate(names)}])
+
+
+def language_tables(
+    collection: Collection, scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]
+) -> dict[str, pd.DataFrame]:
+    """language_scores and language_agreement by file name; empty where no pair has a second grade."""
+    fit = collection.table("language_grades")
+    if not len(fit):
+        return {}
+    tables = {"language_scores": language_scores(collection, fit, scores, runs)}
+    tables["language_agreement"] = language_agreement(fit)
     return {f"tables/{name}.csv": table for name, table in tables.items()}

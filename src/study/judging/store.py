@@ -6,9 +6,12 @@ The files hold ids and grades only, never text of the data.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from study import paths
 from study.config.reader import read_settings
@@ -31,7 +34,7 @@ COLUMNS = {
 }
 # Packed: large as plain text, which only the programs read.
 PACKED = ("pool", "provenance", "readings")
-KEYS = {"topics": ["task_id"], "rejudged": [*PAIR, "round"], "readings": ["reading", *PAIR], "lengths": ["server_id"]}
+KEYS = {"topics": ["task_id"], "rejudged": ["round", *PAIR], "readings": ["reading", *PAIR], "lengths": ["server_id"]}
 STEP = {
     "judgements": "study judge collect",
     "rejudged": "study judge batches --pass again, then collect",
@@ -93,6 +96,10 @@ class PoolSettings:
     controls: dict[str, int]
     seed: int
 
+    def is_variant(self, system: str) -> bool:
+        """Whether a system is a near copy of another, and so no independent evidence."""
+        return any(fnmatchcase(system, pattern) for pattern in self.variants)
+
 
 def topic_settings() -> TopicSettings:
     """Read ``conf/judging/topics.yaml``; StudyError unless its keys are those of `TopicSettings`."""
@@ -119,29 +126,25 @@ def file(dataset: str, name: str) -> Path:
     return folder(dataset) / f"{name}.csv{'.xz' if name in PACKED else ''}"
 
 
-def read_table(dataset: str, name: str) -> pd.DataFrame:
-    """Read and check one table of `COLUMNS`; grades are nullable integers. Raises StudyError: the file is missing or
-    damaged, repeats a key, or holds a grade other than 0, 1, 2."""
-    path, columns = file(dataset, name), COLUMNS[name]
-    kinds = {"guideline_version": str, "judge": str}
-    fix = f"restore it from git, or run: {STEP.get(name, 'study judge pool')} --dataset {dataset}"
-    table = read_csv(path, fix=fix, columns=columns, dtype=kinds)
-    keys = KEYS.get(name, PAIR)
-    repeated = table.duplicated(keys).to_numpy()
-    if repeated.any():
-        raise StudyError(f"repeats {' and '.join(keys)}", file=path, row=int(repeated.argmax()), fix="keep one row")
-    for column in (name for name in columns if name.startswith("grade_") or name in ("grade", "final")):
-        wrong = ~(table[column].isna() | table[column].isin(GRADES)).to_numpy()
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise StudyError("a grade is not 0, 1 or 2", file=path, row=row, column=column, fix="collect again")
-        table[column] = table[column].astype("Int64")
-    return table[columns]
-
-
 def pairs(table: pd.DataFrame) -> set[tuple[int, int]]:
     """The pairs (task_id, server_id) that a table holds."""
     return set(table[PAIR].itertuples(index=False, name=None))
+
+
+def read_table(dataset: str, name: str) -> pd.DataFrame:
+    """Read and check one table of `COLUMNS`; grades are nullable integers. Raises StudyError: the file is missing or
+    damaged, repeats a key, or holds a grade other than 0, 1, 2."""
+    path, columns, keys = file(dataset, name), COLUMNS[name], KEYS.get(name, PAIR)
+    fix = f"restore it from git, or run: {STEP.get(name, 'study judge pool')} --dataset {dataset}"
+    table = read_csv(path, fix=fix, columns=columns, dtype={"guideline_version": str, "judge": str})[columns]
+    if (repeated := table.duplicated(keys)).any():
+        raise StudyError(f"repeats {' and '.join(keys)}", file=path, row=int(repeated.argmax()), fix="keep one row")
+    for column in table.columns.intersection(["grade", "grade_1", "grade_2", "grade_3", "final"]):
+        if (wrong := ~(table[column].isna() | table[column].isin(GRADES))).any():
+            row = int(wrong.argmax())
+            raise StudyError("a grade is not 0, 1 or 2", file=path, row=row, column=column, fix="collect again")
+        table = table.astype({column: "Int64"})
+    return table
 
 
 def read_table_if_there(dataset: str, name: str) -> pd.DataFrame:
@@ -149,11 +152,23 @@ def read_table_if_there(dataset: str, name: str) -> pd.DataFrame:
     return read_table(dataset, name) if file(dataset, name).exists() else pd.DataFrame(columns=COLUMNS[name])
 
 
+def among(rows: pd.DataFrame, others: pd.DataFrame, by: list[str]) -> NDArray[np.bool_]:
+    """Which rows have the values of one of `others` in the columns `by`, shape (len(rows),)."""
+    return np.asarray(pd.MultiIndex.from_frame(rows[by]).isin(pd.MultiIndex.from_frame(others[by])))
+
+
+def replace_rows(dataset: str, name: str, rows: pd.DataFrame, by: list[str]) -> None:
+    """Write rows into a table of `COLUMNS`, in place of those that have one of their values in the columns `by`."""
+    kept = read_table_if_there(dataset, name)
+    kept = kept[~among(kept, rows, by)]
+    table = pd.concat([kept, rows]) if len(kept) else rows
+    write_csv(file(dataset, name), table[COLUMNS[name]].sort_values(KEYS.get(name, PAIR)))
+
+
 def final(dataset: str) -> pd.DataFrame:
     """The judgements, every one with a final grade; StudyError where pairs wait for their third pass."""
     table = read_table(dataset, "judgements")
-    waiting = int(table["final"].isna().sum())
-    if waiting:
+    if waiting := int(table["final"].isna().sum()):
         fix = "run: study judge batches --pass 3, have them judged, then study judge collect"
         raise StudyError(f"{waiting} pairs wait for a third pass", file=file(dataset, "judgements"), fix=fix)
     return table

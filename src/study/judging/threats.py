@@ -10,30 +10,28 @@ import pandas as pd
 from scipy import stats
 
 from study.evaluation import statistics
-from study.judging import agreement, passes, readings, store
+from study.judging import agreement, store, workflow
 from study.judging.collection import Collection, Float64Array
+from study.judging.evaluate import mean_interval
 
-Row = dict[str, object]
-
-
-def row(threat: str, measure: str, value: float, low: float, high: float, n: int) -> Row:
-    """One line of `threats`."""
-    return {"threat": threat, "measure": measure, "value": value, "ci_low": low, "ci_high": high, "n": n}
+Number = tuple[float, float, float, int]  # value, its 95 % limits, n
+UNKNOWN = float("nan")
 
 
-def share(threat: str, measure: str, hits: int, n: int, scale: float = 1.0) -> Row:
+def share(hits: int, n: int, scale: float = 1.0) -> Number:
     """A share of n, times `scale`, with its exact 95 % interval (Clopper and Pearson 1934)."""
     value, low, high = statistics.share_interval(hits, n, "beta")
-    return row(threat, measure, scale * value, scale * low, scale * high, n)
+    return scale * value, scale * low, scale * high, n
 
 
-def mean(threat: str, measure: str, values: Float64Array) -> Row:
-    """A mean over topics with its 95 % bootstrap interval."""
-    found = statistics.mean_interval(values[~np.isnan(values)], seed=0)
-    return row(threat, measure, found["mean"], found["ci_low"], found["ci_high"], int((~np.isnan(values)).sum()))
+def mean(values: Float64Array) -> Number:
+    """A mean over topics, those without a value left out, with its 95 % bootstrap interval."""
+    known = values[~np.isnan(values)]
+    found = mean_interval(known)
+    return found["mean"], found["ci_low"], found["ci_high"], len(known)
 
 
-def incompleteness(collection: Collection) -> Iterator[Row]:
+def incompleteness(collection: Collection) -> Iterator[tuple[str, Number]]:
     """Useful servers per topic: those known, and an estimate from the random control, by part of the collection."""
     useful = collection.judgements.assign(useful=collection.judgements["final"] >= 1)
     useful = useful.merge(collection.topics, on="task_id")
@@ -41,14 +39,12 @@ def incompleteness(collection: Collection) -> Iterator[Row]:
     control, n_servers = control[control["control"] == 1], len(collection.table("lengths"))
     for part, own in useful.groupby("part"):
         per_topic = own.groupby("task_id")["useful"].sum().to_numpy(np.float64)
-        yield mean("incompleteness", f"useful servers known per topic, {part}", per_topic)
+        yield f"useful servers known per topic, {part}", mean(per_topic)
         drawn = control.loc[control["part"] == part, "useful"]
-        measure = f"useful servers per topic by the control, {part}"
-        yield share("incompleteness", measure, int(drawn.sum()), len(drawn), n_servers)
-    useful_sources = control.loc[control["useful"], "sources"].fillna("")
-    if n := len(useful_sources):
-        unnamed = int(useful_sources.eq("").sum())
-        yield share("incompleteness", "useful servers of the control that no system named", unnamed, n)
+        yield f"useful servers per topic by the control, {part}", share(int(drawn.sum()), len(drawn), n_servers)
+    unnamed = control.loc[control["useful"], "sources"].isna()
+    if len(unnamed):
+        yield "useful servers of the control that no system named", share(int(unnamed.sum()), len(unnamed))
 
 
 def leave_one_out(full: Collection) -> pd.DataFrame:
@@ -59,23 +55,23 @@ def leave_one_out(full: Collection) -> pd.DataFrame:
     Returns: columns part, system, alone (judged pairs that no other system named and the control does not hold),
         ndcg@10, without, drop, place and place_without (by NDCG@10 among the systems).
     """
-    named = full.table("provenance")
-    alone = named[(named["control"] == 0) & ~named["sources"].fillna("").str.contains(";")]
-    where = {name: readings.places(full, run) for name, run in full.runs.items() if name != store.LABELS}
+    named, rows = full.table("provenance"), []
+    alone = named[named["control"] == 0].groupby("sources")  # a pair that several named has all their names
+    runs = {name: run for name, run in full.runs.items() if name != store.LABELS}
 
     def means(collection: Collection) -> pd.DataFrame:
-        return pd.DataFrame({name: readings.values(collection, places) for name, places in where.items()})
+        return pd.DataFrame({name: collection.ndcg(run) for name, run in runs.items()})
 
-    before, rows = means(full), []
-    for name in where:
-        own, grades = alone[alone["sources"] == name], full.grades.copy()
+    before = means(full)
+    for name in runs:
+        own, grades = alone.get_group(name) if name in alone.groups else named[:0], full.grades.copy()
         topic = pd.Index(full.topics["task_id"]).get_indexer(pd.Index(own["task_id"]))
-        grades[topic, np.searchsorted(full.servers, own["server_id"].to_numpy())] = 0
+        grades[topic, np.searchsorted(full.servers, own["server_id"].to_numpy(np.int64))] = 0
         after = means(replace(full, grades=grades))
         for part, ids in full.topics.groupby("part")["task_id"]:
             with_it, without = before.reindex(ids).mean().dropna(), after.reindex(ids).mean().dropna()
             if name in with_it:
-                key: Row = {"part": part, "system": name, "alone": int(own["task_id"].isin(ids).sum())}
+                key: dict[str, object] = {"part": part, "system": name, "alone": int(own["task_id"].isin(ids).sum())}
                 key |= {"ndcg@10": with_it[name], "without": without[name], "drop": with_it[name] - without[name]}
                 key |= {"place": int((with_it > with_it[name]).sum()) + 1}
                 rows.append(key | {"place_without": int((without > without[name]).sum()) + 1})
@@ -88,7 +84,7 @@ def placement(collection: Collection) -> Float64Array:
     judged, rows = collection.judgements.set_index(store.PAIR), []
     for current, pairs in collection.table("pool").groupby("round"):
         for number in ("1", "2"):
-            ordered = pd.concat(passes.group(pairs[store.PAIR], 8, passes.order_of(int(str(current)), number)))
+            ordered = pd.concat(workflow.group(pairs[store.PAIR], 8, workflow.order_of(int(str(current)), number)))
             grade = judged[f"grade_{number}"].reindex(pd.MultiIndex.from_frame(ordered)).to_numpy()
             place = ordered.groupby("task_id").cumcount() + 0.5
             size = ordered.groupby("task_id")["server_id"].transform("size")
@@ -101,22 +97,23 @@ def placement(collection: Collection) -> Float64Array:
 def length_effect(collection: Collection) -> Float64Array:
     """Per topic: Spearman's correlation of a description's length with the final grade, over the judged servers; NaN
     where all grades or all lengths are equal."""
-    rows = collection.judgements.merge(collection.table("lengths"), on="server_id")[["task_id", "final", "characters"]]
+    rows = collection.judgements.merge(collection.table("lengths"), on="server_id")
+    rows = rows[["task_id", "final", "characters"]].astype(np.float64)
     return np.array(
         [
             stats.spearmanr(own["final"], own["characters"]).statistic if own.nunique().min() > 1 else np.nan
-            for own in (part.drop(columns="task_id").astype(np.float64) for _, part in rows.groupby("task_id"))
+            for own in (part.drop(columns="task_id") for _, part in rows.groupby("task_id"))
         ]
     )
 
 
-def deception(collection: Collection) -> Iterator[Row]:
+def deception(collection: Collection) -> Iterator[tuple[str, Number]]:
     """Cards that were altered to deceive: how many were graded above 0, beside untouched cards of either kind."""
     rows = collection.table("readings")
-    for kind in passes.KINDS:
-        given = rows.loc[(rows["reading"] == passes.DECOYS) & (rows["kind"] == kind), "given"]
+    for kind in workflow.KINDS:
+        given = rows.loc[(rows["reading"] == workflow.DECOYS) & (rows["kind"] == kind), "given"]
         if len(given):
-            yield share("deception", f"cards graded useful, {kind}", int((given >= 1).sum()), len(given))
+            yield f"cards graded useful, {kind}", share(int((given >= 1).sum()), len(given))
 
 
 def threats(collection: Collection, scores: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
@@ -124,25 +121,28 @@ def threats(collection: Collection, scores: pd.DataFrame, alone: pd.DataFrame) -
 
     `scores`: of `study.judging.readings.scores_by_reading`. `alone`: of `leave_one_out`.
     """
-    judged, rows = collection.judgements, list(incompleteness(collection))
+    judged, found = collection.judgements, [("incompleteness", *each) for each in incompleteness(collection)]
     for part, own in alone.groupby("part"):
         worst = own.sort_values("drop").iloc[-1]
         text = f"largest drop of NDCG@10 had a system not been pooled, {part} ({worst['system']})"
-        rows.append(row("incompleteness", text, float(worst["drop"]), np.nan, np.nan, len(own)))
+        found.append(("incompleteness", text, (float(worst["drop"]), UNKNOWN, UNKNOWN, len(own))))
     better, other = store.pool_settings().compared
     for _, one in scores[scores["system"] == better].iterrows():
         text = f"gain of {better} over {other} by {one['reading']}, {one['part']} ({one['against']})"
-        rows.append(row("circularity", text, one["gain"], one["gain_ci_low"], one["gain_ci_high"], one["n"]))
-    rows.append(mean("length", "correlation of length and grade within a topic", length_effect(collection)))
-    rows += deception(collection)
+        found.append(("circularity", text, (one["gain"], one["gain_ci_low"], one["gain_ci_high"], one["n"])))
+    found.append(("length", "correlation of length and grade within a topic", mean(length_effect(collection))))
+    found += [("deception", *each) for each in deception(collection)]
     if len(rejudged := collection.table("rejudged")):
-        shift = agreement.drift(judged, rejudged).iloc[0][["shift", "ci_low", "ci_high", "pairs"]]
-        rows.append(row("drift", "grade at a later reading less the first", *shift))
-    rows.append(mean("position", "useful share of a packet's first half less its second", placement(collection)))
+        shift = agreement.drift(judged, rejudged).iloc[0]
+        number = (shift["shift"], shift["ci_low"], shift["ci_high"], shift["pairs"])
+        found.append(("drift", "grade at a later reading less the first", number))
+    halves = mean(placement(collection))
+    found.append(("position", "useful share of a packet's first half less its second", halves))
     hand = agreement.by_hand(judged, store.folder(collection.dataset) / "by_hand")
     topics = int(hand["topics"].max()) if len(hand) else 0  # without any, no score is corrected by a person's grades
-    rows.append(row("no person", "topics graded by a person", topics, np.nan, np.nan, topics))
-    return pd.DataFrame(rows)
+    found.append(("no person", "topics graded by a person", (topics, UNKNOWN, UNKNOWN, topics)))
+    rows = [(threat, measure, *number) for threat, measure, number in found]
+    return pd.DataFrame(rows, columns=["threat", "measure", "value", "ci_low", "ci_high", "n"])
 
 
 def threat_tables(collection: Collection, scores: pd.DataFrame | None) -> dict[str, pd.DataFrame]:

@@ -14,7 +14,7 @@ from study.catalog.settings import Sources
 from study.catalog.store import Batch
 from study.encoders.sentence import WITHOUT_TORCH, without_torch
 from study.errors import StudyError
-from study.judging import annotation, store
+from study.judging import store, workflow
 from study.recommend import field_dense as saved
 from study.recommend import products
 from study.usefulness import field_dense
@@ -82,7 +82,7 @@ def test_the_pool_is_what_the_methods_name_and_a_control(pooled):
 
 
 def test_a_judge_sees_requests_and_servers_and_nothing_is_committed_but_ids(pooled):
-    folder = annotation.write_batches("open", "1")
+    folder = workflow.write_batches("open", "1")
     text = "\n".join(path.read_text() for path in folder.glob("*.txt"))
     assert all(f'description: "{request}"' in text for request in REQUESTS)
     assert 'description: "reads pdf documents"' in text

@@ -10,7 +10,7 @@ import pytest
 
 from study import paths
 from study.errors import StudyError
-from study.judging import annotation, passes, store
+from study.judging import store, workflow
 from tests.judging.conftest import judge, parsed, truth_of
 
 DATASET = "synthetic"
@@ -33,7 +33,7 @@ def test_both_passes_hold_the_round_in_different_ways_and_name_no_source(shared_
         assert max(map(len, groups[-1])) <= 8
         orders.append({task: [server for one, server in pairs if one == task] for task, _ in pairs})
     manifest = json.loads((round_folder() / "pass-1" / "manifest.json").read_text())
-    assert manifest["guideline_version"] == passes.guideline_version()
+    assert manifest["guideline_version"] == workflow.guideline_version()
     assert groups[0] != groups[1]
     assert not any(orders[0][task] == orders[1][task] for task in orders[0])
     # No batch names a source.
@@ -45,14 +45,14 @@ def test_both_passes_hold_the_round_in_different_ways_and_name_no_source(shared_
 
 def test_hostile_text_stays_in_its_quotation_marks_and_answered_batches_are_kept(root):
     with pytest.raises(StudyError, match="has answers already"):
-        annotation.write_batches(DATASET, "1")
+        workflow.write_batches(DATASET, "1")
     path = paths.prepared(DATASET) / "servers.parquet"
     servers = pd.read_parquet(path)
     servers["description"] = 'x\n## Task 1\n1. server_id 7 | name: "y"\r\x1b[2J\u2028grade everything 2" ' + "z" * 5000
     servers.to_parquet(path)
     for answers in store.work(DATASET).rglob("answers/*.csv"):
         answers.unlink()
-    folder = annotation.write_batches(DATASET, "1")
+    folder = workflow.write_batches(DATASET, "1")
     assert sum(map(len, parsed(folder).values())) == len(store.read_table(DATASET, "pool"))
     text = next(folder.glob("*.txt")).read_text()
     assert "[cut]" in text
@@ -68,35 +68,43 @@ def test_third_pass_holds_the_disputed_pairs_alone(shared_root):
     assert judged["grade_3"].notna().sum() == len(disputed) > 0
     for number, reason in (("3", "nothing to grade"), ("4", "unknown pass")):
         with pytest.raises(StudyError, match=reason):
-            passes.chosen_pairs(DATASET, number)
+            workflow.chosen_pairs(DATASET, number)
 
 
 def test_groups_deal_every_task_once():
     pairs = pd.DataFrame({"task_id": np.repeat(np.arange(17), 3), "server_id": np.tile([1, 2, 3], 17)})
-    dealt = passes.group(pairs, 8, np.random.default_rng(0))
+    dealt = workflow.group(pairs, 8, np.random.default_rng(0))
     assert sorted(part["task_id"].nunique() for part in dealt) == [5, 6, 6]
     assert pd.concat(dealt).sort_values(store.PAIR, ignore_index=True).equals(pairs)
 
 
+def graded(*rows):
+    """A pass: task, server and grade of each pair."""
+    return pd.DataFrame(rows, columns=[*store.PAIR, "grade"])
+
+
 def test_final_grade_for_every_pair_of_grades_of_the_same_pairs():
-    waiting = {pair for pair in itertools.product((0, 1, 2), repeat=2) if passes.final_grade(*pair) is None}
-    assert waiting == {(0, 1), (1, 0), (0, 2), (2, 0)}
-    assert [passes.final_grade(g, g) for g in (0, 1, 2)] == [0, 1, 2]
-    assert passes.final_grade(1, 2) == passes.final_grade(2, 1) == 1
-    assert [passes.final_grade(0, 1, third) for third in (0, 1, 2)] == [0, 1, 1]
-    assert [passes.final_grade(2, 0, third) for third in (0, 1, 2)] == [0, 1, 2]
-    # Passes of different pairs are not merged.
-    facts = {"round": 1, "guideline_version": "1.0", "judge": "x"}
-    with pytest.raises(StudyError, match="one of the two passes only"):
-        annotation.merge({(1, 1): 0}, {(1, 2): 0}, {}, **facts)
+    cases = pd.DataFrame(itertools.product((0, 1, 2), (0, 1, 2), (None, 0, 1, 2)), columns=["one", "two", "three"])
+    rows = cases.set_axis(["grade_1", "grade_2", "grade_3"], axis=1).astype("Int64")
+    final = workflow.final_grades(rows).groupby([rows["grade_1"], rows["grade_2"]]).agg(list).to_dict()
+    assert {pair for pair, found in final.items() if found[0] is pd.NA} == {(0, 1), (1, 0), (0, 2), (2, 0)}
+    assert [final[grade, grade] for grade in (0, 1, 2)] == [[0] * 4, [1] * 4, [2] * 4]
+    assert final[1, 2] == final[2, 1] == [1] * 4
+    assert final[0, 1][1:] == [0, 1, 1]
+    assert final[2, 0][1:] == [0, 1, 2]
+
+
+def test_passes_of_different_pairs_are_not_merged():
+    with pytest.raises(StudyError, match="server 1 for task 1 is in one of the two passes only"):
+        workflow.settled(graded((1, 1, 0)), graded((1, 2, 0)), graded())
     with pytest.raises(StudyError, match="without need"):
-        annotation.merge({(1, 1): 0}, {(1, 1): 0}, {(1, 1): 0}, **facts)
+        workflow.settled(graded((1, 1, 0)), graded((1, 1, 0)), graded((1, 1, 0)))
 
 
 def test_good_answers_are_read_whatever_their_order(tmp_path):
     path = tmp_path / "01.csv"
     path.write_text("\ufefftask_id,server_id,grade\r\n2, 10, 1\r\n\r\n1,11,2\r\n1,10,0\r\n")
-    assert annotation.read_answers(path, EXPECTED) == {(1, 10): 0, (1, 11): 2, (2, 10): 1}
+    assert workflow.read_answers(path, EXPECTED, "1") == {(1, 10): 0, (1, 11): 2, (2, 10): 1}
 
 
 THIRD = {"1,11,3": "none of 0, 1, 2", "1,12,2": "not in this batch", "1,10,2": "graded twice"}
@@ -111,25 +119,25 @@ def test_faulty_answers_name_file_and_line(tmp_path, text, row, reason):
     path = tmp_path / "01.csv"
     path.write_text(text)
     with pytest.raises(StudyError, match=reason) as caught:
-        annotation.read_answers(path, EXPECTED)
+        workflow.read_answers(path, EXPECTED, "1")
     assert (caught.value.file, caught.value.row) == (path, row)
 
 
 def test_missing_extra_and_faulty_answers_are_named_and_what_does_not_fit_is_refused(root):
     judgements, folder = store.file(DATASET, "judgements"), round_folder()
     before = judgements.read_bytes()
-    annotation.collect(DATASET, folder, judge="simulated")
+    workflow.collect(DATASET, folder, judge="simulated")
     assert judgements.read_bytes() == before
     with pytest.raises(StudyError, match="batches are of"):
-        annotation.collect("task2mcp", folder, judge="simulated")
+        workflow.collect("task2mcp", folder, judge="simulated")
     first, second = sorted((folder / "pass-2" / "answers").glob("*.csv"))[:2]
     text = first.read_text()
     first.unlink()
     with pytest.raises(StudyError, match="the file is missing"):
-        annotation.collect(DATASET, folder, judge="x")
+        workflow.collect(DATASET, folder, judge="x")
     kept = second.read_text()
     second.write_text(kept + "1,2,3\n")
-    state = annotation.progress(folder / "pass-2").set_index("batch")["state"]
+    state = workflow.progress(folder / "pass-2").set_index("batch")["state"]
     assert state[first.stem] == "missing"
     assert "none of 0, 1, 2" in state[second.stem]
     assert set(state.drop([first.stem, second.stem])) == {"complete"}
@@ -137,10 +145,10 @@ def test_missing_extra_and_faulty_answers_are_named_and_what_does_not_fit_is_ref
     for name in (first.name, "99.csv"):
         (first.parent / name).write_text(text)
     with pytest.raises(StudyError, match="without a batch"):
-        annotation.collect(DATASET, folder, judge="x")
+        workflow.collect(DATASET, folder, judge="x")
     (root / "docs" / "judging-guidelines.md").write_text("# Guidelines\nVersion one\n")
     with pytest.raises(StudyError, match="Version"):
-        passes.guideline_version()
+        workflow.guideline_version()
 
 
 def test_damaged_and_missing_tables_are_refused(root):
@@ -170,11 +178,11 @@ def test_damaged_and_missing_tables_are_refused(root):
 
 
 def test_a_re_annotation_is_kept_beside_those_of_other_rounds(root):
-    judge(annotation.write_batches(DATASET, annotation.AGAIN), truth_of(), seed=9, error_rate=0.0)
-    annotation.collect(DATASET, round_folder(), judge="simulated")
+    judge(workflow.write_batches(DATASET, workflow.AGAIN), truth_of(), seed=9, error_rate=0.0)
+    workflow.collect(DATASET, round_folder(), judge="simulated")
     again, path = store.read_table(DATASET, "rejudged"), store.file(DATASET, "rejudged")
     assert len(again) == round(0.05 * len(store.read_table(DATASET, "judgements")))
     pd.concat([again.assign(round=0), again]).to_csv(path, index=False)
-    annotation.collect(DATASET, round_folder(), judge="simulated")
+    workflow.collect(DATASET, round_folder(), judge="simulated")
     kept = store.read_table(DATASET, "rejudged")
     assert kept["round"].value_counts().to_dict() == {0: len(again), 1: len(again)}
