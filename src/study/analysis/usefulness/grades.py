@@ -200,7 +200,7 @@ def graded_table(collection: Collection, run: pd.DataFrame, settings: Ranked) ->
     def values(part: str, weight: float) -> np.ndarray:
         own = reordered(run[run["part"] == part], weight)
         rows, ranked, _ = collection.look_up(own)
-        return ndcg(ranked, collection.relevant(rows), DEPTH, graded=True)
+        return ndcg(ranked, collection.gains[rows], DEPTH, graded=True)
 
     best = max(settings.weights, key=lambda weight: float(np.nanmean(values(settings.choice, weight))))
     rows = []
