@@ -10,7 +10,8 @@ import pandas as pd
 
 from study import paths
 from study.config.compose import build_system, load
-from study.data import prepared, split_files
+from study.data import dataset as datasets
+from study.data import split_files
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.data.stages import fetch, make_split, prepare
@@ -31,7 +32,7 @@ def load_data(name: str = "synthetic") -> Dataset:
     if config.dataset.generator is not None and not (paths.prepared(name) / "servers.parquet").exists():
         fetch(config)
         prepare(config)
-    return prepared.load(name)
+    return datasets.load(name)
 
 
 def load_split(data: Dataset, protocol: str = "cold") -> Split:

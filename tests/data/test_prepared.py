@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from study.data import prepared
+from study.data import dataset
 from study.errors import StudyError
 
 WRONG = {
@@ -13,9 +13,9 @@ WRONG = {
         "row 0, column d",
     ),
     "a number": ("tasks", lambda table: table.assign(theme=3), "row 0, column theme"),
-    "an id twice": ("servers", lambda table: pd.concat([table, table.iloc[[2]]]), "do not fit together|stands twice"),
+    "an id twice": ("servers", lambda table: pd.concat([table, table.iloc[[2]]]), "stands twice"),
     "a place in words": ("labels", lambda table: table.assign(position="first"), "no whole number"),
-    "a task twice": ("tasks", lambda table: pd.concat([table, table]), "do not fit together|stands twice"),
+    "a task twice": ("tasks", lambda table: pd.concat([table, table]), "stands twice"),
     "a column less": ("tasks", lambda table: table.drop(columns="name"), "column name"),
 }
 
@@ -26,15 +26,15 @@ def test_a_wrong_table_is_named(root, fault):
     file = root / "data" / "prepared" / "synthetic" / f"{part}.parquet"
     change(pd.read_parquet(file)).to_parquet(file)
     with pytest.raises(StudyError, match=said) as caught:
-        prepared.load("synthetic")
+        dataset.load("synthetic")
     assert "prepared/synthetic" in str(caught.value)
     assert "study prepare dataset=synthetic" in str(caught.value)
 
 
 def test_empty_tables_are_named_and_whole_ones_are_read(root):
-    assert prepared.load("synthetic").n_servers == 60
+    assert dataset.load("synthetic").n_servers == 60
     for part in ("servers", "tasks", "labels"):
         file = root / "data" / "prepared" / "synthetic" / f"{part}.parquet"
         pd.read_parquet(file).iloc[:0].to_parquet(file)
     with pytest.raises(StudyError, match="the table is empty"):
-        prepared.load("synthetic")
+        dataset.load("synthetic")

@@ -128,5 +128,5 @@ def test_bad_configuration(changes, reason, tmp_path):
 def test_pinned_release():
     config = OmegaConf.load(paths.conf() / "dataset/task2mcp.yaml")
     pinned = sources.pinned_files("task2mcp", config)
-    assert {str(file.place) for file in pinned} >= {"mcp_raw.json", "task_raw.json", "mcp_task.csv", "mcp_task_all.csv"}
-    assert all(len(file.sha256) == 64 for file in pinned)
+    assert set(pinned) >= {"mcp_raw.json", "task_raw.json", "mcp_task.csv", "mcp_task_all.csv"}
+    assert all(len(checksum) == 64 for _, checksum in pinned.values())

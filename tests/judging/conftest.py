@@ -30,6 +30,11 @@ def truth_of() -> dict[tuple[int, int], int]:
     return dict(zip(ids, true_relevance(tasks, servers).ravel().tolist(), strict=True))
 
 
+def useful_judgements() -> pd.DataFrame:
+    """The judgements with a final grade of 1 or 2."""
+    return store.final(DATASET).query("final >= 1")
+
+
 def parsed(folder: Path) -> dict[str, list[tuple[int, int]]]:
     """The pairs (task, server) of each batch in order of appearance, read from the text alone."""
     found: dict[str, list[tuple[int, int]]] = {}

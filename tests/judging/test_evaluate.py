@@ -191,15 +191,15 @@ def test_noise_is_that_of_a_judge_who_grades_once_more(collection, planted, runs
     rows = pd.DataFrame({"task_id": task, "server_id": [1, 2], "grade_1": [0, 1], "grade_2": [2, 1], "final": [1, 1]})
     small = Collection.of(topics, rows)
     run = pd.DataFrame({"task_id": task, "seed": 0, "rank": [1, 2], "server_id": [1, 2]})
-    found = evaluate.noise(evaluate.redrawn(small, part), run)
+    found = evaluate.judge_noise(small, part)(run)
     assert found["precision@5"] == (0.2, 0.4)  # useless in a quarter of the draws
     assert found["core_precision@5"] == (0.0, 0.2)  # core in another quarter
     two = pd.concat([run, run.assign(seed=1, rank=[2, 1])])
-    assert evaluate.noise(evaluate.redrawn(small, part), two)["precision@5"] == (0.2, 0.4)
+    assert evaluate.judge_noise(small, part)(two)["precision@5"] == (0.2, 0.4)
     # Equal passes leave no noise.
     monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 5)
-    certain = evaluate.redrawn(planted, "test")
-    assert all(low == high for low, high in evaluate.noise(certain, runs["tfidf"]).values())
+    certain = evaluate.judge_noise(planted, "test")(runs["tfidf"])
+    assert all(low == high for low, high in certain.values())
 
 
 def test_rank_correlations_of_many_rows_are_those_of_scipy():

@@ -10,6 +10,7 @@ from study.errors import StudyError
 from study.judging import exchange, store
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task
+from tests.judging.conftest import useful_judgements
 
 DATASET = "synthetic"
 
@@ -49,9 +50,9 @@ def test_the_exported_collection_is_a_data_set_of_another_library(shared_root, t
 
 def test_holes_widen_the_bounds_and_missing_topics_count_zero(shared_root, tmp_path):
     collection = Collection.load(DATASET)
-    topic = int(store.useful(DATASET)["task_id"].iloc[0])
+    topic = int(useful_judgements()["task_id"].iloc[0])
     part = collection.topics.set_index("task_id").loc[topic, "part"]
-    best = store.useful(DATASET).query("task_id == @topic").sort_values("final", ascending=False)["server_id"].iloc[0]
+    best = useful_judgements().query("task_id == @topic").sort_values("final", ascending=False)["server_id"].iloc[0]
     run = tmp_path / "run.trec"
     judged = set(store.final(DATASET).query("task_id == @topic")["server_id"])
     other = next(server for server in store.read_table(DATASET, "lengths")["server_id"] if server not in judged)

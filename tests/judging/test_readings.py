@@ -9,7 +9,7 @@ import pytest
 from study.errors import StudyError
 from study.judging import evaluate, readings, store, threats, workflow
 from study.judging.collection import Collection
-from tests.judging.conftest import change_yaml, parsed, truth_of
+from tests.judging.conftest import change_yaml, parsed, truth_of, useful_judgements
 
 DATASET = "synthetic"
 TOPICS = pd.DataFrame({"task_id": [1, 2], "part": "test", "subcategory": "x"})
@@ -149,7 +149,7 @@ def test_without_a_system_its_own_finds_are_unknown(shared_root):
     own = named[(named["control"] == 0) & (named["sources"] == "bm25")]
     assert found.query("system == 'bm25'")["alone"].sum() == len(own) > 0
     assert (found.loc[found["alone"] == 0, "drop"] == 0).all()
-    useful = store.pairs(own) & store.pairs(store.useful(DATASET))
+    useful = store.pairs(own) & store.pairs(useful_judgements())
     assert (found.query("system == 'bm25'")["drop"].abs().sum() > 0) == bool(useful)
 
 
@@ -182,7 +182,7 @@ def test_a_useful_pair_without_a_second_grade_is_named():
 
 
 def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
-    useful = store.pairs(store.useful(DATASET))
+    useful = store.pairs(useful_judgements())
     assert 0 < len(useful) < len(store.final(DATASET))
     for number, name in enumerate(workflow.LANGUAGE):
         folder = workflow.write_batches(DATASET, name)

@@ -30,8 +30,7 @@ from study.agent.specification import (
     relaxed,
 )
 from study.agent.text import content_words, phrase
-from study.data.dataset import Dataset, FloatArray, IntArray
-from study.data.prepared import load
+from study.data.dataset import Dataset, FloatArray, IntArray, load
 from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
 from study.recommend import saved

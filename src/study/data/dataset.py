@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from pandas.api.types import is_integer_dtype
 
 from study import paths
 from study.errors import StudyError
@@ -26,6 +27,7 @@ PREPARED = {
     "tasks": ("id", *TASK_FIELDS, "subcategory"),
     "labels": ("task_id", "server_id", "position"),
 }
+NUMBERS = ("id", "task_id", "server_id", "position")
 # The authors' program joins the fields with this, leaving empty ones out.
 FIELD_SEPARATOR = " \n "
 
@@ -119,15 +121,31 @@ def read_parquet(path: Path, *, columns: Iterable[str], fix: str) -> pd.DataFram
 
 
 def load(name: str, folder: Path | None = None) -> Dataset:
-    """Read the prepared data set `name`. Raises StudyError: a table is missing or damaged, or the labels name an id
-    that the other tables lack."""
+    """Read the prepared data set `name`.
+
+    Raises StudyError: a table is missing, damaged or empty; an id or a place is no whole number, a text no text; an id
+        stands twice; or the labels name an id that the other tables lack.
+    """
     folder, fix = folder or paths.prepared(name), f"run: study prepare dataset={name}"
-    tables = {
-        part: read_parquet(folder / f"{part}.parquet", columns=columns, fix=fix) for part, columns in PREPARED.items()
-    }
+    files = {part: folder / f"{part}.parquet" for part in PREPARED}
+    tables = {part: read_parquet(files[part], columns=columns, fix=fix) for part, columns in PREPARED.items()}
+    for part, table in tables.items():
+        if table.empty and part != "labels":
+            raise StudyError("the table is empty", file=files[part], fix=fix)
+        for column in PREPARED[part]:
+            if column in NUMBERS and not is_integer_dtype(table[column]):
+                raise StudyError("holds something that is no whole number", file=files[part], column=column, fix=fix)
+        texts = table[[column for column in PREPARED[part] if column not in NUMBERS]]
+        if (wrong := ~texts.map(lambda value: isinstance(value, str))).any(axis=None):
+            column = wrong.any().idxmax()
+            row = int(wrong[column].argmax())
+            reason = f"{texts[column].iloc[row]!r:.40} is no text"
+            raise StudyError(reason, file=files[part], row=row, column=column, fix=fix)
     for column, part in (("task_id", "tasks"), ("server_id", "servers")):
-        unknown = ~tables["labels"][column].isin(tables[part]["id"]).to_numpy()
-        if unknown.any():
-            reason, row = f"an id that {part}.parquet does not have", int(np.argmax(unknown))
-            raise StudyError(reason, file=folder / "labels.parquet", row=row, column=column, fix=fix)
+        ids, labels = tables[part]["id"], tables["labels"][column]
+        if (twice := ids.duplicated()).any():
+            raise StudyError("an id stands twice", file=files[part], row=int(twice.argmax()), column="id", fix=fix)
+        if (unknown := ~labels.isin(ids)).any():
+            reason, row = f"an id that {part}.parquet does not have", int(unknown.argmax())
+            raise StudyError(reason, file=files["labels"], row=row, column=column, fix=fix)
     return build(name, tables["servers"], tables["tasks"], tables["labels"])

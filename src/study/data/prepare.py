@@ -14,12 +14,8 @@ from study import files, paths
 from study.data import normalise, raw_files
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS
 
-SERVERS_FILE, TASKS_FILE, LABELS_FILE, ALL_LABELS_FILE = (
-    "mcp_raw.json",
-    "task_raw.json",
-    "mcp_task.csv",
-    "mcp_task_all.csv",
-)
+SERVERS_FILE, TASKS_FILE = "mcp_raw.json", "task_raw.json"
+LABELS_FILE, ALL_LABELS_FILE = "mcp_task.csv", "mcp_task_all.csv"
 CLEANING_COLUMNS = ["rule", "table", "column", "rows", "values", "action", "note"]
 CHANGED, ADDED, REPORTED = "changed", "column added", "reported only"
 # One line of the cleaning table: what a rule met, also where it met nothing.
@@ -114,6 +110,7 @@ def clean_table(path: Path, table: str) -> tuple[pd.DataFrame, list[Line]]:
 
 
 def _variants(filled: pd.DataFrame, table: str, column: str, new: str) -> Line:
+    """The line about the spellings of a column that `new` brings together; `filled`: rows that have a text there."""
     before, listed = int(filled[column].nunique()), new.endswith("tokens")
     after = normalise.distinct(filled[new], listed=listed)
     note = f"{before} different released texts, {after} different {'entries' if listed else 'texts'} after"
@@ -128,24 +125,16 @@ def clean_labels(path: Path, table: str, servers: pd.DataFrame, tasks: pd.DataFr
     raw_files.check_references(lists, tasks["id"], servers["id"], path)
     zeros = [row.count(0) for row in lists.values()]
     repeats = [len(row) - len(set(row)) for row in lists.values()]
-    twice = sum(max(0, count - 1) for count in zeros)
+    again = sum(max(0, count - 1) for count in zeros)
     sets = Counter(tuple(sorted(set(row) - {0})) for row in lists.values())
     shared = [count for count in sets.values() if count > 1]
-    counted = {
-        "id 0 (no server has it) left out": (sum(map(bool, zeros)), sum(zeros), CHANGED, ""),
-        "repeated id in one list left out": (
-            sum(map(bool, repeats)),
-            sum(repeats),
-            CHANGED,
-            f"{twice} of these values are id 0, which the rule before has already left out",
-        ),
-        "same set of servers as another task": (
-            sum(shared),
-            sum(shared) - len(shared),
-            REPORTED,
-            "values: lists beyond the first of each set",
-        ),
-    }
+    twice = f"{again} of these values are id 0, which the rule before has already left out"
+    beyond = "values: lists beyond the first of each set"
+    counted = [
+        ("id 0 (no server has it) left out", sum(map(bool, zeros)), sum(zeros), CHANGED, ""),
+        ("repeated id in one list left out", sum(map(bool, repeats)), sum(repeats), CHANGED, twice),
+        ("same set of servers as another task", sum(shared), sum(shared) - len(shared), REPORTED, beyond),
+    ]
     long = [
         (task, server, position)
         for task, row in lists.items()
@@ -153,4 +142,4 @@ def clean_labels(path: Path, table: str, servers: pd.DataFrame, tasks: pd.DataFr
         if server and row.index(server) == position - 1
     ]
     frame = pd.DataFrame(long, columns=["task_id", "server_id", "position"]).astype("int64")
-    return frame, [(rule, table, "server_id", *counts) for rule, counts in counted.items()]
+    return frame, [(rule, table, "server_id", *counts) for rule, *counts in counted]

@@ -138,16 +138,16 @@ def check_references(lists: dict[int, list[int]], tasks: Iterable[int], servers:
     """
     known_tasks, known_servers = set(tasks), {*servers, 0}
     for line, (task, listed) in enumerate(lists.items(), start=2):
-        unknown = set(listed) - known_servers
+        reason, column = "", "mcp_ids"
         if task not in known_tasks:
             reason, column = f"task {task} is not in the task file", "task_id"
-        elif unknown:
-            reason, column = f"server {min(unknown)} is not in the server file", "mcp_ids"
+        elif unknown := set(listed) - known_servers:
+            reason = f"server {min(unknown)} is not in the server file"
         elif not any(listed):
-            reason, column = f"task {task} has no labels", "mcp_ids"
-        else:
-            continue
-        raise StudyError(reason, file=path, row=f"line {line}", column=column, fix="remove it, or complete the files")
+            reason = f"task {task} has no labels"
+        if reason:
+            fix = "remove it, or complete the files"
+            raise StudyError(reason, file=path, row=f"line {line}", column=column, fix=fix)
     if without := known_tasks - lists.keys():
         reason = f"{len(without)} tasks have no row, the first is task {min(without)}"
         raise StudyError(reason, file=path, column="task_id", fix="add a row for each, or remove the tasks")

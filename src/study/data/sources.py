@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import pooch
@@ -20,14 +20,6 @@ from study.paths import MIRROR
 UPSTREAM = "https://raw.githubusercontent.com"
 # Further attempts after a failed download; the pause between two grows from one second.
 RETRIES = 2
-
-
-class PinnedFile(NamedTuple):
-    """One published file: its address `<owner>/<repository>/<commit>/<path>`, its place locally, its SHA-256."""
-
-    address: str
-    place: PurePosixPath
-    sha256: str
 
 
 def fetch(name: str, config: Mapping[str, Any], *, base_url: str = UPSTREAM, folder: Path | None = None) -> Path:
@@ -44,10 +36,9 @@ def fetch(name: str, config: Mapping[str, Any], *, base_url: str = UPSTREAM, fol
     Raises StudyError: bad configuration, a file that the mirror lacks, wrong checksum, no network.
     """
     folder, mirror = folder or paths.raw(name), os.environ.get(MIRROR)
-    pinned = {str(file.place): file for file in pinned_files(name, config)}
-    base = mirror or base_url.rstrip("/")
-    urls = {place: f"{base}/{file.address if mirror else quote(file.address)}" for place, file in pinned.items()}
-    checksums = {place: file.sha256 for place, file in pinned.items()}
+    pinned, base = pinned_files(name, config), mirror or base_url.rstrip("/")
+    urls = {place: f"{base}/{address if mirror else quote(address)}" for place, (address, _) in pinned.items()}
+    checksums = {place: checksum for place, (_, checksum) in pinned.items()}
     pooch.get_logger().setLevel("ERROR")
     store = pooch.create(folder, "", registry=checksums, urls=urls, retry_if_failed=0 if mirror else RETRIES)
     downloader = _copy if mirror else pooch.HTTPDownloader(timeout=60)
@@ -55,7 +46,7 @@ def fetch(name: str, config: Mapping[str, Any], *, base_url: str = UPSTREAM, fol
         try:
             store.fetch(place, processor=_readable, downloader=downloader)
         except requests.RequestException as error:
-            fix = f"check the network, or set {MIRROR} to a folder that holds {pinned[place].address}"
+            fix = f"check the network, or set {MIRROR} to a folder that holds {pinned[place][0]}"
             reason = f"could not download ({type(error).__name__}: {error})"
             raise StudyError(reason, file=urls[place], fix=fix) from error
         except ValueError as error:
@@ -76,13 +67,14 @@ def _readable(path: str, action: str, _: Any) -> None:
         Path(path).chmod(0o644)
 
 
-def pinned_files(name: str, config: Mapping[str, Any]) -> list[PinnedFile]:
-    """The files that `config["source"]` names, checked for their form.
+def pinned_files(name: str, config: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """The files that `config["source"]` names: place below the raw folder -> address, which is
+    ``<owner>/<repository>/<commit>/<path>``, and SHA-256.
 
     A source has `repository` (owner/name), `commit`, `files` (path -> SHA-256) or `checksums` (a list as ``sha256sum``
     writes it, below ``conf/``), and perhaps `strip` (leading folder to leave out locally).
     """
-    pinned = []
+    pinned = {}
     for entry in config.get("source") or ():
         try:
             listed = entry.get("files") or _checksums(paths.conf() / str(entry["checksums"]))
@@ -90,7 +82,7 @@ def pinned_files(name: str, config: Mapping[str, Any]) -> list[PinnedFile]:
                 place, strip = PurePosixPath(path), entry.get("strip")
                 place = place.relative_to(strip) if strip and place.is_relative_to(strip) else place
                 address = f"{entry['repository']}/{entry['commit']}/{path}"
-                pinned.append(PinnedFile(address, place, str(checksum).lower()))
+                pinned[str(place)] = (address, str(checksum).lower())
         except KeyError as error:
             column, file = f"source.{error.args[0]}", f"conf/dataset/{name}.yaml"
             raise StudyError("a source lacks a key", file=file, column=column, fix="add the key") from error

@@ -9,7 +9,8 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.config.compose import load, plain
-from study.data import describe, prepared, sources, split_files, synthetic
+from study.data import dataset as datasets
+from study.data import describe, sources, split_files, synthetic
 from study.data import prepare as preparing
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
@@ -48,7 +49,7 @@ def make_split(data: Dataset, protocol: str) -> Split:
 def split(config: DictConfig) -> Path:
     """Split for every protocol of the data set, and count what each part holds (splits.csv)."""
     name = config.dataset.name
-    data = prepared.load(name)
+    data = datasets.load(name)
     splits = {protocol: make_split(data, protocol) for protocol in config.dataset.protocols}
     for protocol, made in splits.items():
         split_files.save(made, data, paths.splits(name) / f"{protocol}.parquet")

@@ -6,8 +6,7 @@ judge graded once more). The validation topics serve choices; the test topics ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -22,6 +21,7 @@ from study.judging.collection import DEPTH, Collection, Float64Array
 from study.runner.row_store import read_top10
 
 CUTOFFS = (5, 10)
+LEAST = {"precision": 1, "core_precision": 2}  # the lowest grade that counts
 PERSISTENCE = 0.8
 # Above this share of unjudged answers two systems are not compared.
 MOST_UNJUDGED = 0.05
@@ -43,8 +43,8 @@ def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
         rows, ranked, grades = collection.look_up(part)
         gains, judged = collection.gains[rows], collection.grades[rows]
         values = {f"ndcg@{k}": metrics.ndcg(ranked, gains, k, graded=True) for k in CUTOFFS}
-        values |= {f"precision@{k}": measures.precision(grades, k, least=1) for k in CUTOFFS}
-        values |= {f"core_precision@{k}": measures.precision(grades, k, least=2) for k in CUTOFFS}
+        for name, least in LEAST.items():
+            values |= {f"{name}@{k}": measures.precision(grades, k, least=least) for k in CUTOFFS}
         values[f"mrr@{DEPTH}"] = metrics.mrr(ranked, gains, DEPTH)
         values["bpref"] = measures.bpref(grades, (judged >= 1).sum(axis=1), (judged == 0).sum(axis=1))
         values["rbp"], values["rbp_residual"] = measures.rbp(grades, PERSISTENCE)
@@ -56,40 +56,6 @@ def per_task(collection: Collection, run: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-@dataclass(frozen=True)
-class Redrawn:
-    """A part of a collection as if its judge had graded every pair twice anew, `NOISE_RESAMPLES` times.
-
-    `collection`: the part.
-    `pair`: shape (topics, servers and unknown ones), the number of a judged pair, -1 for others.
-    `grades`: shape (draws, pairs).
-    `ideal`: the cutoff -> shape (draws, topics), the discounted gain of a perfect order; 0 without a useful server.
-    """
-
-    collection: Collection
-    pair: NDArray[np.int64]
-    grades: NDArray[np.int8]
-    ideal: Mapping[int, Float64Array]
-
-
-def redrawn(collection: Collection, part: str) -> Redrawn:
-    """The two new grades of a pair are drawn, with replacement, from its first two: equal ones count as that grade,
-    unequal ones give the final grade, as they did. The draws are the same for every system."""
-    rng, collection = np.random.default_rng(SEED), collection.part(part)
-    topic, server = np.nonzero(collection.grades != measures.UNJUDGED)
-    first, second = collection.passes[:, topic, server]
-    final = collection.grades[topic, server]
-    pair = np.full((len(collection.topics), len(collection.servers) + DEPTH), -1)
-    pair[topic, server] = np.arange(len(topic))
-    drawn = [np.choose(rng.integers(4, size=len(topic)), (first, second, final, final)) for _ in range(NOISE_RESAMPLES)]
-    grades = np.array(drawn, dtype=np.int8).reshape(NOISE_RESAMPLES, len(topic))
-    best = np.zeros((NOISE_RESAMPLES, len(collection.topics), max(CUTOFFS)))
-    for row, places in enumerate(pair):
-        own = -np.sort(-grades[:, places[places >= 0]], axis=1)[:, : max(CUTOFFS)]
-        best[:, row, : own.shape[1]] = own
-    return Redrawn(collection, pair, grades, {k: _discounted(best, k) for k in CUTOFFS})
-
-
 def _discounted(grades: NDArray[np.generic], k: int) -> Float64Array:
     """The sum of (2^g - 1) / log2(i + 1) over the first k places of the last axis (eq. 29-30)."""
     gains = np.exp2(grades[..., :k].astype(np.float64)) - 1
@@ -97,20 +63,40 @@ def _discounted(grades: NDArray[np.generic], k: int) -> Float64Array:
     return total
 
 
-def noise(drawn: Redrawn, run: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """95 % intervals of a run's means if the judge had graded every pair twice anew."""
-    places = [drawn.collection.look_up(own)[:2] for _, own in run.groupby("seed")]
-    rows, ranked = (np.concatenate(parts) for parts in zip(*places, strict=True))
-    pair = np.where(ranked >= 0, drawn.pair[rows[:, None], ranked], -1)
-    grades = np.where(pair >= 0, np.take(drawn.grades, pair, axis=1), 0)  # shape (draws, rows, DEPTH)
-    draws: dict[str, Float64Array] = {}
-    for k in CUTOFFS:
-        ideal = drawn.ideal[k][:, rows]
-        ndcg = np.divide(_discounted(grades, k), ideal, out=np.full_like(ideal, np.nan), where=ideal > 0)
-        draws[f"ndcg@{k}"] = np.array([own[~np.isnan(own)].mean() for own in ndcg if not np.isnan(own).all()])
-        draws[f"precision@{k}"] = ((grades[..., :k] >= 1).sum(axis=2) / k).mean(axis=1)
-        draws[f"core_precision@{k}"] = ((grades[..., :k] >= 2).sum(axis=2) / k).mean(axis=1)
-    return {name: statistics.percentile_limits(means) for name, means in draws.items() if len(means)}
+def judge_noise(collection: Collection, part: str) -> Callable[[pd.DataFrame], dict[str, tuple[float, float]]]:
+    """For runs over a part: 95 % intervals of their means if the judge had graded every pair twice anew.
+
+    The two new grades of a pair are drawn, with replacement, from its first two: equal ones count as that grade,
+    unequal ones give the final grade, as they did. The draws are the same for every run.
+    """
+    rng, collection = np.random.default_rng(SEED), collection.part(part)
+    topic, server = np.nonzero(collection.grades != measures.UNJUDGED)
+    first, second = collection.passes[:, topic, server]
+    final = collection.grades[topic, server]
+    number = np.full((len(collection.topics), len(collection.servers) + DEPTH), -1)  # of a judged pair
+    number[topic, server] = np.arange(len(topic))
+    drawn = [np.choose(rng.integers(4, size=len(topic)), (first, second, final, final)) for _ in range(NOISE_RESAMPLES)]
+    grades = np.array(drawn, dtype=np.int8).reshape(NOISE_RESAMPLES, len(topic))
+    best = np.zeros((NOISE_RESAMPLES, len(collection.topics), max(CUTOFFS)))
+    for row, pairs in enumerate(number):
+        own = -np.sort(-grades[:, pairs[pairs >= 0]], axis=1)[:, : max(CUTOFFS)]
+        best[:, row, : own.shape[1]] = own
+
+    def intervals(run: pd.DataFrame) -> dict[str, tuple[float, float]]:
+        places = [collection.look_up(own)[:2] for _, own in run.groupby("seed")]
+        rows, ranked = (np.concatenate(parts) for parts in zip(*places, strict=True))
+        pair = np.where(ranked >= 0, number[rows[:, None], ranked], -1)
+        given = np.where(pair >= 0, np.take(grades, pair, axis=1), 0)  # shape (draws, rows, DEPTH)
+        draws: dict[str, Float64Array] = {}
+        for k in CUTOFFS:
+            ideal = _discounted(best, k)[:, rows]
+            ndcg = np.divide(_discounted(given, k), ideal, out=np.full_like(ideal, np.nan), where=ideal > 0)
+            draws[f"ndcg@{k}"] = np.array([own[~np.isnan(own)].mean() for own in ndcg if not np.isnan(own).all()])
+            for name, least in LEAST.items():
+                draws[f"{name}@{k}"] = ((given[..., :k] >= least).sum(axis=2) / k).mean(axis=1)
+        return {name: statistics.percentile_limits(means) for name, means in draws.items() if len(means)}
+
+    return intervals
 
 
 def scores(
@@ -122,11 +108,11 @@ def scores(
         noise_ci_high (empty for measures without), unjudged (share among the places that the metric looks at),
         comparable.
     """
-    rows, drawn = [], {part: redrawn(collection, part) for part in collection.topics["part"].unique()}
+    rows, noise = [], {part: judge_noise(collection, part) for part in collection.topics["part"].unique()}
     for system, frame in values.items():
         averaged = frame.drop(columns="seed").groupby("task_id").mean(skipna=False).reset_index()
         for part, own in averaged.merge(collection.topics, on="task_id").groupby("part"):
-            noisy = noise(drawn[part], runs[system])
+            noisy = noise[part](runs[system])
             for metric in (name for name in averaged.columns[1:] if not name.startswith("unjudged")):
                 defined = own[metric].dropna()
                 unknown = float(own[f"unjudged@{metric.partition('@')[2] or DEPTH}"].mean())

@@ -174,12 +174,6 @@ def final(dataset: str) -> pd.DataFrame:
     return table
 
 
-def useful(dataset: str) -> pd.DataFrame:
-    """The judgements with a final grade of 1 or 2."""
-    table = final(dataset)
-    return table[table["final"] >= 1]
-
-
 def runs_file(dataset: str) -> Path:
     """The pooled runs, columns system and `RUN`; ``pools.json`` beside it holds the record of each."""
     return folder(dataset) / "pools.csv.xz"

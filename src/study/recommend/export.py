@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.config.compose import build_system, plain
-from study.data import prepared
+from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.records import read_record, record
 from study.files import write_json
@@ -49,7 +49,7 @@ def export(config: DictConfig) -> Path:
     if _is_current(dataset, name, facts["key"]):
         return folder
     if isinstance(system, FieldDense):
-        data = prepared.load(dataset)
+        data = datasets.load(dataset)
         system.index(data.servers)
         SavedFieldDense(name, system, data.servers, seed=seed).save(folder)
     else:

@@ -7,7 +7,8 @@ from omegaconf import DictConfig, OmegaConf
 from study import paths
 from study.config.reader import read_yaml
 from study.config.registry import system_file
-from study.data import prepared, split_files
+from study.data import dataset as datasets
+from study.data import split_files
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError, require_file
@@ -23,7 +24,7 @@ def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
     if not path.exists() and settings.exists() and protocol not in read_yaml(settings).get("protocols", []):
         fix = f"add {protocol} to it, then {fix}"
         raise StudyError(f"{dataset} has no protocol {protocol}", file=settings, column="protocols", fix=fix)
-    data = prepared.load(dataset)
+    data = datasets.load(dataset)
     if not data.relevance.nnz:
         labels, again = paths.prepared(dataset) / "labels.parquet", f"run: study prepare dataset={dataset}"
         raise StudyError("no task has a label", file=labels, fix=again)

@@ -19,7 +19,7 @@ from study.analysis.report.results import Results
 from study.analysis.report.tables import named
 from study.config.compose import sound_systems
 from study.config.registry import system_file
-from study.data import prepared
+from study.data import dataset as datasets
 from study.files import read_csv
 from study.judging import store
 
@@ -258,7 +258,7 @@ def topics(dataset: str, texts: bool) -> list[Topic]:
     tasks: Mapping[int, str] = {}
     servers: Mapping[int, str] = {}
     if texts:
-        data = prepared.load(dataset)
+        data = datasets.load(dataset)
         tasks, servers = (dict(frame.set_index("id")["name"]) for frame in (data.tasks, data.servers))
     found = []
     for task, part, subcategory in tables["topics"][["task_id", "part", "subcategory"]].itertuples(index=False):
