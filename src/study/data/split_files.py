@@ -10,7 +10,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from study import files
-from study.data.dataset import Dataset, IntArray, read_parquet, relevance_from_lists
+from study.data.dataset import Dataset, read_parquet
 from study.data.splits import PARTS, Split, check
 from study.errors import StudyError
 
@@ -46,29 +46,23 @@ def load(path: Path, data: Dataset) -> Split:
         if (rows[column] < 0).any():
             row = int(np.argmax(rows[column] < 0))
             raise StudyError("an id that the data set does not have", file=path, row=row, column=column, fix=REMAKE)
-    task, server = rows["task_id"].astype(np.int64), rows["server_id"].astype(np.int64)
-    part = table["part"].to_numpy()
-    matrices = [_matrix(task[part == name], server[part == name], data) for name in PARTS]
+    parts = {name: own.index for name, own in table.groupby("part")}
+
+    def interactions(name: str) -> sp.csr_matrix:
+        own = parts.get(name, [])
+        places = rows["task_id"][own], rows["server_id"][own]
+        return sp.csr_matrix((np.ones(len(own), np.float32), places), shape=data.relevance.shape)
+
+    train, valid, test = map(interactions, PARTS)
     candidates = None
-    if (part == CANDIDATE).any():
-        n_test = int((np.diff(matrices[-1].indptr) > 0).sum())
-        candidates = _candidates(server[part == CANDIDATE], n_test, path)
-    train, valid, test = matrices
+    if CANDIDATE in parts:
+        candidates, n_test = rows["server_id"][parts[CANDIDATE]].astype(np.int64), np.count_nonzero(test.getnnz(axis=1))
+        if not n_test or len(candidates) % n_test:
+            raise StudyError("test tasks differ in their number of candidates", file=path, fix=REMAKE)
+        candidates = candidates.reshape(n_test, -1)
     split = Split(str(table["protocol"].iloc[0]), train, valid, test, bool(table["cold"].iloc[0]), candidates)
     check(data, split)
     return split
-
-
-def _matrix(task: IntArray, server: IntArray, data: Dataset) -> sp.csr_matrix:
-    order = np.argsort(task, kind="stable")
-    ends = np.cumsum(np.bincount(task, minlength=data.n_tasks))[:-1]
-    return relevance_from_lists(tuple(np.split(server[order], ends)), data.n_servers)
-
-
-def _candidates(server: IntArray, n_test: int, path: Path) -> IntArray:
-    if not n_test or len(server) % n_test:
-        raise StudyError("test tasks differ in their number of candidates", file=path, fix=REMAKE)
-    return server.reshape(n_test, -1)
 
 
 def summary(data: Dataset, split: Split, tuning: Mapping[str, Split]) -> pd.DataFrame:

@@ -6,7 +6,6 @@ Packed files are listed without their columns, since Croissant's readers do not 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pandas as pd
 
 import study
 from study import paths
-from study.config.reader import read_keys, read_settings
+from study.config.reader import read_keys
 from study.errors import StudyError
 from study.files import read_csv, sha256, write_json
 from study.judging import store
@@ -24,15 +23,6 @@ NAME = "croissant.json"
 ENCODINGS = {".csv": "text/csv", ".parquet": "application/x-parquet", ".xz": "application/x-xz", ".txt": "text/plain"}
 SCHEMA = "https://schema.org/"
 KINDS = {"b": "sc:Boolean", "i": "sc:Integer", "u": "sc:Integer", "f": "sc:Float"}  # kind of a dtype -> data type
-
-
-@dataclass(frozen=True)
-class Results:
-    """``conf/analysis/croissant.yaml``, where every key is explained."""
-
-    facts: dict[str, Any]
-    folders: dict[str, str]
-    columns: dict[str, str]
 
 
 def describe(root: Path, files: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,9 +37,8 @@ def describe(root: Path, files: Mapping[str, Mapping[str, Any]], facts: Mapping[
     context, objects, record_sets = mlc.Context(), [], []
     for name, file in files.items():
         about = {"id": name, "name": name, "description": file["description"], "content_url": name}
-        encoding = [ENCODINGS[Path(name).suffix]]
-        digest = sha256(root / name)
-        objects.append(mlc.FileObject(ctx=context, **about, encoding_formats=encoding, sha256=digest))
+        about |= {"encoding_formats": [ENCODINGS[Path(name).suffix]], "sha256": sha256(root / name)}
+        objects.append(mlc.FileObject(ctx=context, **about))
         if "columns" not in file:
             continue
         table = file.get("table", name.removesuffix(".csv"))
@@ -81,18 +70,17 @@ def export_croissant(dataset: str, folder: Path) -> Path:
     Columns have names, types and, where ``conf/analysis/croissant.yaml`` has one, a meaning. Raises StudyError: there
     is no table.
     """
-    settings = read_settings(Results, paths.conf() / "analysis" / "croissant.yaml")
+    stated = read_keys(paths.conf() / "analysis" / "croissant.yaml", ["facts", "folders", "columns"])
     root, files = paths.results(dataset), {}
-    for name, about in settings.folders.items():
+    for name, about in stated["folders"].items():
         for path in sorted(path for path in (root / name).rglob("*") if path.suffix in ENCODINGS):
             place = path.relative_to(root).as_posix()
-            files[place] = {"description": about, "table": f"rows/{place}", **_columns(path, settings.columns)}
+            files[place] = {"description": about, "table": f"rows/{place}", **_columns(path, stated["columns"])}
     if not files:
         raise StudyError("there are no tables", file=root, fix=f"run: study report dataset={dataset}")
     facts = {"name": f"t2mrec-study-{dataset}", "description": f"Tables of the study's results on {dataset}."}
-    write_json(
-        folder / NAME, describe(root, files, facts | {"version": study.__version__} | settings.facts), compact=True
-    )
+    facts |= {"version": study.__version__} | stated["facts"]
+    write_json(folder / NAME, describe(root, files, facts), compact=True)
     return folder / NAME
 
 

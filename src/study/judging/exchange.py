@@ -48,20 +48,19 @@ def read_trec(path: Path, topics: pd.DataFrame, servers: Ids[int]) -> tuple[pd.D
     for number, line in enumerate(read_text(path, fix="name a run file in TREC's form").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        problem, fix = "", ""
+        row = f"line {number}"
         try:
             task, _, server, _, score, tag = line.split()
-            rows.append((int(task), int(server), float(score)))
-            tags[tag] = number
+            found = (int(task), int(server), float(score))
         except ValueError as error:
-            problem, fix = f"not a line of a run: {error}", "write: task_id Q0 server_id rank score tag"
-        else:
-            if int(server) not in servers:
-                problem, fix = f"there is no server {server}", "name servers by their ids in the data set"
-            elif not math.isfinite(float(score)):
-                problem, fix = "the score is not a finite number", "score every server"
-        if problem:
-            raise StudyError(problem, file=path, row=f"line {number}", fix=fix)
+            fix = "write: task_id Q0 server_id rank score tag"
+            raise StudyError(f"not a line of a run: {error}", file=path, row=row, fix=fix) from error
+        if found[1] not in servers:
+            raise StudyError(f"there is no server {server}", file=path, row=row, fix="name servers by their ids")
+        if not math.isfinite(found[2]):
+            raise StudyError("the score is not a finite number", file=path, row=row, fix="score every server")
+        rows.append(found)
+        tags[tag] = number
     if len(tags) > 1:
         reason = f"holds two runs: {', '.join(sorted(tags))}"
         raise StudyError(reason, file=path, row=f"line {max(tags.values())}", fix="keep one run in a file")
