@@ -11,7 +11,7 @@ import pandas as pd
 from study import paths
 from study.config.compose import build_system, load
 from study.data import dataset as datasets
-from study.data import split_files
+from study.data import splits
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.data.stages import fetch, make_split, prepare
@@ -39,7 +39,7 @@ def load_split(data: Dataset, protocol: str = "cold") -> Split:
     """Which labels of `data` a system learns from and which it is asked for; made on the spot if no file holds it."""
     path = paths.splits(data.name) / f"{protocol}.parquet"
     if path.exists():
-        return split_files.load(path, data)
+        return splits.load(path, data)
     return make_split(data, protocol)
 
 

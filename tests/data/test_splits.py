@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import train_test_split
 
-from study.data import split_files, splits
+from study.data import splits
 from study.data.dataset import Dataset, relevance_from_lists
 from study.errors import StudyError
 
@@ -176,26 +176,26 @@ def test_known_interactions_an_unknown_protocol_and_wrong_splits():
 def test_saved_splits_come_back(protocol, tmp_path, synthetic_data):
     split = splits.make(synthetic_data, protocol)
     path = tmp_path / f"{protocol}.parquet"
-    split_files.save(split, synthetic_data, path)
+    splits.save(split, synthetic_data, path)
     before = path.read_bytes()
-    back = split_files.load(path, synthetic_data)
+    back = splits.load(path, synthetic_data)
     assert (back.protocol, back.cold) == (split.protocol, split.cold)
     np.testing.assert_array_equal(parts_of(back), parts_of(split))
     assert (back.candidates is None) == (protocol != "loo99")
     np.testing.assert_array_equal(split.candidates, back.candidates)
-    split_files.save(back, synthetic_data, path)
+    splits.save(back, synthetic_data, path)
     assert path.read_bytes() == before
     if split.candidates is None:
         pd.read_parquet(path).sample(frac=1, random_state=0).to_parquet(path, index=False)
-        np.testing.assert_array_equal(parts_of(split_files.load(path, synthetic_data)), parts_of(split))
+        np.testing.assert_array_equal(parts_of(splits.load(path, synthetic_data)), parts_of(split))
 
 
 def test_damaged_split_files(tmp_path):
     data = dataset([list(range(10))] * 10)
     path = tmp_path / "warm.parquet"
     with pytest.raises(StudyError, match="the file is missing"):
-        split_files.load(path, data)
-    split_files.save(splits.make(data, "warm"), data, path)
+        splits.load(path, data)
+    splits.save(splits.make(data, "warm"), data, path)
     table = pd.read_parquet(path)
     for damaged, reason in (
         (table.iloc[:-1], "do not add up"),
@@ -204,10 +204,10 @@ def test_damaged_split_files(tmp_path):
     ):
         damaged.to_parquet(path)
         with pytest.raises(StudyError, match=reason):
-            split_files.load(path, data)
+            splits.load(path, data)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(StudyError, match="not a readable parquet file"):
-        split_files.load(path, data)
+        splits.load(path, data)
 
 
 def test_summary_by_hand():
@@ -218,7 +218,7 @@ def test_summary_by_hand():
     # Another split, whose validation part holds one pair of this one's training part and two of its test part.
     first = keep[0].multiply([[1], [0], [0], [0]]).multiply(np.arange(40) == 0)
     other = splits.Split("cold", keep[0], keep[2] + first, keep[1], True)
-    summary = split_files.summary(data, made, {"cold": other, "warm": made}).set_index("part")
+    summary = splits.summary(data, made, {"cold": other, "warm": made}).set_index("part")
     assert summary["in_cold_valid"].tolist() == [1, 0, 2]
     assert summary["in_warm_valid"].tolist() == [0, 1, 0]
     assert summary.loc["train", ["tasks", "servers", "interactions"]].tolist() == [2, 2, 3]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from study import paths
 from study.config.compose import load
 from study.data import dataset as datasets
-from study.data import split_files
+from study.data import splits
 from study.errors import StudyError
 from study.judging import pools, store
 from study.runner.rows import run_row
@@ -39,7 +39,7 @@ def test_allocation_is_as_equal_as_supply_allows(supply, total, seed):
 def test_topics_come_from_their_part_evenly_and_repeatably(shared_root):
     table = store.read_table(DATASET, "topics")
     data = datasets.load(DATASET)
-    split = split_files.load(paths.splits(DATASET) / "cold.parquet", data)
+    split = splits.load(paths.splits(DATASET) / "cold.parquet", data)
     for part, count in (("valid", 16), ("test", 32)):
         own = table[table["part"] == part]
         assert len(own) == count
@@ -130,7 +130,7 @@ def test_topics_that_are_added_are_other_tasks_and_pooled_to_a_depth_of_their_ow
     all_topics, data = store.read_table(DATASET, "topics"), datasets.load(DATASET)
     fresh = all_topics[all_topics["part"] == "fresh"]["task_id"]
     pd.testing.assert_frame_equal(all_topics[all_topics["part"] != "fresh"].reset_index(drop=True), topics)
-    split = split_files.load(paths.splits(DATASET) / "cold.parquet", data)
+    split = splits.load(paths.splits(DATASET) / "cold.parquet", data)
     assert set(fresh) <= set(data.tasks["id"].to_numpy()[split.tasks("test")])
     assert len(set(fresh) - set(topics["task_id"])) == 9
     runs = store.read_runs(DATASET)

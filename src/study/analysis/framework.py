@@ -24,7 +24,7 @@ from omegaconf import DictConfig
 from study import paths
 from study.config.reader import read_settings
 from study.data import dataset as datasets
-from study.data import split_files
+from study.data import splits
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError, UnavailableError, require_file
@@ -190,7 +190,7 @@ class Context:
         """The split of a protocol. Raises StudyError: it is not there."""
         path = paths.splits(self.dataset) / f"{protocol}.parquet"
         fix = f"run: study split dataset={self.dataset}"
-        return split_files.load(require_file(path, fix, "the split is missing"), self.data)
+        return splits.load(require_file(path, fix, "the split is missing"), self.data)
 
     def settings(self, kind: type[Settings]) -> Settings:
         """The settings of a class, which then stand in the record."""

@@ -10,10 +10,9 @@ from omegaconf import DictConfig
 from study import paths
 from study.config.compose import load, plain
 from study.data import dataset as datasets
-from study.data import describe, sources, split_files, synthetic
+from study.data import describe, sources, splits, synthetic
 from study.data import prepare as preparing
 from study.data.dataset import Dataset
-from study.data.splits import Split, make
 from study.errors import StudyError
 from study.files import write_csv
 
@@ -39,23 +38,21 @@ def prepare(config: DictConfig) -> Path:
     return paths.prepared(name)
 
 
-def make_split(data: Dataset, protocol: str) -> Split:
+def make_split(data: Dataset, protocol: str) -> splits.Split:
     """The split of a protocol with the settings of ``conf/protocol``."""
     settings = load([f"protocol={protocol}"]).protocol
     chosen = {key: settings[key] for key in ("seed", "similarity", "negatives") if key in settings}
-    return make(data, protocol, **chosen)
+    return splits.make(data, protocol, **chosen)
 
 
 def split(config: DictConfig) -> Path:
     """Split for every protocol of the data set, and count what each part holds (splits.csv)."""
     name = config.dataset.name
     data = datasets.load(name)
-    splits = {protocol: make_split(data, protocol) for protocol in config.dataset.protocols}
-    for protocol, made in splits.items():
-        split_files.save(made, data, paths.splits(name) / f"{protocol}.parquet")
-    tuning = {protocol: splits[protocol] for protocol in TUNED_ON if protocol in splits}
-    write_csv(
-        paths.tables(name) / "splits.csv",
-        pd.concat(split_files.summary(data, made, tuning) for made in splits.values()),
-    )
+    made = {protocol: make_split(data, protocol) for protocol in config.dataset.protocols}
+    for protocol, one in made.items():
+        splits.save(one, data, paths.splits(name) / f"{protocol}.parquet")
+    tuning = {protocol: made[protocol] for protocol in TUNED_ON if protocol in made}
+    counts = pd.concat(splits.summary(data, one, tuning) for one in made.values())
+    write_csv(paths.tables(name) / "splits.csv", counts)
     return paths.splits(name)

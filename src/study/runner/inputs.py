@@ -8,7 +8,7 @@ from study import paths
 from study.config.reader import read_yaml
 from study.config.registry import system_file
 from study.data import dataset as datasets
-from study.data import split_files
+from study.data import splits
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError, require_file
@@ -28,7 +28,7 @@ def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
     if not data.relevance.nnz:
         labels, again = paths.prepared(dataset) / "labels.parquet", f"run: study prepare dataset={dataset}"
         raise StudyError("no task has a label", file=labels, fix=again)
-    return data, split_files.load(require_file(path, fix, "the split is missing"), data)
+    return data, splits.load(require_file(path, fix, "the split is missing"), data)
 
 
 def require_applicable(config: DictConfig) -> None:

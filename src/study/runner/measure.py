@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from study import paths
 from study.data import dataset as datasets
-from study.data import split_files
+from study.data import splits
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
@@ -84,7 +84,7 @@ def evaluate(config: DictConfig) -> int:
     dataset = config.dataset.name
     data, rows = datasets.load(dataset), {}
     for protocol, system in list_rows(dataset):
-        split = split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
+        split = splits.load(paths.splits(dataset) / f"{protocol}.parquet", data)
         _, top, record = read_row(dataset, protocol, system)
         seeds = [int(facts["seed"]) for facts in record["seeds"]]
         about: dict[str, Any] = {"file": rows_folder(dataset) / "top10" / protocol}

@@ -17,7 +17,7 @@ from study.analysis.audit.protocols import Definition, Protocols, measures, prin
 from study.analysis.framework import GroupTables, load_settings, run_analyses
 from study.analysis.report.paper import printed_rows
 from study.config.compose import load
-from study.data import dataset, split_files
+from study.data import dataset, splits
 from study.errors import StudyError
 from study.evaluation import metrics, per_task, records
 from tests.analysis.toys import small_study
@@ -181,7 +181,7 @@ def data(tmp_path_factory):
     """A small synthetic data set, split, with a table of two systems: a real one and one with a planted fault."""
     with small_study(tmp_path_factory.mktemp("audit"), SIZE):
         data = dataset.load("synthetic")
-        cold = split_files.load(paths.splits("synthetic") / "cold.parquet", data)
+        cold = splits.load(paths.splits("synthetic") / "cold.parquet", data)
         tasks = cold.tasks("test")
         ranked = np.argsort(np.random.default_rng(0).random((len(tasks), data.n_servers)), axis=1)[:, :10]
         values = metrics.per_task(ranked.astype(np.int64), cold.test[tasks])

@@ -9,7 +9,7 @@ from study.analysis.audit import figures
 from study.analysis.audit import leakage as audited
 from study.analysis.framework import run_analyses
 from study.config import compose as config
-from study.data import split_files
+from study.data import splits
 from study.data.splits import TEST, TRAIN, VALID, Split, by_tasks, make, matrix
 from study.errors import StudyError
 from tests.analysis.toys import toy
@@ -127,7 +127,7 @@ def test_the_stage_writes_ids_and_numbers(planted, tmp_path, monkeypatch):
         list(run_analyses(["audit/leakage"], configuration))
     for protocol in ("cold", "cold_grouped"):
         part = split if protocol == "cold" else make(data, protocol)
-        split_files.save(part, data, tmp_path / "splits" / f"{protocol}.parquet")
+        splits.save(part, data, tmp_path / "splits" / f"{protocol}.parquet")
         ids = data.tasks["id"].to_numpy()[part.tasks("test")]
         values = pd.DataFrame({"task_id": ids, "seed": 1, "ndcg@10": 0.5, "recall@10": 0.5, "mrr@10": 0.5})
         for system in ("tfidf", "removed_system"):

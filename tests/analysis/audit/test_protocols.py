@@ -14,7 +14,7 @@ from study.analysis.audit.protocols import Definition, Protocols, Variant
 from study.analysis.framework import load_settings, run_analyses
 from study.config.compose import build_system, load
 from study.config.reader import read_settings
-from study.data import dataset, split_files
+from study.data import dataset, splits
 from study.errors import StudyError
 from study.evaluation import metrics, records, runs
 from tests.analysis.toys import change, small_study
@@ -111,7 +111,7 @@ def test_a_planted_metric_definition_is_found(found, name, system, told):
 
 
 def test_cells_are_what_the_evaluator_gives(data):
-    split = split_files.load(paths.splits("synthetic") / "warm.parquet", data)
+    split = splits.load(paths.splits("synthetic") / "warm.parquet", data)
     model = build_system(load([*SIZE, "system=item_knn"]).system)
     expected = runs.run_seed(model, data, split, seed=1, workdir=paths.cache()).per_task
     cell = cell_of("interactions", "item_knn").set_index("measure")

@@ -25,7 +25,7 @@ from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report import paper
 from study.analysis.report.tables import named
 from study.config.registry import OWN, folder_of
-from study.data import split_files
+from study.data import splits
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
 from study.evaluation import per_task
@@ -200,7 +200,7 @@ def scenarios(data: Dataset, max_relevant: int) -> Scenarios:
     for name, title in (("loo", "leave one out"), ("cold", "task split"), ("warm", "interaction split")):
         path = paths.splits(data.name) / f"{name}.parquet"
         if path.exists():
-            split = split_files.load(path, data)
+            split = splits.load(path, data)
             found[title] = shares(np.diff(split.test.indptr))
             longer = paths.prepared(data.name) / "labels_all.parquet"
             if name == "cold" and longer.exists():

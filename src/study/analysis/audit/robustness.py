@@ -22,7 +22,7 @@ from study.analysis.report.runs import APART
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, choices, load, sound_systems
 from study.data import dataset as datasets
-from study.data import split_files, splits
+from study.data import splits
 from study.data.dataset import Dataset, IntArray
 from study.errors import StudyError
 from study.evaluation import metrics
@@ -136,7 +136,7 @@ def label_table(
     dataset: str, data: Dataset, protocol: str, frames: dict[str, pd.DataFrame], settings: Robustness
 ) -> list[Row]:
     """Longer lists, and lists cut after their first servers, in place of the test labels; training is as it was."""
-    split = split_files.load(paths.splits(dataset) / f"{protocol}.parquet", data)
+    split = splits.load(paths.splits(dataset) / f"{protocol}.parquet", data)
     if not split.cold:
         said = "label variants need a protocol that asks a test task for its whole list"
         raise StudyError(said, file=settings_file(Robustness), column="protocol", fix="use cold")
