@@ -108,7 +108,7 @@ def needle_cross(frames: Mapping[str, pd.DataFrame], titles: Mapping[str, str], 
         for name, frame in frames.items()
         for size, own in frame.groupby(frame["task_id"].str.partition(":")[0].astype(int))
     )
-    axis = {"xlabel": "tools on offer", "ylabel": "found first (share of targets)", "ylim": (0, 1.02)}
+    axis: Any = {"xlabel": "tools on offer", "ylabel": "found first (share of targets)", "ylim": (0, 1.02)}
     plots.lines(panel, found, "size", interval=INTERVAL, hue="system", looks=_titled(frames, titles), **axis)
     plots.logarithmic(panel.xaxis)
     panel.legend(loc="lower left")
@@ -131,10 +131,10 @@ def budgets(table: pd.DataFrame, titles: Mapping[str, str], caption: str) -> Fig
     figure, panel = plots.one_panel(3.6, caption=caption, title="Task, servers, tools: recall at equal budgets")
     looks = _titled(table["stage"], titles)
     beside = 1.012 ** (table["stage"].map(list(looks).index) - 4)  # so that intervals of one budget do not hide others
-    rows, axis = table.assign(beside=table["budget"] * beside), {"ylabel": "recall of the labelled tools"}
-    axis["xlabel"] = "tokens of tool definitions handed to the agent (at most)"
+    rows = table.assign(beside=table["budget"] * beside)
     shape: Any = {"interval": INTERVAL, "band": False, "hue": "stage", "looks": looks, "ylim": (0, 1.02)}
-    plots.lines(panel, rows, "beside", "tool_recall", **shape, **axis)
+    plots.lines(panel, rows, "beside", "tool_recall", **shape)
+    panel.set(xlabel="tokens of tool definitions handed to the agent (at most)", ylabel="recall of the labelled tools")
     plots.logarithmic(panel.xaxis)
     panel.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), borderaxespad=0)
     return figure

@@ -287,8 +287,8 @@ def _panel(path: Path, tasks: Any, servers: Any, settings: dict[str, Any]) -> Po
 
 def four_digits(table: pd.DataFrame) -> pd.DataFrame:
     """The table with its numbers in four significant digits."""
-    numbers = table.select_dtypes("floating")
-    return table.assign(**numbers.map(lambda value: float(f"{value:.4g}")))
+    kind: Any = "floating"
+    return table.assign(**table.select_dtypes(kind).map(lambda value: float(f"{value:.4g}")))
 
 
 def _saved_model(study: Context) -> Path:

@@ -60,9 +60,9 @@ def by_group(table: pd.DataFrame, titles: dict[str, str], metric: str, caption: 
     `table`: rows of by_group.csv of one protocol and level. `titles`: system -> how it is printed.
     """
     settings = read_statistics()
-    shape: Any = {"index": "system", "columns": "group", "sort": False}
-    cells = table.pivot_table(values="diff", **shape)
-    p = table.pivot_table(values=f"{settings.test}_p_holm", **shape).reindex_like(cells)
+    by: Any = {"index": "system", "columns": "group", "sort": False}
+    cells = table.pivot_table(values="diff", **by)
+    p = table.pivot_table(values=f"{settings.test}_p_holm", **by).reindex_like(cells)
     caption += (
         f" Variant minus T2MRec; bold: p < {settings.alpha}, {settings.test} test, Holm-corrected over the ablations."
     )

@@ -32,7 +32,7 @@ COLUMNS += ["ci_low", "ci_high", "definition", "diff", "relative_diff", "tasks",
 COLUMNS += ["within_relative", "pairs", "pairs_in_order", "trivial", "verdict", "reason"]
 # A difference of 0.01 is within 0.01 although its digits may say 0.010000000000000009.
 BORDER = 1e-9
-# F1 as the paper defines it, and as some of its rows are computed (study.analysis.report.paper.arithmetic).
+# F1 as the paper defines it, and as some of its rows are computed.
 F1_DEFINITIONS = {"f1": "mean over tasks", "f1_of_means": "of the means"}
 
 

@@ -170,7 +170,7 @@ def _training(system: T2MRec, data: Dataset, split: Split, seed: int, workdir: P
     from study.t2mrec.module import PairEpoch
 
     epochs, rows = system.training.epochs, split.tasks("train")
-    words = {"max_features": system.lexical.max_features, "ngram_range": system.lexical.ngrams}
+    words: Any = {"max_features": system.lexical.max_features, "ngram_range": system.lexical.ngrams}
     _, tasks, servers = lexical.vectorize(data, rows, **words)
     epoch = PairEpoch(tasks, servers, split.train, rows, batch_size=system.training.batch_size, seed=seed, epoch=0)
     work = training_work(epoch, system.towers, dense=hasattr(system, "device")) * epochs

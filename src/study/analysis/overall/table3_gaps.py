@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -105,7 +106,7 @@ def table3_gaps_figure(table: pd.DataFrame, caption: str) -> Figure:
     protocols = sorted(set(ran["protocol"]), key=lambda name: (name not in INKS, [*INKS, name].index(name), name))
     kinds = [name for name in KINDS if name in set(ran["kind"])]
     figure, panel = plots.one_panel(1.4 + 0.42 * len(names), caption=caption, title=title)
-    axis = {"names": names, "row": "printed", "xlabel": f"{plots.metric_name(METRIC)} (0 to 1)", "xlim": (0, None)}
+    axis: Any = {"names": names, "row": "printed", "xlabel": f"{plots.metric_name(METRIC)} (0 to 1)", "xlim": (0, None)}
     for kind in kinds:
         marker = plots.MARKERS[KINDS.index(kind)]
         looks = {name: plots.Look(name, INKS.get(name, plots.BLACK), marker) for name in protocols}
@@ -133,7 +134,7 @@ def paper_dots(paper: Mapping[str, pd.Series], ours: Mapping[str, pd.Series], ca
         for name, look in plots.distinct(table["label"].unique()).items()
     }
     figure, panel = plots.one_panel(1.6 + 0.42 * len(names), caption=caption, title="The paper's T2MRec and ours")
-    axis = {"row": "metric", "names": names, "xlabel": "mean over test tasks (0 to 1)", "xlim": (0, None)}
+    axis: Any = {"row": "metric", "names": names, "xlabel": "mean over test tasks (0 to 1)", "xlim": (0, None)}
     plots.forest(panel, table, "value", None, hue="label", looks=looks, dodge=0.12, **axis)
     _between(panel, len(names))
     panel.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)

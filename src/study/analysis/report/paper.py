@@ -15,9 +15,8 @@ from study.config.reader import read_keys
 from study.data.describe import printed_table2
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
-from study.evaluation.statistics import harmonic_mean
 
-# What is set beside the paper: its T2MRec rows hold the F1 of the mean precision and recall (see `arithmetic`).
+# What is set beside the paper: its T2MRec rows hold the F1 of the mean precision and recall (notebook 05_audit).
 COMPARED = tuple(name.replace("f1@", "f1_of_means@") for name in PAPER_METRICS)
 COLUMNS = ["table", "place", "group", "printed", "system", "metric", "k", "value", "stand_in", "differs"]
 
@@ -93,21 +92,6 @@ def gains(table3: pd.DataFrame, method: str = "T2MRec") -> pd.DataFrame:
     own, best = table3.loc[method], others.max()
     over = {"over_baseline": 100 * (own - best) / best, "over_method": 100 * (own - best) / own}
     return pd.DataFrame({"best_baseline": others.idxmax(), **over})
-
-
-def arithmetic(table: pd.DataFrame) -> pd.DataFrame:
-    """What the printed precision P and recall R say about the printed F1 and about the labels.
-
-    Returns: per row and cutoff: f1_printed, f1_from_means = 2 P R / (P + R), and implied_relevant = k P / R. Where
-    every test task has n relevant servers, k P = n R holds for every ranking, so `implied_relevant` is n.
-    """
-    rows = []
-    for name, values in table.iterrows():
-        for k in (5, 10):
-            precision, recall = values[f"precision@{k}"], values[f"recall@{k}"]
-            from_means = float(harmonic_mean(precision, recall))
-            rows.append((name, k, values[f"f1@{k}"], from_means, k * precision / recall))
-    return pd.DataFrame(rows, columns=["printed", "k", "f1_printed", "f1_from_means", "implied_relevant"])
 
 
 def counterparts(cells: pd.DataFrame) -> pd.DataFrame:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import optuna
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from study import paths
 from study.analysis.report import paper, plots
@@ -58,7 +59,7 @@ def sweep_of(dataset: str, name: str) -> Sweep | None:
     """The settings that a sweep ran with: those of its record, or of ``conf/sweep``; None for a tuning, or where the
     yaml is gone."""
     path = folder_of(dataset, name) / "record.json"
-    made = read_record(path) if path.exists() else {"sweep": name}
+    made: dict[str, Any] = read_record(path) if path.exists() else {"sweep": name}
     if "settings" in made:
         return Sweep(**made["settings"])
     if made.get("sweep") in choices("sweep"):
@@ -220,8 +221,12 @@ def scale(axis: Any, domain: dict[str, Any]) -> None:
     choices = domain.get("choices", [])
     low, high = (min(choices), max(choices)) if choices else (domain["low"], domain["high"])
     if domain.get("log", False) or high > 30 * low > 0:
-        plots.logarithmic(axis, most=5)
+        plots.logarithmic(axis)
+        axis.set_major_locator(LogLocator(subs=(1.0,) if high > 200 * low else (1.0, 3.0), numticks=6))
     elif 1 < len(choices) <= MOST_CHOICES:
+        if all(right >= 2 * left > 0 for left, right in pairwise(choices)):
+            axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+            axis.set_minor_locator(NullLocator())
         axis.set_ticks(choices, [f"{value:g}" for value in choices])
     else:
         axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=domain.get("type") == "int"))
