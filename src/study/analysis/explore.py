@@ -102,14 +102,8 @@ def quality_against_cost(
     looks = {family: plots.look(family) for family in table["family"].unique()}
     kinds = {found.words: found.ink for found in looks.values()}
     kind = [looks[family].words for family in table["family"]]
-    pick = [
-        alt.param(
-            name=name,
-            value=next(iter(found)),
-            bind=alt.binding_radio(options=[*found], labels=[*found.values()], name=f"{name} "),
-        )
-        for name, found in {"quality": qualities, "cost": costs}.items()
-    ]
+    choices = {"quality": qualities, "cost": costs}
+    pick = [_list(name, found, next(iter(found)), labels=[*found.values()]) for name, found in choices.items()]
     made: alt.Chart = (
         _chart(table[["system", "title", *qualities, *costs]].assign(kind=kind).round(5))
         .transform_filter("datum[quality] != '' && datum[cost] != ''")
