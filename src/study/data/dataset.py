@@ -137,7 +137,7 @@ def load(name: str, folder: Path | None = None) -> Dataset:
                 raise StudyError("holds something that is no whole number", file=files[part], column=column, fix=fix)
         texts = table[[column for column in PREPARED[part] if column not in NUMBERS]]
         if (wrong := ~texts.map(lambda value: isinstance(value, str))).any(axis=None):
-            column = wrong.any().idxmax()
+            column = str(wrong.any().idxmax())
             row = int(wrong[column].argmax())
             reason = f"{texts[column].iloc[row]!r:.40} is no text"
             raise StudyError(reason, file=files[part], row=row, column=column, fix=fix)

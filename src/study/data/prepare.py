@@ -130,7 +130,7 @@ def clean_labels(path: Path, table: str, servers: pd.DataFrame, tasks: pd.DataFr
     shared = [count for count in sets.values() if count > 1]
     twice = f"{again} of these values are id 0, which the rule before has already left out"
     beyond = "values: lists beyond the first of each set"
-    counted = [
+    counted: list[tuple[str, int, int, str, str]] = [
         ("id 0 (no server has it) left out", sum(map(bool, zeros)), sum(zeros), CHANGED, ""),
         ("repeated id in one list left out", sum(map(bool, repeats)), sum(repeats), CHANGED, twice),
         ("same set of servers as another task", sum(shared), sum(shared) - len(shared), REPORTED, beyond),
@@ -142,4 +142,5 @@ def clean_labels(path: Path, table: str, servers: pd.DataFrame, tasks: pd.DataFr
         if server and row.index(server) == position - 1
     ]
     frame = pd.DataFrame(long, columns=["task_id", "server_id", "position"]).astype("int64")
-    return frame, [(rule, table, "server_id", *counts) for rule, *counts in counted]
+    lines = [(rule, table, "server_id", rows, values, action, note) for rule, rows, values, action, note in counted]
+    return frame, lines

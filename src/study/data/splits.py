@@ -232,17 +232,19 @@ def load(path: Path, data: Dataset) -> Split:
         if (rows[column] < 0).any():
             row = int(np.argmax(rows[column] < 0))
             raise StudyError("an id that the data set does not have", file=path, row=row, column=column, fix=REMAKE)
-    parts = {name: own.index for name, own in table.groupby("part")}
+    part = table["part"].to_numpy()
 
     def interactions(name: str) -> sp.csr_matrix:
-        own = parts.get(name, [])
-        places = rows["task_id"][own], rows["server_id"][own]
-        return sp.csr_matrix((np.ones(len(own), np.float32), places), shape=data.relevance.shape)
+        places = rows["task_id"][part == name], rows["server_id"][part == name]
+        return sp.csr_matrix((np.ones(len(places[0]), np.float32), places), shape=data.relevance.shape)
 
     train, valid, test = map(interactions, PARTS)
     candidates = None
-    if CANDIDATE in parts:
-        candidates, n_test = rows["server_id"][parts[CANDIDATE]].astype(np.int64), np.count_nonzero(test.getnnz(axis=1))
+    if (part == CANDIDATE).any():
+        candidates, n_test = (
+            rows["server_id"][part == CANDIDATE].astype(np.int64),
+            np.count_nonzero(test.getnnz(axis=1)),
+        )
         if not n_test or len(candidates) % n_test:
             raise StudyError("test tasks differ in their number of candidates", file=path, fix=REMAKE)
         candidates = candidates.reshape(n_test, -1)

@@ -70,7 +70,7 @@ def verify(dataset: str) -> pd.DataFrame:
     collection, kept = Collection.load(dataset), store.folder(dataset)
     verdicts = {name: "OK" if held else "FAIL" for name, held in check_sources(collection).items()}
     if store.LABELS in collection.runs:
-        contents = {**exchange.qrels(collection), croissant.NAME: croissant.judged(collection)}
+        contents: dict[str, Any] = {**exchange.qrels(collection), croissant.NAME: croissant.judged(collection)}
         contents |= all_tables(collection)
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), contents)

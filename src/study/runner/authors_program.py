@@ -68,14 +68,14 @@ def run(config: DictConfig, epochs: int | None = None) -> Path:
     """
     name = config.dataset.name
     settings = read_keys(paths.conf() / "authors.yaml", ("source", "arguments"))
-    pinned = sources.pinned_files("authors", settings)[0]
-    program = sources.fetch("authors", settings, folder=paths.root() / "data" / "authors" / "program") / pinned.place
+    ((place, (address, checksum)), *_) = sources.pinned_files("authors", settings).items()
+    program = sources.fetch("authors", settings, folder=paths.root() / "data" / "authors" / "program") / place
     given = input_folder(name)
     arguments = settings["arguments"] | ({} if epochs is None else {"epochs": epochs})
     folder = given / f"epochs_{arguments['epochs']}"
     words = [f"--{key}={value}" for key, value in arguments.items()]
     made_with = {
-        "program": {"address": pinned.address, "sha256": pinned.sha256},
+        "program": {"address": address, "sha256": checksum},
         "arguments": arguments,
         "threads": config.profile.threads,
         "input": {path.name: files.sha256(path) for path in sorted(given.glob("*.csv"))},
@@ -86,7 +86,7 @@ def run(config: DictConfig, epochs: int | None = None) -> Path:
         done.unlink(missing_ok=True)
         made = record(**made_with, config=plain(config))
         words += [f"--data_dir={given}", f"--output_dir={output.parent}"]
-        made["seconds"] = round(run_program(program, pinned.sha256, words, folder, threads=config.profile.threads), 1)
+        made["seconds"] = round(run_program(program, checksum, words, folder, threads=config.profile.threads), 1)
         files.write_json(done, made)
     target = results_folder(name) if epochs is None else folder
     found = read_top10(output, *_known(name))
