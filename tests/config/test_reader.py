@@ -60,7 +60,7 @@ READERS: dict[str, Callable[[], object]] = {
     "judging/topics": store.topic_settings,
     "statistics": runs.read_statistics,
     "llm/rerank": lambda: endpoint.endpoint_settings("rerank"),
-    "reranking/stuffing": stuffing.read,
+    "usefulness/stuffing": lambda: load_settings(stuffing.Stuffing),
     "tools/router": router.router_settings,
 }
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.analysis.usefulness import contribution, distilled, grades
+from study.analysis.usefulness import contribution, grades
 from study.config.compose import build_system, load
 from study.config.reader import read_settings
 from study.evaluation.metrics import per_task
@@ -128,7 +128,7 @@ def graded() -> None:
     check(
         "grades", wanted == kept, f"{len(kept)} kept, {len(kept - wanted)} not asked for, {len(wanted - kept)} missing"
     )
-    teacher = read_settings(distilled.Distilled, paths.conf() / "usefulness" / "distilled.yaml")
+    teacher = read_settings(grades.Distilled, paths.conf() / "usefulness" / "distilled.yaml")
     data, split = load_split(DATASET)
     ids, known = data.tasks["id"].to_numpy(), set(topics["task_id"])
     order = np.random.default_rng(teacher.seed).permutation(split.tasks("train"))

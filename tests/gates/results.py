@@ -44,6 +44,12 @@ GONE = {
         "results/task2mcp/usefulness/diversity.*",
         "results/task2mcp/usefulness/cold_servers.*",
     ),
+    "records of single tables": (
+        *("results/task2mcp/usefulness/judged_*.json", "results/task2mcp/usefulness/navigational_queries.json"),
+        *("results/task2mcp/usefulness/choice.json", "results/task2mcp/usefulness/supervision.json"),
+        *("results/task2mcp/usefulness/calibration_choice.json", "results/task2mcp/usefulness/reliability.json"),
+        *("results/task2mcp/usefulness/risk_coverage.json", "results/task2mcp/usefulness/confidence.json"),
+    ),
     "the tuned encoder": ("results/mcpflow/tables/flow_encoder.*",),
     "table of sizes": ("results/livemcpbench/tables/sizes.*",),
     "record of the embedding, now distances.json": ("results/task2mcp/embedding/record.json",),
@@ -63,6 +69,7 @@ CORRECTIONS: dict[str, str] = {
     "results/task2mcp/ablation/by_group.csv": f"{EXACT}; {FAMILIES}",
     "results/task2mcp/judged/croissant.json": "mlcroissant writes it: keys in its order, one-item lists as their item; "
     "isBasedOn is in the description, isLiveDataset went",
+    "results/task2mcp/usefulness/*.json": "one record an analysis, its settings by class",
     "results/task2mcp/usefulness/judged_*": f"{EXACT}; {FAMILIES}",
     "results/task2mcp/audit/verdict*": ONE,
     "results/livemcpbench/tables/significance.csv": EXACT,
@@ -70,13 +77,20 @@ CORRECTIONS: dict[str, str] = {
     "results/apibank/tables/significance.csv": EXACT,
     "results/mcpflow/tables/significance.csv": EXACT,
 }
-# Folder -> where its files lay at the base commit.
+# Beginning of a path -> how it began at the base commit.
 MOVED = {"results/task2mcp/tuned/": "results/task2mcp/sweeps/"}
+MOVED |= {"results/task2mcp/usefulness/stuffing.": "results/task2mcp/reranking/stuffing."}
+MOVED |= {
+    f"results/task2mcp/usefulness/{name}.": f"results/task2mcp/answering/{name}."
+    for name in ("answers", "filtered", "first_answers", "fit", "prior")
+}
 # Path -> why it is new. Patterns are allowed.
 NEW: dict[str, str] = {
     "results/task2mcp/pools.*": "pools of the rows with recorded replies",
     "results/task2mcp/ablation/parts.json": "record of the ablation's tables",
     "results/task2mcp/embedding/distances.json": "record.json, with a key of what was trained",
+    "results/task2mcp/usefulness/*_fits.parquet": "fits that a fresh clone does not make again",
+    "results/task2mcp/usefulness/*.json": "one record an analysis",
 }
 
 

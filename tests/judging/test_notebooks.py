@@ -9,11 +9,11 @@ import pytest
 from scipy.special import expit
 
 from study import paths
-from study.analysis.usefulness import calibration, choosing, curves, pareto
+from study.analysis.framework import ANALYSES, Context, load_settings, settings_file
+from study.analysis.usefulness import calibration, choosing, curves
 from study.analysis.usefulness.figures import label_precision, labels_against_judgements
-from study.analysis.usefulness.parts import conf
-from study.config.reader import read_settings
-from study.errors import StudyError
+from study.config.compose import load
+from study.errors import StudyError, UnavailableError
 from study.files import write_csv
 from study.judging import evaluate, store, verify
 from study.judging.collection import Collection
@@ -121,10 +121,10 @@ def place(name):
     return paths.results(DATASET) / "usefulness" / f"{name}.csv"
 
 
-def settings(kind, name, **changes):
+def settings(kind, **changes):
     """Change a settings file of the root, and read it."""
-    change_yaml(conf(name), **changes)
-    return read_settings(kind, conf(name))
+    change_yaml(settings_file(kind), **changes)
+    return load_settings(kind)
 
 
 def unknowing(texts, **options):
@@ -158,7 +158,7 @@ def planted(planted_root, tmp_path, monkeypatch):
 
 def planted_tables():
     supervision = {"start": "random", "end": "bm25", "systems": ["tfidf", "t2mrec_field_dense"], "metric": "ndcg@10"}
-    chosen = settings(choosing.Steps, "steps", steps=CHAIN, supervision=supervision)
+    chosen = settings(choosing.Steps, steps=CHAIN, supervision=supervision)
     values = {part: choosing.judged_values(DATASET, part) for part in ("valid", "test")}
     steps = {part: choosing.one_at_a_time(own, CHAIN, chosen.metrics, seed=0) for part, own in values.items()}
     tables = {"steps": pd.concat([own.assign(part=part) for part, own in steps.items()])}
@@ -167,12 +167,12 @@ def planted_tables():
     signals = np.random.default_rng(0).normal(size=(len(topics), 4))
     asked = topics[["task_id", "part"]].assign(server_id=1, grade=(expit(3 * signals[:, 0]) > 0.5).astype(int))
     asked = asked.assign(**dict(zip(("score", "margin", "lead", "cosine"), signals.T.round(3), strict=True)))
-    quick = settings(calibration.Calibration, "calibration", resamples=200)
+    quick = settings(calibration.Calibration, resamples=200)
     tables |= {"confidence": asked} | calibration.calibration_tables(asked, quick)
     learned = pd.DataFrame({"system": "bm25", "share": [0.5] * 3 + [1.0] * 3, "draw": 1, "task_id": [0, 1, 2] * 2})
     learned = learned.assign(**{"ndcg@10": learned["share"] / 2, "recall@10": 0.1})
-    words = pd.DataFrame({"task_id": [1, 2, 3], "ndcg@10": 0.2, "recall@10": 0.2})
-    chain = {"words": words, "words and habits": words.assign(**{"ndcg@10": 0.5, "recall@10": 0.5})}
+    words = pd.DataFrame({"system": "words", "task_id": [1, 2, 3], "ndcg@10": 0.2, "recall@10": 0.2})
+    chain = pd.concat([words, words.assign(**{"system": "words and habits", "ndcg@10": 0.5, "recall@10": 0.5})])
     tables |= {"label_steps": curves.label_step_table(chain, seed=0)}
     moved = {"setting": "elsewhere", "system": ["field_dense", "minilm"], "queries": 9, "ndcg@10": [0.3, 0.4]}
     moved |= {"diff": [0.0, -0.1], "diff_ci_low": [0.0, -0.2], "diff_ci_high": [0.0, -0.05]}
@@ -212,13 +212,15 @@ def test_the_notebook_on_use_ends_well_without_tables(root, tmp_path):
 def test_costs_join_records_judgements_and_latencies(root, few_draws):
     for name, frame in score_tables().items():
         write_csv(store.folder(DATASET) / name, frame)
-    with pytest.raises(StudyError, match="latencies are missing"):
-        pareto.pareto_table(DATASET)
+    analysis = ANALYSES["usefulness/pareto"]
+    study = Context(analysis, load([f"dataset={DATASET}"]))
+    with pytest.raises(UnavailableError, match="no request was timed"):
+        analysis.compute(study)
     seconds = {"milliseconds": 2.0, "p5": 1.0, "p95": 3.0, "cpu": 1.5, "seconds_fit": 0.5}
     timed = pd.DataFrame({"system": ["bm25", "labels"]}).assign(**seconds)
     timed = pd.concat([timed, timed.head(1).assign(cpu=9.0)])  # the saved model of the same system, further down
     write_csv(place("latency"), timed)
-    table = pareto.pareto_table(DATASET)
+    table = analysis.compute(study)["pareto"]
     # TF-IDF has neither a record nor a latency, and the released lists are no system.
     assert table["system"].tolist() == ["bm25"]
     row = table.iloc[0]
@@ -231,7 +233,7 @@ def test_costs_join_records_judgements_and_latencies(root, few_draws):
     values = pd.DataFrame({"task_id": [1, 2], "seed": 1, "ndcg@10": [0.2, 0.4]})
     seeds = [{"seed": seed, "seconds_fit": 2.0 * seed, "parameters": 7} for seed in (1, 2)]
     put_row(DATASET, "cold", "tfidf", values, record={"seeds": seeds})
-    table = pareto.pareto_table(DATASET).set_index("system")
+    table = analysis.compute(study)["pareto"].set_index("system")
     assert sorted(table.index) == ["bm25", "tfidf"]
     costs = ["by_labels", "seconds_fit", "parameters", "milliseconds"]
     assert table.loc["tfidf", costs].tolist() == pytest.approx([0.3, 3.0, 7.0, np.nan], nan_ok=True)
@@ -257,7 +259,7 @@ def test_first_answers_meet_their_grades(root, monkeypatch):
         ranked[:, 0] = next(answers)
         return ranked, np.tile(np.arange(k, 0, -1, dtype=np.float32), (len(scores), 1))
 
-    monkeypatch.setattr(choosing, "top_k", top_k)
+    monkeypatch.setattr(calibration, "top_k", top_k)
     found = calibration.confidence(DATASET, "field_dense")
     judged = store.final(DATASET).set_index(store.PAIR)["final"]
     pairs = found[store.PAIR].itertuples(index=False, name=None)

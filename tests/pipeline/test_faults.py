@@ -107,7 +107,6 @@ COMMANDS = {
     "tools recommend": Command(["read a PDF", *MINE]),
     "tools feedback": Command(["{}", *MINE]),
     "tools run": Command(["--catalogue", "none"]),
-    "usefulness run": Command(["--part", "none"]),
 }
 LINKS = [("run", "circle"), ("run", "nowhere"), ("report", "circle")]
 LARGE = ["fetch", "prepare", "split", "run", "report", "authors", "analyse"]

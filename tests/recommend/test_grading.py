@@ -118,7 +118,7 @@ def test_the_default_model_grades_and_another_one_where_that_alone_was_fetched(t
 
 def test_a_distilled_model_scores_all_servers_at_once(project, ask, monkeypatch):
     code, _, err = ask("read a table", "--rerank", "distilled")
-    assert (code, "study usefulness run --part distilled" in err) == (2, True)
+    assert (code, "study analyse usefulness/distilled" in err) == (2, True)
     found, asked = [server(1, 5.0), server(2, 4.0), server(3, 3.0)], []
     vectors = {name: np.eye(4, DIMENSION, dtype=np.float32) for name in FIELDS}
     model = SimpleNamespace(

@@ -6,15 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from omegaconf import OmegaConf
-from typer.testing import CliRunner
 
 from study import paths
+from study.analysis import framework
+from study.analysis.framework import load_settings, run_analyses
 from study.analysis.usefulness import stuffing
 from study.analysis.usefulness.figures import keyword_stuffing
-from study.analysis.usefulness.stuffing import Plan, Stuffing, gains, keywords, plan, read, stuffed, summary
-from study.cli.usefulness import app
+from study.analysis.usefulness.stuffing import Stuffing, gains, keywords, plan, stuffed, summary
 from study.config import compose as config
 from study.errors import StudyError
 
@@ -30,24 +29,23 @@ def test_keywords_by_hand():
 
 
 def test_the_plan(toy, toy_split):
-    attack = plan(toy, toy_split, SETTINGS)
+    tasks, watched = plan(toy, toy_split, SETTINGS)
     themes = toy.tasks["theme"].to_numpy()
-    assert set(attack.tasks) <= set(toy_split.tasks("valid"))
-    assert max(np.unique(themes[attack.tasks], return_counts=True)[1]) == 3
-    assert len(set(attack.servers)) == len(attack.servers) == 14
-    assert attack.forms == ["broad"] * 4 + ["aimed"] * 4 + ["control"] * 6
-    assert attack.groups == [""] * 4 + ["theme0", "theme1", "theme2", "theme3"] + [""] * 6
-    again = plan(toy, toy_split, SETTINGS)
-    np.testing.assert_array_equal(again.servers, attack.servers)
+    assert set(tasks) <= set(toy_split.tasks("valid"))
+    assert max(np.unique(themes[tasks], return_counts=True)[1]) == 3
+    assert len(set(watched["server"])) == len(watched) == 14
+    assert watched["form"].tolist() == ["broad"] * 4 + ["aimed"] * 4 + ["control"] * 6
+    assert watched["group"].tolist() == [""] * 4 + ["theme0", "theme1", "theme2", "theme3"] + [""] * 6
+    pd.testing.assert_frame_equal(plan(toy, toy_split, SETTINGS)[1], watched)
     with pytest.raises(StudyError, match="60 servers, 206 are to be watched"):
         plan(toy, toy_split, replace(SETTINGS, attackers=200))
 
 
 def test_only_the_attackers_descriptions_change(toy, toy_split):
-    attack = plan(toy, toy_split, SETTINGS)
-    changed = stuffed(toy, toy_split, attack, "theme", 200)
+    _, watched = plan(toy, toy_split, SETTINGS)
+    changed = stuffed(toy, toy_split, watched, "theme", 200)
     touched = np.flatnonzero((changed.servers != toy.servers).to_numpy().any(axis=1))
-    assert set(touched) == set(attack.servers[:8])
+    assert set(touched) == set(watched["server"][:8])
     others = toy.servers.columns.drop("description")
     pd.testing.assert_frame_equal(changed.servers[others], toy.servers[others])
     known = " ".join(np.array(toy.task_texts(("name", "description")))[toy_split.tasks("train")]).lower()
@@ -72,10 +70,9 @@ class Fixed:
 
 def test_ranks_are_looked_up(toy, toy_split, tmp_path, monkeypatch):
     monkeypatch.setattr(stuffing, "build_system", lambda system: Fixed())
-    servers = np.array([0, 49, 59])
-    attack = Plan(toy_split.tasks("valid")[:3], servers, ["control"] * 3, [""] * 3)
+    tasks, servers = toy_split.tasks("valid")[:3], np.array([0, 49, 59])
     one_seed = OmegaConf.create({"system": {"seeds": [1]}})
-    found = stuffing.watched_ranks(one_seed, toy, toy_split, attack, "valid", tmp_path / "x")
+    found = stuffing.ranks_of(one_seed, toy, toy_split, tasks, servers, "valid", tmp_path / "x")
     system = Fixed()
     system.fit(toy, toy_split, seed=1, workdir=tmp_path)
     wanted = [1 + int((system.lengths > system.lengths[0]).sum()), 1, 60]
@@ -88,10 +85,11 @@ def test_gains_by_hand(toy):
     tasks = np.array([rows[0], rows[1], rows[0] + 1])  # the third has another theme
     listed = toy.lists[tasks[2]][0]
     free = next(row for row in range(60) if not any(row in toy.lists[task] for task in tasks))
-    attack = Plan(tasks, np.array([free, free, listed]), ["aimed", "broad", "control"], ["theme0", "", ""])
+    watched = pd.DataFrame({"server": [free, free, listed], "form": ["aimed", "broad", "control"]})
+    watched["group"] = ["theme0", "", ""]
     before = np.array([[50, 50, 30], [20, 20, 30], [40, 40, 1]])
     after = np.array([[10, 10, 31], [10, 5, 31], [1, 100, 1]])
-    found = gains(toy, attack, "theme", before, after)
+    found = gains(toy, tasks, watched, "theme", before, after)
     assert found["form"].tolist() == ["aimed", "broad", "control"]
     aimed, broad, control = found.to_dict("records")
     assert (aimed["before"], aimed["after"], aimed["gain"]) == (35, 10, 25)
@@ -115,20 +113,18 @@ def test_summary_by_hand():
 @pytest.fixture
 def own_root(tmp_path, monkeypatch, toy, toy_split):
     configs = {name: config.load([f"system={name}", "profile=smoke"]) for name in SETTINGS.systems}
-    monkeypatch.setattr(stuffing, "read", lambda: SETTINGS)
-    monkeypatch.setattr(stuffing, "load", lambda overrides: configs[overrides[2].removeprefix("system=")])
+    monkeypatch.setattr(framework, "load_settings", lambda kind: SETTINGS)
+    monkeypatch.setattr(stuffing, "load", lambda overrides: configs[overrides[3].removeprefix("system=")])
     monkeypatch.setattr(stuffing, "load_inputs", lambda *_: (toy, toy_split))
     monkeypatch.setattr(stuffing, "row_key", lambda config: "0")
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path / "results" / dataset)
-    monkeypatch.setattr(paths, "figures", lambda dataset: tmp_path / "figures" / dataset)
     monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
     return tmp_path
 
 
-def test_the_command_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkeypatch):
-    done = CliRunner().invoke(app, ["run", "--part", "stuffing", "--dataset", "toy"], catch_exceptions=False)
-    assert done.exit_code == 0
-    place = own_root / "results" / "toy" / "reranking" / "stuffing.csv"
+def test_the_analysis_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkeypatch):
+    (place,) = run_analyses(["usefulness/stuffing"], config.load(["dataset=synthetic", "profile=smoke"]))
+    assert place == own_root / "results" / "synthetic" / "usefulness" / "stuffing.csv"
     table = pd.read_csv(place).set_index(["system", "words", "form"]).sort_index()
     assert len(table) == 2 * 2 * 3
     # Words of the asked tasks carry a server up where words decide, and nowhere where counts of labels do.
@@ -136,10 +132,10 @@ def test_the_command_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkeyp
     assert table.loc[("tfidf", 9), "gain"]["control"] < 0
     assert (table.loc["popularity", "gain"] == 0).all()
     assert place.with_suffix(".json").exists()
-    assert [path.suffix for path in (own_root / "figures" / "toy").iterdir()] == [".png"]
     first = place.read_bytes()
-    monkeypatch.setattr(stuffing, "watched_ranks", None)  # nothing is fitted a second time
-    stuffing.measure("toy")
+    monkeypatch.setattr(stuffing, "ranks_of", None)  # nothing is fitted a second time, also without a cache
+    assert not list(own_root.glob("cache/**/*.parquet"))
+    list(run_analyses(["usefulness/stuffing"], config.load(["dataset=synthetic", "profile=smoke"])))
     assert place.read_bytes() == first
 
 
@@ -152,16 +148,14 @@ def test_the_figure_shows_every_system_and_form():
     figure = keyword_stuffing(rows, {"a": "System A"}, "Data: toy.")
     figure.canvas.draw()  # a layout that does not fit is a warning, which is an error here
     climbed, top = figure.axes
-    assert [label.get_text() for label in climbed.get_yticklabels()] == ["b", "c", "System A"]
-    drawn = [line.get_xdata()[0] for line in climbed.lines if line.get_marker() == "s" and len(line.get_xdata()) == 1]
-    assert drawn == [105, 97, 100]
+    assert [label.get_text() for label in climbed.get_yticklabels()] == ["System A", "c", "b"]
+    drawn = {line.get_label(): list(line.get_xdata()) for line in climbed.lines}
+    assert drawn["aimed"] == [105, 97, 100]
     assert len(climbed.get_legend().get_texts()) == 3
     assert max(top.lines[1].get_xdata()) == 10
 
 
-def test_settings_are_checked(tmp_path):
-    assert set(read().systems) <= set(config.choices("system"))
-    file = tmp_path / "stuffing.yaml"
-    file.write_text(yaml.safe_dump(vars(read()) | {"part": "all"}))
-    with pytest.raises(StudyError, match="no part 'all'"):
-        read(file)
+def test_settings_are_checked():
+    assert set(load_settings(Stuffing).systems) <= set(config.choices("system"))
+    with pytest.raises(StudyError, match="unknown part 'all'"):
+        replace(SETTINGS, part="all")

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.analysis.framework import load_settings
 from study.analysis.usefulness import choosing
-from study.analysis.usefulness.parts import conf
 from study.config.compose import build_system, choices, load
-from study.config.reader import read_settings
 from study.errors import StudyError
 from study.judging.store import pool_settings
 from study.usefulness import field_dense, texts, two_encoders
@@ -100,14 +99,12 @@ def test_every_committed_setting_builds_and_uses_the_validation_part_alone():
     for name in choices("system"):
         if name == "field_dense" or name.startswith("field_dense_"):
             assert isinstance(build_system(load([f"system={name}"]).system), FieldDense)
-    chosen = read_settings(choosing.Choice, conf("choice"))
+    chosen = load_settings(choosing.Choice)
     assert chosen.part == "valid"
     assert pool_settings().candidates_part == "valid"
     found = choosing.variants(chosen.variants)
     assert len(found) == len(chosen.variants)
     assert found["field_dense"] == build_system(load(["system=field_dense"]).system)
-    with pytest.raises(StudyError, match="sets"):
-        choosing.variants({"a": {"colour": 1}})
 
 
 THEMES = [("Detect leaks for Gaming, fast", "Gaming", "Detect leaks, fast"), ("Gaming", "Gaming", "Gaming")]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 from omegaconf import DictConfig
+from tqdm import tqdm
 
 from study import paths
 from study.config.reader import read_settings
@@ -40,7 +41,7 @@ Tables = Mapping[str, pd.DataFrame]
 Compute = Callable[["Context"], Tables]
 Settings = TypeVar("Settings", bound="DataclassInstance")
 # Group -> the folder of its tables below results/DATASET.
-GROUPS = {"audit": "audit", "robustness": "robustness", "usefulness": "usefulness", "stuffing": "reranking"}
+GROUPS = {"audit": "audit", "robustness": "robustness", "usefulness": "usefulness"}
 GROUPS |= {"ablation": "ablation", "embedding": "embedding", "cost": "tables"}
 OTHERS = {"report": "tables", "judged": "judged/tables"}  # folders of tables that other commands make
 
@@ -136,6 +137,14 @@ class Fits:
     def finished(self) -> set[tuple[Any, ...]]:
         """The keys of every finished fit."""
         return set(self.load()[list(self.keys)].drop_duplicates().itertuples(index=False, name=None))
+
+    def complete(self, keys: Sequence[tuple[Any, ...]], fit: Callable[[tuple[Any, ...]], pd.DataFrame]) -> pd.DataFrame:
+        """Make the rows of these fits that are missing and return the table of `save`; a stop costs one fit."""
+        finished = self.finished()
+        missing = [key for key in keys if key not in finished]
+        for key in tqdm(missing, desc=self.path.stem, unit="fit", disable=None):
+            self.add(fit(key).assign(**dict(zip(self.keys, key, strict=True))))
+        return self.save(keys)
 
     def save(self, keys: Iterable[tuple[Any, ...]]) -> pd.DataFrame:
         """Write the table with the fits of these keys, in their order, and empty the cache; returns the table."""

@@ -25,7 +25,7 @@ from study import files, paths
 from study.catalog.merge import COLUMNS, GONE, servers
 from study.catalog.records import Record, Refusal, sha256
 from study.catalog.settings import Sources
-from study.errors import StudyError
+from study.errors import StudyError, UnavailableError
 
 RECORDS = ("source", "key", "sha256", "seen", "changed", "gone", "note", "record")
 _FIX = "run: study catalog sync --source toolsdk"
@@ -93,9 +93,9 @@ def current() -> Path | None:
 
 
 def required() -> Path:
-    """The version in force; StudyError before the first sync."""
+    """The version in force; UnavailableError before the first sync."""
     if (found := current()) is None:
-        raise StudyError("there is no catalogue yet", file=folder(), fix=_FIX)
+        raise UnavailableError("there is no catalogue yet", file=folder(), fix=_FIX)
     return found
 
 

@@ -21,7 +21,6 @@ from study.cli.search import sweep, tune
 from study.cli.systems import check, new, remove
 from study.cli.terminal import drop_unwritten_output, require_utf8, show_anything
 from study.cli.tools import app as tools
-from study.cli.usefulness import app as usefulness
 from study.cli.verify import verify
 from study.errors import StudyError, explained
 
@@ -42,7 +41,6 @@ SUB_APPS = {
     "judge": judging,
     "llm": llm,
     "tools": tools,
-    "usefulness": usefulness,
 }
 EVERY_DAY, OWN, DATA, ANALYSES, UPKEEP = "Every day", "A system of your own", "Data", "Analyses", "Upkeep"
 for _name, _sub_app in SUB_APPS.items():

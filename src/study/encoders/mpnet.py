@@ -19,7 +19,7 @@ from study import files, paths, wheels
 from study.config.reader import read_settings
 from study.encoders.minilm import MiniLM
 from study.encoders.sentence import cached
-from study.errors import StudyError
+from study.errors import StudyError, UnavailableError
 
 FloatArray = NDArray[np.float32]
 FETCH = "study llm fetch --model mpnet"
@@ -133,7 +133,7 @@ def fetch() -> Path:
 def encode(texts: Sequence[str], *, store: bool = True) -> FloatArray:
     """L2-normalised sentence vectors, shape (n, `DIMENSION`), float32; `store` as in `study.encoders.sentence.encode`.
 
-    Raises StudyError: the weights are not there, or are others than stated.
+    Raises UnavailableError: the weights are not there, or are others than stated.
     """
     folder = paths.cache() / "embeddings" / "mpnet" if store else None
     identity = version() if store else ""  # names what is kept
@@ -159,7 +159,7 @@ def _embed(texts: list[str]) -> FloatArray:
 @cache
 def _load(folder: str) -> MPNet:
     if wrong := _missing(described()):
-        raise StudyError("the text encoder is not there, or is another one", file=wrong[0], fix=f"run: {FETCH}")
+        raise UnavailableError("the text encoder is not there, or is another one", file=wrong[0], fix=f"run: {FETCH}")
     return MPNet.read(Path(folder))
 
 

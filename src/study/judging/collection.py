@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from study.data.dataset import IntArray
-from study.errors import StudyError
+from study.errors import StudyError, UnavailableError
 from study.evaluation import metrics
 from study.files import sha256
 from study.judging import store
@@ -60,7 +60,10 @@ class Collection:
 
     @classmethod
     def load(cls, dataset: str) -> Collection:
-        """Read the committed collection of a data set."""
+        """Read the committed collection of a data set. Raises UnavailableError: it has none."""
+        if not store.file(dataset, "topics").exists():
+            fix = "take it from git; docs/judged-card.md says how one is made"
+            raise UnavailableError(f"{dataset} has no judged collection", file=store.folder(dataset), fix=fix)
         return cls.of(store.read_table(dataset, "topics"), store.final(dataset), dataset)
 
     def table(self, name: str) -> pd.DataFrame:

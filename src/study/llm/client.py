@@ -22,7 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from study.errors import StudyError
+from study.errors import StudyError, UnavailableError
 from study.llm import models
 from study.llm.cassette import KINDS as KINDS
 from study.llm.cassette import Cassette, Entry
@@ -48,7 +48,7 @@ UNSUPPORTED = re.compile(r"unsupported|(?:not|n't) support", re.IGNORECASE)
 LONGEST_MESSAGE = 300
 
 
-class EndpointError(StudyError):
+class EndpointError(UnavailableError):
     """No usable reply.
 
     `kind`: one of `KINDS`. `status`: HTTP status, where the endpoint refused. `said`: its message, cleaned and cut,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from study.errors import StudyError, printable
+from study.errors import StudyError, UnavailableError, printable
 from study.llm.models import OWN, LocalModels, how_to_fetch, identity, model_file, place
 
 ENGINE = "xllamacpp"
@@ -70,7 +70,7 @@ def local_model(name: str, *, port: int = 0) -> Iterator[Served]:
     if find_spec(ENGINE) is None:
         # Both lines at once, where both are needed.
         lines = [INSTALL] if os.environ.get(OWN) or place(name).is_file() else [INSTALL, how_to_fetch(name)]
-        raise StudyError(f"the engine {ENGINE} is not installed", fix=f"run: {' && '.join(lines)}")
+        raise UnavailableError(f"the engine {ENGINE} is not installed", fix=f"run: {' && '.join(lines)}")
     (path, digest), alias = model_file(name), identity(name)
     asked = {"path": str(path), "alias": alias, "context": model.context, "threads": model.threads, "port": port}
     command, pipe = [sys.executable, "-P", str(SCRIPT), json.dumps(asked)], subprocess.PIPE

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from study import files, paths
 from study.config.reader import read_settings
-from study.errors import StudyError
+from study.errors import StudyError, UnavailableError
 from study.wheels import Packed
 
 OWN = "T2M_GGUF"  # environment variable: a GGUF file that stands in for the chosen model's
@@ -64,7 +64,7 @@ def model_file(name: str) -> tuple[Path, str]:
     path = Path(own) if own else place(name)
     if not path.is_file():
         fix = f"correct {OWN}, or unset it" if own else f"run: {how_to_fetch(name)}"
-        raise StudyError("there is no model file", file=path, fix=fix)
+        raise UnavailableError("there is no model file", file=path, fix=fix)
     digest = _sha256(path, path.stat().st_mtime_ns)
     if not own and digest != model.sha256:
         fix = f"run: {how_to_fetch(name)}"

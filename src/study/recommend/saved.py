@@ -10,7 +10,7 @@ from typing import Any
 
 from study import paths
 from study.config.registry import NAME, choices, require_choice, suggestion, system_settings
-from study.errors import StudyError
+from study.errors import StudyError, UnavailableError
 from study.recommend.contract import SavedModel
 
 DEFAULT = "field_dense"  # the system to save; the one before it needs weights that no data set brings
@@ -117,7 +117,7 @@ def load_saved_model(dataset: str, system: str) -> SavedModel:
     folder = folder_of(dataset, system)
     fix = f"run: {how_to_save(dataset, system)}"
     if not exists(dataset, system):
-        raise StudyError("no saved model here", file=folder, fix=fix)
+        raise UnavailableError("no saved model here", file=folder, fix=fix)
     try:
         kind = json.loads((folder / "model.json").read_text(encoding="utf-8")).get("kind")
     except (OSError, ValueError, AttributeError) as error:

@@ -50,7 +50,7 @@ class Student:
     @classmethod
     def load(cls, file: Path) -> Student:
         """Raises StudyError: there is none, or it is not whole."""
-        fix = "run: study usefulness run --part distilled"
+        fix = "run: study analyse usefulness/distilled dataset=task2mcp"
         if not file.is_file():
             raise StudyError("no distilled model", file=file, fix=fix)
         try:

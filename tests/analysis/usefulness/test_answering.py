@@ -5,8 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from study.analysis.usefulness.answering import filtered_rows, fit_rows, prior_of
-from study.analysis.usefulness.first_answers import Requests, answered, summary
+from study.analysis.usefulness.answering import Requests, answered, filtered_rows, fit_rows, prior_of, summary
 from study.data.dataset import Dataset
 from study.recommend.contract import Recommendation
 from study.recommend.facts import Facts
@@ -51,8 +50,8 @@ def test_useful_servers_are_told_from_others_by_half():
 
     settings = replace(SETTINGS, filtered=Filtered(best=2, share=1.0, letters=3, score=0.5))
     requests = Requests(["mail three", "mail four", "shirts one"], [])
-    pairs = [(1, 0, True), (1, 2, True), (1, 3, False), (2, 0, False), (2, 1, True), (2, 2, False), (3, 0, True)]
-    judged = pd.DataFrame(pairs, columns=["task_id", "server_id", "useful"])
+    pairs = [(1, 0, 2), (1, 2, 1), (1, 3, 0), (2, 0, 0), (2, 1, 1), (2, 2, 0), (3, 0, 2)]
+    judged = pd.DataFrame(pairs, columns=["task_id", "server_id", "final"])
     choice, test = filtered_rows(Ranking(), judged, requests, settings)
     # Request 3 fits nothing, so it is not asked.
     assert choice == {"part": "choice", "n_useful": 2, "n_useless": 1, "useful_kept": 0.5, "useless_left_out": 1}

@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from study import paths
+from study.analysis.framework import load_settings
 from study.analysis.usefulness.contribution import Contribution, asked, summary
-from study.config.reader import read_settings
 from study.llm.client import Usage
 from study.reranking.language_model import Question
 from study.reranking.system import Rules
@@ -18,7 +17,7 @@ from tests.reranking.misbehaving_endpoint import pool_of, task_of
 from tests.t2mrec.conftest import make_data
 
 TASKS, POOL, K = 30, 8, 4
-SETTINGS = read_settings(Contribution, paths.conf() / "usefulness" / "contribution.yaml")
+SETTINGS = load_settings(Contribution)
 SETTINGS = SETTINGS.__class__(**{**vars(SETTINGS), "permutations": 3, "draws": 40, "k": K})
 
 

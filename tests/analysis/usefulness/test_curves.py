@@ -8,10 +8,10 @@ import pytest
 import scipy.sparse as sp
 
 from study import paths
+from study.analysis import framework
+from study.analysis.framework import load_settings, run_analyses
 from study.analysis.usefulness import curves
-from study.analysis.usefulness.parts import conf
 from study.config.compose import load
-from study.config.reader import read_settings
 from study.data.splits import Split
 from study.errors import StudyError
 
@@ -33,7 +33,7 @@ def test_a_step_replaces_whole_values_and_leaves_the_rest_and_an_unknown_setting
 
 
 def test_the_steps_of_the_study_are_settings_of_label_fit_and_end_with_it():
-    chosen = read_settings(curves.LabelSteps, conf("label_steps"))
+    chosen = load_settings(curves.LabelSteps)
     whole = load([f"system={chosen.system}"])
     made = [curves.laid_over(whole, changes).system.model for changes in chosen.steps.values()]
     assert made[-1] == whole.system.model
@@ -45,7 +45,8 @@ def test_steps_are_paired_by_task():
     first = pd.DataFrame({"task_id": range(60), "ndcg@10": start, "recall@10": start})
     same = first.assign(**{"ndcg@10": start + 0.1})
     # Rows in another order are the same tasks.
-    values = {"first": first, "better": same.sample(frac=1, random_state=1), "same": same}
+    parts = {"first": first, "better": same.sample(frac=1, random_state=1), "same": same}
+    values = pd.concat([frame.assign(system=title) for title, frame in parts.items()])
     table = curves.label_step_table(values, seed=0).set_index(["metric", "title"])
     better = table.loc[("ndcg@10", "better")]
     assert better["diff"] == pytest.approx(0.1)
@@ -78,40 +79,43 @@ def test_curves_pair_the_shares_by_task():
     assert pd.isna(table.loc[("ndcg@10", 0.5), "diff"])
 
 
-@pytest.fixture
-def fits(monkeypatch, tmp_path):
-    """The systems and draws that are fitted, with their number of trees; the second fit is stopped."""
+@pytest.mark.parametrize(
+    ("name", "wanted", "expected"),
+    [
+        (
+            "curves",
+            curves.Curves("cold", ["linear_xmc", "bm25"], [0.5, 1.0], [1], seed=0),
+            [
+                ("linear_xmc", None, 0.5, 1),
+                ("linear_xmc", None, 1.0, 1),
+                ("bm25", None, 0.5, 1),
+                ("bm25", None, 1.0, 1),
+            ],
+        ),
+        ("label_steps", WANTED, [("label_ranker", 0, 1.0, 3), ("label_ranker", 400, 1.0, 3)]),
+    ],
+)
+def test_a_stopped_analysis_goes_on_and_a_kept_fit_needs_no_cache(monkeypatch, tmp_path, name, wanted, expected):
     asked = []
 
-    def fitted(config, data, split, share, draw):
+    def fitted(config, share, draw):
         asked.append((config.system.name, config.system.model.get("trees"), share, draw))
         if len(asked) == 2:
             raise KeyboardInterrupt
         return pd.DataFrame({"task_id": [1, 2], "ndcg@10": [share, 0.1 * draw], "recall@10": 0.0})
 
-    monkeypatch.setattr(paths, "cache", lambda: tmp_path)
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
+    monkeypatch.setattr(framework, "load_settings", lambda kind: wanted)
+    monkeypatch.setattr(framework.Context, "split", lambda self, protocol: SPLIT)
     monkeypatch.setattr(curves, "fitted", fitted)
     monkeypatch.setattr(curves, "row_key", lambda config: str(config.system.model.get("trees")))
-    monkeypatch.setattr(curves, "load_inputs", lambda *_: (None, SPLIT))
     monkeypatch.setattr(curves, "with_tuned_values", lambda config: config)
-    return asked
-
-
-def test_a_stopped_curve_goes_on_and_fits_nothing_twice(fits):
-    wanted = curves.Curves("cold", ["linear_xmc", "bm25"], [0.5, 1.0], [1], seed=0)
+    config = load(["dataset=synthetic"])
     with pytest.raises(KeyboardInterrupt):
-        curves.curve_fits("synthetic", wanted)
+        list(run_analyses([f"usefulness/{name}"], config))
     for _ in range(2):
-        values = curves.curve_fits("synthetic", wanted)
-    names, shares = ["linear_xmc"] * 3 + ["bm25"] * 2, [0.5, 1.0, 1.0, 0.5, 1.0]
-    assert fits == [(name, None, share, 1) for name, share in zip(names, shares, strict=True)]
-    assert len(values) == 8
-    assert values.query("system == 'bm25' and share == 1")["ndcg@10"].tolist() == [1.0, 0.1]
-
-
-def test_a_stopped_chain_goes_on_and_fits_nothing_twice(fits):
-    with pytest.raises(KeyboardInterrupt):
-        curves.label_step_fits("synthetic", WANTED)
-    for _ in range(2):
-        assert list(curves.label_step_fits("synthetic", WANTED)) == ["words", "all"]
-    assert fits == [("label_ranker", trees, 1.0, 3) for trees in (0, 400, 400)]
+        (path,) = run_analyses([f"usefulness/{name}"], config)
+        assert asked == [expected[0], expected[1], *expected[1:]]
+        assert not list(tmp_path.glob("cache/**/*.parquet"))
+    assert pd.read_csv(path)["mean"].notna().all()

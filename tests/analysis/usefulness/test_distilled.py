@@ -1,19 +1,20 @@
 """Distillation: which pairs are graded, which lists are learned, what is kept, how the scores are used."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from study.analysis.usefulness import distilled
-from study.config.reader import read_settings
+from study.analysis import framework
+from study.analysis.framework import ANALYSES, Context, load_settings
+from study.analysis.usefulness import grades as distilled
+from study.config.compose import load
 from study.encoders.sentence import DIMENSION
 from study.reranking.student import COLUMNS, FIELDS, Student, file_of
 
-SETTINGS = read_settings(distilled.Distilled, Path(__file__).parents[3] / "conf" / "usefulness" / "distilled.yaml")
+SETTINGS = load_settings(distilled.Distilled)
 SMALL = replace(SETTINGS, tasks=2, first=2, deeper=1, until=4, anywhere=1)
 DATA = SimpleNamespace(
     tasks=pd.DataFrame({"id": [1, 2, 3], "name": list("abc"), "description": ["x", "y", "z"]}),
@@ -30,7 +31,7 @@ def test_first_deeper_and_random_servers_of_training_tasks_that_are_no_topics(tm
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     monkeypatch.setattr(distilled, "load_split", lambda name: (DATA, split))
     monkeypatch.setattr(distilled.store, "read_table", lambda *names: pd.DataFrame({"task_id": [2]}))
-    monkeypatch.setattr(distilled.grades, "fitted", lambda *given: System())
+    monkeypatch.setattr(distilled, "fitted", lambda *given: System())
     pairs = distilled.drawn("toy", SMALL)
     assert sorted(pairs["task_id"].unique()) == [1, 3]
     for _, own in pairs.groupby("task_id"):
@@ -96,6 +97,7 @@ def test_scores_of_a_task_are_scaled_to_the_grades(monkeypatch):
 
 def test_the_student_that_is_best_on_the_choosing_topics_ranks_the_others(tmp_path, monkeypatch):
     """Grades depend on the server alone; the teacher's are all kept, so that nothing is asked."""
+    configuration = load(["dataset=synthetic"])
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     rng = np.random.default_rng(0)
     fields = {name: rng.normal(size=(6, DIMENSION)).astype(np.float32) for name in FIELDS}
@@ -112,21 +114,23 @@ def test_the_student_that_is_best_on_the_choosing_topics_ranks_the_others(tmp_pa
 
     monkeypatch.setattr(distilled, "load_split", lambda name: (DATA, None))
     monkeypatch.setattr(distilled, "drawn", lambda *given: None)
-    monkeypatch.setattr(distilled.grades, "ask", lambda *given: known)
+    monkeypatch.setattr(distilled, "ask", lambda *given: known)
     other = run.assign(server_id=run["server_id"] + 1)
     monkeypatch.setattr(
-        distilled.grades, "first_servers", lambda name, settings: run if settings.system == SETTINGS.system else other
+        distilled, "first_servers", lambda name, settings: run if settings.system == SETTINGS.system else other
     )
-    monkeypatch.setattr(distilled.grades, "graded_table", table)
+    monkeypatch.setattr(distilled, "graded_table", table)
     monkeypatch.setattr(distilled.Collection, "load", lambda name: None)
-    monkeypatch.setattr(distilled, "read_settings", lambda *given: replace(SETTINGS, penalties=[0.1]))
+    monkeypatch.setattr(framework, "load_settings", lambda kind: replace(SETTINGS, penalties=[0.1]))
 
     def vectors(data, pairs):
         rows = pairs["server_id"].to_numpy() - 10
         return np.ones((len(pairs), DIMENSION), dtype=np.float32), {name: of[rows] for name, of in fields.items()}
 
     monkeypatch.setattr(distilled, "vectors", vectors)
-    (found,) = distilled.measure("toy")
+    study = Context(ANALYSES["usefulness/distilled"], configuration)
+    found = distilled.distilled(study)["distilled"]
+    assert (study.facts["kept"], study.facts["models"]) == (distilled.BLIND, ["m"])
     both = ["valid", "fresh"]
     assert seen[:2] == [(["valid"], ["valid"], 10)] * 2
     assert seen[2:] == [(both, sorted(both), 10), (both, sorted(both), 11)]
@@ -135,7 +139,7 @@ def test_the_student_that_is_best_on_the_choosing_topics_ranks_the_others(tmp_pa
         [SETTINGS.system, "all", "valid"],
         *([system, distilled.BLIND, part] for system in (SETTINGS.system, "field_dense") for part in both),
     ]
-    kept = Student.load(file_of("toy"))
+    kept = Student.load(file_of("synthetic"))
     assert not kept.asks
     scores = kept.scores(np.zeros((1, DIMENSION), dtype=np.float32), fields)
     assert scores[[1, 4]].min() > scores[[0, 3]].max() + 0.5  # 11 and 14 have grade 2, 12 and 15 none

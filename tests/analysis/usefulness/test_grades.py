@@ -2,20 +2,19 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from study.analysis.framework import load_settings
 from study.analysis.usefulness import grades as measured
-from study.config.reader import read_settings
 from study.errors import StudyError
 from study.judging import store
 from study.judging.collection import Collection
 
-SETTINGS = read_settings(measured.Grades, Path(__file__).parents[3] / "conf" / "usefulness" / "grades.yaml")
+SETTINGS = load_settings(measured.Grades)
 
 
 def reply(*weights):
@@ -140,5 +139,5 @@ def test_the_first_servers_are_those_of_the_pooled_run_whatever_the_system_ranks
     found = measured.first_servers("toy", settings)
     expected = [(9, 12, 1, 202, "fresh"), (9, 10, 2, 201, "fresh"), (7, 10, 1, 1, "valid"), (7, 12, 2, 2, "valid")]
     assert list(found.itertuples(index=False, name=None)) == expected
-    with pytest.raises(StudyError, match="no run of other"):
+    with pytest.raises(StudyError, match="unknown pooled run 'other'"):
         measured.first_servers("toy", replace(settings, system="other"))

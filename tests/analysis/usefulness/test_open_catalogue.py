@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from study import paths
+from study.analysis.framework import load_settings
 from study.analysis.usefulness import open_catalogue
 from study.catalog import store as catalogue_store
 from study.catalog.settings import Sources
@@ -119,11 +120,11 @@ def test_an_unanswered_request_counts_nothing_and_tokens_of_first_answers_are_co
     # docker loses its answer to the second request.
     runs["docker"] = runs["docker"][runs["docker"]["task_id"] == 1]
     store.write_runs("open", runs)
-    found = open_catalogue.judged().set_index("system")
+    found = open_catalogue.judged(load_settings(open_catalogue.Open)).set_index("system")
     assert found.loc["field_dense", ["n", "answered", "ndcg@10", "first"]].tolist() == [2, 1.0, 1.0, 1.0]
     assert found.loc["docker", ["answered", "ndcg@10", "first", "diff"]].tolist() == [0.5, 0.5, 0.5, -0.5]
     assert found.loc["field_dense", "precision@5"] == pytest.approx(0.2)
     assert np.isnan(found.loc["recommend field_dense", "diff"])
-    tokens = open_catalogue.tokens()
+    tokens = open_catalogue.tokens("recommend field_dense")
     assert tokens["tokens"].tolist() == [0, 0]  # these servers list no tools
     assert without_torch(WITHOUT_TORCH["minilm"]).cut("word " * 300)  # counting has not changed how the encoder reads

@@ -1,15 +1,12 @@
 """The committed tables on what `field_dense` is worth, against the judgements and runs that they come from."""
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from study import paths
+from study.analysis.framework import load_settings
 from study.analysis.usefulness import calibration, choosing, curves, other_requests, pareto
-from study.analysis.usefulness.parts import conf
-from study.config.reader import read_settings
 from study.evaluation.records import read_record
 from study.judging import store
 
@@ -18,9 +15,9 @@ FOLDER = paths.results(DATASET) / "usefulness"
 SETTINGS = [calibration.Calibration, choosing.Choice, choosing.Steps, curves.Curves]
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.csv")))
-def test_every_table_has_its_record(name):
-    assert read_record(FOLDER / f"{name}.json")["result"] == name
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_records_are_whole(path):
+    assert read_record(path)["dataset"] == DATASET
 
 
 def test_first_answers_are_those_that_were_judged():
@@ -38,13 +35,13 @@ def test_first_answers_are_those_that_were_judged():
 def test_the_choice_was_made_on_validation_topics():
     asked, chosen = pd.read_csv(FOLDER / "confidence.csv"), pd.read_csv(FOLDER / "calibration_choice.csv")
     assert chosen["brier"].is_monotonic_increasing
-    settings = json.loads((FOLDER / "calibration.json").read_text())["settings"]
+    settings = load_settings(calibration.Calibration)
     useful = asked.query("part == 'valid'")["grade"] >= 1
     share, n = useful.mean(), len(useful)
     # Without a signal, leaving one out moves the promise away from it, so the score is a little above the variance.
     expected = share * (1 - share) * (n / (n - 1)) ** 2
     assert chosen.set_index("signal").loc["none", "brier"] == pytest.approx(expected, rel=1e-5)
-    assert set(chosen["signal"]) - {"none"} == set(settings["signals"])
+    assert set(chosen["signal"]) - {"none"} == set(settings.signals)
 
 
 def test_fronts_follow_from_the_costs():
@@ -58,7 +55,7 @@ def test_fronts_follow_from_the_costs():
 
 @pytest.mark.parametrize("kind", [*SETTINGS, pareto.Latency, other_requests.Transfer])
 def test_committed_settings_are_read(kind):
-    assert read_settings(kind, conf(kind.__name__.lower()))
+    assert load_settings(kind)
 
 
 def test_rank_fusion_of_the_named_systems_is_asked():

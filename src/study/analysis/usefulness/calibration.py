@@ -1,8 +1,5 @@
-"""How sure `field_dense` is of its first answer: a map from a signal to the chance that it is useful.
-
-``useful`` says for each request whether its first answer has a grade of at least 1. Every map and threshold is fitted
-on validation topics; what is measured with them on test topics is fitted nowhere.
-"""
+"""How sure `field_dense` is of its first answer: a map from a signal to the chance that it is useful (grade 1 or 2).
+Every map and threshold is fitted on validation topics; what is measured on test topics is fitted nowhere."""
 
 from __future__ import annotations
 
@@ -15,15 +12,17 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from study.analysis.usefulness.choosing import first_ten
+from study.analysis.framework import Context, Tables, analysis
+from study.analysis.usefulness.choosing import topic_scores
 from study.config.compose import build_system, load
 from study.data.dataset import FloatArray, IntArray
 from study.encoders.sentence import encode
 from study.errors import StudyError
-from study.evaluation import statistics
-from study.judging.collection import Collection, Float64Array
+from study.evaluation.ranking import tie_order, top_k
+from study.evaluation.statistics import percentile_limits, share_interval
+from study.judging.collection import DEPTH, Collection, Float64Array
 from study.judging.pools import load_split
 from study.usefulness.field_dense import FieldDense
 from study.usefulness.texts import FIELDS, VIEWS, texts
@@ -34,7 +33,7 @@ Map = Callable[[Float64Array], Float64Array]
 
 @dataclass(frozen=True)
 class Calibration:
-    """``conf/usefulness/calibration.yaml``, where every key is explained."""
+    """Signals and maps that are compared, and what is measured with the chosen ones."""
 
     system: str
     signals: list[str]
@@ -50,9 +49,9 @@ def logistic(signal: Float64Array, useful: BoolArray) -> Map:
     positives, n = int(useful.sum()), len(useful)
     target = np.where(useful, (positives + 1) / (positives + 2), 1 / (n - positives + 2))
     centre, scale = signal.mean(), signal.std() or 1.0
-    model = LogisticRegression(C=np.inf)
     both = np.concatenate([signal, signal])[:, None]
-    model.fit((both - centre) / scale, np.repeat([1, 0], n), sample_weight=np.concatenate([target, 1 - target]))
+    weights = np.concatenate([target, 1 - target])
+    model = LogisticRegression(C=np.inf).fit((both - centre) / scale, np.repeat([1, 0], n), sample_weight=weights)
     return lambda values: np.asarray(model.predict_proba(((values - centre) / scale)[:, None])[:, 1], dtype=np.float64)
 
 
@@ -65,23 +64,10 @@ def isotonic(signal: Float64Array, useful: BoolArray) -> Map:
 METHODS: dict[str, Callable[[Float64Array, BoolArray], Map]] = {"logistic": logistic, "isotonic": isotonic}
 
 
-def fitted_map(method: str, signal: Float64Array, useful: BoolArray) -> Map:
-    """The map of `METHODS` fitted on one signal; an unknown method raises `StudyError`."""
-    if method not in METHODS:
-        raise StudyError(f"there is no calibration {method!r}", column="methods", fix=f"one of: {', '.join(METHODS)}")
-    return METHODS[method](signal, useful)
-
-
-def brier(chance: Float64Array, useful: BoolArray) -> float:
-    """Mean squared difference between chance and outcome (Brier 1950); 0 is best, 0.25 is what a half always gets."""
-    return float(np.mean((chance - useful) ** 2))
-
-
 def left_out(method: str, signal: Float64Array, useful: BoolArray) -> Float64Array:
     """The chance of each request by a map fitted on all others, shape (n,)."""
     kept = ~np.eye(len(signal), dtype=bool)
-    found = [fitted_map(method, signal[k], useful[k])(signal[~k])[0] for k in kept]
-    return np.array(found, dtype=np.float64)
+    return np.array([METHODS[method](signal[k], useful[k])(signal[~k])[0] for k in kept], dtype=np.float64)
 
 
 def bins(chance: Float64Array, count: int) -> NDArray[np.int64]:
@@ -98,95 +84,100 @@ def calibration_error(chance: Float64Array, useful: Float64Array, place: NDArray
     return np.asarray(np.sum(per_bin, axis=0) / gap.shape[-1])
 
 
+def share(outcomes: BoolArray) -> tuple[float, float, float]:
+    """The share of true outcomes with its exact 95 % binomial interval."""
+    return share_interval(int(outcomes.sum()), len(outcomes), "beta")
+
+
 def reliability(chance: Float64Array, useful: BoolArray, count: int) -> pd.DataFrame:
-    """Promised against observed usefulness by bin.
-    Returns: columns bin (from 1), requests, chance (mean), useful (share), ci_low, ci_high (exact 95 % binomial
-    interval)."""
-    place, rows = bins(chance, count), []
-    for number, own in enumerate(np.unique(place), start=1):
-        kept = place == own
-        rows.append((number, int(kept.sum()), chance[kept].mean(), *share(useful[kept])))
+    """Promised against observed usefulness: columns bin (from 1), requests, chance (mean), useful (share), ci_low and
+    ci_high (exact 95 % binomial interval)."""
+    place = bins(chance, count)
+    kept = [place == own for own in np.unique(place)]
+    rows = [(n, int(own.sum()), chance[own].mean(), *share(useful[own])) for n, own in enumerate(kept, start=1)]
     return pd.DataFrame(rows, columns=["bin", "requests", "chance", "useful", "ci_low", "ci_high"])
 
 
-def expected_error(
-    chance: Float64Array, useful: BoolArray, count: int, *, seed: int, resamples: int
-) -> dict[str, float]:
-    """`calibration_error` with what chance alone would give.
-
-    Returns: value; ci_low and ci_high, the 95 % bootstrap interval over requests with fixed bins; if_calibrated and
-    if_calibrated_high, mean and 95th percentile where every outcome is drawn with its own chance. A finite sample is
-    never perfectly even, so a value below the last one speaks against nothing.
-    """
-    rng, place, outcome = np.random.default_rng(seed), bins(chance, count), useful.astype(np.float64)
-    drawn = rng.integers(len(chance), size=(resamples, len(chance)))
-    boot = calibration_error(chance[drawn], outcome[drawn], place[drawn])
-    fair = calibration_error(chance, (rng.random(drawn.shape) < chance).astype(np.float64), place)
-    low, high = statistics.percentile_limits(boot)
-    found = {"value": float(calibration_error(chance, outcome, place)), "ci_low": low, "ci_high": high}
-    return found | {"if_calibrated": float(fair.mean()), "if_calibrated_high": float(np.quantile(fair, 0.95))}
+def risks(useful: BoolArray) -> Float64Array:
+    """The share of useless first answers among the first 1 ... n, shape (..., n); its mean over n is the area under the
+    risk-coverage curve. `useful`: outcomes from the surest to the least sure, shape (..., n)."""
+    return np.asarray(np.cumsum(~useful, axis=-1) / np.arange(1, useful.shape[-1] + 1))
 
 
-def ordered(chance: Float64Array, seed: int) -> NDArray[np.int64]:
+def surest_first(chance: Float64Array, seed: int) -> NDArray[np.int64]:
     """Requests from the surest to the least sure, ties in a seeded random order."""
     return np.lexsort((np.random.default_rng(seed).random(len(chance)), -chance)).astype(np.int64)
 
 
 def risk_coverage(chance: Float64Array, useful: BoolArray, *, seed: int = 0) -> pd.DataFrame:
-    """What is wrong among the answers that would be given if only the surest were (El-Yaniv and Wiener 2010). Returns:
-    columns answered (from 1), coverage, risk (share of useless first answers among them), chance (of the last one)."""
-    order = ordered(chance, seed)
+    """What is wrong among the answers that would be given if only the surest were (El-Yaniv and Wiener 2010): columns
+    answered (from 1), coverage, risk (share of useless first answers among them), chance (of the last one)."""
+    order = surest_first(chance, seed)
     answered = np.arange(1, len(order) + 1)
-    table = {"answered": answered, "coverage": answered / len(order), "risk": np.cumsum(~useful[order]) / answered}
+    table = {"answered": answered, "coverage": answered / len(order), "risk": risks(useful[order])}
     return pd.DataFrame(table | {"chance": chance[order]})
-
-
-def area(useful: BoolArray) -> Float64Array:
-    """Area under the risk-coverage curve: mean risk over coverages 1/n ... 1, shape (...,).
-    `useful` has shape (..., n): outcomes from the surest to the least sure."""
-    return np.asarray((np.cumsum(~useful, axis=-1) / np.arange(1, useful.shape[-1] + 1)).mean(axis=-1))
-
-
-def area_interval(chance: Float64Array, useful: BoolArray, *, seed: int, resamples: int) -> dict[str, float]:
-    """The area, its gain over an order that knows nothing (whose expected area is the overall risk), and the least one.
-    Returns: area, ci_low, ci_high, gain, gain_ci_low, gain_ci_high (95 % bootstrap intervals over requests), least."""
-    sorted_ = useful[ordered(chance, seed)]
-    drawn = np.sort(statistics.resampled(len(sorted_), seed=seed, resamples=resamples)[0], axis=1)
-    areas = area(sorted_[drawn])
-    gains = (~sorted_[drawn]).mean(axis=1) - areas
-    value, (low, high), (less, more) = float(area(sorted_)), *map(statistics.percentile_limits, (areas, gains))
-    found = {"area": value, "ci_low": low, "ci_high": high, "gain": float((~useful).mean()) - value}
-    return found | {"gain_ci_low": less, "gain_ci_high": more, "least": float(area(np.sort(useful)[::-1]))}
 
 
 def threshold(chance: Float64Array, useful: BoolArray, target: float) -> float:
     """The lowest chance from which at least the share `target` of the answers is useful; infinity where none is.
     Equal chances are answered together. Meant for validation topics."""
-    values = np.unique(chance)
-    reached = [value for value in values if useful[chance >= value].mean() >= target]
-    return float(min(reached)) if reached else float("inf")
+    return float(min((c for c in np.unique(chance) if useful[chance >= c].mean() >= target), default=np.inf))
+
+
+def measures(
+    chance: Float64Array, useful: BoolArray, seen: BoolArray, least: float, settings: Calibration
+) -> pd.DataFrame:
+    """The single numbers of one part: measure, value, ci_low, ci_high (95 %, bootstrap over requests, bins fixed).
+
+    The calibration error of calibrated chances is that of outcomes drawn with them, up to its 95th percentile: a finite
+    sample is never perfectly even. The area's gain is over an order that knows nothing, whose area is the overall risk.
+
+    Args:
+        seen: outcomes of the validation topics, whose share a map without any signal would promise.
+        least: the chance from which an answer is given.
+    """
+    rng, n, place = np.random.default_rng(settings.seed), len(chance), bins(chance, settings.bins)
+    outcome, drawn = useful.astype(np.float64), rng.integers(n, size=(settings.resamples, n))
+    error = calibration_error(chance[drawn], outcome[drawn], place[drawn])
+    fair = calibration_error(chance, (rng.random(drawn.shape) < chance).astype(np.float64), place)
+    in_order, redrawn = useful[surest_first(chance, settings.seed)], np.sort(drawn, axis=1)
+    area, areas = float(risks(in_order).mean()), risks(in_order[redrawn]).mean(axis=1)
+    gains, answered = (~in_order[redrawn]).mean(axis=1) - areas, chance >= least
+    rows: list[tuple[str, float, float | None, float | None]] = [
+        ("requests", n, None, None),
+        ("useful", *share(useful)),
+        ("brier", brier_score_loss(useful, chance), None, None),
+        ("brier_without_signal", brier_score_loss(useful, np.full(n, seen.mean())), None, None),
+        ("calibration_error", float(calibration_error(chance, outcome, place)), *percentile_limits(error)),
+        ("calibration_error_if_calibrated", float(fair.mean()), None, float(np.quantile(fair, 0.95))),
+        ("area", area, *percentile_limits(areas)),
+        ("area_gain", float((~useful).mean()) - area, *percentile_limits(gains)),
+        ("area_least", float(risks(np.sort(useful)[::-1]).mean()), None, None),
+        ("threshold", least, None, None),
+        ("answered", *share(answered)),
+    ]
+    for name, kept in (("useful_if_answered", answered), ("useful_if_not_answered", ~answered)):
+        if kept.any():
+            rows.append((name, *share(useful[kept])))
+    return pd.DataFrame(rows, columns=["measure", "value", "ci_low", "ci_high"])
 
 
 def signals(ranked: IntArray, best: FloatArray, requests: FloatArray, servers: FloatArray) -> pd.DataFrame:
-    """Every signal of each request, one row per request.
+    """Every signal of each request: score (standard deviations above the mean of the catalogue), margin (first minus
+    second), lead (first minus tenth), cosine (of the request with the first server).
 
-    `ranked` and `best` are server rows and scores of the ten best, shape (b, 10); `requests` and `servers` are sentence
-    vectors of the descriptions, shapes (b, d) and (n_servers, d).
-
-    Returns: score (standard deviations above the mean of the catalogue), margin (first minus second), lead (first minus
-    tenth), cosine (of the request with the first server).
+    `ranked`, `best`: rows and scores of the ten best servers, shape (b, 10). `requests`, `servers`: sentence vectors of
+    the descriptions, shapes (b, d) and (n_servers, d).
     """
     scores, cosine = best.astype(np.float64), (requests * servers[ranked[:, 0]]).sum(axis=1).astype(np.float64)
     first = scores[:, 0]
-    margin, lead = first - scores[:, 1], first - scores[:, -1]
-    return pd.DataFrame({"score": first, "margin": margin, "lead": lead, "cosine": cosine})
+    gaps = {"margin": first - scores[:, 1], "lead": first - scores[:, -1]}
+    return pd.DataFrame({"score": first, **gaps, "cosine": cosine})
 
 
 def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
-    """The first answer of a `FieldDense`, which has to be judged, to every topic.
-
-    Returns: columns task_id, server_id, part, grade, and those of `signals`.
-    """
+    """The first answer of a `FieldDense`, which has to be judged, to every topic: columns task_id, server_id, part,
+    grade, and those of `signals`."""
     system: Any = build_system(load([f"system={name}"]).system)
     if not isinstance(system, FieldDense):
         fix = "name a system of study.usefulness"
@@ -196,16 +187,16 @@ def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
     servers = encode(texts(data.servers, FIELDS, "description"))
     for part in ("valid", "test"):
         judged = collection.part(part)
-        asked, ranked, best = first_ten(system, data, split.known(part), judged.topics, seed)
-        first = data.servers["id"].to_numpy()[ranked[:, 0]]
-        answers = pd.DataFrame({"task_id": judged.topics["task_id"], "rank": 1, "server_id": first})
-        _, _, grades = judged.look_up(answers)
-        if (grades[:, 0] < 0).any():
+        scores = topic_scores(system, data, split.known(part), judged.topics)
+        ranked, best = top_k(scores, DEPTH, tie_order(data.n_servers, seed))
+        keys = pd.DataFrame({"task_id": judged.topics["task_id"], "server_id": data.servers["id"].array[ranked[:, 0]]})
+        grades = judged.look_up(keys.assign(rank=1))[2][:, 0]
+        if (grades < 0).any():
             problem = f"the first answer of {name} to a {part} topic is not judged"
-            raise StudyError(problem, row=int((grades[:, 0] < 0).argmax()), fix="study judge pool, then batches")
-        keys = answers[["task_id", "server_id"]].assign(part=part, grade=grades[:, 0].astype(int))
-        vectors = encode(texts(asked, VIEWS, "description"))
-        frames.append(pd.concat([keys, signals(ranked, best, vectors, servers)], axis=1))
+            raise StudyError(problem, row=int((grades < 0).argmax()), fix="study judge pool, then batches")
+        requests = encode(texts(data.tasks.set_index("id").loc[keys["task_id"]], VIEWS, "description"))
+        keys = keys.assign(part=part, grade=grades.astype(int))
+        frames.append(pd.concat([keys, signals(ranked, best, requests, servers)], axis=1))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -217,13 +208,12 @@ def signal_choice(valid: pd.DataFrame, settings: Calibration) -> pd.DataFrame:
     """
     useful = (valid["grade"] >= 1).to_numpy()
     nothing = (useful.sum() - useful) / (len(useful) - 1)
-    rows: list[dict[str, Any]] = [{"signal": "none", "method": "share", "brier": brier(nothing, useful)}]
+    rows: list[dict[str, Any]] = [{"signal": "none", "method": "share", "brier": brier_score_loss(useful, nothing)}]
     for name in settings.signals:
         signal = valid[name].to_numpy(np.float64)
-        auroc = float(roc_auc_score(useful, signal))
         for method in settings.methods:
-            score = brier(left_out(method, signal, useful), useful)
-            rows.append({"signal": name, "method": method, "brier": score, "auroc": auroc})
+            brier = brier_score_loss(useful, left_out(method, signal, useful))
+            rows.append({"signal": name, "method": method, "brier": brier, "auroc": roc_auc_score(useful, signal)})
     return pd.DataFrame(rows).sort_values("brier", kind="stable", ignore_index=True)
 
 
@@ -231,60 +221,30 @@ def calibration_tables(asked: pd.DataFrame, settings: Calibration) -> dict[str, 
     """Everything that follows from `confidence`: fitted and chosen on validation topics, measured on both parts.
 
     Returns: calibration_choice (see `signal_choice`), reliability, risk_coverage and calibration (see `measures`), by
-    part. Validation topics whose first answers are all useful or all useless raise `StudyError`.
+    part. Raises StudyError: the validation topics' first answers are all useful or all useless.
     """
     valid = asked[asked["part"] == "valid"]
-    useful = (valid["grade"] >= 1).to_numpy()
-    if useful.all() or not useful.any():
+    seen = (valid["grade"] >= 1).to_numpy()
+    if seen.all() or not seen.any():
         raise StudyError("the validation topics do not tell useful from useless", column="grade", fix="judge more")
     compared = signal_choice(valid, settings)
-    chosen = compared[compared["signal"] != "none"].iloc[0]
-    signal = valid[chosen["signal"]].to_numpy(np.float64)
-    chance_of = fitted_map(chosen["method"], signal, useful)
-    least = threshold(chance_of(signal), useful, settings.target)
-    bins, risks, measured = [], [], []
+    signal, method = compared.loc[compared["signal"] != "none", ["signal", "method"]].iloc[0]
+    chance_of = METHODS[method](valid[signal].to_numpy(np.float64), seen)
+    least = threshold(chance_of(valid[signal].to_numpy(np.float64)), seen, settings.target)
+    found: dict[str, list[pd.DataFrame]] = {"reliability": [], "risk_coverage": [], "calibration": []}
     for part, rows in asked.groupby("part", sort=False):
-        chance = chance_of(rows[chosen["signal"]].to_numpy(np.float64))
-        good = (rows["grade"] >= 1).to_numpy()
-        bins.append(reliability(chance, good, settings.bins).assign(part=part))
-        risks.append(risk_coverage(chance, good, seed=settings.seed).assign(part=part))
-        measured.append(measures(chance, good, useful, least, settings).assign(part=part))
-    return {
-        "calibration_choice": compared,
-        "reliability": pd.concat(bins, ignore_index=True),
-        "risk_coverage": pd.concat(risks, ignore_index=True),
-        "calibration": pd.concat(measured, ignore_index=True)[["part", "measure", "value", "ci_low", "ci_high"]],
-    }
+        chance, useful = chance_of(rows[signal].to_numpy(np.float64)), (rows["grade"] >= 1).to_numpy()
+        found["reliability"].append(reliability(chance, useful, settings.bins).assign(part=part))
+        found["risk_coverage"].append(risk_coverage(chance, useful, seed=settings.seed).assign(part=part))
+        found["calibration"].append(measures(chance, useful, seen, least, settings))
+        found["calibration"][-1].insert(0, "part", part)
+    tables = {name: pd.concat(frames, ignore_index=True) for name, frames in found.items()}
+    return {"calibration_choice": compared, **tables}
 
 
-def measures(
-    chance: Float64Array, useful: BoolArray, seen: BoolArray, least: float, settings: Calibration
-) -> pd.DataFrame:
-    """The single numbers of one part: measure, value, ci_low, ci_high. `seen` are the outcomes of the validation
-    topics, whose share a map without any signal would promise; `least` is the chance from which an answer is given."""
-    draws = {"seed": settings.seed, "resamples": settings.resamples}
-    error = expected_error(chance, useful, settings.bins, **draws)
-    areas, answered = area_interval(chance, useful, **draws), chance >= least
-    rows: list[tuple[str, float, float | None, float | None]] = [
-        ("requests", len(chance), None, None),
-        ("useful", *share(useful)),
-        ("brier", brier(chance, useful), None, None),
-        ("brier_without_signal", brier(np.full(len(useful), seen.mean()), useful), None, None),
-        ("calibration_error", error["value"], error["ci_low"], error["ci_high"]),
-        ("calibration_error_if_calibrated", error["if_calibrated"], None, error["if_calibrated_high"]),
-        ("area", areas["area"], areas["ci_low"], areas["ci_high"]),
-        ("area_gain", areas["gain"], areas["gain_ci_low"], areas["gain_ci_high"]),
-        ("area_least", areas["least"], None, None),
-        ("threshold", least, None, None),
-        ("answered", *share(answered)),
-    ]
-    if answered.any():
-        rows.append(("useful_if_answered", *share(useful[answered])))
-    if not answered.all():
-        rows.append(("useful_if_not_answered", *share(useful[~answered])))
-    return pd.DataFrame(rows, columns=["measure", "value", "ci_low", "ci_high"])
-
-
-def share(outcomes: BoolArray) -> tuple[float, float, float]:
-    """The share of true outcomes with its exact 95 % binomial interval."""
-    return statistics.share_interval(int(outcomes.sum()), len(outcomes), "beta")
+@analysis("usefulness")
+def calibration(study: Context) -> Tables:
+    """Does the score of the first answer say whether it is useful?"""
+    settings = study.settings(Calibration)
+    asked = confidence(study.dataset, settings.system)
+    return {"confidence": asked, **calibration_tables(asked, settings)}

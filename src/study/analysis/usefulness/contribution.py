@@ -1,17 +1,13 @@
-"""What a language model adds to T2MRec's pools, on validation tasks: its order against other ways to order a pool.
-
-How much of its answer is the order in which the candidates were shown? The same pools are shown in random orders, and
-any ten may be named. How much is wording? The same pools with another prompt. The listwise re-ranker and random orders
-keep the same rules as the model.
-"""
+"""What a language model adds to T2MRec's pools, on validation tasks: its order against other ways to order a pool, that
+is the same pools in random orders (any ten may be named), with another prompt, by the listwise re-ranker, and random
+orders within the model's rules."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +16,11 @@ import scipy.sparse as sp
 from scipy.stats import kendalltau
 
 from study import paths
+from study.analysis.framework import Context, Tables, analysis
 from study.config.compose import build_system, load
-from study.config.reader import read_settings
 from study.data.dataset import Dataset, IntArray
 from study.evaluation.metrics import ndcg
-from study.evaluation.records import record
-from study.evaluation.statistics import bootstrap_interval
-from study.files import write_csv, write_json
+from study.evaluation.statistics import mean_interval
 from study.llm.client import Client
 from study.reranking import endpoint
 from study.reranking.language_model import LanguageModelReranker, Question, T2MRecWithLanguageModel, condensed
@@ -41,7 +35,7 @@ BASE = "t2mrec_same_training"  # whose pools are shown
 
 @dataclass(frozen=True)
 class Contribution:
-    """``conf/usefulness/contribution.yaml``, where every key is explained."""
+    """A language model and a trained re-ranker over the same pools, and how often these are shown in other orders."""
 
     system: str
     listwise: str
@@ -58,39 +52,34 @@ class Contribution:
 Answers = Mapping[str, tuple[Sequence[IntArray], Sequence[IntArray]]]
 
 
-def measure(dataset: str) -> Path:
-    """Ask, or replay, and write ``results/<dataset>/usefulness/contribution.csv`` with its record.
+@analysis("usefulness", slow=True)
+def contribution(study: Context) -> Tables:
+    """What does a language model add to T2MRec's pools?
 
-    Trains the listwise re-ranker, and T2MRec where no pools are kept; goes on after a stop.
+    Asks it, or replays; trains the listwise re-ranker, and T2MRec where no pools are kept.
     """
-    settings = read_settings(Contribution, paths.conf() / "usefulness" / "contribution.yaml")
-    configs = {
-        name: load([f"dataset={dataset}", f"protocol={settings.protocol}", f"system={name}"])
-        for name in (BASE, settings.system, settings.listwise)
-    }
-    limit_threads(configs[BASE].profile.threads)
+    settings, dataset = study.settings(Contribution), study.dataset
+    shared = [f"dataset={dataset}", f"protocol={settings.protocol}"]
+    base, system, listwise = (
+        build_system(load([*shared, f"system={name}"]).system) for name in (BASE, settings.system, settings.listwise)
+    )
+    assert isinstance(base, PooledT2MRec)
+    assert isinstance(system, T2MRecWithLanguageModel)
+    assert isinstance(listwise, T2MRecListwise)
+    limit_threads(study.config.profile.threads)
     data, split = load_inputs(dataset, settings.protocol)
     drawn = np.random.default_rng(settings.seed).permutation(split.tasks(settings.part))
-    tasks = np.sort(drawn[: settings.tasks])
-    base, workdir = build_system(configs[BASE].system), paths.cache() / "contribution" / dataset
-    assert isinstance(base, PooledT2MRec)
+    tasks, workdir = np.sort(drawn[: settings.tasks]), paths.cache() / "contribution" / dataset
     (workdir / "pools").mkdir(parents=True, exist_ok=True)
     base.fit(data, split, seed=settings.seed, workdir=workdir / "pools")
     pools = candidate_pools(base, tasks)
-    system = build_system(configs[settings.system].system)
-    assert isinstance(system, T2MRecWithLanguageModel)
     client = endpoint.endpoint_settings(system.endpoint).client(endpoint.cassette(dataset, CASSETTE))
     client.condense = lambda reply: without_texts(condensed(reply))
     answers, counts = asked(client, system.question, data, tasks, pools, settings)
-    listwise = build_system(configs[settings.listwise].system)
-    assert isinstance(listwise, T2MRecListwise)
     listwise.fit(data, split, seed=settings.seed, workdir=workdir)
     answers = {**answers, "listwise": (pools, listwise.rerank(tasks, pools))}
-    place = paths.results(dataset) / "usefulness" / "contribution.csv"
-    write_csv(place, summary(answers, pools, split.part(settings.part)[tasks], settings))
-    facts = {"settings": asdict(settings), "answers": counts, "models": sorted(client.usage.models)}
-    write_json(place.with_suffix(".json"), record(dataset=dataset, result="contribution", **facts))
-    return place
+    study.facts.update({"answers": counts, "models": sorted(client.usage.models)})
+    return {"contribution": summary(answers, pools, split.part(settings.part)[tasks], settings)}
 
 
 def asked(
@@ -111,8 +100,8 @@ def asked(
     variants = {
         "model": (question, pools),
         "other wording": (replace(question, prompt_file=settings.prompt_file), pools),
+        "order 0": (free, pools),
     }
-    variants["order 0"] = free, pools
     for number in range(1, 1 + settings.permutations):
         variants[f"order {number}"] = free, [rng.permutation(pool) for pool in pools]
     answers, counts = {}, {}
@@ -164,26 +153,20 @@ def summary(
     kinds = {name: name.rstrip("0123456789").strip() if name != "order 0" else name for name in answers}
     for kind in dict.fromkeys(kinds.values()):
         own = [answers[name] for name in answers if kinds[name] == kind]
-        values = np.mean([_values(orders, relevant, k) for _, orders in own], axis=0)
-        low, high = bootstrap_interval(values - before, seed=settings.seed)
-        row = {"variant": kind, "runs": len(own), f"ndcg@{k}": values.mean(), "diff": (values - before).mean()}
-        row |= {"diff_ci_low": low, "diff_ci_high": high}
-        row["shown_tau"] = np.nanmean(
-            [_tau(*pair, k) for shown, orders in own for pair in zip(shown, orders, strict=True)]
-        )
-        row["shown_first"] = np.mean(
-            [
-                len({*pool[:k]} & {*order[:k]}) / k
-                for shown, orders in own
-                for pool, order in zip(shown, orders, strict=True)
-            ]
-        )
-        pairs = [
-            _jaccard(first[:k], second[:k])
-            for (_, one), (_, other) in combinations(own, 2)
-            for first, second in zip(one, other, strict=True)
+        firsts = [[order[:k] for order in orders] for _, orders in own]
+        shown = [
+            (pool, first)
+            for (pools_shown, _), runs in zip(own, firsts, strict=True)
+            for pool, first in zip(pools_shown, runs, strict=True)
         ]
-        rows.append(row | {"jaccard": np.mean(pairs) if pairs else np.nan})
+        twice = [pair for one, other in combinations(firsts, 2) for pair in zip(one, other, strict=True)]
+        values = np.mean([_values(orders, relevant, k) for _, orders in own], axis=0)
+        row = {"variant": kind, "runs": len(own), f"ndcg@{k}": values.mean()}
+        row |= mean_interval(values - before, seed=settings.seed, name="diff", prefix="diff_")
+        row["shown_tau"] = np.nanmean([_tau(*pair) for pair in shown])
+        row["shown_first"] = np.mean([len({*pool[:k]} & {*first}) / k for pool, first in shown])
+        row["jaccard"] = np.mean([len({*a} & {*b}) / len({*a} | {*b}) for a, b in twice]) if twice else np.nan
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -194,10 +177,6 @@ def _values(orders: Sequence[IntArray], relevant: sp.csr_matrix, k: int) -> np.n
     return ndcg(ranked, relevant, k)
 
 
-def _tau(shown: IntArray, order: IntArray, k: int) -> float:
+def _tau(shown: IntArray, first: IntArray) -> float:
     place = {server: number for number, server in enumerate(shown)}
-    return float(kendalltau(range(len(order[:k])), [place[server] for server in order[:k]]).statistic)
-
-
-def _jaccard(first: IntArray, second: IntArray) -> float:
-    return len({*first} & {*second}) / len({*first} | {*second})
+    return float(kendalltau(range(len(first)), [place[server] for server in first]).statistic)

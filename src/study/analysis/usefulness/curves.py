@@ -1,15 +1,12 @@
-"""Fits of the released labels on the validation part: from fewer training tasks, and `label_ranker` one idea at a time.
-
-Each fit is one small cached file, so a stopped command goes on. The validation part is used, so that no choice about
-training spends the test part.
-"""
+"""Fits of the released labels, on the validation part so that no choice about training spends the test part: from fewer
+training tasks, and `label_ranker` one idea at a time."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +14,25 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from omegaconf import DictConfig
-from tqdm import tqdm
 
-from study import paths
+from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import one_at_a_time
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import build_system, load
-from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
-from study.evaluation.metrics import per_task
-from study.evaluation.runs import KEPT, rank_tasks
+from study.evaluation.runs import run_seed
 from study.evaluation.statistics import mean_interval
-from study.files import read_csv, write_csv
 from study.runner.identity import row_key
 from study.runner.inputs import load_inputs
 
 METRICS = ("ndcg@10", "recall@10")
+KEYS = ("system", "share", "draw", "fingerprint")
 
 
 @dataclass(frozen=True)
 class Curves:
-    """``conf/usefulness/curves.yaml``, where every key is explained."""
+    """Systems that are fitted on shares of the training tasks, each drawn with several seeds."""
 
     protocol: str
     systems: list[str]
@@ -49,7 +43,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class LabelSteps:
-    """``conf/usefulness/label_steps.yaml``, where every key is explained."""
+    """Settings of a system, each with one idea more than the one before, by title."""
 
     protocol: str
     system: str
@@ -65,39 +59,25 @@ def part_of(split: Split, share: float, draw: int) -> Split:
         raise StudyError(f"a share of {share} leaves {count} training tasks", column="shares", fix="raise it")
     kept = np.zeros(split.train.shape[0], dtype=np.float32)
     kept[np.random.default_rng(draw).permutation(tasks)[:count]] = 1
-    train = sp.csr_matrix(sp.diags(kept) @ split.train)
+    train = sp.csr_matrix(sp.diags(kept) @ split.train, dtype=np.float32)
     train.eliminate_zeros()
-    return Split(split.protocol, train.astype(np.float32), split.valid, split.test, split.cold, split.candidates)
+    return replace(split, train=train)
 
 
-def fitted(config: DictConfig, data: Dataset, split: Split, share: float, draw: int) -> pd.DataFrame:
-    """Fit on a share of the training tasks: task_id and `METRICS`, one row per validation task."""
-    part, asked = part_of(split, share, draw), split.tasks("valid")
-    system = build_system(config.system)
+def fitted(config: DictConfig, share: float, draw: int) -> pd.DataFrame:
+    """Fit on a share of the training tasks: task_id and `METRICS` in six digits, one row per validation task."""
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
+    part, system = part_of(split, share, draw), build_system(config.system)
     with tempfile.TemporaryDirectory() as folder:
-        system.fit(data, part, seed=draw, workdir=Path(folder))
-    rows, _ = rank_tasks(system, part, asked, part="valid", k=KEPT, seed=draw)
-    values = per_task(rows, split.valid[asked], ks=(KEPT,))
-    return pd.concat([pd.DataFrame({"task_id": data.tasks["id"].to_numpy()[asked]}), values[list(METRICS)]], axis=1)
+        table = run_seed(system, data, part, seed=draw, workdir=Path(folder), part="valid").per_task
+    return table[["task_id"]].join(table[list(METRICS)].map("{:.6g}".format).astype(float))
 
 
-def _cached(path: Path, config: DictConfig, share: float, draw: int) -> pd.DataFrame:
-    """`fitted`, taken from the file where it is there."""
-    if not path.exists():
-        data, split = load_inputs(config.dataset.name, config.protocol.name)
-        write_csv(path, fitted(config, data, split, share, draw))
-    return read_csv(path)
-
-
-def curve_fits(dataset: str, settings: Curves) -> pd.DataFrame:
-    """Every fit of the settings: columns system, share, draw, task_id and `METRICS`."""
-    wanted = [(name, float(s), draw) for name in settings.systems for s in settings.shares for draw in settings.draws]
-    folder, frames = paths.cache() / "usefulness" / "curves" / dataset, []
-    for name, share, draw in tqdm(wanted, desc="learning curves", unit="fit", disable=not sys.stderr.isatty()):
-        config = with_tuned_values(load([f"dataset={dataset}", f"system={name}", f"protocol={settings.protocol}"]))
-        path = folder / f"{name}-{share:g}-{draw}-{row_key(config)}.csv"
-        frames.append(_cached(path, config, share, draw).assign(system=name, share=share, draw=draw))
-    return pd.concat(frames, ignore_index=True)
+def kept_values(study: Context, wanted: Mapping[tuple[Any, ...], DictConfig]) -> pd.DataFrame:
+    """`fitted` for every key (system or title, share, draw) with its configuration, those that are kept not again."""
+    configs = {(*key, row_key(config)): config for key, config in wanted.items()}
+    fits = study.fits(f"{study.analysis.name}_fits", KEYS)
+    return fits.complete(list(configs), lambda key: fitted(configs[key], key[1], key[2]))
 
 
 def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
@@ -107,22 +87,28 @@ def curve_table(values: pd.DataFrame, tasks: int, *, seed: int) -> pd.DataFrame:
     interval over validation tasks of the values averaged over draws), diff, diff_ci_low, diff_ci_high (from the share
     before, paired by task).
     """
-    rows = []
-    for name, own in values.groupby("system", sort=False):
-        for metric in METRICS:
-            before: pd.Series | None = None
-            for share in sorted(own["share"].unique()):
-                part = own[own["share"] == share]
-                score = part.groupby("task_id")[metric].mean().dropna()
-                by_draw = part.groupby("draw")[metric].mean()
-                row = {"system": name, "metric": metric, "share": share, "tasks": round(float(share) * tasks)}
-                row |= {"draws": len(by_draw), "mean": score.mean(), "sd": by_draw.std()}
-                row |= mean_interval(score, seed=seed)
-                if before is not None:
-                    row |= mean_interval(score - before, seed=seed, name="diff", prefix="diff_")
-                rows.append(row)
-                before = score
+    rows, before = [], pd.Series(dtype=float)
+    for name, metric, share in product(values["system"].unique(), METRICS, sorted(values["share"].unique())):
+        part = values[(values["system"] == name) & (values["share"] == share)]
+        score, by_draw = (part.groupby(over)[metric].mean().dropna() for over in ("task_id", "draw"))
+        row = {"system": name, "metric": metric, "share": share, "tasks": round(float(share) * tasks)}
+        row |= {"draws": len(by_draw), "mean": score.mean(), "sd": by_draw.std(), **mean_interval(score, seed=seed)}
+        if share > values["share"].min():
+            row |= mean_interval(score - before, seed=seed, name="diff", prefix="diff_")
+        rows.append(row)
+        before = score
     return pd.DataFrame(rows)
+
+
+@analysis("usefulness", slow=True)
+def curves(study: Context) -> Tables:
+    """How well are the labels fitted from fewer training tasks?"""
+    settings = study.settings(Curves)
+    shared = [f"dataset={study.dataset}", f"protocol={settings.protocol}"]
+    configs = {name: with_tuned_values(load([*shared, f"system={name}"])) for name in settings.systems}
+    wanted = {key: configs[key[0]] for key in product(configs, map(float, settings.shares), settings.draws)}
+    tasks = len(study.split(settings.protocol).tasks("train"))
+    return {"curves": curve_table(kept_values(study, wanted), tasks, seed=settings.seed)}
 
 
 def laid_over(config: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
@@ -134,19 +120,17 @@ def laid_over(config: DictConfig, changes: Mapping[str, Any]) -> DictConfig:
     return changed(config, {f"system.model.{name}": value for name, value in changes.items()}, merge=False)
 
 
-def label_step_fits(dataset: str, settings: LabelSteps) -> dict[str, pd.DataFrame]:
-    """Per step (its title), one row per validation task."""
-    whole = load([f"dataset={dataset}", f"system={settings.system}", f"protocol={settings.protocol}"])
-    folder, frames = paths.cache() / "usefulness" / "label_steps" / dataset, {}
-    for title, changes in tqdm(settings.steps.items(), desc=settings.system, disable=not sys.stderr.isatty()):
-        config = laid_over(whole, changes)
-        path = folder / f"{settings.seed}-{row_key(config)}.csv"
-        frames[title] = _cached(path, config, 1.0, settings.seed)
-    return frames
-
-
-def label_step_table(values: Mapping[str, pd.DataFrame], *, seed: int) -> pd.DataFrame:
-    """The columns of `one_at_a_time` for steps by title over tasks; `values`: title -> `fitted`."""
-    own = {title: frame.assign(seed=seed) for title, frame in values.items()}
-    table = one_at_a_time(own, [*values], METRICS, seed=seed)
+def label_step_table(values: pd.DataFrame, *, seed: int) -> pd.DataFrame:
+    """The columns of `one_at_a_time` over tasks; `values`: rows of `fitted`, column system the title of each step."""
+    own = {str(title): frame.assign(seed=seed) for title, frame in values.groupby("system", sort=False)}
+    table = one_at_a_time(own, [*own], METRICS, seed=seed)
     return table.drop(columns=["before", "wins", "ties", "losses"]).rename(columns={"system": "title"})
+
+
+@analysis("usefulness", slow=True)
+def label_steps(study: Context) -> Tables:
+    """What does each idea of `label_ranker` add to fitting the labels?"""
+    settings = study.settings(LabelSteps)
+    whole = load([f"dataset={study.dataset}", f"system={settings.system}", f"protocol={settings.protocol}"])
+    wanted = {(title, 1.0, settings.seed): laid_over(whole, changes) for title, changes in settings.steps.items()}
+    return {"label_steps": label_step_table(kept_values(study, wanted), seed=settings.seed)}

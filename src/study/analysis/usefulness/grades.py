@@ -1,42 +1,52 @@
-"""Grades of a language model: beside the judge's, as a second family, and to re-rank a system's first servers."""
+"""Grades of a language model: beside the judge's, as a second family, and to re-rank a system's first servers. It
+grades servers of training tasks once, too, and a linear model learns these grades (distillation)."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from tqdm import tqdm
 
 from study import paths
+from study.analysis.framework import Context, Tables, analysis
+from study.analysis.usefulness.choosing import METRIC, judged_rows
 from study.config.compose import build_system, load
-from study.config.reader import read_settings
 from study.data import dataset as datasets
-from study.data.dataset import Dataset
+from study.data.dataset import Dataset, FloatArray
 from study.data.splits import Split
-from study.errors import StudyError
-from study.evaluation.metrics import ndcg
-from study.evaluation.records import record
-from study.evaluation.statistics import auc, bootstrap_interval
+from study.encoders.sentence import DIMENSION, encode
+from study.errors import UnavailableError, require_one_of
+from study.evaluation.metrics import Float64Array
+from study.evaluation.statistics import auc
 from study.evaluation.system import System
-from study.files import read_csv, write_csv, write_json
+from study.files import read_csv, write_csv
 from study.judging import agreement, store
-from study.judging.collection import DEPTH, Collection
+from study.judging.collection import Collection
 from study.judging.pools import load_split
-from study.reranking import grades
+from study.recommend.grading import scaled
+from study.reranking import grades as model_grades
 from study.reranking.endpoint import endpoint_settings
+from study.reranking.student import COLUMNS, FIELDS, VIEW, Student, features, file_of
+from study.usefulness import texts as kinds
 
 SAVE_EVERY = 50  # grades
-COLUMNS = [*store.PAIR, "expected", "model"]
+GRADED = [*store.PAIR, "expected", "model"]
+BLIND = "servers alone"  # the student that sees no request
+FOLDS = 4  # of the training tasks; a student is tried on one of them and learns from the others
+GRADE = 2.0  # the highest grade
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """Whose first servers are graded and re-ordered; every key is explained in ``conf/usefulness/grades.yaml``."""
+    """Whose first servers are graded and re-ordered, on which topics, with which weights of the grade."""
 
     endpoint: str
     model: str
@@ -49,37 +59,45 @@ class Ranked:
     seed: int
 
     def __post_init__(self) -> None:
-        """Refuse to choose the weight on a part that is not ranked."""
-        if self.choice not in self.parts:
-            raise StudyError(f"{self.choice!r} is none of `parts`", column="choice", fix=f"one of: {self.parts}")
+        require_one_of(self.choice, "part", self.parts, column="choice")
 
 
 @dataclass(frozen=True)
 class Grades(Ranked):
-    """``conf/usefulness/grades.yaml``, where every key is explained."""
+    """And the share of the judged pairs that the model grades."""
 
     share: float
 
 
-def measure(dataset: str) -> Iterator[pd.DataFrame]:
-    """Ask for the grades that are not there yet, then write ``second_family.csv`` and ``graded.csv``; yields both.
+@dataclass(frozen=True)
+class Distilled(Ranked):
+    """Which servers of how many training tasks the teacher grades, and the penalties of the student's ridge."""
 
-    The grades lie in ``judged/model_grades.csv``: with all of them there, no model is needed.
+    also: list[str]
+    tasks: int
+    first: int
+    deeper: int
+    until: int
+    anywhere: int
+    penalties: list[float]
+
+
+@analysis("usefulness", slow=True)
+def grades(study: Context) -> Tables:
+    """Do grades of a small language model agree with the judge's, and do they re-rank a system's first servers?
+
+    Asks for the grades that are not there yet. They lie in ``judged/model_grades.csv``: with all of them there, no
+    language model is needed.
     """
-    settings = read_settings(Grades, paths.conf() / "usefulness" / "grades.yaml")
+    settings, dataset = study.settings(Grades), study.dataset
     run = first_servers(dataset, settings)
     known = ask(dataset, wanted(dataset, settings, run), settings, store.folder(dataset) / "model_grades.csv")
-    judged = store.final(dataset).merge(known, on=store.PAIR)
-    place = paths.results(dataset) / "usefulness"
-    tables = {
-        "second_family": second_family(judged.merge(sampled(dataset, settings), on=store.PAIR), seed=settings.seed),
+    sample = store.final(dataset).merge(known, on=store.PAIR).merge(sampled(dataset, settings), on=store.PAIR)
+    study.facts["models"] = sorted(known["model"].unique())
+    return {
+        "second_family": second_family(sample, seed=settings.seed),
         "graded": graded_table(Collection.load(dataset), run.merge(known, on=store.PAIR), settings),
     }
-    for name, table in tables.items():
-        write_csv(place / f"{name}.csv", table)
-        facts: dict[str, Any] = {"settings": asdict(settings), "models": sorted(known["model"].unique())}
-        write_json(place / f"{name}.json", record(dataset=dataset, result=name, **facts))
-        yield table
 
 
 def sampled(dataset: str, settings: Grades) -> pd.DataFrame:
@@ -109,9 +127,7 @@ def first_servers(dataset: str, settings: Ranked) -> pd.DataFrame:
     otherwise on another kind of processor.
     """
     runs, topics = store.read_runs(dataset), store.read_table(dataset, "topics")
-    if settings.system not in runs:
-        problem, fix = f"there is no run of {settings.system}", "run: study judge pool"
-        raise StudyError(problem, file=store.runs_file(dataset), fix=fix)
+    require_one_of(settings.system, "pooled run", runs, file=store.runs_file(dataset))
     run = runs[settings.system].merge(topics.loc[topics["part"].isin(settings.parts), ["task_id", "part"]])
     run = run[run["rank"] <= settings.depth]
     data, split = load_split(dataset)
@@ -125,9 +141,9 @@ def first_servers(dataset: str, settings: Ranked) -> pd.DataFrame:
 def ask(dataset: str, pairs: pd.DataFrame, settings: Ranked, file: Path) -> pd.DataFrame:
     """The expected grade of each pair, from 0 to 2: those that `file` keeps, the others by the model.
 
-    Returns: columns `COLUMNS`. A stop costs the last 50 grades at most.
+    Returns: columns `GRADED`. A stop costs the last 50 grades at most.
     """
-    known = read_csv(file) if file.exists() else pd.DataFrame(columns=COLUMNS)
+    known = read_csv(file) if file.exists() else pd.DataFrame(columns=GRADED)
     there = store.pairs(known)
     open_pairs = [pair for pair in pairs[store.PAIR].itertuples(index=False, name=None) if pair not in there]
     if not open_pairs:
@@ -137,24 +153,18 @@ def ask(dataset: str, pairs: pd.DataFrame, settings: Ranked, file: Path) -> pd.D
     tasks = data.tasks.set_index("id")[["name", "description"]].to_dict("index")
     servers = data.servers.set_index("id")[["name", "description", "language"]].to_dict("index")
     found: list[tuple[Any, ...]] = []
-
-    def save() -> pd.DataFrame:
-        new = pd.DataFrame(found, columns=COLUMNS)
-        table = pd.concat([known, new]) if len(known) else new
-        write_csv(file, table.sort_values(store.PAIR))
-        return table
-
-    for task, server in tqdm(open_pairs, desc="grade", unit="pair", disable=not sys.stderr.isatty()):
-        body = grades.question(settings.model, tasks[task], servers[server], settings.longest)
+    for task, server in tqdm(open_pairs, desc="grade", unit="pair", disable=None):
+        body = model_grades.question(settings.model, tasks[task], servers[server], settings.longest)
         reply = client.post("chat/completions", body)
-        expected = grades.expected_grade(reply)
+        expected = model_grades.expected_grade(reply)
         if expected is None:
             reason = f"no log probability of 0, 1 or 2 for server {server}, task {task}"
-            raise StudyError(reason, file=client.base_url, fix="use another endpoint or model")
+            raise UnavailableError(reason, file=client.base_url, fix="use another endpoint or model")
         found.append((task, server, round(expected, 4), reply["model"]))
-        if len(found) % SAVE_EVERY == 0:
-            save()
-    return save()
+        if len(found) % SAVE_EVERY == 0 or len(found) == len(open_pairs):
+            new = pd.DataFrame(found, columns=GRADED)
+            write_csv(file, (pd.concat([known, new]) if len(known) else new).sort_values(store.PAIR))
+    return read_csv(file)
 
 
 def second_family(rows: pd.DataFrame, *, seed: int) -> pd.DataFrame:
@@ -196,20 +206,118 @@ def graded_table(collection: Collection, run: pd.DataFrame, settings: Ranked) ->
 
     Returns: columns part, weight (0: the system alone), n, ndcg@10, diff from the system with its 95 % interval.
     """
+    rows, weights = [], settings.weights
+    for part in sorted(settings.parts, key=settings.choice.__ne__):
+        own = run[run["part"] == part].assign(seed=settings.seed)
+        runs: dict[Hashable, pd.DataFrame] = {weight: reordered(own, weight) for weight in (0.0, *weights)}
+        scored = judged_rows(collection, runs, seed=settings.seed)
+        found = [{"part": part, "weight": weight, **row} for weight, row in zip(runs, scored, strict=True)]
+        if part == settings.choice:
+            weights = [max(found[1:], key=lambda row: row[METRIC])["weight"]]
+        rows += found
+    return pd.DataFrame(rows)[["part", "weight", "n", METRIC, "diff", "diff_ci_low", "diff_ci_high"]]
 
-    def values(part: str, weight: float) -> np.ndarray:
-        own = reordered(run[run["part"] == part], weight)
-        rows, ranked, _ = collection.look_up(own)
-        return ndcg(ranked, collection.gains[rows], DEPTH, graded=True)
 
-    best = max(settings.weights, key=lambda weight: float(np.nanmean(values(settings.choice, weight))))
-    rows = []
-    for part in settings.parts:
-        before = values(part, 0.0)
-        for weight in (0.0, *(settings.weights if part == settings.choice else [best])):
-            diff = values(part, weight) - before
-            diff = diff[~np.isnan(diff)]
-            low, high = bootstrap_interval(diff, seed=settings.seed)
-            row = {"part": part, "weight": weight, "n": len(diff), "ndcg@10": np.nanmean(values(part, weight))}
-            rows.append(row | {"diff": diff.mean(), "diff_ci_low": low, "diff_ci_high": high})
-    return pd.DataFrame(rows)
+@analysis("usefulness", slow=True)
+def distilled(study: Context) -> Tables:
+    """Can a linear model learn the language model's grades?
+
+    Asks the teacher for what is missing and trains. The grades lie in ``teacher_grades.csv.xz``: with all of them
+    there, no language model is needed. Of two students, one that sees no request, the better one on the topics of
+    `choice` is kept; it ranks those of the other parts, and the first servers of the systems of `also`.
+    """
+    settings, dataset = study.settings(Distilled), study.dataset
+    data, _ = load_split(dataset)
+    known = ask(dataset, drawn(dataset, settings), settings, study.folder / "teacher_grades.csv.xz")
+    pairs = features(*vectors(data, known))
+    found, truth = (centred(values, known["task_id"]) for values in (pairs, known["expected"]))
+    fits = correlations(found, truth, known["task_id"], settings.penalties)
+    penalty = max(fits, key=lambda one: fits[one])
+    students = {name: train(kept, truth, penalty) for name, kept in (("all", found), (BLIND, unasked(found)))}
+    collection, systems = Collection.load(dataset), (settings.system, *settings.also)
+    runs = {system: first_servers(dataset, replace(settings, system=system)) for system in systems}
+
+    def measured(name: str, parts: list[str], system: str = settings.system) -> pd.DataFrame:
+        own = scored(students[name], data, runs[system][runs[system]["part"].isin(parts)])
+        table = graded_table(collection, own, replace(settings, parts=parts))
+        table.insert(0, "student", name)
+        table.insert(0, "system", system)
+        return table.assign(milliseconds=table["part"].map(own.groupby("part")["milliseconds"].median()))
+
+    tables = {name: measured(name, [settings.choice]) for name in students}
+    best = max(tables, key=lambda name: float(tables[name]["ndcg@10"].max()))
+    students[best].save(file_of(dataset))
+    students[best] = Student.load(file_of(dataset))  # what others read, with as many digits
+    tables[best] = measured(best, settings.parts)
+    others = [measured(best, settings.parts, system) for system in settings.also]
+    study.facts.update({"models": sorted(known["model"].unique()), "penalty": penalty})
+    study.facts.update({"correlations": fits, "kept": best})
+    return {"distilled": pd.concat([*tables.values(), *others], ignore_index=True)}
+
+
+def centred(values: Float64Array | pd.Series, tasks: pd.Series) -> Float64Array:
+    """Rows less the mean of their task's rows: what tells a task's servers apart."""
+    frame = pd.DataFrame(np.asarray(values))
+    return np.asarray(frame - frame.groupby(tasks.to_numpy()).transform("mean"), dtype=np.float64)
+
+
+def train(found: Float64Array, truth: Float64Array, penalty: float) -> Student:
+    """Ridge regression of grades, shape (n, 1), on `features`, both `centred`."""
+    return Student(Ridge(penalty, fit_intercept=False).fit(found, truth[:, 0]).coef_.reshape(-1, DIMENSION).T)
+
+
+def correlations(
+    found: Float64Array, truth: Float64Array, tasks: pd.Series, penalties: Sequence[float]
+) -> dict[float, float]:
+    """Pearson's r of the grades and the scores of tasks left out, as in `train`, by penalty."""
+    folds, known = PredefinedSplit(np.unique(tasks, return_inverse=True)[1] % FOLDS), truth[:, 0]
+
+    def left_out(penalty: float) -> Float64Array:
+        return np.asarray(cross_val_predict(Ridge(penalty, fit_intercept=False), found, known, cv=folds))
+
+    return {penalty: float(np.corrcoef(left_out(penalty), known)[0, 1]) for penalty in penalties}
+
+
+def unasked(found: Float64Array) -> Float64Array:
+    """`features` without what depends on the request."""
+    asked = np.repeat([name.startswith("product") for name in COLUMNS], found.shape[1] // len(COLUMNS))
+    return np.where(asked, 0.0, found)
+
+
+def drawn(dataset: str, settings: Distilled) -> pd.DataFrame:
+    """The pairs that the teacher grades, a task's in one piece: columns task_id, server_id."""
+    data, split = load_split(dataset)
+    rng, topics = np.random.default_rng(settings.seed), set(store.read_table(dataset, "topics")["task_id"])
+    ids, servers = data.tasks["id"].to_numpy(), data.servers["id"].to_numpy()
+    tasks = [row for row in rng.permutation(split.tasks("train")) if ids[row] not in topics][: settings.tasks]
+    scored_tasks = fitted(data, split, settings.system).score(np.array(tasks))
+    pairs = []
+    for row, scores in zip(tasks, scored_tasks, strict=True):
+        order = np.argsort(-scores, kind="stable")
+        deeper = rng.choice(order[settings.first : settings.until], settings.deeper, replace=False)
+        chosen = [*order[: settings.first], *deeper, *rng.choice(len(servers), settings.anywhere)]
+        pairs += [(ids[row], servers[column]) for column in chosen]
+    return pd.DataFrame(pairs, columns=store.PAIR).drop_duplicates(ignore_index=True)
+
+
+def vectors(data: Dataset, pairs: pd.DataFrame) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """The vectors of each pair's request, and of its server by field."""
+    tasks, servers = (table.set_index("id", drop=False) for table in (data.tasks, data.servers))
+    asked, shown = pairs["task_id"].unique(), pairs["server_id"].unique()
+    requests = encode(kinds.texts(tasks.loc[asked], kinds.VIEWS, VIEW))
+    rows = pd.Index(shown).get_indexer(pd.Index(pairs["server_id"]))
+    fields = {name: encode(kinds.texts(servers.loc[shown], kinds.FIELDS, name))[rows] for name in FIELDS}
+    return requests[pd.Index(asked).get_indexer(pd.Index(pairs["task_id"]))], fields
+
+
+def scored(student: Student, data: Dataset, run: pd.DataFrame) -> pd.DataFrame:
+    """`run` with columns expected, the student's score from 0 to 2 over a task's servers, and milliseconds, those that
+    it took for all servers of the task once the vectors are there."""
+    requests, fields = vectors(data, run)
+    expected, milliseconds = np.empty(len(run)), np.empty(len(run))
+    for rows in run.reset_index(drop=True).groupby("task_id").indices.values():
+        started = time.perf_counter()
+        scores = student.scores(requests[rows], {name: of[rows] for name, of in fields.items()})
+        milliseconds[rows] = 1000 * (time.perf_counter() - started)
+        expected[rows] = GRADE * scaled(scores)
+    return run.assign(expected=expected, milliseconds=milliseconds)

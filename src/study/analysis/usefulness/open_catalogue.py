@@ -1,62 +1,52 @@
 """The open catalogue as a data set to be judged: requests of developers, and what methods of search answer to them.
-
-The requests of ``conf/recommend/requests.yaml`` are the topics, and a server's id is its row in the catalogue's version
-in force. Tables for the judges are in ``data/prepared/open``; what is committed holds ids and hashes alone.
-"""
+A server's id is its row in the catalogue's version in force; what is committed holds ids and hashes alone."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from study import paths
-from study.analysis.usefulness.first_answers import Requests
-from study.analysis.usefulness.other_requests import scores, unlabelled
+from study.analysis.framework import Context, Tables, analysis, load_settings
+from study.analysis.usefulness.answering import FIRST, OPEN, Requests
+from study.analysis.usefulness.other_requests import recommended, scores, unlabelled
 from study.catalog.store import required
 from study.config.compose import build_system, load
-from study.config.reader import read_settings
 from study.data.dataset import PREPARED, Dataset
 from study.encoders.sentence import WITHOUT_TORCH, without_torch
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.records import record
-from study.evaluation.runs import run_table
 from study.evaluation.statistics import compare_all, mean_interval
-from study.evaluation.system import System
 from study.files import write_csv, write_json, write_parquet
 from study.judging import pools, store
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task
 from study.recommend import catalogue
-from study.recommend.answering import answer
 from study.recommend.facts import Shelf
 from study.recommend.field_dense import SavedFieldDense
 from study.recommend.products import METHODS, Rows
-from study.recommend.settings import Answering
 from study.usefulness.field_dense import FieldDense
 
-DATASET = "open"
 # Topics need a part; nothing is chosen on these.
 PART = "test"
 # Of a run: only the order of equal scores depends on it.
 SEED = 0
-FIRST = 5  # servers whose tools a client would read
 KEYS = ["id", "sha256_description", "sha256_tools"]
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Settings:
-    """``conf/usefulness/open.yaml``, where every key is explained."""
+class Open:
+    """Methods of search over the open catalogue, and how many of their servers are judged."""
 
     systems: list[str]
     answering: list[str]
@@ -66,21 +56,10 @@ class Settings:
     control: int
     seed: int
 
-    def __post_init__(self) -> None:
-        """Refuse methods that do not exist, and answers of systems that are not asked."""
-        for column, names, known in (("products", self.products, METHODS), ("answering", self.answering, self.systems)):
-            if unknown := set(names) - set(known):
-                raise StudyError(f"unknown {min(unknown)!r}", column=column, fix=f"some of: {', '.join(known)}")
-
-    @classmethod
-    def read(cls) -> Settings:
-        """The file, checked."""
-        return read_settings(cls, paths.conf() / "usefulness" / "open.yaml")
-
 
 def as_data(servers: pd.DataFrame, requests: Sequence[str]) -> Dataset:
     """Requests over servers of the catalogue; ids of requests count from 1, those of servers are rows."""
-    data = unlabelled(DATASET, catalogue.as_dataset(servers), requests)
+    data = unlabelled(OPEN, catalogue.as_dataset(servers), requests)
     return replace(data, tasks=data.tasks.assign(id=np.arange(1, len(requests) + 1)))
 
 
@@ -91,41 +70,29 @@ def version_of(servers: pd.DataFrame) -> str:
 
 def run_of(data: Dataset, rows: Rows) -> pd.DataFrame:
     """Rows of servers, best first, one list for each request, as a run (columns `store.RUN`)."""
-    ranked = np.full((len(rows), max(map(len, rows), default=0)), -1, dtype=np.int64)
-    for line, own in zip(ranked, rows, strict=True):
-        line[: len(own)] = own
-    return run_table(data, data.tasks["id"].to_numpy(), ranked, np.zeros(ranked.shape, np.float32), SEED)[store.RUN]
+    run = pd.DataFrame({"task_id": data.tasks["id"], "seed": SEED, "server_id": rows}).explode("server_id").dropna()
+    run = run.assign(rank=run.groupby("task_id").cumcount() + 1)
+    return run[store.RUN].astype(np.int64).reset_index(drop=True)
 
 
-def by_score(system: System, data: Dataset, k: int) -> Rows:
-    """The first `k` servers of a system that learns from no label."""
-    found, _ = top_k(scores(system, data, seed=SEED), k, tie_order(data.n_servers, SEED))
-    return [[int(row) for row in line if row >= 0] for line in found]
-
-
-def answered(name: str, system: FieldDense, data: Dataset, servers: pd.DataFrame, k: int) -> Rows:
-    """What `study recommend` names for each request, with a fitted system; nothing where it says that nothing fits."""
-    model, shelf, settings = SavedFieldDense(name, system, data.servers, SEED), Shelf.here(servers), Answering.read()
-    asked = partial(answer, model, facts_of=lambda item: shelf.of_catalogue(item.server_id), settings=settings, k=k)
-    return [[one.item.server_id for one in asked(request=text).found] for text in data.tasks["description"]]
-
-
-def all_runs(data: Dataset, servers: pd.DataFrame, chosen: Settings) -> dict[str, pd.DataFrame]:
-    """The first `depth` servers of every method, by its name; those as `study recommend` answers are ``recommend`` and
-    the system's name."""
-    found: dict[str, Callable[[], Rows]] = {}
+def all_runs(data: Dataset, servers: pd.DataFrame, chosen: Open) -> dict[str, pd.DataFrame]:
+    """The first `depth` servers of every method, by its name; those as `study recommend` answers, which may say that
+    nothing fits, are ``recommend`` and the system's name."""
+    requests, shelf = data.tasks["description"].tolist(), Shelf.here(servers)
+    found: dict[str, Rows] = {}
     for name in chosen.systems:
         system = build_system(load([f"system={name}"]).system)
-        found[name] = partial(by_score, system, data, chosen.depth)
+        ranked, _ = top_k(scores(system, data, seed=SEED), chosen.depth, tie_order(data.n_servers, SEED))
+        found[name] = [line[line >= 0].tolist() for line in ranked]
         if name in chosen.answering:
             assert isinstance(system, FieldDense)
-            found[f"recommend {name}"] = partial(answered, name, system, data, servers, chosen.depth)
-    for name in chosen.products:
-        found[name] = partial(METHODS[name], data.tasks["description"].tolist(), servers, chosen.depth)
-    runs = {}
-    for name, rows_of in found.items():
-        runs[name] = run_of(data, rows_of())
-        LOG.info("%s: %d answers for %d requests", name, len(runs[name]), runs[name]["task_id"].nunique())
+            model = SavedFieldDense(name, system, data.servers, SEED)
+            facts_of = lambda item: shelf.of_catalogue(item.server_id)  # noqa: E731
+            found[f"recommend {name}"] = recommended(model, facts_of, requests, chosen.depth)
+    found |= {name: METHODS[name](requests, servers, chosen.depth) for name in chosen.products}
+    runs = {name: run_of(data, rows) for name, rows in found.items()}
+    for name, run in runs.items():
+        LOG.info("%s: %d answers for %d requests", name, len(run), run["task_id"].nunique())
     return runs
 
 
@@ -134,31 +101,31 @@ def make_pool() -> Path:
 
     Raises StudyError: nothing was synced, or pairs were judged over other servers or texts.
     """
-    chosen, servers = Settings.read(), catalogue.living(required(), (DATASET,))
+    chosen, servers = load_settings(Open), catalogue.living(required(), (OPEN,))
     requests = Requests.read().served
-    data, about = as_data(servers, requests), store.folder(DATASET) / "pools.json"
-    version, judged = version_of(servers), store.read_table_if_there(DATASET, "judgements")
+    data, about = as_data(servers, requests), store.folder(OPEN) / "pools.json"
+    version, judged = version_of(servers), store.read_table_if_there(OPEN, "judgements")
     if len(judged) and json.loads(about.read_text(encoding="utf-8"))["catalogue"] != version:
         fix = "sync the version whose hash the file has"
         raise StudyError("pairs were judged over another version of the catalogue", file=about, fix=fix)
     for name, table in (("servers", data.servers), ("tasks", data.tasks)):
-        write_parquet(paths.prepared(DATASET) / f"{name}.parquet", table[list(PREPARED[name])])
+        write_parquet(paths.prepared(OPEN) / f"{name}.parquet", table[list(PREPARED[name])])
     labels = pd.DataFrame({column: np.empty(0, dtype=np.int64) for column in PREPARED["labels"]})
-    write_parquet(paths.prepared(DATASET) / "labels.parquet", labels)
+    write_parquet(paths.prepared(OPEN) / "labels.parquet", labels)
     topics = data.tasks[["id"]].rename(columns={"id": "task_id"}).assign(part=PART, subcategory="request")
-    write_csv(store.file(DATASET, "topics"), topics)
+    write_csv(store.file(OPEN, "topics"), topics)
     runs = all_runs(data, servers, chosen)
-    store.write_runs(DATASET, runs)
+    store.write_runs(OPEN, runs)
     union = replace(store.pool_settings(), depths={}, candidates=[], controls={})
     union = replace(union, depth=chosen.depth, control=chosen.control, seed=chosen.seed)
     pairs = pools.union(topics, runs, data.servers["id"].to_numpy(), union)
-    write_csv(store.file(DATASET, "pool"), pools.arrange(pairs, judged, chosen.seed))
-    write_csv(store.file(DATASET, "provenance"), pairs)
+    write_csv(store.file(OPEN, "pool"), pools.arrange(pairs, judged, chosen.seed))
+    write_csv(store.file(OPEN, "provenance"), pairs)
     named = servers.loc[np.unique(pairs["server_id"]), KEYS]
-    write_csv(store.folder(DATASET) / "servers.csv", named.rename_axis("server_id").reset_index())
+    write_csv(store.folder(OPEN) / "servers.csv", named.rename_axis("server_id").reset_index())
     facts = {"catalogue": version, "servers": len(servers), "sources": _sources(required())}
-    write_json(about, record(dataset=DATASET, requests=len(requests), **facts))
-    return store.file(DATASET, "pool")
+    write_json(about, record(dataset=OPEN, requests=len(requests), **facts))
+    return store.file(OPEN, "pool")
 
 
 def _sources(version: Path) -> dict[str, int]:
@@ -167,18 +134,18 @@ def _sources(version: Path) -> dict[str, int]:
     return {str(name): int(count) for name, count in records[records["gone"] == ""]["source"].value_counts().items()}
 
 
-def judged() -> pd.DataFrame:
+def judged(chosen: Open) -> pd.DataFrame:
     """What each method is worth over the requests for which some judged server is useful; an unanswered one counts 0.
 
     Returns: one row per method, best first: system, n, answered (share of the requests), ndcg@10 with its 95 % interval
         over requests, first (share whose first server is useful), precision@5, unjudged@10, and `ndcg@10` less that of
         the reference with interval and p (randomisation test, Holm over the methods).
     """
-    chosen, collection = Settings.read(), Collection.load(DATASET)
+    collection = Collection.load(OPEN)
     useful = np.asarray((collection.grades > 0).any(axis=1))
     topics = pd.Index(collection.topics["task_id"].to_numpy()[useful], name="task_id")
     frames, rows = {}, []
-    for name, run in store.read_runs(DATASET).items():
+    for name, run in store.read_runs(OPEN).items():
         found = per_task(collection, run).set_index("task_id")
         answers = topics.isin(found.index)
         frame = found.reindex(topics).fillna({"seed": SEED}).fillna(0.0)
@@ -195,14 +162,14 @@ def judged() -> pd.DataFrame:
     return table.sort_values("ndcg@10", ascending=False, kind="stable").reset_index()
 
 
-def tokens() -> pd.DataFrame:
+def tokens(reference: str) -> pd.DataFrame:
     """How much a client reads: all tools that the catalogue lists, and those of the first five answers to a request.
 
     Tokens are those of MiniLM's vocabulary, over names and descriptions as JSON; schemas are not in the catalogue.
     Returns: what, servers, tools, tokens; the answers' row has means over requests.
     """
-    chosen, servers = Settings.read(), catalogue.living(required(), (DATASET,))
-    about = json.loads((store.folder(DATASET) / "pools.json").read_text(encoding="utf-8"))
+    servers = catalogue.living(required(), (OPEN,))
+    about = json.loads((store.folder(OPEN) / "pools.json").read_text(encoding="utf-8"))
     if about["catalogue"] != version_of(servers):
         raise StudyError("another catalogue was judged", fix="sync the version whose hash pools.json has")
     lists = [json.loads(text) for text in servers["tools"]]
@@ -210,10 +177,17 @@ def tokens() -> pd.DataFrame:
     tokenizer.no_truncation()
     counted = np.array([[len(own) > 0, len(own), len(tokenizer.encode(json.dumps(own)).ids)] for own in lists])
     counted[counted[:, 0] == 0] = 0
-    run = store.read_runs(DATASET)[chosen.reference]
+    run = store.read_runs(OPEN)[reference]
     first = run[run["rank"] <= FIRST]
     shown = pd.DataFrame(counted[first["server_id"]]).groupby(first["task_id"].to_numpy()).sum()
     columns = ["servers", "tools", "tokens"]
     rows = pd.DataFrame([counted.sum(axis=0), shown.mean().to_numpy()], columns=columns)
-    rows.insert(0, "what", ["all servers that list tools", f"first {FIRST} answers of {chosen.reference}"])
+    rows.insert(0, "what", ["all servers that list tools", f"first {FIRST} answers of {reference}"])
     return rows
+
+
+@analysis("usefulness", name="open", slow=True)
+def open_catalogue(study: Context) -> Tables:
+    """What are methods of search over the open catalogue worth, and how many tokens do they save?"""
+    settings = study.settings(Open)
+    return {"open": judged(settings), "open_tokens": tokens(settings.reference)}

@@ -1,36 +1,44 @@
-"""Requests that Task2MCP does not hold, asked of systems that learn from no label; nothing was tuned on them.
-
-Navigational queries: does a server of the name in a request come first, where it is the tool and where not? Benchmarks:
-the tasks of LiveMCPBench over its own 70 servers and over these inside Task2MCP's catalogue, and the steps of MCP-Atlas
-over the servers of MCP-tools; which servers hold the labelled tools?
-"""
+"""Requests that Task2MCP does not hold, asked of systems that learn from no label; nothing was tuned on them. Servers
+must be found by a product's name in a request, by their own name, or by a text that was written for them; of other
+people's benchmarks, those that hold the labelled tools."""
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from tqdm import tqdm
 
+from study import paths
+from study.analysis.framework import Context, Tables, analysis
+from study.analysis.usefulness.answering import FactsOf
 from study.config.changes import changed
 from study.config.compose import build_system, load
-from study.data import dataset as datasets
 from study.data.dataset import Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split
-from study.errors import StudyError
+from study.errors import StudyError, UnavailableError
 from study.evaluation import metrics, per_task
 from study.evaluation.ranking import chunks, tie_order, top_k
 from study.evaluation.statistics import mean_interval
 from study.evaluation.system import System
+from study.files import read_csv
+from study.recommend.answering import answer
+from study.recommend.contract import Recommendation, SavedModel
+from study.recommend.facts import Facts, Shelf
+from study.recommend.field_dense import SavedFieldDense
+from study.recommend.settings import Answering
+from study.recommend.understanding import plain
 from study.tools.catalogues import published
 from study.tools.catalogues.catalog import QuerySet
-from study.usefulness.products import Product, inside, key
+from study.usefulness.field_dense import FieldDense
+from study.usefulness.products import inside, key
 
+Rows = frozenset[int]  # of servers
 # The forms of the navigational queries, as the table names them.
 WRITTEN, LOWER, NOT_THE_TOOL = "as written", "lower case", "word is not the tool"
 SLOT = "{product}"
@@ -42,59 +50,26 @@ SETTINGS = {
     "mcptools": ("mcptools", False),
 }
 KS = (1, 5, 10)
+DEPTHS = (1, 3, 10)
+BATCH = 500  # requests that are scored at a time
 SHOWN = ["ndcg@5", "ndcg@10", "recall@10", "hit_rate@1"]
 COLUMNS = ("name", "description", "language", "system", "tools", "category", "subcategory", "theme", "url")
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Products, and sentences with `SLOT` that ask for one of them."""
-
-    products: list[str]
-    sentences: list[str]
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A request with a word that names no tool in it."""
-
-    word: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Navigational:
-    """``conf/usefulness/navigational.yaml``, where every key is explained."""
+    """Kinds of products with sentences that ask for one at `SLOT`, and texts with such a word that is not the tool."""
 
     seed: int
     requests: int
-    top1: float
     systems: list[str]
-    kinds: dict[str, Kind]
-    not_the_tool: dict[str, list[Sentence]]
-
-    def __post_init__(self) -> None:
-        """Refuse requests that would ask something else than they seem to."""
-        for kind, entry in self.kinds.items():
-            for sentence in entry.sentences:
-                if SLOT not in sentence:
-                    fix = f"write {SLOT} in it"
-                    raise StudyError(f"no product is asked for: {sentence}", column=f"kinds.{kind}", fix=fix)
-        seen: set[str] = set()
-        for kind, entries in self.not_the_tool.items():
-            for number, own in enumerate(entries):
-                column = f"not_the_tool.{kind}.{number}"
-                if not key(own.word) or not re.search(rf"(?<!\w){re.escape(own.word)}(?!\w)", own.text):
-                    problem = f"{own.word!r} is no name in: {own.text}"
-                    raise StudyError(problem, column=column, fix="write it as the text does")
-                if own.text in seen:
-                    raise StudyError(f"asked twice: {own.text}", column=column, fix="remove one of them")
-                seen.add(own.text)
+    kinds: dict[str, dict[str, list[str]]]
+    not_the_tool: dict[str, list[dict[str, str]]]
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """``conf/usefulness/transfer.yaml``, where every key is explained."""
+    """Systems that are asked on the benchmarks, and one that is compared with each of the others."""
 
     systems: list[str]
     fusion: list[str]
@@ -104,47 +79,71 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Query:
-    """One navigational query: its form (`WRITTEN`, `LOWER` or `NOT_THE_TOOL`) and the kind of its product or word."""
+class KnownItems:
+    """Systems that are asked; those whose answers in `study recommend` are measured too, on a sample of each kind."""
 
-    form: str
-    kind: str
-    word: str  # the product, or a word that is not the tool, as the request writes it
-    sentence: str  # with `SLOT` where a product is named
-    bearers: tuple[int, ...]  # rows of the servers whose name holds the word
-
-    @property
-    def text(self) -> str:
-        """The request as it is asked."""
-        return self.sentence.replace(SLOT, self.word)
+    systems: list[str]
+    answering: list[str]
+    sample: int
+    seed: int
 
 
-def all_forms(settings: Navigational, servers: pd.DataFrame) -> list[Query]:
-    """Every request that the catalogue can answer, form by form; of those for a product at most `requests`, by seed."""
+def all_forms(settings: Navigational, servers: pd.DataFrame) -> pd.DataFrame:
+    """Every request that the catalogue can answer, form by form; of those for a product at most `requests`, by seed.
+
+    Returns: columns form (`WRITTEN`, `LOWER` or `NOT_THE_TOOL`), kind (of the product or word), request, wanted (rows
+        of the servers whose name holds the word).
+    """
     names = [key(name) for name in servers["name"]]
+
+    def bearers(word: str) -> Rows:
+        wanted = key(word)
+        return frozenset(row for row, name in enumerate(names) if wanted and inside(wanted, name))
+
     found = [
-        Query(WRITTEN, kind, product, sentence, bearers)
+        (kind, product, sentence, rows)
         for kind, entry in settings.kinds.items()
-        for product in entry.products
-        if (bearers := _bearers(names, product))
-        for sentence in entry.sentences
+        for product in entry["products"]
+        if (rows := bearers(product))
+        for sentence in entry["sentences"]
     ]
     chosen = np.random.default_rng(settings.seed).permutation(len(found))[: settings.requests]
-    written = [found[place] for place in sorted(chosen)]
-    lower = [replace(query, form=LOWER, word=query.word.lower()) for query in written]
-    others = [
-        Query(NOT_THE_TOOL, kind, entry.word, entry.text, bearers)
-        for kind, entries in settings.not_the_tool.items()
-        for entry in entries
-        if (bearers := _bearers(names, entry.word))
+    asked = [
+        (form, kind, sentence.replace(SLOT, product.lower() if form == LOWER else product), rows)
+        for form in (WRITTEN, LOWER)
+        for kind, product, sentence, rows in (found[place] for place in sorted(chosen))
     ]
-    return written + lower + others
+    for kind, entries in settings.not_the_tool.items():
+        asked += [(NOT_THE_TOOL, kind, own["text"], rows) for own in entries if (rows := bearers(own["word"]))]
+    return pd.DataFrame(asked, columns=["form", "kind", "request", "wanted"])
 
 
-def _bearers(names: Sequence[Product], word: str) -> tuple[int, ...]:
-    """Rows of the names in which the words of `word` follow one another."""
-    wanted = key(word)
-    return tuple(row for row, name in enumerate(names) if wanted and inside(wanted, name))
+def by_name(kind: str, names: Sequence[str], rows: Sequence[int]) -> pd.DataFrame:
+    """Names of servers, whose rows are given, as requests, each once: kind, request, wanted (all servers of it)."""
+    table = pd.DataFrame({"request": names, "word": [plain(name) for name in names], "wanted": rows})
+    words = table[table["word"] != ""].groupby("word", sort=False)
+    return words.agg({"request": "first", "wanted": frozenset}).reset_index(drop=True).assign(kind=kind)
+
+
+def known_requests(servers: pd.DataFrame) -> pd.DataFrame:
+    """Names of servers, names of tools, and requests that were written for one server each: kind, request, wanted.
+
+    Raises StudyError: the file names a server that the catalogue lacks.
+    """
+    path = paths.conf() / "usefulness" / "known_items.csv"
+    written, tools = read_csv(path), servers["tools"].str.split(",").explode().str.strip()
+    row = pd.Index(servers["id"]).get_indexer(pd.Index(written["server_id"]))
+    if (row < 0).any():
+        raise StudyError("no server of the catalogue", file=path, row=int((row < 0).argmax()), column="server_id")
+    place = pd.Series(range(len(servers)), index=servers.index)
+    return pd.concat(
+        [
+            by_name("server name", servers["name"].tolist(), place.tolist()),
+            by_name("tool name", tools.tolist(), place.loc[tools.index].tolist()),
+            pd.DataFrame({"kind": "request", "request": written["request"], "wanted": [frozenset({n}) for n in row]}),
+        ],
+        ignore_index=True,
+    )
 
 
 def filled(table: pd.DataFrame) -> pd.DataFrame:
@@ -168,34 +167,82 @@ def scores(system: System, data: Dataset, *, seed: int) -> FloatArray:
         return np.concatenate([system.score(rows[part]) for part in chunks(rows)])
 
 
-def first_bears_word(scores: FloatArray, queries: Sequence[Query], order: np.ndarray) -> np.ndarray:
-    """Whether the first server of each request bears its word, ties in the given order; shape (n,), bool.
-    `scores` has shape (n, n_servers); `order` is that of `study.evaluation.ranking.tie_order`."""
-    first = order[scores[:, order].argmax(axis=1)]
-    return np.array([int(row) in query.bearers for row, query in zip(first, queries, strict=True)], dtype=bool)
+def first_rows(system: System, servers: pd.DataFrame, requests: Sequence[str], k: int) -> list[list[int]]:
+    """Rows of the first `k` servers for each request, `BATCH` of them at a time, ties in the study's order."""
+    found: list[list[int]] = []
+    for start in range(0, len(requests), BATCH):
+        part = unlabelled("requests", servers, requests[start : start + BATCH])
+        found += top_k(scores(system, part, seed=0), k, tie_order(len(servers), 0))[0].tolist()
+    return found
 
 
-def shares(bears: np.ndarray, queries: Sequence[Query]) -> pd.DataFrame:
-    """How often the first server bears the word, by form, and in each form for all requests and then by kind.
-    Returns: columns form, kind, requests (their number) and first_bears_word (the share)."""
-    facts = {"form": [own.form for own in queries], "kind": [own.kind for own in queries], "bears": bears}
-    found = []
-    for form, own in pd.DataFrame(facts).groupby("form", sort=False):
-        kinds = pd.concat([own.assign(kind="all"), own]).groupby("kind", sort=False)["bears"]
-        table = kinds.agg(requests="size", first_bears_word="mean").reset_index()
-        found.append(table.assign(form=form))
-    return pd.concat(found, ignore_index=True)[["form", "kind", "requests", "first_bears_word"]]
+def recommended(model: SavedModel, facts_of: FactsOf, requests: Sequence[str], k: int) -> list[list[int]]:
+    """Ids of the first servers that `study recommend` names for each request; none where it says that nothing fits."""
+    settings = Answering.read()
+    return [
+        [one.item.server_id for one in answer(model, request, facts_of, settings, k=k).found]
+        for request in tqdm(requests, disable=None)
+    ]
 
 
-def navigational_table(settings: Navigational, data: Dataset) -> pd.DataFrame:
-    """Every system's shares: the columns of `shares` behind the column system."""
-    queries, order = all_forms(settings, data.servers), tie_order(data.n_servers, 0)
-    asked = unlabelled("navigational", data.servers, [query.text for query in queries])
-    found = []
+def places(ranked: Sequence[Sequence[int]], wanted: Sequence[Rows]) -> np.ndarray:
+    """The place of the first wanted server, from 1; infinity where none is there. `ranked`: rows, best first."""
+    found = [[row in own for row in line] for line, own in zip(ranked, wanted, strict=True)]
+    return np.array([line.index(True) + 1 if True in line else np.inf for line in found])
+
+
+@analysis("usefulness")
+def navigational(study: Context) -> Tables:
+    """Does a server of the name in a request come first, where it is the tool and where not?
+
+    By form, and in each form for all requests and then by kind: requests (their number) and first_bears_word (share).
+    """
+    settings, servers = study.settings(Navigational), study.data.servers
+    asked = all_forms(settings, servers)
+    if asked.empty:
+        raise UnavailableError("no server bears a name that is asked for", fix="name another data set")
+    frames = []
     for name in settings.systems:
-        bears = first_bears_word(scores(build_system(load([f"system={name}"]).system), asked, seed=0), queries, order)
-        found.append(shares(bears, queries).assign(system=name))
-    return pd.concat(found, ignore_index=True)[["system", "form", "kind", "requests", "first_bears_word"]]
+        system = build_system(load([f"system={name}"]).system)
+        ranked = first_rows(system, servers, asked["request"].tolist(), 1)
+        table = asked.assign(system=name, bears=places(ranked, asked["wanted"].tolist()) == 1)
+        for _, own in table.groupby("form", sort=False):
+            both = pd.concat([own.assign(kind="all"), own]).groupby(["system", "form", "kind"], sort=False)["bears"]
+            frames.append(both.agg(requests="size", first_bears_word="mean").reset_index())
+    return {"navigational_queries": pd.concat(frames, ignore_index=True)}
+
+
+@analysis("usefulness", slow=True)
+def known_items(study: Context) -> Tables:
+    """Is a server found by its name, the name of one of its tools, or a request that was written for it?
+
+    Columns kind, system, requests (their number), and the shares first, first_3 and first_10. What `study recommend`
+    answers with a system, to at most `sample` requests of a kind, is named ``recommend`` and the system.
+    """
+    settings, servers, rows = study.settings(KnownItems), study.data.servers, []
+    kinds = list(known_requests(servers).groupby("kind", sort=False))
+    shelf, ids = Shelf(None, servers), pd.Index(servers["id"])
+
+    def facts_of(item: Recommendation) -> Facts:
+        return shelf.of_task2mcp(item.server_id, item.name, item.description)
+
+    for name in settings.systems:
+        system = build_system(load([f"system={name}"]).system)
+        for kind, asked in kinds:
+            ranked = first_rows(system, servers, asked["request"].tolist(), max(DEPTHS))
+            answers = [(name, ranked, asked)]
+            if name in settings.answering:
+                assert isinstance(system, FieldDense)
+                rng, number = np.random.default_rng(settings.seed), min(settings.sample, len(asked))
+                chosen = rng.choice(len(asked), number, replace=False)
+                few, model = asked.iloc[np.sort(chosen)], SavedFieldDense("", system, servers, 0)
+                named = recommended(model, facts_of, few["request"].tolist(), max(DEPTHS))
+                answers.append((f"recommend {name}", [ids.get_indexer(line).tolist() for line in named], few))
+            for shown, found, own in answers:
+                place = places(found, own["wanted"].tolist())
+                row = {"kind": kind, "system": shown, "requests": len(place)}
+                rows.append(row | {"first" if k == 1 else f"first_{k}": float((place <= k).mean()) for k in DEPTHS})
+    return {"known_items": pd.DataFrame(rows)}
 
 
 def as_dataset(benchmark: str, *, inside: Dataset | None = None) -> tuple[Dataset, sp.csr_matrix, QuerySet]:
@@ -233,19 +280,21 @@ def build_systems(settings: Transfer) -> dict[str, System]:
     return {name: build_system(models[name]) for name in settings.systems} | {"fusion": build_system(fused)}
 
 
-def transfer_table(settings: Transfer) -> pd.DataFrame:
-    """Every setting and system: columns setting, system, queries, those of `SHOWN`, diff, diff_ci_low, diff_ci_high.
-    diff is how much better the chosen system is, paired by query (95 % interval, bootstrap over queries)."""
-    catalogue, seed, rows = datasets.load("task2mcp"), settings.seed, []
+@analysis("usefulness", slow=True)
+def transfer(study: Context) -> Tables:
+    """Which servers hold the labelled tools of other people's benchmarks?
+
+    diff is how much better the chosen system is, paired by query (95 % interval, bootstrap over queries).
+    """
+    settings, rows = study.settings(Transfer), []
     for setting, (benchmark, within) in SETTINGS.items():
-        data, relevant, queries = as_dataset(benchmark, inside=catalogue if within else None)
-        order, values = tie_order(data.n_servers, seed), {}
+        data, relevant, queries = as_dataset(benchmark, inside=study.data if within else None)
+        order, values = tie_order(data.n_servers, settings.seed), {}
         for name, system in build_systems(settings).items():
-            ranked, _ = top_k(scores(system, data, seed=seed), max(KS), order)
-            values[name] = per_task.table(queries.ids, seed, metrics.per_task(ranked, relevant, KS))
-        reference = values[settings.system][settings.metric]
+            ranked, _ = top_k(scores(system, data, seed=settings.seed), max(KS), order)
+            values[name] = per_task.table(queries.ids, settings.seed, metrics.per_task(ranked, relevant, KS))
         for name, frame in values.items():
             row = {"setting": setting, "system": name, "queries": len(frame), **frame[SHOWN].mean().to_dict()}
-            lead = reference - frame[settings.metric]
-            rows.append(row | mean_interval(lead, seed=seed, name="diff", prefix="diff_"))
-    return pd.DataFrame(rows)
+            lead = values[settings.system][settings.metric] - frame[settings.metric]
+            rows.append(row | mean_interval(lead, seed=settings.seed, name="diff", prefix="diff_"))
+    return {"transfer": pd.DataFrame(rows)}

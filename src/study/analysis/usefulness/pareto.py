@@ -1,14 +1,9 @@
-"""What quality costs: milliseconds to answer one request, seconds to train, and which systems no other dominates.
-
-Latency is measured from a request's text to ten servers, one system and one request at a time, on one thread.
-`field_dense` and the models of `study export` read the text themselves. Other systems make the vectors of every task
-when they are fitted, so a new text is read first, timed with the ranking. The vectors of the catalogue are always
-there.
-"""
+"""What quality costs: milliseconds from the text of one request to ten servers, seconds to train, and which systems no
+other dominates. The vectors of the catalogue are always there; `field_dense` and saved models read the text themselves,
+for others a new text is made a vector first, timed with the ranking."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +17,19 @@ import pandas as pd
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from study import paths
+from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report.runs import APART
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, sound_systems
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.encoders.sentence import encode
-from study.errors import StudyError
+from study.errors import UnavailableError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.runs import KEPT, rank_tasks
 from study.files import read_csv
-from study.judging import store
+from study.judging.pools import load_split
+from study.judging.store import folder, topic_settings
 from study.recommend import saved
 from study.recommend.grading import DEPTH, DistilledGrader, graded
 from study.runner.processes import limit_threads
@@ -50,13 +46,13 @@ WORDS, SENTENCE = "words", "sentence"
 # What takes the text itself: a `FieldDense`, or a model of `study export`, as `study recommend` asks it.
 REQUEST, SAVED = "request", "saved"
 DISTILLED = "saved distilled"  # the same, its first servers ordered by the distilled model
+MEASURED = ["milliseconds", "p5", "p95", "cpu"]
 Answer = Callable[[int], object]
-Seconds = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Latency:
-    """``conf/usefulness/latency.yaml``, where every key is explained."""
+    """Systems with how each reads a request, saved models, and how many requests are timed."""
 
     requests: int
     warm_up: int
@@ -65,15 +61,14 @@ class Latency:
     distilled: list[str]
 
 
-def quantiles(seconds: Seconds) -> dict[str, float]:
-    """Median, 5th and 95th percentile of elapsed time and the median of processor time, in milliseconds.
+def quantiles(seconds: NDArray[np.float64]) -> dict[str, float]:
+    """Median, 5th and 95th percentile of elapsed time and the median of processor time (`MEASURED`), in milliseconds.
     `seconds`: elapsed and processor seconds of each request, shape (n, 2)."""
-    low, middle, high = np.percentile(seconds[:, 0] * 1e3, [5, 50, 95])
-    cpu = float(np.median(seconds[:, 1]) * 1e3)
-    return {"milliseconds": float(middle), "p5": float(low), "p95": float(high), "cpu": cpu}
+    low, middle, high = np.percentile(seconds[:, 0] * 1e3, [5, 50, 95]).tolist()
+    return dict(zip(MEASURED, (middle, low, high, float(np.median(seconds[:, 1]) * 1e3)), strict=True))
 
 
-def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> Seconds:
+def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> NDArray[np.float64]:
     """Elapsed and processor seconds of each request, asked one after another, shape (n, 2).
 
     The first `warm_up` are asked once more before, untimed. Processor time says what a request takes where nothing
@@ -90,15 +85,12 @@ def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> Seconds:
 
 
 def answering(
-    system: Any, name: str, reading: Sequence[str], data: Dataset, split: Split, readers: Mapping[str, Answer]
+    system: Any, reading: Sequence[str], data: Dataset, split: Split, readers: Mapping[str, Answer]
 ) -> Answer:
     """What answers one request of a fitted system, from text to ten servers; `readers` make vectors of its text."""
     if list(reading) == [REQUEST]:
         order = tie_order(data.n_servers, 0)
         return lambda task: top_k(system.score_requests(data.tasks.iloc[[task]], store=False), KEPT, order)
-    if unknown := set(reading) - {WORDS, SENTENCE}:
-        fix = f"{REQUEST} alone, or any of {WORDS}, {SENTENCE}"
-        raise StudyError(f"{name} reads {', '.join(sorted(unknown))}", column=f"systems.{name}", fix=fix)
 
     def answer(task: int) -> object:
         for kind in reading:
@@ -120,12 +112,15 @@ def answering_saved(name: str, data: Dataset, *, again: bool = False) -> Answer:
     return lambda task: model.recommend(words[task], **fields[task], k=KEPT)
 
 
-def latency_table(data: Dataset, split: Split, settings: Latency) -> pd.DataFrame:
-    """The latency of every configured system, then of the saved models; requests are tasks of the validation part.
+@analysis("usefulness", slow=True)
+def latency(study: Context) -> Tables:
+    """How long does each system take to answer one request?
 
-    Returns: columns system, reading, requests, milliseconds (median), p5, p95, cpu (median), seconds_fit (in this
-        process, on one thread, vectors of the catalogue from the cache; empty where a saved model answers).
+    One after another, on one thread, so run it on a quiet machine; requests are tasks of the validation part. Columns
+    system, reading, requests, those of `MEASURED`, seconds_fit (in this process, vectors of the catalogue from the
+    cache; empty where a saved model answers).
     """
+    settings, (data, split) = study.settings(Latency), load_split(study.dataset)
     limit_threads(1)
     encode([""], store=False)  # loads the encoder, and torch with it
     limit_threads(1)
@@ -139,19 +134,22 @@ def latency_table(data: Dataset, split: Split, settings: Latency) -> pd.DataFram
     rows: list[dict[str, Any]] = []
     tasks = [int(task) for task in split.tasks("valid")]
     requests = [tasks[number % len(tasks)] for number in range(settings.requests)]
-    for name, reading in tqdm(settings.systems.items(), desc="latency", disable=not sys.stderr.isatty()):
+
+    def note(name: str, reading: str, answer: Answer) -> None:
+        spent = timed(answer, requests, settings.warm_up)
+        rows.append({"system": name, "reading": reading, "requests": len(spent), **quantiles(spent)})
+
+    for name, reading in tqdm(settings.systems.items(), desc="latency", disable=None):
         system = build_system(with_tuned_values(load([f"dataset={data.name}", f"system={name}"])).system)
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
             system.fit(data, split, seed=0, workdir=Path(folder))
             seconds = time.perf_counter() - started
-        spent = timed(answering(system, name, reading, data, split, readers), requests, settings.warm_up)
-        row = {"system": name, "reading": " ".join(reading), "requests": len(spent), **quantiles(spent)}
-        rows.append(row | {"seconds_fit": seconds})
+        note(name, " ".join(reading), answering(system, reading, data, split, readers))
+        rows[-1]["seconds_fit"] = seconds
     for name, reading in (*product(settings.saved, [SAVED]), *product(settings.distilled, [DISTILLED])):
-        spent = timed(answering_saved(name, data, again=reading == DISTILLED), requests, settings.warm_up)
-        rows.append({"system": name, "reading": reading, "requests": len(spent), **quantiles(spent)})
-    return pd.DataFrame(rows)
+        note(name, reading, answering_saved(name, data, again=reading == DISTILLED))
+    return {"latency": pd.DataFrame(rows)}
 
 
 def non_dominated(quality: NDArray[np.float64], cost: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -163,47 +161,39 @@ def non_dominated(quality: NDArray[np.float64], cost: NDArray[np.float64]) -> ND
     return known & ~(better & strictly & known[None, :]).any(axis=1)
 
 
-def quality_by_labels(dataset: str, protocol: str) -> pd.Series:
-    """NDCG@10 by the released labels: mean over seeds and test tasks, by system."""
-    frames = read_per_task(dataset, protocol, sound_systems())
-    means = {name: frame.groupby("seed")[METRIC].mean().mean() for name, frame in frames.items()}
-    return pd.Series(means, dtype=float)
+@analysis("usefulness")
+def pareto(study: Context) -> Tables:
+    """Which systems does no other one beat at the same cost?
 
-
-def quality_by_judgements(dataset: str) -> pd.Series:
-    """NDCG@10 by the judgements on test topics, by system; only systems whose answers are judged."""
-    scores = read_csv(store.folder(dataset) / "tables" / "scores.csv")
-    kept = scores[(scores["part"] == "test") & (scores["metric"] == METRIC) & scores["comparable"]]
-    return kept.set_index("system")["mean"]
-
-
-def training(dataset: str, protocol: str) -> pd.DataFrame:
-    """Cost of training from the records, means over seeds: columns seconds_fit and parameters, index system."""
-    rows = {}
-    for (_, system), record in read_records(dataset, protocol).items():
-        seconds = [float(seed["seconds_fit"]) for seed in record["seeds"]]
-        rows[system] = {"seconds_fit": float(np.mean(seconds)), "parameters": int(record["seeds"][0]["parameters"])}
-    return pd.DataFrame.from_dict(rows, orient="index").reindex(columns=["seconds_fit", "parameters"])
-
-
-def pareto_table(dataset: str) -> pd.DataFrame:
-    """Every system with a record, or with judged answers and a latency; oracles, which read the answers, left out.
-
-    Returns: columns system, title, family, by_labels, by_judgements, seconds_fit, parameters, milliseconds, p5, p95,
-    cpu (see `latency_table`), and ``front_<quality>_<cost>`` for each pair: whether the system is not dominated.
+    Every system with a record, or with judged answers and a latency; those that stand apart, as oracles, are left out.
+    Columns system, title, family, by_labels (mean over seeds and test tasks), by_judgements (test topics), seconds_fit,
+    parameters, those of `MEASURED` in ``latency.csv``, and ``front_<quality>_<cost>`` for each pair: whether the system
+    is not dominated.
     """
-    protocol = store.topic_settings().protocol
-    file = paths.results(dataset) / "usefulness" / "latency.csv"
-    if not file.exists():
-        raise StudyError("the latencies are missing", file=file, fix="run: study usefulness run --part latency")
+    protocol, known = topic_settings().protocol, sound_systems()
+    if not (file := study.folder / "latency.csv").exists():
+        fix = f"run: study analyse usefulness/latency dataset={study.dataset}"
+        raise UnavailableError("no request was timed", file=file, fix=fix)
     # A system that is timed itself and as a saved model stands for itself.
     asked = read_csv(file).drop_duplicates("system").set_index("system")
-    qualities = {"by_labels": quality_by_labels(dataset, protocol), "by_judgements": quality_by_judgements(dataset)}
-    found = pd.DataFrame(qualities).join(training(dataset, protocol))
+    labels = {
+        name: frame.groupby("seed")[METRIC].mean().mean()
+        for name, frame in read_per_task(study.dataset, protocol, known).items()
+    }
+    scores = read_csv(folder(study.dataset) / "tables" / "scores.csv")
+    judged = scores[(scores["part"] == "test") & (scores["metric"] == METRIC) & scores["comparable"]]
+    found = pd.DataFrame({"by_labels": pd.Series(labels), "by_judgements": judged.set_index("system")["mean"]})
+    costs = {
+        system: {
+            "seconds_fit": float(np.mean([float(seed["seconds_fit"]) for seed in record["seeds"]])),
+            "parameters": int(record["seeds"][0]["parameters"]),
+        }
+        for (_, system), record in read_records(study.dataset, protocol).items()
+    }
+    found = found.join(pd.DataFrame.from_dict(costs, orient="index", columns=["seconds_fit", "parameters"]))
+    found = found.join(asked[MEASURED])
     # A system that is judged but has no run of its own is trained for the latency alone.
-    found = found.join(asked[["seconds_fit"]].add_suffix("_asked")).join(asked[["milliseconds", "p5", "p95", "cpu"]])
-    found["seconds_fit"] = found["seconds_fit"].fillna(found.pop("seconds_fit_asked"))
-    known = sound_systems()
+    found["seconds_fit"] = found["seconds_fit"].fillna(asked["seconds_fit"])
     kept = [name for name in found.index if name in known and known[name].family not in APART]
     found = found.loc[kept].dropna(subset=["seconds_fit"]).rename_axis("system").reset_index()
     for place, text in ((1, "title"), (2, "family")):
@@ -211,4 +201,4 @@ def pareto_table(dataset: str) -> pd.DataFrame:
     for quality, cost in product(QUALITIES, COSTS):
         sides = (found[name].to_numpy(np.float64) for name in (quality, cost))
         found[f"front_{quality}_{cost}"] = non_dominated(*sides)
-    return found.sort_values("by_judgements", ascending=False, kind="stable", ignore_index=True)
+    return {"pareto": found.sort_values("by_judgements", ascending=False, kind="stable")}

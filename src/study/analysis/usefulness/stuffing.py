@@ -1,9 +1,6 @@
-"""A hostile catalogue: how far does a server climb in each system by stuffing its description with keywords?
-
-The attackers know published tasks, not the one that will be asked: ``broad`` ones add the words that are most frequent
-in all training tasks, ``aimed`` ones those of one group of them. Every system is fitted anew on the changed catalogue,
-as if it had been crawled that day; ``control`` servers, which change nothing, show what moves anyway.
-"""
+"""A hostile catalogue: how far does a server climb in each system by stuffing its description with keywords of training
+tasks (``broad``: of all of them; ``aimed``: of one group)? Systems are fitted anew on the changed catalogue;
+``control`` servers, which change nothing, show what moves anyway."""
 
 from __future__ import annotations
 
@@ -11,36 +8,36 @@ import hashlib
 import json
 import re
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-from tqdm import tqdm
 
 from study import paths
+from study.analysis.framework import Context, Tables, analysis, settings_file
 from study.config.compose import build_system, load, plain
-from study.config.reader import read_settings
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import PARTS, WORD, Split
-from study.errors import StudyError
-from study.evaluation.records import record
+from study.errors import StudyError, require_one_of
 from study.evaluation.runs import KEPT, rank_tasks
 from study.evaluation.statistics import mean_interval
-from study.files import write_csv, write_json, write_parquet
 from study.runner.identity import row_key
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 
+FORMS = ("broad", "aimed", "control")
+
 
 @dataclass(frozen=True)
 class Stuffing:
-    """``conf/reranking/stuffing.yaml``, where every key is explained."""
+    """Who attacks, and which systems are attacked."""
 
     systems: list[str]
     protocol: str
@@ -52,29 +49,16 @@ class Stuffing:
     words: list[int]
     seed: int
 
-
-@dataclass(frozen=True)
-class Plan:
-    """Who attacks whom: rows of the asked tasks, ascending, and of the watched servers.
-    `forms` says what each server does (broad, aimed or control); `groups` at which tasks it aims, empty for others."""
-
-    tasks: IntArray
-    servers: IntArray
-    forms: list[str]
-    groups: list[str]
+    def __post_init__(self) -> None:
+        require_one_of(self.part, "part", PARTS, column="part")
 
 
-def read(path: Path | None = None) -> Stuffing:
-    """Read the settings; a part that there is not raises `StudyError`."""
-    path = path or paths.conf() / "reranking" / "stuffing.yaml"
-    settings = read_settings(Stuffing, path)
-    if settings.part not in PARTS:
-        raise StudyError(f"there is no part {settings.part!r}", file=path, column="part", fix=", ".join(PARTS))
-    return settings
+def plan(data: Dataset, split: Split, settings: Stuffing) -> tuple[IntArray, pd.DataFrame]:
+    """Draw the asked tasks and the watched servers. Raises StudyError: the catalogue is too small.
 
-
-def plan(data: Dataset, split: Split, settings: Stuffing) -> Plan:
-    """Draw the asked tasks and the watched servers; a catalogue that is too small raises `StudyError`."""
+    Returns: rows of the asked tasks, ascending; and of each watched server its row (server), what it does (form, one of
+        `FORMS`) and the group of tasks that it aims at, empty for others (group).
+    """
     rng = np.random.default_rng(settings.seed)
     groups, rows = data.tasks[settings.group].to_numpy(dtype=str), split.tasks(settings.part)
     members = [rows[groups[rows] == group] for group in sorted(set(groups[rows]))]
@@ -82,16 +66,13 @@ def plan(data: Dataset, split: Split, settings: Stuffing) -> Plan:
     wanted = settings.attackers + settings.controls
     if data.n_servers < wanted:
         problem = f"the catalogue has {data.n_servers} servers, {wanted} are to be watched"
-        raise StudyError(problem, file=paths.conf() / "reranking/stuffing.yaml", fix="lower attackers or controls")
+        raise StudyError(problem, file=settings_file(Stuffing), fix="lower attackers or controls")
     broad = settings.attackers // 2
-    aimed = settings.attackers - broad
-    names = sorted(set(groups[tasks]))
-    return Plan(
-        tasks,
-        rng.permutation(data.n_servers)[:wanted].astype(np.int64),
-        ["broad"] * broad + ["aimed"] * aimed + ["control"] * settings.controls,
-        [""] * broad + [names[number % len(names)] for number in range(aimed)] + [""] * settings.controls,
-    )
+    forms = np.repeat(FORMS, (broad, settings.attackers - broad, settings.controls))
+    watched = pd.DataFrame({"server": rng.permutation(data.n_servers)[:wanted], "form": forms, "group": ""})
+    aims = watched["form"] == "aimed"
+    watched.loc[aims, "group"] = list(islice(cycle(sorted(set(groups[tasks]))), int(aims.sum())))
+    return tasks, watched
 
 
 def keywords(texts: Iterable[str], most: int) -> list[str]:
@@ -101,51 +82,51 @@ def keywords(texts: Iterable[str], most: int) -> list[str]:
     return [word for _, word in sorted(chosen)[:most]]
 
 
-def stuffed(data: Dataset, split: Split, attack: Plan, group: str, words: int) -> Dataset:
+def stuffed(data: Dataset, split: Split, watched: pd.DataFrame, group: str, words: int) -> Dataset:
     """`data` with `words` keywords added to the description of every attacker; `group`: task column to aim at."""
     train = split.tasks("train")
     texts = np.array(data.task_texts(("name", "description")), dtype=object)[train]
     groups = data.tasks[group].to_numpy(dtype=str)[train]
-    added = {name: keywords(texts[groups == name] if name else texts, words) for name in set(attack.groups)}
+    added = {name: keywords(texts[groups == name] if name else texts, words) for name in set(watched["group"])}
     descriptions = data.servers["description"].to_numpy(dtype=object).copy()
-    for server, form, name in zip(attack.servers, attack.forms, attack.groups, strict=True):
-        if form != "control":
-            descriptions[server] = " ".join([descriptions[server], *added[name]])
+    for own in watched[watched["form"] != "control"].itertuples():
+        descriptions[own.server] = " ".join([descriptions[own.server], *added[own.group]])
     return replace(data, servers=data.servers.assign(description=descriptions))
 
 
-def watched_ranks(config: DictConfig, data: Dataset, split: Split, attack: Plan, part: str, workdir: Path) -> IntArray:
-    """Fit the configured system and look up the ranks (from 1) of the watched servers.
-    Returns: shape (asked tasks, watched servers); a server that the system does not rank is last."""
-    seed = int(config.system.seeds[0])
-    system = build_system(config.system)
+def ranks_of(
+    config: DictConfig, data: Dataset, split: Split, tasks: IntArray, servers: IntArray, part: str, workdir: Path
+) -> IntArray:
+    """Fit the configured system and look up the ranks (from 1) of the servers for the tasks of a part.
+    Returns: shape (tasks, servers); a server that the system does not rank is last."""
+    seed, system = int(config.system.seeds[0]), build_system(config.system)
     workdir.mkdir(parents=True, exist_ok=True)
     system.fit(data, split, seed=seed, workdir=workdir)
-    found, _ = rank_tasks(system, split, attack.tasks, part=part, k=data.n_servers, seed=seed)
-    ranks = np.full((len(attack.tasks), data.n_servers), data.n_servers, dtype=np.int64)
+    found, _ = rank_tasks(system, split, tasks, part=part, k=data.n_servers, seed=seed)
+    ranks = np.full((len(tasks), data.n_servers), data.n_servers, dtype=np.int64)
     task, place = np.nonzero(found >= 0)
     ranks[task, found[task, place]] = place + 1
-    return ranks[:, attack.servers]
+    return ranks[:, servers]
 
 
-def gains(data: Dataset, attack: Plan, group: str, before: IntArray, after: IntArray) -> pd.DataFrame:
+def gains(
+    data: Dataset, tasks: IntArray, watched: pd.DataFrame, group: str, before: IntArray, after: IntArray
+) -> pd.DataFrame:
     """Per watched server, its mean rank before and after, and how often it is among the best ten.
 
     An aimed attacker is measured on the tasks of its group, any other server on all asked tasks; tasks that the server
-    is listed for are left out, since there it has a right to its place. `before` and `after` are `watched_ranks`.
+    is listed for are left out, since there it has a right to its place. `before` and `after` are `ranks_of`.
 
     Returns: columns form, before, after, gain (places climbed), top_before, top_after (shares of the tasks).
     """
-    groups = data.tasks[group].to_numpy(dtype=str)[attack.tasks]
-    rows = []
-    listed = data.relevance[attack.tasks][:, attack.servers].toarray() > 0
-    for column, (form, name) in enumerate(zip(attack.forms, attack.groups, strict=True)):
+    groups, rows = data.tasks[group].to_numpy(dtype=str)[tasks], []
+    listed = data.relevance[tasks][:, watched["server"].to_numpy()].toarray() > 0
+    for column, (form, name) in enumerate(zip(watched["form"], watched["group"], strict=True)):
         chosen = ~listed[:, column] & ((groups == name) | (name == ""))
-        if not chosen.any():
-            continue
-        old, new = before[chosen, column], after[chosen, column]
-        row = {"form": form, "before": old.mean(), "after": new.mean(), "gain": (old - new).mean()}
-        rows.append(row | {"top_before": (old <= KEPT).mean(), "top_after": (new <= KEPT).mean()})
+        if chosen.any():
+            old, new = before[chosen, column], after[chosen, column]
+            row = {"form": form, "before": old.mean(), "after": new.mean(), "gain": (old - new).mean()}
+            rows.append(row | {"top_before": (old <= KEPT).mean(), "top_after": (new <= KEPT).mean()})
     return pd.DataFrame(rows)
 
 
@@ -159,40 +140,30 @@ def summary(found: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def measure(dataset: str, profile: str = "laptop") -> Path:
-    """Attack every system of the settings and write ``results/<dataset>/reranking/stuffing.csv`` with its record.
-    Goes on after a stop: ranks of finished systems and catalogues are kept in the cache."""
-    settings = read()
-    configs = {
-        name: load([f"dataset={dataset}", f"protocol={settings.protocol}", f"system={name}", f"profile={profile}"])
-        for name in settings.systems
-    }
-    first = next(iter(configs.values()))
-    limit_threads(first.profile.threads)
-    data, split = load_inputs(first.dataset.name, first.protocol.name)
-    attack = plan(data, split, settings)
-    drawn = hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode()).hexdigest()[:16]
-    jobs = [(name, words) for name in configs for words in (0, *settings.words)]
-    ranks: dict[tuple[str, int], IntArray] = {}
-    for name, words in tqdm(jobs, desc="stuffing", unit="fit", disable=not sys.stderr.isatty()):
-        folder = paths.cache() / "stuffing" / dataset / f"{row_key(configs[name])}-{drawn}"
-        kept = folder / f"{name}-{words}.parquet"
-        if not kept.exists():
-            changed = stuffed(data, split, attack, settings.group, words) if words else data
-            workdir = folder / f"work-{name}-{words}"
-            table = watched_ranks(configs[name], changed, split, attack, settings.part, workdir)
-            write_parquet(kept, pd.DataFrame(table, columns=[str(row) for row in attack.servers]))
-            shutil.rmtree(workdir)
-        ranks[name, words] = pd.read_parquet(kept).to_numpy(dtype=np.int64)
-    found = pd.concat(
-        gains(data, attack, settings.group, ranks[name, 0], ranks[name, words]).assign(system=name, words=words)
-        for name, words in jobs
-        if words
-    )
-    place = paths.results(dataset) / "reranking" / "stuffing.csv"
-    write_csv(place, summary(found, seed=settings.seed))
-    facts = {"dataset": dataset, "protocol": settings.protocol, "profile": profile, "attack": asdict(settings)}
-    sizes = {"tasks": len(attack.tasks), "catalogue": data.n_servers}
-    systems = {name: plain(config.system) for name, config in configs.items()}
-    write_json(place.with_suffix(".json"), record(**facts, **sizes, config=systems))
-    return place
+@analysis("usefulness", name="stuffing", slow=True)
+def keyword_stuffing(study: Context) -> Tables:
+    """How far does a server climb in each system by stuffing its description with keywords?"""
+    settings = study.settings(Stuffing)
+    shared = [f"dataset={study.dataset}", f"protocol={settings.protocol}", f"profile={study.config.profile.name}"]
+    configs = {name: load([*shared, f"system={name}"]) for name in settings.systems}
+    limit_threads(study.config.profile.threads)
+    data, split = load_inputs(study.dataset, settings.protocol)
+    tasks, watched = plan(data, split, settings)
+    servers, group = watched["server"].to_numpy(np.int64), settings.group
+
+    def attacked(key: tuple[Any, ...]) -> pd.DataFrame:
+        config, workdir, ranks = configs[key[0]], paths.cache() / "stuffing" / "-".join(key), {}
+        for words in (0, *settings.words):
+            changed = stuffed(data, split, watched, group, words) if words else data
+            ranks[words] = ranks_of(config, changed, split, tasks, servers, settings.part, workdir / str(words))
+        shutil.rmtree(workdir)
+        climbed = {words: gains(data, tasks, watched, group, ranks[0], ranks[words]) for words in settings.words}
+        return pd.concat(climbed, names=["words"]).reset_index("words")
+
+    chosen = json.dumps({**asdict(settings), "systems": None}, sort_keys=True)
+    attack = hashlib.sha256(chosen.encode()).hexdigest()[:16]
+    fits = study.fits("stuffing_fits", ("system", "fingerprint", "attack"))
+    found = fits.complete([(name, row_key(config), attack) for name, config in configs.items()], attacked)
+    study.facts.update({"profile": study.config.profile.name, "tasks": len(tasks), "catalogue": data.n_servers})
+    study.facts["systems"] = {name: plain(config.system) for name, config in configs.items()}
+    return {"stuffing": summary(found, seed=settings.seed)}
