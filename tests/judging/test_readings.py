@@ -117,7 +117,7 @@ def test_a_judge_who_favours_the_first_half_of_a_packet_is_found(root):
     assert abs(values.mean()) < 0.05
     judged, pool = store.read_table(DATASET, "judgements"), store.read_table(DATASET, "pool")
     for number in ("1", "2"):
-        ordered = pd.concat(workflow.group(pool[store.PAIR], 8, workflow.order_of(1, number)))
+        ordered = pd.concat(workflow.group(pool[store.PAIR], workflow.order_of(1, number)))
         place = (
             ordered.groupby("task_id").cumcount() * 2 < ordered.groupby("task_id")["server_id"].transform("size") - 1
         )

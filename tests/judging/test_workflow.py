@@ -73,7 +73,7 @@ def test_third_pass_holds_the_disputed_pairs_alone(shared_root):
 
 def test_groups_deal_every_task_once():
     pairs = pd.DataFrame({"task_id": np.repeat(np.arange(17), 3), "server_id": np.tile([1, 2, 3], 17)})
-    dealt = workflow.group(pairs, 8, np.random.default_rng(0))
+    dealt = workflow.group(pairs, np.random.default_rng(0))
     assert sorted(part["task_id"].nunique() for part in dealt) == [5, 6, 6]
     assert pd.concat(dealt).sort_values(store.PAIR, ignore_index=True).equals(pairs)
 

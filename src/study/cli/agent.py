@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from study.cli.shared import TRANSPORTS, Json, Port, Transport, print_json
 from study.errors import StudyError, printable, require_file, require_one_of
 
 if TYPE_CHECKING:
     from study.agent.agent import Agent
     from study.agent.answer import Answer
 
-app = typer.Typer(no_args_is_help=True, help="T2MAgent: recommendations with evidence, in a conversation.")
+app = typer.Typer(no_args_is_help=True, help="Ask T2MAgent: terminal, page, MCP server.")
 Data = Annotated[str | None, typer.Option("--dataset", help="Whose servers (default: task2mcp).")]
 Retriever = Annotated[
     str | None, typer.Option(help="useful, field_dense, minilm, tfidf or t2mrec (default: conf/agent/agent.yaml).")
 ]
+Host = Annotated[str | None, typer.Option(help="Address to listen on (default: this machine alone).")]
 
 
 def prepared(dataset: str | None) -> str:
@@ -64,7 +65,7 @@ def ask(
     dataset: Data = None,
     retriever: Retriever = None,
     explain: Annotated[bool, typer.Option("--explain", help="Reasons, trade-offs and scores, with sources.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
+    as_json: Json = False,
     outcome: Annotated[str, typer.Option(help="Note what became of a server of this answer, e.g. worked=5581.")] = "",
     detail: Annotated[str, typer.Option(help="For --outcome: what happened, in a few words.")] = "",
 ) -> None:
@@ -79,11 +80,9 @@ def ask(
     reading = agent.read(request)
     answer = agent.recommend(reading.specification, checks=noted(reading))
     if outcome:
-        _note(agent, answer, outcome, detail)
-        return
+        return _note(agent, answer, outcome, detail)
     if as_json:
-        typer.echo(json.dumps(answer_data(answer, agent.settings.limits), indent=2, ensure_ascii=False))
-        return
+        return print_json(answer_data(answer, agent.settings.limits))
     from study.agent.conversation import summary
 
     lines = [summary(answer)]
@@ -94,21 +93,20 @@ def ask(
         shown = found(agent, answer)
         lines += listing.lines(shown, listing.width())
         lines += filter(None, [" · ".join(filter(None, [listing.ages(shown), listing.install_hint(shown)]))])
-        typer.echo(printable("\n".join(lines), keep="\n"))
-        return
+        return typer.echo(printable("\n".join(lines), keep="\n"))
     for item in answer.recommendations:
         lines.append(f"\n{item.rank}. {item.evidence.label}  score {item.evidence.scores['total']:.3f}")
         for mark, claims in (("+", item.why), ("-", item.tradeoffs), (">", item.adoption)):
             lines += [f"   {mark} {claim.text} [{', '.join(claim.fields)}]" for claim in claims]
     lines += ["", *(claim.text for claim in (*answer.comparison, *answer.composition))]
-    typer.echo(printable("\n".join(lines), keep="\n"))
+    return typer.echo(printable("\n".join(lines), keep="\n"))
 
 
 @app.command()
 def serve(
     dataset: Data = None,
     retriever: Retriever = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on (default: this machine alone).")] = None,
+    host: Host = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = None,
 ) -> None:
     """Serve the chat page on this machine; stop it with Ctrl-C."""
@@ -133,12 +131,12 @@ def serve(
 def mcp(
     dataset: Data = None,
     retriever: Retriever = None,
-    transport: Annotated[str, typer.Option(help="stdio or streamable-http.")] = "stdio",
-    host: Annotated[str | None, typer.Option(help="For streamable-http: address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="For streamable-http: port.")] = None,
+    transport: Transport = "stdio",
+    host: Host = None,
+    port: Port = None,
 ) -> None:
     """Run the MCP server, for Claude Desktop, VS Code or any MCP client."""
-    require_one_of(transport, "transport", ("stdio", "streamable-http"))
+    require_one_of(transport, "transport", TRANSPORTS)
     from study import paths
     from study.agent import mcp_server
     from study.agent.agent import Agent
@@ -152,19 +150,14 @@ def mcp(
     require_file(servers, fix, "the data set is not prepared")
     made = mcp_server.server(mcp_server.Lazy(lambda: Agent.load(chosen, retriever=retriever)))
     if transport == "stdio":
-        made.run("stdio")
-    else:
-        from study.agent import address
+        return made.run("stdio")
+    from study.agent import address
 
-        host = address.concrete(service.host if host is None else host)
-        with address.listening(host, port or service.mcp_port):
-            pass  # a taken port is said before the server starts
-        made.run(
-            "streamable-http",
-            host=host,
-            port=port or service.mcp_port,
-            transport_security=mcp_server.only(host, service.hosts),
-        )
+    host, port = address.concrete(service.host if host is None else host), port or service.mcp_port
+    with address.listening(host, port):
+        pass  # a taken port is said before the server starts
+    guard = mcp_server.only(host, service.hosts)
+    return made.run("streamable-http", host=host, port=port, transport_security=guard)
 
 
 @app.command()

@@ -16,7 +16,9 @@ def analyse(
     ] = None,
     every: Annotated[bool, typer.Option("--list", help="Print all analyses with their questions instead.")] = False,
 ) -> None:
-    """Make the tables of the analyses: `study analyse audit usefulness/steps dataset=task2mcp`.
+    """Make the tables of the analyses, by group or name.
+
+    `study analyse audit usefulness/steps dataset=task2mcp`
 
     A group runs all of its analyses but the slow ones, which are run by name; without a group, all groups run. A slow
     one that was stopped goes on. Tables go to `results/DATASET`, each group's to a folder, with a record beside them.

@@ -6,14 +6,14 @@ import json
 import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from study.errors import StudyError, printable
+from study.cli.shared import Json, print_foreign, say, warn
+from study.errors import StudyError, printable, require_one_of
 
-app = typer.Typer(no_args_is_help=True, help="An open catalogue of MCP servers, from registries and your own files.")
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+app = typer.Typer(no_args_is_help=True, help="Keep a catalogue of MCP servers from open registries.")
 Server = Annotated[str, typer.Argument(metavar="ID", help="A server's id, or a name or package that only one has.")]
 Client = Annotated[
     str,
@@ -25,11 +25,6 @@ Write = Annotated[bool, typer.Option("--write", help="Change the file, after a b
 SHOWN = 600
 
 
-def _print_json(value: Any) -> None:
-    # ASCII: a terminal is not driven by what strangers wrote.
-    typer.echo(json.dumps(value, indent=2))
-
-
 @app.command()
 def sync(
     source: Annotated[list[str], typer.Option(help="toolsdk, docker, toolhive or official; may be repeated.")],
@@ -39,7 +34,9 @@ def sync(
     full: Annotated[bool, typer.Option("--full", help="Ask official for everything; once an hour at most.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Bring the catalogue up to date: `study catalog sync --source toolsdk --source docker`.
+    """Bring the catalogue up to date from its sources.
+
+    `study catalog sync --source toolsdk --source docker`
 
     All sources are read before anything changes: one that fails leaves the catalogue as it was. A stopped poll of
     `official` goes on with the same command. What was refused, and why, is listed in data/catalog/VERSION/refused.csv.
@@ -49,20 +46,15 @@ def sync(
 
     counts = bring(source, url=url, full=full)
     if as_json:
-        _print_json(counts)
-        return
+        return print_foreign(counts)
     for name, row in counts["sources"].items():
+        counted = ", ".join(f"{row[what]} {what}" for what in ("read", "new", "changed", "gone"))
         refused = ", ".join(f"{count} {what}" for what, count in row["refused"].items()) or "nothing"
-        typer.echo(
-            f"{name}: {row['read']} read, {row['new']} new, {row['changed']} changed, {row['gone']} gone; "
-            f"refused: {refused}"
-        )
-    said = (
-        "nothing changed" if counts["unchanged"] else f"version {counts['version']} in {folder() / counts['version']}"
-    )
-    typer.echo(
-        f"{counts['servers']} servers from {counts['entries']} entries, {counts['tombstones']} tombstones; {said}"
-    )
+        typer.echo(f"{name}: {counted}; refused: {refused}")
+    version = counts["version"]
+    said = "nothing changed" if counts["unchanged"] else f"version {version} in {folder() / version}"
+    counted = f"{counts['servers']} servers from {counts['entries']} entries, {counts['tombstones']} tombstones"
+    return typer.echo(f"{counted}; {said}")
 
 
 @app.command()
@@ -78,8 +70,7 @@ def add(
     done = take(source)
     for key in done["added"]:
         typer.echo(f"mine:{key}")
-    for item in done["refused"]:
-        typer.echo(f"warning: refused: {item.what} of {item.key}: {item.reason}", err=True)
+    warn(f"refused: {item.what} of {item.key}: {item.reason}" for item in done["refused"])
 
 
 @app.command(name="list")
@@ -106,12 +97,12 @@ def list_servers(
         table = table[[bool(flags(row)) for row in table.to_dict("records")]]
     shown = table.head(top)
     if as_json:
-        _print_json(shown[["id", "name", "description", "status", "moved_to"]].to_dict("records"))
-        return
+        columns = ["id", "name", "description", "status", "moved_to"]
+        return print_foreign(shown[columns].to_dict("records"))
     for row in shown.to_dict("records"):
         moved = f" -> {row['moved_to']}" if row["moved_to"] else ""
-        typer.echo(printable(f"{row['id']}{moved}  {row['description'][:100]}"))
-    typer.echo(f"{len(shown)} of {len(table)}", err=True)
+        say(f"{row['id']}{moved}  {row['description'][:100]}")
+    return typer.echo(f"{len(shown)} of {len(table)}", err=True)
 
 
 @app.command()
@@ -127,19 +118,14 @@ def show(
     from study.catalog.trust import in_words, trust
 
     row = store.find(identifier, store.read(store.required(), "servers"))
-    for problem in checks.ask_all(checks.packages_of([row])) if check else []:
-        typer.echo(f"warning: {printable(problem.reason)}", err=True)
+    warn(problem.reason for problem in (checks.ask_all(checks.packages_of([row])) if check else []))
     known = trust(row)
     for name in ("tags", "tools", "packages", "remotes", "members", "provenance", "notes"):
         row[name] = json.loads(row[name])
-    row["stars"] = None if row["stars"] < 0 else int(row["stars"])
-    row["official"] = bool(row["official"])
-    row["trust"] = known
+    row |= {"stars": None if row["stars"] < 0 else int(row["stars"]), "official": bool(row["official"])}
     if as_json:
-        _print_json(row)
-        return
-    row["trust"] = in_words(known)
-    for name, value in row.items():
+        return print_foreign(row | {"trust": known})
+    for name, value in (row | {"trust": in_words(known)}).items():
         if value in ("", [], None) or name == "provenance":
             continue
         source = f"  [{row['provenance'][name]}]" if name in row["provenance"] else ""
@@ -149,6 +135,7 @@ def show(
             value = "; ".join(item if isinstance(item, str) else json.dumps(item) for item in value)
         text = printable(str(value))
         typer.echo(f"{name}: {text[:SHOWN]}{'...' if len(text) > SHOWN else ''}{source}")
+    return None
 
 
 @app.command()
@@ -167,11 +154,10 @@ def diff(
     before = known[names.index(since)] if since else (known[place - 1] if place else None)
     table = store.differences(store.read(before, "servers"), store.read(now, "servers"))
     if as_json:
-        _print_json(table.to_dict("records"))
-        return
+        return print_foreign(table.to_dict("records"))
     for row in table.to_dict("records"):
         typer.echo(f"{row['change']}: {row['id']} {row['fields']}".rstrip())
-    typer.echo(f"{len(table)} from {before.name if before else 'nothing'} to {now.name}", err=True)
+    return typer.echo(f"{len(table)} from {before.name if before else 'nothing'} to {now.name}", err=True)
 
 
 @app.command()
@@ -197,7 +183,9 @@ def install(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how to start a server, or write it into a client: `study install ID --client cursor --write`.
+    """Show how to start a server, or write it into a client.
+
+    `study install ID --client cursor --write`
 
     The version is pinned: the registry's, or else the latest that npm or pip names now. Values that you must fill in
     stand as <NAME>. `study uninstall` undoes it.
@@ -207,7 +195,6 @@ def install(
     from study.catalog import checks, clients, store
     from study.catalog.start import METHODS, start
     from study.catalog.trust import failed, flags
-    from study.errors import require_one_of
 
     if method is not None:
         require_one_of(method, "method", METHODS, column="--with")
@@ -215,29 +202,25 @@ def install(
     way = start(server, method=method, version=version, unverified=unverified)
     done = clients.install(way, client, config=config, name=name, write=write)
     if as_json:
-        _print_json(asdict(way) | done | {"written": write})
-        return
+        return print_foreign(asdict(way) | done | {"written": write})
     notes = [*json.loads(server["notes"]), *(f"flag: {flag}" for flag in flags(server))]
     notes += [f"did not start at {name}" for name in failed(server)]
-    for note in notes + ([f"status {server['status']}"] if server["status"] != "active" else []):
-        typer.echo(f"warning: {printable(note)}", err=True)
+    warn(notes + ([f"status {server['status']}"] if server["status"] != "active" else []))
     typer.echo(f"start:    {shlex.join([way.command, *way.args]) if way.command else way.url}")
     typer.echo(f"verified: {', '.join(way.vouched) or 'not verified'}")
     for key, check in checks.of(server).items():
         typer.echo(f"checked:  {printable(checks.in_words(key, check, server['repository']))}")
-    if way.fill:
-        typer.echo(f"fill in:  {', '.join(way.fill)}")
-    if way.optional:
-        typer.echo(f"optional: {', '.join(way.optional)}")
+    for title, names in (("fill in: ", way.fill), ("optional:", way.optional)):
+        if names:
+            typer.echo(f"{title} {', '.join(names)}")
     typer.echo(json.dumps({done["key"]: {done["name"]: done["entry"]}}, indent=2))
     if not done["file"]:
-        return
+        return None
     happens = {"add": "entry added", "replace": "entry replaced", "unchanged": "already there, nothing changed"}
     if write or done["does"] == "unchanged":
         backup = f"; backup in {done['backup']}" if done.get("backup") else ""
-        typer.echo(f"{done['file']}: {happens[done['does']]}{backup}")
-    else:
-        typer.echo(f"{done['file']}: nothing written; --write would {done['does']} the entry {done['name']!r}")
+        return typer.echo(f"{done['file']}: {happens[done['does']]}{backup}")
+    return typer.echo(f"{done['file']}: nothing written; --write would {done['does']} the entry {done['name']!r}")
 
 
 def uninstall(identifier: Server, client: Client, write: Write = False, config: Config = None) -> None:

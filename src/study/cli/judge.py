@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from study.cli.shared import print_table
 from study.errors import StudyError
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Build and use the judged collection. The order: `pool`, `batches` (pass 1, 2, then 3), `collect`, "
-    "`evaluate`. `submit` scores a run of your own.",
+    help="Build and use the judged collection.\n\n"
+    "The order: `pool`, `batches` (pass 1, 2, then 3), `collect`, `evaluate`. `submit` scores a run of your own.",
 )
 
 
@@ -27,7 +28,6 @@ def known(dataset: str) -> str:
 
 Data = Annotated[str, typer.Option("--dataset", help="Whose collection.", callback=known)]
 DATASET = "task2mcp"
-FORMAT = "{:.3f}".format
 
 
 @app.command()
@@ -64,13 +64,12 @@ def batches(
             "(altered cards).",
         ),
     ],
-    size: Annotated[int, typer.Option("--size", min=1, help="Tasks per batch.")] = 8,
     dataset: Data = DATASET,
 ) -> None:
     """Write the batches of one annotation pass for a judge."""
     from study.judging.workflow import write_batches
 
-    folder = write_batches(dataset, number, size)
+    folder = write_batches(dataset, number)
     typer.echo(f"batches in {folder}; answers go to {folder / 'answers'}")
 
 
@@ -85,13 +84,12 @@ def collect(
     from study.judging import workflow
 
     if check:
-        typer.echo(workflow.progress(folder).to_string(index=False))
-        return
+        return print_table(workflow.progress(folder))
     if not name:
         raise StudyError("the judge has no name", fix="name the model that judged: --judge NAME")
     rows = workflow.collect(dataset, folder, judge=name)
     waiting = f"; {int(rows['final'].isna().sum())} wait for a third pass" if "grade_3" in rows else ""
-    typer.echo(f"{len(rows)} pairs{waiting}")
+    return typer.echo(f"{len(rows)} pairs{waiting}")
 
 
 @app.command()
@@ -106,15 +104,13 @@ def evaluate(
 
     if check:
         verdicts = committed.verify(dataset)
-        typer.echo(verdicts.to_string(index=False))
-        if (verdicts["verdict"] != "OK").any():
-            raise typer.Exit(1)
-        return
+        print_table(verdicts)
+        raise typer.Exit(int((verdicts["verdict"] != "OK").any()))
     found = committed.write_all(dataset)
     scores = found["tables/scores.csv"]
     shown = scores[scores["metric"].isin(["ndcg@10", "precision@5", "core_precision@5", "mrr@10"])]
     for table in (found["tables/agreement.csv"], shown):
-        typer.echo(table.to_string(index=False, float_format=FORMAT))
+        print_table(table)
 
 
 @app.command()
@@ -127,7 +123,7 @@ def submit(
     from study.judging.collection import Collection
 
     found = exchange.submitted(Collection.load(dataset), run)
-    typer.echo(found.to_string(index=False, float_format=FORMAT))
+    print_table(found)
     typer.echo("\n".join(exchange.leaderboard_line({**row}) for row in found.to_dict("records")))
 
 

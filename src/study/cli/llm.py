@@ -9,7 +9,7 @@ import typer
 
 from study.errors import StudyError
 
-app = typer.Typer(no_args_is_help=True, help="Small language models on this machine's processor.")
+app = typer.Typer(no_args_is_help=True, help="Fetch and serve small language models on this machine.")
 Model = Annotated[str | None, typer.Option(help="qwen or smollm (default: conf/llm/models.yaml).")]
 
 

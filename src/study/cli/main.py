@@ -29,54 +29,41 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help="Reproduce T2MRec: fetch and prepare data, run systems, report, verify, recommend.\n\n"
-    "Every stage takes Hydra overrides: `dataset=task2mcp protocol=warm system=tfidf profile=smoke`, or any key of "
-    "`conf/`, such as `run_depth=99` (other settings of a run need `system.name=...`). Start with `make repro`.",
+    help="Reproduce T2MRec: fetch and prepare data, run systems, report, recommend. Start with `make repro`.\n\n"
+    "Stages take Hydra overrides: `dataset=task2mcp protocol=warm system=tfidf profile=smoke`, or any key of `conf/`.",
 )
 INTERRUPTED = 130  # the exit code after Ctrl-C, which Typer gives before anybody else hears of it
-# Sub-apps: each module holds the command lines alone and imports what is heavy inside its commands.
-SUB_APPS = {
-    "agent": agent,
-    "catalog": catalog,
-    "judge": judging,
-    "llm": llm,
-    "tools": tools,
-}
-EVERY_DAY, OWN, DATA, ANALYSES, UPKEEP = "Every day", "A system of your own", "Data", "Analyses", "Upkeep"
-for _name, _sub_app in SUB_APPS.items():
-    app.add_typer(_sub_app, name=_name, rich_help_panel=EVERY_DAY if _name in ("agent", "catalog", "llm") else ANALYSES)
-for _command in (recommend, install, uninstall, verify, tune, sweep):
-    app.command(rich_help_panel=EVERY_DAY)(_command)
-app.command(rich_help_panel=ANALYSES)(analyse)
-for _own in (new, check, remove):
-    app.command(rich_help_panel=OWN)(_own)
+SERVERS, STUDY, ANALYSES, OWN, UPKEEP = "MCP servers", "The study", "Analyses", "A system of your own", "Upkeep"
 
 
-@app.command(rich_help_panel=DATA)
+@app.command(rich_help_panel=STUDY)
 def fetch(overrides: Overrides = None) -> None:
-    """Bring the raw files of a data set into data/raw (or generate them, for `synthetic`)."""
+    """Bring a data set's raw files into data/raw, or generate them."""
     from study.data.stages import fetch as stage
 
     typer.echo(f"raw files in {stage(configured(overrides, ['dataset']))}")
 
 
-@app.command(rich_help_panel=DATA)
+@app.command(rich_help_panel=STUDY)
 def prepare(overrides: Overrides = None) -> None:
-    """Check and clean the raw files; count every change in results/DATASET/tables/cleaning.csv."""
+    """Check and clean the raw files.
+
+    Every change is counted in results/DATASET/tables/cleaning.csv.
+    """
     from study.data.stages import prepare as stage
 
     typer.echo(f"prepared tables in {stage(configured(overrides, ['dataset']))}")
 
 
-@app.command(rich_help_panel=DATA)
+@app.command(rich_help_panel=STUDY)
 def split(overrides: Overrides = None) -> None:
-    """Split the prepared data for every protocol of the data set."""
+    """Split the prepared data for every protocol."""
     from study.data.stages import split as stage
 
     typer.echo(f"splits in {stage(configured(overrides, ['dataset']))}")
 
 
-@app.command(rich_help_panel=EVERY_DAY)
+@app.command(rich_help_panel=STUDY)
 def run(
     overrides: Overrides = None,
     replace: Annotated[
@@ -105,7 +92,9 @@ def run(
         typer.Option(help="ray (RAY_ADDRESS) or slurm: seeds on a cluster, see docs/scaling.md."),
     ] = "local",
 ) -> None:
-    """Fit a system with every seed and measure it on the test part: `study run system=tfidf protocol=warm`.
+    """Fit a system with every seed and measure it on test tasks.
+
+    `study run system=tfidf protocol=warm` makes one row, `study run --all` all that are missing or stale.
 
     `study run system=?` lists the systems and `protocol=?` the protocols; `protocols` in `conf/system/SYSTEM.yaml` says
     where it applies.
@@ -162,14 +151,14 @@ def run(
     Console(width=WIDTH).print(terminal_table(outcome_table(found), title))
 
 
-@app.command(rich_help_panel=EVERY_DAY)
+@app.command(rich_help_panel=STUDY)
 def report(
     overrides: Overrides = None,
     evaluate: Annotated[
         bool, typer.Option("--evaluate", help="Compute the per-task values again from the top tens first.")
     ] = False,
 ) -> None:
-    """Redo the tables of a data set from its runs. Trains nothing."""
+    """Redo the tables of a data set from its runs; train nothing."""
     from study.analysis.report.main import report as stage
 
     config = configured(overrides, ["dataset"])
@@ -180,9 +169,12 @@ def report(
     typer.echo(f"tables in {stage(config)}; study show prints them")
 
 
-@app.command(rich_help_panel=EVERY_DAY)
+@app.command(rich_help_panel=STUDY)
 def show(overrides: Overrides = None) -> None:
-    """Print the results of a data set, one table per protocol (all columns: results/DATASET/tables/overall.md)."""
+    """Print a data set's results, one table per protocol.
+
+    All columns are in results/DATASET/tables/overall.md.
+    """
     from rich.console import Console
 
     from study.analysis.report.tables import WIDTH, overall_tables
@@ -197,9 +189,10 @@ def reference(
     systems: Annotated[list[str] | None, typer.Argument(help="Only these; `evaluator` is ranking and metrics.")] = None,
     update: Annotated[bool, typer.Option("--update", help="Store the new scores and raise the versions.")] = False,
 ) -> None:
-    """Compare what every system computes on toy data with the stored scores (tests/reference). Minutes.
+    """Compare every system's scores on toy data with stored ones.
 
-    A change of scores makes the rows of a system stale once `--update` has raised its version.
+    They are in tests/reference; the comparison takes minutes. A change of scores makes the rows of a system stale once
+    `--update` has raised its version.
     """
     from study.runner import reference as stored
 
@@ -231,7 +224,7 @@ def export(
         typer.Option(help="The folder (default: data/export; croissant: the results')."),
     ] = None,
 ) -> None:
-    """Save a system for `study recommend`, or write the study in a form that other programs read.
+    """Save a system for `study recommend`, or write other forms.
 
     `--form model`: T2MRec, trained once under `cold`, or `system=field_dense`. `trec` and `recbole` let others run on
     exactly these splits and score exactly these runs. `croissant` describes the result tables for an archive.
@@ -265,7 +258,10 @@ def notebooks(
     overrides: Overrides = None,
     only: Annotated[list[str] | None, typer.Option(help="Just this one, such as 05b_judged; may be repeated.")] = None,
 ) -> None:
-    """Execute the notebooks of a data set into results/DATASET/notebooks, figures into figures/DATASET."""
+    """Execute the notebooks of a data set.
+
+    They go to results/DATASET/notebooks, figures to figures/DATASET.
+    """
     from study.analysis.notebooks import execute_all
 
     for path in execute_all(configured(overrides, ["dataset"]).dataset.name, only or ()):
@@ -282,7 +278,7 @@ def site(
         bool, typer.Option("--texts", help="With names of judged tasks and servers: for this machine alone.")
     ] = False,
 ) -> None:
-    """Write tables, figures, executed notebooks and docs as static pages: `study site dataset=task2mcp`."""
+    """Write tables, figures, notebooks and docs as static pages."""
     from study import paths
     from study.site.build import build
 
@@ -300,7 +296,9 @@ def authors(
         int | None, typer.Option(min=1, help="A trial with so many epochs, which stays out of results.")
     ] = None,
 ) -> None:
-    """The authors' own program: `study authors run dataset=task2mcp` (an hour or more).
+    """Run the authors' own program, or convert the data for it.
+
+    `study authors run dataset=task2mcp` takes an hour or more.
 
     `prepare` writes the three files that it reads below data/authors/DATASET, and says what was converted. `run` does
     that too, fetches the program at its pinned commit, checks its SHA-256, runs it in a process of its own, and
@@ -319,7 +317,7 @@ def authors(
 
 @app.command(rich_help_panel=UPKEEP)
 def doctor(overrides: Overrides = None) -> None:
-    """What this machine lacks for the study, each with its fix: `study doctor dataset=task2mcp`."""
+    """Say what this machine lacks for the study, with each fix."""
     from study.cli.systems import show_checks
     from study.runner.doctor import examine
 
@@ -329,10 +327,28 @@ def doctor(overrides: Overrides = None) -> None:
 
 @app.command(rich_help_panel=UPKEEP)
 def bench(overrides: Overrides = None) -> None:
-    """Measure training, evaluation and one recommendation against the machine's limits (efficiency.csv)."""
+    """Measure speed and memory against this machine's limits.
+
+    Training, evaluation and one recommendation (efficiency.csv).
+    """
     from study.analysis.overall.bench import bench as stage
 
     typer.echo(stage(configured(overrides, trains=True)))
+
+
+# Each module holds the command lines alone and imports what is heavy inside its commands.
+PANELS = {
+    SERVERS: (recommend, install, uninstall),
+    STUDY: (tune, sweep, verify),
+    ANALYSES: (analyse,),
+    OWN: (new, check, remove),
+}
+for _panel, _commands in PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+for _name, _sub_app in {"agent": agent, "catalog": catalog, "llm": llm, "tools": tools}.items():
+    app.add_typer(_sub_app, name=_name, rich_help_panel=SERVERS)
+app.add_typer(judging, name="judge", rich_help_panel=ANALYSES)
 
 
 def main() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from study.cli.shared import Json, Task, print_json, say, warn
 from study.errors import StudyError, printable, require_one_of
 from study.recommend.contract import Recommendation, SavedModel, show_recommendations
 
@@ -24,7 +26,7 @@ _ROUNDS = 5
 
 
 def recommend(
-    task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
+    task: Task,
     language: Annotated[str, typer.Option(help="Programming language that the task asks for.")] = "",
     theme: Annotated[str, typer.Option(help="Application domain of the task.")] = "",
     category: Annotated[str, typer.Option(help="Category of the task, where known.")] = "",
@@ -53,7 +55,7 @@ def recommend(
     explain: Annotated[
         bool, typer.Option("--explain", help="The scores and their parts, also where nothing fits.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer as JSON.")] = False,
+    as_json: Json = False,
     check: Annotated[
         bool, typer.Option("--check", help="Ask npm and pip whether the packages of the answers are there.")
     ] = False,
@@ -72,14 +74,14 @@ def recommend(
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes of --batch.")] = 1,
 ) -> None:
-    """Name MCP servers for a task: `study recommend "read a PDF and extract all tables" -k 5`.
+    """Name MCP servers for a task, with evidence.
+
+    `study recommend "read a PDF and extract all tables" -k 5`
 
     `field_dense` ranks servers by usefulness and reads the words of the request; `--system t2mrec` is the paper's
     method, which also reads language, theme and category. Once `study catalog sync` has run, servers come from the open
     catalogue unless --dataset, --system or --catalog task2mcp asks for the data set's; `study install ID` starts one.
     """
-    from dataclasses import replace
-
     from study.catalog.start import known_start
     from study.recommend import ahead, answering, catalogue, saved
     from study.recommend.facts import Shelf
@@ -96,8 +98,7 @@ def recommend(
             raise StudyError(f"--batch takes no {' and no '.join(named)}", column=named[0], fix=fix)
         chosen_dataset, chosen = saved.choose(dataset, system)
         done = answer_files(Path(task), batch, dataset=chosen_dataset, system=chosen, k=k, workers=workers)
-        typer.echo(f"{sum(each['texts'] for each in done)} requests answered by {chosen} in {batch}")
-        return
+        return typer.echo(f"{sum(each['texts'] for each in done)} requests answered by {chosen} in {batch}")
     names = _catalogues(catalog, dataset, system)
     model: SavedModel
     servers: pd.DataFrame | None = None
@@ -133,19 +134,9 @@ def recommend(
         # A package that is known to be missing starts nothing.
         return bool(row) and catalogue.vouched(row) and known_start(row) is not None
 
-    def answers() -> Answered:
-        return answering.answer(
-            model,
-            task,
-            facts_of,
-            Answering.read(),
-            k=depth,
-            attributes=attributes,
-            keep=is_verified if verified else None,
-            with_prior=prior,
-            unfit=explain,
-        )
-
+    how_to_answer: dict[str, Any] = {"k": depth, "attributes": attributes, "with_prior": prior, "unfit": explain}
+    how_to_answer["keep"] = is_verified if verified else None
+    answers = partial(answering.answer, model, task, facts_of, Answering.read(), **how_to_answer)
     answered, unasked = _asked(answers, shelf, again=verified) if check else (answers(), [])
     caption = model.caption
     extra: dict[str, Any] = {}
@@ -159,20 +150,15 @@ def recommend(
         extra = {"reranked_by": grader.named}
     warnings = [*model.warnings(task, **attributes), *unasked]
     if system is None and chosen == saved.PREFERRED[-1]:
-        typer.echo(
-            f"note: {chosen} answers, since {saved.DEFAULT} was not exported "
-            f"({saved.how_to_save(chosen_dataset, saved.DEFAULT)})",
-            err=True,
-        )
-    for warning in warnings:
-        typer.echo(f"warning: {printable(warning)}", err=True)
+        how = saved.how_to_save(chosen_dataset, saved.DEFAULT)
+        typer.echo(f"note: {chosen} answers, since {saved.DEFAULT} was not exported ({how})", err=True)
+    warn(warnings)
     if as_json:
         front = {"task": task, **attributes, "dataset": chosen_dataset, "system": chosen, "warnings": warnings, **extra}
-        typer.echo(json.dumps(front | _as_data(answered, servers), indent=2, ensure_ascii=False))
-        return
+        return print_json(front | _as_data(answered, servers))
     real = servers is not None or chosen_dataset == saved.DATASET
     title = f"{model.title} on {chosen_dataset}{'' if real else ' (INVENTED SERVERS, none of them exists)'}"
-    _show(answered, title, caption, len(model.servers), explain=explain or rerank is not None)
+    return _show(answered, title, caption, len(model.servers), explain=explain or rerank is not None)
 
 
 def _asked(answers: Callable[[], Answered], shelf: Shelf, *, again: bool) -> tuple[Answered, list[str]]:
@@ -216,8 +202,6 @@ def _catalogues(catalog: Sequence[str] | None, dataset: str | None, system: str 
 
 def _as_data(answered: Answered, servers: pd.DataFrame | None) -> dict[str, Any]:
     """The answer as plain data; a server of the catalogue is named by its id there."""
-    from dataclasses import asdict
-
     from study.catalog.trust import trust
 
     rows = []
@@ -236,21 +220,17 @@ def _show(answered: Answered, title: str, caption: str, size: int, *, explain: b
     from study.recommend import listing
 
     typer.echo(f"{title}, {size:,} servers")
-    for note in answered.notes:
-        typer.echo(f"note: {printable(note)}")
+    say(*(f"note: {note}" for note in answered.notes))
     if answered.left_out:
         nothing = "" if answered.fits else "Nothing that is verified fits. "
         typer.echo(f"{nothing}--verified leaves out {answered.left_out} servers that fit.")
     elif not answered.fits:
-        typer.echo(
-            "Nothing in this catalogue fits. Say what is to be done, with the name of the product if there is one."
-        )
+        advice = "Say what is to be done, with the name of the product if there is one."
+        typer.echo(f"Nothing in this catalogue fits. {advice}")
     if not answered.found:
         return
-    for line in listing.lines(answered.found, listing.width()):
+    below = filter(None, (listing.ages(answered.found), listing.install_hint(answered.found)))
+    for line in (*listing.lines(answered.found, listing.width()), *below):
         typer.echo(line)
-    for line in (listing.ages(answered.found), listing.install_hint(answered.found)):
-        if line:
-            typer.echo(line)
     if explain:
         show_recommendations([one.item for one in answered.found], title="scores", caption=caption)

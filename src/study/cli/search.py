@@ -18,12 +18,13 @@ def tune(
         bool, typer.Option("--all", help="Every tuned system of the data set whose search is missing or stale.")
     ] = False,
 ) -> None:
-    """Choose a system's hyper-parameters on validation: `study tune dataset=task2mcp system=bpr_tuned`.
+    """Choose a system's hyper-parameters on validation tasks.
 
-    A search has 12 trials (`tuning.trials`) with 0.33 of a run's epochs each (`system.rungs`); the first has the values
-    of the system's yaml, the others are drawn from the search space under `search`. Trials are scored on the validation
-    part of the protocol under `tuned` in the system's yaml, or of the one given as `protocol=...`. With more shares,
-    such as `rungs: [0.11, 0.33, 1.0]`, the best third and the system as it is go on to the next one.
+    `study tune dataset=task2mcp system=bpr_tuned` has 12 trials (`tuning.trials`) with 0.33 of a run's epochs each
+    (`system.rungs`); the first has the values of the system's yaml, the others are drawn from the search space under
+    `search`. Trials are scored on the validation part of the protocol under `tuned` in the system's yaml, or of the one
+    given as `protocol=...`. With more shares, such as `rungs: [0.11, 0.33, 1.0]`, the best third and the system as it
+    is go on to the next one.
 
     It writes `trials.csv`, `best.yaml` (the values that `study run` then takes) and `record.json` to
     `results/DATASET/tuned/SYSTEM`. A stopped search goes on with the same command, a finished one with more trials:
@@ -60,7 +61,9 @@ def sweep(
         typer.Option("--replace", help="Make a finished sweep again, also one that was made under another profile."),
     ] = False,
 ) -> None:
-    """Vary settings of a system and measure every value: `study sweep temperature dataset=task2mcp --jobs 2`.
+    """Vary a system's settings and measure every value.
+
+    `study sweep temperature dataset=task2mcp --jobs 2`
 
     `conf/sweep/NAME.yaml` names the system and the values of one or more of its settings; a sweep of your own needs
     `name`, `title`, `system` and `space`. Other values, trials or settings of the system need a name of their own:

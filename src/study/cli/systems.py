@@ -30,7 +30,7 @@ def show_checks(checks: Iterable[Check]) -> list[Check]:
 
 
 def new(name: Name) -> None:
-    """Write class and yaml of a system of your own, which runs as it stands: `study new my_system`."""
+    """Write class and yaml of a system of your own, which runs."""
     from study.runner.own_system import new_system
 
     for path in new_system(name):
@@ -39,7 +39,10 @@ def new(name: Name) -> None:
 
 
 def check(name: Name) -> None:
-    """Examine a system on toys, in seconds: yaml, shapes, NaN, leaks, determinism, and whether it learns them."""
+    """Examine a system on toys, in seconds.
+
+    Yaml, shapes, NaN, leaks, determinism, and whether it learns them.
+    """
     from study.runner.own_system import examine
 
     if wrong := show_checks(examine(name)):
@@ -48,7 +51,7 @@ def check(name: Name) -> None:
 
 
 def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False) -> None:
-    """List all that there is of a system of your own, class, yaml, runs, and with --yes remove it."""
+    """List all that there is of a system, and remove it (--yes)."""
     from study.runner.own_system import belongings
     from study.runner.own_system import remove as remove_all
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from study import paths
-from study.errors import StudyError, printable, require_one_of
+from study.cli.shared import TRANSPORTS, Json, Port, Task, Transport, print_json, say
+from study.errors import StudyError, require_one_of
 
 if TYPE_CHECKING:
     from study.llm.client import Message
@@ -97,29 +97,28 @@ def index(
     from study.tools.mcp_zero.routing import Router
 
     names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config else "livemcpbench"]
-    name = names[0] if len(names) == 1 else MERGED
-    if mcp_config and len(names) > 1:
+    alone = len(names) == 1
+    name = names[0] if alone else MERGED
+    if mcp_config and not alone:
         raise StudyError("running servers make one catalogue", fix="give --catalogue once")
     if mcp_config and name in PUBLISHED:
         raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
     if mcp_config:
         found = live_catalog(name, mcp_config, timeout)
+    elif alone:
+        found = published_catalog(name)
     else:
-        alone = len(names) == 1
-        catalogs = [published_catalog(one) if alone or one in PUBLISHED else indexed(one) for one in names]
-        found = catalogs[0]
-        if len(names) > 1:
-            merged = merge_catalogs(MERGED, catalogs)
-            found, counts = merged.catalog, entity_counts(catalogs, merged)
-            typer.echo(", ".join(f"{counts[kind]} {kind}" for kind in ("listings", "entities", "groups")))
+        catalogs = [published_catalog(one) if one in PUBLISHED else indexed(one) for one in names]
+        merged = merge_catalogs(MERGED, catalogs)
+        found, counts = merged.catalog, entity_counts(catalogs, merged)
+        typer.echo(", ".join(f"{counts[kind]} {kind}" for kind in ("listings", "entities", "groups")))
     file = index_file(catalogue_file(name))
     for form in document or ["template"]:
         _ = ToolIndex(found, Settings(document=form), file).vectors
     _ = Router(found, embedder=file).server_vectors
-    new = file.new
+    sizes = f"{len(found.servers)} servers, {len(found.tools)} tools in {catalogue_file(name)}; {file.new} new texts"
     keep(catalogue_file(name), file, found)
-    sizes = f"{len(found.servers)} servers, {len(found.tools)} tools in {catalogue_file(name)}"
-    return typer.echo(f"{sizes}; {new} new texts")
+    typer.echo(sizes)
 
 
 def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
@@ -137,9 +136,9 @@ def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
     for listing in listings:
         problem = f"{kept.get(listing.name, 'left out')}: {listing.problem}"
         outcome = f"{len(listing.tools)} tools" if listing.problem is None else problem
-        typer.echo(printable(f"{listing.name}: {outcome}"))
+        say(f"{listing.name}: {outcome}")
     for row in cleaning[cleaning["rows"] > 0].itertuples():
-        typer.echo(printable(f"cleaning: {row.rule}: {row.rows} ({row.table}, {row.action})"))
+        say(f"cleaning: {row.rule}: {row.rows} ({row.table}, {row.action})")
     if all(found.servers[tool.server].problem for tool in found.tools):
         raise StudyError("no server gave a tool", file=configs[0], fix="see the outcome of each server above")
     typer.echo(", ".join(f"{count} {kind}" for kind, count in live.changes(before, found).items()))
@@ -152,8 +151,8 @@ def serve(
     own: Own = OWN,
     allow: Allow = None,
     deny: Deny = None,
-    transport: Annotated[str, typer.Option(help="stdio or streamable-http (this machine alone).")] = "stdio",
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="For streamable-http.")] = None,
+    transport: Transport = "stdio",
+    port: Port = None,
 ) -> None:
     """Run an MCP server through which a host finds and calls the tools of your servers, with four tools in all.
 
@@ -164,7 +163,7 @@ def serve(
     from study.tools.serve.server import run as run_server
     from study.tools.serve.settings import serve_settings
 
-    require_one_of(transport, "transport", ("stdio", "streamable-http"))
+    require_one_of(transport, "transport", TRANSPORTS)
     if not mcp_config and catalogue is None:
         raise StudyError("there is nothing to serve", fix="give --mcp-config FILE, or --catalogue NAME to find only")
     run_server(make_server(gateway(mcp_config, catalogue, own, allow, deny)), transport, port or serve_settings().port)
@@ -177,30 +176,36 @@ def gateway(
     from study.tools.catalogues.client_config import read_config
     from study.tools.index_file import index_file
     from study.tools.serve.gateway import Gateway
-    from study.tools.serve.server import say
+    from study.tools.serve.server import say as note
     from study.tools.serve.settings import serve_settings
 
     settings, file = serve_settings(), catalogue_file(own)
     settings = replace(settings, allow=tuple(allow or settings.allow), deny=(*settings.deny, *(deny or ())))
-    how: dict[str, Any] = {"published": None if catalogue is None else indexed(catalogue), "store": feedback_store(own)}
     vectors = index_file(file)
-    how["embedder"] = vectors if catalogue is None else index_file(catalogue_file(catalogue), vectors)
-    how["own"] = indexed(own) if mcp_config and file.is_file() else None
-    endpoints = read_config(*mcp_config) if mcp_config else []
-    return Gateway(endpoints, settings, name=own, save=partial(keep, file, vectors), say=say, **how)
+    return Gateway(
+        read_config(*mcp_config) if mcp_config else [],
+        settings,
+        name=own,
+        own=indexed(own) if mcp_config and file.is_file() else None,
+        published=None if catalogue is None else indexed(catalogue),
+        embedder=vectors if catalogue is None else index_file(catalogue_file(catalogue), vectors),
+        store=feedback_store(own),
+        save=partial(keep, file, vectors),
+        say=note,
+    )
 
 
 def loop(
-    task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
+    task: Task,
     mcp_config: Annotated[list[Path], typer.Option(help="Your servers: MCP client configurations.")],
-    endpoint: Annotated[str, typer.Option(help="Endpoint of the model: a file of conf/llm.")] = "local",
-    url: Annotated[str | None, typer.Option(help="Another endpoint: an address, or local:NAME.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Another endpoint than conf/llm/local: an address, or local:NAME.")
+    ] = (None),
     model: Annotated[str, typer.Option(help="Name of the model there.")] = "qwen",
-    rounds: Annotated[int | None, typer.Option(min=1, help="Replies of the model at most.")] = None,
     own: Own = OWN,
     allow: Allow = None,
     deny: Deny = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole trajectory.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Let a model do a task with your servers: it asks for tools, calls them, and answers (MCP-Zero, with calls).
 
@@ -211,23 +216,22 @@ def loop(
     from study.reranking.endpoint import endpoint_settings
     from study.tools.serve.loop import keep_trajectory, loop_settings, run_loop
 
-    settings = loop_settings()
-    settings = replace(settings, rounds=rounds or settings.rounds)
-    client = Client(url, mode="off") if url else replace(endpoint_settings(endpoint), mode="off").client(None)
-    made = gateway(mcp_config, None, own, allow, deny)
+    settings, made = loop_settings(), gateway(mcp_config, None, own, allow, deny)
+    client = Client(url, mode="off") if url else replace(endpoint_settings("local"), mode="off").client(None)
 
     def chat(messages: Sequence[Message]) -> str:
         return client.chat(model, messages, temperature=0, max_tokens=settings.tokens)
 
     async def work() -> Trajectory:
         async with made:
-            return await run_loop(task, made, chat, settings, lambda text: typer.echo(printable(text), err=True))
+            return await run_loop(task, made, chat, settings, partial(say, err=True))
 
     found, file = asyncio.run(work()), catalogue_file(own).with_suffix(".trajectories.jsonl")
     keep_trajectory(file, found, model)
     calls = sum("function_call" in step for step in found.steps)
     ended = "answered" if found.finished else f"stopped after {found.rounds} replies"
     facts = f"{ended}; {calls} calls, {found.malformed} malformed blocks, {found.tokens} tokens; kept in {file}"
-    typer.echo(printable(facts), err=True)
-    whole = json.dumps(asdict(found), indent=2, ensure_ascii=False)
-    typer.echo(whole if as_json else printable(found.final_response))
+    say(facts, err=True)
+    if as_json:
+        return print_json(asdict(found))
+    return say(found.final_response)

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from study import paths
+from study.cli.shared import ENDPOINT, Json, Model, Task, Url, print_json, print_table, say
 from study.cli.tool_catalogues import catalogue_file, feedback_store, index, indexed, loop, opened, serve
-from study.errors import StudyError, printable, require_one_of
+from study.errors import StudyError, require_one_of
 from study.tools.answers import as_line, listed, search
 
 if TYPE_CHECKING:
     from study.tools.mcp_zero.routing import Chat
 
-app = typer.Typer(no_args_is_help=True, help="Which tools of which MCP servers? Begin with `study tools index`.")
+app = typer.Typer(no_args_is_help=True, help="Find, call and compare tools of MCP servers.")
 Catalogue = Annotated[str, typer.Option(help="An indexed catalogue: livemcpbench, mcptools, ..., or your own.")]
-Task = Annotated[str, typer.Argument(help="What is to be done, in words.")]
 Top = Annotated[int, typer.Option("-k", "--top", min=1, help="How many tools.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON with the input schemas, ready to paste.")]
 Names = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
-Url = Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1.")]
-Model = Annotated[str, typer.Option(help="Name of the model there.")]
 Experiment = Annotated[str | None, typer.Option(help="Name of a running comparison of the configured variants.")]
+ROUNDS = 8  # replies of a model at most
+CANDIDATES = 10  # the nearest tools, among which one is chosen
 
-app.command()(index)
+for _command in (index, serve, loop):
+    app.command()(_command)
 
 
 @app.command()
@@ -39,7 +39,6 @@ def find(
     document: Annotated[
         str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")
     ] = "template",
-    threshold: Annotated[float | None, typer.Option(help="Leave out lower scores, unless that leaves nothing.")] = None,
     decompose: Annotated[bool, typer.Option(help="Search for the parts of the query too.")] = False,
     server: Annotated[list[str] | None, typer.Option(help="Only tools of these servers: names with * and ?.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only of servers with this category or source.")] = None,
@@ -50,7 +49,8 @@ def find(
 
     with opened(catalogue) as (found, embedder):
         among = matching(found, server or (), tag or ())
-        answers = search(found, query, k, mode, document, threshold, decompose, among=among, embedder=embedder)
+        how = {"decompose": decompose, "among": among, "embedder": embedder}
+        answers = search(found, query, k, mode, document, **how)
     show_tools(answers, as_json)
 
 
@@ -72,28 +72,21 @@ def route(
     tools, chosen = listed(found, routed.tools, routed.scores), [(found.servers[row], s) for row, s in routed.servers]
     if as_json:
         kept = [{"id": server.id, "name": server.name, "score": round(score, 4)} for server, score in chosen]
-        whole = {"servers": kept, "tokens": routed.tokens, "budget": budget, "tools": tools}
-        return typer.echo(json.dumps(whole, indent=2, ensure_ascii=False))
-    shown = ", ".join(f"{server.name} ({score:.3f})" for server, score in chosen)
-    typer.echo(printable(f"servers: {shown or 'all'}"))
+        return print_json({"servers": kept, "tokens": routed.tokens, "budget": budget, "tools": tools})
+    say(f"servers: {', '.join(f'{server.name} ({score:.3f})' for server, score in chosen) or 'all'}")
     show_tools(tools, as_json=False)
     return typer.echo(f"{routed.tokens} of {budget} tokens")
-
-
-app.command()(serve)
-app.command()(loop)
 
 
 @app.command()
 def request(
     task: Task,
-    url: Annotated[str, typer.Option(help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1.")],
+    url: Annotated[str, typer.Option(help=ENDPOINT)],
     model: Model,
     catalogue: Catalogue = "livemcpbench",
     cassette: Annotated[Path | None, typer.Option(help="File of recorded replies; not with --mode off.")] = None,
     mode: Annotated[str, typer.Option(help="replay (never connects), record, or off (keeps nothing).")] = "replay",
     k: Top = 3,
-    rounds: Annotated[int, typer.Option(min=1, help="Replies of the model at most.")] = 8,
     as_json: Json = False,
 ) -> None:
     """Let a model ask for the tools that it needs, request by request (MCP-Zero), and name what it was given."""
@@ -103,18 +96,17 @@ def request(
     client = Client(url, mode=mode, cassette=cassette)  # type: ignore[arg-type]  # the client refuses unknown modes
     with opened(catalogue) as (found, embedder):
         router = Router(found, embedder=embedder)
-        chain = gather_tools(task, router, chat_with(client, model), k=k, max_rounds=rounds)
+        chain = gather_tools(task, router, chat_with(client, model), k=k, max_rounds=ROUNDS)
     show_tools(listed(found, chain.tools), as_json)
     ended = "finished" if chain.finished else f"stopped after {chain.rounds} rounds"
     facts = f"{len(chain.requests)} requests, {chain.malformed} malformed, {chain.tokens} tokens, {ended}"
-    typer.echo(printable(f"{facts}. {chain.answer}"), err=True)
+    say(f"{facts}. {chain.answer}", err=True)
 
 
 @app.command()
 def call(
     instruction: Task,
     catalogue: Catalogue = "livemcpbench",
-    candidates: Annotated[int, typer.Option(min=1, help="Tools among which is chosen; the nearest ones.")] = 10,
     url: Url = None,
     model: Model = "gpt-4o",
 ) -> None:
@@ -128,7 +120,7 @@ def call(
     from study.tools.flow import learned
 
     with opened(catalogue) as (found, embedder):
-        near, _ = ToolIndex(found, Settings(document="name_desc"), embedder).search(instruction, candidates)
+        near, _ = ToolIndex(found, Settings(document="name_desc"), embedder).search(instruction, CANDIDATES)
     if url is not None:
         made = flow_model.ask_for_call(chat(url, model), found, instruction, near.tolist())
     else:
@@ -137,7 +129,7 @@ def call(
         raise StudyError("the model's reply is no call of a given tool", fix="ask again, or another model")
     tool, missing = found.tools[made.tool], learned.missing(found, made)
     answer = {"server": found.servers[tool.server].name, "name": tool.name, "arguments": dict(made.arguments)}
-    typer.echo(printable(json.dumps(answer | {"missing": missing}, ensure_ascii=False)))
+    say(json.dumps(answer | {"missing": missing}, ensure_ascii=False))
 
 
 @app.command()
@@ -208,7 +200,7 @@ def finetune(
     facts = finetune(samples, model, output, lora_settings())
     losses = facts["losses"]
     sizes = f"{facts['sequences']} sequences ({facts['too_long']} too long), {len(losses)} steps"
-    typer.echo(printable(f"{sizes}, loss {losses[0]:.3f} to {losses[-1]:.3f}; adapter in {output}"))
+    say(f"{sizes}, loss {losses[0]:.3f} to {losses[-1]:.3f}; adapter in {output}")
 
 
 @app.command()
@@ -223,24 +215,22 @@ def recommend(
     permission: Names = None,
     service: Names = None,
     experiment: Experiment = None,
-    as_designed: Annotated[bool, typer.Option(help="Keep the defects of the specification.")] = False,
 ) -> None:
     """Rank tools by meaning and by what earlier uses taught; the parts of each score are shown.
 
     The last line (error stream) is an event: give it to `study tools feedback` with what came of it.
     """
-    from study.tools.intent import feedback, settings
+    from study.tools.intent import feedback
     from study.tools.intent.context import Context, read_requirements
     from study.tools.intent.recommender import IntentRecommender
 
     stated = [None if names is None else frozenset(names) for names in (permission, service, language, system)]
-    rules = settings.as_designed() if as_designed else settings.CORRECTED
-    how: dict[str, Any] = {"rules": rules, "requirements": read_requirements(needs) if needs else None}
+    how: dict[str, Any] = {"requirements": read_requirements(needs) if needs else None, "experiment": experiment}
     with opened(catalogue) as (searched, embedder):
-        how |= {"store": feedback_store(catalogue), "experiment": experiment, "embedder": embedder}
-        found = IntentRecommender(searched, **how).recommend(query, Context(agent, *stated), k)
+        ranked = IntentRecommender(searched, store=feedback_store(catalogue), embedder=embedder, **how)
+        found = ranked.recommend(query, Context(agent, *stated), k)
     for rank, item in enumerate(found, start=1):
-        typer.echo(printable(f"{rank:>2}  {item.score:.3f}  {item.key}  ({item.why})"))
+        say(f"{rank:>2}  {item.score:.3f}  {item.key}  ({item.why})")
     asked = {"agent": agent, "query": feedback.query_hash(query), "asked": time.time(), "experiment": experiment}
     table = [list(item.factors.values()) for item in found]
     typer.echo(json.dumps(asked | {"shown": [item.key for item in found], "factors": table}), err=True)
@@ -287,15 +277,14 @@ def feedback(
         typer.echo(f"{count} successful uses tell something")
         if count < learning.FEW:
             typer.echo(f"fewer than {learning.FEW}: these weights fit single uses, do not use them", err=True)
-        rounded = {name: round(value, 4) for name, value in learning.by_factor(weights).items()}
-        return typer.echo(json.dumps(rounded))
+        return typer.echo(json.dumps({name: round(value, 4) for name, value in learning.by_factor(weights).items()}))
     known = tool_keys(indexed(catalogue)) if catalogue_file(catalogue).is_file() else ()
     shown: Any = learning.online_metrics(events, known)
     if compare is not None:
         how = settings.comparison
         observed = learning.outcomes(events, list(settings.variants), compare, how.uses_per_agent)
         shown = learning.compare_variants(observed, how)
-    return typer.echo(pd.DataFrame(shown).to_string(index=False, float_format="{:.3f}".format))
+    return print_table(pd.DataFrame(shown))
 
 
 @app.command()
@@ -330,6 +319,8 @@ def chat(url: str, model: str) -> Chat:
 
 def show_tools(answers: list[dict[str, Any]], as_json: bool) -> None:
     """Print tools for a person, or as JSON with their schemas."""
-    whole = json.dumps(answers, indent=2, ensure_ascii=False)
-    for line in [whole] if as_json else map(as_line, answers):
-        typer.echo(line)
+    if as_json:
+        return print_json(answers)
+    for answer in answers:
+        typer.echo(as_line(answer))
+    return None

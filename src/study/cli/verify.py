@@ -18,10 +18,10 @@ def verify(
         bool, typer.Option("--paper", help="Every cell of the paper's tables beside ours, with its verdict.")
     ] = False,
 ) -> None:
-    """Compare results/expected.yaml with the runs: OK, OKish (within twice the tolerance), FAIL or MISSING.
+    """Compare expected scores (results/expected.yaml) with the runs.
 
-    Exits with code 1 if a score fails. With --paper: compare with the paper's printed numbers instead; a difference
-    there is no failure.
+    Verdicts: OK, OKish (within twice the tolerance), FAIL or MISSING. Exits with code 1 if a score fails. With --paper:
+    compare with the paper's printed numbers instead; a difference there is no failure.
     """
     if paper:
         from study.analysis.audit.verdicts import verify_paper

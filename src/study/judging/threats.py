@@ -84,7 +84,7 @@ def placement(collection: Collection) -> Float64Array:
     judged, rows = collection.judgements.set_index(store.PAIR), []
     for current, pairs in collection.table("pool").groupby("round"):
         for number in ("1", "2"):
-            ordered = pd.concat(workflow.group(pairs[store.PAIR], 8, workflow.order_of(int(str(current)), number)))
+            ordered = pd.concat(workflow.group(pairs[store.PAIR], workflow.order_of(int(str(current)), number)))
             grade = judged[f"grade_{number}"].reindex(pd.MultiIndex.from_frame(ordered)).to_numpy()
             place = ordered.groupby("task_id").cumcount() + 0.5
             size = ordered.groupby("task_id")["server_id"].transform("size")
