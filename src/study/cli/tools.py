@@ -23,7 +23,6 @@ Catalogue = Annotated[str, typer.Option(help="An indexed catalogue: livemcpbench
 Top = Annotated[int, typer.Option("-k", "--top", min=1, help="How many tools.")]
 Names = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
 Experiment = Annotated[str | None, typer.Option(help="Name of a running comparison of the configured variants.")]
-ROUNDS = 8  # replies of a model at most
 CANDIDATES = 10  # the nearest tools, among which one is chosen
 
 for _command in (index, serve, loop):
@@ -49,8 +48,7 @@ def find(
 
     with opened(catalogue) as (found, embedder):
         among = matching(found, server or (), tag or ())
-        how = {"decompose": decompose, "among": among, "embedder": embedder}
-        answers = search(found, query, k, mode, document, **how)
+        answers = search(found, query, k, mode, document, decompose, among=among, embedder=embedder)
     show_tools(answers, as_json)
 
 
@@ -96,7 +94,7 @@ def request(
     client = Client(url, mode=mode, cassette=cassette)  # type: ignore[arg-type]  # the client refuses unknown modes
     with opened(catalogue) as (found, embedder):
         router = Router(found, embedder=embedder)
-        chain = gather_tools(task, router, chat_with(client, model), k=k, max_rounds=ROUNDS)
+        chain = gather_tools(task, router, chat_with(client, model), k=k)
     show_tools(listed(found, chain.tools), as_json)
     ended = "finished" if chain.finished else f"stopped after {chain.rounds} rounds"
     facts = f"{len(chain.requests)} requests, {chain.malformed} malformed, {chain.tokens} tokens, {ended}"

@@ -25,7 +25,6 @@ def search(
     k: int,
     mode: str = "dense",
     document: str = "template",
-    threshold: float | None = None,
     decompose: bool = False,
     *,
     among: NDArray[np.bool_] | None = None,
@@ -35,7 +34,7 @@ def search(
     (n_tools,), default all."""
     import numpy as np
 
-    from study.tools.discovery.index import MODES, Settings, ToolIndex, above, best
+    from study.tools.discovery.index import MODES, Settings, ToolIndex, best
     from study.tools.discovery.texts import decompose as split
     from study.tools.mcp_zero.routing import Request, Router
     from study.tools.quick import quick_embedder
@@ -50,9 +49,9 @@ def search(
             Router(catalog, embedder=embedder).scores([Request(part, part) for part in parts], store=False).max(axis=0)
         )
         scores = scores if among is None else np.where(among, scores, np.float32(-np.inf))
-        rows, values = above(*best(scores, k, chosen.order), threshold)
+        rows, values = best(scores, k, chosen.order)
     else:
-        rows, values = chosen.search(query, k, threshold=threshold, among=among)
+        rows, values = chosen.search(query, k, among=among)
     return listed(catalog, rows.tolist(), values.tolist())
 
 
