@@ -200,7 +200,7 @@ def loop(
     mcp_config: Annotated[list[Path], typer.Option(help="Your servers: MCP client configurations.")],
     url: Annotated[
         str | None, typer.Option(help="Another endpoint than conf/llm/local: an address, or local:NAME.")
-    ] = (None),
+    ] = None,
     model: Annotated[str, typer.Option(help="Name of the model there.")] = "qwen",
     own: Own = OWN,
     allow: Allow = None,
