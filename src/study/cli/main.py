@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -337,7 +338,7 @@ def bench(overrides: Overrides = None) -> None:
 
 
 # Each module holds the command lines alone and imports what is heavy inside its commands.
-PANELS = {
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     SERVERS: (recommend, install, uninstall),
     STUDY: (tune, sweep, verify),
     ANALYSES: (analyse,),
