@@ -18,7 +18,7 @@ from study import paths
 from study.analysis.report.runs import collect
 from study.analysis.report.tables import markdown
 from study.config.reader import build_settings, parsed
-from study.errors import StudyError
+from study.errors import StudyError, require_file
 from study.evaluation import metrics, per_task
 from study.files import read_csv
 from study.judging import verify as judged
@@ -56,6 +56,7 @@ def load_expected(path: Path) -> list[tuple[Expected, float]]:
     """The entries of an expected-scores file, each with the value that it expects. Raises StudyError: naming the file,
     the entry (from 0) and the key."""
     fix = "restore it from the repository"
+    require_file(path, fix, "there is no file of expected scores")  # a device would be read for ever
     try:
         content = parsed(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
