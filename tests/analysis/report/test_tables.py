@@ -34,13 +34,6 @@ def test_markdown_and_latex_escape_what_they_read_and_latex_has_emphasis_and_arr
     assert "\\underline{0.4} $\\downarrow$" in text
 
 
-def test_write_all_writes_both_forms(tmp_path):
-    parts = {"cold": pd.DataFrame({"system": ["a"], "ndcg@10": ["0.5"]})}
-    tables.write_all(tmp_path, "overall", parts, {"cold": "New tasks"})
-    assert (tmp_path / "overall.md").read_text().startswith("### New tasks\n\n| system |")
-    assert "\\caption{New tasks}" in (tmp_path / "overall.tex").read_text()
-
-
 def test_best_and_second_best_are_told_by_what_is_printed_and_oracles_take_no_part():
     several_seeds = [("a", 0.50001, 0.01), ("b", 0.50002, 0.01)]
     rows = overall(("oracle", 0.9, np.nan), *several_seeds, ("c", 0.3, np.nan), ("d", 0.2, np.nan))

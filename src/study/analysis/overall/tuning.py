@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def tuned(dataset: str) -> pd.DataFrame:
 
 def printed(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `tuned` as text, by the names of `TITLES`; "not run" stands in place of the trials."""
-    forms = {"seconds": duration, "per_trial": duration, "best": "{:.4f}".format}
+    forms: dict[str, Callable[[Any], str]] = {"seconds": duration, "per_trial": duration, "best": "{:.4f}".format}
     text = table.assign(**{name: table[name].map(form, na_action="ignore") for name, form in forms.items()})
     text["trials"] = text["trials"].replace(0, NOT_RUN)
     return text[list(TITLES)].astype(object).fillna("").astype(str).rename(columns=TITLES)

@@ -12,7 +12,7 @@ from study.analysis.report import runs, tables
 from study.config.compose import sound_systems
 from study.evaluation import per_task
 from study.evaluation.statistics import compare_all
-from study.files import write_csv, write_json
+from study.files import write_csv, write_json, write_text
 from study.reranking.endpoint import awaits_replies
 
 HEADLINE = ("t2mrec", "popularity_theme", "item_knn", "field_dense")  # systems of metrics.json
@@ -53,20 +53,24 @@ def report(config: DictConfig) -> Path:
     write_json(folder / "metrics.json", headline(overall))
     titles = {name: system.title for name, system in settings.items()}
     absent = [name for name, own in settings.items() if awaits_replies(dataset, own)]
-    parts = {
-        protocol: tables.comparison(
-            overall,
-            protocol,
-            tables.remarked(titles, cost_table, protocol),
-            not_run=[name for name in absent if protocol in settings[name].protocols],
-            unranked=apart,
-            costs=cost_table,
-            marks=tables.marks(significance[significance["protocol"] == protocol]),
+    parts = [
+        (
+            caption(dataset, protocol, rows, cost_table),
+            tables.comparison(
+                overall,
+                protocol,
+                tables.remarked(titles, cost_table, protocol),
+                not_run=[name for name in absent if protocol in settings[name].protocols],
+                unranked=apart,
+                costs=cost_table,
+                marks=tables.marks(significance[significance["protocol"] == protocol]),
+            ),
         )
         for protocol in protocols
-    }
-    captions = {protocol: caption(dataset, protocol, rows, cost_table) for protocol in protocols}
-    tables.write_all(folder, "overall", parts, captions)
+    ]
+    sections = [f"### {heading}\n\n{tables.markdown(table)}" for heading, table in parts]
+    write_text(folder / "overall.md", "\n".join(sections))
+    write_text(folder / "overall.tex", "\n".join(tables.latex(table, heading) for heading, table in parts))
     return folder
 
 

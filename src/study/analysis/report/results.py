@@ -185,11 +185,15 @@ def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:
     for metric in COMPARED:
         for name, frame in frames.items():
             about = means[name, metric]
-            row = {"system": name, "metric": metric, "n": frame.dropna(subset=metric)["task_id"].nunique()}
+            row: dict[str, Any] = {
+                "system": name,
+                "metric": metric,
+                "n": frame.dropna(subset=metric)["task_id"].nunique(),
+            }
             row |= {key: about[key] for key in ("mean", "ci_low", "ci_high")}
             if name == system and len(frames) > 1:
-                found = compare(own, frames[list(frames)[1]], metric, seed=0)
-                row |= {key: found[key] for key in ("diff", "diff_ci_low", "diff_ci_high")}
+                tested = compare(own, frames[list(frames)[1]], metric, seed=0)
+                row |= {key: tested[key] for key in ("diff", "diff_ci_low", "diff_ci_high")}
             rows.append(row)
     columns = ["system", "metric", "n", "mean", "ci_low", "ci_high", "diff", "diff_ci_low", "diff_ci_high"]
     return pd.DataFrame(rows).reindex(columns=columns)

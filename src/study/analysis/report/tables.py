@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from study.analysis.report.runs import SIDES, read_statistics
 from study.config.compose import sound_systems
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
-from study.files import write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -178,13 +176,6 @@ def latex(table: pd.DataFrame, caption: str) -> str:
     for pattern, replacement in LATEX:
         text = re.sub(pattern, replacement, text)
     return text
-
-
-def write_all(folder: Path, name: str, parts: dict[str, pd.DataFrame], captions: dict[str, str]) -> None:
-    """Write ``<name>.md`` and ``<name>.tex`` with one section per part."""
-    sections = [f"### {captions[key]}\n\n{markdown(table)}" for key, table in parts.items()]
-    write_text(folder / f"{name}.md", "\n".join(sections))
-    write_text(folder / f"{name}.tex", "\n".join(latex(table, captions[key]) for key, table in parts.items()))
 
 
 def p_value(p: float) -> str:

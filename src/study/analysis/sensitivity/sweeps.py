@@ -47,7 +47,8 @@ def trials(dataset: str, name: str) -> pd.DataFrame | None:
 
 def sweeps(dataset: str) -> dict[str, tuple[Sweep, pd.DataFrame]]:
     """The sweeps over one parameter that have run on a data set: the paper's in its order, then one's own by name."""
-    names, found = [path.parent.name for path in sorted((paths.results(dataset) / "sweeps").glob("*/record.json"))], {}
+    names = [path.parent.name for path in sorted((paths.results(dataset) / "sweeps").glob("*/record.json"))]
+    found: dict[str, tuple[Sweep, pd.DataFrame]] = {}
     for name in dict.fromkeys((*PAPER, *names)):
         made, table = sweep_of(dataset, name), trials(dataset, name)
         if made is not None and table is not None and len(made.space) == 1 and made.kind != "search":
