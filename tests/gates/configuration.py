@@ -68,7 +68,7 @@ def at_profile(search: dict[str, Any], model: dict[str, Any], profile: str) -> d
         node: Any = model
         for key in path:
             node = node[key]
-        if path and "profile" in node and {"low", "high"} <= domain.keys():
+        if isinstance(node, dict) and "profile" in node and {"low", "high"} <= domain.keys():
             ratio = node[profile] / node[size]
             name = ".".join([*path, profile])
             domain = domain | {end: domain[end] * ratio for end in ("low", "high")}
@@ -90,6 +90,8 @@ def composed(systems: list[str] | None) -> Iterator[tuple[str, Any]]:
         assert isinstance(config, dict)
         for group, defaults in OPTIONAL.items():
             config[group] = defaults | config[group]
+        for group in ("trainer", "logger"):  # a name then, a group now
+            config[group] = config[group] if isinstance(config[group], str) else config[group]["kind"]
         system = config["system"]
         system["search"] = at_profile(system["search"], system["model"], case[-1])
         yield "/".join(case), normal(config)

@@ -62,9 +62,15 @@ def seen(made: list[str], monkeypatch: pytest.MonkeyPatch) -> list:
 
 
 def test_every_override_reaches_every_row_and_search(seen: list) -> None:
-    words = {"tuning.trials": 3, "tuning.seed": 7, "run_depth": 20, "logger": "tensorboard", "profile.name": "laptop"}
+    words = {
+        "tuning.trials": 3,
+        "tuning.seed": 7,
+        "run_depth": 20,
+        "logger.kind": "tensorboard",
+        "profile.name": "laptop",
+    }
     words |= {"profile.workers": 1, "profile.threads": 2}
-    run_all([f"{key.replace('profile.name', 'profile')}={value}" for key, value in words.items()])
+    run_all([f"{key.removesuffix('.name').removesuffix('.kind')}={value}" for key, value in words.items()])
     assert {config.system.name for config in seen} == set(SYSTEMS)
     for config in seen:
         assert {key: OmegaConf.select(config, key) for key in words} == words

@@ -105,7 +105,7 @@ def run(
     versions, seconds). It ends with means and intervals beside T2MRec; `study report` takes it into the tables. A
     stopped run keeps its finished seeds and goes on with the same command.
 
-    `trainer=gpu` trains on a GPU, in a row called SYSTEM_gpu (docs/scaling.md). `logger=tensorboard` (mlflow, trackio)
+    `trainer=gpu` trains on a GPU, in a row called SYSTEM_gpu (docs/scaling.md). `logger=tensorboard` (csv, mlflow)
     also writes settings, losses and means below `.cache/logs`.
 
     With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
 ]
-
 Replace = Annotated[
     bool,
     typer.Option(
@@ -31,39 +31,23 @@ Replace = Annotated[
 def configured(
     overrides: list[str] | None, reads: Collection[str] | None = None, *, trains: bool = False, logs: bool = False
 ) -> DictConfig:
-    """The configuration. `reads`: the groups that a command reads, if few; any other override would change nothing.
-    `trains`, `logs`: the command trains on what the key `trainer` says, and reports to what `logger` says; elsewhere
-    these keys have no effect."""
+    """The configuration; ``GROUP=?`` prints what a group offers, systems by folder, and ends the command. `reads`: the
+    groups that a command reads, if few. `trains`, `logs`: it heeds `trainer` and `logger`. An override that would
+    change nothing is refused."""
     from study.config.compose import load
+    from study.runner.devices import on_trainer
 
-    _list_choices(overrides or [])
-    config, own = load(overrides), {"trainer": trains, "logger": logs}
-    for word in overrides or []:
-        key = word.lstrip("+~").partition("=")[0]
-        idle = not own.get(key, True) if reads is None else key.split(".")[0] not in (*reads, "profile")
-        if idle:
-            fix = f"leave it out; to change it for good, edit {_file_of(key, config)}"
-            raise StudyError(f"{word!r} has no effect here", column=key, fix=fix)
-    if trains:
-        from study.runner.devices import on_trainer
-
-        return on_trainer(config)
-    return config
-
-
-def _list_choices(overrides: list[str]) -> None:
-    """Print what a group offers where ``GROUP=?`` asks for it, systems by folder, and end the command."""
-    for group in GROUPS:
-        if f"{group}=?" not in overrides:
-            continue
-        folders: dict[str, list[str]] = {}
-        for name in choices(group):
-            folders.setdefault(folder_of(name) if group == "system" else group, []).append(name)
-        for folder, names in folders.items():
+    for group in (group for group in (*GROUPS, "trainer", "logger") if f"{group}=?" in (overrides or [])):
+        kind = folder_of if group == "system" else lambda _, group=group: group
+        for folder, names in groupby(sorted(choices(group), key=kind), kind):
             typer.echo(fill(" ".join(names), 100, initial_indent=f"{folder:9} ", subsequent_indent=" " * 10))
         raise typer.Exit
-
-
-def _file_of(key: str, config: DictConfig) -> str:
-    group, dot, _ = key.partition(".")
-    return f"conf/{group}/{config[group].name}.yaml" if dot and group in GROUPS else "conf/config.yaml"
+    config, heeds = load(overrides), {"trainer": trains, "logger": logs}
+    for word in overrides or []:
+        key = word.lstrip("+~").partition("=")[0]
+        group = key.partition(".")[0]
+        if not heeds.get(group, True) if reads is None else group not in (*reads, "profile"):
+            file = f"{group}/{config[group].name}" if "." in key and group in GROUPS else "config"
+            fix = f"leave it out; to change it for good, edit conf/{file}.yaml"
+            raise StudyError(f"{word!r} has no effect here", column=key, fix=fix)
+    return on_trainer(config) if trains else config

@@ -33,8 +33,7 @@ def new(name: Name) -> None:
     """Write class and yaml of a system of your own, which runs."""
     from study.runner.own_system import new_system
 
-    for path in new_system(name):
-        typer.echo(path)
+    typer.echo("\n".join(map(str, new_system(name))))
     typer.echo(f"edit both, then: study check {name}; study run system={name} dataset=task2mcp")
 
 
@@ -52,15 +51,11 @@ def check(name: Name) -> None:
 
 def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False) -> None:
     """List all that there is of a system, and remove it (--yes)."""
-    from study.runner.own_system import belongings
-    from study.runner.own_system import remove as remove_all
+    from study.runner import own_system
 
-    files, rows = belongings(name)
-    for path in files:
-        typer.echo(path)
-    for dataset, protocol in rows:
-        typer.echo(f"row of {dataset} under {protocol}")
+    files, rows = own_system.belongings(name)
+    typer.echo("\n".join([*map(str, files), *(f"row of {dataset} under {protocol}" for dataset, protocol in rows)]))
     if not yes:
         raise StudyError("nothing was removed yet", fix=f"to remove what is listed: study remove {name} --yes")
-    remove_all(name, files, rows)
+    own_system.remove(name, files, rows)
     typer.echo("removed; study report makes the tables without it")

@@ -7,10 +7,9 @@ import logging
 import math
 import re
 from contextlib import suppress
-from dataclasses import is_dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -23,13 +22,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from study import paths
 from study.config import groups
-from study.config.reader import read_yaml
+from study.config.reader import build_settings, read_yaml
 from study.config.registry import GROUPS as GROUPS
 from study.config.registry import choices as choices
-from study.config.registry import merged, require_choice, suggestion, system_file, system_settings
+from study.config.registry import require_choice, suggestion, system_file, system_settings
 from study.errors import StudyError
 
 LOG = logging.getLogger(__name__)
+COMPOSED = (*GROUPS, "trainer", "logger")
 
 
 def _scaled(count: int, *, _root_: DictConfig) -> int:
@@ -62,7 +62,7 @@ def load(overrides: list[str] | None = None) -> DictConfig:
 
 def _state() -> int:
     """What changes when a file of the configuration does: settings are read once and kept."""
-    files = (path for group in GROUPS for path in (paths.conf() / group).rglob("*.yaml"))
+    files = (path for group in COMPOSED for path in (paths.conf() / group).rglob("*.yaml"))
     found = [(str(path), path.stat()) for path in (paths.conf() / "config.yaml", *files) if path.exists()]
     return hash(tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in found)))
 
@@ -70,35 +70,32 @@ def _state() -> int:
 @lru_cache(maxsize=4096)
 def _load(conf: Path, overrides: tuple[str, ...], state: int) -> DictConfig:
     names = _choices(conf / "config.yaml", overrides)
-    for group, name in names.items():
-        require_choice(group, name)
-        if group != "system" and read_yaml(conf / group / f"{name}.yaml").get("name", name) != name:
-            fix = f"remove the line: the name is that of the file, {name}"
-            file = conf / group / f"{name}.yaml"
-            raise StudyError("the name is not that of the file", file=file, column="name", fix=fix)
-    settings = system_settings(names["system"])
     try:
+        settings = system_settings(names["system"])
         own = any(word.lstrip("+~").startswith("system.") for word in overrides)
         words = tuple(word for word in overrides if not word.startswith("system="))
-        raw = _composed(conf, names["system"] if own else None, words, state)
-        raw = raw if own else raw | {"system": raw["system"] | settings}
-        raw |= {group: raw[group] | {"name": name} for group, name in names.items() if raw[group]["name"] == MISSING}
+        # Without overrides of its own, a system shares what is composed of everything else.
+        raw = dict(_composed(conf, names["system"] if own else None, words, state))
+        raw["system"] = raw["system"] | ({} if own else settings)
+        for group, name in names.items():
+            key = "name" if group in GROUPS else "kind"  # a logger has an argument `name`
+            raw[group] = raw[group] | ({key: name} if raw[group].get(key, MISSING) == MISSING else {})
         config = OmegaConf.create(expanded(raw))
-        assert isinstance(config, DictConfig)
-        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(groups.Study), resolved))
+        resolved = OmegaConf.merge(OmegaConf.structured(groups.Study), OmegaConf.to_container(config, resolve=True))
+        build_settings(groups.Study, OmegaConf.to_container(resolved, throw_on_missing=True), None)
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError, AssertionError) as error:
         # OmegaConf asserts that a key is set below a mapping, and not below null.
-        raise _explained(error, names, settings, overrides) from error
+        raise _explained(error, names, overrides) from error
     except StudyError as error:
         error.file = error.file or _file_of(error.column or "", names, overrides)
         raise
     OmegaConf.set_readonly(config, True)
+    assert isinstance(config, DictConfig)
     return config
 
 
 def _choices(file: Path, overrides: tuple[str, ...]) -> dict[str, str]:
-    """Group -> the file that ``conf/config.yaml`` or an override chooses."""
+    """Group -> the file that ``conf/config.yaml`` or an override chooses; each is there, and readable."""
     defaults = read_yaml(file).get("defaults")
     if not isinstance(defaults, list):
         raise StudyError("a key is missing", file=file, column="defaults", fix="put it back")
@@ -107,15 +104,18 @@ def _choices(file: Path, overrides: tuple[str, ...]) -> dict[str, str]:
         try:
             override = OverridesParser.create().parse_override(word)
         except HydraException as error:
-            raise StudyError(
-                f"{word!r} is no override", fix="write KEY=VALUE, and quote a value of other letters: KEY='\"VALUE\"'"
-            ) from error
+            fix = "write KEY=VALUE, and quote a value of other letters: KEY='\"VALUE\"'"
+            raise StudyError(f"{word!r} is no override", fix=fix) from error
         if override.is_sweep_override():
             fix = "give one per command, or quote a text with commas; `study sweep` tries several values"
             raise StudyError(f"{override.key_or_group} has several values: {word!r}", fix=fix)
-        if override.key_or_group in GROUPS and not override.is_delete():
+        if override.key_or_group in COMPOSED and not override.is_delete():
             names[override.key_or_group] = override.value()
-    return {group: names.get(group, "") for group in GROUPS}
+    for group in COMPOSED:
+        require_choice(group, names.get(group))
+        if group != "system":
+            read_yaml(file.parent / group / f"{names[group]}.yaml")
+    return {group: names[group] for group in COMPOSED}
 
 
 @lru_cache(maxsize=256)
@@ -132,7 +132,6 @@ def expanded(config: dict[str, Any]) -> dict[str, Any]:
 
     * ``{smoke: 16, laptop: 96, full: 128}`` is the value of the profile,
     * ``{scaled: 200}`` a number of epochs times the scales of profile and data set, at least one,
-    * ``{model_of: bm25, k1: 2.0}`` the model of another system, with other values,
     * ``seeds: method_seeds`` a list of the profile, ``seeds: {cold: method_seeds, other: seeds}`` one by protocol.
     """
     system, profile = dict(config["system"]), config["profile"]["name"]
@@ -143,9 +142,12 @@ def expanded(config: dict[str, Any]) -> dict[str, Any]:
             fix = f"a list, or one of: {', '.join(lists)}"
             raise StudyError(f"{wrong[0]!r} is no list of seeds", column="system.seeds", fix=fix)
         seeds = f"${{profile_seeds:{','.join(f'{key},{name}' for key, name in seeds.items())}}}"
-    system |= {"seeds": seeds, "search": _space(system["search"], system["model"], profile)}
-    system["model"] = _written_out(system["model"], profile, "system.model")
-    return config | {"system": system}
+    space, model = system["search"], system["model"]
+    if not isinstance(space, dict):
+        raise StudyError("is no mapping", column="system.search", fix="write below it SETTING: {choices: [...]}")
+    space = _space(space, model, profile)
+    model = _written_out(model, profile, "system.model")
+    return config | {"system": system | {"seeds": seeds, "search": space, "model": model}}
 
 
 def _written_out(value: Any, profile: str, place: str) -> Any:
@@ -155,13 +157,6 @@ def _written_out(value: Any, profile: str, place: str) -> Any:
         return value
     if value.keys() == {"scaled"}:
         return f"${{scaled:{value['scaled']}}}"
-    if "model_of" in value:
-        try:
-            require_choice("system", value["model_of"])
-        except StudyError as error:
-            raise StudyError(error.reason, column=f"{place}.model_of", fix=error.fix) from error
-        model = system_settings(value["model_of"])["model"]
-        return _written_out(merged(model, {k: v for k, v in value.items() if k != "model_of"}), profile, place)
     if value and value.keys() <= {*choices("profile")}:
         if profile not in value:
             fix = f"one of: {', '.join(value)}"
@@ -173,8 +168,6 @@ def _written_out(value: Any, profile: str, place: str) -> Any:
 def _space(search: dict[str, Any], model: dict[str, Any], profile: str) -> dict[str, Any]:
     """The search space at the size of the profile: a range over a setting of another profile, such as ``rate.laptop``,
     becomes one over the setting of this profile, and keeps its proportion to the value in the yaml."""
-    if not isinstance(search, dict):
-        raise StudyError("is no mapping", column="system.search", fix="write below it SETTING: {choices: [...]}")
     space = {}
     for name, domain in search.items():
         setting, _, size = name.rpartition(".")
@@ -188,9 +181,7 @@ def _space(search: dict[str, Any], model: dict[str, Any], profile: str) -> dict[
     return space
 
 
-def _explained(
-    error: BaseException, names: dict[str, str], settings: dict[str, Any], overrides: tuple[str, ...] = ()
-) -> StudyError:
+def _explained(error: BaseException, names: dict[str, str], overrides: tuple[str, ...]) -> StudyError:
     """What is wrong with a configuration, from the innermost error of Hydra and OmegaConf."""
     while isinstance(error.__cause__, HydraException | OmegaConfBaseException):
         error = error.__cause__
@@ -203,12 +194,9 @@ def _explained(
         file = system_file(names["system"])
     if "not in" in reason:
         reason = f"unknown key {key.rpartition('.')[2]!r}"
-        tree: dict[str, Any] = {
-            name: plain(OmegaConf.structured(kind)) if is_dataclass(kind) else None
-            for name, kind in get_type_hints(groups.Study).items()
-        }
-        tree["dataset"] |= read_yaml(paths.conf() / "dataset" / f"{names['dataset'] or 'synthetic'}.yaml")
-        tree["system"] |= settings
+        tree = plain(OmegaConf.structured(groups.Study))
+        tree["dataset"] |= read_yaml(paths.conf() / "dataset" / f"{names['dataset']}.yaml")
+        tree["system"] |= system_settings(names["system"])
         known, parent = [name for name in _keys(tree) if name != key], key.rpartition(".")[0]
         fix = suggestion(key, known, listed=[name for name in known if name.rpartition(".")[0] == parent])
     elif "MISSING" in reason or "Missing mandatory" in reason:
@@ -222,9 +210,10 @@ def _keys(tree: dict[str, Any], prefix: str = "") -> list[str]:
     return [*(f"{prefix}{key}" for key in tree), *(name for names in inner for name in names)]
 
 
-def _file_of(key: str, names: dict[str, str], overrides: tuple[str, ...] = ()) -> Path | None:
+def _file_of(key: str, names: dict[str, str], overrides: tuple[str, ...]) -> Path | None:
     """The file that states a key; None for one that is given on the command line."""
-    if any(word.lstrip("+~").partition("=")[0] == key for word in overrides):
+    given = [word.lstrip("+~").partition("=")[0] for word in overrides]
+    if any(key == each or ("." in each and key.startswith(f"{each}.")) for each in given):
         return None
     group = key.partition(".")[0]
     if group == "system":
@@ -275,8 +264,7 @@ def _refused(error: InstantiationException, system: DictConfig, file: Path) -> S
             return cause
     inner = re.search(r"full_key: (\S+)", str(error))
     place = f"model.{inner[1]}" if inner else "model"
-    model = OmegaConf.select(system, place)
-    target = str(model.get("_target_")) if isinstance(model, DictConfig) else ""
+    target = str(OmegaConf.select(system, f"{place}._target_"))
     reason = next((line for line in reversed(str(cause).splitlines()) if line.strip()), type(cause).__name__)
     if isinstance(cause, ImportError | AttributeError) or "Error locating target" in str(error):
         said = "" if isinstance(cause, ModuleNotFoundError | AttributeError) else f": {reason}"
@@ -303,17 +291,13 @@ def sound_systems() -> dict[str, DictConfig]:
 
 def checked_system(name: str) -> DictConfig:
     """The settings of a system with their defaults, checked; sizes stay as they stand."""
+    fix, file = f"correct it; study check {name} says more", system_file(name)
     try:
         made = OmegaConf.merge(OmegaConf.structured(groups.System), system_settings(name))
-        OmegaConf.to_object(made)
+        build_settings(groups.System, OmegaConf.to_container(made, throw_on_missing=True), file, "system")
     except (OmegaConfBaseException, RecursionError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        key = getattr(error, "full_key", None)
-        fix = f"correct it; study check {name} says more"
-        raise StudyError(reason, file=system_file(name), column=f"system.{key}" if key else None, fix=fix) from error
-    except StudyError as error:
-        error.file = error.file or system_file(name)
-        raise
+        reason, key = (str(error) or type(error).__name__).splitlines()[0], getattr(error, "full_key", None)
+        raise StudyError(reason, file=file, column=f"system.{key}" if key else None, fix=fix) from error
     assert isinstance(made, DictConfig)
     return made
 
@@ -328,3 +312,8 @@ def plain(config: Any, *, resolve: bool = True) -> dict[str, Any]:
     container = OmegaConf.to_container(config, resolve=resolve)
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
+
+
+def recorded(config: DictConfig) -> dict[str, Any]:
+    """The configuration as records hold it: resolved, trainer and logger by name, since no number depends on them."""
+    return plain(config) | {group: config[group].kind for group in ("trainer", "logger")}

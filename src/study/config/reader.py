@@ -92,7 +92,7 @@ def read_settings(kind: type[Kind], path: Path) -> Kind:
     return build_settings(kind, read_yaml(path), path)
 
 
-def build_settings(kind: type[Kind], values: Any, file: Path, place: str = "") -> Kind:
+def build_settings(kind: type[Kind], values: Any, file: Path | None, place: str = "") -> Kind:
     """A mapping as a dataclass; keys with a default may be missing.
 
     Args:
@@ -112,7 +112,8 @@ def build_settings(kind: type[Kind], values: Any, file: Path, place: str = "") -
         known = "correct the key" if inside else f"its keys are: {', '.join(field.name for field in fields(kind))}"
         if first["type"] in KEYS:
             raise StudyError(f"{KEYS[first['type']]} {key!r}", file=file, column=column or None, fix=known) from error
-        reason = f"{first['input']!r:.80}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        said = first["msg"].removeprefix("Value error, ")
+        reason = f"{first['input']!r:.80}: {said[0].lower()}{said[1:]}"
         raise StudyError(reason, file=file, column=f"{column}.{key}".strip("."), fix="correct the value") from error
     return built
 

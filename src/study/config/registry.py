@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from study import paths
 from study.config.reader import read_yaml
 from study.errors import StudyError
 
-GROUPS = ("dataset", "protocol", "system", "profile")
+GROUPS = ("dataset", "protocol", "system", "profile")  # what a row is named by
 OWN = "own"  # the folder of systems that `study new` makes
 NAME = re.compile(r"[a-z0-9][a-z0-9_]*")  # names become names of files
 FEW = 12  # names that an error lists
@@ -55,18 +54,14 @@ def suggestion(word: str, known: Iterable[str], *, listed: Iterable[str] | None 
 
     Dotted keys are compared by their last part, since a key is often written with a wrong path or none.
     """
-    names, leaf = sorted(known), word.rpartition(".")[2]
-    close = get_close_matches(leaf, {name.rpartition(".")[2] for name in names}, n=3, cutoff=0.6)
-    near = [name for name in names if name.rpartition(".")[2] in close]
-    near.sort(key=lambda name: (-_shared_path(name, word), close.index(name.rpartition(".")[2]), name))
-    every = f"one of: {', '.join(sorted(names if listed is None else listed))}"
+    names = sorted(known)
+    leaves = {name: name.rpartition(".")[2] for name in names}
+    close = get_close_matches(word.rpartition(".")[2], {*leaves.values()}, n=3, cutoff=0.6)
+    near = [name for name in names if leaves[name] in close]
+    path = {*word.split(".")[:-1]}
+    near.sort(key=lambda name: (-len(path & {*name.split(".")[:-1]}), close.index(leaves[name])))
+    every = f"one of: {', '.join(names if listed is None else sorted(listed))}"
     return f"did you mean {' or '.join(near[:3])}? {every}" if near else every
-
-
-def _shared_path(first: str, second: str) -> int:
-    """How many leading parts two dotted keys share."""
-    pairs = zip(first.split(".")[:-1], second.split(".")[:-1], strict=False)
-    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def left_out(name: str, family: str, patterns: list[str]) -> bool:
@@ -119,11 +114,7 @@ def _stated(name: str) -> tuple[str | None, dict[str, Any]]:
 
 
 def parents(name: str) -> list[str]:
-    """The systems that a system builds on, nearest first.
-
-    Raises:
-        StudyError: one that is not there, or a system that builds on itself.
-    """
+    """The systems that a system builds on, nearest first. Raises StudyError: one that is not there, or itself."""
     found: list[str] = []
     while (parent := _stated(found[-1] if found else name)[0]) is not None:
         file, known = system_file(found[-1] if found else name), choices("system")
@@ -136,8 +127,8 @@ def parents(name: str) -> list[str]:
     return found
 
 
-def system_settings(name: str) -> dict[str, Any]:
-    """What the files state of a system, parents first; sizes and references to the profile stay as they stand."""
+def stated_settings(name: str) -> dict[str, Any]:
+    """What the files state of a system, parents first, as it stands there."""
     settings: dict[str, Any] = {}
     for each in (*reversed(parents(name)), name):
         settings = merged(settings, _stated(each)[1])
@@ -146,7 +137,29 @@ def system_settings(name: str) -> dict[str, Any]:
         given = {"model": settings.pop("recbole"), "epochs": {"scaled": settings.pop("epochs", 300)}}
         given["settings"] = settings.pop("settings", {})
         settings["model"] = merged(BRIDGE | given, settings.get("model", {}))
+    return settings
+
+
+def system_settings(name: str) -> dict[str, Any]:
+    """The settings of a system with its name, and with the models of others in the place of ``{model_of: NAME}``; sizes
+    and references to the profile stay as they stand."""
+    settings: dict[str, Any] = _with_models(stated_settings(name), system_file(name), "system")
     return settings | {"name": name}
+
+
+def _with_models(value: Any, file: Path, place: str) -> Any:
+    """``{model_of: bm25, k1: 2.0}`` is the model of another system, with other values."""
+    if isinstance(value, list):
+        return [_with_models(item, file, f"{place}.{row}") for row, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    own = {key: _with_models(item, file, f"{place}.{key}") for key, item in value.items() if key != "model_of"}
+    if (other := value.get("model_of")) is None:
+        return own
+    if other not in choices("system"):
+        fix = suggestion(str(other), choices("system"))
+        raise StudyError(f"unknown system {other!r:.80}", file=file, column=f"{place}.model_of", fix=fix)
+    return merged(system_settings(other)["model"], own)
 
 
 def merged(base: Any, diff: Any) -> Any:

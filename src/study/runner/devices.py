@@ -9,9 +9,8 @@ from omegaconf import DictConfig
 
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import choices, plain
-from study.errors import StudyError, require_one_of
+from study.errors import StudyError
 
-TRAINERS = ("cpu", "gpu", "gpu_bf16", "auto")
 T2MREC = "study.t2mrec.system.T2MRec"
 # Systems with code of their own for a device; every other one of `baselines` that trains is taken along by `WRAPPER`.
 OWN_CODE = {
@@ -22,24 +21,24 @@ WRAPPER = "baselines.on_device.on_device"
 
 
 def on_trainer(config: DictConfig) -> DictConfig:
-    """The configuration as its key `trainer` wants it: as it is for cpu, and for auto where torch sees no GPU.
+    """The configuration as its trainer wants it: as it is for cpu, and for auto where torch sees no GPU.
 
-    Raises StudyError: no such trainer, no GPU, or a system that a GPU does not serve.
+    Raises StudyError: there is no GPU, or a system that a GPU does not serve.
     """
-    return on_gpu(config, bf16=config.trainer == "gpu_bf16") if uses_gpu(config.trainer) else config
+    trainer = config.trainer
+    return on_gpu(config, bf16=trainer.precision == "bf16-mixed") if uses_gpu(trainer.accelerator) else config
 
 
-def uses_gpu(trainer: str) -> bool:
-    """Whether a value of the key `trainer` has systems train on a GPU here; auto does where torch sees one.
+def uses_gpu(accelerator: str) -> bool:
+    """Whether an accelerator of ``conf/trainer`` has systems train on a GPU here; auto does where torch sees one.
 
-    Raises StudyError: no such trainer, or no GPU.
+    Raises StudyError: there is no GPU.
     """
-    require_one_of(trainer, "trainer", TRAINERS)
-    if trainer == "cpu":
+    if accelerator == "cpu":
         return False
     from study.t2mrec.device import chosen
 
-    return chosen("gpu" if trainer == "gpu_bf16" else trainer, "trainer").type != "cpu"
+    return chosen(accelerator, "trainer").type != "cpu"
 
 
 def on_gpu(config: DictConfig, *, bf16: bool = False) -> DictConfig:

@@ -13,11 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from omegaconf import DictConfig
 
 from study import paths
 from study.config.compose import plain
+from study.config.reader import read_yaml
 from study.config.registry import choices, system_settings
 from study.data import dataset as datasets
 from study.encoders import mpnet, sentence
@@ -55,19 +55,12 @@ def versions_file() -> Path:
 
 def read_versions() -> dict[str, Version]:
     """The stored versions by system, that of the `EVALUATOR` among them. Raises StudyError: no readable file."""
-    file = require_file(versions_file(), "take it from git", "the versions of the systems are missing")
-    return _parsed(file, file.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _parsed(file: Path, _changed: int) -> dict[str, Version]:
+    file, fix = versions_file(), "take the file from git"
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        return {
-            str(name): Version(int(own["version"]), tuple(own.get("encoders", ()))) for name, own in content.items()
-        }
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
-        raise StudyError(f"the versions cannot be read: {error}", file=file, fix="take the file from git") from error
+        found = read_yaml(file, fix=fix).items()
+        return {str(name): Version(int(own["version"]), tuple(own.get("encoders", ()))) for name, own in found}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StudyError(f"the versions cannot be read: {error}", file=file, fix=fix) from error
 
 
 def normal_form(value: Any) -> Any:

@@ -25,8 +25,8 @@ from study.config.registry import (
     folder_of,
     parents,
     require_choice,
+    stated_settings,
     system_file,
-    system_settings,
 )
 from study.data.dataset import Dataset, FloatArray
 from study.data.splits import Split, make
@@ -98,7 +98,7 @@ def belongings(name: str) -> tuple[list[Path], list[tuple[str, str]]]:
     others = [other for other in choices("system") if system_file(other) != own[0]]
     module, ties = f"baselines.{name}.", (f"baselines.{name}.", f"'model_of': '{name}'")
     if users := [
-        other for other in others if name in parents(other) or any(tie in str(system_settings(other)) for tie in ties)
+        other for other in others if name in parents(other) or any(tie in str(stated_settings(other)) for tie in ties)
     ]:
         fix = f"remove them first: {', '.join(users[:5])}"
         raise StudyError(f"{len(users)} systems need {name}", file=system_file(users[0]), fix=fix)

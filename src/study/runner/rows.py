@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from study import paths
 from study.config.changes import with_tuned_values
-from study.config.compose import build_system, plain
+from study.config.compose import build_system, plain, recorded
 from study.config.registry import system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split
@@ -28,7 +28,7 @@ from study.evaluation.runs import KEPT, run_seed
 from study.files import write_json, write_parquet
 from study.runner.identity import identity, row_key
 from study.runner.inputs import load_inputs, require_applicable, require_places
-from study.runner.loggers import logged, require_logger
+from study.runner.loggers import logged, make_logger
 from study.runner.own_system import require_sound
 from study.runner.processes import limit_threads, start_worker
 from study.runner.provenance import is_current, require_own_row, require_profile_of
@@ -105,7 +105,7 @@ def _make(config: DictConfig, data: Dataset, split: Split) -> Row:
         system=system,
         profile=config.profile.name,
         **made_of,
-        config=plain(config),
+        config=recorded(config),
         seeds=facts,
     )
     made["hardware"]["accelerator"] = next((name for name in cards if name is not None), None)
@@ -128,7 +128,7 @@ def relevant(top: pd.DataFrame, data: Dataset, split: Split) -> pd.DataFrame:
 def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Split]:
     """The configuration of a row with its tuned values, and what the row is made from. Raises StudyError: as `run_row`,
     before anything is computed."""
-    require_logger(config.logger)
+    make_logger(plain(config), "check")
     require_applicable(config)
     require_own_row(config)
     require_sound(config.system.name)

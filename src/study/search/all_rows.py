@@ -54,7 +54,7 @@ def rows(overrides: list[str], broken: list[str] | None = None) -> Iterator[Dict
     named = [given["system"]] if "system" in given else None
     protocols = [given["protocol"]] if "protocol" in given else None
     words = [word for word in overrides if not word.startswith("system=")]
-    uses_gpu(load(overrides).trainer)  # a wrong override is one error, and not one for every system
+    uses_gpu(load(overrides).trainer.accelerator)  # a wrong override is one error, and not one for every system
     for name in named or choices("system"):
         try:
             config = load([*words, f"system={name}"])
@@ -124,7 +124,7 @@ def due(overrides: list[str], failed: list[str], *, every: bool = False) -> list
     jobs, searched = list[Job](), dict[str, bool]()
     for row in rows(overrides, failed):
         system = row.system
-        if row.trainer != "cpu" and not system.trains:
+        if row.trainer.accelerator != "cpu" and not system.trains:
             continue
         with naming(Job(row).name, failed):
             if system.name not in searched:

@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from study import paths
 from study.config.changes import ABSENT, value_of, with_values
-from study.config.compose import build_system, plain
+from study.config.compose import build_system, plain, recorded
 from study.config.reader import read_settings, read_yaml
 from study.config.registry import NAME, choices
 from study.data.dataset import Dataset, FloatArray, IntArray
@@ -358,7 +358,7 @@ def _write(sweep: Sweep, config: DictConfig, folder: Path, table: pd.DataFrame, 
         **chosen(sweep, trials),
     }
     names = {"dataset": config.dataset.name, "profile": config.profile.name}
-    made = record(config=plain(config), **names, key=key, settings=asdict(sweep), **said)
+    made = record(config=recorded(config), **names, key=key, settings=asdict(sweep), **said)
     files = [work_folder(sweep, config) / key / f"{point}.parquet" for point in table["trial"]]
     if all(file.exists() for file in files):
         values = pd.concat(

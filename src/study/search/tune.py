@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from study import paths
 from study.config.changes import ABSENT, changed, setting_key, value_of, with_values
-from study.config.compose import build_system, plain
+from study.config.compose import build_system, plain, recorded
 from study.config.registry import system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split
@@ -220,6 +220,6 @@ def _write(config: DictConfig, rungs: dict[float, Search]) -> Path:
         "seconds": round(float(trials["seconds"].sum()), 1),
         "values": values_of(best.params, search.space),
     }
-    made = record(profile=config.profile.name, key=tuning_key(config), config=plain(config), **summary)
+    made = record(profile=config.profile.name, key=tuning_key(config), config=recorded(config), **summary)
     by = f"`study tune` on {OBJECTIVE}; `study run` reads it."
     return write_search(sweep_folder(config), trials, summary, made, by, exact=True)

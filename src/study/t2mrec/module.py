@@ -26,7 +26,7 @@ from study.errors import StudyError
 from study.evaluation.ranking import chunks, mask_known, top_k
 from study.files import replacing
 from study.t2mrec.row_adamw import RowAdamW
-from study.t2mrec.settings import Towers, Training
+from study.t2mrec.settings import TRAINER, Towers, Training
 from study.t2mrec.towers import LOSSES, Tower, used_terms
 
 
@@ -257,7 +257,10 @@ class EpochBar(Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """One epoch further."""
         self.bar.update()
-        self.bar.set_postfix(loss=f"{pl_module.last_loss:.4f}")
+        loss: Any = pl_module.last_loss
+        self.bar.set_postfix(loss=f"{loss:.4f}")
+        for logger in trainer.loggers:
+            logger.log_metrics({"loss": loss}, step=trainer.current_epoch)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Close the bar."""
@@ -281,11 +284,9 @@ def train(
         enable_version_counter=False,
         save_on_train_epoch_end=True,
     )
-    trainer = pl.Trainer(
+    make = TRAINER.get() or partial(pl.Trainer, accelerator="cpu", devices=1, logger=False)
+    trainer = make(
         max_epochs=epochs,
-        accelerator="cpu",
-        devices=1,
-        logger=False,
         callbacks=[keep, EpochBar(label)],
         plugins=[WholeFileCheckpoint()],
         enable_progress_bar=False,

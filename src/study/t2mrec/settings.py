@@ -7,10 +7,15 @@ wrong value stops before any work, naming its key and its fix.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from study.errors import StudyError
+
+# Makes the trainer of a training from its arguments; `study run` puts that of ``conf/trainer`` here, with its logger.
+TRAINER: ContextVar[Callable[..., Any] | None] = ContextVar("TRAINER", default=None)
 
 KINDS = ("tfidf", "minilm")
 OBJECTIVES = ("info_nce", "bce")
