@@ -156,7 +156,8 @@ def run_all(overrides: list[str], launcher: Launcher = "local", *, replace: bool
     `replace`: make every row again, without anything that earlier trainings left.
     """
     failed = list[str]()
-    jobs = due(overrides, failed, every=replace)
+    if jobs := due(overrides, failed, every=replace):
+        LOG.info("missing or stale: %s", summary(jobs))
     left = None
     if replace:  # a note of what is left to make, by which a stopped one goes on
         dataset, words = load(overrides).dataset.name, hashlib.sha256(json.dumps(overrides).encode()).hexdigest()
@@ -183,7 +184,9 @@ def tune_all(overrides: list[str]) -> list[str]:
     Returns: what failed, one text a search."""
     failed, rows_alone = list[str](), list[str]()
     paths.tuned(load(overrides).dataset.name, "").mkdir(parents=True, exist_ok=True)  # DVC asks for it in any case
-    _run([job for job in due(overrides, rows_alone) if job.searches], failed)
+    if jobs := due(overrides, rows_alone):  # the rows follow in a stage of their own, for which this is the first sign
+        LOG.info("missing or stale: %s", summary(jobs))
+    _run([job for job in jobs if job.searches], failed)
     systems = {row.system.name for row in rows(overrides, rows_alone)}
     for name in (name for name, system in TUNED.items() if system in systems):
         with naming(f"sweep {name}", failed):
