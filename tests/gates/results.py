@@ -89,7 +89,6 @@ NEW: dict[str, str] = {
     "results/task2mcp/pools.*": "pools of the rows with recorded replies",
     "results/task2mcp/ablation/parts.json": "record of the ablation's tables",
     "results/task2mcp/embedding/distances.json": "record.json, with a key of what was trained",
-    "results/task2mcp/usefulness/*_fits.parquet": "fits that a fresh clone does not make again",
     "results/task2mcp/usefulness/*.json": "one record an analysis",
 }
 
