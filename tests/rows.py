@@ -31,7 +31,7 @@ def put_row(
     # Some tests have another folder of results alone.
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "cache", lambda: Path(folder))
-        row_store.write_row(dataset, protocol, system, Row(values, tops, about))
+        row_store.write_rows(dataset, {(protocol, system): Row(values, tops, about)})
 
 
 def change_row(dataset: str, protocol: str, system: str, **parts: Any) -> None:

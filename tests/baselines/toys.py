@@ -14,8 +14,9 @@ from study.config import compose as config
 from study.config.compose import checked_system as settings
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
-from study.data.toys import LABELS, PARTS, WORDS, make_dataset
+from study.data.toys import LABELS, WORDS, make_dataset
 from study.data.toys import block_dataset as block_dataset
+from study.data.toys import relabelled as relabelled
 from study.data.toys import with_other_answers as with_other_answers
 from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.system import Ranker
@@ -88,17 +89,6 @@ def without_training(split: Split, gaps: np.ndarray) -> Split:
     train = sp.csr_matrix(train)
     train.eliminate_zeros()
     return replace(split, train=train)
-
-
-def relabelled(data: Dataset, split: Split, seed: int = 5) -> tuple[Dataset, Split, np.ndarray]:
-    """The same data with its servers in another order, and the new row of each server."""
-    new_row = np.random.default_rng(seed).permutation(data.n_servers)
-    old_row = np.argsort(new_row)
-    lists = tuple(new_row[row] for row in data.lists)
-    servers = data.servers.iloc[old_row].reset_index(drop=True).assign(id=data.servers["id"])
-    moved = {part: sp.csr_matrix(split.part(part)[:, old_row]) for part in PARTS}
-    other = replace(data, servers=servers, lists=lists, relevance=relevance_from_lists(lists, data.n_servers))
-    return other, replace(split, **moved), new_row
 
 
 def build(name: str, **model: object) -> object:

@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from omegaconf import DictConfig
 
 from study import paths
 from study.config.changes import with_tuned_values
@@ -59,10 +58,10 @@ def main(tree: Path) -> None:
     print(f"{len(old['rows'])} rows, {len(stale)} stale {stale}; {len(fits)} kept fits, {len(other)} stale {other}")
     if stale or other:
         sys.exit(1)
-    records, known = row_store.read_records(DATASET), dict[str, DictConfig]()
+    records = row_store.read_records(DATASET)
     assert {f"{protocol}/{system}" for protocol, system in records} == old["rows"].keys()
     for row, record in records.items():
-        config = provenance.todays_config(record, known)
+        config = provenance.todays_config(record)
         assert config is not None, row
         assert not (found := provenance.changed_settings(record, plain(config))), (row, found)
         stamp = identity(config)

@@ -52,7 +52,7 @@ DAMAGED = {
     "prepared": ("data/prepared/synthetic/servers.parquet", ["run", *TINY, "system=tfidf"]),
     "labels": ("data/prepared/synthetic/labels.parquet", ["split", *TINY]),
     "split": ("data/splits/synthetic/cold.parquet", ["run", *TINY, "system=tfidf"]),
-    "run": (f"{KEPT}/rows/simple/cold/top10.parquet", ["report", "--evaluate", *TINY]),
+    "run": (f"{KEPT}/rows/simple/cold/top10.parquet", ["report", *TINY]),
     "per-task values": (f"{KEPT}/rows/simple/cold/per_task.parquet", ["report", *TINY]),
     "record in report": (f"{KEPT}/rows/simple/cold/records.jsonl", ["report", *TINY]),
     "record in run": (f"{KEPT}/rows/simple/cold/records.jsonl", ["run", *TINY, "system=tfidf"]),

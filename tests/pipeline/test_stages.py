@@ -15,8 +15,7 @@ from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.per_task import AGGREGATE_COLUMNS
 from study.recommend.export import export
-from study.runner.measure import evaluate
-from study.runner.row_store import list_rows, long_files, read_row
+from study.runner.row_store import long_files, read_row
 from study.runner.rows import run_row
 from study.t2mrec.system import T2MRec
 from tests.pipeline.conftest import config
@@ -91,24 +90,6 @@ def test_kept_lists_give_the_same_values_again_and_of_known_tasks_the_hits_alone
     top = read_row("synthetic", "warm", "random").top10
     assert len(data.tasks) < len(long) > len(hits) == len(top) > 0
     assert set(top.itertuples(index=False, name=None)) == set(hits[list(top)].itertuples(index=False, name=None))
-    before = {path: path.read_bytes() for path in long_files("synthetic", "per_task")}
-    assert len(list_rows("synthetic")) == 3 + 1
-    for cell in list_rows("synthetic"):
-        values = read_row("synthetic", *cell).per_task
-        change_row("synthetic", *cell, per_task=values.assign(**{"recall@10": 1.0}))
-    assert {path: path.read_bytes() for path in before} != before
-    evaluate(config())
-    assert {path: path.read_bytes() for path in before} == before
-
-
-def test_a_seed_without_any_hit_keeps_its_zeros(root: Path) -> None:
-    run_row(config("system=random", "protocol=warm"))
-    values, top, _ = read_row("synthetic", "warm", "random")
-    hits = values.columns.difference(["task_id", "seed"])
-    change_row("synthetic", "warm", "random", top10=top.iloc[:0], per_task=values.assign(**dict.fromkeys(hits, 0.0)))
-    assert ("warm", "random") in list_rows("synthetic")
-    evaluate(config())
-    assert set(read_row("synthetic", "warm", "random").per_task["recall@10"]) == {0}
 
 
 def test_verify_reads_the_runs_and_not_an_old_table(root: Path) -> None:

@@ -58,11 +58,14 @@ def test_only_the_pinned_program_runs_and_a_finished_run_is_not_repeated(root, m
     inside = authors_program.input_folder("synthetic") / "epochs_2"
     assert (inside / "run.log").read_text() == f"read 61 in {inside}\n"
     authors_program.run(config)  # the fake one would fail: its output folder is there
+    (inside / "done.json").unlink()
     with pytest.raises(StudyError, match="ended with code 1"):
-        authors_program.run_program(place, pinned, [], inside, threads=1)
+        authors_program.run(config)
     (inside / "run.log").unlink()
-    with pytest.raises(StudyError, match="wrong checksum"):
-        authors_program.run_program(place, "0" * 64, [], inside, threads=1)
+    place.write_text(f"{FAKE}\n")
+    monkeypatch.setenv("T2M_MIRROR", str(root / "none"))
+    with pytest.raises(StudyError, match="the mirror lacks a file"):  # what is not the pinned program is fetched anew
+        authors_program.run(config)
     assert not (inside / "run.log").exists()
 
 

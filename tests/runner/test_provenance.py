@@ -136,11 +136,11 @@ def test_other_replies_mark_the_row_that_they_were_recorded_for(root: Path) -> N
     for name, protocol in (("t2mrec_llm", "cold"), ("t2mrec_llm_local", "cold"), ("t2mrec_wo_cl", "warm")):
         settings = load(["dataset=synthetic", f"system={name}", f"protocol={protocol}"])
         record = identity(settings) | {"config": plain(settings)}
-        assert stale.state(record, {}) == ("no", "")
+        assert stale.state(record) == ("no", "")
         replies = cassette("synthetic", "t2mrec_llm")
         replies.parent.mkdir(parents=True, exist_ok=True)
         replies.write_text("{}\n")
-        assert stale.state(record, {})[0] == ("settings" if name == "t2mrec_llm" else "no")
+        assert stale.state(record)[0] == ("settings" if name == "t2mrec_llm" else "no")
         replies.unlink()
 
 
@@ -226,8 +226,8 @@ def test_record_whose_system_is_gone_is_a_variant_and_one_whose_data_set_is_gone
     for part, state in (("system", "no"), ("dataset", "settings")):
         record = read_row("synthetic", "cold", "tfidf").record
         record["config"][part]["name"] += "_gone"
-        assert stale.state(record, {})[0] == state, part
-    assert stale.state({"config": {}}, {})[0] == "settings"
+        assert stale.state(record)[0] == state, part
+    assert stale.state({"config": {}})[0] == "settings"
 
 
 @given(st.dictionaries(KEYS, TREES, min_size=1, max_size=4), st.data())
@@ -258,21 +258,20 @@ def test_group_with_a_name_of_its_own_is_taken_over() -> None:
 
 
 def test_settings_that_depend_on_the_protocol_are_compared_under_the_records_own(root: Path) -> None:
-    known: dict[str, Any] = {}
     for protocol in ("cold", "warm", "cold"):
         made = load(["dataset=synthetic", "system=t2mrec_wo_cl", f"protocol={protocol}"])
-        assert changes(plain(made), known) == []
+        assert changes(plain(made)) == []
     wrong = plain(made) | {"protocol": plain(load(["protocol=warm"]).protocol)}
-    assert "seeds" in changes(wrong, known)[0]
+    assert "seeds" in changes(wrong)[0]
 
 
-def changes(made: dict[str, Any], known: dict[str, Any]) -> list[str]:
-    return stale.changed_settings({"config": made}, plain(stale.todays_config({"config": made}, known)))
+def changes(made: dict[str, Any]) -> list[str]:
+    return stale.changed_settings({"config": made}, plain(stale.todays_config({"config": made})))
 
 
 def test_what_a_system_is_called_makes_no_run_stale_but_its_settings_do(root: Path) -> None:
     made = plain(load(["dataset=synthetic", "system=tfidf"]))
     before = made["system"] | {"title": "an earlier title", "protocols": ["cold"], "family": "other", "reference": None}
     before.pop("rungs")  # of the search, and unknown to records of earlier days
-    assert changes(made | {"system": before}, {}) == []
-    assert changes(made | {"system": before | {"seeds": [9]}}, {}) != []
+    assert changes(made | {"system": before}) == []
+    assert changes(made | {"system": before | {"seeds": [9]}}) != []

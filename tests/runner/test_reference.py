@@ -14,15 +14,17 @@ from study import paths
 from study.config import compose
 from study.config.registry import OWN, folder_of, system_file
 from study.runner import reference
-from study.runner.identity import CLASSES
-from study.runner.reference import EVALUATOR, Case, Reference, Run, Scores, differs
+from study.runner.identity import CLASSES, read_versions
+from study.runner.own_system import require_sound
+from study.runner.reference import EVALUATOR, Entry, Run, Scores, differs, read_entries
+from study.runner.toy_fits import SCHEDULES, Case, cases, model_settings, starts_program
 from tests.tiny_study import REPOSITORY
 
 SYSTEMS = [
     name for name in compose.choices("system") if folder_of(name) != OWN
 ]  # `study run` stores entries of own ones
-IN_PROCESS = [name for name in SYSTEMS if not reference.starts_program(name)]
-PROGRAMS = [name for name in SYSTEMS if reference.starts_program(name)]
+IN_PROCESS = [name for name in SYSTEMS if not starts_program(name)]
+PROGRAMS = [name for name in SYSTEMS if starts_program(name)]
 # Their scores hold numbers that are random, that start from random ones for each server, or that differ otherwise, so
 # that no two are equal; by the start of their names.
 NO_TIES = (
@@ -34,49 +36,44 @@ QUICK = ["bm25", "popularity", "popularity_subcategory", "popularity_theme", "ra
 
 
 @pytest.fixture(scope="module")
-def stored() -> Reference:
-    return Reference.read()
+def stored() -> dict[Case, Entry]:
+    return read_entries()
 
 
 @cache
 def run(case: Case) -> Run:
     """With the stored settings, which a change of conf/ leaves alone."""
-    return reference.compute(case, Reference.read().entries[case].model())
+    return reference.compute(case, read_entries()[case].model())
 
 
-def difference(case: Case, stored: Reference) -> str | None:
-    assert case in stored.entries, f"no entry: run `study reference --update {case.system}`"
-    tolerance = reference.TOLERANCES.get(case.system, reference.TOLERANCE)
-    assert run(case).encoders <= set(stored.versions[case.system].encoders)
-    return differs(stored.entries[case].scores, run(case).scores, tolerance)
+def difference(case: Case, stored: dict[Case, Entry]) -> str | None:
+    assert case in stored, f"no entry: run `study reference --update {case.system}`"
+    assert run(case).encoders <= set(read_versions()[case.system].encoders)
+    return differs(stored[case].scores, run(case).scores, case.system)
 
 
-@pytest.mark.parametrize("case", reference.cases(IN_PROCESS), ids="-".join)
-def test_a_system_computes_its_reference_scores(case: Case, stored: Reference) -> None:
+@pytest.mark.parametrize("case", [Case(EVALUATOR, ""), *cases(IN_PROCESS)], ids="-".join)
+def test_a_system_computes_its_reference_scores(case: Case, stored: dict[Case, Entry]) -> None:
     assert difference(case, stored) is None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", reference.cases(PROGRAMS), ids="-".join)
-def test_a_recbole_model_computes_its_reference_scores(case: Case, stored: Reference) -> None:
+@pytest.mark.parametrize("case", cases(PROGRAMS), ids="-".join)
+def test_a_recbole_model_computes_its_reference_scores(case: Case, stored: dict[Case, Entry]) -> None:
     assert difference(case, stored) is None
 
 
-def test_the_evaluator_computes_its_reference_scores(stored: Reference) -> None:
-    assert differs(stored.entries[Case(EVALUATOR, "")].scores, reference.compute_evaluator()) is None
-
-
-def test_every_system_has_a_version_and_nothing_that_is_none(stored: Reference) -> None:
-    assert {EVALUATOR, *SYSTEMS} <= stored.versions.keys() <= {EVALUATOR, *compose.choices("system")}
-    assert {case.system for case in stored.entries} == stored.versions.keys()
+def test_every_system_has_a_version_and_nothing_that_is_none(stored: dict[Case, Entry]) -> None:
+    assert {EVALUATOR, *SYSTEMS} <= read_versions().keys() <= {EVALUATOR, *compose.choices("system")}
+    assert {case.system for case in stored} == read_versions().keys()
 
 
 @pytest.mark.parametrize("system", IN_PROCESS)
 def test_the_toys_make_a_system_stop_early_go_on_and_break_a_tie(system: str) -> None:
-    runs = [run(case) for case in reference.cases([system])]
-    keys = list(_keys(reference.model_settings(reference.cases([system])[0])))
+    runs = [run(case) for case in cases([system])]
+    keys = list(_keys(model_settings(cases([system])[0])))
     if any(key == "patience" and value is not None for key, value in keys):
-        longest = reference.SCHEDULES["patience"]["epochs"]
+        longest = SCHEDULES["patience"]["epochs"]
         assert any(each.epochs < longest for each in runs)
     if "checkpoint_seconds" in dict(keys) or ("checkpoint_every" in dict(keys) and ("enabled", False) not in keys):
         assert any(each.resumed for each in runs)
@@ -132,9 +129,7 @@ def quick_root(conf_root):
         if file.stem not in QUICK:
             file.unlink()
     shutil.copytree(REPOSITORY / "tests/reference", conf_root / "tests/reference")
-    reference.composed.cache_clear()
-    yield conf_root
-    reference.composed.cache_clear()
+    return conf_root
 
 
 def test_one_changed_line_of_a_helper_names_the_three_systems_that_share_it(quick_root, call, monkeypatch) -> None:
@@ -149,10 +144,10 @@ def test_one_changed_line_of_a_helper_names_the_three_systems_that_share_it(quic
     named = [line.partition(":")[0] for line in printed.splitlines()]
     assert (code, named) == (2, ["popularity", "popularity_subcategory", "popularity_theme"])
     assert "study reference --update popularity popularity_subcategory popularity_theme" in error
-    before = Reference.read()
+    before = read_versions()
     assert call("reference", "--update")[0] == 0
-    after = Reference.read()
-    raised = {name for name in QUICK if after.versions[name].version == before.versions[name].version + 1}
+    after = read_versions()
+    raised = {name for name in QUICK if after[name].version == before[name].version + 1}
     assert raised == set(named)
     assert call("reference")[0] == 0
 
@@ -164,14 +159,14 @@ def test_a_system_without_an_entry_is_an_error(quick_root, call) -> None:
     code, printed, _ = call("reference", "bm25_other", "random")
     assert (code, printed) == (2, "bm25_other: cold: no entry; cold_grouped: no entry; loo: no entry; warm: no entry\n")
     assert call("reference", "--update", "bm25_other")[0] == 0
-    assert Reference.read().versions["bm25_other"].version == 1
+    assert read_versions()["bm25_other"].version == 1
     assert call("reference", "bm25_other")[0] == 0
 
 
 def test_entries_of_systems_that_are_gone_go_with_the_next_update(quick_root, call) -> None:
     system_file("random").unlink()
     assert call("reference", "--update")[0] == 0
-    assert Reference.read().versions.keys() == {EVALUATOR, *QUICK} - {"random"}
+    assert read_versions().keys() == {EVALUATOR, *QUICK} - {"random"}
     code, _, error = call("reference", "random")
     assert code == 2
     assert "no system 'random'" in error
@@ -179,15 +174,14 @@ def test_entries_of_systems_that_are_gone_go_with_the_next_update(quick_root, ca
 
 def test_other_settings_are_no_other_code(quick_root, call) -> None:
     path = system_file("popularity_theme")
-    before, text = Reference.read(), path.read_text()
+    versions, before, text = read_versions(), read_entries(), path.read_text()
     path.write_text(text.replace("levels: [theme", "levels: [category"))
     assert path.read_text() != text
-    reference.composed.cache_clear()
     assert call("reference")[:2] == (0, "")
     assert call("reference", "--update")[0] == 0
-    after, case = Reference.read(), Case("popularity_theme", "cold")
-    assert after.versions == {name: own for name, own in before.versions.items() if name in {EVALUATOR, *QUICK}}
-    assert differs(before.entries[case].scores, after.entries[case].scores)
+    case = Case("popularity_theme", "cold")
+    assert read_versions() == {name: own for name, own in versions.items() if name in {EVALUATOR, *QUICK}}
+    assert differs(before[case].scores, read_entries()[case].scores)
     assert call("reference")[:2] == (0, "")
 
 
@@ -198,7 +192,6 @@ def test_a_class_that_moved_is_named_until_its_line_is_in_the_table(quick_root, 
     monkeypatch.delattr(popularity, "Popularity")
     for file in (quick_root / "conf/system").glob("*/popularity*.yaml"):
         file.write_text(file.read_text().replace("baselines.popularity.Popularity", "baselines.moved.Popular"))
-    reference.composed.cache_clear()
     code, printed, _ = call("reference")
     assert code == 2
     assert "there is no class 'baselines.popularity.Popularity'" in printed
@@ -220,8 +213,8 @@ def test_a_system_of_ones_own_has_an_entry_once_it_runs_and_another_version_once
         for version in (1, 1, 2):
             if version == 2:
                 mine.Mine.score = lambda self, tasks: -bm25.Bm25.score(self, tasks)
-            reference.refresh_own("mine")
-            assert Reference.read().versions["mine"].version == version
+            require_sound("mine")
+            assert read_versions()["mine"].version == version
     path.unlink()
     reference.update({})
-    assert "mine" not in Reference.read().versions
+    assert "mine" not in read_versions()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from study import paths
 from study.errors import StudyError
 from study.runner import row_store, rows
-from study.runner.row_store import Row, list_rows, lock_row, long_files, read_per_task, read_row, remove_row, write_row
+from study.runner.row_store import Row, list_rows, lock_row, long_files, read_per_task, read_row, remove_row, write_rows
 from study.runner.rows import run_row
 from tests.pipeline.conftest import config
 from tests.rows import BARE
@@ -39,7 +39,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 def put(values: dict[str, float]) -> None:
     for system, value in values.items():
-        write_row("toy", "cold", system, row(system, value))
+        write_rows("toy", {("cold", system): row(system, value)})
 
 
 def test_a_row_lies_with_those_of_its_folder_and_comes_back_as_it_was(conf_root: Path) -> None:
@@ -70,7 +70,7 @@ def test_bytes_depend_on_the_rows_alone(tmp_path_factory: pytest.TempPathFactory
             for system in systems:
                 values, top, record = row(system, 0.25, tasks=9)
                 mixed = (table.sample(frac=1, random_state=seed) for table in (values, top))
-                write_row("toy", "cold", system, Row(*mixed, record))
+                write_rows("toy", {("cold", system): Row(*mixed, record)})
         found.append(files(root))
     assert found[0] == found[1]
     assert len(found[0]) == 3
@@ -112,7 +112,8 @@ def test_a_row_counts_with_all_its_parts_only(conf_root: Path, kind: str) -> Non
 
 def test_hits_alone_may_be_none(conf_root: Path) -> None:
     values, top, record = row("tfidf", 0.0, protocol="warm")
-    write_row("toy", "warm", "tfidf", Row(values.assign(**{"hit_rate@10": 0.0}), top.iloc[:0], record))
+    none = Row(values.assign(**{"hit_rate@10": 0.0}), top.iloc[:0], record)
+    write_rows("toy", {("warm", "tfidf"): none})
     assert list_rows("toy") == [("warm", "tfidf")]
     assert read_row("toy", "warm", "tfidf").top10.empty
 

@@ -153,21 +153,11 @@ def run(
 
 
 @app.command(rich_help_panel=STUDY)
-def report(
-    overrides: Overrides = None,
-    evaluate: Annotated[
-        bool, typer.Option("--evaluate", help="Compute the per-task values again from the top tens first.")
-    ] = False,
-) -> None:
+def report(overrides: Overrides = None) -> None:
     """Redo the tables of a data set from its runs; train nothing."""
     from study.analysis.report.main import report as stage
 
-    config = configured(overrides, ["dataset"])
-    if evaluate:
-        from study.runner.measure import evaluate as measure
-
-        typer.echo(f"per-task values of {measure(config)} rows computed again")
-    typer.echo(f"tables in {stage(config)}; study show prints them")
+    typer.echo(f"tables in {stage(configured(overrides, ['dataset']))}; study show prints them")
 
 
 @app.command(rich_help_panel=STUDY)
@@ -319,11 +309,20 @@ def authors(
 @app.command(rich_help_panel=UPKEEP)
 def doctor(overrides: Overrides = None) -> None:
     """Say what this machine lacks for the study, with each fix."""
-    from study.cli.systems import show_checks
-    from study.runner.doctor import examine
+    from rich.console import Console
+    from rich.table import Table
 
-    if wrong := show_checks(examine(configured(overrides, ["dataset"]).dataset.name)):
-        raise StudyError(", ".join(each.what for each in wrong), fix="; ".join(each.fix for each in wrong))
+    from study.runner.doctor import FAULT, OK, examine
+
+    table, checks = (
+        Table("what", "state", "found", "fix"),
+        list(examine(configured(overrides, ["dataset"]).dataset.name)),
+    )
+    for each in checks:
+        table.add_row(*each[:3], "" if each.state == OK else each.fix)
+    Console().print(table)
+    if wrong := [each.what for each in checks if each.state == FAULT]:
+        raise StudyError(f"faults: {', '.join(wrong)}", fix="see the table")
 
 
 @app.command(rich_help_panel=UPKEEP)

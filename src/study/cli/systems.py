@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from study.errors import StudyError
 
-if TYPE_CHECKING:
-    from study.runner.doctor import Check
-
 Name = Annotated[str, typer.Argument(help="The system's name, which becomes that of its files.")]
-
-
-def show_checks(checks: Iterable[Check]) -> list[Check]:
-    """Print checks as a table. Returns: the faults."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from study.runner.doctor import FAULT, OK
-
-    table, shown = Table("what", "state", "found", "fix"), list(checks)
-    for each in shown:
-        table.add_row(*each[:3], "" if each.state == OK else each.fix)
-    Console().print(table)
-    return [each for each in shown if each.state == FAULT]
 
 
 def new(name: Name) -> None:
@@ -40,22 +22,19 @@ def new(name: Name) -> None:
 def check(name: Name) -> None:
     """Examine a system on toys, in seconds.
 
-    Yaml, shapes, NaN, leaks, determinism, and whether it learns them.
+    Yaml, shapes, NaN, leaks, determinism, resuming, and what it learns.
     """
     from study.runner.own_system import examine
 
-    if wrong := show_checks(examine(name)):
-        said = "; ".join(f"{each.what}: {each.found}" for each in wrong)
-        raise StudyError(f"{name}: {said}", fix="; ".join(dict.fromkeys(each.fix for each in wrong)))
+    for line in examine(name):
+        typer.echo(line)
 
 
 def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False) -> None:
     """List all that there is of a system, and remove it (--yes)."""
-    from study.runner import own_system
+    from study.runner.own_system import remove_system
 
-    files, rows = own_system.belongings(name)
-    typer.echo("\n".join([*map(str, files), *(f"row of {dataset} under {protocol}" for dataset, protocol in rows)]))
+    typer.echo("\n".join(remove_system(name, really=yes)))
     if not yes:
         raise StudyError("nothing was removed yet", fix=f"to remove what is listed: study remove {name} --yes")
-    own_system.remove(name, files, rows)
     typer.echo("removed; study report makes the tables without it")

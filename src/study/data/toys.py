@@ -88,6 +88,17 @@ def with_other_answers(data: Dataset, split: Split, parts: Sequence[str], seed: 
     return changed, replace(split, **matrices)
 
 
+def relabelled(data: Dataset, split: Split, seed: int = 5) -> tuple[Dataset, Split, np.ndarray]:
+    """The same data with its servers in another order, and the new row of each server."""
+    new_row = np.random.default_rng(seed).permutation(data.n_servers)
+    old_row = np.argsort(new_row)
+    lists = tuple(new_row[row] for row in data.lists)
+    servers = data.servers.iloc[old_row].reset_index(drop=True).assign(id=data.servers["id"])
+    moved = {part: sp.csr_matrix(split.part(part)[:, old_row]) for part in PARTS}
+    other = replace(data, servers=servers, lists=lists, relevance=relevance_from_lists(lists, data.n_servers))
+    return other, replace(split, **moved), new_row
+
+
 # Topics of `reference_dataset`: the words of a topic's texts, its category, language, system and product.
 TOPICS = (
     (WORDS[0], "Data Tools", "Python", "Linux", "Postgres"),

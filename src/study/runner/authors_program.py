@@ -1,8 +1,7 @@
 """The authors' program as published: fetched, checked, run in a process of its own, its top tens read and measured.
 
-Folders: ``data/authors/program`` holds the program, ``data/authors/<dataset>`` the files it reads and one folder per
-number of epochs in which it runs. ``results/<dataset>/authors`` holds ``top10.csv`` (a first run, committed), what
-`study authors run` gives (``again``), and the tables of `write_tables`.
+``data/authors/<dataset>`` holds the files that it reads, and one folder per number of epochs in which it runs;
+``results/<dataset>/authors`` a first run (``top10.csv``), what `study authors run` gives (``again``), and tables.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from study import files, paths
 from study.config.compose import plain
 from study.config.reader import read_keys
 from study.data import program_input, sources
-from study.data.dataset import IntArray
 from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
@@ -66,18 +64,17 @@ def run(config: DictConfig, epochs: int | None = None) -> Path:
     `epochs`: instead of those of ``conf/authors.yaml``. Such a trial writes into its own folder, not into results.
     Returns: the folder with ``again/top10.csv``, ``again/record.json`` and the tables of `write_tables`.
     """
-    name = config.dataset.name
+    name, threads = config.dataset.name, config.profile.threads
     settings = read_keys(paths.conf() / "authors.yaml", ("source", "arguments"))
     ((place, (address, checksum)), *_) = sources.pinned_files("authors", settings).items()
     program = sources.fetch("authors", settings, folder=paths.root() / "data" / "authors" / "program") / place
     given = input_folder(name)
     arguments = settings["arguments"] | ({} if epochs is None else {"epochs": epochs})
     folder = given / f"epochs_{arguments['epochs']}"
-    words = [f"--{key}={value}" for key, value in arguments.items()]
     made_with = {
         "program": {"address": address, "sha256": checksum},
         "arguments": arguments,
-        "threads": config.profile.threads,
+        "threads": threads,
         "input": {path.name: files.sha256(path) for path in sorted(given.glob("*.csv"))},
     }
     output, done = folder / "output" / "recs_test.csv", folder / "done.json"
@@ -85,8 +82,9 @@ def run(config: DictConfig, epochs: int | None = None) -> Path:
     if {key: made.get(key) for key in made_with} != made_with:
         done.unlink(missing_ok=True)
         made = record(**made_with, config=plain(config))
+        words = [f"--{key}={value}" for key, value in arguments.items()]
         words += [f"--data_dir={given}", f"--output_dir={output.parent}"]
-        made["seconds"] = round(run_program(program, checksum, words, folder, threads=config.profile.threads), 1)
+        made["seconds"] = round(_run_program(program, words, folder, threads), 1)
         files.write_json(done, made)
     target = results_folder(name) if epochs is None else folder
     found = read_top10(output, *_known(name))
@@ -96,46 +94,26 @@ def run(config: DictConfig, epochs: int | None = None) -> Path:
     return target
 
 
-def run_program(program: Path, sha256: str, words: Sequence[str], folder: Path, *, threads: int) -> float:
-    """Run a Python program in a process and a folder of its own; what it prints goes to ``run.log`` there.
-
-    Its progress bars stay on the terminal. It sees no variable of the environment but those of `ENVIRONMENT`.
-
-    `sha256`: what the program's bytes must have; anything else is not run.
-    `words`: its command line.
-    Returns: seconds.
-    Raises StudyError: another checksum, or the program failed.
-    """
-    if (got := files.sha256(program)) != sha256:
-        fix = "remove the file and run the command again, which fetches it"
-        raise StudyError(f"wrong checksum: expected SHA-256 {sha256}, got {got}", file=program, fix=fix)
+def _run_program(program: Path, words: list[str], folder: Path, threads: int) -> float:
+    """Run a Python program in a process and a folder of its own, where what it prints goes to ``run.log``; it sees no
+    variable of the environment but those of `ENVIRONMENT`. Returns: seconds. Raises StudyError: it failed."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     environment |= dict.fromkeys(THREADS, str(threads)) | {"MPLBACKEND": "Agg", "PYTHONUNBUFFERED": "1"}
-    log, started = folder / "run.log", time.perf_counter()
+    log, started, command = folder / "run.log", time.perf_counter(), [sys.executable, str(program), *words]
+    how: dict[str, Any] = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "check": False}
     with log.open("w", encoding="utf-8") as stream:
-        done = subprocess.run(  # noqa: S603 (a list of words, no shell; the checksum was compared)
-            [sys.executable, str(program), *words],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            check=False,
-        )
+        done = subprocess.run(command, stdout=stream, **how)  # noqa: S603 (no shell; `fetch` compared the checksum)
     if done.returncode:
         raise StudyError(f"the program ended with code {done.returncode}", file=log, fix="read what it printed")
     return time.perf_counter() - started
 
 
 def read_top10(path: Path, tasks: Container[int], servers: Container[int]) -> Top10:
-    """Read the program's ``recs_test.csv``: task_id, top5, top10, the lists as JSON.
-
-    `tasks`, `servers`: the ids that there are.
-    Returns: task id -> ten different server ids, best first; tasks in file order.
-    Raises StudyError: naming the file, the line and the column of the first fault.
-    """
-    found: Top10 = {}
-    fix = "run the program again"
+    """The program's ``recs_test.csv`` (task_id, top5, top10, the lists as JSON) as task id -> ten different server ids,
+    best first, in file order. `tasks`, `servers`: the ids that there are.
+    Raises StudyError: naming the file, the line and the column of the first fault."""
+    found, fix = Top10(), "run the program again"
     with io.StringIO(files.read_text(path, fix=fix), newline="") as stream:
         rows = csv.DictReader(stream)
         if rows.fieldnames != ["task_id", "top5", "top10"]:
@@ -145,82 +123,65 @@ def read_top10(path: Path, tasks: Container[int], servers: Container[int]) -> To
                 task, five, ten = (json.loads(row[name] or "null") for name in rows.fieldnames)
             except (ValueError, RecursionError) as error:
                 raise StudyError(f"not JSON ({error})", file=path, row=f"line {rows.line_num}", fix=fix) from error
+            known = isinstance(ten, list) and all(type(each) is int and each in servers for each in ten)
             faults = {
-                "not the id of a task": ("task_id", type(task) is not int or task not in tasks),
-                "the task is there twice": ("task_id", task in found),
-                f"not a list of {KEPT} different ids of servers": ("top10", not _is_ranking(ten, servers)),
-                "not the first five of top10": ("top5", five != ten[:5] if isinstance(ten, list) else True),
+                "task_id": type(task) is not int or task not in tasks or task in found,
+                "top10": not known or not len(ten) == len(set(ten)) == KEPT,
+                "top5": not known or five != ten[:5],
             }
-            for reason, (column, wrong) in faults.items():
+            for column, wrong in faults.items():
                 if wrong:
-                    raise StudyError(reason, file=path, row=f"line {rows.line_num}", column=column, fix=fix)
+                    place: dict[str, Any] = {"file": path, "row": f"line {rows.line_num}", "column": column}
+                    raise StudyError("not one task, its ten servers and the first five of them", **place, fix=fix)
             found[task] = ten
     if not found:
         raise StudyError("the file has no rows", file=path, fix=fix)
     return found
 
 
-def _is_ranking(value: Any, servers: Container[int]) -> bool:
-    if not isinstance(value, list) or not all(type(each) is int and each in servers for each in value):
-        return False
-    return len(value) == len(set(value)) == KEPT
-
-
 def _known(dataset: str) -> tuple[set[int], set[int]]:
     """The ids of tasks and of servers in the files that the program reads."""
-    given = input_folder(dataset)
     columns = ((program_input.TASKS, "task_id"), (program_input.SERVERS, "num"))
-    tasks, servers = (set(pd.read_csv(given / name, usecols=[column])[column].tolist()) for name, column in columns)
+    tasks, servers = (set(pd.read_csv(input_folder(dataset) / name)[column].tolist()) for name, column in columns)
     return tasks, servers
 
 
 def measure(top: Top10, relevant: Mapping[int, set[int]]) -> pd.DataFrame:
-    """The eight measures of the paper's Table 3 per task.
+    """The eight measures of the paper's Table 3, a per-task table (`study.evaluation.per_task`), shape (len(top), 10).
 
-    Every listed id counts as relevant, as in the program: also one that no server has, which nobody can return.
-
-    `relevant`: task id -> listed ids.
-    Returns: a per-task table (`study.evaluation.per_task`), shape (len(top), 10).
+    `relevant`: task id -> listed ids. Every one counts, as in the program: also one that no server has.
     """
-    tasks = list(top)
-    listed = [sorted(relevant[task]) for task in tasks]
-    ids = np.unique(np.concatenate([np.concatenate(listed), np.array(list(top.values())).ravel()]).astype(np.int64))
-    ranked: IntArray = np.searchsorted(ids, np.array(list(top.values()), dtype=np.int64))
-    ends = np.concatenate([[0], np.cumsum([len(row) for row in listed])])
-    columns = np.searchsorted(ids, np.concatenate(listed))
-    labels = sp.csr_matrix((np.ones(len(columns), np.float32), columns, ends), shape=(len(tasks), len(ids)))
-    values = metrics.per_task(ranked, labels, ks=(5, KEPT))
-    return per_task.table(tasks, SEED, values[list(metrics.PAPER_METRICS)])
-
-
-def agreement(first: Top10, again: Top10) -> pd.DataFrame:
-    """How far two runs agree: tasks (of both), tasks with the same ten in the same order, with the same set of ten.
-    Raises StudyError: the runs do not answer the same tasks."""
-    if first.keys() != again.keys():
-        raise StudyError("the two runs answer different tasks", fix="run both on the same data set")
-    same_order = sum(first[task] == again[task] for task in first)
-    same_set = sum(set(first[task]) == set(again[task]) for task in first)
-    return pd.DataFrame([{"tasks": len(first), "same_order": same_order, "same_set": same_set}])
+    ranked, listed = list(top.values()), [sorted(relevant[task]) for task in top]
+    ids = np.unique(np.concatenate([np.concatenate(listed), np.ravel(ranked)]).astype(np.int64))
+    rows, columns = (
+        np.repeat(np.arange(len(top)), [len(row) for row in listed]),
+        np.searchsorted(ids, np.concatenate(listed)),
+    )
+    labels = sp.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=(len(top), len(ids)))
+    values = metrics.per_task(np.searchsorted(ids, np.array(ranked, dtype=np.int64)), labels, ks=(5, KEPT))
+    return per_task.table(top, SEED, values[list(metrics.PAPER_METRICS)])
 
 
 def write_tables(dataset: str, folder: Path) -> None:
-    """Measure the top tens that there are: the first run of the results folder, and ``again/top10.csv`` of `folder`.
-
-    Writes into `folder`: ``metrics.csv`` (run, metric, k, value, n), ``per_task.csv.xz`` (of the first run) and, with
-    both runs, ``agreement.csv``.
-    """
+    """Measure the top tens that there are, of the first run and ``again/top10.csv`` of `folder`: ``metrics.csv`` (run,
+    metric, k, value, n), ``per_task.csv.xz`` (of the first run) and, with both runs, ``agreement.csv``."""
     places = {"first": results_folder(dataset) / "top10.csv", "again": folder / "again" / "top10.csv"}
     runs = {name: read_top10(path, *_known(dataset)) for name, path in places.items() if path.exists()}
     relevant = program_input.read_wide(input_folder(dataset) / program_input.LABELS)
     tables = {name: measure(top, relevant) for name, top in runs.items()}
-    rows = []
-    for name, table in tables.items():
-        for column in metrics.PAPER_METRICS:
-            metric, _, k = column.partition("@")
-            rows.append({"run": name, "metric": metric, "k": int(k), "value": table[column].mean(), "n": len(table)})
+    rows = [
+        (name, metric, int(k), table[f"{metric}@{k}"].mean(), len(table))
+        for name, table in tables.items()
+        for metric, _, k in (column.partition("@") for column in metrics.PAPER_METRICS)
+    ]
     if rows:
-        files.write_csv(folder / "metrics.csv", pd.DataFrame(rows))
+        files.write_csv(folder / "metrics.csv", pd.DataFrame(rows, columns=["run", "metric", "k", "value", "n"]))
     if "first" in tables:
         files.write_csv(folder / "per_task.csv.xz", tables["first"])
     if len(runs) == len(places):
-        files.write_csv(folder / "agreement.csv", agreement(runs["first"], runs["again"]))
+        first, again = runs.values()
+        if first.keys() != again.keys():
+            raise StudyError("the two runs answer different tasks", fix="run both on the same data set")
+        same = {"same_order": sum(first[task] == again[task] for task in first)}
+        same |= {"same_set": sum({*first[task]} == {*again[task]} for task in first)}
+        files.write_csv(folder / "agreement.csv", pd.DataFrame([{"tasks": len(first)} | same]))

@@ -1,17 +1,12 @@
-"""Seeds of rows on a cluster, by Ray or Slurm. They leave the files that one process would, which `run_row` then finds
-finished.
-
-All machines of the cluster see the project's folder. A seed whose worker or machine dies is begun again elsewhere, and
-goes on from its last checkpoint.
-"""
+"""Seeds of rows on a cluster, by Ray or Slurm, whose machines all see the project's folder. They leave the files that
+one process would; a seed whose worker dies is begun again, and goes on from its last checkpoint."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +15,7 @@ from tqdm import tqdm
 
 from study import paths
 from study.config.compose import plain
-from study.config.reader import read_settings
+from study.config.reader import read_keys
 from study.errors import StudyError
 from study.runner.row_store import lock_row
 from study.runner.rows import pending, ready, run_one
@@ -39,16 +34,6 @@ SETTINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Settings:
-    """``conf/cluster.yaml``, where every key is explained."""
-
-    gpus: dict[str, int]
-    minutes: int
-    at_once: int
-    partition: str | None
-
-
 def run_seeds(rows: Sequence[DictConfig], launcher: Launcher, *, replace: bool = False) -> None:
     """Compute every missing seed of some rows, as many at a time as the cluster has room for. What fails is named and
     left to `run_row`, which says why. Raises StudyError: the launcher is not installed."""
@@ -57,7 +42,7 @@ def run_seeds(rows: Sequence[DictConfig], launcher: Launcher, *, replace: bool =
         with suppress(StudyError):
             checked.append(ready(config, replace=replace)[0])
     if checked and launcher != "local":
-        settings = read_settings(Settings, paths.conf() / "cluster.yaml")
+        settings = read_keys(paths.conf() / "cluster.yaml", ("gpus", "minutes", "at_once", "partition"))
         with ExitStack() as held:
             for config in checked:
                 held.enter_context(lock_row(config.dataset.name, config.protocol.name, config.system.name))
@@ -85,12 +70,12 @@ def started(processors: int) -> Any:
     return ray
 
 
-def _by_ray(rows: Sequence[DictConfig], settings: Settings) -> None:
+def _by_ray(rows: Sequence[DictConfig], settings: Mapping[str, Any]) -> None:
     profile = rows[0].profile
     ray = started(profile.workers * profile.threads)
     try:
-        needs = {"num_cpus": profile.threads, "num_gpus": settings.gpus.get(profile.name, 0), "max_retries": RETRIES}
-        job = ray.remote(**needs)(_run_there)
+        gpus = settings["gpus"].get(profile.name, 0)
+        job = ray.remote(num_cpus=profile.threads, num_gpus=gpus, max_retries=RETRIES)(_run_there)
         waiting = {job.remote(*words): name for words, name in _jobs(rows)}
         with tqdm(total=len(waiting), desc="seeds", unit="seed", disable=None) as bar:
             while waiting:
@@ -105,7 +90,7 @@ def _by_ray(rows: Sequence[DictConfig], settings: Settings) -> None:
         ray.shutdown()
 
 
-def _by_slurm(rows: Sequence[DictConfig], settings: Settings) -> None:
+def _by_slurm(rows: Sequence[DictConfig], settings: Mapping[str, Any]) -> None:
     """As a job array; where there is no Slurm, as processes of this machine. A job that dies is in the next array."""
     try:
         import submitit
@@ -113,27 +98,23 @@ def _by_slurm(rows: Sequence[DictConfig], settings: Settings) -> None:
         raise StudyError(f"submitit: {error}", fix="make setup, or --launcher local") from error
     profile = rows[0].profile
     executor = submitit.AutoExecutor(folder=paths.cache() / "submitit")
-    executor.update_parameters(
-        cpus_per_task=profile.threads,
-        gpus_per_node=settings.gpus.get(profile.name, 0),
-        timeout_min=settings.minutes,
-        slurm_array_parallelism=settings.at_once,
-        slurm_partition=settings.partition,
-    )
-    here = executor.cluster != "slurm"
+    names = {"minutes": "timeout_min", "at_once": "slurm_array_parallelism", "partition": "slurm_partition"}
+    wanted = {word: settings[key] for key, word in names.items()}
+    gpus = settings["gpus"].get(profile.name, 0)
+    executor.update_parameters(cpus_per_task=profile.threads, gpus_per_node=gpus, **wanted)
     for _ in range(1 + RETRIES):
         waiting, died = list(_jobs(rows)), False
-        size = profile.workers if here else max(1, len(waiting))  # of an array; processes have no queue of their own
+        # Of an array; processes have no queue of their own.
+        size = max(1, len(waiting)) if executor.cluster == "slurm" else profile.workers
         with tqdm(total=len(waiting), desc="seeds", unit="seed", disable=None) as bar:
             for start in range(0, len(waiting), size):
                 part = waiting[start : start + size]
                 with executor.batch():
                     jobs = [executor.submit(_run_there, *words) for words, _ in part]
                 for job, (_, name) in zip(jobs, part, strict=True):
-                    failure = job.exception()
-                    died |= isinstance(failure, submitit.core.utils.UncompletedJobError)
-                    if failure is not None:
+                    if (failure := job.exception()) is not None:
                         LOG.error("%s failed: %s", name, failure)
+                        died |= isinstance(failure, submitit.core.utils.UncompletedJobError)
                     bar.update()
         if not died:
             return

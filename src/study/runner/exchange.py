@@ -28,23 +28,24 @@ def trec_run(run: pd.DataFrame, tag: str) -> str:
 
 
 def export_runs(config: DictConfig, folder: Path, systems: Sequence[str] = ()) -> list[Path]:
-    """Write the top tens of a data set and a protocol as ``runs/<system>-<seed>.trec`` and the test labels as
-    ``qrels.txt``. A run has a head of comments by ir_metadata (Breuer et al., SIGIR 2022), which `repro_eval` reads.
-    `systems`: only these; empty means every system with a run. Returns: the files.
-    Raises StudyError: no such run, or the protocol keeps hits alone, which are no ranking.
-    """
+    """Write the top tens of a data set and a protocol as ``runs/<system>-<seed>.trec``, headed by ir_metadata (Breuer
+    et al., SIGIR 2022), which `repro_eval` reads, and the test labels as ``qrels.txt``. `systems`: only these; empty
+    means every system with a run. Returns: the files.
+    Raises StudyError: no such run, or the protocol keeps hits alone, which are no ranking."""
     dataset, protocol = config.dataset.name, config.protocol.name
     data, split = load_inputs(dataset, protocol)
-    written = [folder / "qrels.txt"]
-    write_text(written[0], "".join(f"{task} 0 {server} 1\n" for task, server in _pairs(data, split.test).to_numpy()))
-    for system in systems or [system for name, system in row_store.list_rows(dataset) if name == protocol]:
+    pairs = _pairs(data, split.test).to_numpy()
+    texts = {folder / "qrels.txt": "".join(f"{task} 0 {server} 1\n" for task, server in pairs)}
+    for system in systems or [system for _, system in row_store.list_rows(dataset, protocol)]:
         _, top10, record = row_store.read_row(dataset, protocol, system)
         for seed, run in top10.groupby("seed"):
             if not (run.groupby(TASK)["rank"].max() == run.groupby(TASK)["rank"].size()).all():
                 raise StudyError(f"of {protocol} hits alone are kept", column="rank", fix="try protocol=cold")
-            written.append(folder / "runs" / f"{system}-{seed}.trec")
-            write_text(written[-1], _metadata(written[-1].stem, record) + trec_run(run, written[-1].stem))
-    return written
+            tag = f"{system}-{seed}"
+            texts[folder / "runs" / f"{tag}.trec"] = _metadata(tag, record) + trec_run(run, tag)
+    for path, text in texts.items():
+        write_text(path, text)
+    return list(texts)
 
 
 def _metadata(tag: str, record: dict[str, Any]) -> str:

@@ -1,8 +1,5 @@
 """What a row is made of: its settings in a normal form, versions of system and evaluator, data, split, what it reads.
-
-A row is current while all of these are those of its record. No hash of code is among them: a change of code counts
-where it changes scores, and then `study reference --update` raises a version (`study.runner.reference`).
-"""
+A row is current while all of these are those of its record; a change of code counts by the versions."""
 
 from __future__ import annotations
 
@@ -86,11 +83,8 @@ def normal_form(value: Any) -> Any:
 
 
 def normal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that decide a row's numbers, in normal form. Names, titles, workers, loggers and the budget of a
-    search change no number.
-
-    `config`: plain settings of a run, as its record holds them, or as they are composed today.
-    """
+    """The settings that decide a row's numbers, in normal form: names, titles, workers, loggers and the budget of a
+    search change none. `config`: plain settings of a run, as its record holds them, or as they are composed today."""
     system = config["system"]
     model = normal_form(system["model"])
     same = CLASSES_OF.get(system["name"], {})
@@ -108,25 +102,26 @@ def identity(config: DictConfig) -> dict[str, Any]:
     """What a row is made of beside its settings, as its record holds it: hashes of the prepared data and of the split,
     the versions of system and evaluator, what the system reads. Raises StudyError: a file is not there."""
     dataset, protocol = str(config.dataset.name), str(config.protocol.name)
-    return _code_and_reads(config) | {"data": data_hash(dataset), "split": split_hash(dataset, protocol)}
+    split = _required(paths.splits(dataset) / f"{protocol}.parquet", dataset)[:16]
+    return _code_and_reads(config) | {"data": data_hash(dataset), "split": split}
 
 
 def settings_key(config: DictConfig) -> str:
     """A short hash of a row's settings, of the versions and of what the system reads. The list of seeds is left out, so
     that adding a seed keeps the others."""
-    return _short([_without_seeds(config), _code_and_reads(config)])
+    return _short([_hashed_settings(config), _code_and_reads(config)])
 
 
 def row_key(config: DictConfig) -> str:
     """A short hash of all that decides a row: as `settings_key`, with the prepared data and the split."""
-    return _short([_without_seeds(config), identity(config)])
+    return _short([_hashed_settings(config), identity(config)])
 
 
-def _without_seeds(config: DictConfig) -> dict[str, Any]:
+def _hashed_settings(config: DictConfig) -> dict[str, Any]:
     """What is hashed of the settings; neither a move of a class nor a new key of `DEFAULTS` changes it."""
     settings = normal_settings(plain(config))
-    target = str(settings["model"]["_target_"]).rpartition(".")[2]
-    return {key: _stable(value) for key, value in settings.items() if key != "seeds"} | {"class": target}
+    del settings["seeds"]
+    return _stable(settings) | {"class": str(settings["model"]["_target_"]).rpartition(".")[2]}  # type: ignore[no-any-return]
 
 
 def _stable(value: Any) -> Any:
@@ -144,9 +139,15 @@ def _stable(value: Any) -> Any:
 
 
 def _code_and_reads(config: DictConfig) -> dict[str, Any]:
-    versions, name = read_versions(), str(config.system.name)
+    """The versions of the system and of the evaluator, and what the system reads, by version or by hash: encoders, the
+    replies that were recorded for it, and the pools that they belong to."""
+    versions, dataset, name = read_versions(), str(config.dataset.name), str(config.system.name)
     own = versions[name] if name in versions else _of_variant(config, versions)
-    return {"version": own.version, "evaluator": versions[EVALUATOR].version, "reads": _reads(config, own)}
+    reads, model = {encoder: ENCODERS[encoder]() for encoder in own.encoders}, config.system.model
+    kept = {"replies": cassette(dataset, name)} if model.get("endpoint") else {}
+    kept |= {"pools": file_of(dataset)} if kept or model.get("_target_") == POOLED else {}
+    reads |= {kind: file_hash(file) if file.exists() else "none" for kind, file in kept.items()}
+    return {"version": own.version, "evaluator": versions[EVALUATOR].version, "reads": reads}
 
 
 def _of_variant(config: DictConfig, versions: Mapping[str, Version]) -> Version:
@@ -163,23 +164,9 @@ def _target(system: str) -> str:
     return str(system_settings(system)["model"].get("_target_"))
 
 
-def _reads(config: DictConfig, own: Version) -> dict[str, str]:
-    """The encoders that a system reads, by version; by hash, the replies that were recorded for it, and the pools that
-    they belong to."""
-    found, model, dataset = {name: ENCODERS[name]() for name in own.encoders}, config.system.model, config.dataset.name
-    kept = {"replies": cassette(str(dataset), str(config.system.name))} if model.get("endpoint") else {}
-    kept |= {"pools": file_of(str(dataset))} if kept or model.get("_target_") == POOLED else {}
-    return found | {name: file_hash(file) if file.exists() else "none" for name, file in kept.items()}
-
-
 def data_hash(dataset: str) -> str:
     """A hash of the prepared tables of a data set. Raises StudyError: one is missing."""
     return _short([_required(paths.prepared(dataset) / f"{part}.parquet", dataset) for part in datasets.PREPARED])
-
-
-def split_hash(dataset: str, protocol: str) -> str:
-    """A hash of the split of a data set for a protocol. Raises StudyError: it is missing."""
-    return _required(paths.splits(dataset) / f"{protocol}.parquet", dataset)[:16]
 
 
 def _required(path: Path, dataset: str) -> str:

@@ -40,23 +40,20 @@ def require_applicable(config: DictConfig) -> None:
 
 
 def require_places(config: DictConfig, data: Dataset, split: Split) -> None:
-    """Raise unless there are as many servers to rank as the run is to keep, and as T2MRec's pool is to hold (K2). The
-    message stands here and not in a seed, since every worker would repeat it."""
+    """Raise unless there are as many servers to rank as the run is to keep, and as T2MRec's pool is to hold (K2); here
+    and not in a seed, since every worker would repeat it."""
     ranked = data.n_servers if split.candidates is None else split.candidates.shape[1]
-    # A catalogue that is too small for the metrics themselves is refused by the evaluation.
-    if config.run_depth > max(ranked, KEPT):
-        raise StudyError(
-            f"{config.run_depth} places of the run are to be kept, and only {ranked} servers of "
-            f"{config.dataset.name} are ranked under {config.protocol.name}",
-            file=paths.conf() / "config.yaml",
-            column="run_depth",
-            fix=f"run_depth={ranked} or less",
-        )
-    pool = OmegaConf.select(config, POOL)
-    if pool is not None and pool > data.n_servers:
-        raise StudyError(
-            f"the pool K2 = {pool} is larger than the catalogue of {data.n_servers} servers",
-            file=system_file(config.system.name),
-            column=POOL,
-            fix=f"{POOL}={data.n_servers} or less",
-        )
+    wanted = {
+        "run_depth": (config.run_depth, ranked, paths.conf() / "config.yaml", "places of the run to keep"),
+        POOL: (
+            OmegaConf.select(config, POOL),
+            data.n_servers,
+            system_file(config.system.name),
+            "make T2MRec's pool K2",
+        ),
+    }
+    for key, (places, servers, file, what) in wanted.items():
+        if places is not None and places > max(KEPT * (key == "run_depth"), servers):
+            under = f"{servers} servers of {config.dataset.name} are ranked under {config.protocol.name}"
+            reason = f"{places} {what}, and only {under}"
+            raise StudyError(reason, file=file, column=key, fix=f"{key}={servers} or less")

@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_limits
 
 def limit_threads(threads: int) -> None:
     """Let the numerical libraries use `threads` threads, those already loaded and those loaded later."""
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-        os.environ[variable] = str(threads)
+    for library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
+        os.environ[f"{library}_NUM_THREADS"] = str(threads)
     threadpool_limits(threads)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)

@@ -26,6 +26,7 @@ IDENTITY = {
     "split": "the split",
 }
 CURRENT, UNCHECKED, SETTINGS, INPUTS = "no", "unchecked", "settings", "code or data"
+_ABSENT = object()
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -36,24 +37,24 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str 
         one, other = (tree.get(key, _ABSENT) for tree in (ours, theirs))
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             found += differences(one, other, f"{prefix}{key}.")
-        elif one is _ABSENT or other is _ABSENT or json.loads(json.dumps(one)) != json.loads(json.dumps(other)):
-            found.append(f"{prefix}{key}: {_shown(one)}, not {_shown(other)}")
+            continue
+        shown = ["nothing" if value is _ABSENT else json.dumps(value) for value in (one, other)]
+        same = one is other or (_ABSENT not in (one, other) and json.loads(shown[0]) == json.loads(shown[1]))
+        found += [] if same else [f"{prefix}{key}: {shown[0]}, not {shown[1]}"]
     return found
 
 
-_ABSENT = object()
-
-
-def _shown(value: object) -> str:
-    return "nothing" if value is _ABSENT else json.dumps(value)
+def summary(found: list[str]) -> str:
+    """The first few differences, and how many more there are."""
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return "; ".join(found[:SHOWN]) + more
 
 
 def as_configured(config: DictConfig) -> DictConfig:
     """What ``conf/`` alone composes for the names that `config` bears; a group with a name of its own is taken over."""
-    named = {group: config[group].name for group in GROUPS}
-    known = {group: name for group, name in named.items() if name in choices(group)}
-    base = load([f"{group}={name}" for group, name in known.items()])
-    return changed(base, {group: config[group] for group in named.keys() - known.keys()}, merge=False)
+    known = [group for group in GROUPS if config[group].name in choices(group)]
+    base = load([f"{group}={config[group].name}" for group in known])
+    return changed(base, {group: config[group] for group in GROUPS if group not in known}, merge=False)
 
 
 def require_own_row(config: DictConfig) -> None:
@@ -66,12 +67,10 @@ def require_own_row(config: DictConfig) -> None:
     found = differences(plain(config.system), plain(base.system), "system.")
     found += differences({"threads": config.profile.threads}, {"threads": base.profile.threads}, "profile.")
     if found:
-        tuned = ", and system.tuned=null to run with the values given" if config.system.tuned is not None else ""
-        raise StudyError(
-            f"these settings are not those of {name!r}: {summary(found)}; the results would stand in its row",
-            file=system_file(name),
-            fix=f"name the variant, for example system.name={name}_variant (it gets a row of its own){tuned}",
-        )
+        reason = f"these settings are not those of {name!r}: {summary(found)}; the results would stand in its row"
+        fix = f"name the variant, for example system.name={name}_variant (it gets a row of its own)"
+        fix += ", and system.tuned=null to run with the values given" if config.system.tuned is not None else ""
+        raise StudyError(reason, file=system_file(name), fix=fix)
 
 
 def require_same_profile(path: Path, config: DictConfig) -> None:
@@ -85,32 +84,19 @@ def require_profile_of(record: Mapping[str, Any], config: DictConfig, file: Path
     wanted = config.profile.name
     earlier = record.get("profile") or record.get("config", {}).get("profile", {}).get("name")
     if earlier != wanted:
-        raise StudyError(
-            f"the results there were made under profile {earlier!r}, and this would replace them by {wanted!r}",
-            file=file,
-            fix=f"profile={earlier}, or system.name={config.system.name}_{wanted} for a row of its own, or --replace",
-        )
+        reason = f"the results there were made under profile {earlier!r}, and this would replace them by {wanted!r}"
+        fix = f"profile={earlier}, or system.name={config.system.name}_{wanted} for a row of its own, or --replace"
+        raise StudyError(reason, file=file, fix=fix)
 
 
-def summary(found: list[str]) -> str:
-    """The first few differences, and how many more there are."""
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return "; ".join(found[:SHOWN]) + more
-
-
-def todays_config(record: Mapping[str, Any], known: dict[str, DictConfig]) -> DictConfig | None:
+def todays_config(record: Mapping[str, Any]) -> DictConfig | None:
     """The settings that the names in a record stand for today, tuned values included; None for a variant, which only
-    its record describes.
-
-    `known`: today's settings by names, filled here, since composing takes long and protocols share them.
-    """
+    its record describes."""
     names = {group: str(record["config"][group]["name"]) for group in GROUPS}
     if names["system"] not in choices("system"):
         return None
-    key = " ".join(names[group] for group in ("dataset", "system", "profile"))
-    if key not in known:
-        known[key] = with_tuned_values(load([f"{group}={name}" for group, name in names.items()]))
-    return changed(known[key], {"protocol.name": names["protocol"]})  # the seeds of ablations depend on it
+    config = with_tuned_values(load([f"{group}={names[group]}" for group in GROUPS if group != "protocol"]))
+    return changed(config, {"protocol.name": names["protocol"]})  # the seeds of ablations depend on it
 
 
 def changed_settings(record: Mapping[str, Any], today: Mapping[str, Any]) -> list[str]:
@@ -118,15 +104,12 @@ def changed_settings(record: Mapping[str, Any], today: Mapping[str, Any]) -> lis
     return differences(normal_settings(record["config"]), normal_settings(today))
 
 
-def state(record: Mapping[str, Any], known: dict[str, DictConfig]) -> tuple[str, str]:
-    """How a run's record stands to the present state of the study.
-
-    `known`: as for `todays_config`.
-    Returns: ``no`` (not stale), ``settings``, ``code or data`` or ``unchecked`` (the record does not say what it was
-        made of, or the prepared data is not here), and a sentence that says what differs.
-    """
+def state(record: Mapping[str, Any]) -> tuple[str, str]:
+    """How a run's record stands to the present state of the study: ``no`` (not stale), ``settings``, ``code or data``
+    or ``unchecked`` (the record does not say what it was made of, or the prepared data is not here), and a sentence
+    that says what differs."""
     try:
-        today = todays_config(record, known)
+        today = todays_config(record)
         config = OmegaConf.create(dict(record["config"])) if today is None else today
         assert isinstance(config, DictConfig)
         if found := changed_settings(record, plain(config)):

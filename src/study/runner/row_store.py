@@ -1,11 +1,8 @@
 """The rows of the study: per-task values, top ten and record of each system under each protocol, in long files.
 
-``results/<dataset>/rows/<folder>/<protocol>`` holds the rows of the systems of one folder of ``conf/system``: a parquet
-file of per-task values, one of top tens, and the records as JSON, one a line. Nothing else reads or writes
-these files.
-
-A finished row is first kept whole below ``.cache/rows``, then merged into its three files under a lock. Whoever comes
-next, to read or to write, completes a merge that was interrupted, so a row is the earlier one or the new one.
+``results/<dataset>/rows/<folder>/<protocol>`` holds the rows of the systems of one folder of ``conf/system`` in three
+files, which nothing else reads or writes. A finished row is first kept whole below ``.cache/rows``, then merged into
+them under a lock. Whoever comes next completes an interrupted merge, so a row is the earlier one or the new one.
 """
 
 from __future__ import annotations
@@ -33,8 +30,7 @@ from study.config.registry import folder_of
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.records import parse_record
-from study.evaluation.records import read_record as read_record_file
-from study.files import ABANDONED, replacing, write_json, write_text
+from study.files import ABANDONED, read_text, replacing, write_text
 
 LOG = logging.getLogger(__name__)
 
@@ -88,36 +84,42 @@ def list_rows(dataset: str, protocol: str = "*") -> list[tuple[str, str]]:
     return sorted(row for row in made if row in tops or _without_hits(dataset, *row))
 
 
+def _without_hits(dataset: str, protocol: str, system: str) -> bool:
+    """Whether a row has no top ten because only hits are kept and it has none."""
+    hits = read_per_task(dataset, protocol, [system])[system].filter(like="hit_rate@")
+    return protocol in HITS_ONLY and not hits.to_numpy().any()
+
+
 def read_row(dataset: str, protocol: str, system: str) -> Row:
     """The row of a system under a protocol. Raises StudyError: there is none, or it cannot be read."""
-    record = read_record(dataset, protocol, system)
-    values, tops = read_per_task(dataset, protocol, [system]), read_top10(dataset, protocol, [system])
-    if system not in values:
-        raise _missing(dataset, "per_task", protocol, system)
+    record, one = read_record(dataset, protocol, system), [system]
     no_hit = pd.DataFrame(columns=list(TYPES)).astype(TYPES)
-    return Row(values[system], tops.get(system, no_hit), record)
+    values = read_per_task(dataset, protocol, one)[system]
+    return Row(values, read_top10(dataset, protocol, one).get(system, no_hit), record)
+
+
+def read_record(dataset: str, protocol: str, system: str) -> dict[str, Any]:
+    """The record of a row that has all its parts. Raises StudyError: there is none, or it cannot be read."""
+    record = find_record(dataset, protocol, system)
+    if record is None:
+        fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
+        file = _long_file(dataset, "records", protocol, folder_of(system))
+        raise StudyError(f"there is no row of {system} under {protocol}", file=file, fix=fix)
+    return record
 
 
 def find_record(dataset: str, protocol: str, system: str) -> dict[str, Any] | None:
     """The record of a row that has all its parts; None without one."""
     there = (protocol, system) in list_rows(dataset, protocol)
-    return read_record(dataset, protocol, system) if there else None
-
-
-def read_record(dataset: str, protocol: str, system: str) -> dict[str, Any]:
-    """The record of a row. Raises StudyError: there is none, or it cannot be read."""
-    found = read_records(dataset, protocol)
-    if (protocol, system) not in found:
-        raise _missing(dataset, "records", protocol, system)
-    return found[protocol, system]
+    return read_records(dataset, protocol)[protocol, system] if there else None
 
 
 def read_records(dataset: str, protocol: str = "*") -> dict[tuple[str, str], dict[str, Any]]:
     """(protocol, system) -> record, of one protocol or of all, in order. Raises StudyError: a file cannot be read."""
     found = {
-        (path.parent.name, system): record
+        (path.parent.name, str(system)): record
         for path in long_files(dataset, "records", protocol)
-        for system, record in _read_lines(path).items()
+        for system, record in _load(path, "records").itertuples(index=False)
     }
     return dict(sorted(found.items()))
 
@@ -137,11 +139,6 @@ def read_top10(dataset: str, protocol: str, systems: Iterable[str] | None = None
     return {system: frame for system, (_, frame) in _read_tables(dataset, "top10", protocol, systems).items()}
 
 
-def write_row(dataset: str, protocol: str, system: str, row: Row) -> None:
-    """Write a row in place of an earlier one (`write_rows`)."""
-    write_rows(dataset, {(protocol, system): row})
-
-
 def write_rows(dataset: str, rows: Mapping[tuple[str, str], Row]) -> None:
     """Write rows, (protocol, system) -> row, in place of earlier ones.
 
@@ -152,9 +149,9 @@ def write_rows(dataset: str, rows: Mapping[tuple[str, str], Row]) -> None:
     for (protocol, system), row in rows.items():
         (folder := _parts_folder(dataset) / protocol).mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{system}.", dir=folder))
-        for kind, table in (("per_task", _six_digits(row.per_task)), ("top10", row.top10)):
-            _write_table(part / f"{kind}.parquet", table.assign(system=system), kind)
-        write_json(part / "record.json", row.record)
+        record = pd.DataFrame({"record": [row.record]})
+        for kind, table in zip(KINDS, (_six_digits(row.per_task), row.top10, record), strict=True):
+            _write(part / f"{kind}.{KINDS[kind]}", table.assign(system=system), kind)
         written.append((part, folder / system))
     with _merging(dataset):  # no earlier part of a row is in the way then
         for part, finished in written:
@@ -193,12 +190,6 @@ def lock_row(dataset: str, protocol: str, system: str) -> Iterator[bool]:
         lock.release()
 
 
-def _missing(dataset: str, kind: str, protocol: str, system: str) -> StudyError:
-    fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
-    file = _long_file(dataset, kind, protocol, folder_of(system))
-    return StudyError(f"there is no row of {system} under {protocol}", file=file, fix=fix)
-
-
 def _long_file(dataset: str, kind: str, protocol: str, folder: str) -> Path:
     return rows_folder(dataset) / folder / protocol / f"{kind}.{KINDS[kind]}"
 
@@ -230,16 +221,14 @@ def _merge(dataset: str) -> None:
     again; a finished row leaves the cache once it stands in all files."""
     parts = _parts(dataset)
     for protocol in sorted({part.parent.name for part in parts}):
-        names = {part.name for part in parts if part.parent.name == protocol}
-        by_folder: dict[str, list[Path]] = {}
-        for part in parts:
-            if part.parent.name == protocol:
-                by_folder.setdefault(folder_of(part.name), []).append(part)
+        own = [part for part in parts if part.parent.name == protocol]
         for kind in KINDS:
-            targets = {_long_file(dataset, kind, protocol, folder): own for folder, own in by_folder.items()}
+            targets: dict[Path, list[Path]] = {}
+            for part in own:
+                targets.setdefault(_long_file(dataset, kind, protocol, folder_of(part.name)), []).append(part)
             # Another file holds a row of these names if the yaml has moved to another folder.
             for path in sorted({*targets, *_files(dataset, kind, protocol)}):
-                _update(path, kind, names, targets.get(path, []))
+                _update(path, kind, {part.name for part in own}, targets.get(path, []))
     for part in parts:  # each ceases to exist at once, whenever its removal stops
         part.rename(Path(tempfile.mkdtemp(prefix=".merged.", dir=part.parent)) / part.name)
     for hidden in _parts_folder(dataset).glob("*/.*"):  # a killed writer's folder is nobody's after a while
@@ -249,50 +238,32 @@ def _merge(dataset: str) -> None:
 
 def _update(path: Path, kind: str, names: set[str], parts: list[Path]) -> None:
     """Replace the rows of `names` in a long file by those of `parts`; a file that holds none then is removed."""
-    if not path.exists() and not parts:
-        return
-    left = (_update_records if kind == "records" else _update_table)(path, kind, names, parts)
-    if not left:
-        path.unlink(missing_ok=True)
-
-
-def _update_records(path: Path, _: str, names: set[str], parts: list[Path]) -> int:
-    before = _read_lines(path) if path.exists() else {}
-    after = {system: record for system, record in before.items() if system not in names}
-    after |= {part.name: read_record_file(part / "record.json") for part in parts}
-    if after and after != before:
-        write_text(path, "".join(f"{json.dumps(after[name], ensure_ascii=False)}\n" for name in sorted(after)))
-    return len(after)
-
-
-def _update_table(path: Path, kind: str, names: set[str], parts: list[Path]) -> int:
     tables = [_load(path, kind)] if path.exists() else []
     kept = [table[~table["system"].isin(names)] for table in tables]
-    after = pd.concat([*kept, *(_load(part / f"{kind}.parquet", kind) for part in parts)])
-    if len(after) and (parts or len(after) < len(tables[0])):
-        _write_table(path, after, kind)
-    return len(after)
+    after = [*kept, *(_load(part / path.name, kind) for part in parts)]
+    if not sum(map(len, after)):
+        path.unlink(missing_ok=True)
+    elif parts or len(kept[0]) < len(tables[0]):
+        _write(path, pd.concat(after), kind)
 
 
-def _write_table(path: Path, frame: pd.DataFrame, kind: str) -> None:
-    """Write rows of tables as parquet, in order of their keys and in the smallest types that hold them; the bytes
-    depend on the contents alone."""
+def _write(path: Path, frame: pd.DataFrame, kind: str) -> None:
+    """Write rows of a long file in order of their keys, tables in the smallest types that hold them; the bytes depend
+    on the contents alone."""
+    if kind == "records":
+        records = frame.sort_values("system")["record"]
+        write_text(path, "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records))
+        return
     frame = frame.assign(system=frame["system"].astype(str)).sort_values(KEYS[kind], ignore_index=True)
     if kind == "top10":
         frame = frame[["system", *TYPES]]
     types = {name: small for name, small in TYPES.items() if name in frame} | {"system": "category"}
     table = pa.Table.from_pandas(frame.astype(types), preserve_index=False).replace_schema_metadata(None)
     encodings = {"task_id": "DELTA_BINARY_PACKED", "server_id": "BYTE_STREAM_SPLIT"} if kind == "top10" else {}
+    plain = [name for name in frame.columns if name not in encodings]
+    how: dict[str, Any] = {"compression": "zstd", "compression_level": 12, "column_encoding": encodings or None}
     with replacing(path) as temporary:
-        pq.write_table(
-            table,
-            temporary,
-            row_group_size=GROUP,
-            compression="zstd",
-            compression_level=12,
-            use_dictionary=[name for name in frame.columns if name not in encodings],
-            column_encoding=encodings or None,
-        )
+        pq.write_table(table, temporary, row_group_size=GROUP, use_dictionary=plain, **how)
 
 
 def _six_digits(frame: pd.DataFrame) -> pd.DataFrame:
@@ -305,8 +276,14 @@ def _six_digits(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _load(path: Path, kind: str, columns: list[str] | None = None, systems: list[str] | None = None) -> pd.DataFrame:
-    """A long table, or some columns or the rows of some systems. Raises StudyError: it cannot be read, or lacks a
-    column."""
+    """A long table, or some columns or the rows of some systems; of records, columns system and record. Raises
+    StudyError: it cannot be read, or lacks a column."""
+    if kind == "records":
+        *lines, end = read_text(path, fix=FIX).split("\n")
+        if end:
+            raise StudyError("the file is cut short", file=path, fix=FIX)
+        records = [parse_record(line, path, f"line {number}") for number, line in enumerate(lines, 1)]
+        return pd.DataFrame({"system": [record["system"] for record in records], "record": records})
     chosen = None if systems is None else [("system", "in", systems)]
     try:
         frame: pd.DataFrame = pq.read_table(path, columns=columns, filters=chosen).to_pandas()
@@ -329,24 +306,3 @@ def _read_tables(
         for system, frame in _load(path, kind, systems=names).groupby("system", observed=True, sort=False)
     }
     return {name: found[name] for name in names or sorted(found) if name in found}
-
-
-def _read_lines(path: Path) -> dict[str, dict[str, Any]]:
-    """System -> record, of a long file. Raises StudyError: a line is no record."""
-    found, number = {}, 1
-    try:
-        *lines, end = path.read_text(encoding="utf-8").split("\n")
-        if end or not lines:
-            raise ValueError("the file is cut short")
-        for number, line in enumerate(lines, 1):
-            record = parse_record(line, path, f"line {number}")
-            found[str(record["system"])] = record
-    except (OSError, ValueError, KeyError) as error:
-        raise StudyError(f"not a record: {error}", file=path, row=f"line {number}", fix=FIX) from error
-    return found
-
-
-def _without_hits(dataset: str, protocol: str, system: str) -> bool:
-    """Whether a row has no top ten because only hits are kept and it has none."""
-    hits = read_per_task(dataset, protocol, [system])[system].filter(like="hit_rate@")
-    return protocol in HITS_ONLY and not hits.to_numpy().any()

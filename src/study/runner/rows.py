@@ -32,14 +32,13 @@ from study.runner.loggers import logged, make_logger
 from study.runner.own_system import require_sound
 from study.runner.processes import limit_threads, start_worker
 from study.runner.provenance import is_current, require_own_row, require_profile_of
-from study.runner.reference import refresh_own
-from study.runner.row_store import HITS_ONLY, Row, find_record, lock_row, read_row, rows_folder, write_row
+from study.runner.row_store import HITS_ONLY, Row, find_record, lock_row, read_row, rows_folder, write_rows
 
 LOG = logging.getLogger(__name__)
 
 
-def run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
-    """Run one seed in this process and leave its result in `folder`; returns its facts."""
+def run_one(settings: dict[str, Any], seed: int, folder: Path) -> None:
+    """Run one seed in this process and leave its result in `folder`."""
     config = OmegaConf.create(settings)
     limit_threads(config.profile.threads)
     data, split = load_inputs(config.dataset.name, config.protocol.name)
@@ -53,64 +52,51 @@ def run_one(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]
     facts = done.facts | {"accelerator": accelerator()}  # of the process that trained
     write_json(folder / f"facts-{seed}.json", facts)  # last: its presence says that the seed is complete
     shutil.rmtree(workdir)
-    return facts
+    said = f"fitted in {facts['seconds_fit']:.1f} s, ranked in {facts['seconds_score']:.1f} s"
+    LOG.info("%s %s seed %d: %s", config.system.name, config.protocol.name, seed, said)
 
 
 def run_row(config: DictConfig, *, replace: bool = False) -> Row:
     """Run the configured system under the configured protocol with every seed, and write its row.
 
     Seeds already finished by a stopped run with the same configuration, code and data are kept. A row that another
-    process makes is waited for, and not made again.
-
-    `replace`: also replace results that were made under another profile.
-    Raises StudyError: the protocol does not apply to the system, its settings are not those that its name stands for,
-        results of another profile are there, more places are asked for than there are servers, an input is missing or
-        damaged, or a seed failed.
+    process makes is waited for, and not made again. `replace`: also results that were made under another profile.
+    Raises StudyError: as `ready`, or a seed failed.
     """
     cell = config.dataset.name, config.protocol.name, config.system.name
     config, data, split = ready(config, replace=replace)
     with lock_row(*cell) as waited:
-        if waited and (row := _made(config, cell)) is not None:
-            return row
+        found = find_record(*cell) if waited else None
+        if found is not None and is_current(found, config):
+            return read_row(*cell)
         return _make(config, data, split)
-
-
-def _made(config: DictConfig, cell: tuple[str, str, str]) -> Row | None:
-    """The row, if it was made from what this configuration names."""
-    found = find_record(*cell)
-    return read_row(*cell) if found is not None and is_current(found, config) else None
 
 
 def _make(config: DictConfig, data: Dataset, split: Split) -> Row:
     """Compute the seeds that are missing, write the row and remove the seeds' files."""
     dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
-    seeds = list(config.system.seeds)
-    made_of = identity(config)
+    seeds, made_of = list(config.system.seeds), identity(config)
     folder, missing = pending(config)
     if len(missing) < len(seeds):
         LOG.info("%s: %d of %d seeds were finished before", system, len(seeds) - len(missing), len(seeds))
+    folder.mkdir(parents=True, exist_ok=True)
     _run_missing(config, missing, folder)
     facts = [json.loads((folder / f"facts-{seed}.json").read_text(encoding="utf-8")) for seed in seeds]
-    values = pd.concat([pd.read_parquet(folder / f"per_task-{seed}.parquet") for seed in seeds], ignore_index=True)
+    values, top = (
+        pd.concat([pd.read_parquet(folder / f"{kind}-{seed}.parquet") for seed in seeds], ignore_index=True)
+        for kind in ("per_task", "top")
+    )
     if all(fact["tie_rate"] == 1 for fact in facts):
         LOG.warning("%s %s: equal scores decide every top ten; did its training diverge?", system, protocol)
-    top = pd.concat([pd.read_parquet(folder / f"top-{seed}.parquet") for seed in seeds], ignore_index=True)
     best = top[top["rank"] <= KEPT].drop(columns="score")
     if config.run_depth > KEPT:
         write_parquet(paths.results(dataset) / "runs" / protocol / f"{system}.parquet", top)
     cards = [fact.pop("accelerator", None) for fact in facts]
-    made = record(
-        dataset=dataset,
-        protocol=protocol,
-        system=system,
-        profile=config.profile.name,
-        **made_of,
-        config=recorded(config),
-        seeds=facts,
-    )
+    about = {"dataset": dataset, "protocol": protocol, "system": system, "profile": config.profile.name}
+    made = record(**about, **made_of, config=recorded(config), seeds=facts)
     made["hardware"]["accelerator"] = next((name for name in cards if name is not None), None)
     row = Row(values, relevant(best, data, split) if protocol in HITS_ONLY else best, made)
-    write_row(dataset, protocol, system, row)
+    write_rows(dataset, {(protocol, system): row})
     folder.rename(Path(tempfile.mkdtemp(prefix=".finished.", dir=folder.parent)) / folder.name)
     for finished in folder.parent.glob(".finished.*"):  # one that stops halfway leaves no seed that looks finished
         shutil.rmtree(finished)
@@ -126,19 +112,21 @@ def relevant(top: pd.DataFrame, data: Dataset, split: Split) -> pd.DataFrame:
 
 
 def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Split]:
-    """The configuration of a row with its tuned values, and what the row is made from. Raises StudyError: as `run_row`,
-    before anything is computed."""
+    """The configuration of a row with its tuned values, and what the row is made from.
+
+    Raises StudyError, before anything is computed: the protocol does not apply to the system, its settings are not
+        those that its name stands for, results of another profile are there, more places are asked for than there are
+        servers, an input is missing or damaged, or a system of one's own breaks a rule.
+    """
+    cell = config.dataset.name, config.protocol.name, config.system.name
     make_logger(plain(config), "check")
     require_applicable(config)
     require_own_row(config)
     require_sound(config.system.name)
-    refresh_own(config.system.name)
-    if not replace:
-        earlier = find_record(config.dataset.name, config.protocol.name, config.system.name)
-        if earlier is not None:
-            require_profile_of(earlier, config, rows_folder(config.dataset.name))
+    if not replace and (earlier := find_record(*cell)) is not None:
+        require_profile_of(earlier, config, rows_folder(config.dataset.name))
     config = with_tuned_values(config)
-    data, split = load_inputs(config.dataset.name, config.protocol.name)  # fails here, once, and not in every worker
+    data, split = load_inputs(*cell[:2])  # fails here, once, and not in every worker
     build_system(config.system)
     require_places(config, data, split)
     return config, data, split
@@ -153,60 +141,31 @@ def pending(config: DictConfig) -> tuple[Path, list[int]]:
 
 def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
     """Run `seeds`: those of a system that trains side by side, those of any other one after another in this process."""
-    if not seeds:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = plain(config)
-    failed: dict[int, BaseException] = {}
-    workers = min(config.profile.workers, len(seeds)) if config.system.trains else 1
-    if workers == 1:
-        for seed in tqdm(
-            seeds,
-            initial=len(config.system.seeds) - len(seeds),
-            total=len(config.system.seeds),
-            desc=f"{config.system.name} {config.protocol.name}",
-            unit="seed",
-            leave=False,
-            disable=not sys.stderr.isatty(),
-        ):
+    settings, failed = plain(config), dict[int, BaseException]()
+    name, workers = config.system.name, min(config.profile.workers, len(seeds)) if config.system.trains else 1
+    if workers <= 1:
+        how: dict[str, Any] = {"unit": "seed", "leave": False, "disable": not sys.stderr.isatty()}
+        for seed in tqdm(seeds, desc=f"{name} {config.protocol.name}", **how):
             try:
-                _report(config, run_one(settings, seed, folder))
+                run_one(settings, seed, folder)
             except Exception as problem:  # the other seeds still count
                 failed[seed] = explained(problem) or problem
     else:
         # A fresh interpreter per worker: forking a process that has started threads can hang.
         limit_threads(config.profile.threads)
-        spawn = multiprocessing.get_context("spawn")
-        level = logging.getLogger("study").level
+        spawn, level = multiprocessing.get_context("spawn"), logging.getLogger("study").level
         with ProcessPoolExecutor(workers, mp_context=spawn, initializer=start_worker, initargs=(level,)) as pool:
             jobs = {pool.submit(run_one, settings, seed, folder): seed for seed in seeds}
             for job in as_completed(jobs):
                 if reason := job.exception():
                     failed[jobs[job]] = explained(reason) or reason
-                else:
-                    _report(config, job.result())
     for seed, error in failed.items():
         # A StudyError says all that a user needs; a traceback above it would hide it.
-        known = isinstance(error, StudyError)
-        LOG.error("%s seed %d failed", config.system.name, seed, exc_info=None if known else error)
-    if failed:
-        seed, error = next(iter(failed.items()))
+        LOG.error("%s seed %d failed", name, seed, exc_info=None if isinstance(error, StudyError) else error)
+    for seed, error in failed.items():
         if isinstance(error, StudyError):
-            error.file = error.file or system_file(config.system.name)
+            error.file = error.file or system_file(name)
             raise error
-        raise StudyError(
-            f"{config.system.name} under {config.protocol.name}: seed {seed} failed: {type(error).__name__}: {error}",
-            fix="see the traceback above; finished seeds are kept, the same command goes on from there",
-        ) from error
-
-
-def _report(config: DictConfig, facts: dict[str, Any]) -> None:
-    """Say that a seed is done."""
-    LOG.info(
-        "%s %s seed %d: fitted in %.1f s, ranked in %.1f s",
-        config.system.name,
-        config.protocol.name,
-        facts["seed"],
-        facts["seconds_fit"],
-        facts["seconds_score"],
-    )
+        reason = f"{name} under {config.protocol.name}: seed {seed} failed: {type(error).__name__}: {error}"
+        fix = "see the traceback above; finished seeds are kept, the same command goes on from there"
+        raise StudyError(reason, fix=fix) from error

@@ -26,7 +26,7 @@ from study.reranking.endpoint import awaits_replies
 from study.runner import provenance
 from study.runner.cluster import Launcher, run_seeds
 from study.runner.devices import on_trainer, uses_gpu
-from study.runner.reference import refresh_own
+from study.runner.own_system import require_sound
 from study.runner.row_store import find_record
 from study.runner.rows import run_row
 from study.search.sweep import TUNED, load_sweep, sweep
@@ -128,7 +128,7 @@ def due(overrides: list[str], failed: list[str], *, every: bool = False) -> list
             continue
         with naming(Job(row).name, failed):
             if system.name not in searched:
-                refresh_own(system.name)
+                require_sound(system.name)
                 search = Job(under(row, system.tuned), searches=True) if system.tuned and system.search else None
                 searched[system.name] = search is not None and (every or not is_tuned(search.config))
                 jobs += [search] if search is not None and searched[system.name] else []

@@ -124,9 +124,9 @@ def costs(runs: Runs) -> pd.DataFrame:
 
     Warns of stale runs and of those that cannot be checked.
     """
-    rows, known, unchecked = list[dict[str, Any]](), dict[str, Any](), list[str]()
+    rows, unchecked = list[dict[str, Any]](), list[str]()
     for (protocol, system), (_, record) in runs.items():
-        mark, reason = provenance.state(record, known)
+        mark, reason = provenance.state(record)
         if mark == provenance.UNCHECKED:
             unchecked.append(reason)
         elif mark != provenance.CURRENT:

@@ -1,0 +1,182 @@
+"""A fit of any configured system on toy data, in a second: at the smallest size, with stand-ins for text encoders and
+language models, and stopped once on the way where it keeps checkpoints."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+
+from study import paths
+from study.config.changes import changed, with_tuned_values
+from study.config.compose import build_system, choices, load, plain
+from study.data.dataset import Dataset
+from study.data.splits import Split
+from study.encoders import mpnet, sentence
+from study.llm.client import Client
+from study.runner.identity import normal_form
+from study.runner.processes import limit_threads
+
+SEED = 1
+# Settings by name, wherever they stand in a model: training can be stopped after each epoch, and parts are used that
+# the smallest sizes leave out.
+CHANGES: dict[str, Any] = {"checkpoint_seconds": 0, "hard_pool": 14, "contrasted": 16, "tags_every": 2}
+# Fewer codes than servers: a code for each leaves nothing for the next level, whose codes rounding then decides.
+CHANGES |= {"codes": 8}
+# A setting that tells how a training is scheduled -> settings beside it: one that can stop early does.
+SCHEDULES = {
+    "patience": {"patience": 1, "evaluate_every": 1, "epochs": 30},
+    "evaluations": {"epochs": 2},
+    "checkpoint_every": {"checkpoint_every": 1, "epochs": 2},
+}
+
+
+class Case(NamedTuple):
+    """A system under a protocol."""
+
+    system: str
+    protocol: str
+
+
+def composed(system: str) -> DictConfig:
+    """The settings of a system at the smallest size, with the values that were chosen for it on Task2MCP."""
+    config = load(["dataset=task2mcp", "profile=smoke", f"system={system}"])
+    return with_tuned_values(config) if (paths.tuned("task2mcp", system) / "best.yaml").exists() else config
+
+
+def starts_program(system: str) -> bool:
+    """Whether a fit of the system starts a program of its own."""
+    return bool(composed(system).system.subprocess)
+
+
+def cases(systems: Iterable[str] | None = None) -> list[Case]:
+    """Every system of ``conf/system`` under every protocol that it applies to. A system that starts a program of its
+    own for each fit has one case alone, since this takes ten seconds."""
+    found = []
+    for name in systems or choices("system"):
+        protocols = list(composed(name).system.protocols)
+        found += [Case(name, protocol) for protocol in (protocols[:1] if starts_program(name) else protocols)]
+    return found
+
+
+def model_settings(case: Case) -> dict[str, Any]:
+    """The constructor's arguments of a case's system in normal form, with `CHANGES` and `SCHEDULES`."""
+    config = changed(composed(case.system), {"protocol.name": case.protocol})
+    return normal_form(_shortened(plain(config.system)["model"]))  # type: ignore[no-any-return]
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_shortened(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    chosen = dict(CHANGES)
+    for key, schedule in SCHEDULES.items():
+        chosen |= schedule if value.get(key) is not None else {}
+    return {key: chosen.get(key, _shortened(item)) for key, item in value.items()}
+
+
+def fit(
+    case: Case, model: Mapping[str, Any], data: Dataset, split: Split, work: Path, *, stop: bool
+) -> tuple[Any, bool]:
+    """A fitted system, with constructor's arguments as of `model_settings`. `stop`: once, at its second checkpoint, as
+    by a kill. Returns: the system, and whether it was stopped, and went on."""
+    limit_threads(1)
+    work.mkdir(parents=True)
+    settings = OmegaConf.create({"name": case.system, "model": dict(model)})
+    try:
+        with _stopping(work if stop else None):
+            (system := build_system(settings)).fit(data, split, seed=SEED, workdir=work)
+        return system, False
+    except _Stopped:
+        (system := build_system(settings)).fit(data, split, seed=SEED, workdir=work)
+        return system, True
+
+
+class _Stopped(BaseException):
+    """A training was stopped; no `except Exception` takes it for a failure."""
+
+
+@contextmanager
+def _stopping(work: Path | None) -> Iterator[None]:
+    """Within the block, the second file that is put in place below `work` is not, and `_Stopped` is raised."""
+    replace, count = os.replace, 0
+
+    def counted(source: Any, target: Any, **options: Any) -> None:
+        nonlocal count
+        count += work in Path(target).parents
+        if count == 2:
+            raise _Stopped
+        replace(source, target, **options)
+
+    with patch.object(os, "replace", counted):
+        yield
+
+
+@contextmanager
+def stand_ins(cache_folder: Path) -> Iterator[set[str]]:
+    """Within the block, texts are encoded by their words, language models answer by hash, the cache is a folder, and
+    systems are silent. Yields the names of the encoders that are asked (of `study.runner.identity.ENCODERS`)."""
+    asked = set[str]()
+
+    def encoder(name: str, dimension: int) -> Callable[..., np.ndarray]:
+        def embed(texts: list[str], *_: str) -> np.ndarray:
+            asked.add(name)
+            return _embedded(texts, dimension)
+
+        return embed
+
+    with (
+        patch.object(paths, "cache", lambda: cache_folder),
+        patch.object(sentence, "_embed", encoder("minilm", sentence.DIMENSION)),
+        patch.object(mpnet, "_embed", encoder("mpnet", mpnet.DIMENSION)),
+        patch.object(Client, "post", _reply),
+        patch.dict(os.environ, {"T2M_LLM_MODE": "off"}),
+    ):
+        logging.disable(logging.WARNING)
+        try:
+            yield asked
+        finally:
+            logging.disable(logging.NOTSET)
+
+
+def _embedded(texts: list[str], dimension: int) -> np.ndarray:
+    """Unit vectors of texts, shape (len(texts), dimension): the sum of a seeded normal vector for each word."""
+    words = [re.findall(r"\w+", text.lower()) or ["nothing"] for text in texts]
+    sums = np.array([sum(_word(word, dimension) for word in each) for each in words])
+    return np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True), dtype=np.float32)
+
+
+@cache
+def _word(word: str, dimension: int) -> np.ndarray:
+    return np.random.default_rng(zlib.crc32(word.encode())).standard_normal(dimension)
+
+
+def _reply(client: Client, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """A reply that the text of a request decides: a grade, or the first ten candidates in an order with one exchanged
+    for a candidate below them."""
+    text = json.dumps(body["messages"], sort_keys=True)
+    if "logprobs" in body:
+        chance = zlib.crc32(text.encode()) % 1000 / 1000
+        top = [
+            {"token": digit, "logprob": float(np.log(p))} for digit, p in (("0", 1.01 - chance), ("2", chance + 0.01))
+        ]
+        return {"choices": [{"message": {"content": "2"}, "logprobs": {"content": [{"top_logprobs": top}]}}]}
+    asked = body["messages"][-1]["content"]
+    task = int(re.findall(r'<task>\n\{"id": (\d+)', asked)[0])
+    candidates = [int(number) for number in re.findall(r'^\{"id": (\d+)', asked.split("<candidates>")[1], re.MULTILINE)]
+    order = np.random.default_rng(zlib.crc32(text.encode()))
+    servers = [candidates[place] for place in order.permutation([*range(9), 9 + order.integers(0, 5)])]
+    content = json.dumps({"task": task, "servers": servers, "explanation": ""})
+    return {"choices": [{"message": {"content": content}}]}
