@@ -76,7 +76,8 @@ def evaluate(ranking: pd.DataFrame, data: Dataset, split: Split, *, part: str = 
     if (twice := ranking.duplicated(["task_id", "seed", "rank"]).to_numpy()).any():
         raise StudyError("a rank stands twice", row=int(twice.argmax()), column="rank", fix=fix)
     tables = []
-    for seed, own in ranking.groupby("seed"):
+    for seed in sorted(ranking["seed"].unique()):
+        own = ranking[ranking["seed"] == seed]
         ranked = np.full((len(tasks), KEPT), -1, dtype=np.int64)
         places = pd.Index(task_ids).get_indexer(pd.Index(own["task_id"])), own["rank"].to_numpy() - 1
         ranked[places] = pd.Index(data.servers["id"]).get_indexer(pd.Index(own["server_id"]))

@@ -322,8 +322,9 @@ def compare(
     """
     frames = {"system": system, "reference": reference}
     how: dict[str, Any] = {"alternative": alternative, "resamples": resamples, "per_comparison": 0}
-    table = compare_all(frames, "reference", [metric], seed, **how)
-    return table.loc[:, "metric":"alternative"].to_dict("records")[0]
+    (row,) = compare_all(frames, "reference", [metric], seed, **how).to_dict("records")
+    family = ("system", "reference", "family", "wilcoxon_p_holm", "randomisation_p_holm")
+    return {str(name): value for name, value in row.items() if name not in family}
 
 
 def compare_all(

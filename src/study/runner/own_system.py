@@ -154,8 +154,8 @@ def contract(case: Case) -> Iterator[str]:
     yield f"{case.protocol}: numbers, the same ones with the same seed, without held-out labels and after a stop: yes"
     if empty := int((said[:, 0] < 0).sum()):
         yield f"{case.protocol}: {empty} of {len(said)} tasks get no server"
-    *moved, new_row = relabelled(data, split)
-    again, first = _answers(case, *moved, moved[1])[0], said[:, :FEW].astype(int)
+    moved, moved_split, new_row = relabelled(data, split)
+    again, first = _answers(case, moved, moved_split, moved_split)[0], said[:, :FEW].astype(int)
     same = [len({*new_row[row[row >= 0]]} & {*other}) for row, other in zip(first, again[:, :FEW], strict=True)]
     yield f"{case.protocol}: {np.mean(same) / FEW:.2f} of the first {FEW} stay if servers are listed in another order"
     own = (first >= data.n_servers // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]
