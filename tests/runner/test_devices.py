@@ -72,7 +72,7 @@ def test_without_a_gpu_auto_is_the_processor_and_gpu_an_error(monkeypatch):
         on_trainer(load(["system=t2mrec", "trainer=tpu"]))
 
 
-@pytest.mark.parametrize("words", [("run", "--all"), ("tune", "system=msbpr"), ("export",), ("bench", "--growth")])
+@pytest.mark.parametrize("words", [("run", "--all"), ("tune", "system=msbpr"), ("export",)])
 def test_where_it_has_no_effect_it_is_refused(words, call):
     code, _, said = call(*words, "trainer=gpu")
     assert code == 2

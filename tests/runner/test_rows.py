@@ -40,7 +40,7 @@ def test_longer_run_is_kept_on_request(root: Path) -> None:
 
 def test_more_places_than_servers_are_refused_before_any_seed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_run_missing", lambda *_: pytest.fail("a seed was started"))
-    with pytest.raises(StudyError, match="61 places of the run are to be kept, and only 60 servers") as caught:
+    with pytest.raises(StudyError, match="61 places of the run to keep, and only 60 servers") as caught:
         run_row(config("system=random", "run_depth=61", "system.name=random_x"))
     assert (caught.value.file, caught.value.column) == (root / "conf" / "config.yaml", "run_depth")
     assert caught.value.fix == "run_depth=60 or less"
@@ -58,7 +58,7 @@ def test_sampled_candidates_bound_the_places_too(root: Path) -> None:
 
 def test_pool_larger_than_the_catalogue_is_refused_once(root, monkeypatch, caplog):
     monkeypatch.setattr(running, "_run_missing", lambda *_: pytest.fail("a seed was started"))
-    with pytest.raises(StudyError, match="pool K2 = 61 is larger than the catalogue of 60 servers") as caught:
+    with pytest.raises(StudyError, match="61 servers in T2MRec's pool K2, and only 60 servers") as caught:
         run_row(config("system=t2mrec", "system.model.scoring.pool=61", "system.name=t2mrec_x"))
     assert caught.value.column == "system.model.scoring.pool"
     assert caught.value.fix == "system.model.scoring.pool=60 or less"

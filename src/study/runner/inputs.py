@@ -12,7 +12,6 @@ from study.data import splits
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError, require_file
-from study.evaluation.runs import KEPT
 
 POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
 
@@ -43,17 +42,11 @@ def require_places(config: DictConfig, data: Dataset, split: Split) -> None:
     """Raise unless there are as many servers to rank as the run is to keep, and as T2MRec's pool is to hold (K2); here
     and not in a seed, since every worker would repeat it."""
     ranked = data.n_servers if split.candidates is None else split.candidates.shape[1]
-    wanted = {
-        "run_depth": (config.run_depth, ranked, paths.conf() / "config.yaml", "places of the run to keep"),
-        POOL: (
-            OmegaConf.select(config, POOL),
-            data.n_servers,
-            system_file(config.system.name),
-            "make T2MRec's pool K2",
-        ),
-    }
-    for key, (places, servers, file, what) in wanted.items():
-        if places is not None and places > max(KEPT * (key == "run_depth"), servers):
-            under = f"{servers} servers of {config.dataset.name} are ranked under {config.protocol.name}"
-            reason = f"{places} {what}, and only {under}"
-            raise StudyError(reason, file=file, column=key, fix=f"{key}={servers} or less")
+    pool, file = OmegaConf.select(config, POOL), system_file(config.system.name)
+    for key, places, most, place, what in (
+        ("run_depth", config.run_depth, ranked, paths.conf() / "config.yaml", "places of the run to keep"),
+        (POOL, pool or 0, data.n_servers, file, "servers in T2MRec's pool K2"),
+    ):
+        if places > most:
+            under = f"{most} servers of {config.dataset.name} are ranked under {config.protocol.name}"
+            raise StudyError(f"{places} {what}, and only {under}", file=place, column=key, fix=f"{key}={most} or less")
