@@ -157,8 +157,8 @@ def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
         with ProcessPoolExecutor(workers, mp_context=spawn, initializer=start_worker, initargs=(level,)) as pool:
             jobs = {pool.submit(run_one, settings, seed, folder): seed for seed in seeds}
             for job in as_completed(jobs):
-                if reason := job.exception():
-                    failed[jobs[job]] = explained(reason) or reason
+                if cause := job.exception():
+                    failed[jobs[job]] = explained(cause) or cause
     for seed, error in failed.items():
         # A StudyError says all that a user needs; a traceback above it would hide it.
         LOG.error("%s seed %d failed", name, seed, exc_info=None if isinstance(error, StudyError) else error)
