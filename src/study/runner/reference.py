@@ -47,12 +47,12 @@ TOLERANCES = {
     "mpt_rec": 1e-3,  # 9e-5, Adam
     "recafr_profile": 2e-2,  # 3e-3, Adam
     "t2mrec_wo_cl_program": 2e-3,  # 2e-4, Adam
-    "t2mrec_listwise": 1e-3,  # 1e-4: rounding decides where a tree splits nearly equal values
     "ials_tuned": 1e-3,  # 1e-4: its 256 factors fit every label, and rounding alone scores the other servers
 }
-# Its decoder searches by beams: rounding decides which are kept, and so which servers have a score at all. Only how far
-# the top tens agree is compared, and NDCG@10 (measured: 0.96 and 0.006; with another seed 0.3 and 0.05).
-BY_TOP_TEN, SHARED, NDCG_APART = "tiger", 0.93, 0.015
+# Systems whose top tens and NDCG@10 alone are compared: rounding decides which beams TIGER's search keeps, and so which
+# servers have a score at all, and where a tree splits nearly equal values. Measured between processors: 0.96 of the top
+# tens shared or more, NDCG@10 at most 0.03 apart; TIGER with another seed: 0.36 shared or less.
+BY_TOP_TEN, SHARED, NDCG_APART = ("tiger", "t2mrec_listwise"), 0.93, 0.04
 # Systems, by the start of their names, whose toys have no equal servers: rounding alone would decide where the trees
 # split and which codes the servers get, and all other scores with it.
 WITHOUT_EQUAL = ("t2mrec_listwise", "lc_rec", "tiger")
