@@ -48,8 +48,10 @@ def head_to_head(
         titles: of the systems.
         start: the systems across and up at first.
     """
-    chosen, labels = about.columns.drop(search), [titles[name] for name in values]
-    pick = [_list(name, values, first, labels=labels) for name, first in zip(("across", "up"), start, strict=True)]
+    chosen, labels = about.columns.drop(search), [titles[str(name)] for name in values]
+    pick = [
+        _list(name, map(str, values), first, labels=labels) for name, first in zip(("across", "up"), start, strict=True)
+    ]
     pick += [_list(f"only_{column}", [ALL, *sorted(about[column].unique())], ALL, column) for column in chosen]
     pick.append(alt.param(name="letters", value="", bind=alt.binding(input="search", name=f"{search} contains ")))
     wanted = [f"(only_{column} == '{ALL}' || only_{column} == datum.{column})" for column in chosen]
@@ -86,7 +88,8 @@ def head_to_head(
     )
     square = (diagonal + points).properties(width=420, height=420)
     both: alt.VConcatChart = alt.vconcat(counts.properties(width=420, height=20), square)
-    return both.add_params(*pick).configure_view(stroke=None)
+    chosen_by: alt.VConcatChart = both.add_params(*pick).configure_view(stroke=None)
+    return chosen_by
 
 
 def quality_against_cost(

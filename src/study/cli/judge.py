@@ -43,7 +43,7 @@ def pool(
     from study.analysis.usefulness import open_catalogue
     from study.judging import pools, store
 
-    if dataset == open_catalogue.DATASET:
+    if dataset == "open":
         path = open_catalogue.make_pool()
     else:
         pools.draw_topics(dataset)

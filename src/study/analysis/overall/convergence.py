@@ -29,7 +29,7 @@ def convergence(results: Results, protocol: str) -> pd.DataFrame:
     gaps = values - next((values[name] for name in YARDSTICKS if name in values), float("nan"))
     method = pd.Series({name: lineage(name)[-1] if name in results.applies else name for name in sound})
     runs = results.costs[results.costs["protocol"] == protocol].set_index("system")
-    trained = [name for name in sound if name in runs.index and pd.notna(runs.loc[name, "best_epoch"])]
+    trained = [name for name in sound if name in runs.index[runs["best_epoch"].notna()]]
     table = runs.loc[trained, ["seeds", "epochs", "best_epoch", "rising"]]
     table = table.assign(title=[results.titles[name] for name in trained], gap=gaps.reindex(trained).to_numpy())
     for name in trained:
@@ -37,7 +37,7 @@ def convergence(results: Results, protocol: str) -> pd.DataFrame:
         other = name.removesuffix(TUNED_SUFFIX) if tuned else name + TUNED_SUFFIX
         for column, run in (("other_values", other), ("more_epochs", name + LONG_SUFFIX)):
             table.loc[name, column] = gaps.get(run, float("nan")) - gaps[name]
-        best = values[method == method[name]].idxmax()
+        best = str(values[method == method[name]].idxmax())
         better = values[best] > values[name]
         table.loc[name, "better"] = results.titles[best] if better else ""
         table.loc[name, "better_gap"] = gaps[best] if better else float("nan")

@@ -77,7 +77,7 @@ def pareto(table: pd.DataFrame, caption: str) -> Figure:
         known = table.dropna(subset=[quality, cost]).assign(x=table[cost].clip(lower=RESOLUTION))
         best = known[known[front]].sort_values([cost, quality])
         panel.plot(best["x"], best[quality], color=GREY, linewidth=1, drawstyle="steps-post", zorder=1)
-        for at, row in known.iterrows():
+        for at, row in zip(known.index.tolist(), known.to_dict("records"), strict=True):
             face = inks[at] if row[front] else "white"
             look: dict[str, Any] = {"color": inks[at], "linestyle": "none", "markerfacecolor": face, "clip_on": False}
             look |= {"marker": plots.MARKERS[number[at] % len(plots.MARKERS)] if is_named[at] else "o"}

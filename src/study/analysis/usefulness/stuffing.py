@@ -89,8 +89,9 @@ def stuffed(data: Dataset, split: Split, watched: pd.DataFrame, group: str, word
     groups = data.tasks[group].to_numpy(dtype=str)[train]
     added = {name: keywords(texts[groups == name] if name else texts, words) for name in set(watched["group"])}
     descriptions = data.servers["description"].to_numpy(dtype=object).copy()
-    for own in watched[watched["form"] != "control"].itertuples():
-        descriptions[own.server] = " ".join([descriptions[own.server], *added[own.group]])
+    attackers = watched[watched["form"] != "control"]
+    for server, aim in zip(attackers["server"], attackers["group"], strict=True):
+        descriptions[server] = " ".join([descriptions[server], *added[aim]])
     return replace(data, servers=data.servers.assign(description=descriptions))
 
 
