@@ -66,19 +66,38 @@ def test_a_new_system_passes_its_check_runs_and_leaves_nothing_behind(own_root: 
     code, out, err = call("check", "mine")
     assert code == 0, err
     assert "cold: 1.00 of the first 5 are of the task's own block" in out
+    made = {path: path.read_bytes() for path in tree(own_root)}
+    code, out, err = call("run", "--all", "--dry", *TINY, "system=mine")
+    assert code == 0, err
+    assert out.splitlines()[:2] == ["mine under cold", "mine under warm"]
+    assert {path: path.read_bytes() for path in tree(own_root)} == made
     code, out, err = call("run", *TINY, "system=mine")
     assert code == 0, err
     for words in (("Mine", "recall@10"), ("Popularity", "ndcg@10")):
         assert any(all(word in line for word in words) for line in out.splitlines())
     assert tree(own_root) > before
     sweeps = paths.results("synthetic") / "sweeps"
-    write_json(sweeps / "factors" / "record.json", {"system": "mine"})
+    with system_file("mine").open("a") as stream:  # a variant goes with its file
+        stream.write("variants:\n  wide: {title: Mine wide}\n")
+    assert call("run", *TINY, "system=mine_wide")[0] == 0
+    (paths.conf() / "sweep" / "factors.yaml").write_text("system: mine_wide\n")
+    write_json(sweeps / "factors" / "record.json", {"system": "mine_wide"})
     write_json(sweeps / "temperature" / "record.json", {"system": "t2mrec"})
     kept = tree(own_root)
     assert call("remove", "mine")[0] == 2
     assert tree(own_root) == kept
     assert call("remove", "mine", "--yes")[0] == 0
     assert tree(own_root) == before | {sweeps / "temperature" / "record.json"}
+
+
+def test_a_row_whose_system_no_file_describes_any_more_is_removed(own_root: Path, call) -> None:
+    before = tree(own_root)
+    assert call("new", "mine")[0] == call("run", *TINY, "system=mine")[0] == 0
+    system_file("mine").unlink()
+    class_file("mine").unlink()
+    assert call("remove", "mine", "--yes")[0] == 0
+    assert tree(own_root) == before
+    assert call("remove", "mine", "--yes")[0] == 2
 
 
 def make_wrong(line: str) -> None:
@@ -135,6 +154,15 @@ def test_a_class_that_is_not_there_is_found_before_anything_is_fitted(own_root: 
     assert caught.value.file == system_file("mine")
 
 
+@pytest.mark.parametrize(("text", "line"), [("\nimport nosuch_module\n", 2), ("class Mine(:\n", 1)])
+def test_a_class_whose_file_cannot_be_imported_is_told_by_its_line(own_root: Path, text: str, line: int) -> None:
+    new_system("mine")
+    class_file("mine").write_text(text)
+    with pytest.raises(StudyError, match="cannot be imported") as caught:
+        list(examine("mine"))
+    assert (str(caught.value.file), caught.value.row) == (str(class_file("mine")), f"line {line}")
+
+
 @pytest.mark.parametrize("name", ["../mine", "Mine", "2nn", "", "a" * 61, "t2mrec_wo_cl", "tfidf", "_mine"])
 def test_a_name_that_is_none_or_is_taken_is_refused(own_root: Path, name: str) -> None:
     before = tree(own_root)
@@ -147,7 +175,7 @@ def test_what_others_need_or_git_holds_is_not_removed(own_root: Path) -> None:
     folder = own_root / "conf" / "system" / "own"
     (folder / "mine.yaml").write_text("of: tfidf\ntitle: Mine\n")
     (folder / "mixed.yaml").write_text("of: random\nmodel: {base: {model_of: tfidf}}\n")
-    with pytest.raises(StudyError, match="2 systems need tfidf"):
+    with pytest.raises(StudyError, match="need tfidf: 2"):
         remove_system("tfidf", really=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(REPOSITORY))
@@ -159,7 +187,7 @@ def test_a_class_that_two_yamls_share_stays_with_the_first(own_root: Path) -> No
     new_system("mine")
     yaml = own_root / "conf" / "system" / "own" / "mine.yaml"
     yaml.with_stem("mine_too").write_text(yaml.read_text())
-    with pytest.raises(StudyError, match="1 systems need mine"):
+    with pytest.raises(StudyError, match="need mine: 1"):
         remove_system("mine", really=True)
     remove_system("mine_too", really=True)
     assert str(class_file("mine")) in remove_system("mine", really=False)

@@ -130,6 +130,14 @@ def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, made: list[st
     assert call("run", "--dry", "system=tfidf")[0] == 2
 
 
+@pytest.mark.parametrize("words", [("run", "--all"), ("run", "--all", "--dry"), ("tune", "--all")])
+def test_data_that_are_not_prepared_are_one_error(root: Path, made: list[str], call, words: tuple[str, ...]) -> None:
+    (paths.prepared("synthetic") / "servers.parquet").unlink()
+    code, _, err = call(*words, *WORDS)
+    assert (code, err.count("error:"), made) == (2, 1, [])
+    assert "servers.parquet" in err
+
+
 def test_hours_come_from_records(root: Path, made: list[str]) -> None:
     record = read_row("synthetic", "cold", "random").record
     record["seeds"] = [{"seed": 1, "seconds_fit": 7000, "seconds_score": 200}]

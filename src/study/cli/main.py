@@ -126,7 +126,7 @@ def run(
 
         failed: list[str] = []
         if dry:
-            jobs = all_rows.due(overrides or [], failed, every=replace)
+            jobs = all_rows.due(overrides or [], failed, every=replace, dry=True)
             for job in jobs:
                 typer.echo(job.name)
             typer.echo(all_rows.summary(jobs))

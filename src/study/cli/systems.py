@@ -24,10 +24,15 @@ def check(name: Name) -> None:
 
     Yaml, shapes, NaN, leaks, determinism, resuming, and what it learns.
     """
+    from study.config.compose import load
     from study.runner.own_system import examine
+    from study.search.tune import first_point
 
     for line in examine(name):
         typer.echo(line)
+    if (system := load([f"system={name}"]).system).search:
+        first_point(load([f"system={name}", *([f"protocol={system.tuned}"] if system.tuned else [])]))
+        typer.echo("search space: holds the present values")
 
 
 def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False) -> None:

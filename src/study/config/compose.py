@@ -6,6 +6,7 @@ import inspect
 import logging
 import math
 import re
+import traceback
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
@@ -266,7 +267,14 @@ def _refused(error: InstantiationException, system: DictConfig, file: Path) -> S
     place = f"model.{inner[1]}" if inner else "model"
     target = str(OmegaConf.select(system, f"{place}._target_"))
     reason = next((line for line in reversed(str(cause).splitlines()) if line.strip()), type(cause).__name__)
+    if isinstance(cause, SyntaxError):
+        what = f"{target} cannot be imported: {cause.msg}"
+        return StudyError(what, file=cause.filename, row=f"line {cause.lineno}", fix="mend the line")
     if isinstance(cause, ImportError | AttributeError) or "Error locating target" in str(error):
+        if isinstance(cause, ImportError) and not target.startswith(str(cause.name)):  # in its own file
+            at = traceback.extract_tb(cause.__traceback__)[-1]
+            what = f"{target} cannot be imported: {type(cause).__name__}: {cause}"
+            return StudyError(what, file=at.filename, row=f"line {at.lineno}", fix="mend the line")
         said = "" if isinstance(cause, ModuleNotFoundError | AttributeError) else f": {reason}"
         fix = "write package.module.Class, and put its file in place"
         return StudyError(f"there is no class {target!r}{said}", file=file, column=f"{place}._target_", fix=fix)

@@ -170,7 +170,7 @@ def data_hash(dataset: str) -> str:
 
 
 def _required(path: Path, dataset: str) -> str:
-    fix = f"run: make repro DATASET={dataset}"
+    fix = f"run: study fetch, study prepare and study split, each with dataset={dataset}"
     return file_hash(require_file(path, fix, "a file that decides the run is missing"))
 
 

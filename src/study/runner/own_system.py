@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import traceback
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -61,50 +62,63 @@ def new_system(name: str) -> list[Path]:
 
 
 def remove_system(name: str, *, really: bool) -> list[str]:
-    """Everything that there is of a system, which is removed if `really`: yaml, class, rows, reference scores, begun
-    runs, searches, saved models. Raises StudyError: no such system, one that git holds, or one that others need."""
-    require_choice("system", name)
-    file, module = system_file(name), f"baselines.{name}."
-    if file.stem != name:
-        raise StudyError(f"{name} is a variant in the file of {file.stem}", file=file, fix="remove it there")
-    others = {other: str(stated_settings(other)) for other in choices("system") if system_file(other) != file}
-    users = [
-        other
-        for other, said in others.items()
-        if name in parents(other) or module in said or f"'model_of': '{name}'" in said
-    ]
-    if users:
-        fix = f"remove them first: {', '.join(users[:5])}"
-        raise StudyError(f"{len(users)} systems need {name}", file=system_file(users[0]), fix=fix)
-    found, rows = [file], list[tuple[str, str]]()
-    found += [class_file(name)] if module in str(read_yaml(file)) and class_file(name).is_file() else []
-    for path in found:
-        words = ["git", "ls-files", "--error-unmatch", "--", str(path)]
-        if shutil.which("git") and not subprocess.run(words, cwd=path.parent, capture_output=True).returncode:  # noqa: S603
-            raise StudyError("the file is part of the repository", file=path, fix=f"git rm {path}, if it is to go")
-    for dataset in choices("dataset"):
-        rows += [(dataset, protocol) for protocol, system in row_store.list_rows(dataset) if system == name]
-        found += [paths.tuned(dataset, name), paths.models(dataset) / name]
-        for kind, end in (("runs", ""), ("locks", ".lock")):
-            found += (paths.cache() / kind / dataset).glob(f"*/{name}{end}")
+    """Everything that there is of a system and of the variants in its file, which is removed if `really`: yaml, class,
+    sweeps, rows, reference scores, begun runs, searches, saved models. A name that no file describes any more has rows
+    and what follows. Raises StudyError: nothing of that name, a system that git holds, or one that others need."""
+    names, files, rows, found = [name], list[Path](), list[tuple[str, str, str]](), list[Path]()
+    if name in choices("system"):
+        file, module = system_file(name), f"baselines.{name}."
+        if file.stem != name:
+            raise StudyError(f"{name} is a variant in the file of {file.stem}", file=file, fix="remove it there")
+        names = [each for each in choices("system") if system_file(each) == file]
+        others = {other: str(stated_settings(other)) for other in choices("system") if other not in names}
+        users = [
+            other
+            for other, said in others.items()
+            if module in said or any(one in parents(other) or f"'model_of': '{one}'" in said for one in names)
+        ]
+        if users:
+            fix = f"remove them first: {', '.join(users[:5])}"
+            raise StudyError(f"other systems need {name}: {len(users)}", file=system_file(users[0]), fix=fix)
+        own_class = module in str(read_yaml(file)) and class_file(name).is_file()
+        files = [file, class_file(name)] if own_class else [file]
+        if held := next(filter(_in_git, files), None):
+            raise StudyError("the file is part of the repository", file=held, fix=f"git rm {held}, if it is to go")
+        sweeps = sorted((paths.conf() / "sweep").glob("*.yaml"))
+        files += [path for path in sweeps if read_yaml(path).get("system") in names and not _in_git(path)]
+    for dataset, own in product(choices("dataset"), names):
+        rows += [(dataset, protocol, own) for protocol, system in row_store.list_rows(dataset) if system == own]
+        found += [paths.tuned(dataset, own), paths.models(dataset) / own]
+        for kind, end in (("runs", ""), ("tune", ""), ("locks", ".lock"), ("locks", ".holder")):
+            found += (paths.cache() / kind / dataset).glob(f"*/{own}{end}")
         for record in (paths.results(dataset) / "sweeps").glob("*/record.json"):
-            found += [record.parent] if json.loads(record.read_bytes())["system"] == name else []
-    found = [path for path in found if path.exists()]
+            found += [record.parent] if json.loads(record.read_bytes())["system"] == own else []
+    found = [*files, *(path for path in found if path.exists())]
+    if not found and not rows:
+        require_choice("system", name)
     if really:
         for cell in rows:
-            row_store.remove_row(*cell, name)
+            row_store.remove_row(*cell)
         for path in found:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        if name in read_versions():
+        if read_versions().keys() & {*names}:
             reference.update({})
-    return [*map(str, found), *(f"row of {dataset} under {protocol}" for dataset, protocol in rows)]
+    return [*map(str, found), *(f"row of {own} on {dataset} under {protocol}" for dataset, protocol, own in rows)]
 
 
-def require_sound(name: str) -> None:
+def _in_git(path: Path) -> bool:
+    words = ["git", "ls-files", "--error-unmatch", "--", str(path)]
+    return bool(shutil.which("git")) and not subprocess.run(words, cwd=path.parent, capture_output=True).returncode  # noqa: S603
+
+
+def require_sound(name: str, *, store: bool = True) -> bool:
     """Examine a system of ``conf/system/own`` before its first row, and again once it computes something else, and
-    store its reference scores, by which its rows are then stale. Raises StudyError: it breaks a rule."""
+    store its reference scores, by which its rows are then stale. Returns: whether it computes something else.
+
+    `store`: False examines and stores nothing. Raises StudyError: it breaks a rule.
+    """
     if name not in choices("system") or folder_of(name) != OWN:
-        return
+        return False
     try:
         checked = reference.check([name])
     except Exception as error:  # code of others: whatever it raises is its own fault
@@ -112,10 +126,12 @@ def require_sound(name: str) -> None:
         said = getattr(error, "reason", f"{type(error).__name__}: {error}")
         fix = f"see: study check {name}"
         raise StudyError(f"it fails on toy data: {said}", file=system_file(name), fix=fix) from error
-    if checked:
-        for line in examine(name) if checked[name].changed else ():
+    changed = bool(checked) and checked[name].changed
+    if checked and store:
+        for line in examine(name) if changed else ():
             LOG.info("%s: %s", name, line)
         reference.update(checked)
+    return changed
 
 
 def examine(name: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from study import paths
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import load
 from study.config.reader import read_yaml
-from study.config.registry import choices, left_out
+from study.config.registry import OWN, choices, folder_of, left_out
 from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.files import write_json
@@ -26,6 +26,7 @@ from study.reranking.endpoint import awaits_replies
 from study.runner import provenance
 from study.runner.cluster import Launcher, run_seeds
 from study.runner.devices import on_trainer, uses_gpu
+from study.runner.identity import data_hash
 from study.runner.own_system import require_sound
 from study.runner.row_store import find_record
 from study.runner.rows import run_row
@@ -66,6 +67,9 @@ def rows(overrides: list[str], broken: list[str] | None = None) -> Iterator[Dict
             continue
         system = config.system
         skipped = left_out(name, system.family, list(config.dataset.leave_out))
+        if skipped and not named and folder_of(name) == OWN:
+            where = f"leave_out of conf/dataset/{config.dataset.name}.yaml"
+            LOG.info("%s is not among the rows (%s); study run system=%s makes its row", name, where, name)
         if not named and (skipped or awaits_replies(config.dataset.name, system)):
             continue
         for protocol in protocols or config.dataset.protocols:
@@ -118,9 +122,10 @@ def summary(jobs: list[Job]) -> str:
     return text + (f"; {len(jobs) - len(known)} of them have no record" if len(known) < len(jobs) else "")
 
 
-def due(overrides: list[str], failed: list[str], *, every: bool = False) -> list[Job]:
+def due(overrides: list[str], failed: list[str], *, every: bool = False, dry: bool = False) -> list[Job]:
     """What is missing or stale, each search before the rows that take its values. `every`: what is current, too.
-    `failed`: takes what cannot be asked about."""
+    `failed`: takes what cannot be asked about. `dry`: write nothing. Raises StudyError: the data are not prepared."""
+    data_hash(load(overrides).dataset.name)
     jobs, searched = list[Job](), dict[str, bool]()
     for row in rows(overrides, failed):
         system = row.system
@@ -128,10 +133,11 @@ def due(overrides: list[str], failed: list[str], *, every: bool = False) -> list
             continue
         with naming(Job(row).name, failed):
             if system.name not in searched:
-                require_sound(system.name)
+                changed_own = require_sound(system.name, store=not dry)
                 search = Job(under(row, system.tuned), searches=True) if system.tuned and system.search else None
-                searched[system.name] = search is not None and (every or not is_tuned(search.config))
-                jobs += [search] if search is not None and searched[system.name] else []
+                searches = search is not None and (every or changed_own or not is_tuned(search.config))
+                jobs += [search] if search is not None and searches else []
+                searched[system.name] = searches or changed_own
             if every or searched[system.name] or not is_current(row):
                 jobs.append(Job(row))
     return jobs

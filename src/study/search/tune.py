@@ -72,6 +72,16 @@ def present_values(config: DictConfig) -> dict[str, Any]:
     return found
 
 
+def first_point(config: DictConfig) -> dict[str, Any]:
+    """The first trial of a search, the present values. Raises StudyError: as `tune` does for a search space."""
+    system = config.system.name
+    if not config.system.search:
+        fix = "add one, or run the system as it is"
+        raise StudyError(f"{system} has no search space", file=system_file(system), column="search", fix=fix)
+    require_applicable(config)
+    return {name: label(value) for name, value in present_values(config).items()}
+
+
 def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> Path:
     """Search ``system.search`` on the validation part of the configured protocol; returns the sweep's folder.
 
@@ -88,12 +98,8 @@ def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> P
         input missing or damaged.
     """
     system, folder = config.system.name, sweep_folder(config)
-    if not config.system.search:
-        fix = "add one, or run the system as it is"
-        raise StudyError(f"{system} has no search space", file=system_file(system), column="search", fix=fix)
-    require_applicable(config)
+    first = first_point(config)
     require_own_row(config)
-    first = {name: label(value) for name, value in present_values(config).items()}
     if not replace:
         require_same_profile(folder / "record.json", config)
     limit_threads(config.profile.threads)

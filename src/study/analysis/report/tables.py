@@ -60,7 +60,7 @@ def comparison(
     rows = overall[overall["protocol"] == protocol]
     rows = rows.assign(name=named(rows))
     means = rows.pivot_table(index="system", columns="name", values="mean").reindex(columns=list(metrics))
-    means = means.sort_values(metrics[-1], ascending=False)
+    means = means.sort_values(metrics[-1], ascending=False, kind="stable")
     spread = rows.pivot_table(index="system", columns="name", values="sd").reindex_like(means)
     ranked = None if unranked is None else [name for name in means.index if name not in unranked]
     table = pd.DataFrame({"system": means.index})
