@@ -18,6 +18,7 @@ from baselines.recafr import ReCAFR
 from baselines.tiger import Tiger
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
+from study.data.toys import PARTS
 from study.evaluation.metrics import ndcg
 from tests.baselines import toys
 from tests.baselines.generative_toys import LLAMA, T5, codes, steps
@@ -82,7 +83,7 @@ def test_other_numbers_keep_every_interaction(blocks):
     np.testing.assert_array_equal(again[new_row], texts)
     np.testing.assert_array_equal(other.lists, new_row[np.array(data.lists)])
     assert (other.relevance[:, new_row] != data.relevance).nnz == 0
-    for part in toys.PARTS:
+    for part in PARTS:
         assert (moved.part(part)[:, new_row] != split.part(part)).nnz == 0
 
 

@@ -163,10 +163,10 @@ def test_an_unknown_notebook_is_refused(in_study):
 
 
 def test_a_notebook_that_fails_stops_none_of_the_others(in_study, tmp_path, monkeypatch):
-    broken = write(tmp_path, "dataset = 'x'", "1 / 0")
-    whole = write(tmp_path / "more", "dataset = 'x'", "print(dataset)")
-    whole = whole.rename(whole.with_name("91_whole.ipynb"))
-    monkeypatch.setattr(notebooks, "sources", lambda: [broken, whole])
+    folder = tmp_path / "notebooks"
+    write(folder, "dataset = 'x'", "print(dataset)").rename(folder / "91_whole.ipynb")
+    write(folder, "dataset = 'x'", "1 / 0")
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     with pytest.raises(StudyError, match="ZeroDivisionError"):
         notebooks.execute_all("case")
     assert [path.name for path in (paths.results("case") / "notebooks").iterdir()] == ["91_whole.ipynb"]

@@ -33,7 +33,8 @@ def build(root):
         path = root / "conf" / "sweep" / f"{name}.yaml"
         content = yaml.safe_load(path.read_text()) | changes
         # After a few epochs the second seed is far better with this temperature: the search has something to find.
-        content["enqueue"] += [point | {"training.temperature": 0.5} for point in content["enqueue"]]
+        planted = [point | {"training.temperature": 0.5} for point in content.get("enqueue", [])]
+        content["enqueue"] = [*content.get("enqueue", []), *planted]
         path.write_text(yaml.safe_dump(content, sort_keys=False))
     make_data()
     for name in SMALL:

@@ -19,10 +19,10 @@ from study.search.tune import sweep_folder
 from tests.pipeline.conftest import results
 from tests.tiny_study import TINY
 
-OF_TFIDF = {"system.seeds=[]": "at least one seed", "system.model.max_features=9": "not those of 'tfidf'"}
+OF_TFIDF = {"system.seeds=[]": "no list of seeds", "system.model.max_features=9": "not those of 'tfidf'"}
 OF_TFIDF |= {"+key=1": "unknown key 'key'", "profile=laptop": "under profile 'smoke'"}
 ERRORS = [(["run", *TINY, "system=tfidf", override], said) for override, said in OF_TFIDF.items()]
-ERRORS += [(["run", *TINY, "system.name=deep", "system.model.scoring.pool=61"], "larger than the catalogue")]
+ERRORS += [(["run", *TINY, "system.name=deep", "system.model.scoring.pool=61"], "pool K2, and only 60 servers")]
 ERRORS += [(["run", "system=nonsense"], "unknown system 'nonsense'")]
 ERRORS += [(["run", "protocol=cold,warm"], "protocol has several values: 'protocol=cold,warm'")]
 ERRORS += [(["run", "system.model.nonsense=1"], "does not compose")]
@@ -41,10 +41,7 @@ ERRORS += [
 ERRORS += [(["judge", *words, "--dataset", "../../x"], "unknown dataset") for words in (["pool"], ["evaluate"])]
 ERRORS += [(["agent", "export", "x.jsonl", "--dataset", name], "unknown dataset") for name in ("../x", "/tmp", "no")]
 ERRORS += [(["run", *TINY, "system=tfidf", f"system.name={'a' * 300}"], "too long")]
-ERRORS += [
-    ([name, *TINY, "dataset.labels=null"], "dataset.labels: None is not a label file")
-    for name in ("prepare", "split", "run")
-]
+ERRORS += [(["prepare", *TINY, "dataset.labels=null"], "the data set has no label file")]
 ERRORS += [(["prepare", "dataset=mcptools"], "no label file")]
 ERRORS += [(["report", "dataset=mcptools", "dataset.generator.n_servers=6"], "does not compose")]
 KEPT = "results/synthetic"

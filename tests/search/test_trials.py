@@ -69,7 +69,7 @@ def test_a_killed_workers_trial_is_begun_anew(tmp_path):
 def test_a_killed_worker_is_replaced_until_workers_die_too_often(tmp_path):
     search = run_search(partial(w.start, str(tmp_path), "killer"), jobs=2)
     assert (tmp_path / "killed").exists()
-    require_each_once(tmp_path, search)
+    assert list(search.finished()) == POINTS  # the other worker goes with the killed one, maybe in the midst of a point
     with pytest.raises(StudyError, match="workers of planted died 3 times"):
         run_search(partial(w.start, str(tmp_path), "always killer", key="other"), jobs=2)
 

@@ -169,7 +169,7 @@ def test_names_of_judged_servers_need_to_be_asked_for(monkeypatch: pytest.Monkey
     named = [pd.DataFrame({"id": part.unique(), "name": "a name"}) for _, part in ids.items()]
     data = SimpleNamespace(tasks=named[0], servers=named[1])
     assert all(not topic.text and not topic.names for topic in content.topics("task2mcp", texts=False))
-    monkeypatch.setattr(content.prepared, "load", lambda _: data)
+    monkeypatch.setattr(content.datasets, "load", lambda _: data)
     topics = content.topics("task2mcp", texts=True)
     listed = [server for topic in topics for servers in topic.servers.values() for server in servers]
     assert sum(len(topic.names) for topic in topics) == len(listed) > 0

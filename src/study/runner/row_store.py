@@ -280,7 +280,7 @@ def _load(path: Path, kind: str, columns: list[str] | None = None, systems: list
     StudyError: it cannot be read, or lacks a column."""
     if kind == "records":
         *lines, end = read_text(path, fix=FIX).split("\n")
-        if end:
+        if end or not lines:
             raise StudyError("the file is cut short", file=path, fix=FIX)
         records = [parse_record(line, path, f"line {number}") for number, line in enumerate(lines, 1)]
         return pd.DataFrame({"system": [record["system"] for record in records], "record": records})

@@ -120,7 +120,7 @@ def test_a_file_that_is_no_list_of_entries_is_refused(tmp_path, text):
 
 
 def test_absent_undecodable_and_repeating_files_are_refused(tmp_path):
-    with pytest.raises(StudyError, match="YAML"):
+    with pytest.raises(StudyError, match="no file"):
         load_expected(tmp_path / "absent.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(StudyError, match="YAML"):
