@@ -113,7 +113,7 @@ def test_every_real_row_is_possible_under_its_own_definitions(recall, ndcg, coun
     """The definitions of the hull are those of the protocol grid, which computes them from rankings."""
     relevant, ranked = random_tasks(counts, seed, skill=0.7)
     table = measures(ranked, relevant)
-    row = printed_form(table.mean().to_numpy(), list(table), Definition(recall, "f1", ndcg))
+    row = printed_form(table.mean(), Definition(recall, "f1", ndcg))
     assert rules.smallest_change([row], rules.points(set(counts), recall=recall, ndcg=ndcg)) < 1e-7
 
 

@@ -98,9 +98,8 @@ def test_an_honest_system_with_an_easier_group_of_near_duplicates_has_no_excess(
     assert table.loc["bm25", "excess_bm25"] == 0
     assert table["excess_absent"].isna().all()
     # Both groups of tasks are needed.
-    frame = pd.DataFrame({"m": [0.1, 0.2, 0.3]}, index=[1, 2, 3])
-    alone = audited.excess(frame, frame * 0, "m", pd.Series([True] * 3, index=[1, 2, 3]), seed=0)
-    assert np.isnan(alone).all()
+    alone = audited.difference("excess", np.array([0.1, 0.2, 0.3]), np.array([]), seed=0)
+    assert np.isnan(list(alone.values())).all()
 
 
 def test_two_protocols_by_hand_and_the_interval_of_a_difference_holds_its_level():

@@ -255,19 +255,6 @@ def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
         assert abs(row["share"] - row["chance"]) < 2 * spread, name
 
 
-def test_first_uses_and_evenness_by_hand():
-    lists = [[0, 1]] * 100 + [[2, 3]] + [[2, 4]] * 49
-    data = toy([{"theme": "x"}] * 150, lists)
-    table = provenance.first_use_table(data, provenance.Evidence(data, SETTINGS).matrix)
-    assert table["first_task"].tolist() == [1, 101]
-    assert table["first_uses"].tolist() == [2, 3]
-    assert table["unused"].tolist() == [1.0, pytest.approx(298 / 300)]
-    measures = provenance.use_measures(np.array([0, 0, 4]))
-    assert measures["Gini coefficient"] == pytest.approx(2 / 3)
-    assert measures["servers on no list"] == 2
-    assert provenance.use_measures(np.full(5, 3))["Gini coefficient"] == pytest.approx(0)
-
-
 def test_the_files_hold_ids_alone_and_shares_add_up(new_results, monkeypatch, planted):
     monkeypatch.setattr("study.data.dataset.load", lambda name: planted[0])
     written = list(run_analyses(["audit/provenance"], config.load(["dataset=synthetic"])))

@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.analysis.audit import figures, reproduction
-from study.analysis.audit.reproduction import (
-    Reproduction,
-    Run,
-    delta_improvement,
-    effect_ratio,
-    rank_biased_overlap,
-    tau_union,
-)
+from study.analysis.audit.reproduction import EFFECTS, Reproduction, Run, rank_biased_overlap, tau_union
 from study.analysis.framework import GroupTables, load_settings, run_analyses
 from study.config.compose import load, sound_systems
 
@@ -31,8 +24,8 @@ def test_measures_by_hand():
     # Shares 0, 1, 2/3 at depths 1 to 3, weights 1, 1/2, 1/4.
     assert rank_biased_overlap([1, 2, 3], [2, 1, 4], 0.5) == pytest.approx((0 + 1 / 2 + 2 / 3 / 4) / 1.75)
     a, b, base = np.array([0.2, 0.4]), np.array([0.4, 0.8]), np.array([0.1, 0.1])
-    assert effect_ratio(a, b, base, base) == pytest.approx(0.5 / 0.2)
-    assert delta_improvement(a, b, base, base) == pytest.approx(3 - 6)
+    assert EFFECTS["effect_ratio"](a, b, base) == pytest.approx(0.5 / 0.2)
+    assert EFFECTS["delta_improvement"](a, b, base) == pytest.approx(3 - 6)
 
 
 @given(st.lists(st.integers(0, 30), min_size=10, max_size=10, unique=True))

@@ -43,11 +43,11 @@ def test_the_table_holds_every_variant_on_both_parts(tmp_path):
 
 
 def test_the_variants_change_settings_that_the_system_has():
-    model = load([f"system={RULES.system}"]).system.model
+    model, made = load([f"system={RULES.system}"]).system.model, systems.configured(RULES, "synthetic")
     assert next(iter(RULES.variants.values())) == {}
+    assert list(made) == [*RULES.variants, *RULES.others]
     for name, changes in RULES.variants.items():
-        changed = systems.configured(RULES, "synthetic", changes).system.model
-        assert {key for key in model if changed[key] != model[key]} == set(changes), name
+        assert {key for key in model if made[name].system.model[key] != model[key]} == set(changes), name
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from study.search import sweep as searches
 from tests.analysis import toys
 from tests.rows import put_row
 
-CHOSEN = Verdicts(tolerance=0.01, relative_tolerance=0.05, stated_protocol="cold", level=0.95)
+CHOSEN = Verdicts(tolerance=0.01, relative_tolerance=0.05, stated_protocol="cold")
 REPRODUCED, ORDER, NOT, NOT_RUN, CANNOT = verdicts.VERDICTS
 RELATIVE = [(0.08, 0.088, REPRODUCED, False), (0.08, 0.084, REPRODUCED, True)]
 RELATIVE += [(0.6, 0.62, NOT, True), (0.6, 0.64, NOT, False)]
@@ -57,7 +57,7 @@ def judged(rows, ours, metric="ndcg"):
     cells["differs"] = np.where(cells["stand_in"] == "", "", "no re-ranker")
     found = {("cold", system): run_of(value) if isinstance(value, float) else value for system, value in ours.items()}
     lines = verdicts.cell_lines(cells, found, ["cold"], CHOSEN)
-    return verdicts.with_order(lines, found, CHOSEN.level).set_index("row")
+    return verdicts.with_order(lines, found).set_index("row")
 
 
 def test_the_verdicts_by_hand():
@@ -156,7 +156,7 @@ def test_measured_averages_seeds_and_adds_the_other_f1():
     rng, levels = np.random.default_rng(0), dict.fromkeys(metrics.PAPER_METRICS, 0.4) | {"precision@5": 0.1}
     parts = [{name: np.clip(rng.normal(level, 0.05, 60), 0, 1) for name, level in levels.items()} for _ in range(2)]
     frame = pd.concat([per_task.table(range(1, 61), seed, pd.DataFrame(part)) for seed, part in enumerate(parts, 1)])
-    run = verdicts.measured(frame, CHOSEN)
+    run = verdicts.measured(frame)
     table = run.cells
     assert table.loc["recall@10", "ours"] == pytest.approx(frame["recall@10"].mean())
     assert table["ours"].between(table["ci_low"], table["ci_high"], inclusive="neither").all()

@@ -87,7 +87,7 @@ def test_a_mean_has_one_interval():
     tasks = frame.groupby("task_id")["ndcg@10"].mean().to_numpy()
     assert found.loc[("a", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks, seed=0))
     assert found.loc[("b", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks[:20], seed=0))
-    printed = verdicts.measured(frame, verdicts.Verdicts(0.01, 0.05, "cold", 0.95)).cells
+    printed = verdicts.measured(frame).cells
     overall = overall_means({"a": frame}).loc["a"]
     for name in ("recall@5", "ndcg@10", "f1_of_means@10"):
         ends = found.loc[("a", name)].tolist()

@@ -1,23 +1,20 @@
-"""What mean recall, precision, F1 and NDCG can be together, whatever the ranking and whatever the system.
-
-A task with n relevant servers whose first k places hold h of them has R = h/n, P = h/k, F1 = 2h/(k + n) (eq. 24-28)
-and an NDCG (eq. 29-31) between that of the h servers in the last and in the first of the places. A printed row is a
-mean over tasks (and seeds) of such points, so it lies in their convex hull; linear programming finds how far outside
-it lies. Outside, a row cannot be right by the paper's definitions; inside, it may still be wrong.
+"""What mean recall, precision, F1 and NDCG can be together, whatever the system: a printed row is a mean of points that
+single tasks can reach (eq. 24-31), so it lies in their convex hull, and linear programming finds how far outside it is.
+Outside, a row cannot be right by the paper's definitions; inside, it may still be wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult, linprog
+from scipy.optimize import linprog
 from tqdm import tqdm
 
 from study import paths
@@ -26,7 +23,7 @@ from study.analysis.report import paper
 from study.analysis.report.tables import named
 from study.config.registry import OWN, folder_of
 from study.data import splits
-from study.data.dataset import Dataset, IntArray
+from study.data.dataset import Dataset
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS, Float64Array
@@ -35,6 +32,7 @@ from study.runner.row_store import read_per_task
 
 CELLS = list(PAPER_METRICS)
 DISCOUNT = 1 / np.log2(np.arange(2, 12))
+IDEAL = np.r_[1.0, DISCOUNT.cumsum()]  # DCG of so many right servers in the first places; of none, what 0 is divided by
 WITHOUT_F1 = np.array([not name.startswith("f1@") for name in PAPER_METRICS])
 # What a program may have computed as recall, from the hits h, the relevant servers n and the cutoff k.
 RECALLS: dict[str, Callable[[int, int, int], float]] = {
@@ -67,14 +65,7 @@ class Consistency:
     own_protocol: str
 
 
-@dataclass(frozen=True)
-class Points:
-    """The extreme points that single tasks can reach."""
-
-    n_relevant: IntArray  # relevant servers of the task, shape (points,)
-    cells: Float64Array  # in the order of `PAPER_METRICS`, shape (points, 8)
-
-
+Points = pd.DataFrame  # points that single tasks can reach: columns `PAPER_METRICS`, index relevant servers of the task
 # What is assumed about the labels: title -> points, and the shares of their numbers where these are fixed.
 Scenarios = dict[str, tuple[Points, dict[int, float] | None]]
 
@@ -82,7 +73,9 @@ Scenarios = dict[str, tuple[Points, dict[int, float] | None]]
 def points(n_relevant: Iterable[int], *, recall: str = "recall", ndcg: str = "ndcg") -> Points:
     """Extreme points of all tasks whose number of relevant servers is in `n_relevant` (each at least 1).
 
-    `recall` is one of `RECALLS`, `ndcg` one of `NDCGS`: the ideal list of ``ndcg_found`` holds only what was found.
+    A task with n relevant servers whose first k places hold h of them has R = h / n, P = h / k, F1 = 2h / (k + n) and
+    an NDCG between that of the h servers in the last and in the first of the places. `recall` is one of `RECALLS`,
+    `ndcg` one of `NDCGS`: the ideal list of ``ndcg_found`` holds only what was found.
     """
     if recall not in RECALLS or ndcg not in NDCGS:
         fix = f"one of {', '.join(RECALLS)} and one of {', '.join(NDCGS)}"
@@ -90,21 +83,20 @@ def points(n_relevant: Iterable[int], *, recall: str = "recall", ndcg: str = "nd
     numbers = list(n_relevant)
     if not numbers or min(numbers) < 1:
         raise StudyError("there are no label counts of at least 1", fix="give the relevant servers per task")
-    counts, rows, share = [], [], RECALLS[recall]
-    # DCG of so many right servers in the first places; nothing found gives 0 whatever it is divided by.
-    ideal, own_ideal = np.r_[1.0, DISCOUNT.cumsum()], ndcg == "ndcg_found"
+    counts, rows, share, own_ideal = [], [], RECALLS[recall], ndcg == "ndcg_found"
     for n in numbers:
-        for first in range(min(5, n) + 1):
-            for second in range(min(5, n - first) + 1):
-                both = first + second
-                cells = [share(first, n, 5), share(both, n, 10), first / 5, both / 10]
-                cells += [2 * first / (5 + n), 2 * both / (10 + n)]
-                found5, found10 = ideal[first if own_ideal else min(5, n)], ideal[both if own_ideal else min(10, n)]
-                for gain5 in {DISCOUNT[:first].sum(), DISCOUNT[5 - first : 5].sum()}:
-                    for more in {DISCOUNT[5 : 5 + second].sum(), DISCOUNT[10 - second :].sum() if second else 0.0}:
-                        counts.append(n)
-                        rows.append((*cells, gain5 / found5, (gain5 + more) / found10))
-    return Points(np.array(counts, dtype=np.int64), np.array(rows))
+        for first, second in product(range(min(5, n) + 1), repeat=2):
+            both = first + second
+            if both > n:
+                continue
+            cells = [share(first, n, 5), share(both, n, 10), first / 5, both / 10]
+            cells += [2 * first / (5 + n), 2 * both / (10 + n)]
+            found5, found10 = (IDEAL[found if own_ideal else min(k, n)] for k, found in ((5, first), (10, both)))
+            for gain5 in {DISCOUNT[:first].sum(), DISCOUNT[5 - first : 5].sum()}:
+                for more in {DISCOUNT[5 : 5 + second].sum(), DISCOUNT[10 - second :].sum() if second else 0.0}:
+                    counts.append(n)
+                    rows.append((*cells, gain5 / found5, (gain5 + more) / found10))
+    return pd.DataFrame(rows, columns=CELLS, index=counts)
 
 
 def smallest_change(
@@ -119,9 +111,9 @@ def smallest_change(
     Rows have shape (8,) and share the tasks and labels, not the rankings. `shares` fixes the share of the tasks with
     each number of relevant servers; `cells` says which cells count. 0 means possible, up to the solver's precision.
     """
-    used = np.ones(len(PAPER_METRICS), bool) if cells is None else cells
-    values = sp.csr_matrix(possible.cells[:, used].T)  # (cells, points)
-    numbers, kind = np.unique(possible.n_relevant, return_inverse=True)
+    used = np.ones(len(CELLS), bool) if cells is None else cells
+    values = sp.csr_matrix(possible.to_numpy()[:, used].T)  # (cells, points)
+    numbers, kind = np.unique(possible.index, return_inverse=True)
     m, n_points = len(numbers), len(kind)
     member = sp.csr_matrix((np.ones(n_points), (kind, np.arange(n_points))), shape=(m, n_points))
     # Unknowns: one weight per row and point, the share of every number of relevant servers, t.
@@ -134,41 +126,33 @@ def smallest_change(
     total = sp.csr_matrix(np.r_[np.zeros(n_points * len(rows)), np.ones(m), 0.0][None])
     limits: list[tuple[float, float | None]] = [(0, None)] * (n_points * len(rows))
     limits += [(0, None)] * m if shares is None else [(shares[int(n)], shares[int(n)]) for n in numbers]
-    solved = linprog(
-        np.r_[np.zeros(n_points * len(rows) + m), 1.0],
-        A_ub=bounds.tocsc(),
-        b_ub=np.r_[targets, -targets],
-        A_eq=sp.vstack([same, total]).tocsc(),
-        b_eq=np.r_[np.zeros(m * len(rows)), 1.0],
-        bounds=[*limits, (0, None)],
-        method="highs",
-    )
-    require_solved(solved)
-    return 0.0 if solved.fun < SOLVER_TOLERANCE else float(solved.fun)
+    objective, equal = np.r_[np.zeros(n_points * len(rows) + m), 1.0], sp.vstack([same, total]).tocsc()
+    at_most, values_of = (bounds.tocsc(), np.r_[targets, -targets]), np.r_[np.zeros(m * len(rows)), 1.0]
+    least = optimum(objective, *at_most, equal, values_of, bounds=[*limits, (0, None)])
+    if np.isnan(least):
+        raise StudyError("no labels have these shares", fix="check that the shares add up to 1")
+    return 0.0 if least < SOLVER_TOLERANCE else least
 
 
-def require_solved(solved: OptimizeResult) -> None:
-    """Raise `StudyError` unless a linear program ended with an optimum."""
+def optimum(*program: Any, **options: Any) -> float:
+    """The least value of a linear program, NaN for one that nothing fulfils; arguments are those of `linprog`."""
+    solved = linprog(*program, **options, method="highs")
+    if solved.status == 2:
+        return float("nan")
     if solved.status != 0:
-        raise StudyError(f"linear program not solved: {solved.message}", fix="check that the shares add up to 1")
+        raise StudyError(f"linear program not solved: {solved.message}", fix="take another version of scipy")
+    return float(solved.fun)
 
 
 def possible_range(
     row: Float64Array, cell: str, given: Sequence[str], possible: Points, *, rounding: float
 ) -> tuple[float, float]:
     """Least and largest mean of a cell, the `given` ones as printed up to rounding; NaN where these contradict."""
-    known = [PAPER_METRICS.index(name) for name in given]
-    matrix, printed = possible.cells[:, known].T, np.asarray(row, dtype=np.float64)[known]
-    aim = possible.cells[:, PAPER_METRICS.index(cell)]
+    matrix, aim = possible[list(given)].to_numpy().T, possible[cell].to_numpy()
+    printed = np.asarray(row, dtype=np.float64)[[CELLS.index(name) for name in given]]
     at_most, limits = np.vstack([matrix, -matrix]), np.r_[printed + rounding, rounding - printed]
-    found = []
-    for sign in (1.0, -1.0):
-        solved = linprog(sign * aim, at_most, limits, A_eq=np.ones((1, len(aim))), b_eq=[1.0], method="highs")
-        if solved.status == 2:
-            return np.nan, np.nan
-        require_solved(solved)
-        found.append(sign * float(solved.fun))
-    return found[0], found[1]
+    least, most = (sign * optimum(sign * aim, at_most, limits, np.ones((1, len(aim))), [1.0]) for sign in (1.0, -1.0))
+    return least, most
 
 
 def implied_relevant(precision: float, recall: float, k: int, *, rounding: float) -> tuple[float, float, float]:
@@ -219,15 +203,13 @@ def scenarios(data: Dataset, max_relevant: int) -> Scenarios:
 def own_rows(dataset: str, protocol: str) -> pd.DataFrame:
     """This study's rows of one protocol in the form of `printed_rows`, systems of ``conf/system/own`` aside; empty
     where nothing has run. Means have six digits, as `overall.csv` has them."""
-    columns = ["table", "place", "row", "own", *CELLS]
     frames = {name: frame for name, frame in read_per_task(dataset, protocol).items() if folder_of(name) != OWN}
     if not frames:
-        return pd.DataFrame(columns=columns)
+        return pd.DataFrame(columns=["table", "place", "row", "own", *CELLS])
     cells = pd.concat(per_task.aggregate(frame, dataset, protocol, name, "") for name, frame in frames.items())
     rows = per_task.overall(cells).assign(name=named)
     wide = rows.pivot_table(index="system", columns="name", values="mean").map(lambda mean: float(f"{mean:.6g}"))
-    wide = wide.assign(table="own", place=protocol, row="ours: " + wide.index, own=wide.index)
-    return wide[columns].reset_index(drop=True)
+    return wide.assign(table="own", place=protocol, row="ours: " + wide.index, own=wide.index).reset_index(drop=True)
 
 
 def cell_checks(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.DataFrame:
@@ -265,7 +247,7 @@ def feasibility(rows: pd.DataFrame, assumed: Scenarios, rounding: float) -> pd.D
     """
     lines = []
     again = {
-        (title, name): points(np.unique(possible.n_relevant).tolist(), recall=recall, ndcg=ndcg)
+        (title, name): points(np.unique(possible.index).tolist(), recall=recall, ndcg=ndcg)
         for title, (possible, _) in assumed.items()
         for name, (recall, ndcg) in OTHER_DEFINITIONS.items()
     }
@@ -295,7 +277,7 @@ def pairs(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.DataFrame
         lines.append((a, b, alone[a], alone[b], change, change <= rounding))
     table = pd.DataFrame(lines, columns=["row_a", "row_b", "change_a", "change_b", "change", "together"])
     singly = (table["change_a"] <= rounding) & (table["change_b"] <= rounding)
-    return table.assign(conflict=singly & ~table["together"], max_relevant=int(possible.n_relevant.max()))
+    return table.assign(conflict=singly & ~table["together"], max_relevant=int(possible.index.max()))
 
 
 def gains() -> pd.DataFrame:

@@ -1,19 +1,6 @@
-"""Detectors: each looks for one sign of how a released label came about. Also their rates by chance.
-
-``conf/audit/labels.yaml`` holds their thresholds and their order:
-
-* theme_token: the server's name or description holds a word of the task's theme.
-* language_run: the label lies in a run of the list that follows the servers of the task's language by id.
-* alphabetical: the label lies in a run of the list that follows the catalogue by id in small steps.
-* theme_pool: more other lists of the theme hold the server than its popularity elsewhere explains.
-* text_token: the server's name or description holds a rare word of the task's name or description.
-* balancing: the label lies in an ascending run, of any gap, over servers that equally many lists hold.
-* language: the server is written in the task's language.
-* long_run: the label lies in a long ascending run of any gap.
-
-A class says which sign a label bears, not that a rule made it: honest labels show the signs of content too. Only
-catalogue-order runs (`ORDER_RULES`) are signs that relevance does not explain. long_run depends on how lists are
-written down, and fires as often where other servers stand in the same order.
+"""Detectors: each looks for one sign of how a released label came about (``conf/audit/labels.yaml``). Their class says
+which sign a label bears, not that a rule made it: honest labels show the signs of content too, and long_run depends on
+how lists are sorted. Only catalogue-order runs (`ORDER_RULES`) are signs that relevance does not explain.
 """
 
 from __future__ import annotations
@@ -68,11 +55,18 @@ class Labels:
     seed: int
 
     def __post_init__(self) -> None:
+        file, every = settings_file(type(self)), ", ".join(sorted(DETECTORS))
+        for order in (self.order, *self.other_orders.values()):
+            if sorted(order) != sorted(DETECTORS):
+                said = f"the order of classes is {', '.join(order)}"
+                raise StudyError(said, file=file, column="order", fix=f"name each of these once: {every}")
         for detector, name, _ in self.varied():
-            if detector not in self.order or not isinstance(getattr(self, name, None), int | float):
-                fix = f"a detector ({', '.join(sorted(self.order))}) and a number of the file"
-                problem = f"there is no threshold {name!r} of {detector!r}"
-                raise StudyError(problem, file=settings_file(type(self)), column="thresholds", fix=fix)
+            if detector not in DETECTORS or not isinstance(getattr(self, name, None), int | float):
+                problem, fix = (
+                    f"there is no threshold {name!r} of {detector!r}",
+                    f"one of {every}, a number of the file",
+                )
+                raise StudyError(problem, file=file, column="thresholds", fix=fix)
 
     def varied(self) -> Iterator[tuple[str, str, float]]:
         """Detector, threshold and value of every entry of `thresholds`."""
@@ -88,24 +82,22 @@ class Labels:
 class Evidence:
     """What the detectors need, computed once per data set.
 
-    matrix: the lists as places in the order of ids, shape (n_tasks, width), -1 fills up. theme_words, text_words: from
-    `shared_words`. theme, language: numbers per task. language_place: per language, the number of each server, by
-    place, among its servers, -1 outside. used: how many lists hold each server, by place.
+    matrix: the lists as places in the order of ids, shape (n_tasks, width), -1 fills up. words: of `shared_words`, by
+    detector. theme, language: numbers per task. language_place: per language, the number of each server, by place,
+    among its servers, -1 outside. used: how many lists hold each server, by place.
     """
 
     def __init__(self, data: Dataset, settings: Labels) -> None:
         place = places(data)
-        self.settings = settings
-        self.n_servers = data.n_servers
-        self.gap = settings.widest_gap(data.n_servers)
+        self.settings, self.n_servers = settings, data.n_servers
         self.matrix = padded(data.lists, place)
         self.used: IntArray = np.bincount(self.matrix[self.matrix >= 0], minlength=data.n_servers)
-        servers = data.servers.iloc[np.argsort(place)]
-        texts = [f"{name} {text}" for name, text in zip(servers["name"], servers["description"], strict=True)]
-        tasks = data.tasks
-        both = [f"{name} {text}" for name, text in zip(tasks["name"], tasks["description"], strict=True)]
-        self.theme_words = shared_words(tasks["theme"].tolist(), texts, settings.theme_words)
-        self.text_words = shared_words(both, texts, settings.text_words)
+        servers, tasks = data.servers.iloc[np.argsort(place)], data.tasks
+        texts, both = ((table["name"] + " " + table["description"]).tolist() for table in (servers, tasks))
+        self.words = {
+            "theme_token": shared_words(tasks["theme"].tolist(), texts, settings.theme_words),
+            "text_token": shared_words(both, texts, settings.text_words),
+        }
         self.theme: IntArray = pd.factorize(tasks["theme_clean"].str.casefold())[0].astype(np.int64)
         spoken = [[word.casefold() for word in tokens(value)] for value in servers["language_tokens"]]
         wanted = [(tokens(value) or [""])[0].casefold() for value in tasks["language_tokens"]]
@@ -113,21 +105,20 @@ class Evidence:
         self.language: IntArray = numbers.astype(np.int64)
         member = np.array([[name in row for row in spoken] for name in names], dtype=bool).reshape(len(names), -1)
         self.language_place: IntArray = np.where(member, member.cumsum(axis=1) - 1, -1).astype(np.int64)
-        self.in_language = sp.csr_matrix(member[self.language].astype(np.float32))
 
     def content(self, matrix: IntArray) -> dict[str, BoolArray]:
         """The detectors that compare a task with a server, each of the shape of `matrix`."""
-        task = np.nonzero(matrix >= 0)[0]
-        server = matrix[matrix >= 0]
+        filled = matrix >= 0
+        task, server = np.nonzero(filled)[0], matrix[filled]
         flags = {
-            "theme_token": _any_shared(*self.theme_words, task, server),
-            "text_token": _any_shared(*self.text_words, task, server),
-            "language": self.language_place[self.language[task], server] >= 0,
-            "theme_pool": self._pool(matrix, task, server),
+            name: np.asarray(of_tasks[task].multiply(of_servers[server]).sum(axis=1)).ravel() > 0
+            for name, (of_tasks, of_servers) in self.words.items()
         }
+        flags["language"] = self.language_place[self.language[task], server] >= 0
+        flags["theme_pool"] = self._pool(matrix, task, server)
         found = {name: np.zeros(matrix.shape, dtype=bool) for name in flags}
         for name, flag in flags.items():
-            found[name][matrix >= 0] = flag
+            found[name][filled] = flag
         return found
 
     def _pool(self, matrix: IntArray, task: IntArray, server: IntArray) -> BoolArray:
@@ -151,7 +142,7 @@ class Evidence:
     def order(self, matrix: IntArray) -> dict[str, BoolArray]:
         """The detectors that look at the order of a list, each of the shape of `matrix`."""
         s, filled = self.settings, matrix >= 0
-        close, ascending = run_lengths(steps(matrix, self.gap)), run_lengths(steps(matrix))
+        close, ascending = (run_lengths(steps(matrix, gap)) for gap in (s.widest_gap(self.n_servers), None))
         own = np.where(filled, self.language_place[self.language[:, None], np.maximum(matrix, 0)], -1)
         walk = run_lengths(steps(own, s.language_gap))
         used = self.used[np.maximum(matrix, 0)]
@@ -241,8 +232,3 @@ def shared_words(tasks: list[str], servers: list[str], most: float) -> tuple[sp.
     frequency = np.asarray(of_servers.sum(axis=0)).ravel()
     kept = (frequency <= most * len(servers)) & (frequency > 0) & (np.asarray(of_tasks.sum(axis=0)).ravel() > 0)
     return sp.csr_matrix(of_tasks[:, kept]), sp.csr_matrix(of_servers[:, kept])
-
-
-def _any_shared(tasks: sp.csr_matrix, servers: sp.csr_matrix, task: IntArray, server: IntArray) -> BoolArray:
-    found: BoolArray = np.asarray(tasks[task].multiply(servers[server]).sum(axis=1)).ravel() > 0
-    return found

@@ -16,30 +16,14 @@ from study.analysis.audit.systems import RAN
 from study.analysis.audit.verdicts import VERDICTS
 from study.analysis.framework import Tables
 from study.analysis.report import plots
-from study.analysis.report.plots import (
-    ABOVE,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    YELLOW,
-    Look,
-    canvas,
-    forest,
-    heat,
-    metric_name,
-    one_panel,
-    styled,
-)
+from study.analysis.report.plots import Look, canvas, forest, heat, metric_name, one_panel, styled
 from study.analysis.report.tables import RISING
 from study.config.compose import sound_systems
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 
 OURS = "ours: "  # begins the name of this study's rows in consistency.csv and feasibility.csv
-VERDICT_INKS = dict(zip(VERDICTS, (GREEN, YELLOW, RED, "#DDDDDD", "#A0A0A0"), strict=True))
+VERDICT_INKS = dict(zip(VERDICTS, (plots.GREEN, plots.YELLOW, plots.RED, "#DDDDDD", "#A0A0A0"), strict=True))
 # Colours for the least change of a cell: rounding, the study's tolerance, ten times that.
 CHANGES = [0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0]
 CHANGE_INKS = {"least change: rounding (possible)": "#F7F7F7", "up to 0.001": "#FDD49E", "up to 0.01": "#FDBB84"}
@@ -51,28 +35,27 @@ NEAR_INKS |= {"up to 0.1": "#C6DBEF", "more": "#F2F6FA"}
 BROWN = "#8B6B4A"
 # Class of provenance -> colour and how it is printed, in the order in which classes are given.
 CLASSES = {
-    "theme_token": (BLUE, "word of the theme"),
+    "theme_token": (plots.BLUE, "word of the theme"),
     "theme_pool": (plots.SKY, "pool of the theme"),
-    "text_token": (GREEN, "rare word of the text"),
-    "language_run": (ORANGE, "run through the language"),
-    "language": (YELLOW, "same language"),
-    "alphabetical": (RED, "run through the alphabet"),
-    "balancing": (PURPLE, "level run (equally used servers)"),
+    "text_token": (plots.GREEN, "rare word of the text"),
+    "language_run": (plots.ORANGE, "run through the language"),
+    "language": (plots.YELLOW, "same language"),
+    "alphabetical": (plots.RED, "run through the alphabet"),
+    "balancing": (plots.PURPLE, "level run (equally used servers)"),
     "long_run": (BROWN, "other long ascending run"),
     "none": ("#D9D9D9", "none"),
 }
-SCOPES = {"all": "all labels", "position": "position ", "twelfth of the file": "part ", "subcategory": ""}
 # Columns of detectors.csv and of copying.csv that are drawn beside each other.
 RATES = {
     "share": Look("released labels"),
     "chance": Look("by chance", "black", "x"),
-    "kept": Look("in the same order, as often listed", ORANGE, "D"),
-    "even": Look("in the same order, evenly", ORANGE, "D", "white"),
+    "kept": Look("in the same order, as often listed", plots.ORANGE, "D"),
+    "even": Look("in the same order, evenly", plots.ORANGE, "D", "white"),
 }
 TASKS = {
-    "mean_other": Look("tasks without a near-duplicate", BLUE, "s"),
-    "mean": Look("all tasks", GREY, "|"),
-    "mean_duplicate": Look("tasks with a near-duplicate", RED),
+    "mean_other": Look("tasks without a near-duplicate", plots.BLUE, "s"),
+    "mean": Look("all tasks", plots.GREY, "|"),
+    "mean_duplicate": Look("tasks with a near-duplicate", plots.RED),
 }
 
 
@@ -89,24 +72,19 @@ def of_few(table: pd.DataFrame, few: Collection[str] | None) -> pd.DataFrame:
     return table.assign(row=rows)[~ours | system.isin(system if few is None else few)]
 
 
-def marked(table: pd.DataFrame, keys: list[str], rising: pd.Series) -> dict[Any, str]:
-    """Key of a row -> its signs: * for a stand-in, † where one of the `rising` lines is of it."""
-    signs = {" †": rising, "*": table["counterpart"] == "stand-in"}
+def marked(table: pd.DataFrame, keys: list[str], rising: Collection[tuple[str, str]]) -> dict[Any, str]:
+    """Key of a row -> its signs: * for a stand-in, † where a `known` value is of a run of `rising`."""
+    unripe = pd.MultiIndex.from_frame(table[["protocol", "system"]]).isin(list(rising)) & table["known"]
     found: dict[Any, str] = {}
-    for sign, which in signs.items():
+    for sign, which in ((" †", unripe), ("*", table["counterpart"] == "stand-in")):
         for key in table[which].set_index(keys).index.unique():
             found[key] = sign + found.get(key, "")
     return found
 
 
-def of_runs(table: pd.DataFrame, runs: Collection[tuple[str, str]]) -> Any:
-    """Which rows are of one of the runs (protocol, system)."""
-    return pd.MultiIndex.from_frame(table[["protocol", "system"]]).isin(list(runs))
-
-
 def explain(figure: Figure, inks: Mapping[str, str]) -> None:
     """A legend of colours by their words; its empty title keeps the line below the figure's own title."""
-    handles = [Patch(facecolor=ink, edgecolor=GREY, label=words) for words, ink in inks.items()]
+    handles = [Patch(facecolor=ink, edgecolor=plots.GREY, label=words) for words, ink in inks.items()]
     figure.legend(handles=handles, loc="outside upper right", ncols=6, fontsize=7, title=" ", columnspacing=1)
 
 
@@ -119,11 +97,12 @@ def verdicts(tables: Tables, protocol: str, rising: Collection[tuple[str, str]])
         measure=part["metric"] + "@" + part["k"].map("{:.0f}".format),
         code=part["verdict"].map(VERDICTS.index),
         text=part["diff"].map("{:+z.3f}".format).where(part["diff"].notna(), ""),
+        known=part["diff"].notna(),
     )
     keys = ["place", "row"]
     cells = part.pivot_table(["code", "text"], keys, "measure", aggfunc="first")
     cells = cells.reindex(list(part.groupby(keys, sort=False).groups))
-    signs = marked(part, keys, of_runs(part, rising) & part["diff"].notna())
+    signs = marked(part, keys, rising)
     caption = f"Protocol: {protocol}. Numbers: ours minus the paper's. *: compared with the nearest configuration, "
     caption += "which has no LLM re-ranker." + RISING * any("†" in sign for sign in signs.values())
     title = "The paper's cells: what can be reproduced"
@@ -152,10 +131,10 @@ def implied(tables: Tables, lengths: Mapping[str, float], few: Collection[str] |
     interval = "implied_low", "implied_high"
     forest(panel, table, "implied_relevant", interval, row="row", hue="k", looks=looks, dodge=0.26)
     for (name, length), line in zip(lengths.items(), ("-", "--", ":", "-.", "-"), strict=False):
-        panel.axvline(length, color=GREY, linewidth=1.0, linestyle=line, label=name)
+        panel.axvline(length, color=plots.GREY, linewidth=1.0, linestyle=line, label=name)
     panel.set(xlim=(0.5, 20), xlabel="relevant servers per task (logarithmic)")
     plots.logarithmic(panel.xaxis)
-    panel.legend(borderaxespad=0, **ABOVE)
+    panel.legend(borderaxespad=0, **plots.ABOVE)
     return figure
 
 
@@ -214,7 +193,7 @@ def protocol_grid(tables: Tables, measure: str) -> Figure:
     panel.hlines(np.arange(len(rows)) + 0.5, 0, 1, color="lightgrey", linewidth=0.6)
     about: Any = {"dodge": 0.75 / len(looks), "xlabel": f"{metric_name(measure)} (0 to 1)", "xlim": (-0.02, 1.02)}
     forest(panel, part, "value", row="title", hue="system", looks=looks, **about)
-    panel.legend(borderaxespad=0, **ABOVE)
+    panel.legend(borderaxespad=0, **plots.ABOVE)
     return figure
 
 
@@ -224,7 +203,7 @@ def rq1(tables: Tables, rising: Collection[tuple[str, str]]) -> Figure:
     `rising`: runs (protocol, system) that were still rising."""
     table = tables["rq1"].query("choice == 'nearest definition'")
     other, text = table["counterpart"] == "other", table["distance"].map("{:.2f}".format).str.lstrip("0")
-    signs = marked(table, ["row"], of_runs(table, rising) & ~other)
+    signs = marked(table.assign(known=~other), ["row"], rising)
     caption = (
         "Numbers: root mean square difference to the eight printed cells, by the nearest metric definition. Coloured: "
         "the row's own method, its nearest seed at own settings, tuned or trained longer (* without the LLM "
@@ -251,23 +230,23 @@ def rq1(tables: Tables, rising: Collection[tuple[str, str]]) -> Figure:
 
 
 @styled
-def provenance(tables: Tables, scope: str = "position") -> Figure:
-    """Shares of the provenance classes, one bar per name of a scope of the table, all labels on top."""
-    table = tables["provenance"][lambda table: table["scope"].isin(["all", scope])]
+def provenance(tables: Tables) -> Figure:
+    """Shares of the provenance classes, one bar per position in the lists, all labels on top."""
+    table = tables["provenance"][lambda table: table["scope"].isin(["all", "position"])]
     shares = 100 * table.pivot_table("share", ["scope", "name"], "class", sort=False).fillna(0.0)
     caption = (
         f"{table['n'].max():,} labels; each has the class of the first detector that fires, in the order of "
         "conf/audit/labels.yaml. Words, pools and the language are what honest labels would show too; catalogue-order "
         "runs are not."
     )
-    figure, panel = one_panel(1.9 + 0.25 * len(shares), caption=caption, title=f"Signs that labels bear, by {scope}")
+    figure, panel = one_panel(1.9 + 0.25 * len(shares), caption=caption, title="Signs that labels bear, by position")
     left, places = np.zeros(len(shares)), np.arange(len(shares))
     for kind, (ink, label) in CLASSES.items():
         bars = panel.barh(places, shares[kind], left=left, color=ink, label=label, height=0.75)
-        look: Any = {"label_type": "center", "fontsize": 7, "color": "white" if ink in (BLUE, BROWN) else "black"}
+        look: Any = {"label_type": "center", "fontsize": 7, "color": "white" if ink in (plots.BLUE, BROWN) else "black"}
         panel.bar_label(bars, [f"{x:.0f}" if x >= 7 else "" for x in shares[kind]], **look)
         left += shares[kind]
-    names = [SCOPES[kind] + ("" if kind == "all" else str(name)) for kind, name in shares.index]
+    names = ["all labels" if kind == "all" else f"position {name}" for kind, name in shares.index]
     limits = {"xlim": (0, 100), "ylim": (len(shares) - 0.5, -0.5)}
     plots.named_rows(panel, places, names, "share of the labels (%)", **limits)
     figure.legend(*panel.get_legend_handles_labels(), loc="outside right upper", fontsize=7.5)
@@ -344,7 +323,7 @@ def copying(tables: Tables, few: Collection[str] | None = None, metric: str = "n
     apart, xlabel = drawn["kind"] == excess, f"{metric_name(metric)} (0 to 1)"
     forest(axes[0, 0], drawn[~apart], "value", looks=TASKS, xlabel=xlabel, xlim=(0, 1), **about)
     axes[0, 0].legend(loc="lower right")
-    looks = {excess: Look("", PURPLE, "D")}
+    looks = {excess: Look("", plots.PURPLE, "D")}
     forest(axes[0, 1], drawn[apart], "value", looks=looks, xlabel=f"excess over {reference}", zero=True, **about)
     return figure
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import combinations
 
@@ -13,9 +12,8 @@ from study.analysis.audit.detectors import Labels
 from study.analysis.framework import Context, Tables, analysis
 from study.data import lists
 from study.data.dataset import Dataset, IntArray
+from study.evaluation.statistics import percentile_limits
 
-Measure = Callable[[IntArray], dict[str, float]]
-Change = Callable[[IntArray, np.random.Generator], IntArray]
 ATTRIBUTES = {"theme": "theme_clean", "language": "language_tokens", "subcategory": "subcategory_clean"}
 
 
@@ -26,32 +24,26 @@ def redealt(matrix: IntArray, rng: np.random.Generator) -> IntArray:
     return dealt
 
 
-def against_chance(
-    measure: Measure, change: Change, matrix: IntArray, permutations: int, rng: np.random.Generator, model: str
-) -> pd.DataFrame:
-    """Each measure beside its values on changed lists.
-
-    chance_low and chance_high are the 2.5 and 97.5 % quantiles; p is the share of all permutations, the
-    observed one among them, that reach the observed value; model says what chance is.
-    """
-    observed = measure(matrix)
-    drawn = pd.DataFrame([measure(change(matrix, rng)) for _ in range(permutations)])
-    ends = drawn.quantile([0.025, 0.975]).to_numpy()
-    rows = pd.DataFrame({"measure": list(observed), "observed": list(observed.values())})
-    rows = rows.assign(chance=drawn.mean().to_numpy(), chance_low=ends[0], chance_high=ends[1])
-    reached = (drawn.to_numpy() >= rows["observed"].to_numpy()).sum(axis=0)
-    return rows.assign(p=(1 + reached) / (1 + permutations), permutations=permutations, model=model)
-
-
 def list_table(data: Dataset, settings: Labels) -> pd.DataFrame:
-    """Order and repetition of the lists against chance; columns of `against_chance` and n_lists."""
+    """Order and repetition of the lists beside their values on changed lists.
+
+    chance_low and chance_high are the 2.5 and 97.5 % quantiles; p is the share of all permutations, the observed one
+    among them, that reach the observed value; model says what chance is.
+    """
     matrix, rng = lists.padded(data.lists, lists.places(data)), np.random.default_rng(settings.seed)
-    gap = settings.widest_gap(data.n_servers)
-    measure, options = partial(lists.order_measures, gap=gap, long_run=settings.long_run), (settings.permutations, rng)
-    order = against_chance(measure, lists.shuffled, matrix, *options, "each list in random order")
-    dealt = "labels dealt anew, popularity and lengths kept"
-    repetition = against_chance(lists.repetition_measures, redealt, matrix, *options, dealt)
-    return pd.concat([order, repetition], ignore_index=True).assign(n_lists=len(matrix))
+    order = partial(lists.order_measures, gap=settings.widest_gap(data.n_servers), long_run=settings.long_run)
+    rows = []
+    for measure, change, model in (
+        (order, lists.shuffled, "each list in random order"),
+        (lists.repetition_measures, redealt, "labels dealt anew, popularity and lengths kept"),
+    ):
+        drawn = pd.DataFrame([measure(change(matrix, rng)) for _ in range(settings.permutations)])
+        for name, observed in measure(matrix).items():
+            row = {"measure": name, "observed": observed, "chance": drawn[name].mean()}
+            row |= zip(("chance_low", "chance_high"), percentile_limits(drawn[name]), strict=True)
+            p = (1 + (drawn[name] >= observed).sum()) / (1 + settings.permutations)
+            rows.append(row | {"p": p, "permutations": settings.permutations, "model": model, "n_lists": len(matrix)})
+    return pd.DataFrame(rows)
 
 
 def group_table(data: Dataset) -> pd.DataFrame:
@@ -70,17 +62,13 @@ def group_table(data: Dataset) -> pd.DataFrame:
     shared = np.flatnonzero(counts > 1)
     pairs = np.array([pair for group in shared for pair in combinations(np.flatnonzero(key == group), 2)])
     pairs = pairs.reshape(-1, 2)
-    size_of_pair = counts[key[pairs[:, 0]]]
-    rows = []
+    agree = pd.DataFrame({f"same_{name}": values[pairs[:, 0]] == values[pairs[:, 1]] for name, values in names.items()})
+    size_of_pair, rows = counts[key[pairs[:, 0]]], []
     for size in [*np.unique(counts[shared]).tolist(), 0]:
-        chosen = pairs if size == 0 else pairs[size_of_pair == size]
-        groups = len(shared) if size == 0 else int((counts == size).sum())
-        tasks = int(counts[shared].sum()) if size == 0 else groups * size
-        agree = {
-            f"same_{name}": float((values[chosen[:, 0]] == values[chosen[:, 1]]).mean()) if len(chosen) else np.nan
-            for name, values in names.items()
-        }
-        rows.append({"size": size, "groups": groups, "tasks": tasks, "pairs": len(chosen), **agree})
+        groups = shared if size == 0 else np.flatnonzero(counts == size)
+        chosen = agree[(size_of_pair == size) | (size == 0)]
+        row = {"size": size, "groups": len(groups), "tasks": int(counts[groups].sum()), "pairs": len(chosen)}
+        rows.append(row | chosen.mean().to_dict())
     return pd.DataFrame(rows).assign(**chance)
 
 

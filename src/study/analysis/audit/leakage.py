@@ -1,14 +1,15 @@
 """Near-duplicates between the test and the training part.
 
 Labels decide which test tasks have a near-duplicate in training, so such tasks are easier even for systems that cannot
-copy. `excess` is a system's difference between the two groups of tasks minus that of systems that read no label. The
-excess may have other reasons than copying.
+copy. The excess is a system's difference between the two groups of tasks minus that of systems that read no label; it
+may have other reasons than copying.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -82,22 +83,16 @@ def share_table(found: Frames) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["protocol", "kind", "tasks", "n", "share", "ci_low", "ci_high"])
 
 
-def excess(
-    frame: pd.DataFrame, reference: pd.DataFrame | None, metric: str, has: pd.Series, *, seed: int
-) -> tuple[float, float, float]:
-    """How much more a system gains on tasks with a near-duplicate than a reference that cannot copy; 95 % interval.
-
-    (with - without) of the system less that of the reference, on the tasks that both were asked; NaN where there is
-    none. Tables have the index task_id, like `has`, which says whether a task has a near-duplicate.
-    """
-    if reference is None:
-        return np.nan, np.nan, np.nan
-    ahead = (frame[metric] - reference[metric]).dropna()
-    flag = has.loc[ahead.index].to_numpy()
-    values = ahead.to_numpy(np.float64)
-    low, high = difference_interval(values[flag], values[~flag], seed=seed, resamples=RESAMPLES)
-    found = float(values[flag].mean() - values[~flag].mean()) if 0 < flag.sum() < len(flag) else np.nan
-    return found, low, high
+def difference(prefix: str, first: Float64Array, second: Float64Array, seed: int) -> dict[str, float]:
+    """mean(first) - mean(second) of two groups of tasks under `prefix`, with the 95 % interval over tasks under
+    <prefix>_ci_low and <prefix>_ci_high; NaN where a group is empty."""
+    both = len(first) > 0 and len(second) > 0
+    low, high = difference_interval(first, second, seed=seed, resamples=RESAMPLES)
+    return {
+        prefix: float(first.mean() - second.mean()) if both else np.nan,
+        f"{prefix}_ci_low": low,
+        f"{prefix}_ci_high": high,
+    }
 
 
 def copying_table(
@@ -107,35 +102,39 @@ def copying_table(
 
     One row per system, metric and kind. Every mean has _low and _high (95 %, over tasks). from_duplicates: share of the
     summed score that tasks with a near-duplicate give. lost: share of the mean that goes when only the other tasks are
-    asked. excess_<name>: `excess` over each of the `references`, systems that cannot copy.
+    asked. excess_<name>: how much larger diff is than that of each of the `references`, systems that cannot copy, on
+    the tasks that both were asked; NaN where it has not run.
     """
-    flags, rows = found.set_index("task_id"), []
+    flags, rows = found.set_index("task_id") == 1, []
     draws: Any = {"seed": seed, "resamples": RESAMPLES}
     for system, frame in scores.items():
         if not frame.index.isin(flags.index).all():
             said = f"{system} was scored on tasks that are not test tasks of the split"
             raise StudyError(said, column="task_id", fix="split and run again")
-        for metric in metrics:
-            known = frame[metric].dropna()
-            every, total = known.to_numpy(np.float64), float(known.to_numpy(np.float64).sum())
-            overall = mean_interval(every, **draws, prefix="mean_")
-            for kind in KINDS:
-                has = flags.loc[known.index, kind].to_numpy() == 1
-                ends = difference_interval(every[has], every[~has], **draws)
-                row: dict[str, Any] = {"system": system, "metric": metric, "kind": kind, "n": len(every)}
-                row |= {"n_duplicate": int(has.sum())} | overall
-                for name, part in (("mean_duplicate", every[has]), ("mean_other", every[~has])):
-                    row |= mean_interval(part, **draws, name=name, prefix=f"{name}_")
-                row["diff"] = row["mean_duplicate"] - row["mean_other"]
-                row |= {"diff_ci_low": ends[0], "diff_ci_high": ends[1]}
-                row["from_duplicates"] = float(every[has].sum()) / total if total else np.nan
-                row["lost"] = 1 - row["mean_other"] / row["mean"] if total else np.nan
-                for name in references:
-                    beyond = excess(frame, scores.get(name), metric, flags[kind] == 1, seed=seed)
-                    columns = (f"excess_{name}{end}" for end in ("", "_ci_low", "_ci_high"))
-                    row |= zip(columns, beyond, strict=True)
-                rows.append(row)
+        for metric, kind in product(metrics, KINDS):
+            values = frame[metric].dropna()
+            with_, without = groups(values, flags[kind])
+            every, total = values.to_numpy(np.float64), float(values.sum())
+            row: dict[str, Any] = {"system": system, "metric": metric, "kind": kind, "n": len(every)}
+            row |= {"n_duplicate": len(with_)} | mean_interval(every, **draws, prefix="mean_")
+            for name, part in (("mean_duplicate", with_), ("mean_other", without)):
+                row |= mean_interval(part, **draws, name=name, prefix=f"{name}_")
+            row |= difference("diff", with_, without, seed)
+            row["from_duplicates"] = float(with_.sum()) / total if total else np.nan
+            row["lost"] = 1 - row["mean_other"] / row["mean"] if total else np.nan
+            for name in references:
+                # Without the reference's run, no task is left.
+                reference = scores[name][metric] if name in scores else pd.Series(dtype=float)
+                row |= difference(f"excess_{name}", *groups((values - reference).dropna(), flags[kind]), seed)
+            rows.append(row)
     return pd.DataFrame(rows)
+
+
+def groups(values: pd.Series, flag: pd.Series) -> tuple[Float64Array, Float64Array]:
+    """The values of the tasks that have a flag, and of the others; both have tasks as their index."""
+    has = flag.loc[values.index].to_numpy()
+    every = values.to_numpy(np.float64)
+    return every[has], every[~has]
 
 
 def protocol_table(first: Frames, second: Frames, metrics: list[str], *, seed: int) -> pd.DataFrame:
@@ -144,17 +143,14 @@ def protocol_table(first: Frames, second: Frames, metrics: list[str], *, seed: i
     n_first and n_second count tasks; lost = diff / first.
     """
     rows = []
-    draws: Any = {"seed": seed, "resamples": RESAMPLES}
-    for system in sorted(first.keys() & second.keys()):
-        for metric in metrics:
-            parts = [frame[metric].dropna().to_numpy(np.float64) for frame in (first[system], second[system])]
-            row: dict[str, object] = {"system": system, "metric": metric}
-            for name, part in zip(("first", "second"), parts, strict=True):
-                row |= mean_interval(part, **draws, name=name, prefix=f"{name}_") | {f"n_{name}": len(part)}
-            low, high = difference_interval(*parts, **draws)
-            difference = float(parts[0].mean() - parts[1].mean())
-            lost = difference / parts[0].mean() if parts[0].any() else np.nan
-            rows.append(row | {"diff": difference, "diff_ci_low": low, "diff_ci_high": high, "lost": lost})
+    for system, metric in product(sorted(first.keys() & second.keys()), metrics):
+        parts = [frame[metric].dropna().to_numpy(np.float64) for frame in (first[system], second[system])]
+        row: dict[str, Any] = {"system": system, "metric": metric}
+        for name, part in zip(("first", "second"), parts, strict=True):
+            row |= mean_interval(part, seed=seed, resamples=RESAMPLES, name=name, prefix=f"{name}_")
+            row[f"n_{name}"] = len(part)
+        row |= difference("diff", *parts, seed)
+        rows.append(row | {"lost": row["diff"] / row["first"] if parts[0].any() else np.nan})
     return pd.DataFrame(rows)
 
 

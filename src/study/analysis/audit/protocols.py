@@ -10,7 +10,8 @@ import logging
 import shutil
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import product
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,8 +20,9 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
-from study.analysis.audit.verdicts import BORDER
-from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits, settings_file
+from study.analysis.audit.consistency import CELLS, DISCOUNT, IDEAL
+from study.analysis.audit.verdicts import within
+from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits
 from study.analysis.report import paper
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, plain
@@ -31,26 +33,15 @@ from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.evaluation.metrics import PAPER_METRICS, Float64Array
+from study.evaluation.metrics import Float64Array
 from study.evaluation.records import git_state
-from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
-from study.evaluation.statistics import harmonic_mean
+from study.evaluation.runs import CUTOFFS, rank_tasks
+from study.evaluation.statistics import harmonic_mean, percentile_limits
 from study.evaluation.system import System
 from study.runner.processes import limit_threads
 
 LOG = logging.getLogger(__name__)
-DISCOUNT = 1 / np.log2(np.arange(2, KEPT + 2))
-CELLS = list(PAPER_METRICS)
-
-
-ALLOWED = {
-    "labels": ("released", "longer"),
-    "split": ("cold", "warm", "loo"),
-    "training": ("train", "everything"),
-    "recall": ("recall", "recall_capped", "hit_rate"),
-    "f1": ("f1", "of_means"),
-    "ndcg": ("ndcg", "ndcg_found"),
-}
+CHOICES = ("as defined", "nearest definition")
 
 
 @dataclass(frozen=True)
@@ -58,10 +49,10 @@ class Variant:
     """One protocol of the grid: `prefix` servers of each list count, `negatives` compete (None: all)."""
 
     title: str
-    labels: str
+    labels: Literal["released", "longer"]
     prefix: int | None
-    split: str
-    training: str
+    split: Literal["cold", "warm", "loo"]
+    training: Literal["train", "everything"]
     negatives: int | None
     name: str = ""
 
@@ -75,9 +66,9 @@ class Variant:
 class Definition:
     """Which measure stands in a column of the paper's tables."""
 
-    recall: str
-    f1: str
-    ndcg: str
+    recall: Literal["recall", "recall_capped", "hit_rate"]
+    f1: Literal["f1", "of_means"]
+    ndcg: Literal["ndcg", "ndcg_found"]
 
 
 @dataclass(frozen=True)
@@ -90,7 +81,6 @@ class Protocols:
     pool: int
     tolerance: float
     draws: int
-    level: float
     seed: int
     protocols: dict[str, Variant]
     metric_definitions: dict[str, Definition]
@@ -98,11 +88,6 @@ class Protocols:
     def __post_init__(self) -> None:
         for system in self.systems:
             require_choice("system", system)
-        for name, entry in [*self.protocols.items(), *self.metric_definitions.items()]:
-            for key, value in vars(entry).items():
-                if value not in ALLOWED.get(key, (value,)):
-                    fix = f"one of: {', '.join(ALLOWED[key])}"
-                    raise StudyError(f"{key} is {value!r}", file=settings_file(type(self)), row=name, fix=fix)
 
     @property
     def variants(self) -> list[Variant]:
@@ -154,15 +139,12 @@ def sampled(data: Dataset, test: sp.csr_matrix, *, negatives: int, seed: int) ->
 
 
 def make(data: Dataset, variant: Variant, *, seed: int) -> Split:
-    """The split of a protocol; `data` already has its labels."""
+    """The split of a protocol; `data` already has its labels, and `fits`."""
     split = splits.make(data, variant.split, seed=seed)
     if variant.training == "everything":
         split = Exposed(split.protocol, data.relevance, split.valid, split.test, cold=False)
     if variant.negatives is None:
         return split
-    if not fits(data, variant):
-        said = f"the catalogue of {data.n_servers} servers is too small for {variant.negatives} negatives"
-        raise StudyError(said, fix="take it out of conf/audit/protocols.yaml, or use a larger catalogue")
     return replace(split, candidates=sampled(data, split.test, negatives=variant.negatives, seed=seed))
 
 
@@ -175,14 +157,13 @@ def measures(ranked: IntArray, relevant: sp.csr_matrix) -> pd.DataFrame:
     """
     table = metrics.per_task(ranked, relevant, ks=CUTOFFS)
     n_relevant, in_pool = metrics.n_relevant(relevant), metrics.ranked_gains(ranked, relevant, ranked.shape[1]) > 0
-    ideal = np.r_[0.0, DISCOUNT.cumsum()]  # DCG of so many right servers in the first places
     for k in CUTOFFS:
         hits = in_pool[:, :k]
         found, best = hits.sum(axis=1), np.minimum(k, in_pool.sum(axis=1))
         table[f"recall_capped@{k}"] = found / np.minimum(k, n_relevant)
-        table[f"ndcg_found@{k}"] = hits @ DISCOUNT[:k] / np.where(found > 0, ideal[found], 1.0)
+        table[f"ndcg_found@{k}"] = hits @ DISCOUNT[:k] / IDEAL[found]
         table[f"best_recall@{k}"], table[f"best_precision@{k}"] = best / n_relevant, best / k
-        table[f"best_ndcg@{k}"] = ideal[best] / ideal[np.minimum(k, n_relevant)]
+        table[f"best_ndcg@{k}"] = np.where(best, IDEAL[best], 0.0) / IDEAL[np.minimum(k, n_relevant)]
     kinds = ["recall", "recall_capped", "hit_rate", "precision", "f1", "ndcg", "ndcg_found"]
     kinds += ["best_recall", "best_precision", "best_ndcg"]
     return table[[f"{name}@{k}" for name in kinds for k in CUTOFFS]]
@@ -222,10 +203,9 @@ def run_fit(data: Dataset, grid: Protocols, variants: list[Variant], config: Dic
         ranked, _ = rank_tasks(system, split, tasks, part="test", k=grid.pool, seed=seed)
         table = measures(ranked, split.test[tasks])
         # The covariance of the means is what intervals of any function of them need; per-task values are not kept.
-        covariance = np.cov(table.to_numpy().T) / len(table)
-        columns = [[float(f"{value:.6g}") for value in row] for row in covariance]
+        covariance = pd.DataFrame(np.cov(table.to_numpy().T) / len(table), columns="covariance " + table.columns)
         rows = pd.DataFrame({"measure": list(table), "mean": table.mean().round(9).to_numpy()})
-        rows = rows.assign(**{f"covariance {one}": column for one, column in zip(table, columns, strict=True)})
+        rows = rows.join(covariance.map(lambda value: float(f"{value:.6g}")))
         about: dict[str, Any] = dict(zip(kept.keys, key_of(grid, variant, config, seed), strict=True))
         about |= {"tasks": len(tasks), "seconds_fit": round(seconds, 2), "profile": str(config.profile.name)}
         kept.add(rows.assign(**about, commit=git_state()["commit"]))
@@ -241,23 +221,21 @@ class Measured:
     system: str
     seeds: int
     tasks: int
-    measures: list[str]
-    mean: Float64Array  # over tasks and seeds, shape (measures,)
-    draws: Float64Array  # normal draws of the mean over tasks, shape (draws, measures): the uncertainty
+    mean: pd.Series  # over tasks and seeds, by measure
+    draws: pd.DataFrame  # normal draws of the mean over tasks, a column per measure: the uncertainty
 
 
-def printed_form(means: Float64Array, names: list[str], definition: Definition) -> Float64Array:
-    """The eight columns of the paper's tables under one definition of the metrics, shape (..., 8), as `PAPER_METRICS`.
+def printed_form(means: pd.Series | pd.DataFrame, definition: Definition) -> Float64Array:
+    """The eight columns of the paper's tables under one definition of the metrics, as `PAPER_METRICS`.
 
-    means: of the measures `names`, like ``recall_capped@5``, shape (..., len(names)).
+    means: of measures like ``recall_capped@5``, or a row of them each. Returns: shape (8,), or (rows, 8).
     """
-    at = {name: means[..., place] for place, name in enumerate(names)}
-    columns: dict[str, Float64Array] = {}
+    columns: dict[str, Any] = {}
     for k in CUTOFFS:
-        precision, recall = at[f"precision@{k}"], at[f"{definition.recall}@{k}"]
-        harmonic = harmonic_mean(precision, recall)
-        columns |= {f"recall@{k}": recall, f"precision@{k}": precision, f"ndcg@{k}": at[f"{definition.ndcg}@{k}"]}
-        columns[f"f1@{k}"] = harmonic if definition.f1 == "of_means" else at[f"f1@{k}"]
+        precision, recall = means[f"precision@{k}"], means[f"{definition.recall}@{k}"]
+        of_means = harmonic_mean(precision, recall)
+        columns |= {f"recall@{k}": recall, f"precision@{k}": precision, f"ndcg@{k}": means[f"{definition.ndcg}@{k}"]}
+        columns[f"f1@{k}"] = of_means if definition.f1 == "of_means" else means[f"f1@{k}"]
     return np.stack([columns[name] for name in CELLS], axis=-1)
 
 
@@ -274,40 +252,29 @@ def cells(dataset: str, grid: Protocols) -> list[Measured]:
     if missing := {"mean", "measure", "tasks"} - set(known) if len(known) else set():
         fix, path = "remove the file and run: study analyse audit/protocols", protocol_fits(dataset).path
         raise StudyError("not the cells of the protocol grid", file=path, column=min(missing), fix=fix)
-    of_cell = dict(list(known.groupby(["protocol", "system"], sort=False)))
-    for variant in grid.variants:
-        for system in grid.systems:
-            rows = of_cell.get((variant.name, system), known[:0])
-            kept = [part for seed, part in rows.groupby("seed", sort=False) if seed in grid.seeds]
-            if not kept:
-                continue
+    of_cell = dict(list(known[known["seed"].isin(grid.seeds)].groupby(["protocol", "system"], sort=False)))
+    for variant, system in product(grid.variants, grid.systems):
+        if (rows := of_cell.get((variant.name, system))) is not None:
+            kept = [part.set_index("measure") for _, part in rows.groupby("seed", sort=False)]
+            names = kept[0].index
             mean = np.mean([part["mean"].to_numpy() for part in kept], axis=0)
             # The seeds ask the same tasks, so averaging them does not make the tasks more.
-            measures = list(kept[0]["measure"])
-            columns = [f"covariance {name}" for name in measures]
-            covariance = np.mean([part[columns].to_numpy() for part in kept], axis=0)
+            covariance = np.mean([part["covariance " + names].to_numpy() for part in kept], axis=0)
             rng = np.random.default_rng([grid.seed, len(found)])
             draws = rng.multivariate_normal(mean, covariance, size=grid.draws, method="eigh", check_valid="ignore")
             about = (variant.name, variant.title, system, len(kept), int(kept[0]["tasks"].iloc[0]))
-            found.append(Measured(*about, measures, mean, draws))
+            found.append(Measured(*about, pd.Series(mean, names), pd.DataFrame(draws, columns=names)))
     return found
 
 
-def interval(values: Float64Array, level: float) -> tuple[float, float]:
-    """The central interval of draws."""
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def measured_table(found: list[Measured], level: float) -> pd.DataFrame:
-    """What every cell of the grid gives, with intervals over tasks."""
+def measured_table(found: list[Measured]) -> pd.DataFrame:
+    """What every cell of the grid gives, with 95 % intervals over tasks."""
     lines = []
     for cell in found:
         about = (cell.variant, cell.title, cell.system, cell.seeds, cell.tasks)
-        for place, name in enumerate(cell.measures):
-            measure, k = name.split("@")
-            low, high = interval(cell.draws[:, place], level)
-            lines.append((*about, measure, int(k), float(cell.mean[place]), low, high))
+        for name, value in cell.mean.items():
+            measure, k = str(name).split("@")
+            lines.append((*about, measure, int(k), float(value), *percentile_limits(cell.draws[name])))
     columns = ["variant", "title", "system", "seeds", "tasks", "measure", "k", "value", "ci_low", "ci_high"]
     return pd.DataFrame(lines, columns=columns)
 
@@ -319,33 +286,30 @@ def infer(rows: pd.DataFrame, found: list[Measured], grid: Protocols) -> tuple[p
     definition (the paper's) and the nearest one; `largest` is the largest difference of a cell. The inference holds,
     per row, the `nearest` of its own system and of the others.
     """
-    distances, inference = [], []
+    distances: list[dict[str, Any]] = []
+    inference = []
     for row in rows.to_dict("records"):
         printed = np.array([row[name] for name in CELLS], dtype=np.float64)
-        lines, drawn = [], []
+        best, drawn = [], []
         for cell in found:
-            options = []
-            for title, columns in grid.metric_definitions.items():
-                value = printed_form(cell.mean, cell.measures, columns)
-                options.append((float(distance(value, printed)), title, value))
-            chosen = min(options, key=lambda option: option[0])
-            for choice, (gap, title, value) in (("as defined", options[0]), ("nearest definition", chosen)):
-                spread = distance(printed_form(cell.draws, cell.measures, grid.metric_definitions[title]), printed)
-                low, high = interval(spread, grid.level)
-                off = np.abs(value - printed)
+            values = {title: printed_form(cell.mean, columns) for title, columns in grid.metric_definitions.items()}
+            gaps = {title: float(distance(value, printed)) for title, value in values.items()}
+            for choice, title in zip(CHOICES, (next(iter(gaps)), min(gaps, key=lambda name: gaps[name])), strict=True):
+                spread = distance(printed_form(cell.draws, grid.metric_definitions[title]), printed)
+                low, high = percentile_limits(spread)
+                off = np.abs(values[title] - printed)
                 line = {"table": row["table"], "row": row["row"], "variant": cell.variant, "title": cell.title}
-                line |= {"system": cell.system, "choice": choice, "definition": title, "distance": gap}
+                line |= {"system": cell.system, "choice": choice, "definition": title, "distance": gaps[title]}
                 line |= {"ci_low": low, "ci_high": high, "largest": float(off.max())}
-                line |= {"cells_within": int((off <= grid.tolerance + BORDER).sum())}
-                lines.append(line | {"trivial": bool((printed <= grid.tolerance).all())})
+                line |= {"cells_within": int(within(off, grid.tolerance).sum())}
+                distances.append(line | {"trivial": bool((printed <= grid.tolerance).all())})
+            best.append(distances[-1])
             drawn.append(spread)
-        distances += lines
         own = [i for i, cell in enumerate(found) if cell.system == row["own"]]
         others = [i for i in range(len(found)) if i not in own]
         for question, kept in (("own system", own), ("other systems", others)):
             if kept:
-                best = [lines[2 * i + 1] for i in kept]
-                inference.append(nearest(best, np.array([drawn[i] for i in kept]), question, grid))
+                inference.append(nearest([best[i] for i in kept], np.array(drawn)[kept], question, grid))
     return pd.DataFrame(distances), pd.DataFrame(inference)
 
 
@@ -355,12 +319,11 @@ def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, gri
     draws: distances of the draws, shape (lines, draws); `share` of them have the same protocol nearest. `compared`
     counts combinations of protocol, system and definition. `gives`: all eight cells are within the tolerance.
     """
-    gaps = np.array([line["distance"] for line in lines], dtype=np.float64)
-    order = np.argsort(gaps, kind="stable")
+    order = np.argsort([line["distance"] for line in lines], kind="stable")
     best, second = lines[order[0]], lines[order[1]] if len(order) > 1 else {}
     taken = ("variant", "title", "system", "definition", "distance", "ci_low", "ci_high", "largest", "cells_within")
     found = {"table": best["table"], "row": best["row"], "question": question} | {name: best[name] for name in taken}
-    found |= {"gives": bool(best["largest"] <= grid.tolerance + BORDER), "trivial": best["trivial"]}
+    found |= {"gives": bool(within(best["largest"], grid.tolerance)), "trivial": best["trivial"]}
     found |= {"compared": len(lines) * len(grid.metric_definitions)}
     found |= {"share": float((draws.argmin(axis=0) == order[0]).mean())}
     found |= {"next_variant": second.get("variant", ""), "next_system": second.get("system", "")}
@@ -373,7 +336,7 @@ def inference_tables(dataset: str, grid: Protocols) -> Tables:
     if not found:
         path, fix = protocol_fits(dataset).path, f"run: study analyse audit/protocols dataset={dataset}"
         raise StudyError("no cell of the protocol grid has been run", file=path, fix=fix)
-    tables = {"protocol_cells": measured_table(found, grid.level)}
+    tables = {"protocol_cells": measured_table(found)}
     if paper.describes(dataset):
         tables["protocol_distances"], tables["protocol_inference"] = infer(paper.printed_rows(), found, grid)
     return tables

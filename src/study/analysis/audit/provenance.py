@@ -20,28 +20,19 @@ from study.analysis.audit.detectors import (
     in_pattern,
     rates,
 )
-from study.analysis.framework import Context, Tables, analysis, settings_file
-from study.data.dataset import Dataset, IntArray
+from study.analysis.framework import Context, Tables, analysis
+from study.data.dataset import Dataset
 from study.data.lists import BoolArray, places, set_keys, shuffled
-from study.errors import StudyError
-from study.evaluation.statistics import clustered_share, share_interval
+from study.evaluation.statistics import clustered_share
 from study.files import write_parquet
 from study.runner.row_store import read_top10
 
 NONE = "none"
 RELEASED = "released labels"
-BLOCK = 100
 
 
-def classify(flags: dict[str, BoolArray], order: list[str]) -> np.ndarray:
-    """The first detector of `order` that fires, `none` where none does; shape of the flags, str.
-
-    Raises `StudyError` where the order names an unknown detector or leaves one out.
-    """
-    if sorted(order) != sorted(flags):
-        fix = f"name each of these once: {', '.join(sorted(flags))}"
-        said = f"the order of classes is {', '.join(order)}"
-        raise StudyError(said, file=settings_file(Labels), column="order", fix=fix)
+def classify(flags: Mapping[str, Any], order: list[str]) -> np.ndarray:
+    """The first detector of `order` that fires, `none` where none does; shape of the flags, str."""
     found: np.ndarray = np.select([flags[name] for name in order], order, default=NONE)
     return found
 
@@ -73,10 +64,13 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
     rows = []
     for name in (*DETECTORS, *UNIONS):
         flag = frame[list(UNIONS.get(name, (name,)))].any(axis=1).to_numpy()
-        row = {"detector": name} | counted(flag, frame["cluster"]) | in_draws("chance", drawn["chance"][name])
-        row |= {"lift": row["share"] / row["chance"] if row["chance"] else np.nan, "permutations": times}
-        for kind in ("kept", "even"):
-            row |= in_draws(kind, drawn[kind][name]) if name in drawn[kind] else {}
+        row: dict[str, Any] = {"detector": name} | counted(flag, frame["cluster"])
+        for kind, rates_of in drawn.items():
+            if name in rates_of:
+                values = rates_of[name]
+                row |= {kind: float(values.mean()), f"{kind}_low": values.min(), f"{kind}_high": values.max()}
+            if kind == "chance":
+                row |= {"lift": row["share"] / row["chance"] if row["chance"] else np.nan, "permutations": times}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -112,11 +106,6 @@ def counted(flag: BoolArray, cluster: ArrayLike) -> dict[str, Any]:
     return {"labels": int(flag.sum()), "n": len(flag), "share": p, "ci_low": low, "ci_high": high}
 
 
-def in_draws(name: str, drawn: pd.Series) -> dict[str, float]:
-    """The mean of draws and their range, as columns `name`, `name`_low and `name`_high."""
-    return {name: float(drawn.mean()), f"{name}_low": drawn.min(), f"{name}_high": drawn.max()}
-
-
 def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Catalogue-order runs among what systems find by text alone: would lists of relevant servers show them too?
 
@@ -146,21 +135,14 @@ def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.Dat
     return pd.DataFrame(rows)
 
 
-def top_tens(dataset: str, settings: Labels) -> dict[str, pd.DataFrame]:
-    """The kept top tens of the configured systems, first seed each; those that have not run are left out."""
-    runs = read_top10(dataset, settings.retrieved_protocol, settings.retrieved)
-    return {name: run[run["seed"] == run["seed"].min()] for name, run in runs.items()}
-
-
 def order_table(frame: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFrame:
     """The shares of the classes, and of groups of them, under several orders of the detectors (title -> order).
 
     A label has one class, so "any rule of order", "any sign of content", long_run and none add up to 1.
     """
-    flags = {name: frame[name].to_numpy() for name in DETECTORS}
     rows = []
     for title, order in orders.items():
-        kinds = classify(flags, order)
+        kinds = classify(frame, order)
         for name in ("any rule of order", "any sign of content", *order, NONE):
             flag = np.isin(kinds, UNIONS.get(name, (name,)))
             rows.append({"order": title, "class": name, **counted(flag, frame["cluster"])})
@@ -176,55 +158,12 @@ def class_table(frame: pd.DataFrame, data: Dataset, order: list[str]) -> pd.Data
         "subcategory": data.tasks["subcategory_clean"].to_numpy()[row].astype(str),
         "twelfth of the file": row * 12 // data.n_tasks + 1,
     }
-    rows = []
-    for scope, names in scopes.items():
-        for name in np.unique(names):
-            part = frame[names == name]
-            for kind in [*order, NONE]:
-                found = counted((part["class"] == kind).to_numpy(), part["cluster"])
-                rows.append({"scope": scope, "name": name, "class": kind, **found})
-    return pd.DataFrame(rows)
-
-
-def use_table(data: Dataset, evidence: Evidence) -> pd.DataFrame:
-    """How evenly the catalogue is used, against labels dealt at random over all servers (mean and range over draws)."""
-    n, total = data.n_servers, int((evidence.matrix >= 0).sum())
-    rng, draws = np.random.default_rng(evidence.settings.seed), evidence.settings.permutations
-    drawn = pd.DataFrame([use_measures(np.bincount(rng.integers(n, size=total), minlength=n)) for _ in range(draws)])
-    observed = use_measures(evidence.used).items()
-    rows = [{"measure": name, "observed": value} | in_draws("chance", drawn[name]) for name, value in observed]
-    return pd.DataFrame(rows).assign(draws=draws)
-
-
-def use_measures(used: IntArray) -> dict[str, float]:
-    """Counts of unused and single-use servers, the largest count, and the Gini coefficient of the counts."""
-    ordered, n = np.sort(used), len(used)
-    gini = 2 * (np.arange(1, n + 1) * ordered).sum() / (n * ordered.sum()) - (n + 1) / n
-    return {
-        "servers on no list": float((used == 0).sum()),
-        "servers on one list": float((used == 1).sum()),
-        "largest number of lists of a server": float(used.max()),
-        "Gini coefficient": float(gini),
-    }
-
-
-def first_use_table(data: Dataset, matrix: IntArray) -> pd.DataFrame:
-    """Where in the file servers are listed for the first time, per `BLOCK` tasks.
-
-    Drawn without regard to use, a label is a first use at most as often as `unused`, the share of the catalogue unused
-    at the block's start. A higher rate (95 %, Wilson) says that unused servers were sought.
-    """
-    order = data.tasks["id"].to_numpy()
-    new = np.zeros(data.n_servers, dtype=bool)
-    rows = []
-    for start in range(0, len(matrix), BLOCK):
-        labels = matrix[start : start + BLOCK]
-        labels = labels[labels >= 0]
-        unused = float(1 - new.mean())
-        found = len(np.unique(labels[~new[labels]]))
-        new[labels] = True
-        rows.append((order[start], len(labels), found, *share_interval(found, len(labels)), unused))
-    return pd.DataFrame(rows, columns=["first_task", "labels", "first_uses", "rate", "ci_low", "ci_high", "unused"])
+    return pd.DataFrame(
+        {"scope": scope, "name": name, "class": kind} | counted((part["class"] == kind).to_numpy(), part["cluster"])
+        for scope, names in scopes.items()
+        for name, part in frame.groupby(names)
+        for kind in [*order, NONE]
+    )
 
 
 @analysis("audit")
@@ -244,9 +183,8 @@ def provenance(study: Context) -> Tables:
         "class_orders": order_table(frame, {"as stated": settings.order, **settings.other_orders}),
         "detectors": detector_table(frame, evidence),
         "thresholds": threshold_table(data, settings),
-        "label_use": use_table(data, evidence),
-        "first_uses": first_use_table(data, evidence.matrix),
     }
-    if runs := top_tens(study.dataset, settings):
-        tables["retrieved_runs"] = retrieved_table(data, evidence, runs)
+    if runs := read_top10(study.dataset, settings.retrieved_protocol, settings.retrieved):
+        first = {name: run[run["seed"] == run["seed"].min()] for name, run in runs.items()}
+        tables["retrieved_runs"] = retrieved_table(data, evidence, first)
     return tables

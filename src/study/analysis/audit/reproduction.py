@@ -21,7 +21,7 @@ from study.config.registry import require_choice
 from study.data.dataset import FloatArray
 from study.evaluation import per_task
 from study.runner import authors_program
-from study.runner.row_store import read_row
+from study.runner.row_store import read_per_task, read_row
 
 ORIGINAL, SEEDS = "original", "seeds"
 PAIRS = ["comparison", "first", "second", "measure", "metric", "baseline", "n", "value"]
@@ -71,21 +71,12 @@ def rank_biased_overlap(first: Sequence[int], second: Sequence[int], persistence
     return float(np.average(shares, weights=[persistence**depth for depth in depths]))
 
 
-def effect_ratio(original: FloatArray, again: FloatArray, first_base: FloatArray, second_base: FloatArray) -> float:
-    """The mean gain over the baseline in the rerun as a share of that in the original; 1 where they are equal."""
-    return float((again - second_base).mean() / (original - first_base).mean())
-
-
-def delta_improvement(
-    original: FloatArray, again: FloatArray, first_base: FloatArray, second_base: FloatArray
-) -> float:
-    """Relative improvement over the baseline in the original minus that in the rerun; 0 where they are equal."""
-    return float(original.mean() / first_base.mean() - again.mean() / second_base.mean())
-
-
-EFFECTS: Mapping[str, Callable[[FloatArray, FloatArray, FloatArray, FloatArray], float]] = {
-    "effect_ratio": effect_ratio,
-    "delta_improvement": delta_improvement,
+# Effects over a baseline, from the values per task of the original, of the rerun and of the baseline.
+EFFECTS: dict[str, Callable[[FloatArray, FloatArray, FloatArray], float]] = {
+    # The mean gain over the baseline in the rerun as a share of that in the original; 1 where they are equal.
+    "effect_ratio": lambda first, again, base: float((again - base).mean() / (first - base).mean()),
+    # Relative improvement over the baseline in the original minus that in the rerun; 0 where they are equal.
+    "delta_improvement": lambda first, again, base: float(first.mean() / base.mean() - again.mean() / base.mean()),
 }
 
 
@@ -109,7 +100,7 @@ def measures(
         for name, table in baselines.items():
             base = table.loc[tasks, metric].to_numpy(np.float64)
             for measure, effect in EFFECTS.items():
-                yield measure, metric, name, n, effect(first, second, base, base)
+                yield measure, metric, name, n, effect(first, second, base)
 
 
 def compare(
@@ -159,9 +150,9 @@ def reproduction(study: Context) -> Tables:
     values = per_task.read(folder / "per_task.csv.xz").set_index("task_id")
     original = Run(authors_program.read_top10(folder / "top10.csv", *known), values)
     seeds = {f"seed {seed}": run for seed, run in runs(dataset, settings.protocol, settings.system).items()}
-    others = {name: _first(runs(dataset, settings.protocol, name)) for name in settings.others}
-    baselines = {name: _values(dataset, settings.protocol, name) for name in settings.baselines}
-    means = {name: frame.groupby("task_id").mean(numeric_only=True) for name, frame in baselines.items()}
+    others = {name: next(iter(runs(dataset, settings.protocol, name).values())) for name in settings.others}
+    baselines = read_per_task(dataset, settings.protocol, settings.baselines)
+    means = {name: baselines[name].groupby("task_id").mean(numeric_only=True) for name in settings.baselines}
     pairs = compare(original, seeds, others, means, settings)
     return {"reproduction": summary(pairs, settings.alpha), "reproduction_pairs": pairs}
 
@@ -169,18 +160,7 @@ def reproduction(study: Context) -> Tables:
 def runs(dataset: str, protocol: str, system: str) -> dict[int, Run]:
     """Seed -> the run of a system, ten servers a task."""
     values, top, _ = read_row(dataset, protocol, system)
-    found = {}
-    for seed in top["seed"].unique().tolist():
-        lists: dict[int, list[int]] = {}
-        for task, server in top.loc[top["seed"] == seed, ["task_id", "server_id"]].to_numpy().tolist():
-            lists.setdefault(task, []).append(server)
-        found[seed] = Run(lists, values[values["seed"] == seed].set_index("task_id"))
-    return found
-
-
-def _values(dataset: str, protocol: str, system: str) -> pd.DataFrame:
-    return read_row(dataset, protocol, system).per_task
-
-
-def _first(found: Mapping[int, Run]) -> Run:
-    return next(iter(found.values()))
+    return {
+        int(str(seed)): Run(own.groupby("task_id")["server_id"].agg(list).to_dict(), part.set_index("task_id"))
+        for (seed, own), (_, part) in zip(top.groupby("seed"), values.groupby("seed"), strict=True)
+    }

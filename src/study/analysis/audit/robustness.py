@@ -6,8 +6,8 @@ Every choice gives one score per system; Kendall's tau-b and Spearman's rho comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -17,13 +17,15 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study import paths
+from study.analysis.audit.protocols import labelled
 from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits, load_settings, settings_file
 from study.analysis.report.runs import APART
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, choices, load, sound_systems
 from study.data import dataset as datasets
 from study.data import splits
-from study.data.dataset import Dataset, IntArray
+from study.data.dataset import Dataset
+from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.per_task import KEYS
@@ -34,11 +36,12 @@ from study.evaluation.statistics import paired, paired_resamples, percentile_lim
 from study.evaluation.system import Ranker
 from study.files import read_csv
 from study.runner.identity import row_key
+from study.runner.measure import measured
 from study.runner.row_store import list_rows, read_per_task, read_top10, rows_folder
 
 Scores = pd.DataFrame  # one row per system, one column per task
 Row = dict[str, object]
-TIE_RULES = ("by id, ascending", "by id, descending")
+USUAL = "seeded permutation"  # the study's tie rule
 # How the family of each variant is called, in the order of the tables and figures.
 FAMILIES = ("seeds", "metric", "labels", "tie rule", "protocol", "random splits", "judged")
 
@@ -69,34 +72,31 @@ def ranked_systems() -> list[str]:
 def correlations(base: Scores, other: Scores, *, resamples: int, seed: int) -> Row:
     """Both rank correlations between the systems' means, with 95 % bootstrap intervals; NaN for fewer than two systems.
 
-    One row per system, one column per task; only systems that both sides have are compared. Tasks are drawn once for
-    both sides where they have the same tasks, else for each side on its own.
+    Only systems that both sides have are compared. Tasks are drawn once for both sides where they have the same tasks,
+    else for each side on its own.
     """
     common = [name for name in base.index if name in other.index]
-    found: Row = {"systems": len(common)}
     names = [f"{name}{end}" for name in ("tau", "rho") for end in ("", "_low", "_high")]
     if len(common) < 2:
-        return found | dict.fromkeys(names, np.nan)
+        return {"systems": len(common), **dict.fromkeys(names, np.nan)}
     a, b = (frame.loc[common].to_numpy(np.float64) for frame in (base, other))
-    drawn = [
-        rank_correlation(a[:, left].mean(axis=1), b[:, right].mean(axis=1))
-        for left, right in paired_resamples(
-            a.shape[1], b.shape[1], same=base.columns.equals(other.columns), seed=seed, resamples=resamples
-        )
-    ]
+    same = base.columns.equals(other.columns)
+    resampled = paired_resamples(a.shape[1], b.shape[1], same=same, seed=seed, resamples=resamples)
+    drawn = [rank_correlation(a[:, left].mean(axis=1), b[:, right].mean(axis=1)) for left, right in resampled]
     tau, rho = rank_correlation(a.mean(axis=1), b.mean(axis=1))
     taus, rhos = zip(*drawn, strict=True)
-    return found | dict(zip(names, (tau, *percentile_limits(taus), rho, *percentile_limits(rhos)), strict=True))
+    values = (tau, *percentile_limits(taus), rho, *percentile_limits(rhos))
+    return {"systems": len(common), **dict(zip(names, values, strict=True))}
 
 
-def task_scores(frames: dict[str, pd.DataFrame], metric: str, seed: int | None = None) -> Scores:
+def task_scores(frames: Mapping[str, pd.DataFrame], metric: str, seed: int | None = None) -> Scores:
     """One row per system, one column per task: the metric of one seed, or averaged over seeds."""
     parts = {name: frame if seed is None else frame[frame["seed"] == seed] for name, frame in frames.items()}
     rows = {name: part.groupby("task_id")[metric].mean() for name, part in parts.items() if len(part)}
     return pd.DataFrame(rows).T.dropna(axis=1)
 
 
-def seed_table(frames: dict[str, pd.DataFrame], metric: str, *, resamples: int, seed: int) -> list[Row]:
+def seed_table(frames: Mapping[str, pd.DataFrame], metric: str, *, resamples: int, seed: int) -> list[Row]:
     """The order by one seed against the order by another, for every pair of seeds that two systems or more have."""
     seeds = {name: {int(value) for value in frame["seed"].unique()} for name, frame in frames.items()}
     rows = []
@@ -109,47 +109,31 @@ def seed_table(frames: dict[str, pd.DataFrame], metric: str, *, resamples: int, 
     return rows
 
 
-def relabelled(
-    data: Dataset, tasks: IntArray, runs: dict[str, pd.DataFrame], lists: Iterable[IntArray], metric: str
-) -> Scores:
-    """The kept top tens measured against other lists of the same tasks; as `task_scores`, averaged over seeds.
-
-    tasks: task rows. runs: system -> task_id, seed, rank, server_id. lists: server rows per task of `tasks`.
-    """
-    name, _, k = metric.partition("@")
-    relevant = datasets.relevance_from_lists(tuple(lists), data.n_servers)
-    ids = data.tasks["id"].to_numpy()[tasks]
-    server_row = pd.Series(np.arange(data.n_servers), index=data.servers["id"])
-    task_row = pd.Series(np.arange(len(ids)), index=ids)
-    rows = {}
-    for system, run in runs.items():
-        by_seed = []
-        for _, part in run.groupby("seed"):
-            ranked = np.full((len(ids), KEPT), -1, dtype=np.int64)
-            ranked[task_row.loc[part["task_id"]], part["rank"] - 1] = server_row.loc[part["server_id"]]
-            by_seed.append(metrics.PER_TASK[name](ranked, relevant, int(k)))
-        rows[system] = pd.Series(np.mean(by_seed, axis=0), index=ids)
-    return pd.DataFrame(rows).T.dropna(axis=1)
+def relabelled(split: Split, data: Dataset, runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Per-task tables of kept top tens, by system, against the lists that `data` has of the split's test tasks."""
+    test = sp.csr_matrix(sp.diags(np.isin(np.arange(data.n_tasks), split.tasks("test")).astype(float)) @ data.relevance)
+    test.eliminate_zeros()
+    other = replace(split, test=test)
+    return {name: measured(top, top["seed"].unique().tolist(), data, other) for name, top in runs.items()}
 
 
 def label_table(
-    dataset: str, data: Dataset, protocol: str, frames: dict[str, pd.DataFrame], settings: Robustness
+    dataset: str, data: Dataset, protocol: str, frames: Mapping[str, pd.DataFrame], settings: Robustness
 ) -> list[Row]:
     """Longer lists, and lists cut after their first servers, in place of the test labels; training is as it was."""
     split = splits.load(paths.splits(dataset) / f"{protocol}.parquet", data)
     if not split.cold:
         said = "label variants need a protocol that asks a test task for its whole list"
         raise StudyError(said, file=settings_file(Robustness), column="protocol", fix="use cold")
-    tasks, runs = split.tasks("test"), read_top10(dataset, protocol, frames)
-    variants = {f"first {n} labels": [data.lists[row][:n] for row in tasks] for n in settings.prefixes}
-    longer = paths.prepared(dataset) / "labels_all.parquet"
-    if longer.exists():
-        full = datasets.build(data.name, data.servers, data.tasks, pd.read_parquet(longer))
-        variants["mcp_task_all.csv"] = [full.lists[row] for row in tasks]
-    base, options = task_scores(frames, settings.metric), {"resamples": settings.resamples, "seed": settings.seed}
-    others = {name: relabelled(data, tasks, runs, lists, settings.metric) for name, lists in variants.items()}
-    labels: Row = {"family": "labels"}
-    return [labels | {"variant": name} | correlations(base, each, **options) for name, each in others.items()]
+    variants = {f"first {n} labels": labelled(data, "released", n) for n in settings.prefixes}
+    if (paths.prepared(dataset) / "labels_all.parquet").exists():
+        variants["mcp_task_all.csv"] = labelled(data, "longer", None)
+    base, runs, rows = task_scores(frames, settings.metric), read_top10(dataset, protocol, frames), list[Row]()
+    for name, changed in variants.items():
+        scores = task_scores(relabelled(split, changed, runs), settings.metric)
+        found = correlations(base, scores, resamples=settings.resamples, seed=settings.seed)
+        rows.append({"family": "labels", "variant": name} | found)
+    return rows
 
 
 def split_fits(dataset: str) -> Fits:
@@ -184,18 +168,17 @@ def run_splits(config: DictConfig) -> pd.DataFrame:
     return fits.save(wanted)
 
 
-def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_seed: int) -> pd.DataFrame:
+def split_run(config: DictConfig, data: Dataset, split: Split, *, system_seed: int) -> pd.DataFrame:
     """Metric means of one system on one split by the study's tie rule and, for systems that score new tasks, by two
     others (a task with a history would have to be spared its own servers)."""
     system = build_system(config.system)
     workdir = paths.cache() / "audit" / str(config.system.name)
     workdir.mkdir(parents=True, exist_ok=True)
-    done = run_seed(system, data, split, seed=system_seed, workdir=workdir)
-    frames = {"seeded permutation": done.per_task.drop(columns=KEYS)}
+    frames = {USUAL: run_seed(system, data, split, seed=system_seed, workdir=workdir).per_task.drop(columns=KEYS)}
     if split.cold and not isinstance(system, Ranker):
         ascending = np.argsort(data.servers["id"].to_numpy(), kind="stable")
         tasks = split.tasks("test")
-        for rule, order in zip(TIE_RULES, (ascending, ascending[::-1]), strict=True):
+        for rule, order in (("by id, ascending", ascending), ("by id, descending", ascending[::-1])):
             scores = (np.array(system.score(tasks[piece]), dtype=np.float32) for piece in chunks(tasks))
             ranked = [top_k(each, KEPT, order)[0] for each in scores]
             frames[rule] = metrics.per_task(np.concatenate(ranked), sp.csr_matrix(split.test[tasks]))
@@ -203,46 +186,34 @@ def split_run(config: DictConfig, data: Dataset, split: splits.Split, *, system_
     return pd.DataFrame(means, columns=["tie_rule", "metric", "value"])
 
 
-def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> tuple[list[Row], pd.DataFrame]:
-    """The order on each further split against the base order, and with other tie rules against the study's.
-
-    Returns rows of the correlation table (intervals are the 2.5 and 97.5 % quantiles over splits), and the spread over
-    splits per system and tie rule.
-    """
-    rows = runs[runs["metric"] == metric]
-    wide = rows.pivot_table(index=["tie_rule", "split_seed"], columns="system", values="value")
-    spread = rows.groupby(["tie_rule", "system"])["value"].agg(["mean", "std", "min", "max", "size"]).reset_index()
-    spread = spread.rename(columns={"std": "sd", "size": "n_splits"}).assign(metric=metric)
+def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> list[Row]:
+    """The order on each further split against the base order, and with other tie rules against the study's; intervals
+    are the 2.5 and 97.5 % quantiles over splits."""
+    wide = runs[runs["metric"] == metric].pivot_table("value", ["tie_rule", "split_seed"], "system")
     by_rule = {str(rule): part.droplevel(0).dropna(axis=1) for rule, part in wide.groupby(level=0)}
-    usual = by_rule["seeded permutation"]
-    means = base.mean(axis=1)
-    known = [name for name in usual.columns if name in means.index]
-    sides: dict[tuple[str, str], list[tuple[pd.Series, pd.Series]]] = {}
-    of_study = [(means[known], usual.loc[split, known]) for split in usual.index]
-    sides["random splits", "further split against the study's"] = of_study
-    of_others = [(usual.loc[a], usual.loc[b]) for a, b in combinations(usual.index, 2)]
-    sides["random splits", "further split against another"] = of_others
-    for rule in TIE_RULES:
-        if rule in by_rule:
-            other = by_rule[rule]
-            names = [name for name in usual.columns if name in other.columns]
-            sides["tie rule", rule] = [(usual.loc[split, names], other.loc[split, names]) for split in other.index]
-    found: list[Row] = []
+    usual, means = by_rule.pop(USUAL), base.mean(axis=1)
+    known = [name for name in usual if name in means.index]
+    sides: dict[tuple[str, str], list[tuple[pd.Series, pd.Series]]] = {
+        ("random splits", "further split against the study's"): [
+            (means[known], usual.loc[split, known]) for split in usual.index
+        ],
+        ("random splits", "further split against another"): [
+            (usual.loc[a], usual.loc[b]) for a, b in combinations(usual.index, 2)
+        ],
+    }
+    for rule, other in by_rule.items():
+        names = [name for name in usual if name in other]
+        sides["tie rule", rule] = [(usual.loc[split, names], other.loc[split, names]) for split in other.index]
+    rows: list[Row] = []
     for (family, variant), both in sides.items():
-        values = [rank_correlation(a.to_numpy(), b.to_numpy()) for a, b in both]
-        if values:
-            row: Row = {"family": family, "variant": variant, "systems": len(known)}
-            for name, side in zip(("tau", "rho"), np.array(values, dtype=np.float64).T, strict=True):
-                low, high = percentile_limits(side)
-                row |= {name: side.mean(), f"{name}_low": low, f"{name}_high": high}
-            found.append(row | {"n": len(values), "unit": "pairs of splits" if "another" in variant else "splits"})
-    return found, spread
-
-
-def seed_variance(frame: pd.DataFrame, metric: str) -> tuple[int, float]:
-    """Number of seeds, and the variance over seeds of the mean over tasks of one run; NaN for one seed."""
-    means = frame.groupby("seed")[metric].mean()
-    return len(means), float(means.var(ddof=1))
+        row: Row = {"family": family, "variant": variant, "systems": len(known)}
+        values = np.array([rank_correlation(a.to_numpy(), b.to_numpy()) for a, b in both])
+        for name, side in zip(("tau", "rho"), values.T, strict=False):
+            low, high = percentile_limits(side)
+            row |= {name: side.mean(), f"{name}_low": low, f"{name}_high": high}
+        row |= {"n": len(both), "unit": "pairs of splits" if "another" in variant else "splits"}
+        rows += [row] if both else []
+    return rows
 
 
 def components(
@@ -263,10 +234,11 @@ def components(
     """
     pairs = paired(system, reference, metric)
     difference, n = pairs["system"] - pairs["reference"], len(pairs)
-    (seeds, own), (others, other) = seed_variance(system, metric), seed_variance(reference, metric)
+    by_seed = [frame.groupby("seed")[metric].mean() for frame in (system, reference)]
+    (seeds, others), (own, other) = map(len, by_seed), (float(means.var(ddof=1)) for means in by_seed)
     tasks = float(difference.var(ddof=1)) / n
-    splits = float(np.var(over_splits, ddof=1)) if len(over_splits) > 1 else float("nan")
-    alone = np.maximum(splits - (1 - n / n_tasks) * tasks - own - other, 0)  # keeps NaN
+    further = pd.Series(over_splits, dtype=float)
+    alone = np.maximum(further.var(ddof=1) - (1 - n / n_tasks) * tasks - own - other, 0)  # keeps NaN
     return {
         "n": n,
         "diff": float(difference.mean()),
@@ -274,27 +246,26 @@ def components(
         "seeds": seeds,
         "reference_seeds": others,
         "seed_sd": (own / seeds + other / others) ** 0.5,
-        "splits": len(over_splits),
-        "split_diff": float(np.mean(over_splits)) if len(over_splits) else float("nan"),
-        "split_sd": splits**0.5,
+        "splits": len(further),
+        "split_diff": further.mean(),
+        "split_sd": further.std(ddof=1),
         "split_alone_sd": float(alone) ** 0.5,
     }
 
 
 def variance_table(dataset: str, n_tasks: int, settings: Robustness, runs: pd.DataFrame) -> pd.DataFrame:
-    """`components` of the configured differences whose systems both ran; `runs`: `robustness.split_fits`."""
-    kept = runs[(runs["metric"] == settings.metric) & (runs["tie_rule"] == "seeded permutation")]
-    values, rows = kept.pivot_table(index="split_seed", columns=["protocol", "system"], values="value"), []
+    """`components` of the configured differences whose systems both ran; `runs`: of `split_fits`."""
+    kept = runs[(runs["metric"] == settings.metric) & (runs["tie_rule"] == USUAL)]
+    values, rows = kept.pivot_table("value", "split_seed", ["protocol", "system"]), []
     for protocol, pairs in settings.differences.items():
         for system, reference in pairs:
             frames = list(read_per_task(dataset, protocol, (system, reference)).values())
-            if len(frames) < 2:
-                continue
-            own, other = (protocol, system), (protocol, reference)
-            further = (values[own] - values[other]).dropna().tolist() if {own, other} <= set(values) else []
-            about = {"protocol": protocol, "system": system, "reference": reference, "metric": settings.metric}
-            found = components(frames[0], frames[1], settings.metric, n_tasks=n_tasks, over_splits=further)
-            rows.append(about | found)
+            if len(frames) == 2:
+                own, other = (protocol, system), (protocol, reference)
+                further = (values[own] - values[other]).dropna().tolist() if {own, other} <= set(values) else []
+                about = {"protocol": protocol, "system": system, "reference": reference, "metric": settings.metric}
+                found = components(*frames, settings.metric, n_tasks=n_tasks, over_splits=further)
+                rows.append(about | found)
     return pd.DataFrame(rows)
 
 
@@ -310,8 +281,7 @@ def judged_table(dataset: str) -> list[Row]:
         _, rho = rank_correlation(both["by_labels"].to_numpy(), both["by_judgements"].to_numpy())
         line: Row = {"family": "judged", "variant": f"judged usefulness, {row['part']} topics"}
         line |= {"systems": row["systems"], "tau": row["tau"], "tau_low": row["topics_ci_low"]}
-        line |= {"tau_high": row["topics_ci_high"], "rho": rho, "n": row["topics"], "unit": "topics"}
-        rows.append(line)
+        rows.append(line | {"tau_high": row["topics_ci_high"], "rho": rho, "n": row["topics"], "unit": "topics"})
     return rows
 
 
@@ -319,14 +289,10 @@ def judged_table(dataset: str) -> list[Row]:
 def robustness(study: Context) -> Tables:
     """Does the order of the systems survive other choices than the study's?
 
-    Runs what is missing of the further splits. Tables: rank_robustness, variance and (where further splits ran)
-    random_splits. Raises StudyError where fewer than two systems ran under the base protocol.
+    Runs what is missing of the further splits. Tables: rank_robustness and (where further splits ran) variance. Raises
+    StudyError where fewer than two systems ran under the base protocol.
     """
-    return order_tables(study, study.settings(Robustness), run_splits(study.config))
-
-
-def order_tables(study: Context, settings: Robustness, runs: pd.DataFrame) -> Tables:
-    """The tables of `robustness` from the finished runs on further splits."""
+    settings, runs = study.settings(Robustness), run_splits(study.config)
     dataset, metric, ranked = study.dataset, settings.metric, ranked_systems()
     frames = read_per_task(dataset, settings.protocol, ranked)
     if len(frames) < 2:
@@ -334,24 +300,19 @@ def order_tables(study: Context, settings: Robustness, runs: pd.DataFrame) -> Ta
         fix = f"run: study run system=tfidf dataset={dataset}"
         raise StudyError(said, file=rows_folder(dataset), fix=fix)
     base, options = task_scores(frames, metric), {"resamples": settings.resamples, "seed": settings.seed}
-    rows = seed_table(frames, metric, **options)
-    for name in settings.metrics:
-        found: Row = {"family": "metric", "variant": name}
-        rows.append(found | correlations(base, task_scores(frames, name), **options))
-    rows += label_table(dataset, study.data, settings.protocol, frames, settings)
-    for other in sorted({protocol for protocol, _ in list_rows(dataset)} - {settings.protocol}):
-        there = read_per_task(dataset, other, ranked)
+    rows = seed_table(frames, metric, **options) + label_table(dataset, study.data, settings.protocol, frames, settings)
+    others = [("metric", name, frames, name) for name in settings.metrics]
+    for protocol in sorted({protocol for protocol, _ in list_rows(dataset)} - {settings.protocol}):
+        there = read_per_task(dataset, protocol, ranked)
         if len(there) > 1 and metric in next(iter(there.values())):
-            found = {"family": "protocol", "variant": other}
-            rows.append(found | correlations(base, task_scores(there, metric), **options))
+            others.append(("protocol", protocol, there, metric))
+    for family, variant, tables, name in others:
+        rows.append({"family": family, "variant": variant} | correlations(base, task_scores(tables, name), **options))
     rows = [row | {"n": base.shape[1], "unit": "tasks"} for row in rows]
-    made: dict[str, pd.DataFrame] = {}
     if len(same := runs[runs["protocol"] == settings.protocol]):
-        more, made["random_splits"] = split_table(same, base, metric)
-        rows += more
-    if len(variance := variance_table(dataset, study.data.n_tasks, settings, runs)):
-        made["variance"] = variance
+        rows += split_table(same, base, metric)
     rows += judged_table(dataset)
     frame = pd.DataFrame(rows).assign(base=f"{settings.protocol}, {metric}")
-    made["rank_robustness"] = frame.sort_values("family", key=lambda names: names.map(FAMILIES.index), kind="stable")
-    return made
+    made = {"rank_robustness": frame.sort_values("family", key=lambda names: names.map(FAMILIES.index), kind="stable")}
+    variance = variance_table(dataset, study.data.n_tasks, settings, runs)
+    return made | ({"variance": variance} if len(variance) else {})

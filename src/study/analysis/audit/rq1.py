@@ -7,19 +7,20 @@ by the paper's definitions of the eight columns and by the nearest of the metric
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from study.analysis.audit import protocols
-from study.analysis.audit.protocols import CELLS, DISCOUNT, Definition, Protocols, distance, printed_form
+from study.analysis.audit.consistency import CELLS, IDEAL
+from study.analysis.audit.protocols import CHOICES, Definition, Protocols, distance, printed_form
 from study.analysis.audit.verdicts import Verdicts, why_not, within
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report import paper
 from study.analysis.report.results import LONG_SUFFIX, TUNED_SUFFIX
-from study.config.compose import choices, load
+from study.config.compose import load, sound_systems
 from study.evaluation.metrics import Float64Array
 from study.evaluation.per_task import KEYS
 from study.evaluation.runs import CUTOFFS
@@ -27,24 +28,13 @@ from study.runner.row_store import read_per_task
 
 # One method: at its own settings, with tuned values, and either with more epochs.
 ENDINGS = ("", TUNED_SUFFIX, LONG_SUFFIX, TUNED_SUFFIX + LONG_SUFFIX)
-CHOICES = ("as defined", "nearest definition")
 SAME, STAND_IN, OTHER, NONE = "same", "stand-in", "other", "none"
+Candidate = tuple[str, int, pd.Series]  # a run whose means may be those of a printed row: system, seed, its means
 SAME_DISTANCE = 1e-6  # per-task files keep six digits, so a smaller difference says nothing
-IDEAL = np.r_[1.0, DISCOUNT.cumsum()]  # DCG of so many right servers in the first places; nothing found divides by 1
 COLUMNS = ["row", "source", "protocol", "title", "choice", "counterpart", "system", "seed", "definition", "distance"]
 COLUMNS += ["largest", "largest_cell", "cells_within", "cells_within_relative", "cells_within_both", "compared"]
 COLUMNS += ["nearest", "reason"]
 COUNTS = ["seed", "cells_within", "cells_within_relative", "cells_within_both", "compared"]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One run whose means may be those of a printed row."""
-
-    system: str
-    seed: int
-    measures: list[str]
-    mean: Float64Array  # over tasks, shape (measures,)
 
 
 def definition_means(frame: pd.DataFrame) -> pd.Series:
@@ -67,23 +57,11 @@ def definition_means(frame: pd.DataFrame) -> pd.Series:
 
 def study_runs(dataset: str, protocol: str, system: str) -> list[Candidate]:
     """Every seed of a method under one of the study's protocols."""
-    found = []
-    for name, frame in read_per_task(
-        dataset, protocol, [system + ending for ending in ENDINGS] if system else []
-    ).items():
-        for seed, part in frame.groupby("seed"):
-            means = definition_means(part)
-            found.append(Candidate(name, int(str(seed)), list(means.index), means.to_numpy()))
-    return found
-
-
-def grid_runs(dataset: str, variant: str, grid: Protocols) -> list[Candidate]:
-    """Every system and seed of the grid under one of its protocols."""
-    table = protocols.protocol_fits(dataset).load()
-    part = table[(table["protocol"] == variant) & table["system"].isin(grid.systems) & table["seed"].isin(grid.seeds)]
+    frames = read_per_task(dataset, protocol, [system + ending for ending in ENDINGS] if system else [])
     return [
-        Candidate(str(system), int(str(seed)), list(rows["measure"]), rows["mean"].to_numpy())
-        for (system, seed), rows in part.groupby(["system", "seed"], sort=False)
+        (name, int(str(seed)), definition_means(part))
+        for name, frame in frames.items()
+        for seed, part in frame.groupby("seed")
     ]
 
 
@@ -97,22 +75,17 @@ def nearest(
     cells_within_both those within both; `compared` is how many candidates times definitions were tried.
     """
     tried = [
-        (candidate, title, printed_form(candidate.mean, candidate.measures, definition))
-        for candidate in candidates
+        (system, seed, title, printed_form(means, definition))
+        for system, seed, means in candidates
         for title, definition in definitions.items()
     ]
-    gaps = [float(distance(values, printed)) for *_, values in tried]
-    candidate, title, values = tried[int(np.argmax(np.array(gaps) <= min(gaps) + SAME_DISTANCE))]
+    gaps = np.array([distance(values, printed) for *_, values in tried])
+    best = int(np.argmax(gaps <= gaps.min() + SAME_DISTANCE))
+    system, seed, title, values = tried[best]
     off = np.abs(values - printed)
-    absolute = within(off, chosen.tolerance)
-    relative = within(off, chosen.relative_tolerance * printed)
-    line = {"system": candidate.system, "seed": candidate.seed, "definition": title}
-    line |= {
-        "distance": float(distance(values, printed)),
-        "largest": float(off.max()),
-        "largest_cell": CELLS[int(off.argmax())],
-        "compared": len(tried),
-    }
+    absolute, relative = within(off, chosen.tolerance), within(off, chosen.relative_tolerance * printed)
+    line = {"system": system, "seed": seed, "definition": title, "distance": float(gaps[best])}
+    line |= {"largest": float(off.max()), "largest_cell": CELLS[int(off.argmax())], "compared": len(tried)}
     line |= {"cells_within": int(absolute.sum()), "cells_within_relative": int(relative.sum())}
     return line | {"cells_within_both": int((absolute & relative).sum())}
 
@@ -126,30 +99,31 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
     """
     every = paper.load()
     printed, values = every[every["table"] == "table3"].drop_duplicates("printed"), paper.wide(every, "table3")
-    settings = {name: load([f"system={name}"]).system for name in sorted(set(printed["own"]) & set(choices("system")))}
-    known = {name: list(about.protocols) for name, about in settings.items()}
+    known = {name: about.protocols for name, about in sound_systems().items()}
     places = [("study", name, str(load([f"protocol={name}"]).protocol.title)) for name in own_protocols]
     places += [("grid", variant.name, variant.title) for variant in grid.variants]
-    shared = {variant.name: grid_runs(dataset, variant.name, grid) for variant in grid.variants}
+    fits = protocols.protocol_fits(dataset).load()
+    fits = fits[fits["system"].isin(grid.systems) & fits["seed"].isin(grid.seeds)]
+    shared: dict[str, list[Candidate]] = {variant.name: [] for variant in grid.variants}
+    for (variant, system, seed), rows in fits.groupby(["protocol", "system", "seed"], sort=False):
+        shared.setdefault(variant, []).append((system, int(seed), rows.set_index("measure")["mean"]))
     cold = {item.name for item in grid.variants if item.split == "cold" and item.training == "train"}
-    definitions, lines = dict(grid.metric_definitions), []
-    first = dict(list(definitions.items())[:1])
-    for row in printed.to_dict("records"):
-        system = row["own"]
-        cells = values.loc[row["printed"]].to_numpy(np.float64)
-        for source, protocol, title in places:
-            line = {"row": row["printed"], "source": source, "protocol": protocol, "title": title}
-            runs = study_runs(dataset, protocol, system) if source == "study" else shared[protocol]
-            itself = [run for run in runs if source == "study" or run.system == system]
-            line |= {"reason": row["differs"], "counterpart": SAME if row["system"] else STAND_IN}
-            if not itself:
-                missing = "not in the grid of protocols"
-                if source == "study" or system in grid.systems:
-                    missing = why_not(system, "cold" if protocol in cold else protocol, known)[1]
-                line |= {"reason": missing, "counterpart": OTHER if runs else NONE}
-            for choice, tried in zip(CHOICES, (first, definitions), strict=True):
-                found = nearest(itself or runs, cells, tried, chosen) if runs else {}
-                lines.append(line | {"choice": choice} | found)
+    definitions = dict(grid.metric_definitions)
+    first, lines = dict(list(definitions.items())[:1]), []
+    for row, (source, protocol, title) in product(printed.to_dict("records"), places):
+        system, cells = row["own"], values.loc[row["printed"]].to_numpy(np.float64)
+        runs = study_runs(dataset, protocol, system) if source == "study" else shared[protocol]
+        itself = [run for run in runs if source == "study" or run[0] == system]
+        line = {"row": row["printed"], "source": source, "protocol": protocol, "title": title}
+        line |= {"reason": row["differs"], "counterpart": SAME if row["system"] else STAND_IN}
+        if not itself:
+            missing = "not in the grid of protocols"
+            if source == "study" or system in grid.systems:
+                missing = why_not(system, "cold" if protocol in cold else protocol, known)[1]
+            line |= {"reason": missing, "counterpart": OTHER if runs else NONE}
+        for choice, tried in zip(CHOICES, (first, definitions), strict=True):
+            found = nearest(itself or runs, cells, tried, chosen) if runs else {}
+            lines.append(line | {"choice": choice} | found)
     table = pd.DataFrame(lines).reindex(columns=COLUMNS).astype(dict.fromkeys(COUNTS, "Int64"))
     ran = table.dropna(subset=["distance"])
     least = ran.groupby(["row", "choice", ran["counterpart"] == OTHER])["distance"].idxmin()

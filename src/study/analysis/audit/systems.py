@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -70,11 +71,15 @@ class ReferenceBugs:
             require_choice("protocol", about.protocol)
 
 
-def configured(settings: Rules, dataset: str, changes: dict[str, Any], system: str = "") -> DictConfig:
-    """The configuration of a system (by default the examined one) with some of its model's settings changed."""
-    changed = [f"system.model.{name}={json.dumps(value)}" for name, value in changes.items()]
-    base = [f"dataset={dataset}", f"system={system or settings.system}", f"protocol={settings.protocol}"]
-    return load([*base, *changed])
+def configured(settings: Rules, dataset: str) -> dict[str, DictConfig]:
+    """The configuration of every variant of the examined system, by title, then of every other system, by name."""
+    base = [f"dataset={dataset}", f"protocol={settings.protocol}"]
+    made = {
+        title: [f"system={settings.system}", *(f"system.model.{key}={json.dumps(value)}" for key, value in own.items())]
+        for title, own in settings.variants.items()
+    }
+    made |= {name: [f"system={name}"] for name in settings.others}
+    return {title: load([*base, *changes]) for title, changes in made.items()}
 
 
 def rule_table(data: Dataset, split: Split, settings: Rules) -> pd.DataFrame:
@@ -85,22 +90,19 @@ def rule_table(data: Dataset, split: Split, settings: Rules) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     first: dict[str, pd.DataFrame] = {}
-    models = {title: configured(settings, data.name, changes) for title, changes in settings.variants.items()}
-    models |= {name: configured(settings, data.name, {}, name) for name in settings.others}
     workdir = paths.cache() / "audit" / settings.system
     workdir.mkdir(parents=True, exist_ok=True)
-    for variant, config in models.items():
-        for part in settings.parts:
-            system, seed = build_system(config.system), settings.system_seed
-            done = run_seed(system, data, split, seed=seed, workdir=workdir, part=part).per_task.set_index("task_id")
-            reference = first.setdefault(part, done)
-            for metric in settings.metrics:
-                row = {"variant": variant, "part": part, "metric": metric, "n": int(done[metric].count())}
-                gap = done[metric] - reference[metric]
-                for name, ends, series in (("mean", "", done[metric]), ("diff", "diff_", gap)):
-                    draws: Any = {"seed": settings.seed, "resamples": RESAMPLES}
-                    row |= mean_interval(series.dropna(), **draws, name=name, prefix=ends)
-                rows.append(row)
+    for (variant, config), part in product(configured(settings, data.name).items(), settings.parts):
+        system, seed = build_system(config.system), settings.system_seed
+        done = run_seed(system, data, split, seed=seed, workdir=workdir, part=part).per_task.set_index("task_id")
+        reference = first.setdefault(part, done)
+        for metric in settings.metrics:
+            row = {"variant": variant, "part": part, "metric": metric, "n": int(done[metric].count())}
+            gap = done[metric] - reference[metric]
+            for name, ends, series in (("mean", "", done[metric]), ("diff", "diff_", gap)):
+                draws: Any = {"seed": settings.seed, "resamples": RESAMPLES}
+                row |= mean_interval(series.dropna(), **draws, name=name, prefix=ends)
+            rows.append(row)
     return pd.DataFrame(rows)
 
 

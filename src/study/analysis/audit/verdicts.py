@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ from study import paths
 from study.analysis.framework import Context, Tables, analysis, load_settings
 from study.analysis.report import paper
 from study.analysis.report.tables import markdown
-from study.config.compose import choices, load
+from study.config.compose import sound_systems
 from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
-from study.evaluation.statistics import bootstrap_means, harmonic_mean
+from study.evaluation.runs import CUTOFFS
+from study.evaluation.statistics import bootstrap_means, harmonic_mean, percentile_limits
 from study.files import read_csv
 from study.runner.row_store import read_per_task
 
@@ -43,7 +45,6 @@ class Verdicts:
     tolerance: float
     relative_tolerance: float
     stated_protocol: str
-    level: float
 
 
 @dataclass(frozen=True)
@@ -56,26 +57,23 @@ class Run:
     tasks: tuple[int, ...]  # ids, in the order of the draws
 
 
-def measured(frame: pd.DataFrame, chosen: Verdicts) -> Run:
-    """The cells of a per-task file with their intervals over tasks, values averaged over seeds first."""
-    tasks = frame.drop(columns="seed").groupby("task_id").mean()[list(PAPER_METRICS)].dropna()
-    values = tasks.to_numpy(np.float64)
-    drawn = bootstrap_means(values, seed=0)
-    means = with_f1_of_means(pd.DataFrame(values.mean(axis=0)[None], columns=list(PAPER_METRICS)))
-    again = with_f1_of_means(pd.DataFrame(drawn, columns=list(PAPER_METRICS)))
-    tail = (1 - chosen.level) / 2
-    table = pd.DataFrame({"ours": means.iloc[0], "ci_low": again.quantile(tail), "ci_high": again.quantile(1 - tail)})
-    by_seed = frame[frame["task_id"].isin(tasks.index)].groupby("seed")[list(PAPER_METRICS)].mean()
-    return Run(table, with_f1_of_means(by_seed), again, tuple(tasks.index))
+def measured(frame: pd.DataFrame) -> Run:
+    """The cells of a per-task file with their 95 % intervals over tasks, values averaged over seeds first."""
+    names = list(PAPER_METRICS)
+    tasks = frame.drop(columns="seed").groupby("task_id").mean()[names].dropna()
+    drawn = with_f1_of_means(pd.DataFrame(bootstrap_means(tasks.to_numpy(np.float64), seed=0), columns=names))
+    means = with_f1_of_means(pd.DataFrame(tasks.to_numpy(np.float64).mean(axis=0)[None], columns=names)).iloc[0]
+    limits = pd.DataFrame({name: percentile_limits(drawn[name]) for name in drawn}, index=["ci_low", "ci_high"])
+    by_seed = frame[frame["task_id"].isin(tasks.index)].groupby("seed")[names].mean()
+    table = pd.concat([means.rename("ours"), limits.T], axis=1)
+    return Run(table, with_f1_of_means(by_seed), drawn, tuple(tasks.index))
 
 
 def with_f1_of_means(means: pd.DataFrame) -> pd.DataFrame:
     """Means of precision and recall with the F1 that they have, which is not the mean of each task's F1."""
-    found = means.copy()
-    for k in (5, 10):
-        precision, recall = means[f"precision@{k}"], means[f"recall@{k}"]
-        found[f"f1_of_means@{k}"] = harmonic_mean(precision, recall)
-    return found
+    return means.assign(
+        **{f"f1_of_means@{k}": harmonic_mean(means[f"precision@{k}"], means[f"recall@{k}"]) for k in CUTOFFS}
+    )
 
 
 def why_not(system: str, protocol: str, known: Mapping[str, Sequence[str]]) -> tuple[str, str]:
@@ -103,32 +101,27 @@ def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
     seeds and most seeds are within the tolerance: seeds on both sides of the printed value do not do it by their mean.
     `within_relative` asks the same of the relative tolerance and decides no verdict.
     """
-    lines = []
-    named, there = set(cells["own"]), set(choices("system"))
-    known = {name: list(load([f"system={name}"]).system.protocols) for name in named & there}
-    for row in cells.to_dict("records"):
-        system = row["own"]
-        about = {"table": row["table"], "place": row["place"], "row": row["printed"], "metric": row["metric"]}
-        about |= {"k": row["k"], "paper": row["value"], "trivial": row["value"] <= chosen.tolerance, "system": system}
-        about["counterpart"] = "same" if row["system"] else "stand-in" if system else "none"
-        for protocol in protocols:
-            line = about | {"protocol": protocol}
-            if (protocol, system) not in found:
-                verdict, reason = why_not(system, protocol, known)
-                lines.append(line | {"reason": reason, "verdict": verdict})
-                continue
-            run = found[protocol, system]
+    lines, known = [], {name: about.protocols for name, about in sound_systems().items()}
+    for row, protocol in product(cells.to_dict("records"), protocols):
+        system, printed = row["own"], row["value"]
+        line = {"table": row["table"], "place": row["place"], "row": row["printed"], "metric": row["metric"]}
+        line |= {"k": row["k"], "paper": printed, "trivial": printed <= chosen.tolerance, "system": system}
+        line |= {"counterpart": "same" if row["system"] else "stand-in" if system else "none", "protocol": protocol}
+        if run := found.get((protocol, system)):
             names = list(F1_DEFINITIONS) if row["metric"] == "f1" else [row["metric"]]
-            name = min(names, key=lambda part: abs(run.cells.loc[f"{part}@{row['k']}", "ours"] - row["value"]))
+            name = min(names, key=lambda part: abs(run.cells.loc[f"{part}@{row['k']}", "ours"] - printed))
             ours, low, high = run.cells.loc[f"{name}@{row['k']}"]
-            gap, gaps = ours - row["value"], run.by_seed[f"{name}@{row['k']}"] - row["value"]
-            near, same = within(gaps, chosen.tolerance), agree(gap, gaps, chosen.tolerance)
+            gap, gaps = ours - printed, run.by_seed[f"{name}@{row['k']}"] - printed
+            near = within(gaps, chosen.tolerance)
             line |= {"ours": ours, "ci_low": low, "ci_high": high, "definition": F1_DEFINITIONS.get(name, "")}
-            line |= {"diff": gap, "relative_diff": gap / row["value"] if row["value"] else np.nan}
-            line |= {"within_relative": agree(gap, gaps, chosen.relative_tolerance * row["value"])}
+            line |= {"diff": gap, "relative_diff": gap / printed if printed else np.nan}
+            line |= {"within_relative": agree(gap, gaps, chosen.relative_tolerance * printed)}
             line |= {"tasks": len(run.tasks), "seeds": len(near), "seeds_within": int(near.sum())}
             line["reason"] = row["differs"] if not row["system"] else ""
-            lines.append(line | {"verdict": REPRODUCED if same else NOT})
+            line["verdict"] = REPRODUCED if agree(gap, gaps, chosen.tolerance) else NOT
+        else:
+            line["verdict"], line["reason"] = why_not(system, protocol, known)
+        lines.append(line)
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
@@ -143,7 +136,7 @@ def agree(gap: float, gaps: pd.Series, tolerance: float) -> bool:
     return bool(within(gap, tolerance) and 2 * near.sum() > len(near))
 
 
-def with_order(lines: pd.DataFrame, found: dict[Any, Run], level: float) -> pd.DataFrame:
+def with_order(lines: pd.DataFrame, found: dict[Any, Run]) -> pd.DataFrame:
     """Set "same order only" where a cell is off, but every comparison with another row comes out as in the paper.
 
     A cell is compared with the other systems of its table, column and protocol, rows of equal printed value left out.
@@ -157,7 +150,7 @@ def with_order(lines: pd.DataFrame, found: dict[Any, Run], level: float) -> pd.D
             kept_by: dict[str, bool] = {}
             for other in rows:
                 if other["system"] != row["system"] and other["paper"] != row["paper"]:
-                    agrees = direction(row, other, found, level) == np.sign(row["paper"] - other["paper"])
+                    agrees = direction(row, other, found) == np.sign(row["paper"] - other["paper"])
                     kept_by[other["system"]] = kept_by.get(other["system"], True) and bool(agrees)
             done.loc[at, "pairs"], done.loc[at, "pairs_in_order"] = len(kept_by), sum(kept_by.values())
     kept = (done["verdict"] == NOT) & (done["pairs"] > 0) & (done["pairs"] == done["pairs_in_order"])
@@ -165,7 +158,7 @@ def with_order(lines: pd.DataFrame, found: dict[Any, Run], level: float) -> pd.D
     return done
 
 
-def direction(a: Mapping[Any, Any], b: Mapping[Any, Any], found: dict[Any, Run], level: float) -> int:
+def direction(a: Mapping[Any, Any], b: Mapping[Any, Any], found: dict[Any, Run]) -> int:
     """1 if line `a` of `cell_lines` is above line `b`, -1 if below.
 
     0 if the paired interval over tasks holds 0, or the runs are over different tasks.
@@ -176,7 +169,7 @@ def direction(a: Mapping[Any, Any], b: Mapping[Any, Any], found: dict[Any, Run],
     key_of = {title: key for key, title in F1_DEFINITIONS.items()}
     names = (f"{key_of.get(line['definition'], line['metric'])}@{line['k']}" for line in (a, b))
     ours, theirs = (run.drawn[name].to_numpy(np.float64) for run, name in zip((first, second), names, strict=True))
-    low, high = np.quantile(ours - theirs, [(1 - level) / 2, (1 + level) / 2])
+    low, high = percentile_limits(ours - theirs)
     return int(low > 0) - int(high < 0)
 
 
@@ -194,53 +187,49 @@ def count_lines(dataset: str) -> list[dict[str, Any]]:
     for row in paper.table2().to_dict("records"):
         line = line_of(row["table"], row["place"], f"{row['set']}: {row['attribute']}", "count", row["value"])
         if counted is None:
-            lines.append(line | {"verdict": NOT_RUN, "reason": "the data has not been prepared"})
-            continue
-        ways = counted.loc[(row["set"], row["attribute"]), ["released", "case_folded", "normalised"]].astype(float)
-        way = (ways - row["value"]).abs().idxmin()
-        line |= {"ours": ways[way], "definition": way, "diff": ways[way] - row["value"]}
-        lines.append(line | {"verdict": REPRODUCED if ways[way] == row["value"] else NOT})
+            line |= {"verdict": NOT_RUN, "reason": "the data has not been prepared"}
+        else:
+            ways = counted.loc[(row["set"], row["attribute"]), ["released", "case_folded", "normalised"]].astype(float)
+            gaps = ways - row["value"]
+            way = gaps.abs().idxmin()
+            line |= {"ours": ways[way], "definition": way, "diff": gaps[way]}
+            line["verdict"] = REPRODUCED if gaps[way] == 0 else NOT
+        lines.append(line)
     return lines
 
 
-def distance_line(dataset: str) -> dict[str, Any]:
+def distance_line(dataset: str, row: Mapping[Any, Any]) -> dict[str, Any]:
     """The p-values of Figure 6: reproduced where the largest one over the categories of the test tasks is as small."""
-    row = paper.optima().dropna(subset=["below"]).iloc[0]
     line = line_of(row["figure"], row["place"], row["statement"], "largest p-value", row["below"])
     path = paths.results(dataset) / "embedding" / "groups.csv"
     if not path.exists():
         return line | {"verdict": NOT_RUN, "reason": "the embeddings have not been examined"}
-    groups = read_csv(path)
-    tested = groups[(groups["level"] == "category") & (groups["part"] == "test")]
+    tested = read_csv(path).query("level == 'category' and part == 'test'")
     largest = float(tested["p"].max())
     line |= {"ours": largest, "diff": largest - row["below"], "definition": "not corrected"}
     line |= {"tasks": tested["n"].sum(), "verdict": REPRODUCED if largest < row["below"] else NOT}
     return line | {"reason": f"{len(tested)} categories of test tasks"}
 
 
-def figure_lines(dataset: str) -> list[dict[str, Any]]:
-    """The p-values of Figure 6 and the optima of Figures 7 to 9, reproduced where validation chooses it."""
+def optimum_line(dataset: str, row: Mapping[Any, Any]) -> dict[str, Any]:
+    """An optimum of Figures 7 to 9: reproduced where validation chooses it."""
     # The package of the sweeps takes a second to load, and warns in notebooks.
     from study.search.sweep import chosen, folder_of, load_sweep
 
-    found, lines = {sweep.place: sweep for sweep in map(load_sweep, SWEEPS)}, [distance_line(dataset)]
-    for row in paper.optima().dropna(subset=["optimum"]).to_dict("records"):
-        line = line_of(row["figure"], row["place"], row["statement"], "optimum", row["optimum"])
-        sweep = found[row["place"]]
-        path = folder_of(dataset, sweep.name) / "trials.csv"
-        if not path.exists():
-            lines.append(line | {"verdict": NOT_RUN, "reason": "its sweep has not run"})
-            continue
-        trials, parameter = read_csv(path), next(iter(sweep.space))
-        best = float(chosen(sweep, trials)["values"][parameter])
-        by_value = trials.groupby(parameter)[f"valid/{sweep.objective}"]
-        means, least = by_value.mean(), by_value.mean()[best] - by_value.std().fillna(0.0)[best]
-        near = row["optimum"] in means.index[means >= least]
-        reason = "; the printed value is within one standard deviation over seeds of it" * near
-        line |= {"ours": best, "diff": best - row["optimum"], "definition": "best on validation"}
-        line |= {"seeds": trials["seed"].nunique(), "verdict": REPRODUCED if best == row["optimum"] else NOT}
-        lines.append(line | {"reason": f"{sweep.objective} of {len(trials)} trials{reason}"})
-    return lines
+    line = line_of(row["figure"], row["place"], row["statement"], "optimum", row["optimum"])
+    sweep = next(found for found in map(load_sweep, SWEEPS) if found.place == row["place"])
+    path = folder_of(dataset, sweep.name) / "trials.csv"
+    if not path.exists():
+        return line | {"verdict": NOT_RUN, "reason": "its sweep has not run"}
+    trials, parameter = read_csv(path), next(iter(sweep.space))
+    best = float(chosen(sweep, trials)["values"][parameter])
+    by_value = trials.groupby(parameter)[f"valid/{sweep.objective}"]
+    means, least = by_value.mean(), by_value.mean()[best] - by_value.std().fillna(0.0)[best]
+    near = row["optimum"] in means.index[means >= least]
+    reason = "; the printed value is within one standard deviation over seeds of it" * near
+    line |= {"ours": best, "diff": best - row["optimum"], "definition": "best on validation"}
+    line |= {"seeds": trials["seed"].nunique(), "verdict": REPRODUCED if best == row["optimum"] else NOT}
+    return line | {"reason": f"{sweep.objective} of {len(trials)} trials{reason}"}
 
 
 def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
@@ -253,13 +242,16 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
         raise StudyError(f"the paper reports no number for {dataset}", fix=fix)
     chosen, cells = load_settings(Verdicts), paper.load()
     found = {
-        (protocol, system): measured(frame, chosen)
+        (protocol, system): measured(frame)
         for protocol in protocols
         for system, frame in read_per_task(dataset, protocol, sorted(set(cells["own"]) - {""})).items()
     }
-    judged = with_order(cell_lines(cells, found, protocols, chosen), found, chosen.level)
+    judged = with_order(cell_lines(cells, found, protocols, chosen), found)
     # By records: concatenating columns without any value would guess at their types.
-    lines = [*judged.to_dict("records"), *count_lines(dataset), *figure_lines(dataset)]
+    lines = [*judged.to_dict("records"), *count_lines(dataset)]
+    stated = paper.optima()
+    lines += [distance_line(dataset, row) for row in stated.dropna(subset=["below"]).to_dict("records")]
+    lines += [optimum_line(dataset, row) for row in stated.dropna(subset=["optimum"]).to_dict("records")]
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
