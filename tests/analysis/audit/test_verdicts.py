@@ -268,8 +268,8 @@ DEFINED = {"as defined": Definition("recall", "f1", "ndcg")}
 def test_the_distance_and_both_tolerances_by_hand():
     printed = np.array([0.5, 0.5, 0.08, 0.08, 0.2, 0.2, 0.4, 0.4])
     # Off by 0.02 (4 %), 0.008 (10 %) and 0.01 (2.5 %).
-    near = rq1.Candidate("a", 2, CELLS, np.add(printed, [0.02, 0, 0.008, 0, 0, 0, -0.01, 0]))
-    far = rq1.Candidate("b", 1, CELLS, printed + 0.1)
+    near = "a", 2, pd.Series(np.add(printed, [0.02, 0, 0.008, 0, 0, 0, -0.01, 0]), CELLS)
+    far = "b", 1, pd.Series(printed + 0.1, CELLS)
     line = rq1.nearest([far, near], printed, DEFINED, CHOSEN)
     assert line["distance"] == pytest.approx(np.sqrt((0.02**2 + 0.008**2 + 0.01**2) / 8))
     assert (line["system"], line["seed"], line["largest_cell"], line["compared"]) == ("a", 2, "recall@5", 2)

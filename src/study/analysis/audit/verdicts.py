@@ -232,6 +232,13 @@ def optimum_line(dataset: str, row: Mapping[Any, Any]) -> dict[str, Any]:
     return line | {"reason": f"{sweep.objective} of {len(trials)} trials{reason}"}
 
 
+def figure_lines(dataset: str) -> list[dict[str, Any]]:
+    """The statements on Figures 6 to 9."""
+    stated = paper.optima()
+    lines = [distance_line(dataset, row) for row in stated.dropna(subset=["below"]).to_dict("records")]
+    return lines + [optimum_line(dataset, row) for row in stated.dropna(subset=["optimum"]).to_dict("records")]
+
+
 def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
     """verdicts.csv: every cell of Tables 3 and 4 under every protocol, Table 2, and the statements on Figures 6 to 9.
 
@@ -248,10 +255,7 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
     }
     judged = with_order(cell_lines(cells, found, protocols, chosen), found)
     # By records: concatenating columns without any value would guess at their types.
-    lines = [*judged.to_dict("records"), *count_lines(dataset)]
-    stated = paper.optima()
-    lines += [distance_line(dataset, row) for row in stated.dropna(subset=["below"]).to_dict("records")]
-    lines += [optimum_line(dataset, row) for row in stated.dropna(subset=["optimum"]).to_dict("records")]
+    lines = [*judged.to_dict("records"), *count_lines(dataset), *figure_lines(dataset)]
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
