@@ -111,7 +111,7 @@ def verdicts(tables: Tables, protocol: str, rising: Collection[tuple[str, str]])
     codes.index = pd.Index([f"{row}{signs.get((place, row), '')} ({place})" for place, row in codes.index])
     codes.columns = [metric_name(name).replace(" (mean over tasks)", "").replace("@", "\n@") for name in codes]
     edges = np.arange(len(VERDICTS) + 1) - 0.5
-    heat(panel, codes.astype(float), texts, **plots.steps(edges, VERDICT_INKS.values()), linewidths=1)
+    heat(panel, codes.astype(float), texts, **plots.steps(edges.tolist(), VERDICT_INKS.values()), linewidths=1)
     explain(figure, VERDICT_INKS)
     return figure
 
@@ -218,7 +218,9 @@ def rq1(tables: Tables, rising: Collection[tuple[str, str]]) -> Figure:
     )
     wide = table.pivot_table(["shade", "text", "best"], "row", "title", aggfunc="first", sort=False)
     protocols = table.drop_duplicates(["source", "protocol"])
-    cells, texts, best = (wide[name].reindex(columns=protocols["title"]) for name in ("shade", "text", "best"))
+    cells, texts, best = (
+        pd.DataFrame(wide[name]).reindex(columns=protocols["title"]) for name in ("shade", "text", "best")
+    )
     cells.index = pd.Index([row + signs.get(row, "") for row in cells.index])
     title = "How near does each protocol come to each row of Table 3?"
     figure, panel = one_panel(3.9 + 0.27 * len(cells), caption=caption, title=title)
@@ -302,7 +304,7 @@ def copying(tables: Tables, few: Collection[str] | None = None, metric: str = "n
     beside it, how much more than the first reference a system gains on them, since such tasks are easier for all.
     `few`: the systems that are drawn; None draws all."""
     table = tables["copying"]
-    protocol, excess = table["protocol"].iloc[0], next(name for name in table if name.startswith("excess_"))
+    protocol, excess = table["protocol"].iloc[0], next(name for name in map(str, table) if name.startswith("excess_"))
     rows = table[table["protocol"].eq(protocol) & table["metric"].eq(metric) & table["kind"].eq("any_near_duplicate")]
     rows = rows[rows["system"].isin(rows["system"] if few is None else few)].sort_values("mean", ascending=False)
     names, (reference,) = titled(rows["system"]), titled([excess.removeprefix("excess_")]).values()
@@ -316,8 +318,10 @@ def copying(tables: Tables, few: Collection[str] | None = None, metric: str = "n
     title = "Scores on tasks with and without a near-duplicate"
     figure, axes = canvas(1.5 + 0.3 * len(rows), 2, caption=caption, share_y=True, title=title)
     drawn = pd.concat(
-        rows.assign(kind=name, value=rows[name], low=rows[f"{name}_ci_low"], high=rows[f"{name}_ci_high"])
-        for name in (*TASKS, excess)
+        [
+            rows.assign(kind=name, value=rows[name], low=rows[f"{name}_ci_low"], high=rows[f"{name}_ci_high"])
+            for name in (*TASKS, excess)
+        ]
     )
     about: Any = {"interval": ("low", "high"), "names": names, "hue": "kind"}
     apart, xlabel = drawn["kind"] == excess, f"{metric_name(metric)} (0 to 1)"

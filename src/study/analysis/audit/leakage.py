@@ -125,7 +125,8 @@ def copying_table(
             for name in references:
                 # Without the reference's run, no task is left.
                 reference = scores[name][metric] if name in scores else pd.Series(dtype=float)
-                row |= difference(f"excess_{name}", *groups((values - reference).dropna(), flags[kind]), seed)
+                with_, without = groups((values - reference).dropna(), flags[kind])
+                row |= difference(f"excess_{name}", with_, without, seed)
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -149,7 +150,7 @@ def protocol_table(first: Frames, second: Frames, metrics: list[str], *, seed: i
         for name, part in zip(("first", "second"), parts, strict=True):
             row |= mean_interval(part, seed=seed, resamples=RESAMPLES, name=name, prefix=f"{name}_")
             row[f"n_{name}"] = len(part)
-        row |= difference("diff", *parts, seed)
+        row |= difference("diff", parts[0], parts[1], seed)
         rows.append(row | {"lost": row["diff"] / row["first"] if parts[0].any() else np.nan})
     return pd.DataFrame(rows)
 

@@ -31,7 +31,7 @@ NONE = "none"
 RELEASED = "released labels"
 
 
-def classify(flags: Mapping[str, Any], order: list[str]) -> np.ndarray:
+def classify(flags: Any, order: list[str]) -> np.ndarray:
     """The first detector of `order` that fires, `none` where none does; shape of the flags, str."""
     found: np.ndarray = np.select([flags[name] for name in order], order, default=NONE)
     return found

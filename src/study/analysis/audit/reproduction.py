@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -160,7 +160,8 @@ def reproduction(study: Context) -> Tables:
 def runs(dataset: str, protocol: str, system: str) -> dict[int, Run]:
     """Seed -> the run of a system, ten servers a task."""
     values, top, _ = read_row(dataset, protocol, system)
-    return {
-        int(str(seed)): Run(own.groupby("task_id")["server_id"].agg(list).to_dict(), part.set_index("task_id"))
-        for (seed, own), (_, part) in zip(top.groupby("seed"), values.groupby("seed"), strict=True)
-    }
+    found = {}
+    for (seed, own), (_, part) in zip(top.groupby("seed"), values.groupby("seed"), strict=True):
+        lists: dict[Any, list[int]] = own.groupby("task_id")["server_id"].agg(list).to_dict()
+        found[int(str(seed))] = Run(lists, part.set_index("task_id"))
+    return found

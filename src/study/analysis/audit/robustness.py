@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -192,8 +193,8 @@ def split_table(runs: pd.DataFrame, base: Scores, metric: str) -> list[Row]:
     wide = runs[runs["metric"] == metric].pivot_table("value", ["tie_rule", "split_seed"], "system")
     by_rule = {str(rule): part.droplevel(0).dropna(axis=1) for rule, part in wide.groupby(level=0)}
     usual, means = by_rule.pop(USUAL), base.mean(axis=1)
-    known = [name for name in usual if name in means.index]
-    sides: dict[tuple[str, str], list[tuple[pd.Series, pd.Series]]] = {
+    known = [str(name) for name in usual if name in means.index]
+    sides: dict[tuple[str, str], list[tuple[Any, Any]]] = {
         ("random splits", "further split against the study's"): [
             (means[known], usual.loc[split, known]) for split in usual.index
         ],
@@ -264,7 +265,7 @@ def variance_table(dataset: str, n_tasks: int, settings: Robustness, runs: pd.Da
                 own, other = (protocol, system), (protocol, reference)
                 further = (values[own] - values[other]).dropna().tolist() if {own, other} <= set(values) else []
                 about = {"protocol": protocol, "system": system, "reference": reference, "metric": settings.metric}
-                found = components(*frames, settings.metric, n_tasks=n_tasks, over_splits=further)
+                found = components(frames[0], frames[1], settings.metric, n_tasks=n_tasks, over_splits=further)
                 rows.append(about | found)
     return pd.DataFrame(rows)
 

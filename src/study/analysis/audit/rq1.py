@@ -106,7 +106,7 @@ def distances(dataset: str, own_protocols: Sequence[str], grid: Protocols, chose
     fits = fits[fits["system"].isin(grid.systems) & fits["seed"].isin(grid.seeds)]
     shared: dict[str, list[Candidate]] = {variant.name: [] for variant in grid.variants}
     for (variant, system, seed), rows in fits.groupby(["protocol", "system", "seed"], sort=False):
-        shared.setdefault(variant, []).append((system, int(seed), rows.set_index("measure")["mean"]))
+        shared.setdefault(str(variant), []).append((str(system), int(str(seed)), rows.set_index("measure")["mean"]))
     cold = {item.name for item in grid.variants if item.split == "cold" and item.training == "train"}
     definitions = dict(grid.metric_definitions)
     first, lines = dict(list(definitions.items())[:1]), []
