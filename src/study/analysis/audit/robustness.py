@@ -7,7 +7,7 @@ Every choice gives one score per system; Kendall's tau-b and Spearman's rho comp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -37,7 +37,6 @@ from study.evaluation.statistics import paired, paired_resamples, percentile_lim
 from study.evaluation.system import Ranker
 from study.files import read_csv
 from study.runner.identity import row_key
-from study.runner.measure import measured
 from study.runner.row_store import list_rows, read_per_task, read_top10, rows_folder
 
 Scores = pd.DataFrame  # one row per system, one column per task
@@ -110,12 +109,19 @@ def seed_table(frames: Mapping[str, pd.DataFrame], metric: str, *, resamples: in
     return rows
 
 
-def relabelled(split: Split, data: Dataset, runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Per-task tables of kept top tens, by system, against the lists that `data` has of the split's test tasks."""
-    test = sp.csr_matrix(sp.diags(np.isin(np.arange(data.n_tasks), split.tasks("test")).astype(float)) @ data.relevance)
-    test.eliminate_zeros()
-    other = replace(split, test=test)
-    return {name: measured(top, top["seed"].unique().tolist(), data, other) for name, top in runs.items()}
+def relabelled(split: Split, data: Dataset, runs: Mapping[str, pd.DataFrame], metric: str) -> Scores:
+    """As `task_scores`: kept top tens, by system, against the lists that `data` has of the split's test tasks."""
+    (name, _, k), tasks = metric.partition("@"), split.tasks("test")
+    ids, relevant, rows = data.tasks["id"].to_numpy()[tasks], sp.csr_matrix(data.relevance[tasks]), {}
+    task, server = (pd.Series(np.arange(len(known)), index=known) for known in (ids, data.servers["id"]))
+    for system, run in runs.items():
+        by_seed = []
+        for _, part in run.groupby("seed"):
+            ranked = np.full((len(ids), KEPT), -1, dtype=np.int64)
+            ranked[task.loc[part["task_id"]], part["rank"] - 1] = server.loc[part["server_id"]]
+            by_seed.append(metrics.PER_TASK[name](ranked, relevant, int(k)))
+        rows[system] = pd.Series(np.mean(by_seed, axis=0), index=ids)
+    return pd.DataFrame(rows).T.dropna(axis=1)
 
 
 def label_table(
@@ -131,7 +137,7 @@ def label_table(
         variants["mcp_task_all.csv"] = labelled(data, "longer", None)
     base, runs, rows = task_scores(frames, settings.metric), read_top10(dataset, protocol, frames), list[Row]()
     for name, changed in variants.items():
-        scores = task_scores(relabelled(split, changed, runs), settings.metric)
+        scores = relabelled(split, changed, runs, settings.metric)
         found = correlations(base, scores, resamples=settings.resamples, seed=settings.seed)
         rows.append({"family": "labels", "variant": name} | found)
     return rows
