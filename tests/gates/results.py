@@ -52,6 +52,11 @@ GONE = {
     ),
     "the tuned encoder": ("results/mcpflow/tables/flow_encoder.*",),
     "table of sizes": ("results/livemcpbench/tables/sizes.*",),
+    "tables that nothing read": (
+        "results/task2mcp/audit/label_use.csv",
+        "results/task2mcp/audit/first_uses.csv",
+        "results/task2mcp/robustness/random_splits.csv",
+    ),
     "record of the embedding, now distances.json": ("results/task2mcp/embedding/record.json",),
 }
 # Path or row ("task2mcp/cold/bm25 per_task") -> why it is another than at the base commit. Patterns are allowed.
