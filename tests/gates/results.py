@@ -37,6 +37,10 @@ GONE = {
     "estimates of GPU hours": ("results/task2mcp/tables/gpu_hours.csv", "results/task2mcp/records/gpu_hours.json"),
     "load test of the agent": ("results/task2mcp/tables/agent_load.csv", "results/task2mcp/records/agent_load.json"),
     "label mixture models": ("results/task2mcp/audit/mixture*.csv",),
+    "tables that nothing reads": (
+        *("results/task2mcp/audit/first_uses.csv", "results/task2mcp/audit/label_use.csv"),
+        "results/task2mcp/robustness/random_splits.csv",
+    ),
     "task quality": ("results/task2mcp/audit/task_quality*",),
     "codebooks' page": ("results/task2mcp/audit/codebooks.*",),
     "OpenP5's prompt templates": ("results/task2mcp/audit/prompt_templates.*",),
