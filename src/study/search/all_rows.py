@@ -125,10 +125,11 @@ def summary(jobs: list[Job]) -> str:
 def due(overrides: list[str], failed: list[str], *, every: bool = False, dry: bool = False) -> list[Job]:
     """What is missing or stale, each search before the rows that take its values. `every`: what is current, too.
     `failed`: takes what cannot be asked about. `dry`: write nothing. Raises StudyError: the data are not prepared."""
-    data_hash(load(overrides).dataset.name)
     jobs, searched = list[Job](), dict[str, bool]()
-    for row in rows(overrides, failed):
+    for number, row in enumerate(rows(overrides, failed)):
         system = row.system
+        if number == 0:
+            data_hash(row.dataset.name)
         if row.trainer.accelerator != "cpu" and not system.trains:
             continue
         with naming(Job(row).name, failed):
