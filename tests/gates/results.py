@@ -37,10 +37,6 @@ GONE = {
     "estimates of GPU hours": ("results/task2mcp/tables/gpu_hours.csv", "results/task2mcp/records/gpu_hours.json"),
     "load test of the agent": ("results/task2mcp/tables/agent_load.csv", "results/task2mcp/records/agent_load.json"),
     "label mixture models": ("results/task2mcp/audit/mixture*.csv",),
-    "tables that nothing reads": (
-        *("results/task2mcp/audit/first_uses.csv", "results/task2mcp/audit/label_use.csv"),
-        "results/task2mcp/robustness/random_splits.csv",
-    ),
     "task quality": ("results/task2mcp/audit/task_quality*",),
     "codebooks' page": ("results/task2mcp/audit/codebooks.*",),
     "OpenP5's prompt templates": ("results/task2mcp/audit/prompt_templates.*",),
@@ -81,6 +77,10 @@ CORRECTIONS: dict[str, str] = {
     "results/task2mcp/usefulness/*.json": "one record an analysis, its settings by class",
     "results/task2mcp/usefulness/judged_*": f"{EXACT}; {FAMILIES}",
     "results/task2mcp/audit/verdict*": ONE,
+    "results/task2mcp/audit/copying.csv.xz": "rows of t2mrec_llm_local*, t2mrec_same_training and label_ranker_plain, which "
+    "were made after the table; every earlier row as it was",
+    "results/task2mcp/audit/grouped.csv": "rows of three systems made after the table; every earlier row as it was",
+    "results/task2mcp/audit/*.json": "one record an analysis, its settings by class",
     "results/livemcpbench/tables/significance.csv": EXACT,
     "results/mcptools/tables/significance.csv": EXACT,
     "results/apibank/tables/significance.csv": EXACT,
@@ -96,6 +96,7 @@ MOVED |= {
 # Path -> why it is new. Patterns are allowed.
 NEW: dict[str, str] = {
     "results/task2mcp/pools.*": "pools of the rows with recorded replies",
+    "results/task2mcp/audit/protocols.json": "one record an analysis",
     "results/task2mcp/ablation/parts.json": "record of the ablation's tables",
     "results/task2mcp/embedding/distances.json": "record.json, with a key of what was trained",
     "results/task2mcp/usefulness/*.json": "one record an analysis",

@@ -157,8 +157,8 @@ class Fits:
 
 
 def settings_file(kind: type) -> Path:
-    """The yaml of a class of settings: `study.analysis.audit.tasks.NearDuplicates` has
-    ``conf/audit/near_duplicates.yaml``."""
+    """The yaml of a class of settings: `study.analysis.audit.leakage.Leakage` has
+    ``conf/audit/leakage.yaml``."""
     name = re.sub("(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
     return paths.conf() / kind.__module__.split(".")[2] / f"{name}.yaml"
 

@@ -17,6 +17,7 @@ from study.config.reader import read_settings
 from study.data import dataset, splits
 from study.errors import StudyError
 from study.evaluation import metrics, records, runs
+from study.runner.identity import BY_PROFILE, CLASSES
 from tests.analysis.toys import change, small_study
 from tests.tiny_study import REPOSITORY
 
@@ -215,6 +216,23 @@ def test_another_setting_is_another_cell(own_copy):
     before = cell_of("first_3", "tfidf")["mean"].tolist()
     list(run_analyses(["audit/protocols"], load(SIZE)))
     assert cell_of("first_3", "tfidf")["mean"].tolist() != before
+
+
+def test_settings_in_an_earlier_form_are_no_other_cell(own_copy, monkeypatch):
+    """A class that was renamed since, a size that was written by profile; nothing is run, and the table stays."""
+    fits, now = protocols.protocol_fits("synthetic"), load([*SIZE, "system=tfidf"]).system.model
+    table = fits.load()
+    places = int(now.max_features)
+    earlier = {f'"{now._target_}"': '"old.Name"'}
+    earlier[f'"max_features":{places}'] = f'"max_features":{{"_target_":"{BY_PROFILE}","profile":"a","a":{places}}}'
+    for new, old in earlier.items():
+        assert table["settings"].str.contains(new, regex=False).any()
+        table["settings"] = table["settings"].str.replace(new, old, regex=False)
+    table.to_parquet(fits.path)
+    monkeypatch.setitem(CLASSES, "old.Name", now._target_)
+    monkeypatch.setattr(protocols, "run_fit", None)
+    list(run_analyses(["audit/protocols"], load(SIZE)))
+    pd.testing.assert_frame_equal(fits.load(), table)
 
 
 def test_a_damaged_table_and_none_are_clear_errors(own_copy):

@@ -38,9 +38,11 @@ from study.evaluation.records import git_state
 from study.evaluation.runs import CUTOFFS, rank_tasks
 from study.evaluation.statistics import harmonic_mean, percentile_limits
 from study.evaluation.system import System
+from study.runner.identity import normal_form
 from study.runner.processes import limit_threads
 
 LOG = logging.getLogger(__name__)
+Key = tuple[str, str, int, str]  # protocol, system, seed and, as JSON, all else that decides the values of a cell
 CHOICES = ("as defined", "nearest definition")
 
 
@@ -180,11 +182,20 @@ def fits(data: Dataset, variant: Variant) -> bool:
     return variant.negatives is None or data.n_servers >= variant.negatives + 2 * longest
 
 
-def key_of(grid: Protocols, variant: Variant, config: DictConfig, seed: int) -> tuple[str, str, int, str]:
+def key_of(grid: Protocols, variant: Variant, config: DictConfig, seed: int) -> Key:
     """What names a cell of the grid: protocol, system, seed, and as JSON all else that decides its values."""
     own = {name: value for name, value in vars(variant).items() if name not in ("name", "title")}
     about = {"protocol": own, "split_seed": grid.split_seed, "pool": grid.pool, "system": plain(config.system)["model"]}
-    return variant.name, str(config.system.name), seed, json.dumps(about, separators=(",", ":"))
+    return normal_key((variant.name, str(config.system.name), seed, json.dumps(about)))
+
+
+def normal_key(key: Key) -> Key:
+    """A key with its settings in today's form, so that a class of another name or a size in another form is no other
+    cell."""
+    protocol, system, seed, settings = key
+    about = json.loads(settings)
+    about["system"] = normal_form(about["system"])
+    return protocol, system, seed, json.dumps(about, separators=(",", ":"), sort_keys=True)
 
 
 def run_fit(data: Dataset, grid: Protocols, variants: list[Variant], config: DictConfig, seed: int) -> None:
@@ -351,8 +362,7 @@ def protocols(study: Context) -> Tables:
     grid, dataset, config = study.settings(Protocols), study.dataset, study.config
     limit_threads(config.profile.threads)
     kept, jobs = protocol_fits(dataset), []
-    wanted: list[tuple[str, str, int, str]] = []
-    finished = kept.finished()
+    wanted, finished = list[Key](), {normal_key(key) for key in kept.finished()}
     for name in grid.systems:
         chosen = with_tuned_values(load([f"dataset={dataset}", f"system={name}", f"profile={config.profile.name}"]))
         protocols_of = list(chosen.system.protocols)
@@ -366,5 +376,6 @@ def protocols(study: Context) -> Tables:
     for chosen, fit, variants, seed in tqdm(jobs, desc="protocols", unit="fit", disable=None):
         LOG.info("%s under %s, seed %d", chosen.system.name, ", ".join(variant.name for variant in variants), seed)
         run_fit(labelled(study.data, fit[0], fit[1]), grid, variants, chosen, seed)
-    kept.save(wanted)
+    stored = {normal_key(key): key for key in kept.finished()}
+    kept.save(stored[key] for key in wanted)
     return inference_tables(dataset, grid)
