@@ -77,8 +77,8 @@ CORRECTIONS: dict[str, str] = {
     "results/task2mcp/usefulness/*.json": "one record an analysis, its settings by class",
     "results/task2mcp/usefulness/judged_*": f"{EXACT}; {FAMILIES}",
     "results/task2mcp/audit/verdict*": ONE,
-    "results/task2mcp/audit/copying.csv.xz": "rows of t2mrec_llm_local*, t2mrec_same_training and label_ranker_plain, which "
-    "were made after the table; every earlier row as it was",
+    "results/task2mcp/audit/copying.csv.xz": "rows of systems that were made after the table (t2mrec_llm_local*, "
+    "t2mrec_same_training, label_ranker_plain); every earlier row as it was",
     "results/task2mcp/audit/grouped.csv": "rows of three systems made after the table; every earlier row as it was",
     "results/task2mcp/audit/*.json": "one record an analysis, its settings by class",
     "results/livemcpbench/tables/significance.csv": EXACT,
