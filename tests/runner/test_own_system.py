@@ -84,7 +84,7 @@ def test_a_new_system_passes_its_check_runs_and_leaves_nothing_behind(own_root: 
     write_json(sweeps / "factors" / "record.json", {"system": "mine_wide"})
     write_json(sweeps / "temperature" / "record.json", {"system": "t2mrec"})
     kept = tree(own_root)
-    assert call("remove", "mine")[0] == 2
+    assert call("remove", "mine")[0] == 0
     assert tree(own_root) == kept
     assert call("remove", "mine", "--yes")[0] == 0
     assert tree(own_root) == before | {sweeps / "temperature" / "record.json"}
@@ -120,6 +120,16 @@ def test_what_is_wrong_is_said_once_and_no_row_is_made(own_root: Path, call, lin
     assert "fix: " in err
     assert call("run", *TINY, "system=mine")[0] == 2
     assert ("cold", "mine") not in list_rows("synthetic")
+
+
+def test_the_log_that_an_error_of_a_check_names_is_kept(own_root: Path, call) -> None:
+    make_wrong("raise __import__('study').errors.StudyError('it stopped', file=self.log)")
+    text = class_file("mine").read_text()
+    line = "        self.log = workdir / 'its.log'; self.log.write_text('why')\n        self.data, self.split"
+    class_file("mine").write_text(text.replace("        self.data, self.split", line))
+    assert call("check", "mine")[0] == 2
+    (log,) = (paths.cache() / "check").rglob("its.log")
+    assert log.read_text() == "why"
 
 
 def test_a_system_of_ones_own_is_examined_once_and_again_when_it_computes_something_else(own_root, monkeypatch) -> None:

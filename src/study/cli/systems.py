@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from study.errors import StudyError
-
 Name = Annotated[str, typer.Argument(help="The system's name, which becomes that of its files.")]
 
 
@@ -20,7 +18,7 @@ def new(name: Name) -> None:
 
 
 def check(name: Name) -> None:
-    """Examine a system on toys, in seconds.
+    """Examine a system on toys, in seconds (a model of RecBole, trained in processes of its own, in minutes).
 
     Yaml, shapes, NaN, leaks, determinism, resuming, and what it learns.
     """
@@ -40,6 +38,6 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove w
     from study.runner.own_system import remove_system
 
     typer.echo("\n".join(remove_system(name, really=yes)))
-    if not yes:
-        raise StudyError("nothing was removed yet", fix=f"to remove what is listed: study remove {name} --yes")
-    typer.echo("removed; study report makes the tables without it")
+    typer.echo(
+        "removed; study report makes the tables without it" if yes else f"to remove it: study remove {name} --yes"
+    )

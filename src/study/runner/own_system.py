@@ -89,6 +89,7 @@ def remove_system(name: str, *, really: bool) -> list[str]:
     for dataset, own in product(choices("dataset"), names):
         rows += [(dataset, protocol, own) for protocol, system in row_store.list_rows(dataset) if system == own]
         found += [paths.tuned(dataset, own), paths.models(dataset) / own]
+        found.append(paths.cache() / "check" / own)
         for kind, end in (("runs", ""), ("tune", ""), ("locks", ".lock"), ("locks", ".holder")):
             found += (paths.cache() / kind / dataset).glob(f"*/{own}{end}")
         for record in (paths.results(dataset) / "sweeps").glob("*/record.json"):
@@ -179,14 +180,28 @@ def contract(case: Case) -> Iterator[str]:
     yield f"{case.protocol}: {share:.2f} of the first {FEW} are of the task's own block; chance is 0.50"
 
 
+def _keep_log(error: StudyError, place: Path, system: str) -> None:
+    """Keep the file that an error names where it lies in `place`, which is about to go."""
+    log = Path(str(error.file))
+    if log.is_relative_to(place) and log.is_file():
+        kept = paths.cache() / "check" / system / log.name
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        error.file = shutil.copyfile(log, kept)
+
+
 def _answers(case: Case, data: Dataset, split: Split, asked: Split, *, stop: bool = False) -> tuple[np.ndarray, Any]:
     """What a freshly fitted system says of the test tasks of `asked`, servers and scores side by side, shape (tasks,
     2 n_servers), and the system."""
     tasks = asked.tasks("test")
     try:
-        with tempfile.TemporaryDirectory() as place, stand_ins(Path(place) / "cache"):
-            system, _ = fit(case, model_settings(case), data, split, Path(place) / "work", stop=stop)
-            ranked = rank_tasks(system, asked, tasks, part="test", k=data.n_servers, seed=SEED)
+        with tempfile.TemporaryDirectory() as place:
+            try:
+                with stand_ins(Path(place) / "cache"):
+                    system, _ = fit(case, model_settings(case), data, split, Path(place) / "work", stop=stop)
+                    ranked = rank_tasks(system, asked, tasks, part="test", k=data.n_servers, seed=SEED)
+            except StudyError as error:
+                _keep_log(error, Path(place), case.system)
+                raise
     except StudyError as error:
         error.reason, error.file = f"{case.protocol}: {error.reason}", error.file or system_file(case.system)
         raise
