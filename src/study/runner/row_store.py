@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,16 +73,33 @@ def long_files(dataset: str, kind: str, protocol: str = "*") -> list[Path]:
 
 def list_rows(dataset: str, protocol: str = "*") -> list[tuple[str, str]]:
     """(protocol, system) of every row that has all its parts, of one protocol or of all, in order."""
+    return list(_whole_rows(dataset, protocol))
+
+
+def _whole_rows(dataset: str, protocol: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """(protocol, system) -> record of every row that has all its parts, in order."""
     values, tops = (
         {
             (path.parent.name, system)
             for path in long_files(dataset, kind, protocol)
-            for system in _load(path, kind, ["system"])["system"].unique()
+            for system in _systems(path, kind, *_state(path))
         }
         for kind in KEYS
     )
-    made = values & read_records(dataset, protocol).keys()
-    return sorted(row for row in made if row in tops or _without_hits(dataset, *row))
+    records = read_records(dataset, protocol).items()
+    return {row: record for row, record in records if row in values and (row in tops or _without_hits(dataset, *row))}
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    """What another file, or a change of it, has otherwise."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+@lru_cache(maxsize=256)
+def _systems(path: Path, kind: str, *state: int) -> list[str]:
+    """The systems of which a long table holds rows."""
+    return list(_load(path, kind, ["system"])["system"].unique())
 
 
 def _without_hits(dataset: str, protocol: str, system: str) -> bool:
@@ -110,8 +128,7 @@ def read_record(dataset: str, protocol: str, system: str) -> dict[str, Any]:
 
 def find_record(dataset: str, protocol: str, system: str) -> dict[str, Any] | None:
     """The record of a row that has all its parts; None without one."""
-    there = (protocol, system) in list_rows(dataset, protocol)
-    return read_records(dataset, protocol)[protocol, system] if there else None
+    return _whole_rows(dataset, protocol).get((protocol, system))
 
 
 def read_records(dataset: str, protocol: str = "*") -> dict[tuple[str, str], dict[str, Any]]:
