@@ -156,7 +156,7 @@ def _batches(n: int, seed: int, resamples: int) -> Iterator[Float64Array]:
         yield counts.astype(np.float64)
 
 
-@lru_cache(maxsize=4)  # many means over the same few topics share their resamples; at most 32 MB each
+@lru_cache(maxsize=16)  # many means over the same few groups of tasks share their resamples; at most 32 MB each
 def _one_batch(n: int, seed: int, resamples: int) -> Float64Array:
     return next(_batches(n, seed, resamples))
 
@@ -194,8 +194,13 @@ def difference_interval(a: Float64Array, b: Float64Array, *, seed: int, resample
     """95 % bootstrap interval of mean(a) - mean(b) for two independent samples; NaN if one has under two values."""
     if min(len(a), len(b)) < 2:
         return float("nan"), float("nan")
-    first, second = resampled(len(a), len(b), seed=seed, resamples=resamples)
+    first, second = _two_samples(len(a), len(b), seed, resamples)
     return percentile_limits(a[first].mean(axis=1) - b[second].mean(axis=1))
+
+
+@lru_cache(maxsize=16)  # as `_one_batch`
+def _two_samples(n: int, m: int, seed: int, resamples: int) -> list[NDArray[np.int64]]:
+    return resampled(n, m, seed=seed, resamples=resamples)
 
 
 def resampled(*sizes: int, seed: int | Sequence[int], resamples: int) -> list[NDArray[np.int64]]:
