@@ -3,6 +3,7 @@
     python tests/gates/mutants.py draw --tree OLD    the places, seeded (done once; the list lies in mutants.yaml)
     python tests/gates/mutants.py map --tree COPY    which tests reach which place, by probes in the code of COPY
     python tests/gates/mutants.py run --tree COPY    each fault in COPY, tests with -x; goes on where it was stopped
+    python tests/gates/mutants.py near --tree COPY   the same without a map: the test files that name the place's module
     python tests/gates/mutants.py check --tree COPY  whether those that were killed still are
     python tests/gates/mutants.py show               killed and survived
     python tests/gates/mutants.py find --tree COPY   the places that are no longer there: give their new text by hand
@@ -19,6 +20,7 @@ import ast
 import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -36,6 +38,7 @@ import yaml
 LIST = Path(os.environ.get("MUTANTS_LIST") or Path(__file__).with_name("mutants.yaml"))
 SEED, PER_KIND = 58, 16
 FIRST, MOST = 40, 300  # tests run first, and at all: the fastest that reach the place
+NEAR = 6  # test files
 CPU, WALL = 300, 3600  # seconds for the tests of one step: of the processor, and in all (a busy machine is slow)
 # Rooms with many subjects count by subject.
 WIDE = ("src/study/analysis", "src/study/tools")
@@ -491,6 +494,34 @@ def run(tree: Path, mapped: Path, mutants: list[Mutant]) -> None:
         time.sleep(60)  # the map is being made
 
 
+def near_tests(tree: Path, path: Path) -> list[str]:
+    """The test files that name the module of a file, those that bear its name first; at most `NEAR` of them."""
+    module = ".".join(path.relative_to(tree).with_suffix("").parts).removeprefix("src.").removesuffix(".__init__")
+    parent, _, stem = module.rpartition(".")
+    names = re.compile(rf"\b{re.escape(module)}\b|from {re.escape(parent)} import [^\n]*\b{stem}\b")
+    found = [file for file in (tree / "tests").rglob("test_*.py") if names.search(file.read_text(encoding="utf-8"))]
+    found.sort(key=lambda file: (stem not in file.stem, file.stat().st_size))
+    return [file.relative_to(tree).as_posix() for file in found[:NEAR]]
+
+
+def run_near(tree: Path, mutants: list[Mutant]) -> None:
+    """Decide every open fault that the tests of its module kill; the others stay open."""
+    require_copy(tree)
+    kept, broken = tree / ".cache" / "mutants", set[str]()
+    kept.mkdir(parents=True, exist_ok=True)
+    for number, mutant in enumerate(mutants):
+        place, done = locate(mutant, tree), kept / f"{number}.near"
+        if mutant.state != "open" or place is None or done.exists():
+            continue
+        tests = near_tests(tree, place[0])
+        by = next((by for test in tests if (by := kill(tree, mutant, [test], broken)[0]) is not None), None)
+        if by is not None:
+            mutant.state, mutant.by, mutant.tests = "killed", by, len(tests)
+            save(mutants)
+        done.touch()
+        print(number, mutant.state, mutant.file, by or tests, flush=True)
+
+
 def check(tree: Path, mapped: Path, mutants: list[Mutant]) -> bool:
     """Whether every fault that was killed still is: by its test, or else by those that reach its place."""
     require_copy(tree)
@@ -526,7 +557,7 @@ def show(mutants: list[Mutant]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("draw", "map", "run", "check", "show", "find"))
+    parser.add_argument("action", choices=("draw", "map", "run", "near", "check", "show", "find"))
     parser.add_argument("folders", nargs="*")
     parser.add_argument("--tree", type=Path, default=None)
     parser.add_argument("--map", type=Path, default=None, help="the tree that was mapped, if another")
@@ -542,6 +573,8 @@ def main() -> None:
         make_map(tree, mutants, options.folders)
     elif options.action == "run":
         run(tree, (options.map or tree).resolve(), mutants)
+    elif options.action == "near":
+        run_near(tree, mutants)
     elif options.action == "check" and not check(tree, (options.map or tree).resolve(), mutants):
         sys.exit(1)
     elif options.action == "find":
