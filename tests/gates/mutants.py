@@ -430,7 +430,7 @@ def kill(tree: Path, mutant: Mutant, tests: list[str], broken: set[str]) -> tupl
         log.unlink(missing_ok=True)
         try:
             path.write_text(faulty, encoding="utf-8")
-            code = run_tests(tree, "-x", f"@{listed}", log=log)
+            code = run_tests(tree, "-x", f"@{listed}", *(f"--deselect={test}" for test in broken), log=log)
         finally:
             path.write_text(clean, encoding="utf-8")
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
