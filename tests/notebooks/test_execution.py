@@ -169,4 +169,34 @@ def test_a_notebook_that_fails_stops_none_of_the_others(in_study, tmp_path, monk
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     with pytest.raises(StudyError, match="ZeroDivisionError"):
         notebooks.execute_all("case")
-    assert [path.name for path in (paths.results("case") / "notebooks").iterdir()] == ["91_whole.ipynb"]
+    assert [path.name for path in (paths.results("case") / "notebooks").glob("*.ipynb")] == ["91_whole.ipynb"]
+
+
+@pytest.mark.slow
+def test_only_notebooks_of_which_something_changed_are_executed(in_study, tmp_path, monkeypatch):
+    folder, code = tmp_path / "notebooks", tmp_path / "src/study/analysis/helper.py"
+    for name in ("91_one.ipynb", "92_two.ipynb"):
+        write(folder, "dataset = 'x'", "print(dataset)").rename(folder / name)
+    table, figure = tmp_path / "results/case/tables/overall.csv", tmp_path / "figures/case/one.png"
+    for path, text in ((code, "def one(): return 1\n"), (table, "a\n1\n"), (figure, "one")):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+
+    def again():
+        return [path.stem for path in notebooks.execute_all("case", changed=True)]
+
+    both = ["91_one", "92_two"]
+    assert again() == both
+    assert again() == []
+    code.write_text('def one():\n    """What it returns."""\n    return 1  # a comment\n')
+    (table.parent / "runs.csv").write_text("seconds\n1\n")
+    assert again() == []
+    code.write_text("def one(): return 2\n")
+    assert again() == both
+    table.write_text("a\n2\n")
+    assert again() == both
+    figure.unlink()
+    assert again() == both
+    write(folder, "dataset = 'x'", "print(dataset, 1)").rename(folder / "92_two.ipynb")
+    assert again() == ["92_two"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import json
 import logging
 import multiprocessing
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,13 @@ from nbformat import NotebookNode
 from tqdm import tqdm
 
 from study import paths
+from study.config.compose import load
+from study.config.registry import choices
 from study.errors import StudyError, require_one_of
 from study.files import write_json, write_text
 from study.runner.processes import end_with_parent, limit_threads
 
+TABLES = (".csv", ".xz", ".parquet", ".yaml")
 WORKERS = 2  # notebooks executed at the same time, each with one thread, so that results do not depend on the machine
 # Optuna's import warns that there are no widgets, with a path of this machine; a bar of text serves as well. A kernel
 # that is told to end before it is idle logs an interrupt as an error; a failing cell is told by papermill.
@@ -31,25 +36,87 @@ KERNEL = ["-W", "ignore:IProgress not found", "-m", "ipykernel_launcher", "-f", 
 KERNEL += ["--IPKernelApp.log_level=CRITICAL"]
 
 
-def execute_all(dataset: str, only: Sequence[str] = ()) -> list[Path]:
+def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False) -> list[Path]:
     """Execute the numbered notebooks of a data set, two at a time; returns the executed copies in order.
 
     No notebook reads what another one writes. One that fails stops none of the others.
 
     `only`: names without ``.ipynb``; empty means all.
+    `changed`: leave out those of which source, code, settings, tables and figures are as at their last execution.
     Raises StudyError: there is no notebook of that name, or a cell failed.
     """
     found = {source.stem: source for source in sorted((paths.root() / "notebooks").glob("[0-9]*.ipynb"))}
     for name in only:
         require_one_of(name, "notebook", found, file=paths.root() / "notebooks")
-    targets = {name: paths.results(dataset) / "notebooks" / f"{name}.ipynb" for name in only or found}
+    folder = paths.results(dataset) / "notebooks"
+    note, inputs = folder / "executed.json", digest_inputs(dataset)
+    known = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    keys = {name: digest([found[name].read_bytes(), inputs.encode()]) for name in found}
+    if changed and known.get("figures") == digest_files([paths.figures(dataset)]):
+        only = [
+            name for name in only or found if known.get(name) != keys[name] or not (folder / f"{name}.ipynb").exists()
+        ]
+        found = {name: found[name] for name in only}
+    targets = {name: folder / f"{name}.ipynb" for name in only or found}
     spawn = multiprocessing.get_context("spawn")  # papermill sets its kernel by the environment, one per process
     bar = tqdm(total=len(targets), desc="notebooks", unit="notebook", disable=not sys.stderr.isatty())
     with bar, ProcessPoolExecutor(WORKERS, mp_context=spawn, initializer=start) as pool:
         jobs = [pool.submit(execute, found[name], target, dataset=dataset) for name, target in targets.items()]
         for _ in as_completed(jobs):
             bar.update()
+    for name, job in zip(targets, jobs, strict=True):
+        known = {key: value for key, value in known.items() if key != name and key in (*keys, "figures")}
+        known |= {name: keys[name]} if job.exception() is None else {}
+    if jobs:
+        figures = {"figures": digest_files([paths.figures(dataset)])}
+        write_json(note, dict(sorted((known | figures).items())))
     return [job.result() for job in jobs]
+
+
+def digest(parts: Iterable[bytes]) -> str:
+    """The SHA-256 of some bytes, 16 digits of it."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(hashlib.sha256(part).digest())
+    return found.hexdigest()[:16]
+
+
+def digest_files(places: Iterable[Path], *, ends: tuple[str, ...] = ("",), without: Collection[Path] = ()) -> str:
+    """A digest of the names and contents of all files below some folders whose names end so."""
+    files = sorted(
+        path
+        for place in places
+        for path in {*place.rglob("*")} - {*without}
+        if path.is_file() and path.name.endswith(ends)
+    )
+    return digest(part for path in files for part in (str(path.relative_to(paths.root())).encode(), path.read_bytes()))
+
+
+def digest_inputs(dataset: str) -> str:
+    """A digest of what notebooks depend on: the analyses' code without comments and docstrings, settings, the prepared
+    data, tables of results. Records, and tables made of them, hold seconds and machines, and are left out."""
+    code = (paths.root() / "src/study/analysis").rglob("*.py")
+    results = [path for path in (paths.root() / "results").glob("*/*") if path.name != "notebooks"]
+    of_records = {paths.tables(dataset) / "runs.csv", paths.tables(dataset) / "machines.csv"}
+    made_here = {name for name in choices("dataset") if load([f"dataset={name}"]).dataset.generator} - {dataset}
+    read = [path for path in results if path.parent.name not in made_here]
+    return digest(
+        [
+            *(without_comments(path.read_text(encoding="utf-8")) for path in sorted(code)),
+            digest_files([paths.conf()]).encode(),
+            digest_files([paths.prepared(dataset), paths.splits(dataset)]).encode(),
+            digest_files(read, ends=TABLES, without=of_records).encode(),
+        ]
+    )
+
+
+def without_comments(text: str) -> bytes:
+    """What Python makes of a module, without docstrings and places."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree).encode()
 
 
 def start() -> None:

@@ -248,6 +248,7 @@ def export(
 def notebooks(
     overrides: Overrides = None,
     only: Annotated[list[str] | None, typer.Option(help="Just this one, such as 05b_judged; may be repeated.")] = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Just those of which something has changed.")] = False,
 ) -> None:
     """Execute the notebooks of a data set.
 
@@ -255,7 +256,7 @@ def notebooks(
     """
     from study.analysis.notebooks import execute_all
 
-    for path in execute_all(configured(overrides, ["dataset"]).dataset.name, only or ()):
+    for path in execute_all(configured(overrides, ["dataset"]).dataset.name, only or (), changed=changed):
         typer.echo(path)
 
 
