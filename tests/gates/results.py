@@ -57,6 +57,7 @@ GONE = {
         "results/task2mcp/audit/first_uses.csv",
         "results/task2mcp/robustness/random_splits.csv",
     ),
+    "record of one table, now order.json": ("results/task2mcp/robustness/rank_robustness.json",),
     "record of the embedding, now distances.json": ("results/task2mcp/embedding/record.json",),
 }
 # Path or row ("task2mcp/cold/bm25 per_task") -> why it is another than at the base commit. Patterns are allowed.
@@ -97,6 +98,7 @@ MOVED |= {
 NEW: dict[str, str] = {
     "results/task2mcp/pools.*": "pools of the rows with recorded replies",
     "results/task2mcp/audit/protocols.json": "one record an analysis",
+    "results/task2mcp/robustness/order.json": "one record an analysis",
     "results/task2mcp/ablation/parts.json": "record of the ablation's tables",
     "results/task2mcp/embedding/distances.json": "record.json, with a key of what was trained",
     "results/task2mcp/usefulness/*.json": "one record an analysis",

@@ -242,7 +242,7 @@ def calibration_tables(asked: pd.DataFrame, settings: Calibration) -> dict[str, 
     return {"calibration_choice": compared, **tables}
 
 
-@analysis("usefulness")
+@analysis("usefulness", slow=True)  # margins of field_dense differ by processor in the sixth digit
 def calibration(study: Context) -> Tables:
     """Does the score of the first answer say whether it is useful?"""
     settings = study.settings(Calibration)
