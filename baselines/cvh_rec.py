@@ -2,24 +2,225 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 import torch
-from torch import Tensor
+from sklearn.decomposition import PCA
+from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, softplus
 
-from baselines.cvh_networks import Network, decaying, encoder, global_hypergraph, reduction, similarity, squared, tags
-from baselines.interactions import Pairs, shuffled
-from baselines.settings import require_choices
-from baselines.training import Job, Progress, Schedule, VectorModel, fingerprint, n_weights, train, validation_quality
+from baselines.collaborative import kept
+from baselines.interactions import Pairs, propagate, shuffled
+from baselines.training import Job, Progress, VectorModel, array, fingerprint, n_weights, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.normalise import licence_key, spelling_key
 from study.data.splits import Split
 from study.encoders.sentence import encode
+
+TASK_TAGS = ("category", "subcategory", "theme", "language")
+SERVER_TAGS = ("category", "subcategory", "language", "license")
+LEAST_FREQUENCY = 2  # a tag of one node connects nothing
+NEIGHBOURS = 5  # training tasks whose mean vector a new task has until there is an encoder
+CONTRAST_TEMPERATURE = 0.5
+# The reference program multiplies the learning rate by 0.95 every 14 epochs, in equal steps.
+RATE_STEP, RATE_EVERY = 0.95, 14.0
+
+
+# A hypergraph, or what propagates over it: E' is the product of these matrices, the first one first, with E.
+Hypergraph = Sequence[sp.csr_matrix]
+
+
+def spread(hypergraph: Hypergraph, vectors: Tensor) -> Tensor:
+    """E', shape (n, d); 0 for nodes without a hyperedge."""
+    for matrix in hypergraph:
+        vectors = propagate(matrix, vectors)
+    return vectors
+
+
+def similarity(members: sp.csr_matrix, alpha: float) -> Hypergraph:
+    """The hypergraph whose nodes and hyperedges are the rows of a binary matrix, H_ab = Jaccard(X_a, X_b) if >= alpha.
+
+    Propagation is E' = D^-1 H D^-1 H E with D = the row sums of H. Rows that are equal behave alike, so H is kept for
+    the distinct rows (signatures) only: with S the membership, H = S H_s S', and D^-1 H E = S Q M E with M the mean of
+    each signature and Q = D^-1 H_s diag(sizes), whose rows sum to 1.
+    """
+    rows = sp.csr_matrix(members)
+    rows.sort_indices()
+    keys = [rows.indices[start:end].tobytes() or None for start, end in pairwise(rows.indptr)]
+    group = pd.factorize(np.array(keys, dtype=object))[0]
+    known = np.flatnonzero(group >= 0)
+    first = known[np.unique(group[known], return_index=True)[1]]
+    sizes = np.bincount(group[known], minlength=len(first)).astype(np.float64)
+    weighted = sp.csr_matrix(_jaccard(sp.csr_matrix(rows[first], dtype=np.float64), alpha) @ sp.diags_array(sizes))
+    step = sp.csr_matrix(weighted, dtype=np.float32)
+    degree = np.asarray(weighted.sum(axis=1)).ravel()
+    step.data *= np.repeat((1 / degree).astype(np.float32), np.diff(step.indptr))
+    members_of = sp.csr_matrix((np.ones(len(known), np.float32), (known, group[known])), shape=(len(group), len(first)))
+    mean = sp.csr_matrix(members_of.T)
+    mean.data /= np.repeat(sizes, np.diff(mean.indptr)).astype(np.float32)
+    return mean, step, step, members_of
+
+
+def _jaccard(rows: sp.csr_matrix, alpha: float) -> sp.csr_matrix:
+    common = sp.coo_matrix(rows @ rows.T)
+    sizes = np.diff(rows.indptr)
+    common.data = common.data / (sizes[common.row] + sizes[common.col] - common.data)
+    return kept(common, common.data >= alpha)
+
+
+def global_hypergraph(
+    train: sp.csr_matrix, task_tags: sp.csr_matrix, server_tags: sp.csr_matrix, norm: str
+) -> Hypergraph:
+    """One hyperedge for each task (itself, its servers, its tags) and each server (itself, its tags).
+
+    Nodes are numbered tasks, servers, tags; tags have shapes (n_tasks, n_tags) and (n_servers, n_tags). With the
+    norm ``repo`` (as the authors' program) E' = H D_e^-1 H' D_v^-1 E, which keeps column sums; with ``row`` row means.
+    """
+    n_tasks, n_servers = train.shape
+    binary = sp.csr_matrix((np.ones(train.nnz), train.indices, train.indptr), shape=train.shape)
+    of_tasks = [sp.eye_array(n_tasks), binary, task_tags]
+    of_servers = [sp.csr_array((n_servers, n_tasks)), sp.eye_array(n_servers), server_tags]
+    edges = sp.block_array([of_tasks, of_servers], format="csr")  # hyperedges x nodes
+    by_edge, by_node = (_inverse(np.asarray(edges.sum(axis=axis)).ravel()) for axis in (1, 0))
+    gather, scatter = (edges @ by_node, edges.T @ by_edge) if norm == "repo" else (by_edge @ edges, by_node @ edges.T)
+    return sp.csr_matrix(gather, dtype=np.float32), sp.csr_matrix(scatter, dtype=np.float32)
+
+
+def _inverse(degree: FloatArray) -> sp.dia_array:
+    return sp.diags_array(np.divide(1.0, degree, out=np.zeros(len(degree)), where=degree > 0))
+
+
+def mixed(layers: Sequence[Tensor], weights: Tensor) -> Tensor:
+    """sum over l of softmax(w)_l E^l."""
+    share = torch.softmax(weights, dim=0)
+    total = share[0] * layers[0]
+    for weight, layer in zip(share[1:], layers[1:], strict=True):
+        total = total + weight * layer
+    return total
+
+
+def tags(data: Dataset, known: IntArray) -> tuple[list[str], sp.csr_matrix, sp.csr_matrix]:
+    """Tags of tasks and servers over one vocabulary, spelling variants together.
+
+    Tasks outside `known` have none, so that nothing of a new task is in the graph.
+
+    Returns: the tags, those of tasks, shape (n_tasks, n_tags), and of servers, shape (n_servers, n_tags); entries 1.
+    """
+    of_known, of_servers = _names(data.tasks.iloc[known], TASK_TAGS), _names(data.servers, SERVER_TAGS)
+    frequency = Counter(tag for names in of_known + of_servers for tag in names)
+    vocabulary = sorted(tag for tag, count in frequency.items() if count >= LEAST_FREQUENCY)
+    of_tasks: list[set[str]] = [set() for _ in range(data.n_tasks)]
+    for row, names in zip(known, of_known, strict=True):
+        of_tasks[row] = names
+    return vocabulary, _matrix(of_tasks, vocabulary), _matrix(of_servers, vocabulary)
+
+
+def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[set[str]]:
+    """The tags of each row; several languages are separated by commas."""
+    names: list[set[str]] = [set() for _ in range(len(table))]
+    for column in columns:
+        if column not in table:
+            continue
+        for own, text in zip(names, table[column].fillna("").astype(str), strict=True):
+            parts = text.split(",") if column == "language" else [text]
+            keys = (licence_key(part) if column == "license" else spelling_key(part) for part in parts)
+            own |= {key for key in keys if key}
+    return names
+
+
+def _matrix(names: Sequence[set[str]], vocabulary: Sequence[str]) -> sp.csr_matrix:
+    column = {tag: number for number, tag in enumerate(vocabulary)}
+    pairs = [(row, column[tag]) for row, own in enumerate(names) for tag in sorted(own) if tag in column]
+    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return sp.csr_matrix((np.ones(len(pairs)), (rows, columns)), shape=(len(names), len(vocabulary)))
+
+
+class Views(NamedTuple):
+    """The vectors of one kind of node, each of shape (n, d)."""
+
+    call: Tensor
+    tag: Tensor
+    local: Tensor
+    overall: Tensor
+    final: Tensor
+
+
+class Network(nn.Module):
+    """Five tables that start from text vectors, the weights that mix layers and views, and the heads.
+
+    Args:
+        starts: text vectors of tasks, servers and tags, shape (n, d) each.
+        layers: of every propagation, the starting vectors included (the reference program computes one more).
+        hidden: width inside the heads of the contrast.
+    """
+
+    def __init__(self, starts: Sequence[Tensor], layers: int, hidden: int) -> None:
+        super().__init__()
+        tasks, servers, tags = starts
+        width = tasks.shape[1]
+        self.sizes, self.layers = [len(tasks), len(servers), len(tags)], layers
+        own = {"task_call": tasks, "task_tag": tasks, "server_call": servers, "server_tag": servers}
+        self.tables = nn.ParameterDict({name: start.clone() for name, start in own.items()})
+        self.tables["all"] = torch.cat([tasks, servers, tags])
+        self.depths = nn.ParameterDict({name: torch.zeros(layers) for name in self.tables})
+        kinds = ("task", "server")
+        self.local, self.final = (nn.ParameterDict({kind: torch.zeros(2) for kind in kinds}) for _ in range(2))
+        self.heads = nn.ModuleDict()
+        for name in ("task_local", "task_global", "server_local", "server_global"):
+            layers_ = nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.GELU(), nn.Linear(hidden, width)
+            self.heads[name] = nn.Sequential(*layers_)
+        self.tag_layers = nn.ModuleDict({kind: nn.Linear(width, len(tags)) for kind in kinds})
+
+    def forward(self, hypergraphs: Mapping[str, Hypergraph]) -> dict[str, Views]:
+        """The views of tasks (key ``task``) and servers (key ``server``), from one hypergraph for each table."""
+        found = {}
+        for name, table in self.tables.items():
+            layers: list[Tensor] = [table]
+            for _ in range(self.layers - 1):
+                layers.append(spread(hypergraphs[name], layers[-1]))
+            found[name] = mixed(layers, self.depths[name])
+        tasks, servers, _ = torch.split(found["all"], self.sizes)
+        views = {}
+        for kind, overall in (("task", tasks), ("server", servers)):
+            call, tag = found[f"{kind}_call"], found[f"{kind}_tag"]
+            local = mixed([call, tag], self.local[kind])
+            views[kind] = Views(call, tag, local, overall, mixed([local, overall], self.final[kind]))
+        return views
+
+    def cross_view(self, kind: str, views: Views, nodes: Tensor) -> Tensor:
+        """C(call, tag) + C(local, global) among `nodes`, through the heads of the kind."""
+        near, far = self.heads[f"{kind}_local"], self.heads[f"{kind}_global"]
+        return contrast(near(views.call[nodes]), near(views.tag[nodes])) + contrast(
+            near(views.local[nodes]), far(views.overall[nodes])
+        )
+
+
+def contrast(first: Tensor, second: Tensor) -> Tensor:
+    """Mean over i of -log softmax_j(-|a_i - b_j| / 0.5) at j = i, of two views of n nodes; log n for n equal rows."""
+    similarity = -torch.cdist(first, second) / CONTRAST_TEMPERATURE
+    return (torch.logsumexp(similarity, dim=1) - similarity.diagonal()).mean()
+
+
+def decaying(epochs: float) -> float:
+    """The learning rate after so many epochs, over the first one: 0.95^(epoch / 14)."""
+    return float(RATE_STEP ** (int(epochs) / RATE_EVERY))
+
+
+def reduction(fitted: FloatArray, width: int) -> Callable[[FloatArray], FloatArray]:
+    """Principal components of text vectors, those of `fitted`; the vectors themselves where `width` is not smaller."""
+    if width >= fitted.shape[1]:
+        return lambda vectors: vectors
+    components = PCA(min(width, len(fitted)), svd_solver="full").fit(fitted)
+    return lambda vectors: components.transform(vectors).astype(np.float32) if len(vectors) else vectors[:, :width]
 
 
 class Step(NamedTuple):
@@ -57,8 +258,7 @@ class CVHRec(VectorModel):
     layers: int = 3
     alpha: float = 0.6
     hidden: int = 768
-    global_norm: str = "repo"
-    keywords: int = 0
+    global_norm: Literal["repo", "row"] = "repo"
     contrast: float = 0.1
     contrasted: int | None = 512
     tags_every: int = 4
@@ -68,30 +268,17 @@ class CVHRec(VectorModel):
     encoder_hidden: int = 512
     encoder_epochs: int = 200
     dropout: float = 0.2
-    cold_tasks: str = "encoder"
-    schedule: Schedule = field(default_factory=Schedule)
-
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
-        "global_norm": ("repo", "row"),
-        "cold_tasks": ("encoder", "neighbours", "text"),
-    }
-    NEIGHBOURS: ClassVar[int] = 5
-
-    def __post_init__(self) -> None:
-        require_choices(self, self.CHOICES)
+    cold_tasks: Literal["encoder", "neighbours"] = "encoder"
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train stage 1, and stage 2 where there are new tasks; goes on from the checkpoints in `workdir`."""
         torch.manual_seed(seed)
         self.stage_2: Progress | None = None
         self.prepare(data, split)
-        model = self.network = Network(self.starts, self.layers, self.hidden)
+        network = Network(self.starts, self.layers, self.hidden)
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.texts, self.task_tags.indices)
-
-        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        self.train(self.steps, optimiser, split, Job(seed, workdir, "cvh_rec", identity), rate=decaying)
-        torch.manual_seed(seed)  # stage 2 starts the same, whether stage 1 has just ended or was taken up
-        self.encoder = encoder(self.texts.shape[1], self.encoder_hidden, self.representations.shape[1], self.dropout)
+        job, optimiser = Job(seed, workdir, "cvh_rec", identity), partial(torch.optim.Adam, lr=self.learning_rate)
+        self.train(network, self.steps, split, job, optimiser=optimiser, rate=decaying)
         if len(self.new) and self.cold_tasks == "encoder":
             self.fit_encoder(split, seed, workdir, identity)
 
@@ -101,18 +288,16 @@ class CVHRec(VectorModel):
         self.new = np.setdiff1d(np.arange(data.n_tasks), self.known)
         self.histories = sp.csr_matrix(split.train)
         self.pairs = Pairs(self.histories[self.known])
-        names, task_tags, server_tags = tags(data, split, keywords=self.keywords)
-        self.task_tags, self.server_tags = task_tags[self.known], server_tags
+        names, task_tags, server_tags = tags(data, self.known)
+        self.task_tags = task_tags[self.known]
         self.texts, servers = encode(data.task_texts()), encode(data.server_texts())
         named = encode(names) if names else np.zeros((0, servers.shape[1]), np.float32)
         reduce = reduction(np.concatenate([servers, self.texts[self.known]]), self.width)
-        self.reduced = reduce(self.texts)
         order = np.argsort(-(self.texts[self.new] @ self.texts[self.known].T), axis=1, kind="stable")
-        self.near = self.known[order[:, : self.NEIGHBOURS]]
-        known, others, tagged = map(torch.from_numpy, (self.reduced[self.known], reduce(servers), reduce(named)))
-        self.starts = known, others, tagged
+        self.near = self.known[order[:, :NEIGHBOURS]]
+        self.starts = [torch.from_numpy(reduce(vectors)) for vectors in (self.texts[self.known], servers, named)]
         calls = sp.csr_matrix(self.histories[self.known])
-        self.operators = {
+        self.hypergraphs = {
             "task_call": similarity(calls, self.alpha),
             "server_call": similarity(sp.csr_matrix(calls.T), self.alpha),
             "task_tag": similarity(self.task_tags, self.alpha),
@@ -120,7 +305,7 @@ class CVHRec(VectorModel):
             "all": global_hypergraph(calls, self.task_tags, server_tags, self.global_norm),
         }
         of_kind = {"task": self.task_tags, "server": server_tags}
-        self.tag_labels = {kind: torch.from_numpy(tag.toarray().astype(np.float32)) for kind, tag in of_kind.items()}
+        self.tag_labels = {kind: self.tensor(tag.toarray().astype(np.float32)) for kind, tag in of_kind.items()}
 
     def steps(self, rng: np.random.Generator) -> Iterator[Step]:
         """floor(pairs / batch) + 1 steps of distinct tasks with one listed and one drawn server each."""
@@ -129,21 +314,21 @@ class CVHRec(VectorModel):
             tasks = rng.choice(n_tasks, min(self.batch_size, n_tasks), replace=False)
             nodes = {"task": n_tasks, "server": self.pairs.width}
             contrasted = {
-                kind: torch.from_numpy(rng.choice(n, min(self.contrasted or n, n), replace=False))
+                kind: self.tensor(rng.choice(n, min(self.contrasted or n, n), replace=False))
                 for kind, n in nodes.items()
             }
             listed, drawn = self.pairs.draw(tasks, rng), self.pairs.draw_outside(tasks, rng)
-            tensors = torch.from_numpy(tasks), torch.from_numpy(listed), torch.from_numpy(drawn)
-            yield Step(*tensors, contrasted, number % self.tags_every == 0)
+            yield Step(*map(self.tensor, (tasks, listed, drawn)), contrasted, number % self.tags_every == 0)
 
     def loss(self, step: Step) -> Tensor:
         """The loss of a step; all nodes are propagated."""
         model = self.network
-        views = model(self.operators)
+        views = model(self.hypergraphs)
         tasks = views["task"].final[step.tasks]
         listed, drawn = (views["server"].final[rows] for rows in (step.positives, step.negatives))
         total = softplus((tasks * (drawn - listed)).sum(dim=1)).mean()
-        total = total + self.decay / (2 * len(tasks)) * squared([tasks, listed, drawn])
+        squares = torch.stack([rows.square().sum() for rows in (tasks, listed, drawn)])
+        total = total + self.decay / (2 * len(tasks)) * squares.sum()
         for kind, view in views.items():
             if self.contrast:
                 total = total + self.contrast * model.cross_view(kind, view, step.contrasted[kind])
@@ -155,36 +340,34 @@ class CVHRec(VectorModel):
     @torch.no_grad()
     def finish(self) -> None:
         """Take over e of training tasks and servers; new tasks have vectors that need no encoder until stage 2."""
-        views = self.network(self.operators)
-        tasks = torch.zeros(len(self.texts), views["task"].final.shape[1])
-        tasks[torch.from_numpy(self.known)] = views["task"].final
-        self.keep(tasks, views["server"].final)
-        e = np.asarray(self.representations)
-        e[self.new] = self.reduced[self.new] if self.cold_tasks == "text" else e[self.near].mean(axis=1)
+        views = self.network(self.hypergraphs)
+        known = array(views["task"].final)
+        e = np.zeros((len(self.texts), known.shape[1]), np.float32)
+        e[self.known] = known
+        e[self.new] = e[self.near].mean(axis=1)
+        self.keep(torch.from_numpy(e), views["server"].final)
 
     def fit_encoder(self, split: Split, seed: int, workdir: Path, identity: str) -> None:
         """Stage 2, and the new tasks' vectors."""
-        e, texts = np.asarray(self.representations), torch.from_numpy(self.texts)
-        wanted, schedule = torch.from_numpy(e[self.known]), replace(self.schedule, epochs=self.encoder_epochs)
+        torch.manual_seed(seed)  # it starts the same, whether stage 1 has just ended or was taken up
+        e = np.asarray(self.representations)
+        known, new, wanted = map(self.tensor, (self.texts[self.known], self.texts[self.new], e[self.known]))
+        inside = nn.Linear(known.shape[1], self.encoder_hidden), nn.GELU(), nn.Dropout(self.dropout)
+        encoder = self.encoder = nn.Sequential(*inside, nn.Linear(self.encoder_hidden, wanted.shape[1])).to(self.place)
+        schedule = replace(self.schedule, epochs=self.encoder_epochs)
 
         def score(tasks: IntArray) -> FloatArray:
-            e[self.new] = self.encoder(texts[self.new]).detach().numpy()
+            e[self.new] = array(encoder(new))
             return self.score(tasks)
 
-        known = texts[self.known]
-
-        def batches(epoch: int) -> Iterator[Tensor]:
-            for part in shuffled(len(known), self.batch_size, np.random.default_rng([seed, epoch])):
-                yield torch.from_numpy(part)
-
         self.stage_2 = train(
-            self.encoder,
-            batches,
-            lambda rows: mse_loss(self.encoder(known[rows]), wanted[rows]),
+            encoder,
+            lambda epoch: shuffled(len(known), self.batch_size, np.random.default_rng([seed, epoch])),
+            lambda rows: mse_loss(encoder(known[rows]), wanted[rows]),
             schedule,
             Job(seed, workdir, "cvh_rec_encoder", identity),
             quality=validation_quality(score, split, schedule, seed=seed, ranks_new=True),
-            optimiser=torch.optim.Adam(self.encoder.parameters(), lr=self.learning_rate),
+            optimiser=torch.optim.Adam(encoder.parameters(), lr=self.learning_rate),
             rate=decaying,
         )
         score(self.new)

@@ -3,48 +3,211 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
-from baselines.gdsrec_networks import (
-    MIDPOINT,
-    PADDING,
-    Lists,
-    Network,
-    agree,
-    averages,
-    deviation_lists,
-    friend_weights,
-    nearest,
-    shares,
-)
 from baselines.interactions import Pairs, shuffled, stars
-from baselines.settings import require_choices
-from baselines.training import Job, Schedule, Scheduled, fingerprint
+from baselines.training import Job, Scheduled, array, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
-from study.evaluation.ranking import chunks
+from study.evaluation.ranking import chunks, tie_order, top_k
 
-# Tasks whose pairs with all servers are predicted at once.
-BLOCK = 64
+MIDPOINT = 3.0  # of the scale from 1 to 5
+LEVELS = 5  # deviations are whole numbers from 0 to 4
+PADDING = -1
+BLOCK = 64  # tasks whose pairs with all servers are predicted at once
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The entries of each row of a rating matrix, padded at the end."""
+
+    entries: IntArray  # (n, c): columns, PADDING where there is none
+    deviations: IntArray  # (n, c): round |r - average of the column|, 0 at paddings
+
+    def without(self, rows: IntArray, targets: IntArray, ratings: FloatArray) -> tuple[IntArray, IntArray]:
+        """Entries and deviations of `rows`, each without its target where that has a rating, shape (len(rows), c)."""
+        found, out = self.entries[rows], np.where(ratings > 0, targets, PADDING - 1)
+        return np.where(found == out[:, None], PADDING, found), self.deviations[rows]
+
+    def capped(self, cap: int, rng: np.random.Generator) -> Lists:
+        """At most `cap` entries of each row, drawn at random where there are more."""
+        if self.entries.shape[1] <= cap:
+            return self
+        rank = np.where(self.entries == PADDING, 2.0, rng.random(self.entries.shape))
+        kept = np.argsort(rank, axis=1, kind="stable")[:, :cap]
+        return Lists(np.take_along_axis(self.entries, kept, axis=1), np.take_along_axis(self.deviations, kept, axis=1))
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Sums and numbers of ratings of each row, from which an average can be taken without one of them."""
+
+    total: NDArray[np.float64]
+    number: NDArray[np.float64]
+    overall: float  # mean of all ratings, the average of a row without any
+
+    def of(self, rows: IntArray, without: FloatArray | None = None) -> FloatArray:
+        """Averages of `rows`; `without` holds the rating that each leaves out, 0 where it leaves out none."""
+        total, number = self.total[rows], self.number[rows]
+        if without is not None:
+            total, number = total - without, number - (without > 0)
+        mean = np.divide(total, number, out=np.full(len(rows), self.overall), where=number > 0)
+        return np.asarray(mean, dtype=np.float32)
+
+
+def averages(ratings: sp.csr_matrix) -> Averages:
+    """Of the rows of `ratings`."""
+    number = np.diff(ratings.indptr).astype(np.float64)
+    return Averages(np.asarray(ratings.sum(axis=1), dtype=np.float64).ravel(), number, float(ratings.data.mean()))
+
+
+def deviation_lists(ratings: sp.csr_matrix, columns: Averages) -> Lists:
+    """The lists of the rows of `ratings` (1 to 5); each rating is compared with the average of its column."""
+    counts = np.diff(ratings.indptr)
+    shape = (len(counts), max(1, int(counts.max(initial=0))))
+    row = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(ratings.nnz) - np.repeat(ratings.indptr[:-1], counts)
+    entries, deviations = np.full(shape, PADDING), np.zeros(shape, dtype=np.int64)
+    entries[row, place] = ratings.indices
+    # numpy would round 0.5 to 0 and 1.5 to 2.
+    away = np.floor(np.abs(ratings.data - columns.of(ratings.indices)) + 0.5)
+    deviations[row, place] = away.astype(np.int64)
+    return Lists(entries, deviations)
+
+
+def friend_weights(ratings: sp.csr_matrix, friends: IntArray, tolerance: float) -> IntArray:
+    """s = 1 + number of common servers whose ratings differ by at most `tolerance`, 0 for PADDING, as `friends`."""
+    weights = np.zeros(friends.shape, dtype=np.int64)
+    for task, row in enumerate(friends):
+        own, theirs = ratings[[task]].toarray(), ratings[row[row != PADDING]].toarray()
+        alike = (own > 0) & (theirs > 0) & (np.abs(own - theirs) <= tolerance)
+        weights[task, row != PADDING] = 1 + alike.sum(axis=1)
+    return weights
+
+
+def agree(
+    ratings: sp.csr_matrix, friends: IntArray, servers: IntArray, values: FloatArray, tolerance: float
+) -> IntArray:
+    """Whether each friend rates the pair's server within `tolerance` of the pair's rating, 0 or 1, shape of `friends`.
+
+    A pair's rating of 0 agrees with none; `servers` and `values` have shape (b,), `friends` (b, f).
+    """
+    columns, values = np.broadcast_to(servers[:, None], friends.shape), values[:, None]
+    theirs = np.asarray(ratings[np.maximum(friends, 0).ravel(), columns.ravel()]).reshape(friends.shape)
+    rated = (theirs > 0) & (friends != PADDING) & (values > 0)
+    return np.asarray(rated & (np.abs(theirs - values) <= tolerance), dtype=np.int64)
+
+
+def shares(weights: IntArray) -> FloatArray:
+    """Each row divided by its sum (+ 1e-10, so that a task without friends has r2 = 0), shape of `weights`."""
+    return np.asarray(weights / (weights.sum(axis=1, keepdims=True) + 1e-10), dtype=np.float32)
+
+
+def nearest(vectors: FloatArray, known: IntArray, number: int, seed: int) -> IntArray:
+    """The training tasks with the nearest texts but the task itself, shape (n, number), PADDING where unfilled."""
+    order, found = tie_order(len(known), seed), np.full((len(vectors), number), PADDING)
+    for part in chunks(np.arange(len(vectors))):
+        similarity = vectors[part] @ vectors[known].T
+        similarity[np.arange(len(vectors))[part, None] == known] = -np.inf
+        rows, _ = top_k(similarity, number, order)
+        found[part, : rows.shape[1]] = np.where(rows >= 0, known[rows], PADDING)
+    return found
+
+
+class Aggregation(nn.Module):
+    """tanh(W sum_m a_m x_m + b) with x_m = MLP([e_m; e_deviation]) and a = softmax(MLP([x_m; owner]))."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.opinion = nn.Sequential(nn.Linear(2 * width, width), nn.Tanh(), nn.Linear(width, width))
+        self.attention = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
+        self.output = nn.Linear(width, width)
+
+    def forward(self, owner: Tensor, entries: Tensor, deviations: Tensor, valid: Tensor) -> Tensor:
+        """What the lists say of their owners, shape (b, d); the same for all owners without entries.
+
+        Entries and deviations have shape (b, c, d); `valid` (b, c) says which are no padding.
+        """
+        x = self.opinion(torch.cat([entries, deviations], dim=2))
+        owners = owner[:, None, :].expand_as(x)
+        logits = self.attention(torch.cat([x, owners], dim=2)).squeeze(2).masked_fill(~valid, -torch.inf)
+        # A row without entries would be 0 / 0.
+        weights = torch.softmax(logits.masked_fill(~valid.any(dim=1, keepdim=True), 0.0), dim=1) * valid
+        result: Tensor = torch.tanh(self.output((weights[:, :, None] * x).sum(dim=1)))
+        return result
+
+
+class Network(nn.Module):
+    """Tables of tasks, servers and deviations, shared by three aggregations; one predictor."""
+
+    def __init__(self, n_tasks: int, n_servers: int, width: int, spread: float = 0.1) -> None:
+        super().__init__()
+        # From large tables on, the predictor learns pairs by heart before the tables have moved.
+        self.tasks = nn.Parameter(torch.randn(n_tasks, width) * spread)
+        self.servers = nn.Parameter(torch.randn(n_servers, width) * spread)
+        self.deviations = nn.Parameter(torch.randn(LEVELS, width) * spread)
+        self.task_side, self.server_side, self.friend_side = (Aggregation(width) for _ in range(3))
+        self.predictor = nn.Sequential(
+            nn.Linear(2 * width, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
+        )
+        for module in self.modules():
+            # torch's default shrinks the signal in every layer, until the product of task and server, which alone tells
+            # pairs apart, is too small to learn from: on two blocks of tasks and servers the loss stays where it is.
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_normal_(module.weight, gain=nn.init.calculate_gain("tanh"))
+                nn.init.zeros_(module.bias)
+
+    def aggregate(
+        self, side: str, rows: Tensor, entries: Tensor, deviations: Tensor, *, zero_is_padding: bool = False
+    ) -> Tensor:
+        """h (side ``task``), z (``server``) or y (``friend``) of `rows`, shape (b, d).
+
+        Args:
+            entries: rows of the other kind, below 0 for padding, shape (b, c).
+            deviations: 0 to 4, shape (b, c).
+            zero_is_padding: the vector of deviation 0 is the zero vector, a bug of the reference programs.
+        """
+        own, other = (self.servers, self.tasks) if side == "server" else (self.tasks, self.servers)
+        block = {"task": self.task_side, "server": self.server_side, "friend": self.friend_side}[side]
+        vectors = embedding(deviations, self.deviations)
+        if zero_is_padding:
+            vectors = vectors * (deviations > 0)[:, :, None]
+        result: Tensor = block(embedding(rows, own), embedding(entries.clamp(min=0), other), vectors, entries >= 0)
+        return result
+
+    def predict(self, left: Tensor, servers: Tensor) -> Tensor:
+        """phi(u, z): the deviation that is expected, shape of `left` without the last axis."""
+        result: Tensor = self.predictor(torch.cat([left, servers], dim=-1)).squeeze(-1)
+        return result
+
+    def predict_all(self, left: Tensor, servers: Tensor) -> Tensor:
+        """phi of every pair, shape (len(left), len(servers)); its first layer is a sum of two parts."""
+        first, *rest = self.predictor
+        own, others = first.weight.split(left.shape[1], dim=1)  # type: ignore[operator]
+        one, other = left @ own.T + first.bias, servers @ others.T
+        finish = nn.Sequential(*rest)
+        found = [finish(row + other).squeeze(1) for row in one]
+        return torch.stack(found) if found else one.new_empty(0, len(other))
 
 
 class Groups(NamedTuple):
-    """A batch: b tasks, for each a listed server and then n drawn ones, and the rating of the listed one."""
+    """A batch: b tasks, for each a listed server and then n drawn ones, and what their lists and averages leave out."""
 
     tasks: IntArray  # (b,)
     servers: IntArray  # (b, 1 + n)
-    ratings: FloatArray  # (b,)
-    others: IntArray | None = None  # (b, n): a task that lists each drawn server
-    other_ratings: FloatArray | None = None  # (b, n): its rating, 0 where there is none
+    targets: IntArray  # (b, 1 + n): the task that a server's list loses: of the listed one the pair's own
+    ratings: FloatArray  # (b, 1 + n): its rating of the server, 0 where nothing is left out
 
 
 @dataclass
@@ -67,34 +230,28 @@ class GDSRec(Scheduled):
     `conf/system/paper/gdsrec.yaml` explains every setting.
     """
 
-    rating: str = "rank"
+    rating: Literal["rank", "binary"] = "rank"
     width: int = 32
     spread: float = 0.1
     list_length: int = 6
     friends: int = 5
     tolerance: float = 0.0
-    branches: str = "both"
+    branches: Literal["both", "friends"] = "both"
     negatives: int = 2
     learning_rate: float = 5e-4
     weight_decay: float = 0.01
     batch_size: int = 1024
     mask_target_edge: bool = True
     zero_deviation_is_padding: bool = False
-    schedule: Schedule = field(default_factory=Schedule)
-
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"rating": ("rank", "binary"), "branches": ("both", "friends")}
-
-    def __post_init__(self) -> None:
-        require_choices(self, self.CHOICES)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train; goes on from the checkpoint in `workdir`."""
         torch.manual_seed(seed)
         self.prepare(data, split, seed)
-        model = self.network = Network(data.n_tasks, data.n_servers, self.width, self.spread)
-        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
+        network = Network(data.n_tasks, data.n_servers, self.width, self.spread)
+        optimiser = partial(torch.optim.Adam, lr=self.learning_rate, weight_decay=self.weight_decay)
         identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.ratings.data, self.near)
-        self.train(self.batches, optimiser, split, Job(seed, workdir, "gdsrec", identity))
+        self.train(network, self.batches, split, Job(seed, workdir, "gdsrec", identity), optimiser=optimiser)
 
     def prepare(self, data: Dataset, split: Split, seed: int) -> None:
         """Ratings, averages, lists and friends."""
@@ -121,10 +278,10 @@ class GDSRec(Scheduled):
         for part in shuffled(len(tasks), self.batch_size, rng):
             drawn = self.pairs.draw_outside(np.repeat(tasks[part], self.negatives), rng).reshape(len(part), -1)
             servers = np.concatenate([self.pairs.indices[part][:, None], drawn], axis=1)
-            others = self.listers.draw(drawn.ravel(), rng)
-            theirs = np.asarray(self.ratings[others, drawn.ravel()], dtype=np.float32)
-            own = self.ratings.data[part].astype(np.float32)
-            yield Groups(tasks[part], servers, own, others.reshape(drawn.shape), theirs.reshape(drawn.shape))
+            others = self.listers.draw(drawn.ravel(), rng).reshape(drawn.shape)
+            targets = np.concatenate([tasks[part][:, None], others], axis=1)
+            ratings = np.asarray(self.ratings[targets.ravel(), servers.ravel()], dtype=np.float32)
+            yield Groups(tasks[part], servers, targets, ratings.reshape(servers.shape) * self.mask_target_edge)
 
     def loss(self, batch: Groups) -> Tensor:
         """Binary cross-entropy of a batch."""
@@ -135,37 +292,28 @@ class GDSRec(Scheduled):
 
     def logits(self, batch: Groups) -> Tensor:
         """Logits of the pairs of a batch, shape (b, 1 + n); the first server of each row is taken for listed."""
-        tasks, servers = batch.tasks, batch.servers
-        target = servers[:, 0] if self.mask_target_edge else np.full(len(tasks), PADDING - 1)
-        left_out = batch.ratings if self.mask_target_edge else np.zeros_like(batch.ratings)
-        gone, gone_ratings = np.zeros_like(servers), np.zeros(servers.shape, dtype=np.float32)
-        gone[:, 0], gone_ratings[:, 0] = tasks, left_out
-        if self.mask_target_edge and batch.others is not None:
-            gone[:, 1:], gone_ratings[:, 1:] = batch.others, batch.other_ratings
-        averages_ = (
-            self.task_averages.of(tasks, left_out)[:, None]
-            + self.server_averages.of(servers.ravel(), gone_ratings.ravel()).reshape(servers.shape)
-        ) / 2
-        gone = np.where(gone_ratings > 0, gone, PADDING - 1).ravel()
-        z = self._aggregate("server", servers.ravel(), *self.server_lists.without(servers.ravel(), gone))
+        tasks, servers, targets, ratings = batch
+        rows, own = servers.ravel(), ratings[:, 0]
+        of_servers = self.server_averages.of(rows, ratings.ravel()).reshape(servers.shape)
+        total: Tensor = self.tensor((self.task_averages.of(tasks, own)[:, None] + of_servers) / 2) - MIDPOINT
+        z = self._aggregate("server", rows, *self.server_lists.without(rows, targets.ravel(), ratings.ravel()))
         z = z.view(*servers.shape, -1)
-        total: Tensor = torch.from_numpy(averages_) - MIDPOINT
         if self.branches == "both":
-            h = self._aggregate("task", tasks, *self.task_lists.without(tasks, target))
+            h = self._aggregate("task", tasks, *self.task_lists.without(tasks, servers[:, 0], own))
             total = total + self.network.predict(h[:, None, :].expand_as(z), z) / 2
         near = self.near[tasks]
         common, place = np.unique(np.maximum(near, 0), return_inverse=True)
         y = self._aggregate("friend", common, self.task_lists.entries[common], self.task_lists.deviations[common])
-        y = y[torch.from_numpy(place.reshape(near.shape))]  # (b, f, d)
-        alike = self.weights[tasks] - agree(self.ratings, near, servers[:, 0], left_out, self.tolerance)
+        y = y[self.tensor(place.reshape(near.shape))]  # (b, f, d)
+        alike = self.weights[tasks] - agree(self.ratings, near, servers[:, 0], own, self.tolerance)
         shape = (*servers.shape, near.shape[1], self.width)  # (b, 1 + n, f, d)
         opinions = self.network.predict(y[:, None].expand(shape), z[:, :, None].expand(shape))
-        share = torch.from_numpy(shares(alike))[:, None, :]
+        share = self.tensor(shares(alike))[:, None, :]
         total = total + (share * opinions).sum(dim=2) / (2 if self.branches == "both" else 1)
         return total
 
     def _aggregate(self, side: str, rows: IntArray, entries: IntArray, deviations: IntArray) -> Tensor:
-        tensors = (torch.from_numpy(values) for values in (rows, entries, deviations))
+        tensors = map(self.tensor, (rows, entries, deviations))
         found: Tensor = self.network.aggregate(side, *tensors, zero_is_padding=self.zero_deviation_is_padding)
         return found
 
@@ -205,5 +353,5 @@ class GDSRec(Scheduled):
         """phi of `rows` and all servers, shape (len(rows), n_servers)."""
         found = np.empty((len(rows), self.pairs.width), dtype=np.float32)
         for part in chunks(rows, BLOCK):
-            found[part] = self.network.predict_all(left[torch.from_numpy(rows[part])], self.z).numpy()
+            found[part] = array(self.network.predict_all(left[self.tensor(rows[part])], self.z))
         return found

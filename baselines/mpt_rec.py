@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 import torch
+from sklearn.decomposition import PCA
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
-from baselines.interactions import Pairs
-from baselines.mpt_networks import (
-    UNKNOWN,
-    Additive,
-    Experts,
-    PairFeatures,
-    Prompt,
-    Reader,
-    Stage1,
-    codes,
-    reverse_gradient,
-)
-from baselines.settings import require_choice
+from baselines.interactions import Pairs, shuffled
 from baselines.training import (
     Job,
-    Optimisation,
     Progress,
+    Schedule,
+    Trained,
+    array,
     fingerprint,
     n_weights,
     staged_report,
@@ -38,9 +30,250 @@ from baselines.training import (
     validation_quality,
 )
 from study.data.dataset import Dataset, FloatArray, IntArray
-from study.data.normalise import spelling_key
+from study.data.normalise import licence_key, spelling_key
 from study.data.splits import Split
+from study.encoders.sentence import encode
 from study.errors import StudyError
+from study.evaluation.ranking import chunks
+from study.t2mrec.lexical import vectorize
+
+UNKNOWN = 0  # the value of a field that is empty, or that no training task has
+TASK_COLUMNS = ("category", "subcategory", "language", "theme")
+SERVER_COLUMNS = ("category", "subcategory", "license", "official", "system", "origin")
+COUNTS = ("stars_count", "watching_count")
+BINS = 10
+N_CROSS = 3
+ATTENTION_TEMPERATURE = 150.0  # over environment vectors, as the reference program has it
+BLOCK = 8  # tasks whose pairs with all servers are scored at once
+
+# Features of pairs: one tensor, or parts of tasks, servers and both whose leading axes may broadcast.
+Features = Sequence[Tensor]
+
+
+class PairFeatures:
+    """Features of every (task, server) pair.
+
+    Fields have values from 0 (UNKNOWN) on, shape (n, fields); the row number is one, for tasks under warm protocols
+    alone. Dense features are principal components of the text vectors, and log(1 + training tasks) of a server.
+    """
+
+    def __init__(self, data: Dataset, split: Split, *, width: int) -> None:
+        known = split.tasks("train")
+        columns = [codes(data.tasks[name], spelling_key, known) for name in TASK_COLUMNS]
+        if not split.cold:
+            columns.append(np.where(np.isin(np.arange(data.n_tasks), known), np.arange(data.n_tasks) + 1, UNKNOWN))
+        self.task_fields: IntArray = np.stack(columns, axis=1)
+        languages = (
+            data.servers["language"].str.casefold().str.split(",").map(lambda names: [name.strip() for name in names])
+        )
+        columns = [
+            codes(data.servers[name], licence_key if name == "license" else spelling_key)
+            for name in SERVER_COLUMNS
+            if name in data.servers
+        ]
+        columns.append(codes(languages.str[0], spelling_key))
+        columns += [bins(data.servers[name]) for name in COUNTS if name in data.servers]
+        columns.append(np.arange(data.n_servers) + 1)
+        self.server_fields: IntArray = np.stack(columns, axis=1)
+        tasks, servers = encode(data.task_texts()), encode(data.server_texts())
+        fitted = np.concatenate([servers, tasks[known]])
+        components = PCA(min(width, *fitted.shape), svd_solver="full").fit(fitted)
+        scale = np.sqrt(components.explained_variance_).clip(min=1e-6)
+        self.task_dense: FloatArray = (components.transform(tasks) / scale).astype(np.float32)
+        popularity = np.log1p(split.train.getnnz(axis=0)).astype(np.float32)
+        server_parts = (components.transform(servers) / scale).astype(np.float32)
+        self.server_dense: FloatArray = np.concatenate([server_parts, popularity[:, None]], axis=1)
+        self.task_vectors, self.server_vectors = tasks, servers
+        _, self.task_terms, self.server_terms = vectorize(data, known)
+        names = [set(row) - {""} for row in languages]
+        wanted, numbers = np.unique(data.tasks["language"].str.strip().str.casefold(), return_inverse=True)
+        self.language: IntArray = numbers.astype(np.int64)
+        self.language_match = np.array([[name in row for row in names] for name in wanted], dtype=np.float32)
+
+    def cross(self, tasks: IntArray, servers: IntArray | None = None) -> FloatArray:
+        """Cosines of text vectors and of TF-IDF, and whether the languages agree: of pairs, shape (n, 3), or without
+        `servers` of tasks with all of them, shape (n, n_servers, 3)."""
+        language = self.language[tasks]
+        if servers is None:
+            cosine = self.task_vectors[tasks] @ self.server_vectors.T
+            terms = (self.task_terms[tasks] @ self.server_terms.T).toarray()
+            return np.stack([cosine, terms, self.language_match[language]], axis=2).astype(np.float32)
+        cosine = np.einsum("nd,nd->n", self.task_vectors[tasks], self.server_vectors[servers])
+        terms = np.asarray(self.task_terms[tasks].multiply(self.server_terms[servers]).sum(axis=1)).ravel()
+        return np.stack([cosine, terms, self.language_match[language, servers]], axis=1).astype(np.float32)
+
+
+def codes(values: pd.Series, key: Callable[[str], str], known: IntArray | None = None) -> IntArray:
+    """Numbers from 1 for the values of a field, the most frequent first; 0 where it is empty or no known row has it.
+
+    The key is equal for spellings of one value.
+    """
+    keys = values.fillna("").astype(str).map(key)
+    seen = keys if known is None else keys.iloc[known]
+    found = seen[seen != ""].value_counts(sort=False)
+    order = sorted(found.index, key=lambda name: (-found[name], name))
+    numbers = {name: number for number, name in enumerate(order, start=1)}
+    return np.asarray(keys.map(numbers).fillna(UNKNOWN), dtype=np.int64)
+
+
+def bins(values: pd.Series) -> IntArray:
+    """Ten logarithmic bins of counts, from 1; 0 where there is none."""
+    counts = pd.to_numeric(values, errors="coerce")
+    number = np.floor(np.log2(counts.fillna(0).clip(lower=0) + 1)).clip(upper=BINS - 1) + 1
+    return np.where(counts.isna(), UNKNOWN, number).astype(np.int64)
+
+
+class _Reversal(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, value: Tensor, strength: float) -> Tensor:
+        context.strength = strength
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return -context.strength * gradient, None
+
+
+def reverse_gradient(value: Tensor, strength: float) -> Tensor:
+    """The value itself; its gradient times -strength (Ganin & Lempitsky 2015)."""
+    reversed_: Tensor = _Reversal.apply(value, strength)  # type: ignore[no-untyped-call]
+    return reversed_
+
+
+class PairLinear(nn.Linear):
+    """A linear layer over features of pairs, W x = W_task x_task + W_server x_server + W_cross x_cross."""
+
+    def forward(self, features: Features) -> Tensor:
+        """The outputs, of the shape to which the parts broadcast."""
+        first, *others = torch.split(self.weight, [part.shape[-1] for part in features], dim=1)
+        total = linear(features[0], first, self.bias)
+        for part, weight in zip(features[1:], others, strict=True):
+            total = total + linear(part, weight)
+        return total
+
+
+def expert(features: int, hidden: int, width: int, dropout: float) -> nn.Sequential:
+    """F -> hidden -> width with ReLU after both layers."""
+    layers = PairLinear(features, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, width), nn.ReLU()
+    return nn.Sequential(*layers)
+
+
+def tower(width: int, hidden: Sequence[int], dropout: float) -> nn.Sequential:
+    """width -> hidden -> 1, ReLU between; gives a logit."""
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers += [nn.Linear(width, size), nn.ReLU(), nn.Dropout(dropout)]
+        width = size
+    return nn.Sequential(*layers, nn.Linear(width, 1))
+
+
+class Experts(nn.Module):
+    """Stage 1: one shared expert, and for each of K scenarios an expert, an environment vector, a gate and a tower."""
+
+    def __init__(
+        self, features: int, scenarios: int, *, experts: Sequence[int], towers: Sequence[int], dropout: float
+    ) -> None:
+        super().__init__()
+        hidden, width = experts
+        self.shared = expert(features, hidden, width, dropout)
+        self.specific = nn.ModuleList(expert(features, hidden, width, dropout) for _ in range(scenarios))
+        self.environments = nn.Parameter(torch.randn(scenarios, width))
+        self.gates = nn.ModuleList(PairLinear(features, 2, bias=False) for _ in range(scenarios))
+        self.towers = nn.ModuleList(tower(width, towers, dropout) for _ in range(scenarios))
+        self.classifier = nn.Linear(width, scenarios)
+
+    def forward(self, scenario: int, features: Features) -> tuple[Tensor, Tensor, Tensor]:
+        """Fused logit and general logit, shapes (...,), and the shared expert's output g, shape (..., width).
+
+        f_k = gamma_1 (s_k * c_k) + gamma_2 g with (gamma_1, gamma_2) = softmax(W_k x); tower_k reads f_k and g.
+        """
+        general = self.shared(features)
+        own = self.specific[scenario](features) * self.environments[scenario]
+        weight = torch.softmax(self.gates[scenario](features), dim=-1)
+        fused = weight[..., :1] * own + weight[..., 1:] * general
+        judge = self.towers[scenario]
+        return judge(fused).squeeze(-1), judge(general).squeeze(-1), general
+
+
+class Prompt(nn.Module):
+    """Stage 2: what is learned for a new task, on top of experts that stay as they are.
+
+    H = LayerNorm(W_2 ReLU(W_1 x)), a = softmax(H C' / 150) over the K environment vectors C, s_n = sum_k a_k s_k,
+    f_n = gate_n [s_n * c_n, g], logit = tower_n(f_n).
+    """
+
+    def __init__(self, features: int, width: int, *, attention: int, towers: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        self.environment = nn.Parameter(torch.randn(width))
+        self.first = PairLinear(features, attention, bias=False)
+        self.second = nn.Linear(attention, width, bias=False)
+        self.norm, self.gate = nn.LayerNorm(width), PairLinear(features, 2, bias=False)
+        self.tower = tower(width, towers, dropout)
+
+    def attention(self, experts: Experts, features: Features) -> Tensor:
+        """a, shape (..., K)."""
+        asked = self.norm(self.second(torch.relu(self.first(features))))
+        return torch.softmax(asked @ experts.environments.detach().T / ATTENTION_TEMPERATURE, dim=-1)
+
+    def forward(self, experts: Experts, features: Features) -> Tensor:
+        """The logit, shape (...,)."""
+        with torch.no_grad():
+            general = experts.shared(features)
+            known = torch.stack([specific(features) for specific in experts.specific], dim=-2)  # (..., K, width)
+        mixed = (self.attention(experts, features)[..., None] * known).sum(dim=-2)
+        weight = torch.softmax(self.gate(features), dim=-1)
+        fused = weight[..., :1] * mixed * self.environment + weight[..., 1:] * general
+        logit: Tensor = self.tower(fused).squeeze(-1)
+        return logit
+
+
+class Reader(nn.Module):
+    """Embeddings of all fields, and the parts of the feature vector: task, server and cross features."""
+
+    def __init__(self, features: PairFeatures, width: int) -> None:
+        super().__init__()
+        self.features = features
+        self.task_tables, self.server_tables = (
+            nn.ModuleList(nn.Embedding(int(column.max()) + 1, width) for column in fields.T)
+            for fields in (features.task_fields, features.server_fields)
+        )
+        for table in [*self.task_tables, *self.server_tables]:
+            nn.init.normal_(table.weight, std=0.01)
+        tables = len(self.task_tables) + len(self.server_tables)
+        self.width = width * tables + features.task_dense.shape[1] + features.server_dense.shape[1] + N_CROSS
+
+    def _part(self, tables: nn.ModuleList, fields: IntArray, dense: FloatArray) -> Tensor:
+        place = tables[0].weight.device
+        rows = torch.from_numpy(fields).to(place)
+        parts = [table(rows[:, column]) for column, table in enumerate(tables)]
+        return torch.cat([*parts, torch.from_numpy(dense).to(place)], dim=1)
+
+    def task(self, rows: IntArray) -> Tensor:
+        """Shape (n, d)."""
+        return self._part(self.task_tables, self.features.task_fields[rows], self.features.task_dense[rows])
+
+    def server(self, rows: IntArray | slice) -> Tensor:
+        """Shape (n, d)."""
+        return self._part(self.server_tables, self.features.server_fields[rows], self.features.server_dense[rows])
+
+    def forward(self, tasks: IntArray, servers: IntArray) -> Tensor:
+        """The feature vectors x of pairs, shape (n, F)."""
+        task = self.task(tasks)
+        cross = torch.from_numpy(self.features.cross(tasks, servers)).to(task.device)
+        return torch.cat([task, self.server(servers), cross], dim=1)
+
+    def all_pairs(self, tasks: IntArray) -> Features:
+        """The parts of x for tasks with all servers, shapes (n, 1, ...), (n_servers, ...) and (n, n_servers, 3)."""
+        task = self.task(tasks)
+        return task[:, None], self.server(slice(None)), torch.from_numpy(self.features.cross(tasks)).to(task.device)
+
+
+class Stage1(nn.Module):
+    """What is trained first: embeddings and experts."""
+
+    def __init__(self, reader: Reader, experts: Experts) -> None:
+        super().__init__()
+        self.reader, self.experts = reader, experts
 
 
 class Batch(NamedTuple):
@@ -53,14 +286,18 @@ class Batch(NamedTuple):
 
 
 @dataclass
-class MPTRec:
+class MPTRec(Trained):
     """Multi-task prompt tuning (Bai et al., TOIS 2025), a model of (task, server) pairs, no language model.
 
     Stage 1 trains a shared expert, which an adversary keeps from telling scenarios apart, and one expert for each
     scenario; stage 2 freezes them and tunes a small prompt for each new task. The T2MRec paper does not say what a
     "task" of the method is on Task2MCP. Here a scenario is one of the four categories and a new task one of the 16
     subcategories; both are known for every development task. score(t, m) = logit of the prompt of t's subcategory;
-    tasks of a subcategory without training tasks are scored by the head of their scenario.
+    tasks of a subcategory without training tasks are scored by the head of their scenario. With the head ``scenario``
+    there is no stage 2. With ``emerging`` a task emerges after the experts were trained, as the article tells it: every
+    category k has its own model, whose stage 1 learns from the training tasks of the other categories alone, and whose
+    stage 2 tunes the prompts of k's subcategories on the training tasks of k; it scores the tasks of k, those of an
+    unknown category are scored by the first model. Each stage is evaluated on validation tasks of what it trains on.
 
     L1 = BCE(f_k) + general_weight BCE(g) + adversary_weight NLL(k | reversed g) + decay_tables / 2 |tables|^2
     + decay_layers / 2 |weights of experts and towers|^2, where k is the scenario of the task: the other scenarios have
@@ -85,54 +322,72 @@ class MPTRec:
     adversary_weight: float = 0.1
     decay_tables: float = 1e-5
     decay_layers: float = 1e-6
-    first: Optimisation = field(default_factory=Optimisation)
-    second: Optimisation = field(default_factory=Optimisation)
-    head: str = "prompt"
-
-    HEADS: ClassVar[tuple[str, ...]] = ("prompt", "scenario")
+    first: Schedule = field(default_factory=Schedule)
+    second: Schedule = field(default_factory=Schedule)
+    head: Literal["prompt", "scenario", "emerging"] = "prompt"
 
     @property
     def uses_validation(self) -> bool:
         """Whether the weights of a stage are chosen on validation labels."""
-        return self.first.selects or (self.head == "prompt" and self.second.selects)
+        return self.first.selects or (self.head != "scenario" and self.second.selects)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
-        """Train both stages; goes on from the checkpoints in `workdir`."""
-        require_choice("head", self.head, self.HEADS)
-        torch.manual_seed(seed)
+        """Train both stages, with ``emerging`` once for each category; goes on from the checkpoints in `workdir`."""
         known = split.tasks("train")
+        category = codes(data.tasks["category"], spelling_key, known)
+        self.prompts, self.models = nn.ModuleList(), dict[int, MPTRec]()
+        if self.head == "emerging":
+            self._fit_emerging(data, split, category, seed, workdir)
+            return
+        torch.manual_seed(seed)
         features = PairFeatures(data, split, width=self.dense)
-        # A category or subcategory without training tasks counts as unknown, number 0.
-        self.scenario = np.maximum(codes(data.tasks["category"], spelling_key, known) - 1, 0)
-        self.prompt = codes(data.tasks["subcategory"], spelling_key, known) - 1
+        # A category without training tasks counts as the most frequent one.
+        self.scenario = np.maximum(category - 1, 0)
         self.n_servers, self.listed = data.n_servers, Pairs(split.train)
+        self.prompt = codes(data.tasks["subcategory"], spelling_key, known) - 1
         reader = Reader(features, self.embedding)
-        shape = {"towers": self.towers, "dropout": self.dropout}
-        experts = Experts(sum(reader.widths), int(self.scenario.max()) + 1, experts=self.experts, **shape)  # type: ignore[arg-type]
-        self.stage1 = Stage1(reader, experts)
-        self.prompts = nn.ModuleList()  # while there are none, tasks are scored by the heads of their scenarios
+        scenarios, shape = int(self.scenario.max()) + 1, {"towers": self.towers, "dropout": self.dropout}
+        experts = Experts(reader.width, scenarios, experts=self.experts, **shape)  # type: ignore[arg-type]
+        self.stage1 = Stage1(reader, experts).to(self.place)
         identity = fingerprint(self, seed, split.train, split.valid, features.task_dense)
-        quality = validation_quality(self.score, split, self.first, seed=seed, ranks_new=True)
-        job = Job(seed, workdir, "mpt_rec_experts", identity)
-        batches = partial(self.batches, seed=seed, stage=1)
-        trained = train(self.stage1, batches, self.loss1, self.first, job, quality=quality)
+        trained = self._train(self.stage1, 1, split, Job(seed, workdir, "mpt_rec_experts", identity))
         self.trained = trained.report()
         self.stage1.requires_grad_(requires_grad=False)
         if self.head == "prompt" and self.prompt.max() >= 0:
             self.trained = staged_report(self.tune(split, seed, workdir, identity), experts=trained)
 
+    def _fit_emerging(self, data: Dataset, split: Split, category: IntArray, seed: int, workdir: Path) -> None:
+        self.category, numbers = category, np.unique(category[split.tasks("train")])
+        numbers = numbers[numbers != UNKNOWN]
+        if len(numbers) < 2:
+            reason = "the training tasks have one category, and another one is needed to learn from"
+            raise StudyError(reason, fix="system=mpt_rec")
+        for number in map(int, numbers):
+            model, folder, new = (
+                replace(self, head="scenario"),
+                workdir / f"new_{number}",
+                only(split, category == number),
+            )
+            model.fit(data, only(split, category != number), seed=seed, workdir=folder)
+            model.listed = Pairs(new.train)
+            model.prompt = codes(data.tasks["subcategory"], spelling_key, new.tasks("train")) - 1
+            prompted = model.tune(new, seed, folder, fingerprint(model, "prompts", seed, new.train, new.valid))
+            model.trained = prompted.report() | {"experts": model.trained}
+            self.models[number] = model
+
     def tune(self, split: Split, seed: int, workdir: Path, identity: str) -> Progress:
         """Stage 2: one prompt for each subcategory on the frozen experts."""
         torch.manual_seed(seed)
-        width, shape = sum(self.stage1.reader.widths), {"towers": self.towers, "dropout": self.dropout}
-        self.prompts = nn.ModuleList(
-            Prompt(self.stage1.experts, width, attention=self.attention, **shape)  # type: ignore[arg-type]
-            for _ in range(int(self.prompt.max()) + 1)
-        )
-        quality = validation_quality(self.score, split, self.second, seed=seed, ranks_new=True)
-        job = Job(seed, workdir, "mpt_rec_prompts", identity)
-        batches = partial(self.batches, seed=seed, stage=2)
-        return train(self.prompts, batches, self.loss2, self.second, job, quality=quality)
+        shape: dict[str, Any] = {"attention": self.attention, "towers": self.towers, "dropout": self.dropout}
+        sizes = self.stage1.reader.width, self.experts[1]
+        self.prompts = nn.ModuleList(Prompt(*sizes, **shape) for _ in range(int(self.prompt.max()) + 1)).to(self.place)
+        return self._train(self.prompts, 2, split, Job(seed, workdir, "mpt_rec_prompts", identity))
+
+    def _train(self, model: nn.Module, stage: int, split: Split, job: Job) -> Progress:
+        schedule, loss = (self.first, self.loss1) if stage == 1 else (self.second, self.loss2)
+        quality = validation_quality(self.score, split, schedule, seed=job.seed, ranks_new=True)
+        batches = partial(self.batches, seed=job.seed, stage=stage)
+        return train(model, batches, loss, schedule, job, quality=quality)
 
     def batches(self, epoch: int, seed: int, stage: int) -> list[Batch]:
         """Every training interaction once with its negatives, in random order, both of them others in each stage."""
@@ -144,8 +399,7 @@ class MPTRec:
         labels = np.tile(np.eye(1, each, dtype=np.float32)[0], len(listed.indices))
         drawn = labels == 0
         servers[drawn] = self.listed.draw_outside(tasks[drawn], rng)
-        order = rng.permutation(len(tasks))
-        parts = [order[start : start + settings.batch_size] for start in range(0, len(tasks), settings.batch_size)]
+        parts = list(shuffled(len(tasks), settings.batch_size, rng))
         done = ((epoch + np.arange(len(parts)) / len(parts)) / settings.epochs).tolist()
         return [Batch(tasks[part], servers[part], labels[part], share) for part, share in zip(parts, done, strict=True)]
 
@@ -156,12 +410,12 @@ class MPTRec:
         strength = 2 / (1 + np.exp(-10 * batch.progress)) - 1
         total = x.new_zeros(())
         for scenario, rows in groups(self.scenario[batch.tasks]):
-            part, labels = x[rows], torch.from_numpy(batch.labels)[rows]
-            fused, general, shared = experts.finish(scenario, [layer(part) for layer in experts.linears(scenario)])
+            labels = self.tensor(batch.labels[rows])
+            fused, general, shared = experts(scenario, [x[rows]])
             guess = experts.classifier(reverse_gradient(shared, strength))
             total = total + binary_cross_entropy_with_logits(fused, labels, reduction="sum")
             total = total + self.general_weight * binary_cross_entropy_with_logits(general, labels, reduction="sum")
-            environment = torch.full((len(rows),), scenario)
+            environment = torch.full((len(rows),), scenario, device=self.place)
             total = total + self.adversary_weight * cross_entropy(guess, environment, reduction="sum")
         layers = [experts.shared, experts.specific, experts.towers]
         penalty = self.decay_tables / 2 * squares([reader]) + self.decay_layers / 2 * squares(layers)
@@ -175,101 +429,53 @@ class MPTRec:
         total = squares([prompt.tower for prompt in self.prompts]) * self.decay_layers / 2  # type: ignore[misc]
         for number, rows in groups(self.prompt[batch.tasks]):
             if number >= 0:
-                prompt, labels = self.prompts[number], torch.from_numpy(batch.labels)[rows]
-                logits = prompt.finish([layer(x[rows]) for layer in prompt.linears()])  # type: ignore[operator]
+                labels = self.tensor(batch.labels[rows])
+                logits = self.prompts[number](self.stage1.experts, [x[rows]])
                 total = total + binary_cross_entropy_with_logits(logits, labels, reduction="sum") / len(x)
         return total
 
     @torch.no_grad()
     def score(self, tasks: IntArray) -> FloatArray:
         """Logits, shape (len(tasks), n_servers)."""
-        scores = np.empty((len(tasks), self.n_servers), dtype=np.float32)
-        numbers = np.where(self.prompt[tasks] < len(self.prompts), self.prompt[tasks], -1)
-        for head in sorted(set(zip(numbers.tolist(), self.scenario[tasks].tolist(), strict=True))):
-            places = np.flatnonzero((numbers == head[0]) & (self.scenario[tasks] == head[1]))
-            layers, finish = self._head(*head)
-            parts = Additive(self.stage1.reader, layers, tasks[places], self.n_servers)
-            for place, first in zip(places, parts, strict=True):
-                scores[place] = finish(first).numpy()
+        if self.models:
+            return self._score_emerging(tasks)
+        scores, experts = np.empty((len(tasks), self.n_servers), dtype=np.float32), self.stage1.experts
+        prompts = np.where(self.prompt[tasks] < len(self.prompts), self.prompt[tasks], -1)
+        for prompt, scenario in np.unique([prompts, self.scenario[tasks]], axis=1).T.tolist():
+            places = np.flatnonzero((prompts == prompt) & (self.scenario[tasks] == scenario))
+            for part in chunks(places, BLOCK):
+                pairs = self.stage1.reader.all_pairs(tasks[places[part]])
+                found = self.prompts[prompt](experts, pairs) if prompt >= 0 else experts(scenario, pairs)[0]
+                scores[places[part]] = array(found)
         return scores
 
-    def _head(self, prompt: int, scenario: int) -> tuple[list[nn.Linear], Callable[[Sequence[Tensor]], Tensor]]:
-        """First layers, and what turns their outputs into logits."""
-        if prompt >= 0:
-            chosen = self.prompts[prompt]
-            return chosen.linears(), chosen.finish  # type: ignore[operator, return-value]
-        experts = self.stage1.experts
-        return experts.linears(scenario), lambda first: experts.finish(scenario, first)[0]
+    def _score_emerging(self, tasks: IntArray) -> FloatArray:
+        first = min(self.models)
+        which = np.where(np.isin(self.category[tasks], list(self.models)), self.category[tasks], first)
+        scores = np.empty((len(tasks), self.models[first].n_servers), dtype=np.float32)
+        for number in np.unique(which):
+            scores[which == number] = self.models[int(number)].score(tasks[which == number])
+        return scores
 
     def report(self) -> dict[str, Any]:
-        """How the prompts were trained, and the experts before them."""
-        return self.trained
+        """How the prompts were trained, and the experts before them; with ``emerging`` of each new category."""
+        return {f"new_{number}": model.trained for number, model in self.models.items()} or self.trained
 
     def parameters(self) -> int:
-        """Weights of both stages."""
-        return n_weights(self.stage1, self.prompts)
+        """Weights of both stages, of all models."""
+        return sum(model.parameters() for model in self.models.values()) or n_weights(self.stage1, self.prompts)
 
 
-def groups(numbers: IntArray) -> Iterator[tuple[int, Tensor]]:
+def groups(numbers: IntArray) -> Iterator[tuple[int, IntArray]]:
     """Each number and the places where it stands."""
     for number in np.unique(numbers):
-        yield int(number), torch.from_numpy(np.flatnonzero(numbers == number))
+        yield int(number), np.flatnonzero(numbers == number)
 
 
 def squares(modules: Sequence[nn.Module]) -> Tensor:
     """Sum of the squares of all matrices."""
     found = [(weight**2).sum() for module in modules for weight in module.parameters() if weight.ndim > 1]
     return torch.stack(found).sum()
-
-
-@dataclass
-class MPTRecEmerging(MPTRec):
-    """MPT-Rec (Bai et al., TOIS 2025) for a task that emerges after the experts were trained, as the article tells it.
-
-    Every category k has its own model: stage 1 learns from the training tasks of the other categories alone, each a
-    scenario, and stage 2 tunes the prompts of k's subcategories on the training tasks of k, with stage 1 frozen.
-    score(t, m) comes from the model to which t's category is new, so only its prompt has seen a label of that category.
-    Each stage is evaluated on validation tasks of the categories that it trains on.
-
-    Settings are those of `MPTRec`, with ``head: prompt``.
-    """
-
-    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
-        """Train both stages once for each category; `StudyError` where the training tasks have one category alone."""
-        require_choice("head", self.head, ("prompt",))
-        known = split.tasks("train")
-        self.category = codes(data.tasks["category"], spelling_key, known)
-        numbers = [int(number) for number in np.unique(self.category[known]) if number != UNKNOWN]
-        if len(numbers) < 2:
-            raise StudyError(
-                "the training tasks have one category, and another one is needed to learn from", fix="system=mpt_rec"
-            )
-        settings = {setting.name: getattr(self, setting.name) for setting in fields(MPTRec)}
-        self.models: dict[int, MPTRec] = {}
-        for number in numbers:
-            model, folder, new = MPTRec(**settings), workdir / f"new_{number}", self.category == number
-            model.head = "scenario"
-            model.fit(data, only(split, ~new), seed=seed, workdir=folder)
-            _tune(model, data, only(split, new), seed, folder)
-            self.models[number] = model
-
-    def score(self, tasks: IntArray) -> FloatArray:
-        """Logits, shape (len(tasks), n_servers); tasks of an unknown category are scored by the first model."""
-        first = min(self.models)
-        which = np.array([number if number in self.models else first for number in self.category[tasks]])
-        scores = np.empty((len(tasks), self.models[first].n_servers), dtype=np.float32)
-        for number in np.unique(which):
-            places = np.flatnonzero(which == number)
-            scores[places] = self.models[int(number)].score(tasks[places])
-        return scores
-
-    def report(self) -> dict[str, Any]:
-        """How the prompts of each new category were trained, and the experts before them."""
-        return {f"new_{number}": model.trained for number, model in self.models.items()}
-
-    def parameters(self) -> int:
-        """Weights of all models."""
-        return sum(model.parameters() for model in self.models.values())
 
 
 def only(split: Split, tasks: np.ndarray) -> Split:
@@ -279,11 +485,3 @@ def only(split: Split, tasks: np.ndarray) -> Split:
     for part in kept.values():
         part.eliminate_zeros()
     return replace(split, **kept)
-
-
-def _tune(model: MPTRec, data: Dataset, split: Split, seed: int, workdir: Path) -> None:
-    """Stage 2 on the frozen experts of `model`: a prompt for every subcategory of the training tasks of `split`."""
-    model.head, model.listed = "prompt", Pairs(split.train)
-    model.prompt = codes(data.tasks["subcategory"], spelling_key, split.tasks("train")) - 1
-    prompted = model.tune(split, seed, workdir, fingerprint(model, seed, split.train, split.valid))
-    model.trained = prompted.report() | {"experts": model.trained}

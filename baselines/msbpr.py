@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,8 +17,7 @@ from torch.nn.functional import embedding, softplus
 
 from baselines.collaborative import kept
 from baselines.interactions import Pairs, counts
-from baselines.settings import of_choice, require_choices
-from baselines.training import Job, Schedule, VectorModel, fingerprint
+from baselines.training import Job, VectorModel, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 
@@ -128,12 +128,12 @@ class MSBPR(VectorModel):
     `conf/system/paper/msbpr.yaml` explains every setting.
     """
 
-    variant: str = "item"
-    counts: str = "binary"
-    similarity: str = "corated"
+    variant: Literal["item", "user", "hybrid"] = "item"
+    counts: Literal["binary", "rank"] = "binary"
+    similarity: Literal["corated", "full"] = "corated"
     popularity: int = 1
-    item_threshold: float | Mapping[str, float] = 0.5  # or one for each similarity
-    user_threshold: float | Mapping[str, float] = 0.5
+    item_threshold: Mapping[str, float] = field(default_factory=lambda: {"corated": 0.5, "full": 0.1})
+    user_threshold: Mapping[str, float] = field(default_factory=lambda: {"corated": 0.5, "full": 0.2})
     preference_threshold: float = 0.3
     width: int = 20
     spread: float = 0.1
@@ -142,17 +142,7 @@ class MSBPR(VectorModel):
     decay_servers: float = 0.01
     decay_bias: float = 0.01
     steps: int = 50
-    schedule: Schedule = field(default_factory=Schedule)
     leaky_similarity: bool = False
-
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
-        "variant": ("item", "user", "hybrid"),
-        "counts": ("binary", "rank"),
-        "similarity": ("corated", "full"),
-    }
-
-    def __post_init__(self) -> None:
-        require_choices(self, self.CHOICES)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Mine the sets, then train; goes on from the checkpoint in `workdir`."""
@@ -161,10 +151,10 @@ class MSBPR(VectorModel):
         weights = counts(data, split, self.counts)
         self.mine(weights, sp.csr_matrix(data.relevance, dtype=np.float64) if self.leaky_similarity else weights)
         bias = np.asarray(weights.sum(axis=0)).ravel() / data.n_tasks - weights.sum() / np.prod(weights.shape)
-        self.network = Factors(bias.astype(np.float32), data.n_tasks, self.width, self.spread)
-        optimiser = torch.optim.SGD(self.network.parameters(), lr=self.learning_rate)
+        factors = Factors(bias.astype(np.float32), data.n_tasks, self.width, self.spread)
         job = Job(seed, workdir, "msbpr", fingerprint(self, seed, self.histories.indptr, self.histories.indices))
-        self.train(self.draws, optimiser, split, job, ranks_new=False)
+        optimiser = partial(torch.optim.SGD, lr=self.learning_rate)
+        self.train(factors, self.draws, split, job, optimiser=optimiser, ranks_new=False)
 
     def finish(self) -> None:
         """Take over the vectors and the bias."""
@@ -179,7 +169,7 @@ class MSBPR(VectorModel):
         """
         unpopular: NDArray[np.bool_] = weights.getnnz(axis=0) <= self.popularity
         if self.variant == "item":
-            threshold = of_choice(self.item_threshold, self.similarity)
+            threshold = self.item_threshold[self.similarity]
             preference = item_preference(weights, column_cosine(known, self.similarity))
         else:
             threshold = self.preference_threshold
@@ -187,7 +177,7 @@ class MSBPR(VectorModel):
                 alike = column_cosine(sp.csr_matrix(known.T), self.similarity)
             else:
                 alike = hybrid_similarity(known, column_cosine(known, self.similarity))
-            preference = user_preference(known, alike, of_choice(self.user_threshold, self.similarity))
+            preference = user_preference(known, alike, self.user_threshold[self.similarity])
         liked = potentially_liked(preference, weights, unpopular, threshold)
         self.observed, self.potential = Pairs(weights), Pairs(liked)
         self.taken = Pairs(sp.csr_matrix(weights + liked))  # I_u and P_u
@@ -212,8 +202,8 @@ class MSBPR(VectorModel):
     def loss(self, step: Draws) -> Tensor:
         """The sum over the draws of a step."""
         model = self.network
-        tasks = embedding(torch.from_numpy(step.tasks), model.tasks)
-        rows, weight = torch.from_numpy(step.servers), torch.from_numpy(step.weights)
+        tasks = embedding(self.tensor(step.tasks), model.tasks)
+        rows, weight = self.tensor(step.servers), self.tensor(step.weights)
         vectors, bias = embedding(rows, model.servers), embedding(rows, model.bias[:, None]).squeeze(2)
         observed, potential, uncertain, disliked = bias + (vectors * tasks).sum(dim=2)
         total = self.decay_tasks / 2 * tasks.square().sum()

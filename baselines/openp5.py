@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,41 +13,21 @@ import torch
 from sklearn.cluster import SpectralClustering
 from torch import nn
 
-from baselines.generative import Generative
-from baselines.generative.prefix_tree import PAD, PrefixTree
-from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate, padded
-from baselines.generative.text import BytePairs, Published, Vocabulary, numbers
-from baselines.interactions import batched, prefixes, training_lists
-from baselines.settings import require_choice
-from baselines.training import Job, Optimisation, fingerprint
+from baselines.collaborative import training_lists
+from baselines.generative.search import PAD, Generative, PrefixTree, batched, prefixes
+from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
+from baselines.generative.text import BytePairs, Published, Vocabulary, numbers, padded
+from baselines.training import Job, fingerprint
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
+from study.errors import require_one_of
 
 FIRST_NUMBER = 1001
-INDEXINGS = ("random", "sequential", "collaborative")
 OTHER = "<other>"  # the cluster of items without a training interaction
 # Added to every affinity, so that the graph of co-occurrences is connected and its spectrum defined.
 LINK = 1e-6
 
 Identifier = tuple[str, ...]
-
-
-def identifiers(
-    indexing: str, lists: Sequence[IntArray], train: sp.csr_matrix, *, clusters: int, largest: int, seed: int
-) -> list[Identifier]:
-    """One identifier per item: ``random``, ``sequential`` or ``collaborative`` (Hua et al. 2023, sections 3 and 4).
-
-    Args:
-        lists: training items of each user, in order; `train` has the same, shape (n_users, n_items).
-        clusters: parts into which a cluster is cut (N of the paper).
-        largest: items of a cluster that is cut no further (K).
-    """
-    require_choice("indexing", indexing, INDEXINGS)
-    if indexing == "random":
-        return random_numbers(train.shape[1], seed)
-    if indexing == "sequential":
-        return sequential_numbers(lists, train.shape[1], seed)
-    return collaborative(train, clusters=clusters, largest=largest, seed=seed)
 
 
 def random_numbers(n_items: int, seed: int) -> list[Identifier]:
@@ -67,7 +47,12 @@ def sequential_numbers(lists: Sequence[IntArray], n_items: int, seed: int) -> li
 
 
 def collaborative(train: sp.csr_matrix, *, clusters: int, largest: int, seed: int) -> list[Identifier]:
-    """The path of spectral clusters of the co-occurrence graph, then the place in the last cluster."""
+    """The path of spectral clusters of the co-occurrence graph, then the place in the last cluster (Hua et al. 2023).
+
+    Args:
+        clusters: parts into which a cluster is cut (N of the paper).
+        largest: items of a cluster that is cut no further (K).
+    """
     seen = np.flatnonzero(train.getnnz(axis=0))
     together = sp.csr_matrix(train[:, seen].T @ train[:, seen]).astype(np.float64)
     together.setdiag(0)
@@ -180,7 +165,7 @@ class OpenP5(Generative):
     of a task, ``straightforward`` its number alone. score(t, m) = log p(answer m | first template for t) / tokens.
 
     Deviations: the templates are our own. Lists are sets here, so a history is the beginning of a random permutation
-    and every other server of the task is an answer (`order`). An answer ends with an end token, so that no identifier
+    and every other server of the task is an answer. An answer ends with an end token, so that no identifier
     is the beginning of another one. Whole-word embeddings start small next to tokens. All epochs run, and the best of a
     few evaluations on validation gives the weights. The history at inference is the training servers alone. The small
     model is trained from scratch; words of the templates, names, digits and cluster symbols are its tokens.
@@ -192,60 +177,54 @@ class OpenP5(Generative):
     """
 
     size: T5Size = field(default_factory=T5Size)
-    training: Optimisation = field(default_factory=Optimisation)
-    indexing: str = "sequential"
+    indexing: Literal["random", "sequential", "collaborative"] = "sequential"
     clusters: int = 10
     largest: int = 200
     kinds: Sequence[str] = ("sequential", "straightforward")
     asks: str = "sequential"
     templates: int = 1
     whole_words: int = 512
-    source: str = "ids"
-    order: str = "random"
-    history: int = 20
+    source: Literal["ids", "text"] = "ids"
     input_tokens: int = 512
     text_words: int = 48
-    text_vocabulary: int = 4096
-    beam: int = 30
-    score_batch: int = 128
 
     length_power: ClassVar[float] = 1.0
-    SOURCES: ClassVar[tuple[str, ...]] = ("ids", "text")
 
     def __post_init__(self) -> None:
-        chosen = [("source", self.source, self.SOURCES), ("asks", self.asks, tuple(self.kinds))]
-        chosen += [("kinds", kind, tuple(TEMPLATES)) for kind in self.kinds]
-        for key, value, allowed in chosen:
-            require_choice(key, value, allowed)
+        """Refuse what cannot be asked."""
+        super().__post_init__()
+        for kind in self.kinds:
+            require_one_of(kind, "kinds", TEMPLATES, column="system.model.kinds")
+        require_one_of(self.asks, "asks", self.kinds, column="system.model.asks")
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Index the servers and train the T5; goes on from the checkpoint in `workdir`."""
-        self.lists, self.n_servers = training_lists(data, split), data.n_servers
+        self.lists = training_lists(data, split)
         # A server is left to be named, so no history trained on is longer, and the numbers of words beyond it have
         # embeddings that were never trained.
         self.longest = min(self.history, max(map(len, self.lists)) - 1)
-        items = identifiers(
-            self.indexing, self.lists, split.train, clusters=self.clusters, largest=self.largest, seed=seed
-        )
+        if self.indexing == "random":
+            items = random_numbers(data.n_servers, seed)
+        elif self.indexing == "sequential":
+            items = sequential_numbers(self.lists, data.n_servers, seed)
+        else:
+            items = collaborative(split.train, clusters=self.clusters, largest=self.largest, seed=seed)
         self.texts = data.task_texts() if self.source == "text" else None
         self.speller = Speller(self._vocabulary(data, split), items, ["item_", "user_", data.name])
         self.dataset = self.speller.name(data.name)
         self.items = [self.speller.named("item", item) for item in items]
         ends = (self.speller.vocabulary.end,)
         self.answers = padded([[*self.dataset, *item, *ends] for item in self.items], PAD).numpy()
-        self.tree = PrefixTree.of(self.answers)
         torch.manual_seed(seed)
-        self.writer = ItemWriter(
-            self.speller.size, self.size, pad=self.speller.vocabulary.pad, whole_words=self.whole_words
-        )
+        writer = ItemWriter(self.speller.size, self.size, pad=self.speller.vocabulary.pad, whole_words=self.whole_words)
         if self.size.pretrained is not None:
             # What the model knows of numbers has no meaning here.
             with torch.no_grad():
                 spelled = numbers(self.speller.vocabulary)
-                nn.init.normal_(rows := torch.empty(len(spelled), self.writer.t5.config.d_model))
-                self.writer.t5.get_input_embeddings().weight[spelled] = rows.to(self.writer.t5.device)
+                nn.init.normal_(rows := torch.empty(len(spelled), writer.t5.config.d_model))
+                writer.t5.get_input_embeddings().weight[spelled] = rows
         identity = fingerprint(self, seed, split.train, split.valid, self.answers, self.texts)
-        self.train(split, Job(seed, workdir, "openp5", identity))
+        self.train(writer, PrefixTree.of(self.answers), split, Job(seed, workdir, "openp5", identity))
 
     def _vocabulary(self, data: Dataset, split: Split) -> Vocabulary:
         """Of the published model, or learned from the templates (and, where texts are read, from training tasks)."""
@@ -277,7 +256,7 @@ class OpenP5(Generative):
     def examples(self, kind: str, rng: np.random.Generator) -> Iterator[tuple[Reading, list[int]]]:
         """Prompts of one kind, and the servers that answer them."""
         if kind == "sequential":
-            drawn = prefixes(self.lists, self.order, rng)
+            drawn = prefixes(self.lists, "random", rng)
         else:
             drawn = ((task, row[:0], row) for task, row in enumerate(self.lists) if len(row))
         for task, seen, targets in drawn:

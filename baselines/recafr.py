@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
 from baselines.interactions import Pairs, bipartite, drop_entries, propagate, shuffled
-from baselines.settings import require_choice
-from baselines.training import Job, Schedule, VectorModel, fingerprint
+from baselines.training import Job, VectorModel, array, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -86,29 +86,23 @@ class ReCAFR(VectorModel):
     decay: float = 1e-7
     learning_rate: float = 1e-3
     batch_size: int = 4096
-    cold_tasks: str = "unranked"
-    schedule: Schedule = field(default_factory=Schedule)
-
-    COLD_TASKS: ClassVar[tuple[str, ...]] = ("unranked", "profile")
+    cold_tasks: Literal["unranked", "profile"] = "unranked"
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train; goes on from the checkpoint in `workdir`."""
-        require_choice("cold_tasks", self.cold_tasks, self.COLD_TASKS)
         torch.manual_seed(seed)
         self.histories, self.pairs = sp.csr_matrix(split.train), Pairs(split.train)
         self.graph, self.known = bipartite(split.train), split.tasks("train")
-        self.texts = torch.from_numpy(np.concatenate([encode(data.task_texts()), encode(data.server_texts())]))
+        self.texts = self.tensor(np.concatenate([encode(data.task_texts()), encode(data.server_texts())]))
         self.views = [
-            torch.from_numpy(np.concatenate([encode(data.task_texts(task)), encode(data.server_texts(server))]))
+            self.tensor(np.concatenate([encode(data.task_texts(task)), encode(data.server_texts(server))]))
             for task, server in zip(TASK_VIEWS, SERVER_VIEWS, strict=True)
             if self.view_weight
         ]
-        model = self.network = Network(data.n_tasks, data.n_servers, self.width, self.layers, self.texts.shape[1])
-
-        identity = fingerprint(self, seed, self.histories.indptr, self.histories.indices, self.texts.numpy())
-        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        job = Job(seed, workdir, "recafr", identity)
-        self.train(self.batches, optimiser, split, job, ranks_new=self.cold_tasks == "profile")
+        model = Network(data.n_tasks, data.n_servers, self.width, self.layers, self.texts.shape[1])
+        job = Job(seed, workdir, "recafr", fingerprint(self, seed, split.train, array(self.texts)))
+        optimiser = partial(torch.optim.Adam, lr=self.learning_rate)
+        self.train(model, self.batches, split, job, optimiser=optimiser, ranks_new=self.cold_tasks == "profile")
 
     def batches(self, rng: np.random.Generator) -> Iterator[Triples]:
         """Every training interaction once, with one drawn server."""
@@ -126,16 +120,16 @@ class ReCAFR(VectorModel):
         model = self.network
         z = model(batch.graph)
         numbers = batch.tasks, batch.positives + model.n_tasks, batch.negatives + model.n_tasks
-        tasks, positives, negatives = map(torch.from_numpy, numbers)
+        tasks, positives, negatives = map(self.tensor, numbers)
         z_tasks, z_positives, z_negatives = (z.index_select(0, rows) for rows in (tasks, positives, negatives))
         gap = (z_tasks * (z_negatives - z_positives)).sum(dim=1)
         total: Tensor = softplus(gap).mean() + self.decay * sum(weight.square().sum() for weight in model.parameters())
         if self.alignment:
-            own, other = self.texts[tasks], self.texts[torch.from_numpy(batch.others)]
+            own, other = self.texts[tasks], self.texts[self.tensor(batch.others)]
             sizes = [len(own), len(positives), len(negatives), len(other)]
             texts = torch.cat([own, self.texts[positives], self.texts[negatives], other])
             g_tasks, g_positives, g_negatives, g_others = model.project(texts).split(sizes)
-            drawn = torch.from_numpy(np.isin(batch.tasks, batch.others))
+            drawn = self.tensor(np.isin(batch.tasks, batch.others))
             aligned = (
                 contrast(z_tasks, g_tasks, g_others, self.temperature, own_among_others=drawn)
                 + contrast(z_positives, g_positives, g_positives, self.temperature)
@@ -154,8 +148,8 @@ class ReCAFR(VectorModel):
         model = self.network
         tasks, servers = model(self.graph).split([model.n_tasks, len(self.texts) - model.n_tasks])
         if self.cold_tasks == "profile":
-            new = torch.from_numpy(np.setdiff1d(np.arange(model.n_tasks), self.known))
-            length = tasks[torch.from_numpy(self.known)].norm(dim=1).mean()
+            new = self.tensor(np.setdiff1d(np.arange(model.n_tasks), self.known))
+            length = tasks[self.tensor(self.known)].norm(dim=1).mean()
             tasks = tasks.clone()
             tasks[new] = length * normalize(model.project(self.texts[new]), dim=1)
         self.keep(tasks, servers)
@@ -181,7 +175,7 @@ def contrast(
     own = (a * normalize(partners, dim=1)).sum(dim=1)
     # No cosine is above 1, so taking off 1 / tau keeps exp in range; torch.logsumexp takes twice as long.
     highest = 1 / temperature
-    total = torch.exp(torch.addmm(torch.tensor(-highest), a, normalize(others, dim=1).T)).sum(dim=1)
+    total = torch.exp(torch.addmm(a.new_tensor(-highest), a, normalize(others, dim=1).T)).sum(dim=1)
     if own_among_others is not None:
         total = total + torch.exp(own - highest) * ~own_among_others
     return (torch.log(total) + highest - own).mean()

@@ -32,6 +32,7 @@ from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
 from study.files import replacing, sha256, write_json
+from study.t2mrec.device import chosen
 
 LOG = logging.getLogger(__name__)
 LOG_FILE, LEARNED, FACTS = "recbole.log", "learned.safetensors", "facts.json"
@@ -55,6 +56,7 @@ class RecBole:
     # keeps the last state and reads no validation labels.
     patience: int | None = None
     checkpoint_seconds: float = 20.0  # least time between two checkpoints
+    device: str = "cpu"  # or gpu, or auto, a GPU where torch sees one; a GPU's random numbers start anew on resuming
 
     @property
     def uses_validation(self) -> bool:
@@ -91,7 +93,8 @@ class RecBole:
 
     def _write_job(self, folder: Path, data: Dataset, split: Split, seed: int) -> dict[str, Any]:
         """Write everything that the runner reads: atomic files by row number, interactions, job.json."""
-        job = asdict(self) | {"seed": seed, "n_tasks": data.n_tasks, "n_servers": data.n_servers, "data": "."}
+        job = asdict(self) | {"seed": seed, "n_tasks": data.n_tasks, "n_servers": data.n_servers}
+        job["device"] = chosen(self.device).type
         parts = {"train": split.train} | ({"valid": split.valid} if self.uses_validation else {})
         digest = hashlib.sha256(json.dumps(job, sort_keys=True, default=dict).encode())
         for part in parts.values():
@@ -194,7 +197,7 @@ def is_complete(folder: Path, key: str) -> bool:
 
 def code_key() -> str:
     """A short hash of what trains: this project's code, RecBole and torch."""
-    files = (Path(__file__).with_name(f"recbole_{name}.py") for name in ("bridge", "runner", "device"))
+    files = (Path(__file__).with_name(f"recbole_{name}.py") for name in ("bridge", "runner"))
     parts = (*map(sha256, files), *map(version, ("recbole", "torch")))
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 

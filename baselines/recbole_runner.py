@@ -54,7 +54,7 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
     """RecBole's configuration: the job's settings, and what the study decides for all."""
     chosen: dict[str, Any] = job["settings"]
     return chosen | {
-        "data_path": job["data"],
+        "data_path": ".",
         "benchmark_filename": ["train"],
         "USER_ID_FIELD": USER,
         "ITEM_ID_FIELD": ITEM,
@@ -63,8 +63,8 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
         "seed": job["seed"],
         "reproducibility": True,
         "epochs": job["epochs"],
-        "gpu_id": "",
-        "use_gpu": False,
+        "gpu_id": "0" if job["device"] == "cuda" else "",
+        "use_gpu": job["device"] == "cuda",
         "show_progress": False,
         "save_dataset": False,
         "save_dataloaders": False,
@@ -125,7 +125,7 @@ class Training:
             self.loader.get_model(self.model)
         # RecBole numbers tasks and servers by first appearance, from 1.
         self.users, self.items = (
-            torch.from_numpy(train.token2id(kind, list(map(str, range(n)))).astype(np.int64))
+            torch.from_numpy(train.token2id(kind, list(map(str, range(n)))).astype(np.int64)).to(config["device"])
             for kind, n in ((USER, job["n_tasks"]), (ITEM, job["n_servers"]))
         )
 
@@ -134,22 +134,23 @@ class Training:
         """What the model knows: representations of tasks and what scores them, or else the scores themselves."""
         self.model.eval()
         name, model = self.job["model"], self.model
-        if name in ("LightGCN", "NGCF"):
-            users, items = model.forward()
-            return {"tasks": users[self.users], "servers": items[self.items]}
-        if name == "BPR":
-            users, items = model.user_embedding.weight, model.item_embedding.weight
-            return {"tasks": users[self.users], "servers": items[self.items]}
         if name == "NeuMF":
-            return self._neumf()
-        return {"scores": self._scores()}
+            found = self._neumf()
+        elif name in ("LightGCN", "NGCF", "BPR"):
+            tables = model.user_embedding.weight, model.item_embedding.weight
+            users, items = tables if name == "BPR" else model.forward()
+            found = {"tasks": users[self.users], "servers": items[self.items]}
+        else:
+            found = {"scores": self._scores()}
+        return {name: tensor.cpu() for name, tensor in found.items()}
 
     def _neumf(self) -> dict[str, Tensor]:
         model = self.model
         layers = [layer for layer in model.mlp_layers.mlp_layers if isinstance(layer, torch.nn.Linear)]
-        tensors = {f"mlp.{number}.weight": layer.weight for number, layer in enumerate(layers)}
-        tensors |= {f"mlp.{number}.bias": layer.bias for number, layer in enumerate(layers)}
-        tensors |= {"output.weight": model.predict_layer.weight, "output.bias": model.predict_layer.bias}
+        parts = {f"mlp.{number}": layer for number, layer in enumerate(layers)} | {"output": model.predict_layer}
+        tensors = {
+            f"{name}.{kind}": getattr(layer, kind) for name, layer in parts.items() for kind in ("weight", "bias")
+        }
         tensors["gmf_servers"] = model.item_mf_embedding.weight[self.items]
         tensors["mlp_servers"] = model.item_mlp_embedding.weight[self.items]
         tasks = [embedding.weight[self.users] for embedding in (model.user_mf_embedding, model.user_mlp_embedding)]
@@ -165,7 +166,8 @@ class Training:
             try:
                 scores = self.model.full_sort_predict(Interaction({USER: users}))
             except NotImplementedError:
-                pairs = {USER: users.repeat_interleave(n_items), ITEM: torch.arange(n_items).repeat(len(users))}
+                every = torch.arange(n_items, device=users.device)
+                pairs = {USER: users.repeat_interleave(n_items), ITEM: every.repeat(len(users))}
                 scores = self.model.predict(Interaction(pairs))
             blocks.append(scores.view(len(users), n_items)[:, self.items].float())
         return torch.cat(blocks)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from baselines.interactions import bipartite, propagate, shuffled
-from baselines.settings import require_choices
-from baselines.training import Job, Schedule, VectorModel, fingerprint
+from baselines.training import Job, VectorModel, fingerprint
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 
@@ -48,7 +48,7 @@ class SoftmaxGraph(VectorModel):
 
     width: int = 64
     layers: int = 2
-    loss_over: str = "full"
+    loss_over: Literal["full", "sampled"] = "full"
     negatives: int = 1024
     temperature: float = 0.1
     noise: float = 0.0
@@ -56,12 +56,6 @@ class SoftmaxGraph(VectorModel):
     contrast_temperature: float = 0.15
     learning_rate: float = 0.02
     batch_size: int = 512
-    schedule: Schedule = field(default_factory=Schedule)
-
-    CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {"loss_over": ("full", "sampled")}
-
-    def __post_init__(self) -> None:
-        require_choices(self, self.CHOICES)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train; goes on from the checkpoint in `workdir`."""
@@ -69,10 +63,10 @@ class SoftmaxGraph(VectorModel):
         self.histories = sp.csr_matrix(split.train)
         self.graph = bipartite(self.histories)
         self.asked = np.flatnonzero(np.diff(self.histories.indptr))
-        self.network = Vectors(sum(self.histories.shape), self.width)
-        optimiser = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        vectors = Vectors(sum(self.histories.shape), self.width)
         job = Job(seed, workdir, "softmax", fingerprint(self, seed, self.histories.indptr, self.histories.indices))
-        self.train(self.batches, optimiser, split, job, ranks_new=False)
+        optimiser = partial(torch.optim.Adam, lr=self.learning_rate)
+        self.train(vectors, self.batches, split, job, optimiser=optimiser, ranks_new=False)
 
     def batches(self, rng: np.random.Generator) -> Iterator[tuple[IntArray, IntArray]]:
         """Tasks, of which all pairs are learned, and the servers to tell theirs from (none drawn: all servers)."""
@@ -104,21 +98,21 @@ class SoftmaxGraph(VectorModel):
         """The mean over the pairs of a batch."""
         asked, drawn = batch
         pairs = sp.coo_matrix(self.histories[asked])
-        rows, wanted = torch.from_numpy(pairs.row.astype(np.int64)), torch.from_numpy(pairs.col.astype(np.int64))
+        rows, wanted = self.tensor(pairs.row.astype(np.int64)), self.tensor(pairs.col.astype(np.int64))
         found = self.layers_of(self.noise > 0)
         tasks, servers = self.final(found)
-        own = tasks[torch.from_numpy(asked)]
+        own = tasks[self.tensor(asked)]
         if self.loss_over == "full":
             total = -(own @ servers.T / self.temperature).log_softmax(dim=1)[rows, wanted].mean()
         else:
             right = (own[rows] * servers[wanted]).sum(dim=1, keepdim=True)
-            logits = torch.cat([right, (own @ servers[torch.from_numpy(drawn)].T)[rows]], dim=1) / self.temperature
-            total = cross_entropy(logits, torch.zeros(len(rows), dtype=torch.long))
+            logits = torch.cat([right, (own @ servers[self.tensor(drawn)].T)[rows]], dim=1) / self.temperature
+            total = cross_entropy(logits, torch.zeros_like(rows))
         if self.noise > 0:
-            chosen_of = torch.from_numpy(asked), torch.from_numpy(np.unique(pairs.col).astype(np.int64))
+            chosen_of = self.tensor(asked), self.tensor(np.unique(pairs.col).astype(np.int64))
             for final, layer, chosen in zip((tasks, servers), self.sides(found[1]), chosen_of, strict=True):
                 logits = final[chosen] @ normalize(layer[chosen]).T / self.contrast_temperature
-                total = total + self.contrast * cross_entropy(logits, torch.arange(len(chosen)))
+                total = total + self.contrast * cross_entropy(logits, torch.arange(len(chosen), device=self.place))
         return total
 
     @torch.no_grad()

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Literal
 
 import numpy as np
 import torch
 
-from baselines.generative import Generative
-from baselines.generative.prefix_tree import LevelTree, PrefixTree
+from baselines.collaborative import training_lists
 from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, numbered, spread_last, standardised
+from baselines.generative.search import Generative, PrefixTree, batched, prefixes
 from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
 from baselines.generative.text import PAD, BytePairs
-from baselines.interactions import batched, prefixes, training_lists
-from baselines.settings import require_choice
-from baselines.training import Job, Optimisation, fingerprint
+from baselines.training import Job, fingerprint
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode
@@ -34,7 +32,7 @@ class Tiger(Generative):
     Deviations: text vectors are those of MiniLM, not of Sentence-T5. Lists are sets here, so a history is the beginning
     of a random permutation and every other server of the task is a target (`order`). All epochs run, and the best of a
     few evaluations on validation gives the weights. The history at inference is the training servers, for validation
-    and test alike. No user token unless `user_tokens` is set, as in the unofficial program that the T2MRec paper names.
+    and test alike. No user token, as in the unofficial program that the T2MRec paper names.
     Unused codes are moved at the start of each epoch; otherwise most of a codebook stays unused.
 
     With ``source: text`` the encoder reads the task's text instead of its servers, and so ranks for new tasks. That is
@@ -45,40 +43,26 @@ class Tiger(Generative):
 
     quantiser: Quantiser = field(default_factory=Quantiser)
     size: T5Size = field(default_factory=T5Size)
-    training: Optimisation = field(default_factory=Optimisation)
-    source: str = "history"
-    order: str = "random"
-    history: int = 20
-    user_tokens: int = 0
-    beam: int = 30
+    source: Literal["history", "text"] = "history"
+    order: Literal["random", "list"] = "random"
     constrained: bool = True
     text_tokens: int = 64
-    text_vocabulary: int = 4096
-    score_batch: int = 128
-
-    SOURCES: ClassVar[tuple[str, ...]] = ("history", "text")
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, or take up a kept one, then the T5; goes on from the checkpoint in `workdir`."""
-        require_choice("source", self.source, self.SOURCES)
-        torch.manual_seed(seed)
         vectors = standardised(encode(data.server_texts()))
-        identity = fingerprint(self, seed, split.train, split.valid, vectors)
-        self.codes, self.coded = fit_codes(vectors, self.quantiser, seed=seed)
-        first = PAD + 1
-        self.identifiers, starts = as_tokens(numbered(spread_last(self.codes, vectors)[0]), first)
-        vocabulary = starts[-1] + self.user_tokens
-        tree = PrefixTree.of(self.identifiers)
-        self.tree = tree if self.constrained else LevelTree(tree, [torch.arange(vocabulary)] * tree.depth)
-        self.n_servers = data.n_servers
+        codes = fit_codes(vectors, self.quantiser, seed=seed, place=self.place)
+        self.identifiers, starts = as_tokens(numbered(spread_last(codes[0], vectors)[0]), PAD + 1)
         self.lists = training_lists(data, split)
-        self.first_user = starts[-1]
         self.texts: list[list[int]] | None = None
+        vocabulary = starts[-1]
+        anything = None if self.constrained else [torch.arange(vocabulary)] * self.identifiers.shape[1]
         if self.source == "text":
             vocabulary += self._read_texts(data, split, vocabulary)
         torch.manual_seed(seed)
-        self.writer = ItemWriter(vocabulary, self.size, pad=PAD)
-        self.train(split, Job(seed, workdir, "tiger", identity))
+        writer = ItemWriter(vocabulary, self.size, pad=PAD)
+        job = Job(seed, workdir, "tiger", fingerprint(self, seed, split.train, split.valid, vectors))
+        self.train(writer, PrefixTree.of(self.identifiers, anything), split, job, codes=codes)
 
     def _read_texts(self, data: Dataset, split: Split, first: int) -> int:
         """Tokens of all tasks' texts, from `first` on; returns the size of their vocabulary."""
@@ -93,8 +77,7 @@ class Tiger(Generative):
         if self.texts is not None:
             tokens = self.texts[task] or [PAD + 1]
         else:
-            user = [self.first_user + task % self.user_tokens] if self.user_tokens else []
-            tokens = user + self.identifiers[servers[-self.history :]].ravel().tolist()
+            tokens = self.identifiers[servers[-self.history :]].ravel().tolist()
         return tokens, [0] * len(tokens)
 
     def batches(self, epoch: int, seed: int) -> list[Batch]:

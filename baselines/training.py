@@ -3,98 +3,83 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
+import pickle
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from baselines.collaborative import Representations, unranked_without_history
 from study.data.dataset import FloatArray, IntArray
 from study.data.splits import Split
+from study.errors import require_one_of
 from study.evaluation.metrics import ndcg
 from study.evaluation.ranking import chunks, mask_known, tie_order, top_k
 from study.files import replacing
+from study.t2mrec.device import chosen
 
 Batch = TypeVar("Batch")
 SELECTED_AT = 10  # every choice of the study is made by NDCG@10 on validation
-MODEL, OPTIMISER, BEST, IDENTITY = "model.", "optimiser.", "best.", "identity"  # names in a checkpoint
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Training that stops on validation, for models with an optimiser of their own."""
+    """How long a network is trained, and when validation evaluates it.
+
+    Either it is evaluated every few epochs and stops by `patience`; or `evaluations` are spread over all epochs, which
+    then all run, since the rate falls to 0 at their end, and weights of a training cut short have only met high rates.
+
+    The last six settings are those of AdamW with warm-up and decay (Loshchilov & Hutter 2019), for the generative
+    baselines and MPT-Rec; other systems have an optimiser of their own.
+    """
 
     epochs: int = 40  # at most
     evaluate_every: int = 5  # epochs between two evaluations on validation
     patience: int | None = 5  # evaluations without a better NDCG@10 before it stops; None keeps the last weights
+    evaluations: int | None = None  # a number of them up to the last epoch instead; 0 keeps the last weights
     validation_tasks: int = 1000  # tasks per evaluation, drawn by the seed
     checkpoint_seconds: float = 20.0  # least time between two checkpoints
-
-    clip: ClassVar[float | None] = None
-
-    @property
-    def selects(self) -> bool:
-        """Whether validation labels choose the weights."""
-        return self.patience is not None
-
-    def evaluates_after(self, epoch: int) -> bool:
-        """Whether there is an evaluation after this epoch, counted from 1."""
-        return epoch == self.epochs or epoch % self.evaluate_every == 0
-
-    def rate(self, epochs: float) -> float:
-        """The learning rate after so many epochs, over the highest one."""
-        return 1.0
-
-
-@dataclass(frozen=True)
-class Optimisation:
-    """AdamW with warm-up and decay (Loshchilov & Hutter 2019), for the generative baselines and MPT-Rec.
-
-    All epochs run: the rate falls to 0 at their end, and weights of a training cut short have only met high rates.
-    """
-
-    epochs: int = 20
     batch_size: int = 256
     learning_rate: float = 1e-3  # the highest, reached after the warm-up
     weight_decay: float = 0.01  # of matrices; vectors (biases, norms) are not decayed
-    warm_up: float = 0.05  # share of the training over which the rate grows from 0
-    decay: str = "cosine"  # or `linear`, down to 0 at the end
-    clip: float | None = 1.0  # longest gradient
-    checkpoint_seconds: float = 20.0  # least time between two checkpoints
-    evaluations: int = 5  # evaluations on validation, spread evenly up to the last epoch; 0 keeps the last weights
-    validation_tasks: int = 300  # tasks per evaluation, drawn by the seed
-
-    patience: ClassVar[int | None] = None
+    warm_up: float = 0.0  # share of the training over which the rate grows from 0
+    decay: str | None = None  # `cosine` or `linear`, down to 0 at the end; None keeps the rate
+    clip: float | None = None  # longest gradient
 
     @property
     def selects(self) -> bool:
         """Whether validation labels choose the weights."""
-        return self.evaluations > 0
+        return self.patience is not None if self.evaluations is None else self.evaluations > 0
 
     def evaluates_after(self, epoch: int) -> bool:
         """Whether there is an evaluation after this epoch, counted from 1."""
-        return epoch in {
-            math.ceil(self.epochs * number / self.evaluations) for number in range(1, self.evaluations + 1)
-        }
+        if self.evaluations is None:
+            return epoch == self.epochs or epoch % self.evaluate_every == 0
+        return epoch in {math.ceil(self.epochs * n / self.evaluations) for n in range(1, self.evaluations + 1)}
+
+    def ends(self, epoch: int, stale: int) -> bool:
+        """Whether the training is over, after so many epochs and evaluations without a better one."""
+        stops = self.evaluations is None and self.patience is not None and stale >= self.patience
+        return stops or epoch >= self.epochs
 
     def rate(self, epochs: float) -> float:
         """The learning rate after so many epochs, over the highest one."""
         done = epochs / self.epochs
         if done < self.warm_up:
             return done / self.warm_up
+        if self.decay is None:
+            return 1.0
         left = (1 - done) / max(1e-12, 1 - self.warm_up)
         return left if self.decay == "linear" else 0.5 * (1 - math.cos(math.pi * left))
 
@@ -105,12 +90,9 @@ class Optimisation:
         return torch.optim.AdamW([decayed, others], lr=self.learning_rate)
 
 
-Settings: TypeAlias = Schedule | Optimisation
-
-
 @dataclass(frozen=True)
 class Job:
-    """What tells one training from another; its checkpoint ``<workdir>/<name>.safetensors`` is kept at the end."""
+    """What tells one training from another; its checkpoint ``<workdir>/<name>.pt`` is kept at the end."""
 
     seed: int  # all that is random depends on (seed, epoch), so that a resumed training equals an undisturbed one
     workdir: Path
@@ -130,8 +112,8 @@ class Progress:
 
     def report(self) -> dict[str, Any]:
         """The facts for a run's record; without selection there is no best epoch."""
-        chosen = {"best_epoch": self.best_epoch, "validation_ndcg": round(self.best, 6)} if self.best_epoch else {}
-        return {"epochs": self.epoch, **chosen, "seconds_trained": round(self.seconds, 3)}
+        selected = {"best_epoch": self.best_epoch, "validation_ndcg": round(self.best, 6)} if self.best_epoch else {}
+        return {"epochs": self.epoch, **selected, "seconds_trained": round(self.seconds, 3)}
 
 
 def staged_report(last: Progress, **before: Progress) -> dict[str, Any]:
@@ -152,7 +134,7 @@ def fingerprint(*parts: object) -> str:
 
 
 def validation_quality(
-    score: Callable[[IntArray], FloatArray], split: Split, settings: Settings, *, seed: int, ranks_new: bool = False
+    score: Callable[[IntArray], FloatArray], split: Split, schedule: Schedule, *, seed: int, ranks_new: bool = False
 ) -> Callable[[], float] | None:
     """A function that measures NDCG@10 of `score` on validation; None where nothing is to be chosen.
 
@@ -162,10 +144,10 @@ def validation_quality(
     tasks = split.tasks("valid")
     if not ranks_new:
         tasks = np.intersect1d(tasks, split.tasks("train"))
-    if not settings.selects or not len(tasks):
+    if not schedule.selects or not len(tasks):
         return None
-    if len(tasks) > settings.validation_tasks:
-        tasks = np.sort(np.random.default_rng(seed).choice(tasks, settings.validation_tasks, replace=False))
+    if len(tasks) > schedule.validation_tasks:
+        tasks = np.sort(np.random.default_rng(seed).choice(tasks, schedule.validation_tasks, replace=False))
     order = tie_order(split.train.shape[1], seed)
 
     def quality() -> float:
@@ -183,7 +165,7 @@ def train(
     model: nn.Module,
     batches: Callable[[int], Iterable[Batch]],
     loss: Callable[[Batch], Tensor],
-    settings: Settings,
+    schedule: Schedule,
     job: Job,
     *,
     quality: Callable[[], float] | None = None,
@@ -195,26 +177,22 @@ def train(
     Args:
         batches: the batches of an epoch, a function of the epoch's number alone.
         quality: from `validation_quality`; called in evaluation mode.
-        optimiser, rate: by default those of `settings`, which must be an `Optimisation` to have an optimiser.
+        optimiser, rate: by default those of the schedule.
 
     Returns: how the training went, epochs and seconds before a stop included.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
-    if optimiser is None:
-        assert isinstance(settings, Optimisation)
-        optimiser = settings.optimiser(parameters)
-    rate, base = rate or settings.rate, [group["lr"] for group in optimiser.param_groups]
-    path = job.workdir / f"{job.name}.safetensors"
-    facts, best = load_checkpoint(path, model, optimiser, job.identity) or ({"progress": "{}"}, {})
-    progress, saved = Progress(**json.loads(facts["progress"])), time.monotonic()
+    optimiser, rate = optimiser or schedule.optimiser(parameters), rate or schedule.rate
+    highest = [group["lr"] for group in optimiser.param_groups]
+    path, saved = job.workdir / f"{job.name}.pt", time.monotonic()
+    stored = load_checkpoint(path, job.identity)
+    progress, best = Progress(**stored.get("progress", {})), stored.get("best")
+    if stored:
+        model.load_state_dict(stored["model"])
+        optimiser.load_state_dict(stored["optimiser"])
     quiet = not sys.stderr.isatty()
-    bar = tqdm(total=settings.epochs, initial=progress.epoch, desc=job.name, unit="epoch", leave=False, disable=quiet)
-
-    def ends() -> bool:
-        stops = quality is not None and settings.patience is not None and progress.stale >= settings.patience
-        return stops or progress.epoch >= settings.epochs
-
-    while not ends():
+    bar = tqdm(total=schedule.epochs, initial=progress.epoch, desc=job.name, unit="epoch", leave=False, disable=quiet)
+    while not schedule.ends(progress.epoch, progress.stale):
         started = time.monotonic()
         torch.manual_seed(int(np.random.SeedSequence([job.seed, progress.epoch]).generate_state(1)[0]))
         steps = list(batches(progress.epoch))
@@ -222,16 +200,16 @@ def train(
         for number, batch in enumerate(steps):
             # Half a step ahead, so that neither the first nor the last step of a short training is lost.
             factor = rate(progress.epoch + (number + 0.5) / len(steps))
-            for group, highest in zip(optimiser.param_groups, base, strict=True):
-                group["lr"] = highest * factor
+            for group, base in zip(optimiser.param_groups, highest, strict=True):
+                group["lr"] = base * factor
             optimiser.zero_grad()
             loss(batch).backward()  # type: ignore[no-untyped-call]
-            if settings.clip is not None:
-                nn.utils.clip_grad_norm_(parameters, settings.clip)
+            if schedule.clip is not None:
+                nn.utils.clip_grad_norm_(parameters, schedule.clip)
             optimiser.step()
         progress.epoch += 1
         bar.update()
-        if quality is not None and settings.evaluates_after(progress.epoch):
+        if quality is not None and schedule.evaluates_after(progress.epoch):
             model.eval()
             with torch.no_grad():
                 value = quality()
@@ -239,66 +217,32 @@ def train(
             progress.stale += 1
             if value > progress.best:
                 progress.best, progress.best_epoch, progress.stale = value, progress.epoch, 0
-                best = {f"{BEST}{key}": weight.detach().clone() for key, weight in model.named_parameters()}
+                best = {name: weight.detach().clone() for name, weight in model.named_parameters()}
         progress.seconds += time.monotonic() - started
-        if ends() or time.monotonic() - saved > settings.checkpoint_seconds:
-            facts = {"progress": json.dumps(asdict(progress))}
-            save_checkpoint(path, model, optimiser, job.identity, facts, best)
+        if schedule.ends(progress.epoch, progress.stale) or time.monotonic() - saved > schedule.checkpoint_seconds:
+            state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "best": best}
+            save_checkpoint(path, state | {"identity": job.identity, "progress": asdict(progress)})
             saved = time.monotonic()
     bar.close()
     if best:
-        with torch.no_grad():
-            for key, weight in model.named_parameters():
-                weight.copy_(best[f"{BEST}{key}"])
+        model.load_state_dict(best, strict=False)  # of tied tensors it has one
     model.eval()
     return progress
 
 
-def save_checkpoint(
-    path: Path,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    identity: str,
-    facts: Mapping[str, str],
-    others: Mapping[str, Tensor],
-) -> None:
-    """Write model, optimiser, `facts` and other tensors as one safetensors file; shared tensors once."""
-    tensors = {f"{MODEL}{name}": value.detach().contiguous() for name, value in model.named_parameters()}
-    tensors |= {name: value.contiguous() for name, value in others.items()}
-    for number, state in optimiser.state_dict()["state"].items():
-        # Descent without momentum keeps an entry without a value.
-        values = {key: torch.as_tensor(value) for key, value in state.items() if value is not None}
-        tensors |= {f"{OPTIMISER}{number}.{key}": value.contiguous() for key, value in values.items()}
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write the state of a training in one step."""
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={**facts, IDENTITY: identity})
+        torch.save(state, temporary)
 
 
-def load_checkpoint(
-    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, identity: str
-) -> tuple[dict[str, str], dict[str, Tensor]] | None:
-    """Restore model and optimiser as `save_checkpoint` wrote them; returns facts and other tensors.
-
-    None, with nothing restored, where the file is missing, damaged, or of a training with another identity.
-    """
-    if not path.exists():
-        return None
-    try:
-        with safe_open(path, framework="pt") as stored:
-            facts: dict[str, str] = stored.metadata() or {}
-            tensors: dict[str, Tensor] = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118 - it is no dictionary
-    except (SafetensorError, OSError):
-        return None
-    if facts.pop(IDENTITY, None) != identity:
-        return None
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            value.copy_(tensors.pop(f"{MODEL}{name}"))
-    state: dict[int, dict[str, Any]] = {}
-    for key in [key for key in tensors if key.startswith(OPTIMISER)]:
-        number, entry = key.removeprefix(OPTIMISER).split(".")
-        state.setdefault(int(number), {})[entry] = tensors.pop(key)
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
-    return facts, tensors
+def load_checkpoint(path: Path, identity: str) -> dict[str, Any]:
+    """The state as `save_checkpoint` wrote it; empty where it is missing, damaged or of another training."""
+    try:  # tensors and plain values alone, so that nothing in the file is executed
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
+        return {}
+    return state if isinstance(state, dict) and state.get("identity") == identity else {}
 
 
 def n_weights(*models: nn.Module | None) -> int:
@@ -306,12 +250,39 @@ def n_weights(*models: nn.Module | None) -> int:
     return sum(weight.numel() for model in models if model for weight in model.parameters())
 
 
-class Scheduled(ABC):
+def array(tensor: Tensor) -> FloatArray:
+    """The values of a tensor, from whatever device."""
+    values: FloatArray = tensor.detach().cpu().numpy()
+    return values
+
+
+@dataclass(kw_only=True)
+class Trained(ABC):  # noqa: B024 - it is no system by itself
+    """A system with a network that is trained here, on `device`: cpu, gpu, or auto, a GPU where torch sees one."""
+
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        """Refuse a setting whose type is a `Literal` that it is none of."""
+        for name, kind in get_type_hints(type(self)).items():
+            if get_origin(kind) is Literal:
+                require_one_of(getattr(self, name), name, get_args(kind), column=f"system.model.{name}")
+
+    @cached_property
+    def place(self) -> torch.device:
+        """Where tensors are. Raises StudyError: torch sees no GPU."""
+        return chosen(self.device)
+
+    def tensor(self, values: np.ndarray) -> Tensor:
+        """An array on the device."""
+        return torch.from_numpy(values).to(self.place)
+
+
+@dataclass(kw_only=True)
+class Scheduled(Trained):
     """A system with one network that is trained until validation stops it."""
 
-    network: Any
-    schedule: Schedule
-    progress: Progress
+    schedule: Schedule = field(default_factory=Schedule)
 
     @abstractmethod
     def loss(self, batch: Any) -> Tensor:
@@ -327,15 +298,17 @@ class Scheduled(ABC):
 
     def train(
         self,
+        network: nn.Module,
         batches: Callable[[np.random.Generator], Iterable[Any]],
-        optimiser: torch.optim.Optimizer,
         split: Split,
         job: Job,
         *,
+        optimiser: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
         ranks_new: bool = True,
         rate: Callable[[float], float] | None = None,
     ) -> None:
-        """Train the network and finish; goes on from a checkpoint."""
+        """Train `network`, from then on at the device, and finish; goes on from a checkpoint."""
+        self.network: Any = network.to(self.place)
 
         def score(tasks: IntArray) -> FloatArray:
             self.finish()
@@ -348,7 +321,7 @@ class Scheduled(ABC):
             self.schedule,
             job,
             quality=validation_quality(score, split, self.schedule, seed=job.seed, ranks_new=ranks_new),
-            optimiser=optimiser,
+            optimiser=optimiser(self.network.parameters()),
             rate=rate,
         )
         self.finish()
@@ -367,21 +340,17 @@ class Scheduled(ABC):
         return n_weights(self.network)
 
 
+@dataclass(kw_only=True)
 class VectorModel(Scheduled):
     """score(t, m) = e_t . e_m + b_m; a task without training interactions is not ranked."""
 
-    representations: Representations  # e_t, shape (n_tasks, d)
-    servers: FloatArray  # e_m, shape (n_servers, d)
-    bias: FloatArray  # b, shape (n_servers,)
-    histories: sp.csr_matrix  # training interactions, shape (n_tasks, n_servers)
+    histories: sp.csr_matrix = field(init=False, repr=False)  # training interactions, shape (n_tasks, n_servers)
 
     def keep(self, tasks: Tensor, servers: Tensor, bias: Tensor | None = None) -> None:
-        """Take over vectors from the network."""
-        self.representations = tasks.detach().numpy()
-        self.servers = servers.detach().numpy()
-        self.bias = np.zeros(len(self.servers), np.float32) if bias is None else bias.detach().numpy()
+        """Take over vectors from the network, shapes (n_tasks, d) and (n_servers, d)."""
+        self.representations, self.servers = array(tasks), array(servers)
+        self.bias = np.zeros(len(servers), np.float32) if bias is None else array(bias)
 
-    @torch.no_grad()
     def score(self, tasks: IntArray) -> FloatArray:
         """Scores, shape (len(tasks), n_servers)."""
         return unranked_without_history(self.score_representations(self.representations[tasks]), self.histories[tasks])

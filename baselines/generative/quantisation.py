@@ -16,14 +16,14 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from baselines import training
-from baselines.generative.text import device
-from baselines.training import Job, Optimisation, Progress, fingerprint, train
+from baselines.training import Job, Progress, Schedule, fingerprint, train
 from study import paths
 from study.data.dataset import FloatArray, IntArray
 
 LOG = logging.getLogger(__name__)
 # Below these, codebooks have collapsed, and identifiers say little about the items.
 LEAST_USAGE, MOST_COLLISIONS = 0.5, 0.15
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class Quantiser:
     epsilon: float = 0.003  # of Sinkhorn-Knopp; smaller is closer to the nearest code
     iterations: int = 50  # of Sinkhorn-Knopp
     rounds: int = 30  # after training, re-assignments of the last code of items that share all codes
-    training: Optimisation = field(default_factory=Optimisation)
-    device: str = "cpu"  # or `auto`, the accelerator where there is one
+    training: Schedule = field(default_factory=Schedule)
 
 
 def standardised(vectors: FloatArray) -> FloatArray:
@@ -151,7 +150,9 @@ class RqVae(nn.Module):
         return self.quantise(self.encoder(vectors), balanced=False)[0]
 
 
-def fit_codes(vectors: FloatArray, settings: Quantiser, *, seed: int) -> tuple[RqVae, Progress]:
+def fit_codes(
+    vectors: FloatArray, settings: Quantiser, *, seed: int, place: torch.device = CPU
+) -> tuple[RqVae, Progress]:
     """An RQ-VAE of `standardised` item vectors, shape (n_items, q); trained once for all protocols, trials and systems.
 
     It depends on nothing else but this code, so its checkpoint stays in the cache, from where a stopped training goes
@@ -163,8 +164,8 @@ def fit_codes(vectors: FloatArray, settings: Quantiser, *, seed: int) -> tuple[R
     )
     folder = paths.cache() / "quantisers" / identity[:32]
     torch.manual_seed(seed)
-    points = torch.from_numpy(vectors).to(device(settings.device))
-    model = RqVae(points.shape[1], len(np.unique(vectors, axis=0)), settings).to(points.device)
+    points = torch.from_numpy(vectors).to(place)
+    model = RqVae(points.shape[1], len(np.unique(vectors, axis=0)), settings).to(place)
     size = settings.training.batch_size
 
     def batches(epoch: int) -> list[Tensor]:

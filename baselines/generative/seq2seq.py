@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 from transformers import T5Config, T5ForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
 
-from baselines.generative.text import device, from_disk, widened
+from baselines.generative.text import from_disk, padded, widened
 from study.data.dataset import IntArray
 
 IGNORED = -100  # a target that does not count
@@ -33,7 +32,6 @@ class T5Size:
     layers: int = 2  # of the encoder, and of the decoder
     dropout: float = 0.1
     pretrained: str | None = None  # a model on this machine that replaces all of these
-    device: str = "cpu"  # or `auto`, the accelerator where there is one
 
 
 class Batch(NamedTuple):
@@ -58,15 +56,6 @@ def inputs_of(readings: Sequence[Reading], pad: int) -> tuple[Tensor, Tensor]:
     return padded([tokens for tokens, _ in readings], pad), padded([words for _, words in readings], 0)
 
 
-def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool = False) -> Tensor:
-    """Rows of tokens as one tensor, shape (len(rows), longest)."""
-    matrix = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
-    for line, row in zip(matrix, rows, strict=True):
-        if len(row):
-            line[slice(-len(row), None) if left else slice(len(row))] = row
-    return torch.from_numpy(matrix)
-
-
 class ItemWriter(nn.Module):
     """A T5 with `vocabulary` tokens, of which `pad` fills up and starts the decoder.
 
@@ -89,7 +78,6 @@ class ItemWriter(nn.Module):
         if self.words is not None:
             # Next to tokens as large as these numbers of words, a model from scratch would not see the tokens.
             nn.init.normal_(self.words.weight[1:], std=WHOLE_WORD_SPREAD)
-        self.to(device(size.device))
 
     def read(self, inputs: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
         """Encoder states, shape (b, s, d), and the mask of tokens that count, shape (b, s)."""
@@ -117,7 +105,7 @@ class ItemWriter(nn.Module):
 
 
 class T5Beams:
-    """`baselines.generative.prefix_tree.Decoder` for an `ItemWriter`; what is known of a prefix is computed once."""
+    """`baselines.generative.search.Decoder` for an `ItemWriter`; what is known of a prefix is computed once."""
 
     def __init__(self, model: ItemWriter, readings: Sequence[Reading]) -> None:
         self.model, self.cache = model, None

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from torch import nn
+from torch import Tensor, nn
 
 from study.data.dataset import FIELD_SEPARATOR, TASK_FIELDS, Dataset
 from study.errors import StudyError
 
 PAD, END = 0, 1  # of vocabularies learned here
-
-
-class Vocabulary(Protocol):
-    """Text to tokens and back."""
-
-    size: int  # tokens from 0 to size - 1; a model's own tokens (of items) follow
-    pad: int  # fills up
-    end: int  # ends a sequence
-
-    def encode(self, text: str, limit: int | None = None) -> list[int]:
-        """The tokens of a text, `limit` at most. No text gives a pad, an end or an item's token."""
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
 
 
 class BytePairs:
@@ -51,11 +38,11 @@ class BytePairs:
         self.size = self.model.get_vocab_size() + 2
 
     def encode(self, text: str, limit: int | None = None) -> list[int]:
-        """As `Vocabulary.encode`."""
+        """The tokens of a text, `limit` at most. No text gives a pad, an end or an item's token."""
         return [token + 2 for token in self.model.encode(clean(text)).ids[:limit]]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """As `Vocabulary.decode`."""
+        """The text of tokens."""
         text: str = self.model.decode([token - 2 for token in tokens if 2 <= token < self.size])
         return text.strip()
 
@@ -71,14 +58,18 @@ class Published:
         self.pad = self.end if self.model.pad_token_id is None else int(self.model.pad_token_id)
 
     def encode(self, text: str, limit: int | None = None) -> list[int]:
-        """As `Vocabulary.encode`."""
+        """The tokens of a text, `limit` at most. No text gives a pad, an end or an item's token."""
         tokens = self.model(clean(text), add_special_tokens=False, split_special_tokens=True)["input_ids"]
         return [int(token) for token in tokens[:limit]]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """As `Vocabulary.decode`."""
+        """The text of tokens."""
         known = [token for token in tokens if token < self.size]
         return str(self.model.decode(known, skip_special_tokens=True)).strip()
+
+
+# Text to tokens from 0 to size - 1 and back; `pad` fills up, `end` ends a sequence. A model's tokens of items follow.
+Vocabulary = BytePairs | Published
 
 
 def numbers(vocabulary: Vocabulary) -> list[int]:
@@ -119,9 +110,13 @@ def widened(model: Any, size: int) -> Any:
     return model
 
 
-def device(name: str) -> torch.device:
-    """``cpu``, or with ``auto`` the accelerator where there is one."""
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool = False) -> Tensor:
+    """Rows of tokens as one tensor, shape (len(rows), longest)."""
+    matrix = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
+    for line, row in zip(matrix, rows, strict=True):
+        if len(row):
+            line[slice(-len(row), None) if left else slice(len(row))] = row
+    return torch.from_numpy(matrix)
 
 
 ATTRIBUTES = ("language", "category", "theme")  # fields of a task that are a word or two

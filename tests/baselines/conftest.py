@@ -59,5 +59,5 @@ def watched(monkeypatch):
         seen.steps = list(batches(0))
         return training.train(writer, batches, *rest, **settings)
 
-    monkeypatch.setattr("baselines.generative.train", train)
+    monkeypatch.setattr("baselines.generative.search.train", train)
     return seen

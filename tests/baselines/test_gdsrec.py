@@ -6,9 +6,8 @@ import scipy.sparse as sp
 import torch
 from scipy.special import softmax
 
-from baselines import gdsrec_networks as networks
-from baselines.gdsrec import GDSRec, Groups
-from baselines.gdsrec_networks import PADDING, Network
+from baselines import gdsrec as networks
+from baselines.gdsrec import PADDING, GDSRec, Groups, Network
 from tests.baselines.toys import all_epochs, fit, own_block, top10, weights_of
 
 #            m0 m1 m2
@@ -116,6 +115,14 @@ def test_predictions_for_all_pairs_equal_those_of_single_pairs(network):
     torch.testing.assert_close(network.predict_all(left, servers), pairs)
 
 
+def groups(tasks, servers, ratings):
+    """Tasks with servers of which the first one, and of drawn ones nothing, is left out."""
+    servers = np.asarray(servers)
+    values = np.zeros(servers.shape, dtype=np.float32)
+    values[:, 0] = ratings
+    return Groups(tasks, servers, np.broadcast_to(tasks[:, None], servers.shape), values)
+
+
 def prepared(data, split, **settings):
     torch.manual_seed(3)
     system = GDSRec(**{"width": 8, "list_length": 50, "friends": 3, **settings})
@@ -143,8 +150,9 @@ def test_a_drawn_server_loses_a_task_as_a_listed_one_does(blocks):
         seen.append((side, rows, entries)) or torch.zeros(len(rows), system.width)
     )
     for batch in system.batches(np.random.default_rng(0)):
-        np.testing.assert_array_equal(batch.other_ratings, ratings[batch.others, batch.servers[:, 1:]])
-        assert train[batch.others, batch.servers[:, 1:]].all()  # every server of the toy is listed
+        np.testing.assert_array_equal(batch.ratings, ratings[batch.targets, batch.servers])
+        assert train[batch.targets, batch.servers].all()  # every server of the toy is listed
+        np.testing.assert_array_equal(batch.targets[:, 0], batch.tasks)
         system.logits(batch)
     for side, rows, entries in seen:
         if side == "server":
@@ -155,19 +163,19 @@ def test_a_drawn_server_loses_a_task_as_a_listed_one_does(blocks):
 def test_scores_equal_the_logits_of_training_where_nothing_is_masked(rating, blocks):
     system, tasks = prepared(*blocks, rating=rating, mask_target_edge=False), np.array([0, 7, 31])
     system.finish()
-    groups = Groups(tasks, np.tile(np.arange(30), (3, 1)), np.zeros(3, dtype=np.float32))
-    np.testing.assert_allclose(system.score(tasks), system.logits(groups).detach().numpy(), atol=1e-5)
+    every = groups(tasks, np.tile(np.arange(30), (3, 1)), 0)
+    np.testing.assert_allclose(system.score(tasks), system.logits(every).detach().numpy(), atol=1e-5)
 
 
 def test_a_network_without_friends_hears_of_no_opinion(blocks):
     assert networks.shares(np.zeros((2, 3), dtype=np.int64)).tolist() == [[0, 0, 0], [0, 0, 0]]
     system, tasks = prepared(*blocks), np.array([0, 7, 31])
     system.near[:], system.weights[:] = PADDING, 0
-    groups = Groups(tasks, np.tile(np.arange(5), (3, 1)), np.array([5, 4, 0], dtype=np.float32))
-    said = [system.logits(groups)]
+    batch = groups(tasks, np.tile(np.arange(5), (3, 1)), [5, 4, 0])
+    said = [system.logits(batch)]
     for weight in system.network.friend_side.parameters():
         weight.data.normal_()
-    said.append(system.logits(groups))
+    said.append(system.logits(batch))
     assert torch.isfinite(said[0]).all()
     torch.testing.assert_close(said[1], said[0])
     system.finish()
@@ -209,7 +217,7 @@ def test_a_masked_prediction_does_not_depend_on_whether_the_pair_is_stored(ratin
     for each, own in ((split, value), (other, 0.0)):
         system = prepared(data, each, rating=rating, mask_target_edge=masked)
         np.testing.assert_array_equal(system.near, friends)
-        pair = Groups(np.array([task]), np.array([[server, *drawn]]), np.array([own], dtype=np.float32))
+        pair = groups(np.array([task]), [[server, *drawn]], own if masked else 0)
         said.append(system.logits(pair).detach())
     assert torch.allclose(*said) == masked
 

@@ -13,7 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from baselines.generative import quantisation
 from baselines.generative.quantisation import Quantiser, RqVae, fit_codes, sinkhorn, standardised
-from baselines.training import Optimisation
+from baselines.training import Schedule
 from study import paths
 from study.data.splits import make
 from tests.baselines.toys import build, fit
@@ -27,7 +27,7 @@ def clusters(n: int = 200, width: int = 12, seed: int = 0) -> np.ndarray:
 
 
 def small(**changes: object) -> Quantiser:
-    training = Optimisation(epochs=40, batch_size=64, learning_rate=3e-3, weight_decay=1e-4)
+    training = Schedule(epochs=40, batch_size=64, learning_rate=3e-3, weight_decay=1e-4)
     return Quantiser(**{"codes": 8, "hidden": (16,), "width": 8, "training": training, **changes})
 
 
@@ -131,7 +131,7 @@ def test_a_first_level_of_which_most_is_unused_is_reported(used, caplog, monkeyp
     codes = torch.stack([number % used, number % 8, number // 8], dim=1)
     monkeypatch.setattr(RqVae, "codes", lambda *_: codes)
     with caplog.at_level(logging.INFO):
-        fit_codes(clusters(64), small(training=Optimisation(epochs=1)), seed=1)
+        fit_codes(clusters(64), small(training=Schedule(epochs=1)), seed=1)
     (record,) = (record for record in caplog.records if "codes in use" in record.message)
     assert record.levelno == (logging.WARNING if used == 3 else logging.INFO)
     share = {3: 38, 4: 50}[used]
@@ -218,7 +218,7 @@ def test_standardised_vectors_have_mean_0_and_variance_1():
     assert np.isfinite(standardised(np.ones((4, 3), np.float32))).all()
 
 
-KEPT = Quantiser(codes=6, hidden=(8,), width=4, training=Optimisation(epochs=3, batch_size=20))
+KEPT = Quantiser(codes=6, hidden=(8,), width=4, training=Schedule(epochs=3, batch_size=20))
 STEPS = 3 * 2  # epochs times batches of 40 vectors
 VECTORS = standardised(np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32))
 OTHERS = [(VECTORS[::-1].copy(), KEPT, 1), (VECTORS, replace(KEPT, commitment=0.5), 1), (VECTORS, KEPT, 2)]
@@ -234,7 +234,7 @@ def steps(tmp_path, monkeypatch):
 
 
 def files():
-    return sorted((paths.cache() / "quantisers").rglob("*.safetensors"))
+    return sorted((paths.cache() / "quantisers").rglob("*.pt"))
 
 
 def same(a: RqVae, b: RqVae) -> bool:

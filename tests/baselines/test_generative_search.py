@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.generative.prefix_tree import INVALID, PAD, UNFINISHED, LevelTree, PrefixTree, beam_search, score_matrix
-from baselines.generative.text import BytePairs, device, task_tokens
+from baselines.generative.search import INVALID, PAD, UNFINISHED, PrefixTree, batched, beam_search, prefixes
+from baselines.generative.text import BytePairs, task_tokens
 from tests.baselines.toys import make_dataset
 
 VOCABULARY = 7
@@ -111,7 +111,7 @@ def test_the_tree_lets_no_identifier_of_no_item_pass_and_the_levels_do():
     every = [torch.arange(VOCABULARY)] * 3
     strict, _ = beam_search(Table(5), tree, 6)
     assert (strict >= 0).all()
-    items, values = beam_search(Table(5), LevelTree(tree, every), 20)
+    items, values = beam_search(Table(5), PrefixTree.of(identifiers, every), 20)
     assert (items == INVALID).any()
     assert not (items == UNFINISHED).any()
     # What the looser search finds, it finds at the same log-probability.
@@ -130,12 +130,6 @@ def test_probabilities_are_not_renormalised_and_forced_tokens_are_read_once_per_
     table = Table(2)
     beam_search(table, PrefixTree.of(np.array([[1, 2, 0], [1, 2, 3], [1, 2, 4]])), 30)
     assert table.widths == [2, 2]
-
-
-def test_score_matrix_leaves_out_what_is_no_item():
-    scores = score_matrix(np.array([[2, INVALID, 0, UNFINISHED]]), np.array([[-1.0, -2.0, -3.0, -np.inf]]), 4)
-    assert scores.tolist() == [[-3.0, -np.inf, -1.0, -np.inf]]
-    assert scores.dtype == np.float32
 
 
 TEXTS = ["Query a PostgreSQL database", "Render an image of a database", "naïve café \N{SNOWMAN}"]
@@ -160,11 +154,6 @@ def test_no_text_spells_a_special_token_and_frequent_words_become_single_tokens(
     assert len(frequent.encode("recommend")) == len(frequent.encode("server")) == 1
 
 
-def test_the_processor_is_used_where_there_is_no_accelerator(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert device("auto").type == device("cpu").type == "cpu"
-
-
 @pytest.mark.parametrize("limit", [200, None, 1, 3, 8])
 def test_name_and_description_are_cut_at_their_end(limit):
     """A task with a long description and one with a name alone."""
@@ -185,3 +174,31 @@ def test_name_and_description_are_cut_at_their_end(limit):
         assert "finance" not in words.decode(words.encode(texts[0], limit))  # a plain cut leaves the theme out
     else:
         assert found[0] == ends[:limit]
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(0, 99))
+def test_prefixes_split_a_list_in_two(counts, seed):
+    lists = [np.arange(count) + 10 * row for row, count in enumerate(counts)]
+    drawn = list(prefixes(lists, "random", np.random.default_rng(seed)))
+    assert [row for row, _, _ in drawn] == [row for row, count in enumerate(counts) if count >= 2]
+    for row, seen, targets in drawn:
+        assert min(len(seen), len(targets)) > 0
+        assert sorted([*seen, *targets]) == lists[row].tolist()
+    for row, seen, targets in prefixes(lists, "list", np.random.default_rng(seed)):
+        assert [*seen, *targets] == lists[row][: len(seen) + 1].tolist()
+
+
+def test_every_beginning_is_drawn_as_often_as_any_other():
+    rngs = map(np.random.default_rng, range(600))
+    drawn = [len(seen) for rng in rngs for _, seen, _ in prefixes([np.arange(5)], "random", rng)]
+    drawn = np.bincount(drawn, minlength=6)
+    assert drawn[[0, 5]].tolist() == [0, 0]
+    assert abs(drawn[1:5] - 150).max() < 5 * np.sqrt(600 * 0.25 * 0.75)
+
+
+def test_batches_hold_every_example_once_and_similar_lengths_together():
+    examples = ["x" * n for n in range(1, 30)]
+    parts = batched(examples, len, 4, np.random.default_rng(0))
+    assert sorted((example for part in parts for example in part), key=len) == examples
+    assert all(max(map(len, part)) - min(map(len, part)) <= 3 for part in parts)
+    assert [len(part[0]) for part in parts] != sorted(len(part[0]) for part in parts)

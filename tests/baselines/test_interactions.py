@@ -1,15 +1,11 @@
-"""Training interactions as pairs, histories, counts and ratings; settings."""
+"""Training interactions as pairs, lists, counts and ratings."""
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
-from baselines.interactions import Pairs, batched, counts, prefixes, stars, train_positions, training_lists
-from baselines.settings import of_choice, require_choice
+from baselines.collaborative import training_lists
+from baselines.interactions import Pairs, counts, stars, train_positions
 from study.data.splits import make
-from study.errors import StudyError
 from tests.baselines.toys import with_other_answers
 
 
@@ -25,48 +21,6 @@ def test_training_lists_keep_the_listed_order_and_hold_no_other_server(blocks):
         np.testing.assert_array_equal(before, after)
     cold = make(data, "cold")
     assert [len(row) for row in training_lists(data, cold)] == np.diff(cold.train.indptr).tolist()
-
-
-@given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(0, 99))
-def test_prefixes_split_a_list_in_two(counts, seed):
-    lists = [np.arange(count) + 10 * row for row, count in enumerate(counts)]
-    drawn = list(prefixes(lists, "random", np.random.default_rng(seed)))
-    assert [row for row, _, _ in drawn] == [row for row, count in enumerate(counts) if count >= 2]
-    for row, seen, targets in drawn:
-        assert min(len(seen), len(targets)) > 0
-        assert sorted([*seen, *targets]) == lists[row].tolist()
-    for row, seen, targets in prefixes(lists, "list", np.random.default_rng(seed)):
-        assert [*seen, *targets] == lists[row][: len(seen) + 1].tolist()
-
-
-def test_every_beginning_is_drawn_as_often_as_any_other():
-    rngs = map(np.random.default_rng, range(600))
-    drawn = [len(seen) for rng in rngs for _, seen, _ in prefixes([np.arange(5)], "random", rng)]
-    drawn = np.bincount(drawn, minlength=6)
-    assert drawn[[0, 5]].tolist() == [0, 0]
-    assert abs(drawn[1:5] - 150).max() < 5 * np.sqrt(600 * 0.25 * 0.75)
-
-
-def test_batches_hold_every_example_once_and_similar_lengths_together():
-    examples = ["x" * n for n in range(1, 30)]
-    parts = batched(examples, len, 4, np.random.default_rng(0))
-    assert sorted((example for part in parts for example in part), key=len) == examples
-    assert all(max(map(len, part)) - min(map(len, part)) <= 3 for part in parts)
-    assert [len(part[0]) for part in parts] != sorted(len(part[0]) for part in parts)
-
-
-def test_a_setting_may_state_a_value_for_each_choice_of_another():
-    assert of_choice({"item": 1, "user": 2}, "item") == 1
-    assert of_choice(3, "item") == 3
-    with pytest.raises(StudyError, match="'none'"):
-        of_choice({"item": 1}, "none")
-    require_choice("colour", "red", ("red", "blue"))
-    with pytest.raises(StudyError, match="unknown colour 'green'") as caught:
-        require_choice("colour", "green", ("red", "blue"))
-    assert caught.value.column == "system.model.colour"
-    assert caught.value.fix == "one of: red, blue"
-    with pytest.raises(StudyError, match="unknown order 'sorted'"):
-        list(prefixes([np.arange(3)], "sorted", np.random.default_rng(0)))
 
 
 def test_pairs_answer_as_the_matrix_does_and_negatives_are_uniform_outside_of_it():

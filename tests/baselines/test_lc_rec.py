@@ -5,9 +5,18 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from baselines.generative.causal import CausalBeams, Continuer, Example, LlamaSize, pack, visible
-from baselines.generative.prefix_tree import PrefixTree, beam_search
-from baselines.lc_rec import INSTRUCTIONS, SHARES, LCRec
+from baselines.generative.search import PrefixTree, beam_search
+from baselines.lc_rec import (
+    INSTRUCTIONS,
+    SHARES,
+    CausalBeams,
+    Continuer,
+    Example,
+    LCRec,
+    LlamaSize,
+    pack,
+    visible,
+)
 from study.data.splits import make
 from study.errors import StudyError
 from tests.baselines import toys

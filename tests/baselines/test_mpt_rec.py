@@ -9,19 +9,29 @@ import scipy.sparse as sp
 import torch
 from sklearn.metrics import roc_auc_score
 
-from baselines.mpt_networks import ATTENTION_TEMPERATURE, UNKNOWN, Additive, Experts, PairFeatures, Prompt, bins, codes
-from baselines.mpt_rec import Batch, MPTRec, MPTRecEmerging, only
-from baselines.training import Optimisation
+from baselines.mpt_rec import (
+    ATTENTION_TEMPERATURE,
+    UNKNOWN,
+    Batch,
+    Experts,
+    MPTRec,
+    PairFeatures,
+    Prompt,
+    bins,
+    codes,
+    only,
+)
 from study.data.normalise import spelling_key
 from study.data.splits import make
 from study.errors import StudyError
+from tests.baselines.generative_toys import steps
 from tests.baselines.toys import all_training, block_dataset, copy_dataset, fit, make_dataset, recall10, split_of
 
 
-def small(kind: type[MPTRec] = MPTRec, epochs: int = 2, **changes: object) -> MPTRec:
-    stage = Optimisation(epochs=epochs, batch_size=64, learning_rate=1e-2, weight_decay=0.0, warm_up=0.0, clip=5.0)
+def small(epochs: int = 2, **changes: object) -> MPTRec:
+    stage = steps(epochs, 64, 1e-2, weight_decay=0.0, warm_up=0.0, clip=5.0)
     sizes = {"experts": (16, 8), "towers": (8,), "attention": 8, "dense": 6, "negatives": 2, "dropout": 0.0}
-    return kind(**{**sizes, "first": stage, "second": stage, **changes})
+    return MPTRec(**{**sizes, "first": stage, "second": stage, **changes})
 
 
 def with_categories(values, protocol="warm"):
@@ -56,17 +66,16 @@ def test_stage_2_leaves_stage_1_as_it_is(fitted, tmp_path):
 def test_prompts_by_hand(scenarios):
     torch.manual_seed(0)
     base = Experts(10, scenarios, experts=(8, 4), towers=(4,), dropout=0.0)
-    prompt, x = Prompt(base, 10, attention=5, towers=(4,), dropout=0.0), torch.randn(7, 10)
+    prompt, x = Prompt(10, 4, attention=5, towers=(4,), dropout=0.0), torch.randn(7, 10)
     h = torch.relu(x @ prompt.first.weight.T) @ prompt.second.weight.T
     h = (h - h.mean(1, keepdim=True)) / torch.sqrt(h.var(1, keepdim=True, correction=0) + prompt.norm.eps)
     close = (h @ base.environments.T / ATTENTION_TEMPERATURE).exp()
     attention = close / close.sum(dim=1, keepdim=True)
-    first = [layer(x) for layer in prompt.linears()]
-    torch.testing.assert_close(prompt.attention(first[0]), attention)
-    own = sum(attention[:, [k]] * base.specific[k].finish(first[3 + k]) for k in range(scenarios))
-    weight = torch.softmax(prompt.gate(x), dim=1)
-    fused = weight[:, :1] * own * prompt.environment + weight[:, 1:] * base.shared.finish(first[2])
-    torch.testing.assert_close(prompt.finish(first), prompt.tower(fused).squeeze(1))
+    torch.testing.assert_close(prompt.attention(base, [x]), attention)
+    own = sum(attention[:, [k]] * base.specific[k]([x]) for k in range(scenarios))
+    weight = torch.softmax(x @ prompt.gate.weight.T, dim=1)
+    fused = weight[:, :1] * own * prompt.environment + weight[:, 1:] * base.shared([x])
+    torch.testing.assert_close(prompt(base, [x]), prompt.tower(fused).squeeze(1))
 
 
 def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
@@ -77,7 +86,7 @@ def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
     strength = (1 - np.exp(-10 * progress)) / (1 + np.exp(-10 * progress))  # tanh(5 p)
     experts = system.stage1.experts
     system.stage1.requires_grad_(True)
-    watched = [experts.shared.first.weight, experts.shared.second.bias, experts.classifier.weight]
+    watched = [experts.shared[0].weight, experts.shared[3].bias, experts.classifier.weight]
 
     def parts():
         """Sums over samples of the three cross-entropies, one sample at a time and without any reversal."""
@@ -86,8 +95,8 @@ def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
             scenario = int(system.scenario[task])
             x = system.stage1.reader(np.array([task]), np.array([server]))[0]
             shared, own = experts.shared, experts.specific[scenario]
-            g = torch.relu(shared.second(torch.relu(shared.first(x))))
-            s = torch.relu(own.second(torch.relu(own.first(x)))) * experts.environments[scenario]
+            g = torch.relu(shared[3](torch.relu(shared[0].weight @ x + shared[0].bias)))
+            s = torch.relu(own[3](torch.relu(own[0].weight @ x + own[0].bias))) * experts.environments[scenario]
             share = torch.softmax(experts.gates[scenario].weight @ x, dim=0)
             judge, sign = experts.towers[scenario], 1 if label else -1
             fused_part = fused_part - torch.log(torch.sigmoid(sign * judge(share[0] * s + share[1] * g)[0]))
@@ -123,17 +132,14 @@ def test_experts_are_in_evaluation_mode_while_prompts_are_trained(tmp_path):
 
 def test_the_sum_of_parts_is_the_direct_product(fitted):
     system, data, split = fitted
-    tasks = split.tasks("test")[:3]
-    own = system._head(int(system.prompt[tasks[0]]), int(system.scenario[tasks[0]]))
-    for layers, finish in (system._head(0, 0), system._head(-1, 1), own):
-        parts = Additive(system.stage1.reader, layers, tasks, data.n_servers)
-        for task, first in zip(tasks, parts, strict=True):
-            x = system.stage1.reader(np.full(data.n_servers, task), np.arange(data.n_servers))
-            direct = [layer(x) for layer in layers]
-            torch.testing.assert_close(first, direct, rtol=1e-5, atol=1e-5)
-            torch.testing.assert_close(finish(first), finish(direct), rtol=1e-4, atol=1e-5)
-    first = next(iter(Additive(system.stage1.reader, own[0], tasks[:1], data.n_servers)))
-    np.testing.assert_allclose(system.score(tasks)[0], own[1](first).detach().numpy(), rtol=1e-4, atol=1e-5)
+    tasks, experts, reader = split.tasks("test")[:3], system.stage1.experts, system.stage1.reader
+    for head in (lambda x: experts(1, x)[0], lambda x: system.prompts[0](experts, x)):
+        found = head(reader.all_pairs(tasks))
+        for task, row in zip(tasks, found, strict=True):
+            x = reader(np.full(data.n_servers, task), np.arange(data.n_servers))
+            torch.testing.assert_close(row, head([x]), rtol=1e-4, atol=1e-5)
+    expected = system.prompts[system.prompt[tasks[0]]](experts, reader.all_pairs(tasks[:1]))[0]
+    np.testing.assert_allclose(system.score(tasks)[0], expected.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("stage", [1, 2])
@@ -155,12 +161,12 @@ def test_256_pairs_are_learned_by_heart(stage, tmp_path):
     assert roc_auc_score(batch.labels, system.score(batch.tasks)[np.arange(256), batch.servers]) > least
 
 
-@pytest.mark.parametrize("kind", [MPTRec, MPTRecEmerging])
-def test_blocks_are_told_apart_for_new_tasks(kind, tmp_path):
+@pytest.mark.parametrize("head", ["prompt", "emerging"])
+def test_blocks_are_told_apart_for_new_tasks(head, tmp_path):
     """What frozen experts learned of other categories carries over: the blocks are the same in all of them."""
-    data, split = with_categories(TWO if kind is MPTRec else THREE, "cold")
+    data, split = with_categories(TWO if head == "prompt" else THREE, "cold")
     # Ten of the fifteen servers of a block are listed.
-    assert recall10(fit(small(kind, epochs=12), data, split, tmp_path), data, split).mean() > 0.6
+    assert recall10(fit(small(epochs=12, head=head), data, split, tmp_path), data, split).mean() > 0.6
 
 
 def test_a_subcategory_without_training_tasks_is_scored_by_its_category(tmp_path):
@@ -172,10 +178,9 @@ def test_a_subcategory_without_training_tasks_is_scored_by_its_category(tmp_path
     assert (system.scenario == 0).all()
     found = system.score(np.arange(20, 40))
     assert np.isfinite(found).all()
-    layers, finish = system._head(-1, 0)
-    parts = Additive(system.stage1.reader, layers, np.array([20]), data.n_servers)
     with torch.no_grad():
-        np.testing.assert_allclose(found[0], finish(next(iter(parts))).numpy(), rtol=1e-5)
+        expected = system.stage1.experts(0, system.stage1.reader.all_pairs(np.array([20])))[0]
+    np.testing.assert_allclose(found[0], expected[0].numpy(), rtol=1e-5)
 
 
 def test_an_epoch_holds_every_interaction_once_with_its_negatives(fitted):
@@ -210,12 +215,12 @@ def test_features_match_texts_and_languages():
     ]
     data = make_dataset(tasks, servers, [[0], [1], [0], [1]])
     features = PairFeatures(data, split_of(data, [0, 1], [2, 3]), width=2)
-    assert features.cross(0)[:, 2].tolist() == [1, 0, 0]
-    assert features.cross(3)[:, 2].tolist() == [0, 0, 1]
-    assert features.cross(0)[0, 0] > features.cross(0)[1, 0]
-    assert features.cross(0)[0, 1] > 0 == features.cross(0)[1, 1]
-    every = features.crosses(np.repeat(np.arange(4), 3), np.tile(np.arange(3), 4))
-    np.testing.assert_allclose(every, np.concatenate([features.cross(task) for task in range(4)]), rtol=1e-5, atol=1e-6)
+    assert features.cross(np.array([0]))[0][:, 2].tolist() == [1, 0, 0]
+    assert features.cross(np.array([3]))[0][:, 2].tolist() == [0, 0, 1]
+    assert features.cross(np.array([0]))[0][0, 0] > features.cross(np.array([0]))[0][1, 0]
+    assert features.cross(np.array([0]))[0][0, 1] > 0 == features.cross(np.array([0]))[0][1, 1]
+    every = features.cross(np.repeat(np.arange(4), 3), np.tile(np.arange(3), 4))
+    np.testing.assert_allclose(every, features.cross(np.arange(4)).reshape(12, 3), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(features.server_dense[:, -1], np.log([2, 2, 1]), rtol=1e-6)
     # A new task has no field of its own; under a warm protocol a known one has.
     assert features.task_fields.shape == (4, 4)
@@ -225,7 +230,7 @@ def test_features_match_texts_and_languages():
 @pytest.fixture(scope="module")
 def emerging(tmp_path_factory):
     data, split = with_categories(THREE)
-    return fit(small(MPTRecEmerging), data, split, tmp_path_factory.mktemp("emerging")), data, split
+    return fit(small(head="emerging"), data, split, tmp_path_factory.mktemp("emerging")), data, split
 
 
 def test_experts_never_see_a_label_of_the_new_category_and_prompts_none_of_another(emerging, tmp_path):
@@ -236,7 +241,7 @@ def test_experts_never_see_a_label_of_the_new_category_and_prompts_none_of_anoth
     for part in parts.values():
         part[rows] = part[rows][:, ::-1]
     changed = replace(split, **{name: sp.csr_matrix(part) for name, part in parts.items()})
-    other = fit(small(MPTRecEmerging), data, changed, tmp_path)
+    other = fit(small(head="emerging"), data, changed, tmp_path)
     new = int(system.category[rows][0])
     assert sorted(system.models) == [1, 2, 3]
     for number in system.models:
@@ -266,7 +271,7 @@ def test_a_task_is_scored_by_the_model_to_which_its_category_is_new_or_the_first
 
 def test_one_category_is_refused(tmp_path):
     with pytest.raises(StudyError, match="one category"):
-        fit(small(MPTRecEmerging), *with_categories("one"), tmp_path)
+        fit(small(head="emerging"), *with_categories("one"), tmp_path)
 
 
 def test_only_some_tasks_keep_their_interactions(emerging):

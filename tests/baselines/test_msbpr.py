@@ -18,7 +18,7 @@ matrices = arrays(np.int8, (7, 6), elements=st.integers(0, 1))
 
 
 def mined(train=TRAIN, known=None, **settings):
-    system = MSBPR(**{"popularity": 0, "item_threshold": 0.5, **settings})
+    system = MSBPR(**{"popularity": 0, **settings})
     system.mine(train, train if known is None else known)
     return system
 
@@ -31,7 +31,7 @@ def test_the_sets_of_a_toy_by_hand():
     assert system.unpopular.tolist() == [4]
     assert system.n_disliked.tolist() == [1, 1, 1]
     assert system.n_uncertain.tolist() == [0, 1, 0]  # only server 3 of task 1 is neither
-    assert mined(item_threshold=0.51).potential.indices.tolist() == [2]
+    assert mined(item_threshold={"corated": 0.51}).potential.indices.tolist() == [2]
     wider = mined(popularity=1)
     assert wider.unpopular.tolist() == [2, 3, 4]
     assert wider.potential.indices.tolist() == [1]  # what is disliked is not liked
@@ -107,7 +107,8 @@ def test_the_loss_by_hand():
 
 
 def test_without_liked_and_disliked_servers_a_step_is_one_of_bpr():
-    system = mined(popularity=-1, item_threshold=1.1, decay_tasks=0.0, decay_servers=0.0, decay_bias=0.0, steps=1)
+    decay = {"decay_tasks": 0.0, "decay_servers": 0.0, "decay_bias": 0.0}
+    system = mined(popularity=-1, item_threshold={"corated": 1.1}, **decay, steps=1)
     assert len(system.potential.indices) == len(system.unpopular) == 0
     torch.manual_seed(0)
     system.network = Factors(np.zeros(5, dtype=np.float32), 3, 4, 0.1)
@@ -130,7 +131,7 @@ def test_without_liked_and_disliked_servers_a_step_is_one_of_bpr():
 @pytest.mark.parametrize("leaky", [False, True])
 @pytest.mark.parametrize("variant", ["item", "user", "hybrid"])
 def test_only_the_leaky_similarity_sees_held_out_servers(variant, leaky, blocks, tmp_path):
-    settings = {"variant": variant, "similarity": "full", "item_threshold": 0.3, "leaky_similarity": leaky}
+    settings = {"variant": variant, "similarity": "full", "item_threshold": {"full": 0.3}, "leaky_similarity": leaky}
     sets = []
     for each in (blocks, with_other_answers(*blocks, ("valid", "test"))):
         system = MSBPR(**settings, schedule=all_epochs(1), steps=1)

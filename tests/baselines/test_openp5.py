@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from transformers import T5Config, T5ForConditionalGeneration
 
 from baselines import openp5
-from baselines.generative.prefix_tree import PAD, search_scores
+from baselines.generative.search import PAD
 from baselines.generative.seq2seq import T5Size, collate
 from baselines.generative.text import BytePairs
-from baselines.openp5 import INDEXINGS, SEEN, OpenP5
+from baselines.openp5 import SEEN, OpenP5
 from study.data.dataset import relevance_from_lists
 from tests.baselines.generative_toys import T5, steps
 from tests.baselines.toys import all_training, copy_dataset, fit, make_dataset, recall10, save_tokenizer, scores
@@ -33,7 +33,7 @@ def untrained(blocks, tmp_path_factory):
     return fit(small(indexing="random", templates=10), *blocks, tmp_path_factory.mktemp("openp5"))
 
 
-@pytest.mark.parametrize("indexing", INDEXINGS)
+@pytest.mark.parametrize("indexing", ["random", "sequential", "collaborative"])
 def test_identifiers_are_unique_and_no_answer_begins_another(indexing, blocks, tmp_path):
     """The tree refuses both; from an answer it leads back to its item."""
     system = fit(small(indexing=indexing), *blocks, tmp_path)
@@ -77,8 +77,8 @@ def test_a_cluster_that_cannot_be_cut_is_halved():
 @settings(max_examples=15)
 def test_every_indexing_names_every_item_once(lists):
     rows, train = interactions(lists, 25)
-    for indexing in INDEXINGS:
-        assert len(set(openp5.identifiers(indexing, rows, train, clusters=2, largest=4, seed=3))) == 25
+    assert len(set(openp5.sequential_numbers(rows, 25, 3))) == 25
+    assert len(set(openp5.collaborative(train, clusters=2, largest=4, seed=3))) == 25
 
 
 def test_all_tokens_of_a_word_carry_its_number_and_padding_carries_none(untrained):
@@ -151,9 +151,7 @@ def test_twenty_users_are_learned_by_heart(tmp_path, monkeypatch):
     def first(kind: str, seen: slice) -> np.ndarray:
         """The best server for each template and task, shape (3, 20)."""
         asked = [system.prompt(kind, template, task, pairs[task, seen]) for template in range(3) for task in range(20)]
-        how = {"n_items": 40, "beam": 4, "batch": 60, "length_power": 1.0, "label": "test"}
-        found, _ = search_scores(system.decoder, system.tree, asked, **how)
-        return found.argmax(axis=1).reshape(3, 20)
+        return system.answers(asked).argmax(axis=1).reshape(3, 20)
 
     for seen, other in ((slice(0, 1), 1), (slice(1, 2), 0)):
         np.testing.assert_array_equal(first("sequential", seen), np.tile(pairs[:, other], (3, 1)))

@@ -45,9 +45,11 @@ SMALL: dict[str, Callable[[], object]] = {
     ),
     "tiger": lambda: Tiger(quantiser=codes(3, 1e-2), size=T5, training=steps(50), beam=20),
     "openp5": lambda: OpenP5(
-        T5, steps(80, learning_rate=5e-3), "collaborative", clusters=8, largest=12, kinds=("sequential",), beam=20
+        T5, "collaborative", clusters=8, largest=12, kinds=("sequential",), beam=20, training=steps(80, 16, 5e-3)
     ),
-    "lc_rec": lambda: LCRec(codes(4, 1e-2), LLAMA, steps(40), beam=20, shares={"search": 1.0, "next_item": 1.0}),
+    "lc_rec": lambda: LCRec(
+        codes(4, 1e-2), LLAMA, training=steps(40), beam=20, shares={"search": 1.0, "next_item": 1.0}
+    ),
     "mpt_rec": lambda: mpt_rec(8, 10, 6, 64, negatives=2),
 }
 

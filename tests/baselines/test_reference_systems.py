@@ -13,8 +13,8 @@ from hypothesis.extra.numpy import arrays
 
 from baselines.bm25 import Bm25
 from baselines.cosine import TfidfCosine
-from baselines.oracle_neighbour import OracleNeighbour
 from baselines.popularity import Popularity, RandomOrder, fit_group_counts, refine
+from baselines.probes.oracle_neighbour import OracleNeighbour
 from baselines.task_knn import TaskKNN, one_hot
 from tests.baselines import toys
 from tests.baselines.toys import copy_dataset, fit, make_dataset, recall10, scores, split_of

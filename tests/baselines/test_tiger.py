@@ -1,12 +1,10 @@
 """TIGER: the writer against teacher forcing, the search against enumeration, and what the encoder reads."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 
-from baselines.generative.prefix_tree import PrefixTree, search_scores
+from baselines.generative.search import PrefixTree, beam_search
 from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Beams
 from baselines.tiger import Tiger
 from tests.baselines.generative_toys import T5, codes, steps
@@ -47,13 +45,12 @@ def test_fifty_random_identifiers_are_enumerated_in_batches_of_any_size():
     identifiers = every[rng.permutation(len(every))[:50]] + np.array([0, 10, 20])
     readings = [rng.integers(1, 60, size=length).tolist() for length in (3, 8, 5)]
     asked, tree = [(reading, [0] * len(reading)) for reading in readings], PrefixTree.of(identifiers)
-    decoder = partial(T5Beams, writer)
-    for batch in (1, 3):
-        found, invalid = search_scores(decoder, tree, asked, n_items=50, beam=50, batch=batch, label="")
-        for row, reading in zip(found, readings, strict=True):
+    for first, last in ((0, 1), (1, 2), (0, 3)):
+        found = zip(*beam_search(T5Beams(writer, asked[first:last]), tree, 50), readings[first:last], strict=True)
+        for items, values, reading in found:
             expected = [log_likelihood(writer, reading, identifier) for identifier in identifiers.tolist()]
-            np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-4)
-        assert invalid == 0
+            assert sorted(items.tolist()) == list(range(50))
+            np.testing.assert_allclose(values, np.array(expected)[items], rtol=1e-4, atol=1e-4)
 
 
 def test_the_loss_of_shared_readings_is_that_of_examples_taken_apart():
@@ -75,7 +72,7 @@ def test_thirty_sequences_are_learned_by_heart(tmp_path):
     data = make_dataset([{"name": "task"}] * 15, servers, pairs.tolist())
     system = fit(small(epochs=250), data, all_training(data), tmp_path)
     readings = [system.reading(row, pairs[row, [place]]) for place in (0, 1) for row in range(15)]
-    found, _ = search_scores(system.decoder, system.tree, readings, n_items=30, beam=30, batch=30, label="test")
+    found = system.answers(readings)
     assert found.argmax(axis=1).tolist() == [*pairs[:, 1], *pairs[:, 0]]
 
 
@@ -99,11 +96,11 @@ def test_identifiers_are_unique_and_the_beam_is_what_is_ranked(learned, blocks, 
     np.testing.assert_allclose(found[np.isfinite(found)], whole[np.isfinite(found)], rtol=1e-4, atol=1e-4)
 
 
-def test_the_encoder_reads_the_last_servers_behind_a_user_token(learned):
-    other = small(user_tokens=7, history=2)
-    other.identifiers, other.texts, other.first_user = learned.identifiers, None, 500
+def test_the_encoder_reads_the_last_servers(learned):
+    other = small(history=2)
+    other.identifiers, other.texts = learned.identifiers, None
     tokens, words = other.reading(10, np.array([3, 9, 4]))
-    assert tokens == [500 + 10 % 7, *learned.identifiers[[9, 4]].ravel().tolist()]
+    assert tokens == learned.identifiers[[9, 4]].ravel().tolist()
     assert words == [0] * len(tokens)
 
 

@@ -11,7 +11,7 @@ from scipy.stats import permutation_test
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, plain
 from study.errors import StudyError
-from study.runner.devices import OWN_CODE, WRAPPER, on_gpu, on_trainer
+from study.runner.devices import on_trainer
 from study.runner.provenance import require_own_row
 from study.runner.row_store import read_row
 from tests.tiny_study import REPOSITORY
@@ -25,9 +25,9 @@ def gpu(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "target"),
-    [("t2mrec", "study.t2mrec.device.DeviceT2MRec"), ("lightgcn", "baselines.recbole_device.DeviceRecBole")],
+    [("t2mrec", "study.t2mrec.device.DeviceT2MRec"), ("lightgcn", "baselines.recbole_bridge.RecBole")],
 )
-def test_systems_with_code_of_their_own_keep_their_settings(gpu, name, target):
+def test_a_system_keeps_its_settings(gpu, name, target):
     base = load(["dataset=task2mcp", f"system={name}"])
     made = on_trainer(load(["dataset=task2mcp", f"system={name}", "trainer=gpu"]))
     model = plain(made.system)["model"]
@@ -46,19 +46,14 @@ def test_mixed_precision_is_a_row_of_its_own_and_t2mrecs_alone(gpu):
         on_trainer(load(["dataset=task2mcp", "system=lightgcn", "protocol=warm", "trainer=gpu_bf16"]))
 
 
-def test_the_other_baselines_are_wrapped_with_their_tuned_values(gpu):
+def test_a_tuned_system_keeps_its_values_and_a_wrapped_one_trains_there(gpu):
     tuned = load(["dataset=task2mcp", "system=msbpr_tuned", "trainer=gpu"])
     made = on_trainer(tuned)
     assert made.system.tuned is None
-    assert made.system.model._target_ == WRAPPER
-    assert plain(made.system.model.system) == plain(with_tuned_values(tuned).system)["model"]
-    assert plain(made.system.model.system) != plain(tuned.system)["model"]
-
-
-def test_generative_baselines_take_the_device_they_find():
-    model = plain(on_gpu(load(["dataset=task2mcp", "system=tiger", "protocol=warm"])).system)["model"]
-    assert model["quantiser"]["device"] == "auto"
-    assert model["_target_"] == "baselines.tiger.Tiger"
+    assert plain(made.system)["model"] == plain(with_tuned_values(tuned).system)["model"] | {"device": "gpu"}
+    model = plain(on_trainer(load(["dataset=task2mcp", "system=msbpr_transfer", "trainer=gpu"])).system)["model"]
+    assert "device" not in model
+    assert model["base"]["device"] == "gpu"
 
 
 def test_without_a_gpu_auto_is_the_processor_and_gpu_an_error(monkeypatch):
@@ -79,17 +74,10 @@ def test_where_it_has_no_effect_it_is_refused(words, call):
     assert "trainer" in said
 
 
-@pytest.mark.parametrize("name", ["tfidf", "t2mrec_listwise"])
+@pytest.mark.parametrize("name", ["tfidf", "t2mrec_listwise", "label_ranker"])
 def test_what_a_gpu_does_not_serve_is_named(gpu, name):
     with pytest.raises(StudyError, match=name):
         on_trainer(load([f"system={name}", "trainer=gpu"]))
-
-
-def test_every_class_of_its_own_takes_a_device():
-    for target in OWN_CODE.values():
-        module, _, name = target.rpartition(".")
-        kind = getattr(__import__(module, fromlist=[name]), name)
-        assert "device" in kind.__init__.__annotations__
 
 
 @pytest.mark.parametrize(("device", "name"), [("gpu", "t2mrec_gpu"), ("gpu_bf16", "t2mrec_gpu_bf16")])

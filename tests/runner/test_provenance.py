@@ -20,7 +20,7 @@ from study.encoders import sentence
 from study.errors import StudyError
 from study.reranking.endpoint import cassette
 from study.runner import provenance as stale
-from study.runner.identity import CLASSES, DEFAULTS, identity, normal_form, versions_file
+from study.runner.identity import CLASSES, DEFAULTS, GONE, OPTIONS, identity, normal_form, versions_file
 from study.runner.provenance import as_configured, differences, require_own_row
 from study.runner.row_store import list_rows, read_row, remove_row
 from study.runner.rows import run_row
@@ -174,6 +174,14 @@ def stale_settings(system: str) -> list[str]:
 def test_a_size_for_each_profile_is_the_one_of_the_rows_profile() -> None:
     block = {"_target_": "baselines.settings.of_profile", "profile": "laptop", "smoke": 1, "laptop": [2], "full": 3}
     assert normal_form({"width": block, "_target_": "a.B"}) == {"width": [2], "_target_": "a.B"}
+
+
+def test_a_class_that_became_an_option_and_a_key_that_is_gone_are_todays(monkeypatch) -> None:
+    monkeypatch.setitem(CLASSES, "a.Plain", "a.B")
+    monkeypatch.setitem(OPTIONS, "a.Plain", {"plain": True})
+    monkeypatch.setitem(GONE, "a.B", {"bug": False})
+    assert normal_form({"_target_": "a.Plain", "bug": False}) == {"_target_": "a.B", "plain": True}
+    assert normal_form({"_target_": "a.B", "bug": True}) == {"_target_": "a.B", "bug": True}
 
 
 def test_fresh_runs_are_current_and_changed_data_marks_every_row(root: Path) -> None:

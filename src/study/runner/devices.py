@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
 from typing import Any
 
+from hydra.utils import get_object
 from omegaconf import DictConfig
 
 from study.config.changes import changed, with_tuned_values
@@ -12,12 +13,7 @@ from study.config.compose import choices, plain
 from study.errors import StudyError
 
 T2MREC = "study.t2mrec.system.T2MRec"
-# Systems with code of their own for a device; every other one of `baselines` that trains is taken along by `WRAPPER`.
-OWN_CODE = {
-    T2MREC: "study.t2mrec.device.DeviceT2MRec",
-    "baselines.recbole_bridge.RecBole": "baselines.recbole_device.DeviceRecBole",
-}
-WRAPPER = "baselines.on_device.on_device"
+OWN_CODE = {T2MREC: "study.t2mrec.device.DeviceT2MRec"}
 
 
 def on_trainer(config: DictConfig) -> DictConfig:
@@ -42,38 +38,32 @@ def uses_gpu(accelerator: str) -> bool:
 
 
 def on_gpu(config: DictConfig, *, bf16: bool = False) -> DictConfig:
-    """The configured system with its training on a GPU, tuned values filled in. A system of ``conf/system`` gets the
-    name NAME_gpu, so that its row stays the processor's.
+    """The configured system with its training on a GPU, tuned values filled in: every class of it that takes a `device`
+    gets that. A system of ``conf/system`` gets the name NAME_gpu, so that its row stays the processor's.
 
     `bf16`: in mixed precision, T2MRec alone. Raises StudyError: a system that a GPU does not serve so.
     """
     config = with_tuned_values(config)
     system, model = config.system, plain(config.system)["model"]
-    target = str(model["_target_"])
     if bf16:
-        if target != T2MREC:
+        if model["_target_"] != T2MREC:
             raise StudyError(f"{system.name} has no mixed precision", column="trainer", fix="trainer=gpu")
         model["bf16"] = True
-    if target in OWN_CODE:
-        model |= {"_target_": OWN_CODE[target], "device": "gpu"}
-    elif system.trains and _names_device(model):
-        model = _with_device(model)
-    elif system.trains and target.startswith("baselines."):
-        model = {"_target_": WRAPPER, "system": model, "device": "gpu"}
-    else:
+    placed = _on_gpu(model) if system.trains else model
+    if placed == model:
         raise StudyError(f"{system.name} trains nothing on a GPU", column="trainer", fix="trainer=cpu")
     suffix, words = ("_gpu_bf16", "GPU, bf16") if bf16 else ("_gpu", "GPU")
     name = f"{system.name}{suffix}" if system.name in choices("system") else system.name
-    values = {"name": name, "title": f"{system.title} ({words})", "tuned": None, "model": model}
+    values = {"name": name, "title": f"{system.title} ({words})", "tuned": None, "model": placed}
     return changed(config, {f"system.{key}": value for key, value in values.items()}, merge=False)
 
 
-def _names_device(value: Any) -> bool:
-    return isinstance(value, Mapping) and ("device" in value or any(map(_names_device, value.values())))
-
-
-def _with_device(value: Any) -> Any:
-    """A tree of settings whose keys `device` say auto."""
-    if not isinstance(value, Mapping):
+def _on_gpu(value: Any) -> Any:
+    """A tree of settings whose classes train on a GPU."""
+    if not isinstance(value, dict):
         return value
-    return {key: "auto" if key == "device" else _with_device(item) for key, item in value.items()}
+    found = {key: _on_gpu(item) for key, item in value.items()}
+    target = OWN_CODE.get(str(value.get("_target_")), value.get("_target_"))
+    if target and "device" in inspect.signature(get_object(target)).parameters:
+        found |= {"_target_": target, "device": "gpu"}
+    return found

@@ -26,9 +26,37 @@ from study.reranking.pools import file_of
 POOLED = "study.reranking.pools.PooledT2MRec"
 # The table of the normal form. Records name classes and keys as they were called when a row was made.
 # Class then -> class now; None where a mapping of settings has no class any more.
-CLASSES: dict[str, str | None] = {}
+CLASSES: dict[str, str | None] = {
+    "baselines.label_ranker.LabelRanker": "baselines.probes.label_ranker.LabelRanker",
+    "baselines.label_ranker_plain.LabelRankerPlain": "baselines.probes.label_ranker.LabelRanker",
+    "baselines.attribute_counts.AttributeCounts": "baselines.probes.attribute_counts.AttributeCounts",
+    "baselines.list_order.ListOrder": "baselines.probes.list_order.ListOrder",
+    "baselines.oracle_neighbour.OracleNeighbour": "baselines.probes.oracle_neighbour.OracleNeighbour",
+    "baselines.mpt_rec.MPTRecEmerging": "baselines.mpt_rec.MPTRec",
+    "baselines.generative.causal.LlamaSize": "baselines.lc_rec.LlamaSize",
+    "baselines.training.Optimisation": "baselines.training.Schedule",
+}
+# Class then -> the key of the class now that it stood for.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "baselines.label_ranker_plain.LabelRankerPlain": {"catalogue_place": False},
+    "baselines.mpt_rec.MPTRecEmerging": {"head": "emerging"},
+}
 # Class now -> keys that records may lack, with the values that reproduce what was done then.
-DEFAULTS: dict[str, dict[str, Any]] = {}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "baselines.probes.label_ranker.LabelRanker": {"catalogue_place": True},
+    "baselines.lc_rec.LCRec": {"device": "cpu"},
+    "baselines.openp5.OpenP5": {"device": "cpu"},
+    "baselines.tiger.Tiger": {"device": "cpu"},
+}
+# Class now -> keys that records may have and that are gone, with the value that reproduces what is done now.
+GONE: dict[str, dict[str, Any]] = {
+    "baselines.cvh_rec.CVHRec": {"keywords": 0},
+    "baselines.openp5.OpenP5": {"order": "random"},
+    "baselines.tiger.Tiger": {"user_tokens": 0},
+    "baselines.generative.quantisation.Quantiser": {"device": "cpu"},
+    "baselines.generative.seq2seq.T5Size": {"device": "cpu"},
+    "baselines.lc_rec.LlamaSize": {"device": "cpu"},
+}
 # System -> class then -> class now, where the other class gives the same numbers.
 CLASSES_OF = {"t2mrec_same_training": {"study.t2mrec.system.T2MRec": POOLED}}
 # What stood for one of its values, by profile, and for a mapping of values by the choice of another setting.
@@ -72,13 +100,14 @@ def normal_form(value: Any) -> Any:
         return normal_form(value[value["profile"]])
     if target == BY_CHOICE:
         return normal_form({key: item for key, item in value.items() if key not in ("_target_", "choice")})
-    found = {str(key): normal_form(item) for key, item in value.items()}
+    found = {str(key): normal_form(item) for key, item in value.items()} | OPTIONS.get(str(target), {})
     if target is None:
         return found
     now = CLASSES.get(target, target)
     if now is None:
         del found["_target_"]
         return found
+    found = {key: item for key, item in found.items() if (key, item) not in GONE.get(now, {}).items()}
     return DEFAULTS.get(now, {}) | found | {"_target_": now}
 
 

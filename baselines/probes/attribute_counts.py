@@ -26,7 +26,7 @@ class AttributeCounts:
     + rare * (1 where m's text holds a rare word of t's name or description)
     + fill * (1 where m is written in t's language, by the share of training tasks of the language that list it).
 
-    It reads words, names and the order of the file, no meaning. `baselines.list_order` models the order of the
+    It reads words, names and the order of the file, no meaning. `baselines.probes.list_order` models the order of the
     catalogue and counts nothing else.
     """
 

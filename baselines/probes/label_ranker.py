@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +26,14 @@ TEXTS = {"text": (*TASK_FIELDS, "subcategory"), "name": ("name",)}
 SENTENCE, NEAR = "minilm", "near"
 
 
-def require_factors(kernels: Iterable[str], column: str) -> None:
-    """Raise `StudyError` for a kernel with an unknown factor."""
-    for name in kernels:
-        for factor in name.split("*"):
-            span = factor.removeprefix(NEAR)
-            near = factor.startswith(NEAR) and span.isdecimal() and int(span) > 0
-            if not near and factor not in (*ATTRIBUTES, *TEXTS, SENTENCE):
-                raise StudyError(
-                    f"there is no factor {factor!r}",
-                    column=f"{column}.{name}",
-                    fix=f"one of: {', '.join((*TEXTS, SENTENCE, *ATTRIBUTES))}, near30",
-                )
-
-
 class Likeness:
     """Kernels between tasks. A kernel is named by its factors, joined by "*".
 
     Factors: ``text`` and ``name`` (cosine of TF-IDF vectors), ``minilm`` (cosine of sentence vectors), ``theme``,
     ``language``, ``subcategory`` (1 where equal, ignoring case), and ``near30`` (exp(-|difference in file position| /
     30), for any positive number): tasks that stand together in the file were annotated alike. The vocabulary of the
-    TF-IDF vectors and its frequencies come from the training tasks, whose rows are `known`.
+    TF-IDF vectors and its frequencies come from the training tasks, whose rows are `known`. Raises StudyError: there is
+    no such factor.
     """
 
     def __init__(
@@ -63,8 +50,13 @@ class Likeness:
                 learned = [texts[row] for row in known]
                 vectorizer = fit_vectorizer(learned, max_features=max_features, ngram_range=(1, max_ngram))
                 self.values[name] = sp.csr_matrix(vectorizer.transform(texts))
+            elif name == SENTENCE:
+                self.values[name] = encode(data.task_texts())
+            elif re.fullmatch(f"{NEAR}[1-9][0-9]*", name):
+                self.values[name] = np.arange(data.n_tasks)
             else:
-                self.values[name] = encode(data.task_texts()) if name == SENTENCE else np.arange(data.n_tasks)
+                known_names = ", ".join((*TEXTS, SENTENCE, *ATTRIBUTES))
+                raise StudyError(f"no factor {name!r}", column="model.ridges", fix=f"one of: {known_names}, near30")
 
     def factor(self, name: str, tasks: IntArray) -> FloatArray:
         """One factor between `tasks` and the training tasks, shape (len(tasks), n_known), float32."""
@@ -132,16 +124,6 @@ def shares(likeness: Likeness, kernel: str, labels: sp.csr_matrix, tasks: IntArr
     return np.asarray((weights @ labels) / np.where(total > 0, total, 1), dtype=np.float32)
 
 
-def used(weights: Mapping[str, float]) -> list[str]:
-    """Kernels with a weight above 0."""
-    return [name for name, weight in weights.items() if weight > 0]
-
-
-def all_kernels(weights: Sequence[Mapping[str, float]], others: Sequence[str]) -> list[str]:
-    """Every kernel that is asked for."""
-    return sorted({name for group in weights for name in used(group)} | set(others))
-
-
 # Tasks scored at a time: a few matrices of 512 x 5,642.
 BLOCK = 512
 # Added to the trees' scores, so that candidates stand above all other servers whatever the trees say.
@@ -172,19 +154,7 @@ class LabelRanker:
     penalty: float = 5.0
     max_features: int | None = 50_000
     max_ngram: int = 2
-    booster: Any = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Refuse kernels that do not exist and a ridge regression without any."""
-        for number, weights in enumerate(self.ridges):
-            require_factors(weights, f"model.ridges.{number}")
-        require_factors(self.shares, "model.shares")
-        if not self.ridges or not all(map(used, self.ridges)) or not self.regularisation > 0:
-            raise StudyError(
-                "every ridge regression needs a kernel with a weight and a regularisation above 0",
-                column="model.ridges",
-                fix="see conf/system/probes/label_ranker.yaml",
-            )
+    catalogue_place: bool = True
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Solve the regressions, then grow the trees; the seed draws the trees' samples and the order of ties."""
@@ -192,22 +162,23 @@ class LabelRanker:
         self.place = np.full(data.n_tasks, -1)
         self.place[self.known] = np.arange(len(self.known))
         self.labels = sp.csr_matrix(split.train[self.known])
-        kernels = all_kernels(self.ridges, self.shares if self.trees else ())
+        kernels = {name for weights in self.ridges for name in weights} | set(self.shares if self.trees else ())
         self.likeness = Likeness(data, self.known, kernels, max_features=self.max_features, max_ngram=self.max_ngram)
         self.fitted = []
         for weights in self.ridges[: None if self.trees else 1]:
-            self.fitted.append(Ridge({name: weights[name] for name in used(weights)}, self.regularisation))
+            self.fitted.append(Ridge(weights, self.regularisation))
             self.fitted[-1].fit(self.likeness, self.labels)
         self.history = None
         if self.history_weight and not split.cold:
             self.history = Ease()
             self.history.fit(data, split, seed=seed, workdir=workdir)
         self.order = tie_order(data.n_servers, seed)
+        self.booster: Any = None
         if self.trees:
             self.static = ServerFeatures(data)
-            self._grow(seed)
+            self.booster = self._grow(seed)
 
-    def _grow(self, seed: int) -> None:
+    def _grow(self, seed: int) -> Any:
         """LambdaMART over the candidates of the training tasks."""
         import lightgbm
 
@@ -215,11 +186,14 @@ class LabelRanker:
         for tasks in np.array_split(self.known, max(1, len(self.known) // BLOCK)):
             first = self.first_stage(tasks)
             chosen = self.choose(first)
-            rows.append(self.features(tasks, chosen, first).reshape(-1, self.n_features))
+            rows.append(self.features(tasks, chosen, first))
             targets.append(np.take_along_axis(self.labels[self.place[tasks]].toarray(), chosen, axis=1).reshape(-1))
         per_task = min(self.candidates, self.data.n_servers)
         listed = (np.concatenate(targets) > 0).astype(np.int32)
-        train = lightgbm.Dataset(np.concatenate(rows), listed, group=np.full(len(self.known), per_task))
+        features = np.concatenate(rows)
+        train = lightgbm.Dataset(
+            features.reshape(-1, features.shape[-1]), listed, group=np.full(len(self.known), per_task)
+        )
         settings = {
             "objective": "lambdarank",
             "num_leaves": self.leaves,
@@ -237,7 +211,7 @@ class LabelRanker:
             "num_threads": 1,
             "verbose": -1,
         }
-        self.booster = lightgbm.train(settings, train, num_boost_round=self.trees)
+        return lightgbm.train(settings, train, num_boost_round=self.trees)
 
     def first_stage(self, tasks: IntArray) -> FloatArray:
         """s(t, m) of stage 1, own labels left out, shape (len(tasks), n_servers)."""
@@ -254,8 +228,8 @@ class LabelRanker:
         """What the trees see of each candidate, shape (len(tasks), candidates, n_features).
 
         The ridge regressions and shares; score, relative score and rank of stage 1; history; popularity in training;
-        the server's place in the catalogue; cosine of sentence vectors; whether the server is written in the task's
-        language; how many words of the theme its name and description hold.
+        the server's place in the catalogue, unless `catalogue_place` leaves it out; cosine of sentence vectors; whether
+        the server is written in the task's language; how many words of the theme its name and description hold.
         """
         place, labels = self.place[tasks], self.labels
 
@@ -270,14 +244,10 @@ class LabelRanker:
         scores = at(first)
         tenth = scores[:, min(9, scores.shape[1] - 1)][:, None]
         rank = np.broadcast_to(np.arange(chosen.shape[1], dtype=np.float32), chosen.shape)
-        found += [scores, scores - tenth, rank, at(np.asarray(history)), at(popular), chosen.astype(np.float32)]
+        found += [scores, scores - tenth, rank, at(np.asarray(history)), at(popular)]
+        found += [chosen.astype(np.float32)] if self.catalogue_place else []
         found += [at(matrix) for matrix in self.static.of(tasks)]
         return np.stack(found, axis=-1).astype(np.float32)
-
-    @property
-    def n_features(self) -> int:
-        """Features per candidate."""
-        return len(self.fitted) + len(self.shares) + 9
 
     def score(self, tasks: IntArray) -> FloatArray:
         """Scores, shape (len(tasks), n_servers): candidates by the trees, the others below them by stage 1."""
@@ -286,7 +256,8 @@ class LabelRanker:
             return first
         chosen = self.choose(mask_known(first.copy(), tasks, self.split.train))
         valid = np.where(chosen >= 0, chosen, 0)
-        predicted = self.booster.predict(self.features(tasks, valid, first).reshape(-1, self.n_features), num_threads=1)
+        features = self.features(tasks, valid, first)
+        predicted = self.booster.predict(features.reshape(-1, features.shape[-1]), num_threads=1)
         row, column = np.nonzero(chosen >= 0)
         scores = first.copy()
         scores[row, chosen[row, column]] = ABOVE + np.reshape(predicted, chosen.shape)[row, column]
