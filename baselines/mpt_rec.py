@@ -50,59 +50,6 @@ BLOCK = 8  # tasks whose pairs with all servers are scored at once
 Features = Sequence[Tensor]
 
 
-class PairFeatures:
-    """Features of every (task, server) pair.
-
-    Fields have values from 0 (UNKNOWN) on, shape (n, fields); the row number is one, for tasks under warm protocols
-    alone. Dense features are principal components of the text vectors, and log(1 + training tasks) of a server.
-    """
-
-    def __init__(self, data: Dataset, split: Split, *, width: int) -> None:
-        known = split.tasks("train")
-        columns = [codes(data.tasks[name], spelling_key, known) for name in TASK_COLUMNS]
-        if not split.cold:
-            columns.append(np.where(np.isin(np.arange(data.n_tasks), known), np.arange(data.n_tasks) + 1, UNKNOWN))
-        self.task_fields: IntArray = np.stack(columns, axis=1)
-        languages = (
-            data.servers["language"].str.casefold().str.split(",").map(lambda names: [name.strip() for name in names])
-        )
-        columns = [
-            codes(data.servers[name], licence_key if name == "license" else spelling_key)
-            for name in SERVER_COLUMNS
-            if name in data.servers
-        ]
-        columns.append(codes(languages.str[0], spelling_key))
-        columns += [bins(data.servers[name]) for name in COUNTS if name in data.servers]
-        columns.append(np.arange(data.n_servers) + 1)
-        self.server_fields: IntArray = np.stack(columns, axis=1)
-        tasks, servers = encode(data.task_texts()), encode(data.server_texts())
-        fitted = np.concatenate([servers, tasks[known]])
-        components = PCA(min(width, *fitted.shape), svd_solver="full").fit(fitted)
-        scale = np.sqrt(components.explained_variance_).clip(min=1e-6)
-        self.task_dense: FloatArray = (components.transform(tasks) / scale).astype(np.float32)
-        popularity = np.log1p(split.train.getnnz(axis=0)).astype(np.float32)
-        server_parts = (components.transform(servers) / scale).astype(np.float32)
-        self.server_dense: FloatArray = np.concatenate([server_parts, popularity[:, None]], axis=1)
-        self.task_vectors, self.server_vectors = tasks, servers
-        _, self.task_terms, self.server_terms = vectorize(data, known)
-        names = [set(row) - {""} for row in languages]
-        wanted, numbers = np.unique(data.tasks["language"].str.strip().str.casefold(), return_inverse=True)
-        self.language: IntArray = numbers.astype(np.int64)
-        self.language_match = np.array([[name in row for row in names] for name in wanted], dtype=np.float32)
-
-    def cross(self, tasks: IntArray, servers: IntArray | None = None) -> FloatArray:
-        """Cosines of text vectors and of TF-IDF, and whether the languages agree: of pairs, shape (n, 3), or without
-        `servers` of tasks with all of them, shape (n, n_servers, 3)."""
-        language = self.language[tasks]
-        if servers is None:
-            cosine = self.task_vectors[tasks] @ self.server_vectors.T
-            terms = (self.task_terms[tasks] @ self.server_terms.T).toarray()
-            return np.stack([cosine, terms, self.language_match[language]], axis=2).astype(np.float32)
-        cosine = np.einsum("nd,nd->n", self.task_vectors[tasks], self.server_vectors[servers])
-        terms = np.asarray(self.task_terms[tasks].multiply(self.server_terms[servers]).sum(axis=1)).ravel()
-        return np.stack([cosine, terms, self.language_match[language, servers]], axis=1).astype(np.float32)
-
-
 def codes(values: pd.Series, key: Callable[[str], str], known: IntArray | None = None) -> IntArray:
     """Numbers from 1 for the values of a field, the most frequent first; 0 where it is empty or no known row has it.
 
@@ -123,20 +70,10 @@ def bins(values: pd.Series) -> IntArray:
     return np.where(counts.isna(), UNKNOWN, number).astype(np.int64)
 
 
-class _Reversal(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, value: Tensor, strength: float) -> Tensor:
-        context.strength = strength
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return -context.strength * gradient, None
-
-
 def reverse_gradient(value: Tensor, strength: float) -> Tensor:
     """The value itself; its gradient times -strength (Ganin & Lempitsky 2015)."""
-    reversed_: Tensor = _Reversal.apply(value, strength)  # type: ignore[no-untyped-call]
+    reversed_ = value.view_as(value)
+    reversed_.register_hook(lambda gradient: -strength * gradient)  # type: ignore[no-untyped-call]
     return reversed_
 
 
@@ -228,52 +165,88 @@ class Prompt(nn.Module):
 
 
 class Reader(nn.Module):
-    """Embeddings of all fields, and the parts of the feature vector: task, server and cross features."""
+    """Feature vectors of (task, server) pairs: embeddings of fields and dense features of either, and cross features.
 
-    def __init__(self, features: PairFeatures, width: int) -> None:
+    Fields have values from 0 (UNKNOWN) on, shape (n, fields); the row number is one, for tasks under warm protocols
+    alone. Dense features are principal components of the text vectors, and log(1 + training tasks) of a server.
+    """
+
+    def __init__(self, data: Dataset, split: Split, *, dense: int, width: int) -> None:
         super().__init__()
-        self.features = features
+        known = split.tasks("train")
+        columns = [codes(data.tasks[name], spelling_key, known) for name in TASK_COLUMNS]
+        if not split.cold:
+            columns.append(np.where(np.isin(np.arange(data.n_tasks), known), np.arange(data.n_tasks) + 1, UNKNOWN))
+        self.task_fields: IntArray = np.stack(columns, axis=1)
+        languages = data.servers["language"].str.casefold().str.split(",")
+        languages = languages.map(lambda names: [name.strip() for name in names])
+        columns = [
+            codes(data.servers[name], licence_key if name == "license" else spelling_key)
+            for name in SERVER_COLUMNS
+            if name in data.servers
+        ]
+        columns.append(codes(languages.str[0], spelling_key))
+        columns += [bins(data.servers[name]) for name in COUNTS if name in data.servers]
+        columns.append(np.arange(data.n_servers) + 1)
+        self.server_fields: IntArray = np.stack(columns, axis=1)
+        tasks, servers = encode(data.task_texts()), encode(data.server_texts())
+        fitted = np.concatenate([servers, tasks[known]])
+        components = PCA(min(dense, *fitted.shape), svd_solver="full").fit(fitted)
+        scale = np.sqrt(components.explained_variance_).clip(min=1e-6)
+        self.task_dense: FloatArray = (components.transform(tasks) / scale).astype(np.float32)
+        popularity = np.log1p(split.train.getnnz(axis=0)).astype(np.float32)
+        server_parts = (components.transform(servers) / scale).astype(np.float32)
+        self.server_dense: FloatArray = np.concatenate([server_parts, popularity[:, None]], axis=1)
+        self.task_vectors, self.server_vectors = tasks, servers
+        _, self.task_terms, self.server_terms = vectorize(data, known)
+        names = [set(row) - {""} for row in languages]
+        wanted, numbers = np.unique(data.tasks["language"].str.strip().str.casefold(), return_inverse=True)
+        self.language: IntArray = numbers.astype(np.int64)
+        self.language_match = np.array([[name in row for row in names] for name in wanted], dtype=np.float32)
         self.task_tables, self.server_tables = (
             nn.ModuleList(nn.Embedding(int(column.max()) + 1, width) for column in fields.T)
-            for fields in (features.task_fields, features.server_fields)
+            for fields in (self.task_fields, self.server_fields)
         )
         for table in [*self.task_tables, *self.server_tables]:
             nn.init.normal_(table.weight, std=0.01)
         tables = len(self.task_tables) + len(self.server_tables)
-        self.width = width * tables + features.task_dense.shape[1] + features.server_dense.shape[1] + N_CROSS
+        self.width = width * tables + self.task_dense.shape[1] + self.server_dense.shape[1] + N_CROSS
+
+    def cross(self, tasks: IntArray, servers: IntArray | None = None) -> FloatArray:
+        """Cosines of text vectors and of TF-IDF, and whether the languages agree: of pairs, shape (n, 3), or without
+        `servers` of tasks with all of them, shape (n, n_servers, 3)."""
+        language = self.language[tasks]
+        if servers is None:
+            cosine = self.task_vectors[tasks] @ self.server_vectors.T
+            terms = (self.task_terms[tasks] @ self.server_terms.T).toarray()
+            return np.stack([cosine, terms, self.language_match[language]], axis=2).astype(np.float32)
+        cosine = np.einsum("nd,nd->n", self.task_vectors[tasks], self.server_vectors[servers])
+        terms = np.asarray(self.task_terms[tasks].multiply(self.server_terms[servers]).sum(axis=1)).ravel()
+        return np.stack([cosine, terms, self.language_match[language, servers]], axis=1).astype(np.float32)
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(self.task_tables[0].weight.device)
 
     def _part(self, tables: nn.ModuleList, fields: IntArray, dense: FloatArray) -> Tensor:
-        place = tables[0].weight.device
-        rows = torch.from_numpy(fields).to(place)
+        rows = self._tensor(fields)
         parts = [table(rows[:, column]) for column, table in enumerate(tables)]
-        return torch.cat([*parts, torch.from_numpy(dense).to(place)], dim=1)
+        return torch.cat([*parts, self._tensor(dense)], dim=1)
 
     def task(self, rows: IntArray) -> Tensor:
         """Shape (n, d)."""
-        return self._part(self.task_tables, self.features.task_fields[rows], self.features.task_dense[rows])
+        return self._part(self.task_tables, self.task_fields[rows], self.task_dense[rows])
 
     def server(self, rows: IntArray | slice) -> Tensor:
         """Shape (n, d)."""
-        return self._part(self.server_tables, self.features.server_fields[rows], self.features.server_dense[rows])
+        return self._part(self.server_tables, self.server_fields[rows], self.server_dense[rows])
 
     def forward(self, tasks: IntArray, servers: IntArray) -> Tensor:
         """The feature vectors x of pairs, shape (n, F)."""
-        task = self.task(tasks)
-        cross = torch.from_numpy(self.features.cross(tasks, servers)).to(task.device)
-        return torch.cat([task, self.server(servers), cross], dim=1)
+        return torch.cat([self.task(tasks), self.server(servers), self._tensor(self.cross(tasks, servers))], dim=1)
 
     def all_pairs(self, tasks: IntArray) -> Features:
         """The parts of x for tasks with all servers, shapes (n, 1, ...), (n_servers, ...) and (n, n_servers, 3)."""
-        task = self.task(tasks)
-        return task[:, None], self.server(slice(None)), torch.from_numpy(self.features.cross(tasks)).to(task.device)
-
-
-class Stage1(nn.Module):
-    """What is trained first: embeddings and experts."""
-
-    def __init__(self, reader: Reader, experts: Experts) -> None:
-        super().__init__()
-        self.reader, self.experts = reader, experts
+        return self.task(tasks)[:, None], self.server(slice(None)), self._tensor(self.cross(tasks))
 
 
 class Batch(NamedTuple):
@@ -340,16 +313,15 @@ class MPTRec(Trained):
             self._fit_emerging(data, split, category, seed, workdir)
             return
         torch.manual_seed(seed)
-        features = PairFeatures(data, split, width=self.dense)
         # A category without training tasks counts as the most frequent one.
         self.scenario = np.maximum(category - 1, 0)
         self.n_servers, self.listed = data.n_servers, Pairs(split.train)
         self.prompt = codes(data.tasks["subcategory"], spelling_key, known) - 1
-        reader = Reader(features, self.embedding)
+        self.reader = Reader(data, split, dense=self.dense, width=self.embedding)
         scenarios, shape = int(self.scenario.max()) + 1, {"towers": self.towers, "dropout": self.dropout}
-        experts = Experts(reader.width, scenarios, experts=self.experts, **shape)  # type: ignore[arg-type]
-        self.stage1 = Stage1(reader, experts).to(self.place)
-        identity = fingerprint(self, seed, split.train, split.valid, features.task_dense)
+        self.network = Experts(self.reader.width, scenarios, experts=self.experts, **shape)  # type: ignore[arg-type]
+        self.stage1 = nn.ModuleDict({"reader": self.reader, "experts": self.network}).to(self.place)
+        identity = fingerprint(self, seed, split.train, split.valid, self.reader.task_dense)
         trained = self._train(self.stage1, 1, split, Job(seed, workdir, "mpt_rec_experts", identity))
         self.trained = trained.report()
         self.stage1.requires_grad_(requires_grad=False)
@@ -360,8 +332,9 @@ class MPTRec(Trained):
         self.category, numbers = category, np.unique(category[split.tasks("train")])
         numbers = numbers[numbers != UNKNOWN]
         if len(numbers) < 2:
-            reason = "the training tasks have one category, and another one is needed to learn from"
-            raise StudyError(reason, fix="system=mpt_rec")
+            raise StudyError(
+                "the training tasks have one category, and another one is needed to learn from", fix="system=mpt_rec"
+            )
         for number in map(int, numbers):
             model, folder, new = (
                 replace(self, head="scenario"),
@@ -379,7 +352,7 @@ class MPTRec(Trained):
         """Stage 2: one prompt for each subcategory on the frozen experts."""
         torch.manual_seed(seed)
         shape: dict[str, Any] = {"attention": self.attention, "towers": self.towers, "dropout": self.dropout}
-        sizes = self.stage1.reader.width, self.experts[1]
+        sizes = self.reader.width, self.experts[1]
         self.prompts = nn.ModuleList(Prompt(*sizes, **shape) for _ in range(int(self.prompt.max()) + 1)).to(self.place)
         return self._train(self.prompts, 2, split, Job(seed, workdir, "mpt_rec_prompts", identity))
 
@@ -405,8 +378,7 @@ class MPTRec(Trained):
 
     def loss1(self, batch: Batch) -> Tensor:
         """L1 of a batch."""
-        reader, experts = self.stage1.reader, self.stage1.experts
-        x = reader(batch.tasks, batch.servers)
+        experts, x = self.network, self.reader(batch.tasks, batch.servers)
         strength = 2 / (1 + np.exp(-10 * batch.progress)) - 1
         total = x.new_zeros(())
         for scenario, rows in groups(self.scenario[batch.tasks]):
@@ -418,19 +390,19 @@ class MPTRec(Trained):
             environment = torch.full((len(rows),), scenario, device=self.place)
             total = total + self.adversary_weight * cross_entropy(guess, environment, reduction="sum")
         layers = [experts.shared, experts.specific, experts.towers]
-        penalty = self.decay_tables / 2 * squares([reader]) + self.decay_layers / 2 * squares(layers)
+        penalty = self.decay_tables / 2 * squares([self.reader]) + self.decay_layers / 2 * squares(layers)
         loss: Tensor = total / len(x) + penalty
         return loss
 
     def loss2(self, batch: Batch) -> Tensor:
         """L2 of a batch; samples of tasks without a prompt do not count."""
         with torch.no_grad():
-            x = self.stage1.reader(batch.tasks, batch.servers)
+            x = self.reader(batch.tasks, batch.servers)
         total = squares([prompt.tower for prompt in self.prompts]) * self.decay_layers / 2  # type: ignore[misc]
         for number, rows in groups(self.prompt[batch.tasks]):
             if number >= 0:
                 labels = self.tensor(batch.labels[rows])
-                logits = self.prompts[number](self.stage1.experts, [x[rows]])
+                logits = self.prompts[number](self.network, [x[rows]])
                 total = total + binary_cross_entropy_with_logits(logits, labels, reduction="sum") / len(x)
         return total
 
@@ -439,12 +411,12 @@ class MPTRec(Trained):
         """Logits, shape (len(tasks), n_servers)."""
         if self.models:
             return self._score_emerging(tasks)
-        scores, experts = np.empty((len(tasks), self.n_servers), dtype=np.float32), self.stage1.experts
+        scores, experts = np.empty((len(tasks), self.n_servers), dtype=np.float32), self.network
         prompts = np.where(self.prompt[tasks] < len(self.prompts), self.prompt[tasks], -1)
         for prompt, scenario in np.unique([prompts, self.scenario[tasks]], axis=1).T.tolist():
             places = np.flatnonzero((prompts == prompt) & (self.scenario[tasks] == scenario))
             for part in chunks(places, BLOCK):
-                pairs = self.stage1.reader.all_pairs(tasks[places[part]])
+                pairs = self.reader.all_pairs(tasks[places[part]])
                 found = self.prompts[prompt](experts, pairs) if prompt >= 0 else experts(scenario, pairs)[0]
                 scores[places[part]] = array(found)
         return scores

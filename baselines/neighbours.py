@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from baselines.collaborative import ItemItem, Representations, keep_largest, kept, unranked_without_history
-from baselines.settings import require_choice
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
+from study.errors import require_one_of
 
 SIMILARITIES = ("cosine", "jaccard", "dice")
 
@@ -29,7 +29,7 @@ def similarity(
         common: c, shape (n, m).
         rows, columns: a and b, shapes (n,) and (m,).
     """
-    require_choice("similarity", kind, SIMILARITIES)
+    require_one_of(kind, "similarity", SIMILARITIES, column="system.model.similarity")
     pairs = sp.coo_matrix(common)
     a, b, c = rows[pairs.row], columns[pairs.col], pairs.data
     if kind == "cosine":

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from functools import cache, partial
@@ -138,16 +138,13 @@ class RecBole:
             arguments: of the class, as in a yaml file.
             key: their place in the yaml file, for the message.
         """
-        model, models = str(arguments.get("model")), known_models()
-        if models:  # without the package none is known, and `fit` says that it is not installed
-            _require(model, dict.fromkeys(models), "recbole has no model", f"{key}.model")
+        model, settings = str(arguments.get("model")), dict(arguments.get("settings") or {})
+        require_known([model], known_models(), "recbole has no model", f"{key}.model")
         names = known_settings(model)
-        for name, value in dict(arguments.get("settings") or {}).items():
-            _require(str(name), names, f"{model} has no setting", f"{key}.settings.{name}")
-            inner = names[name]
-            if isinstance(value, Mapping) and isinstance(inner, Mapping):
-                for part in value:
-                    _require(str(part), inner, f"{name} has no key", f"{key}.settings.{name}.{part}")
+        require_known(settings, names, f"{model} has no setting", f"{key}.settings.")
+        for name, value in settings.items():
+            if isinstance(value, Mapping) and isinstance(names[name], Mapping):
+                require_known(value, names[name], f"{name} has no key", f"{key}.settings.{name}.")
 
     @property
     def representations(self) -> Representations:
@@ -180,13 +177,36 @@ class RecBole:
 
 @cache
 def known_models() -> frozenset[str]:
-    """The general recommenders of RecBole by their files, since importing it takes seconds; none where it is absent."""
-    spec = find_spec("recbole")
-    if spec is None or spec.origin is None:
-        return frozenset()
-    files = (Path(spec.origin).parent / "model" / "general_recommender").glob("*.py")
+    """The general recommenders of RecBole by their files, since importing it takes seconds and changes numpy."""
+    files = (recbole_folder() / "model" / "general_recommender").glob("*.py")
     found = (re.findall(rf"^class ({path.stem})\b", path.read_text(encoding="utf-8"), re.I | re.M) for path in files)
     return frozenset(name for names in found for name in names)
+
+
+def known_settings(model: str) -> dict[str, Any]:
+    """RecBole's defaults by name, those of every training and those of a model, from the package's own files."""
+    folder, found = recbole_folder() / "properties", dict[str, Any]()
+    for path in (folder / "overall.yaml", folder / "model" / f"{model}.yaml"):
+        if path.exists():
+            found |= yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    return found
+
+
+def recbole_folder() -> Path:
+    """Where the package is. Raises StudyError: it is not installed."""
+    spec = find_spec("recbole")
+    if spec is None or spec.origin is None:
+        raise StudyError("RecBole is not installed", fix="make setup")
+    return Path(spec.origin).parent
+
+
+def require_known(names: Iterable[str], known: Collection[str], what: str, key: str) -> None:
+    """Raise `StudyError`, which names the nearest, unless all names are known; `key`: ends with a dot above them."""
+    for name in map(str, names):
+        if name not in known:
+            near = get_close_matches(name, known) or sorted(known)
+            column = f"{key}{name}" if key.endswith(".") else key
+            raise StudyError(f"RecBole's {what} {name!r}", column=column, fix=f"one of: {', '.join(near)}")
 
 
 def is_complete(folder: Path, key: str) -> bool:
@@ -252,25 +272,3 @@ def neumf(learned: dict[str, Tensor], rows: Tensor) -> Tensor:
     output = learned["output.weight"][0]
     pairs = (product * output[:width]) @ learned["gmf_servers"].T
     return pairs + (hidden @ output[width:]).view(len(rows), -1) + learned["output.bias"]
-
-
-def known_settings(model: str) -> dict[str, Any]:
-    """RecBole's defaults by name: those of every training and those of a model, read from the package's own files.
-
-    Nothing of RecBole is imported: that takes long, and changes numpy.
-    """
-    spec = find_spec("recbole")
-    if spec is None or spec.origin is None:
-        raise StudyError("RecBole is not installed", fix="make setup")
-    folder = Path(spec.origin).parent / "properties"
-    found: dict[str, Any] = {}
-    for path in (folder / "overall.yaml", folder / "model" / f"{model}.yaml"):
-        if path.exists():
-            found |= yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    return found
-
-
-def _require(name: str, known: Iterable[str], what: str, key: str) -> None:
-    if name not in known:
-        near = get_close_matches(name, list(known)) or sorted(known)
-        raise StudyError(f"RecBole's {what} {name!r}", column=key, fix=f"one of: {', '.join(near)}")

@@ -29,6 +29,7 @@ from study.files import replacing, write_json
 CUTOFF = 10  # NDCG@10, the study's criterion of every choice
 USER, ITEM = "task", "server"
 BLOCK = 512  # tasks scored at a time
+ARRAYS = [np._core.multiarray._reconstruct, np.ndarray, np.dtype, np.dtypes.UInt32DType]  # what a stored array calls
 # Aliases that numpy 2 removed and that `recbole.config.Config` copies at construction (RecBole issue 2162).
 REMOVED_ALIASES = {"float_": np.float64, "complex_": np.complex128, "unicode_": np.str_, "bool8": np.bool_}
 
@@ -173,16 +174,13 @@ class Training:
         return torch.cat(blocks)
 
     def state(self) -> dict[str, Any]:
-        """All that the next epoch depends on, as tensors and numbers."""
-        _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002 - RecBole draws from it
-        version, drawn, following = random.getstate()
-        stream = torch.from_numpy(np.asarray(keys).astype(np.int64))
+        """All that the next epoch depends on, as tensors, arrays and numbers."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.trainer.optimizer.state_dict(),
             "torch": torch.get_rng_state(),
-            "numpy": [stream, int(position), int(has_gauss), float(cached)],
-            "python": [version, list(drawn), following],
+            "numpy": np.random.get_state(legacy=True),  # noqa: NPY002 - RecBole draws from it
+            "python": random.getstate(),
             "loader": self.loader.generator.get_state(),
             "updates": getattr(self.model, "update", None),  # MultiVAE counts its steps
         }
@@ -192,10 +190,8 @@ class Training:
         self.model.load_state_dict(state["model"])
         self.trainer.optimizer.load_state_dict(state["optimizer"])
         torch.set_rng_state(state["torch"])
-        keys, position, has_gauss, cached = state["numpy"]
-        np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
-        version, drawn, following = state["python"]
-        random.setstate((version, tuple(drawn), following))
+        np.random.set_state(state["numpy"])  # noqa: NPY002
+        random.setstate(state["python"])
         self.loader.generator.set_state(state["loader"])
         if state["updates"] is not None:
             self.model.update = state["updates"]
@@ -224,8 +220,8 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     progress: dict[str, Any] = dict.fromkeys(("epoch", "best_epoch", "stale"), 0)
     progress |= {"best": -1.0, "best_model": None, "seconds": 0.0}
     if checkpoint.exists():
-        # Numbers and tensors only, so nothing in the file is executed.
-        saved = torch.load(checkpoint, weights_only=True)
+        with torch.serialization.safe_globals(ARRAYS):  # nothing else in the file is executed
+            saved = torch.load(checkpoint, weights_only=True)
         if saved["job"] == job["key"]:
             progress = saved["progress"]
             training.restore(saved["state"])

@@ -15,8 +15,8 @@ from baselines.mpt_rec import (
     Batch,
     Experts,
     MPTRec,
-    PairFeatures,
     Prompt,
+    Reader,
     bins,
     codes,
     only,
@@ -84,7 +84,7 @@ def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
     tasks, servers = np.array([0, 1, 30, 31, 5]), np.array([3, 4, 20, 21, 9])
     labels, progress = np.array([1, 0, 1, 0, 1], np.float32), 0.3
     strength = (1 - np.exp(-10 * progress)) / (1 + np.exp(-10 * progress))  # tanh(5 p)
-    experts = system.stage1.experts
+    experts = system.network
     system.stage1.requires_grad_(True)
     watched = [experts.shared[0].weight, experts.shared[3].bias, experts.classifier.weight]
 
@@ -93,7 +93,7 @@ def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
         fused_part = general_part = environment_part = torch.zeros(())
         for task, server, label in zip(tasks, servers, labels, strict=True):
             scenario = int(system.scenario[task])
-            x = system.stage1.reader(np.array([task]), np.array([server]))[0]
+            x = system.reader(np.array([task]), np.array([server]))[0]
             shared, own = experts.shared, experts.specific[scenario]
             g = torch.relu(shared[3](torch.relu(shared[0].weight @ x + shared[0].bias)))
             s = torch.relu(own[3](torch.relu(own[0].weight @ x + own[0].bias))) * experts.environments[scenario]
@@ -105,7 +105,7 @@ def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
         return fused_part, general_part, environment_part
 
     fused, general, environment = parts()
-    tables = [*system.stage1.reader.task_tables, *system.stage1.reader.server_tables]
+    tables = [*system.reader.task_tables, *system.reader.server_tables]
     layers = [weight for part in (experts.shared, experts.specific, experts.towers) for weight in part.parameters()]
     decay = system.decay_tables / 2 * sum((table.weight**2).sum() for table in tables)
     decay = decay + system.decay_layers / 2 * sum((weight**2).sum() for weight in layers if weight.ndim == 2)
@@ -132,7 +132,7 @@ def test_experts_are_in_evaluation_mode_while_prompts_are_trained(tmp_path):
 
 def test_the_sum_of_parts_is_the_direct_product(fitted):
     system, data, split = fitted
-    tasks, experts, reader = split.tasks("test")[:3], system.stage1.experts, system.stage1.reader
+    tasks, experts, reader = split.tasks("test")[:3], system.network, system.reader
     for head in (lambda x: experts(1, x)[0], lambda x: system.prompts[0](experts, x)):
         found = head(reader.all_pairs(tasks))
         for task, row in zip(tasks, found, strict=True):
@@ -179,7 +179,7 @@ def test_a_subcategory_without_training_tasks_is_scored_by_its_category(tmp_path
     found = system.score(np.arange(20, 40))
     assert np.isfinite(found).all()
     with torch.no_grad():
-        expected = system.stage1.experts(0, system.stage1.reader.all_pairs(np.array([20])))[0]
+        expected = system.network(0, system.reader.all_pairs(np.array([20])))[0]
     np.testing.assert_allclose(found[0], expected[0].numpy(), rtol=1e-5)
 
 
@@ -214,7 +214,7 @@ def test_features_match_texts_and_languages():
         {"name": "x", "description": "", "language": "Rust"},
     ]
     data = make_dataset(tasks, servers, [[0], [1], [0], [1]])
-    features = PairFeatures(data, split_of(data, [0, 1], [2, 3]), width=2)
+    features = Reader(data, split_of(data, [0, 1], [2, 3]), dense=2, width=4)
     assert features.cross(np.array([0]))[0][:, 2].tolist() == [1, 0, 0]
     assert features.cross(np.array([3]))[0][:, 2].tolist() == [0, 0, 1]
     assert features.cross(np.array([0]))[0][0, 0] > features.cross(np.array([0]))[0][1, 0]
@@ -224,7 +224,7 @@ def test_features_match_texts_and_languages():
     np.testing.assert_allclose(features.server_dense[:, -1], np.log([2, 2, 1]), rtol=1e-6)
     # A new task has no field of its own; under a warm protocol a known one has.
     assert features.task_fields.shape == (4, 4)
-    assert PairFeatures(data, all_training(data), width=2).task_fields[:, 4].tolist() == [1, 2, 3, 4]
+    assert Reader(data, all_training(data), dense=2, width=4).task_fields[:, 4].tolist() == [1, 2, 3, 4]
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +253,7 @@ def test_experts_never_see_a_label_of_the_new_category_and_prompts_none_of_anoth
 def test_there_is_an_expert_for_each_other_category(emerging):
     system, _, split = emerging
     for number, model in system.models.items():
-        assert len(model.stage1.experts.specific) == 2
+        assert len(model.network.specific) == 2
         new = np.flatnonzero(system.category == number)
         assert (model.prompt[np.intersect1d(new, split.tasks("train"))] >= 0).all()
         assert set(np.flatnonzero(model.listed.counts)) <= set(new)
