@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
+from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 from torch.nn.functional import embedding, softplus
 
@@ -46,7 +47,7 @@ def column_cosine(counts: sp.csr_matrix, kind: str) -> sp.csr_matrix:
 
 def item_preference(counts: sp.csr_matrix, similarity: sp.csr_matrix) -> sp.csr_matrix:
     """s(u, j) = sum over the task's servers i of (r_ui / sum r_u) S(i, j) (variant I), shape (n_tasks, n_servers)."""
-    return sp.csr_matrix(_rows_to_one(counts) @ similarity)
+    return sp.csr_matrix(normalize(counts, norm="l1") @ similarity)
 
 
 def hybrid_similarity(counts: sp.csr_matrix, similarity: sp.csr_matrix) -> sp.csr_matrix:
@@ -63,26 +64,18 @@ def user_preference(counts: sp.csr_matrix, similarity: sp.csr_matrix, threshold:
     """
     near = sp.coo_matrix(similarity)
     weights = kept(near, (near.row != near.col) & (near.data >= threshold - ROUNDING))
-    return sp.csr_matrix(_rows_to_one(weights) @ counts)
+    return sp.csr_matrix(normalize(weights, norm="l1") @ counts)
 
 
 def potentially_liked(
-    preference: sp.csr_matrix, train: sp.csr_matrix, unpopular: NDArray[np.bool_], threshold: float
+    preference: sp.csr_matrix, observed: Pairs, unpopular: NDArray[np.bool_], threshold: float
 ) -> sp.csr_matrix:
     """P: servers outside I_u and J whose preference reaches `threshold`; entries 1, shape (n_tasks, n_servers)."""
     found = sp.coo_matrix(preference)
-    liked = kept(found, (found.data >= threshold - ROUNDING) & ~unpopular[found.col])
+    outside = ~unpopular[found.col] & ~observed.hold(found.row, found.col)
+    liked = kept(found, outside & (found.data >= threshold - ROUNDING))
     liked.data[:] = 1
-    observed = sp.csr_matrix((np.ones(train.nnz), train.indices, train.indptr), shape=train.shape)
-    liked = sp.csr_matrix(liked - liked.multiply(observed))
-    liked.eliminate_zeros()
     return liked
-
-
-def _rows_to_one(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    """Each row divided by its sum; empty rows stay empty."""
-    total = np.asarray(matrix.sum(axis=1)).ravel()
-    return sp.csr_matrix(sp.diags_array(np.divide(1, total, out=np.zeros_like(total), where=total > 0)) @ matrix)
 
 
 def _sorted(matrix: sp.spmatrix) -> sp.csr_matrix:
@@ -178,8 +171,9 @@ class MSBPR(VectorModel):
             else:
                 alike = hybrid_similarity(known, column_cosine(known, self.similarity))
             preference = user_preference(known, alike, self.user_threshold[self.similarity])
-        liked = potentially_liked(preference, weights, unpopular, threshold)
-        self.observed, self.potential = Pairs(weights), Pairs(liked)
+        self.observed = Pairs(weights)
+        liked = potentially_liked(preference, self.observed, unpopular, threshold)
+        self.potential = Pairs(liked)
         self.taken = Pairs(sp.csr_matrix(weights + liked))  # I_u and P_u
         self.unpopular, self.others = np.flatnonzero(unpopular), np.flatnonzero(~unpopular)
         self.asked = np.flatnonzero(self.observed.counts)
