@@ -319,12 +319,9 @@ class GDSRec(Scheduled):
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Compute h, y and z from lists of the full length, and forget earlier predictions for friends."""
-        everyone = np.arange(self.all_task_lists.entries.shape[0])
+        """Compute h, y and z from lists of the full length."""
         self.h, self.y = (self._aggregate_all(side, self.all_task_lists) for side in ("task", "friend"))
         self.z = self._aggregate_all("server", self.all_server_lists)
-        self.opinions = np.empty((len(everyone), self.pairs.width), dtype=np.float32)
-        self.asked = np.zeros(len(everyone), dtype=bool)
 
     def _aggregate_all(self, side: str, lists: Lists) -> Tensor:
         rows = np.arange(len(lists.entries))
@@ -334,15 +331,11 @@ class GDSRec(Scheduled):
     @torch.no_grad()
     def score(self, tasks: IntArray) -> FloatArray:
         """Logits of p, shape (len(tasks), n_servers)."""
-        near = self.near[tasks]
-        new = np.unique(near[near != PADDING])
-        new = new[~self.asked[new]]
-        self.opinions[new] = self._predict(self.y, new)
-        self.asked[new] = True
-        row, place = np.nonzero(near != PADDING)
+        row, place = np.nonzero(self.near[tasks] != PADDING)
+        friends, column = np.unique(self.near[tasks][row, place], return_inverse=True)
         weights = shares(self.weights[tasks])[row, place]
-        share = sp.csr_matrix((weights, (row, near[row, place])), shape=(len(tasks), len(self.near)))
-        scores = share @ self.opinions
+        share = sp.csr_matrix((weights, (row, column)), shape=(len(tasks), len(friends)))
+        scores = share @ self._predict(self.y, friends)
         if self.branches == "both":
             scores = (scores + self._predict(self.h, tasks)) / 2
         servers = np.arange(self.pairs.width)
