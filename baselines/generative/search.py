@@ -240,11 +240,11 @@ class Generative(Trained):
         """Log-probabilities, shape (len(tasks), n_servers); -inf for servers not reached and for tasks not ranked."""
         scores = np.full((len(tasks), self.n_servers), -np.inf, dtype=np.float32)
         ranked = [row for row, task in enumerate(tasks) if self.ranks_new or len(self.lists[task])]
-        scores[ranked] = self.answers([self.asked(int(task)) for task in tasks[ranked]])
+        scores[ranked] = self.likelihoods([self.asked(int(task)) for task in tasks[ranked]])
         return scores
 
     @torch.no_grad()
-    def answers(self, readings: Sequence[Any]) -> FloatArray:
+    def likelihoods(self, readings: Sequence[Any]) -> FloatArray:
         """Log-probabilities for what the model reads, shape (len(readings), n_servers)."""
         scores = np.full((len(readings), self.n_servers), -np.inf, dtype=np.float32)
         beam, starts = min(self.beam, self.n_servers), range(0, len(readings), self.score_batch)

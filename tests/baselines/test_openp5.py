@@ -151,7 +151,7 @@ def test_twenty_users_are_learned_by_heart(tmp_path, monkeypatch):
     def first(kind: str, seen: slice) -> np.ndarray:
         """The best server for each template and task, shape (3, 20)."""
         asked = [system.prompt(kind, template, task, pairs[task, seen]) for template in range(3) for task in range(20)]
-        return system.answers(asked).argmax(axis=1).reshape(3, 20)
+        return system.likelihoods(asked).argmax(axis=1).reshape(3, 20)
 
     for seen, other in ((slice(0, 1), 1), (slice(1, 2), 0)):
         np.testing.assert_array_equal(first("sequential", seen), np.tile(pairs[:, other], (3, 1)))

@@ -72,7 +72,7 @@ def test_thirty_sequences_are_learned_by_heart(tmp_path):
     data = make_dataset([{"name": "task"}] * 15, servers, pairs.tolist())
     system = fit(small(epochs=250), data, all_training(data), tmp_path)
     readings = [system.reading(row, pairs[row, [place]]) for place in (0, 1) for row in range(15)]
-    found = system.answers(readings)
+    found = system.likelihoods(readings)
     assert found.argmax(axis=1).tolist() == [*pairs[:, 1], *pairs[:, 0]]
 
 
