@@ -150,7 +150,9 @@ def beam_search(
     """The `beam` most likely identifiers of each of b inputs, best first; exact where there are no more items.
 
     Probabilities are those of the whole vocabulary, not renormalised over what the tree allows. Their logarithms are
-    divided by (number of tokens)^length_power.
+    divided by (number of tokens)^length_power. The library's `generate`, with the tree as `prefix_allowed_tokens_fn`,
+    finds the same where all identifiers have one length, in three times the time (it reads a prompt once a beam), and
+    of several lengths it loses those that end outside the best beams.
 
     Returns: items (INVALID where no item has the identifier, UNFINISHED where there are fewer), log-probabilities; both
         (b, beam).
