@@ -58,16 +58,6 @@ class ItemItem(ABC):
         return np.asarray(product.toarray() if sp.issparse(product) else product, dtype=np.float32)
 
 
-def training_lists(data: Dataset, split: Split) -> tuple[IntArray, ...]:
-    """The training servers of every task, in the order in which the task lists them."""
-    train = split.train
-    rows = (train.indices[train.indptr[row] : train.indptr[row + 1]] for row in range(data.n_tasks))
-    return tuple(
-        listed[np.isin(listed, known)] if len(known) else known.astype(np.int64)
-        for listed, known in zip(data.lists, rows, strict=True)
-    )
-
-
 def unranked_without_history(scores: FloatArray, histories: sp.csr_matrix) -> FloatArray:
     """Set the scores of tasks without training interactions to -inf, in place: nothing was learned about them."""
     scores[np.diff(histories.indptr) == 0] = -np.inf

@@ -20,7 +20,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, soft
 
 from baselines.collaborative import kept
 from baselines.interactions import Pairs, propagate, shuffled
-from baselines.training import Job, Progress, VectorModel, array, fingerprint, n_weights, train, validation_quality
+from baselines.scheduled import VectorModel
+from baselines.training import Job, Progress, array, fingerprint, n_weights, train, validation_quality
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.normalise import licence_key, spelling_key
 from study.data.splits import Split

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
 from baselines.interactions import Pairs, shuffled, stars
-from baselines.training import Job, Scheduled, array, fingerprint
+from baselines.scheduled import Scheduled
+from baselines.training import Job, array, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from baselines.collaborative import training_lists
 from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, made_unique, spread_last, standardised
 from baselines.generative.search import Generative, PrefixTree, batched, prefixes
 from baselines.generative.text import BytePairs, Published, Vocabulary, from_disk, padded, task_tokens, widened
 from baselines.training import Job, fingerprint
 from study.data.dataset import Dataset, IntArray
+from study.data.lists import training_lists
 from study.data.splits import Split
 from study.encoders.sentence import encode
 from study.errors import require_one_of

@@ -18,7 +18,8 @@ from torch.nn.functional import embedding, softplus
 
 from baselines.collaborative import kept
 from baselines.interactions import Pairs, counts
-from baselines.training import Job, VectorModel, fingerprint
+from baselines.scheduled import VectorModel
+from baselines.training import Job, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 

@@ -13,12 +13,12 @@ import torch
 from sklearn.cluster import SpectralClustering
 from torch import nn
 
-from baselines.collaborative import training_lists
 from baselines.generative.search import PAD, Generative, PrefixTree, batched, prefixes
 from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
 from baselines.generative.text import BytePairs, Published, Vocabulary, numbers, padded
 from baselines.training import Job, fingerprint
 from study.data.dataset import Dataset, IntArray
+from study.data.lists import training_lists
 from study.data.splits import Split
 from study.errors import require_one_of
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
 from baselines.interactions import Pairs, bipartite, drop_entries, propagate, shuffled
-from baselines.training import Job, VectorModel, array, fingerprint
+from baselines.scheduled import VectorModel
+from baselines.training import Job, array, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.encoders.sentence import encode

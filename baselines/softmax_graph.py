@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from baselines.interactions import bipartite, propagate, shuffled
-from baselines.training import Job, VectorModel, fingerprint
+from baselines.scheduled import VectorModel
+from baselines.training import Job, fingerprint
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 

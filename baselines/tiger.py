@@ -10,13 +10,13 @@ from typing import Literal
 import numpy as np
 import torch
 
-from baselines.collaborative import training_lists
 from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, numbered, spread_last, standardised
 from baselines.generative.search import Generative, PrefixTree, batched, prefixes
 from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
 from baselines.generative.text import PAD, BytePairs
 from baselines.training import Job, fingerprint
 from study.data.dataset import Dataset, IntArray
+from study.data.lists import training_lists
 from study.data.splits import Split
 from study.encoders.sentence import encode
 

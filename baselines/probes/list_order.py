@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from baselines.collaborative import training_lists
 from baselines.probes.attribute_counts import group_names, word_matches
 from study.data.dataset import Dataset, FloatArray, IntArray
-from study.data.lists import BoolArray, Float64Array, padded, places, run_lengths, steps
+from study.data.lists import BoolArray, Float64Array, padded, places, run_lengths, steps, training_lists
 from study.data.splits import Split
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import scipy.sparse as sp
 
-from baselines.collaborative import training_lists
 from baselines.interactions import Pairs, counts, stars, train_positions
+from study.data.lists import training_lists
 from study.data.splits import make
 from tests.baselines.toys import with_other_answers
 

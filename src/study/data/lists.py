@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.data.dataset import Dataset, IntArray
+from study.data.splits import Split
 
 BoolArray = NDArray[np.bool_]
 Float64Array = NDArray[np.float64]
@@ -84,3 +85,13 @@ def repetition_measures(matrix: IntArray) -> dict[str, float]:
         "lists beyond the first of each set": float(1 - len(counts) / len(matrix)),
         "largest group of identical sets (tasks)": float(counts.max()),
     }
+
+
+def training_lists(data: Dataset, split: Split) -> tuple[IntArray, ...]:
+    """The training servers of every task, in the order in which the task lists them."""
+    train = split.train
+    rows = (train.indices[train.indptr[row] : train.indptr[row + 1]] for row in range(data.n_tasks))
+    return tuple(
+        listed[np.isin(listed, known)] if len(known) else known.astype(np.int64)
+        for listed, known in zip(data.lists, rows, strict=True)
+    )
