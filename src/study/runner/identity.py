@@ -90,7 +90,7 @@ def read_versions() -> dict[str, Version]:
 
 def normal_form(value: Any) -> Any:
     """A part of settings as today's: classes by their names of today, a value for each profile or choice as the one
-    that counts, keys that are missing with the value that they stood for."""
+    that counts, keys that are missing with the value that they stood for, and none that is gone."""
     if isinstance(value, list | tuple):
         return [normal_form(item) for item in value]
     if not isinstance(value, Mapping):
