@@ -319,7 +319,8 @@ class CVHRec(VectorModel):
                 for kind, n in nodes.items()
             }
             listed, drawn = self.pairs.draw(tasks, rng), self.pairs.draw_outside(tasks, rng)
-            yield Step(*map(self.tensor, (tasks, listed, drawn)), contrasted, number % self.tags_every == 0)
+            tensors = self.tensor(tasks), self.tensor(listed), self.tensor(drawn)
+            yield Step(*tensors, contrasted, number % self.tags_every == 0)
 
     def loss(self, step: Step) -> Tensor:
         """The loss of a step; all nodes are propagated."""

@@ -80,7 +80,7 @@ def reverse_gradient(value: Tensor, strength: float) -> Tensor:
 class PairLinear(nn.Linear):
     """A linear layer over features of pairs, W x = W_task x_task + W_server x_server + W_cross x_cross."""
 
-    def forward(self, features: Features) -> Tensor:
+    def forward(self, features: Features) -> Tensor:  # type: ignore[override]
         """The outputs, of the shape to which the parts broadcast."""
         first, *others = torch.split(self.weight, [part.shape[-1] for part in features], dim=1)
         total = linear(features[0], first, self.bias)
@@ -225,7 +225,7 @@ class Reader(nn.Module):
         return np.stack([cosine, terms, self.language_match[language, servers]], axis=1).astype(np.float32)
 
     def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(self.task_tables[0].weight.device)
+        return torch.from_numpy(values).to(next(self.parameters()).device)
 
     def _part(self, tables: nn.ModuleList, fields: IntArray, dense: FloatArray) -> Tensor:
         rows = self._tensor(fields)

@@ -29,7 +29,8 @@ from study.files import replacing, write_json
 CUTOFF = 10  # NDCG@10, the study's criterion of every choice
 USER, ITEM = "task", "server"
 BLOCK = 512  # tasks scored at a time
-ARRAYS = [np._core.multiarray._reconstruct, np.ndarray, np.dtype, np.dtypes.UInt32DType]  # what a stored array calls
+# What a stored array calls.
+ARRAYS = [np._core.multiarray._reconstruct, np.ndarray, np.dtype, np.dtypes.UInt32DType]  # type: ignore[attr-defined]
 # Aliases that numpy 2 removed and that `recbole.config.Config` copies at construction (RecBole issue 2162).
 REMOVED_ALIASES = {"float_": np.float64, "complex_": np.complex128, "unicode_": np.str_, "bool8": np.bool_}
 

@@ -98,8 +98,8 @@ class PrefixTree:
         item[node] = np.arange(n_items)
         if len(np.unique(node)) < n_items or (np.diff(first)[node] > 0).any():
             raise ValueError("an identifier is repeated, or is the beginning of another one")
-        tensors = (torch.from_numpy(part) for part in (first, np.concatenate(tokens), item))
-        return cls(*tensors, length, levels)
+        token = torch.from_numpy(np.concatenate(tokens))
+        return cls(torch.from_numpy(first), token, torch.from_numpy(item), length, levels)
 
     def children(self, nodes: Tensor, level: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What may follow the prefixes `nodes`, shape (n,), that have `level` tokens.
@@ -195,6 +195,7 @@ class Generative(Trained):
     beam: int = 30
     score_batch: int = 128
     text_vocabulary: int = 4096
+    lists: Sequence[IntArray] = field(init=False, repr=False)  # training servers of each task
     length_power: ClassVar[float] = 0.0
 
     @property
