@@ -147,22 +147,23 @@ def row_key(config: DictConfig) -> str:
 
 
 def _hashed_settings(config: DictConfig) -> dict[str, Any]:
-    """What is hashed of the settings; neither a move of a class nor a new key of `DEFAULTS` changes it."""
+    """What is hashed of the settings; neither a move of a class nor a key of `DEFAULTS` or `GONE` changes it."""
     settings = normal_settings(plain(config))
     del settings["seeds"]
     return _stable(settings) | {"class": str(settings["model"]["_target_"]).rpartition(".")[2]}  # type: ignore[no-any-return]
 
 
 def _stable(value: Any) -> Any:
-    """A normal form without names of classes, and without keys that hold their value of `DEFAULTS`."""
+    """A normal form without names of classes and keys that hold their value of `DEFAULTS`, and with those of `GONE`."""
     if isinstance(value, list):
         return [_stable(item) for item in value]
     if not isinstance(value, dict):
         return value
-    defaults = DEFAULTS.get(value.get("_target_", ""), {})
+    target = str(value.get("_target_"))
+    defaults = DEFAULTS.get(target, {})
     return {
         key: _stable(item)
-        for key, item in value.items()
+        for key, item in (GONE.get(target, {}) | value).items()
         if key != "_target_" and not (key in defaults and item == defaults[key])
     }
 
