@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterable
@@ -71,6 +72,15 @@ def require_file(path: Path, fix: str, reason: str = "the file is missing") -> P
 def printable(text: str, *, keep: str = "") -> str:
     """`text` without control characters, which could drive the terminal, other than those to `keep`."""
     return "".join(letter if letter.isprintable() or letter in keep else " " for letter in text)
+
+
+def without_secrets(address: str) -> str:
+    """An address without its user, password, query and fragment, which may be secret; a path stays as it is."""
+    if "://" not in address:
+        return address
+    scheme, _, rest = re.split(r"[?#]", address, maxsplit=1)[0].partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
 
 
 _FREE = "free some space there; the same command then goes on"

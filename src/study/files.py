@@ -7,20 +7,24 @@ import json
 import lzma
 import os
 import re
+import secrets
+import stat
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from filelock import FileLock, Timeout
 
 from study.errors import StudyError, explained, require_file
 
 PIECE = 1 << 24  # bytes hashed at a time; after each, a thread waits for its turn
 MADE = "take it from git, or make it again"  # what to do about a table of `results`
+SALT = 32  # bytes
 ABANDONED = 3600  # seconds after which a temporary file has no writer any more
 
 
@@ -92,6 +96,26 @@ def replacing(path: Path) -> Iterator[Path]:
                 temporary.unlink()
 
 
+@contextmanager
+def locking(path: Path, *, seconds: float = 30.0) -> Iterator[None]:
+    """Let one process at a time change a file, by a lock beside it that the system releases when its holder ends.
+
+    `seconds`: how long to wait. Raises StudyError: it is still held, or it cannot be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=seconds)
+        lock.acquire()
+    except Timeout as error:
+        raise StudyError("another command is changing it", file=path, fix="wait until it ends") from error
+    except OSError as error:
+        raise explained(error, path) or error from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 @cache
 def _sweep(path: Path) -> None:
     """Remove temporary files of a target that are too old to belong to a process that still writes."""
@@ -112,6 +136,96 @@ def _hidden(temporary: Path | None) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+def strangers_json(text: str | bytes, *, number: Callable[[str], float] = float) -> Any:
+    """The value of JSON that somebody else wrote, who may mean harm.
+
+    Raises ValueError: not JSON or not UTF-8, a key given twice (JSON would silently keep the last), nested too deeply,
+    or a number or letter that cannot be written again (NaN, 1e400, half of a surrogate pair). `number`: reads decimals.
+    """
+    try:
+        value = json.loads(
+            text.decode("utf-8-sig") if isinstance(text, bytes) else text,
+            object_pairs_hook=_unique,
+            parse_float=number,
+        )
+        require_plain(value)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return value
+
+
+def require_plain(value: Any) -> None:
+    """Raise ValueError unless a value of JSON can be written again: no infinite number, no half of a surrogate pair."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("half of a surrogate pair, which is no letter") from error
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"a key is given twice: {next(name for name in names if names.count(name) > 1)!r:.80}")
+    return found
+
+
+def replace_foreign(path: Path, content: bytes) -> None:
+    """Replace another program's file in one step: a regular file, behind links, keeps its owner and mode; a new one is
+    private, since it may hold secrets. StudyError: something else stands there, or it cannot be written."""
+    require_regular(path)
+    path = path.resolve()
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if path.exists():
+            before = path.stat()
+            if hasattr(os, "chown") and (before.st_uid, before.st_gid) != (os.getuid(), os.getgid()):
+                os.chown(temporary, before.st_uid, before.st_gid)
+            temporary.chmod(stat.S_IMODE(before.st_mode))
+        temporary.replace(path)
+    except OSError as error:
+        raise explained(error, path) or error from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def local_salt(path: Path) -> bytes:
+    """Random bytes that a file keeps, for this user alone: what they are hashed with can be compared here and nowhere
+    else. StudyError: a file of another length."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(secrets.token_bytes(SALT))
+    for _ in range(100):  # another process may be about to write it
+        if len(content := path.read_bytes()) == SALT:
+            return content
+        time.sleep(0.01)
+    raise StudyError("is no salt", file=path, fix="remove it; what was hashed with it is then not known again")
+
+
+def require_regular(path: Path) -> None:
+    """Raise `StudyError` where something else than a regular file, or nothing, stands at a path or behind its links."""
+    try:
+        kind = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    except (OSError, RuntimeError, ValueError) as error:  # a link that leads back to itself, a name with a zero byte
+        raise StudyError(f"cannot be read ({error})", file=path, fix="name another file") from error
+    if not stat.S_ISREG(kind):
+        raise StudyError("is no regular file", file=path, fix="name another file")
 
 
 def write_text(path: Path, text: str) -> None:

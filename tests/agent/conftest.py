@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from study.agent.agent import Agent
-from study.agent.feedback import Feedback
 from study.agent.retrieval import Lexical
 from study.agent.settings import Service, Settings, read_conf
 from study.data.dataset import Dataset, relevance_from_lists
+from study.tools.intent.feedback import FeedbackStore
 from tests.agent.messages import hostile_rows
 from tests.tiny_study import lay_out, make_data, rooted
 
@@ -73,7 +73,7 @@ def service():
 
 @pytest.fixture
 def feedback(tmp_path):
-    return Feedback(tmp_path / "toy.sqlite", 10.0)
+    return FeedbackStore(tmp_path / "toy.sqlite")
 
 
 @contextmanager

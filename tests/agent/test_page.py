@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from study.agent import web
-from study.agent.feedback import Feedback
+from study.tools.intent.feedback import FeedbackStore
 from tests.agent import browser as agent_browser
 from tests.agent.browser import say, turns, waited
 from tests.agent.conftest import serving
@@ -26,7 +26,7 @@ def page_of(name):
     @pytest.fixture(scope="module")
     def opened(request, service, tmp_path_factory):
         folder = tmp_path_factory.mktemp("browser")
-        store = Feedback(folder / "feedback.sqlite", 10.0)
+        store = FeedbackStore(folder / "feedback.sqlite")
         app = web.create_app(request.getfixturevalue(name), store, service)
         with serving(app) as address, agent_browser.opened(folder, address) as browser:
             browser.store = store

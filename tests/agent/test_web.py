@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from study import paths
 from study.agent import address as addresses
 from study.agent import web
-from study.agent.feedback import Feedback
 from study.cli import agent as cli
 from study.errors import StudyError
+from study.tools.intent.feedback import FeedbackStore
 from tests.agent.conftest import serving
 from tests.agent.messages import MESSAGES
 
@@ -26,7 +26,7 @@ HEADERS = {"content-type": "application/json"}
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    return Feedback(tmp_path_factory.mktemp("feedback") / "toy.sqlite", 10.0)
+    return FeedbackStore(tmp_path_factory.mktemp("feedback") / "toy.sqlite")
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +86,26 @@ def test_feedback_belongs_to_the_answer_that_was_judged(client, store):
     assert talk.judge(1, 17) == talk.judge(2, 14) == talk.judge(2, 14, "failed") == 200
     # Server 17 is in the first answer alone.
     assert talk.judge(3, 17) == 422
-    events = store.events().iloc[before:]
-    rows = [["accepted", 17, 1], ["accepted", 14, 1], ["failed", 14, 1]]
-    assert events[["kind", "server_id", "rank"]].to_numpy().tolist() == rows
-    intents = [json.loads(text)["intent"] for text in events["specification"]]
-    assert intents == ["captions for videos in Go", *["query a postgres database plan in Python"] * 2]
+    events = store.events()[before:]
+    found = [(event.kind, event.selected, event.shown.index(event.selected)) for event in events]
+    assert found == [("accepted", "17", 0), ("accepted", "14", 0), ("failed", "14", 0)]
+    assert [event.query == events[0].query for event in events] == [True, False, False]
+    assert {event.words for event in events} == {""}
+
+
+def test_a_fault_of_the_program_is_no_conversation_that_is_over(client, monkeypatch):
+    monkeypatch.setattr(web, "turn_data", lambda *_: {}["a bug"])
+    done = Talk(client).post("messages", text="captions")
+    assert (done.status_code, "Content-Security-Policy" in done.headers) == (500, True)
+    assert "over" not in done.json()["error"]
+    gone = client.post("/api/messages", json={"text": "x"}, headers={"X-Conversation": "none"})
+    assert (gone.status_code, gone.json()["fix"]) == (404, "start a new one")
+
+
+@pytest.mark.parametrize("headers", [{"host": "["}, {"origin": "http://["}])
+def test_headers_that_name_no_host_are_refused_with_the_headers_of_safety(client, headers):
+    done = client.get("/", headers=headers)
+    assert (done.status_code, "Content-Security-Policy" in done.headers) == (400, True)
 
 
 def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, store):

@@ -3,6 +3,7 @@
 import io
 import json
 import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -239,7 +240,7 @@ def test_a_start_is_noted_of_what_a_catalogue_can_name(conf_root):
         Endpoint("a", "npx", ("-y", "@o/n@1.2.3", "--root", "/secret")),
         Endpoint("b", "/usr/bin/uvx", ("O_n",)),
         Endpoint("c", "docker", ("run", "-i", "--rm", "-e", "KEY", "mcp/n:1"), {"KEY": "hunter2"}),
-        Endpoint("d", url="https://x.y/mcp", transport="http"),
+        Endpoint("d", url="https://x.y/mcp?key=hunter2", transport="http"),
         Endpoint("e", "python", ("server.py",)),
         Endpoint("f", "npx", ("-y", "failed")),
     ]
@@ -307,3 +308,13 @@ def test_what_a_source_could_not_start_says_so(conf_root, validated, failed):
     # Another entry of the same package, which that source did start.
     again = servers([*records, record("toolsdk", "b", "github.com/o/a", "a-mcp")], ORDER, {})
     assert [trust(each)["failed"] for each in again.to_dict("records")] == [[]]
+
+
+def test_notes_of_several_processes_are_all_kept(conf_root):
+    program = (
+        "import sys; from study.catalog import checks\n"
+        "for row in range(20): checks.note({f'npm:{sys.argv[1]}-{row}': {'tools': row}})"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", program, name]) for name in "abc"]  # T2M_ROOT is the test's
+    assert [one.wait() for one in running] == [0, 0, 0]
+    assert len(checks.known()) == 60

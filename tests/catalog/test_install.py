@@ -1,8 +1,10 @@
 """Start commands, and clients' files: what is written, twice the same, undone, and what is never overwritten."""
 
 import json
+import os
 import subprocess
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -221,6 +223,9 @@ def test_a_client_without_remote_servers_says_so(home):
         '{"context_servers": [1]}',
         "[1]",
         "{",
+        '{"a": 1E400}',
+        '{"a": 0.1234567890123456789}',
+        '{"a": "\\ud800"}',
         "\ufeff{}",
     ],
 )
@@ -325,3 +330,54 @@ def test_a_new_user_installs_and_undoes(home, conf_root, call, monkeypatch, tmp_
     assert call("install", "o/b", "--client", "json", "--unverified", "--write")[0] == 2
     assert call("uninstall", "o/a", "--client", "claude-desktop", "--write")[0] == 0
     assert tree(home) == {}
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "circle", "device"])
+def test_only_regular_files_are_written(home, kind):
+    file = home / "x.json"
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to(file if kind == "circle" else "/dev/zero")
+    with pytest.raises(StudyError, match=r"no regular file|has no place"):
+        clients.install(start(server(NPM)), "cursor", config=file, name=None, write=True)
+
+
+def test_a_file_keeps_its_mode_and_a_new_one_is_private(home):
+    for name, mode in (("old.json", 0o640), ("new.json", 0o600)):
+        file = home / name
+        if name == "old.json":
+            file.write_text("{}")
+            file.chmod(mode)
+        clients.install(start(server(NPM)), "cursor", config=file, name=None, write=True)
+        assert file.stat().st_mode & 0o777 == mode
+
+
+def test_installations_at_one_moment_all_stand_in_file_and_journal(home):
+    file, names = home / "x.json", [f"n{row}" for row in range(12)]
+    ways = [start(server(NPM, key=name)) for name in names]
+    with ThreadPoolExecutor(len(names)) as pool:
+        done = [
+            pool.submit(clients.install, way, "cursor", config=file, name=name, write=True)
+            for way, name in zip(ways, names, strict=True)
+        ]
+    assert {one.result()["does"] for one in done} == {"add"}
+    assert sorted(json.loads(file.read_text())["mcpServers"]) == sorted(names)
+    assert len(json.loads(clients._journal_file().read_text())) == len(names)
+
+
+def test_an_installation_that_is_killed_can_be_undone(home, monkeypatch):
+    file, before = home / "x.json", "{}"
+    file.write_text(before)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clients, "replace_foreign", killed)
+        with pytest.raises(KeyboardInterrupt):
+            clients.install(start(server(NPM)), "cursor", config=file, name=None, write=True)
+    clients.uninstall(server(NPM)["id"], "cursor", config=file, write=True)
+    assert file.read_text() == before

@@ -253,6 +253,14 @@ def test_one_huge_entry_hides_no_other_and_each_is_found_by_its_name(registry, c
         store.find("io.github.o/s1", rows)
 
 
+@pytest.mark.parametrize("odd", [float("inf"), float("nan"), "half of a pair: \ud800", 10**400])
+def test_what_no_file_may_hold_is_refused_by_itself(registry, odd):
+    registry.entries[1]["server"]["title"] = odd
+    counts = sync(["official"])
+    assert counts["sources"]["official"]["refused"] == {"entry": 1}
+    assert active() == ALL - {"s1"}
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -115,12 +115,23 @@ def test_one_package_has_one_key():
     assert package("oci", "docker.io/mcp/x").key == package("oci", "mcp/x:1").key
 
 
-@pytest.mark.parametrize(
-    "name", ["NODE_OPTIONS", "node_options", "LD_PRELOAD", "npm_config_registry", "PYTHONPATH", "PATH"]
-)
+STEERING = """NODE_OPTIONS node_options LD_PRELOAD npm_config_registry PYTHONPATH PATH HTTPS_PROXY http_proxy
+ALL_PROXY HOME XDG_CONFIG_HOME DOCKER_CONFIG DOCKER_HOST SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE PYTHONUSERBASE
+PYTHONWARNINGS PYTHONBREAKPOINT GIT_SSH GIT_SSH_COMMAND GIT_CONFIG_COUNT GIT_EXEC_PATH JAVA_TOOL_OPTIONS RUBYOPT
+PERL5OPT OPENSSL_CONF UV_INDEX_URL PIP_INDEX_URL DYLD_INSERT_LIBRARIES BASH_ENV NODE_EXTRA_CA_CERTS CONTAINER_HOST
+USERPROFILE"""
+OWN = "API_KEY GITHUB_TOKEN GIT_TOKEN SSH_HOST PYTHONUNBUFFERED NODE_ENV DOCKER_API_KEY MY_PROXY DATABASE_PATH PORT"
+
+
+@pytest.mark.parametrize("name", STEERING.split())
 def test_a_variable_that_steers_the_runtime_is_refused(name):
     with pytest.raises(RefusedError, match="steers"):
         variable(name)
+
+
+@pytest.mark.parametrize("name", OWN.split())
+def test_a_variable_of_the_server_is_kept(name):
+    assert variable(name).name == name
 
 
 def test_secrets_have_no_value():

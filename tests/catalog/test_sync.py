@@ -1,8 +1,13 @@
 """Syncing small sources: what is merged, what changed, what is lost, and that a failure changes nothing."""
 
+import io
 import json
+import subprocess
+import sys
 
+import pandas as pd
 import pytest
+import requests
 
 from study.catalog import store
 from study.catalog.merge import clusters, servers
@@ -230,7 +235,7 @@ def test_own_servers_come_and_go(conf_root, tmp_path, call):
     )
     code, out, err = call("catalog", "add", str(path))
     assert (code, out.split()) == (0, ["mine:mine", "mine:local", "mine:away"])
-    for refused in ("../x", "python", "args of odd"):
+    for refused in ("../x", "only packages", "args of odd"):
         assert refused in err
     rows = store.read(store.required(), "servers")
     assert "hunter2" not in "".join(rows.to_json() for _ in "x") + store.read(store.required(), "records").to_json()
@@ -243,6 +248,79 @@ def test_own_servers_come_and_go(conf_root, tmp_path, call):
         "mine:local",
         "mine:away",
     }
+
+
+def test_refusals_hold_no_secret(conf_root, tmp_path, call):
+    entries = {
+        "a": {"command": "docker", "args": ["run", "-e", "KEY=hunter2", "--new", "hunter2", "mcp/x"]},
+        "b": {"command": "uvx", "args": ["--index-url", "https://u:hunter2@x.y", "p"], "env": {"A=hunter2": "1"}},
+        "c": {"url": "https://u:hunter2@x.y/mcp", "headers": {"X: hunter2": "hunter2"}},
+        "d": {"url": "https://x.y/mcp#hunter2", "type": "hunter2"},
+        "e": {"command": "hunter2", "env": {"HTTPS_PROXY": "hunter2"}},
+        "f/g": {"name": "f/g", "packages": [{"registryType": "npm", "identifier": "hunter2;", "version": "hunter2"}]},
+        "h/i": {
+            "name": "h/i",
+            "packages": [
+                {"registryType": "npm", "identifier": "x", "runtimeArguments": [{"name": "--key", "value": "hunter2"}]},
+                {"registryType": "npm", "identifier": "x", "packageArguments": [{"value": "hunter2;"}]},
+            ],
+            "remotes": [{"type": "sse", "url": "https://hunter2@x.y"}],
+        },
+        "fine": {"command": "npx", "args": ["-y", "x"], "env": {"HTTPS_PROXY": "hunter2", "TOKEN": "hunter2"}},
+    }
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": entries}))
+    _, out, err = call("catalog", "add", str(path))
+    version = store.required()
+    kept = b"".join(file.read_bytes() for file in version.iterdir() if file.suffix != ".parquet").decode()
+    assert "hunter2" not in out + err + kept + store.read(version, "records").to_json()
+    assert len(pd.read_csv(version / "refused.csv")) >= 10
+    (way,) = json.loads(store.find("mine:fine", store.read(version, "servers"))["packages"])
+    assert [item["name"] for item in way["variables"]] == ["TOKEN"]
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        (["http://x.y/b"], "https"),
+        (["https://x.y/b", "http://x.y/c"], "https"),
+        (["https://localhost/b"], "this machine"),
+        (["https://x.y/b"] * 9, "redirects"),
+        (["https://x.y/b"], ""),
+    ],
+)
+def test_a_redirect_stays_on_https(conf_root, monkeypatch, places, said):
+    asked = []
+
+    def get(address, **how):
+        assert not how["allow_redirects"]
+        asked.append(address)
+        answer = requests.Response()
+        answer.status_code, answer.raw = 200, io.BytesIO(b'{"mcpServers": {"a": {"command": "npx", "args": ["x"]}}}')
+        if len(asked) <= len(places):
+            answer.status_code, answer.headers["Location"] = 302, places[len(asked) - 1]
+        return answer
+
+    monkeypatch.setattr(requests, "get", get)
+    if not said:
+        assert add("https://u:hunter2@x.y/a?key=hunter2")["added"] == ["a"]
+        assert "hunter2" not in (store.required() / "about.json").read_text()
+        return
+    with pytest.raises(StudyError, match=said) as error:
+        add("https://u:hunter2@x.y/a?key=hunter2")
+    assert "hunter2" not in str(error.value)
+    assert not any(address.startswith("http:") or "localhost" in address for address in asked)
+
+
+def test_the_catalogue_works_without_the_modules_of_unix(conf_root, tmp_path):
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {"a": {"command": "npx", "args": ["x"]}}}')
+    program = (
+        "import sys; sys.modules |= dict.fromkeys(('fcntl', 'resource', 'pwd', 'grp'));"
+        "from study.catalog.sync import add; print(add(sys.argv[1])['added'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "['a']\n"), done.stderr
 
 
 @pytest.mark.parametrize(

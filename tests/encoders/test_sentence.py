@@ -83,6 +83,14 @@ def test_a_damaged_file_is_seen_and_redone(damage, tmp_path, caplog):
     assert not path.exists()
 
 
+def test_only_files_that_hold_a_wanted_text_are_read_whole(tmp_path, monkeypatch):
+    read, of = [], encoders._read_shard
+    monkeypatch.setattr(encoders, "_read_shard", lambda path, width: read.append(path) or of(path, width))
+    for text in ("a", "bb", "bb", "ccc"):
+        run([text], tmp_path)
+    assert len(read) == 1
+
+
 def test_vectors_of_another_width_are_redone(tmp_path):
     cached(["a"], lambda texts: np.ones((1, 5), np.float32), identity="model 1", dimension=5, folder=tmp_path)
     assert run(["a"], tmp_path) == [["a"]]

@@ -179,3 +179,22 @@ def test_every_request_can_be_explained(conf_root, encoded, call):
         assert call("recommend", request, "--explain", "-k", "5")[0] == 0, request
     rows = json.loads(call("recommend", "query a PostgreSQL database", "--explain", "--json")[1])["recommendations"]
     assert len({tuple(row["parts"]) for row in rows}) > 1
+
+
+def test_new_texts_of_known_names_are_not_answered_from_old_ones(conf_root, encoded, monkeypatch):
+    take(TEXTS)
+
+    def best():
+        model, servers = catalogue.load()
+        (found,) = model.recommend(TEXTS["maps"], k=1)
+        return servers.at[found.server_id, "id"]
+
+    living = catalogue.living
+    assert best() == "o/maps"
+
+    def turned(version, names):
+        table = living(version, names)
+        return table.assign(description=np.roll(table["description"].to_numpy(), 1))
+
+    monkeypatch.setattr(catalogue, "living", turned)
+    assert best() != "o/maps"

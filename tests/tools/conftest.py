@@ -51,11 +51,11 @@ def run():
 
 @pytest.fixture
 def toy(project, catalog, embedder, monkeypatch):
-    """The small catalogue as the indexed catalogue `toy`, embedded by hand; the file of its feedback."""
+    """The small catalogue as the indexed catalogue `toy`, embedded by hand; its file."""
     for kind in (embedding.MiniLm, QuickMiniLm):
         monkeypatch.setattr(kind, "encode", lambda self, texts, store=True: embedder.encode(texts))
     save_catalog(catalogue_file("toy"), catalog)
-    return catalogue_file("toy").with_suffix(".feedback.jsonl")
+    return catalogue_file("toy")
 
 
 def schema(**texts):

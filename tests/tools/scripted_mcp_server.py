@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-MODE = sys.argv[1]
+MODE = os.environ.get("SCRIPTED_MODE", sys.argv[1])
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 GOOD = {"name": "read_file", "description": "read a file", "inputSchema": SCHEMA}
 TOOLS = {
@@ -41,10 +41,17 @@ def tools(cursor):
 
 def answer(message):
     method = message.get("method")
+    if MODE == "modern" and method in ("initialize", "server/discover"):
+        known = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "resultType": "complete"}
+        return known | {"ttlMs": 0, "cacheScope": "private"} if method == "server/discover" else None
     if method == "initialize":
         known = {"capabilities": {"tools": {}}, "serverInfo": {"name": "scripted", "version": "1"}}
         return known | {"protocolVersion": message["params"]["protocolVersion"], "instructions": "keeps files"}
+    if method == "tools/list" and MODE == "modern":
+        return {"tools": [GOOD], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     if method == "tools/list":
+        if MODE == "speaks":
+            sys.exit(" ".join([*sys.argv[2:], *os.environ.values()]))
         if MODE == "hangs":
             time.sleep(60)
         if MODE == "dies":
@@ -85,8 +92,14 @@ if MODE == "mute":
     time.sleep(60)
 if MODE == "deaf":
     deaf()
+greeted = False
 for line in sys.stdin:
     message = json.loads(line)
+    if MODE == "picky" and not greeted and message["method"] != "initialize":
+        sys.exit(1)
+    if MODE == "quiet" and not greeted and message["method"] != "initialize":
+        continue
+    greeted = True
     if MODE == "garbage":
         sys.stdout.write("not json at all\n")
     if "id" in message:

@@ -16,7 +16,7 @@ from study.tools.catalogues.catalog import save_catalog
 from study.tools.catalogues.files import Loaded
 from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.discovery.texts import definition_tokens
-from study.tools.intent.feedback import Event, FeedbackStore
+from study.tools.intent.feedback import Event, feedback_of
 from study.tools.intent.learning import assign, lessons
 from study.tools.intent.settings import FACTORS
 from study.tools.mcp_zero.routing import Request, Router
@@ -133,7 +133,7 @@ def test_the_loop_of_recommendation_and_feedback(toy, run):
     chosen = ["--selected", event["shown"][1], "--success", "--rating", "4", "--latency-ms", "20"]
     for words in (chosen, ["--selected", "fs/read_file", "--failure"], []):
         run("feedback", json.dumps(event), *words, *TOY)
-    stored = FeedbackStore(toy).events()
+    stored = feedback_of("tools-toy").events()
     assert [found.success for found in stored] == [True, False, None]
     assert re.search(r"click_through_rate +0.667", run("feedback", *TOY).stdout)
     # One successful use tells something: its tool against the other two shown; too little to settle weights.
@@ -148,7 +148,7 @@ def test_the_loop_of_recommendation_and_feedback(toy, run):
 
 
 def test_compare_names_every_variant(toy, run):
-    store, names = FeedbackStore(toy), ["control", "variant_a", "variant_b"]
+    store, names = feedback_of("tools-toy"), ["control", "variant_a", "variant_b"]
     rng = np.random.default_rng(0)
     for agent in (f"agent {number}" for number in range(600)):
         rate = 0.95 if assign(agent, names, "trial") == "variant_a" else 0.3
@@ -171,4 +171,4 @@ def test_bad_events_are_refused(toy, run):
     for words in (*([event] for event in bad), [start + "}", "--rating", "9"]):
         with pytest.raises(StudyError):
             run("feedback", *words, *TOY)
-    assert not toy.exists()
+    assert not feedback_of("tools-toy").events()

@@ -24,6 +24,11 @@ def entry(mode):
     return {"command": sys.executable, "args": ["-I", "-S", SCRIPT, mode]}
 
 
+def other(mode):
+    """The same program as ever, which behaves as it does today."""
+    return entry("other") | {"env": {"SCRIPTED_MODE": mode}}
+
+
 def config(folder, **servers):
     path = folder / "mcp.json"
     path.write_text(json.dumps({"mcpServers": servers}))
@@ -70,6 +75,45 @@ def test_every_server_has_its_own_outcome(tmp_path):
     assert rows["tool without a name left out"] == 1
 
 
+@pytest.mark.parametrize("mode", ["picky", "quiet", "modern"])
+def test_a_server_is_greeted_as_it_wishes(tmp_path, mode):
+    started = time.monotonic()
+    (listing,) = live.list_all(client_config.read_config(config(tmp_path, s=entry(mode))), timeout=60)
+    assert (listing.problem, len(listing.tools)) == (None, 1)
+    assert time.monotonic() - started < 15
+
+
+def test_no_value_of_an_entry_is_said(tmp_path):
+    words = ["--key", "hunter2", "--other=hunter2-b", "postgres://u:hunter2@x/y", "hunter2'\"\n"]
+    program = {"command": sys.executable, "args": ["-I", "-S", SCRIPT, "speaks", *words]}
+    program["env"] = {"A_KEY": "hunter2", "LONG": f"hunter2{'x' * 1_000}"}
+    servers = {
+        "program": program,
+        "header": {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer hunter2\n"}},
+        "address": {"url": "http://u:hunter2@127.0.0.1:9/mcp?key=hunter2"},
+        "absent": {"command": "/no/such/program", "args": ["hunter2-c"]},
+    }
+    listings = live.list_all(client_config.read_config(config(tmp_path, **servers)), timeout=60)
+    for listing in listings:
+        assert listing.problem
+        assert "hunter2" not in listing.problem
+    assert "***" in listings[0].problem
+    assert "program cannot be started" in listings[3].problem
+
+
+def test_an_address_that_answers_405_is_said_without_its_key(tmp_path):
+    async def app(scope, receive, send):
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 405, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    with serving(app) as address:
+        path = config(tmp_path, web={"url": f"{address.replace('//', '//u:hunter2@')}/mcp?key=hunter2"})
+        (web,) = live.list_all(client_config.read_config(path), timeout=60)
+    assert web.problem
+    assert "hunter2" not in web.problem
+
+
 def test_servers_that_hang_do_not_hold_up_the_others(tmp_path):
     endpoints = client_config.read_config(config(tmp_path, hangs=entry("hangs"), mute=entry("mute")))
     started = time.monotonic()
@@ -114,12 +158,12 @@ def test_indexing_again_embeds_only_what_changed(index):
 
 
 def test_an_outage_keeps_the_last_good_listing(index):
-    index(a=entry("good"), b=entry("changed"), c=entry("good") | {"env": {"OTHER": "1"}})
+    index(a=entry("good"), b=other("changed"), c=entry("good") | {"env": {"OTHER": "1"}})
     before = catalogs.load_catalog(catalogue_file("mine"))
     today = before.servers[0].listed
     assert [(server.listed, server.problem) for server in before.servers] == [(today, "")] * 3
     # b worked and now hangs; c has left the configuration; d never worked.
-    shown = index(3, a=entry("good"), b=entry("hangs"), d=entry("dies"))
+    shown = index(3, a=entry("good"), b=other("hangs"), d=entry("dies"))
     outcomes = [f"b: kept from {today}: no complete answer within 3 s", "d: left out"]
     outcomes.append("0 new, 0 changed, 1 gone, 3 unchanged")
     for line in (*outcomes, "cleaning: server without a usable answer kept from before: 1"):
@@ -131,7 +175,7 @@ def test_an_outage_keeps_the_last_good_listing(index):
     # When it was listed is nothing that a system reads.
     assert after.subset([1])[0].fingerprint() == before.subset([1])[0].fingerprint()
     # It answers again: the mark is gone.
-    index(a=entry("good"), b=entry("changed"))
+    index(a=entry("good"), b=other("changed"))
     assert catalogs.load_catalog(catalogue_file("mine")).servers[1].problem == ""
 
 

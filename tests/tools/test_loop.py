@@ -8,7 +8,7 @@ import pytest
 
 from study.errors import StudyError
 from study.tools.flow.export import exported, read_trajectories
-from study.tools.intent.feedback import FeedbackStore
+from study.tools.intent.feedback import FeedbackStore, feedback_of
 from study.tools.serve.gateway import Gateway
 from study.tools.serve.loop import loop_settings, run_loop
 from tests.llm.scripted_endpoint import ANSWERS, replied
@@ -23,7 +23,7 @@ def play(embedder, tmp_path):
     """Let a model say `replies` over two servers; the trajectory, what the model was told, and the feedback."""
 
     def play(*replies, rounds=8, settings=QUICK, **chosen):
-        left, told, store = [*replies], [], FeedbackStore(tmp_path / "events.jsonl")
+        left, told, store = [*replies], [], FeedbackStore(tmp_path / "events.sqlite")
         gateway = Gateway(
             [scripted("calls", "calls"), scripted("good", "good")],
             settings,
@@ -68,7 +68,7 @@ def test_faults_of_the_model_and_of_servers_are_told_to_it(play):
         ASK.format("map and route", "find a route"),  # nothing fits
         "<tool_assistant>tool: x</tool_assistant>" + CALL.format("no json"),
         CALL.format('{"name": "echo", "arguments": {"words": 1}}'),  # not by the schema
-        'I call {"name": "nothing"} now',  # without its tags
+        CALL.format('{"name": "nothing"}'),
         CALL.format('{"name": "die", "arguments": {"text": "x"}}') + "<result>made up</result>" + CALL.format("{}"),
         "<result>made up</result>",
         CALL.format('{"name": "echo", "arguments": {"text": "again"}}'),
@@ -90,6 +90,17 @@ def test_faults_of_the_model_and_of_servers_are_told_to_it(play):
     # The second equal call did not reach the server.
     assert sum(event.selected == "calls/echo" and event.success is True for event in events) == 1
     assert told[8].endswith(told[7])
+
+
+def test_a_call_without_tags_is_made_only_where_it_is_the_whole_reply_and_of_an_offered_tool(play):
+    call = '{"name": "read_file", "arguments": {"path": "a"}}'
+    made, _, _ = play(call)  # nothing was offered
+    assert (made.final_response, made.steps) == (call, [])
+    made, _, _ = play(ASK.format("file", "read a file"), call, "done", fits=0.0)
+    assert [step.get("tool") for step in made.steps] == [None, "read_file"]
+    for reply in (f"The result was {call}.", f"[{call}]", '{"name": "read_file", "arguments": {}, "more": 1}'):
+        made, _, _ = play(ASK.format("file", "read a file"), reply, fits=0.0)
+        assert (made.final_response, len(made.steps)) == (reply, 1)
 
 
 def test_limits_hold(play):
@@ -121,6 +132,4 @@ def test_the_command(toy, run, server, tmp_path, monkeypatch):
     assert (told.instruction, told.answer) == ("read it", "hello")
     assert [(step.name, step.arguments) for step in told.steps] == [("read_file", {})]
     assert json.loads(next(exported(iter([told]), "openai")))["messages"][-1]["content"] == "hello"
-    assert [event.selected for event in FeedbackStore(toy.with_name("mine.feedback.jsonl")).events()] == [
-        "good/read_file"
-    ]
+    assert [event.selected for event in feedback_of("tools-mine").events()] == ["good/read_file"]

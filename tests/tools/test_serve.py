@@ -21,7 +21,7 @@ from study.tools.catalogues import live
 from study.tools.catalogues.catalog import load_catalog
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.discovery.texts import count_tokens
-from study.tools.intent.feedback import Event, FeedbackStore, query_hash
+from study.tools.intent.feedback import Event, FeedbackStore, feedback_of
 from study.tools.intent.learning import lessons, outcomes
 from study.tools.intent.settings import intent_settings
 from study.tools.quick import FEW, QuickMiniLm
@@ -34,7 +34,7 @@ from tests.tools.served import QUICK, SCRIPT, ask, call, gone, scripted
 
 
 def test_tools_are_found_described_and_called(served, catalog, tmp_path):
-    store, saved = FeedbackStore(tmp_path / "events.jsonl"), []
+    store, saved = FeedbackStore(tmp_path / "events.sqlite"), []
 
     async def work(client, gateway):
         tools = (await client.list_tools()).tools
@@ -80,14 +80,14 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
     first, second, *unused = store.events()
     # The searches that no call followed are told when the host goes.
     assert [(event.selected, event.success) for event in unused] == [(None, None)] * 7
-    assert (first.selected, first.success, first.query) == ("good/read_file", True, query_hash("read a file"))
+    assert (first.selected, first.success, first.query) == ("good/read_file", True, store.hashed("read a file"))
     assert first.shown == second.shown
     assert sorted(first.shown) == ["good/read_file", "other/more", "other/read_file"]
     assert 0 < first.latency_ms < 10_000
 
 
 def test_ranking_by_intent_learns_from_every_call(served, tmp_path):
-    settings, store = replace(QUICK, ranking="intent", experiment="trial"), FeedbackStore(tmp_path / "events.jsonl")
+    settings, store = replace(QUICK, ranking="intent", experiment="trial"), FeedbackStore(tmp_path / "events.sqlite")
     # In two sessions of the past, what b reads was followed by what a reads.
     for moment in (0.0, 90_000.0):
         for key in ("b/read_file", "a/read_file"):
@@ -150,9 +150,12 @@ def test_a_changed_list_is_followed(served):
     served(work, scripted("s", "calls"), save=saved.append)
 
 
-def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served):
-    known, _ = live.build("mine", live.list_all([scripted("good", "good")], 20))
-    broken = Endpoint("good", "/no/such/program")
+def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served, tmp_path):
+    program = tmp_path / "python"
+    program.symlink_to(sys.executable)
+    broken = replace(scripted("good", "good"), command=str(program))
+    known, _ = live.build("mine", live.list_all([broken], 20))
+    program.unlink()
 
     async def work(client, gateway):
         found = await ask(client, "find_tools", task="read a file")
@@ -166,6 +169,21 @@ def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served):
         assert (await client.call_tool("refresh", {"servers": ["x"]})).is_error
 
     served(work, broken, own=known)
+
+
+def test_what_was_listed_belongs_to_a_program_and_not_to_its_name(served):
+    listings = live.list_all([scripted("db", "good"), scripted("same", "good")], 60)
+    known, _ = live.build("mine", listings)
+    failed = live.Listing("db", problem="gone", program=scripted("db", "calls").program)
+    assert [server.id for server in live.build("mine", [failed, listings[1]], before=known)[0].servers] == ["same"]
+
+    async def work(client, gateway):
+        found = await ask(client, "find_tools", task="echo a file", k=50)
+        assert {tool["server"] for tool in found["tools"]} == {"db", "same"}
+        assert "read_file" not in {tool["name"] for tool in found["tools"] if tool["server"] == "db"}
+        assert await call(client, "db__echo", text="x") == ('{"text": "x"}', False)
+
+    served(work, scripted("db", "calls"), scripted("same", "good"), own=known)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +242,7 @@ def test_the_command_over_standard_input_and_output(project, tmp_path):
     asyncio.run(asyncio.wait_for(work(), 120))
     folder = project / "data" / "tools"
     assert len(load_catalog(folder / "mine.json").tools) == 10
-    (event,) = FeedbackStore(folder / "mine.feedback.jsonl").events()
+    (event,) = feedback_of("tools-mine").events()
     assert (event.selected, event.success) == ("s/echo", True)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from study.tools.catalogues import connection
 from study.tools.intent.feedback import FeedbackStore
+from study.tools.serve.gateway import HOSTS
 from tests.tiny_study import REPOSITORY
 from tests.tools.served import QUICK, SCRIPT, ask, call, gone, scripted
 
@@ -36,7 +37,7 @@ SHORT = {"hang": {"call_seconds": 1.0}, "slow": {"check_seconds": 0.5}}  # where
 def test_a_fault_is_said_and_the_next_call_works(served, tmp_path, monkeypatch, fault):
     monkeypatch.setattr(connection, "MESSAGE", 400_000)
     arguments, reason = FAULTS[fault]
-    store = FeedbackStore(tmp_path / "events.jsonl")
+    store = FeedbackStore(tmp_path / "events.sqlite")
     others = psutil.Process().children(recursive=True)
 
     async def work(client, gateway):
@@ -165,3 +166,43 @@ def test_nothing_outlives_a_host_that_is_killed(project, tmp_path, way):
     host.send_signal(way)
     host.wait(30)
     assert gone(numbers)
+
+
+def test_a_gateway_works_without_the_modules_of_unix(tmp_path):
+    program = (
+        "import os, signal, sys; sys.modules |= dict.fromkeys(('fcntl', 'resource', 'pwd', 'grp'));"
+        "del signal.setitimer, signal.alarm, os.pread;"
+        "import asyncio; from study.tools.serve.gateway import Gateway\n"
+        "from study.tools.catalogues.client_config import Endpoint\n"
+        "from study.tools.serve.settings import serve_settings\n"
+        "server = Endpoint('s', sys.executable, ('-I', '-S', sys.argv[1], 'calls'))\n"
+        "async def work():\n"
+        "    async with Gateway([server], serve_settings(), say=lambda _: None) as gateway:\n"
+        "        await gateway.ready()\n"
+        "        print((await gateway.call('h', 'echo', {'text': 'x'})).content[0].text)\n"
+        "asyncio.run(work())"
+    )
+    how = {"capture_output": True, "text": True, "check": False, "cwd": REPOSITORY}
+    done = subprocess.run([sys.executable, "-c", program, SCRIPT], **how)
+    assert (done.returncode, done.stdout) == (0, '{"text": "x"}\n'), done.stderr
+
+
+def test_a_guard_without_groups_ends_what_it_started(tmp_path):
+    hidden = "import os, runpy, sys; del os.killpg, os.setpgrp, os.getpgrp; sys.argv.pop(0);"
+    words = ["-c", f"{hidden} runpy.run_path(sys.argv[0], run_name='__main__')", connection.guard.__file__, "1000"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, *words, sys.executable, "-c", "input()"], stdin=pipe, stderr=pipe) as done:
+        done.communicate(b"hello\n", timeout=60)
+    assert done.returncode == 1
+
+
+def test_state_per_host_is_bounded(served, tmp_path, monkeypatch):
+    async def work(client, gateway):
+        for row in range(HOSTS + 10):
+            await gateway.find(f"host {row}", "read a file", None, 1, 1)
+        assert len(gateway.finds) == HOSTS
+
+    noted = []
+    monkeypatch.setattr(FeedbackStore, "append", lambda self, event: noted.append(event))
+    served(work, scripted("good", "good"), store=FeedbackStore(tmp_path / "events.sqlite"))
+    assert len(noted) == HOSTS + 10  # each search is noted when it is forgotten, or at the end

@@ -111,8 +111,7 @@ class Service:
     session_minutes: float
     body: int
     hosts: list[str]
-    feedback: str
-    busy_seconds: float
+    keep_words: bool
 
     def __post_init__(self) -> None:
         for key in ("port", "mcp_port"):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import runpy
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -32,16 +30,8 @@ REPOSITORY = re.compile(r"https://[A-Za-z0-9.-]+/[A-Za-z0-9][A-Za-z0-9._-]*/[A-Z
 PUNCTUATION = re.compile(r"([\\`*_{}\[\]<>()#+.!|~&$:@=-])")
 
 
-def _stop_words() -> frozenset[str]:
-    """scikit-learn's English stop words, of its one file: the package itself takes a second to import."""
-    found = find_spec("sklearn")
-    assert found is not None
-    assert found.origin is not None
-    file = Path(found.origin).parent / "feature_extraction" / "_stop_words.py"
-    return frozenset(runpy.run_path(str(file))["ENGLISH_STOP_WORDS"])
-
-
-STOP_WORDS = _stop_words()
+# scikit-learn's English stop words (BSD licence), whose import takes a second.
+STOP_WORDS = frozenset(Path(__file__).with_name("stop_words.txt").read_text(encoding="utf-8").split())
 
 
 def plain(text: str, limit: int | None = None) -> str:

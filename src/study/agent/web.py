@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+from cachetools import TTLCache
 from fastapi import FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -23,11 +24,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from study.agent.agent import Agent
 from study.agent.answer import Constraints, Strict, Turn, turn_data
 from study.agent.conversation import Conversation
-from study.agent.feedback import Feedback
+from study.agent.feedback import note
 from study.agent.settings import Service
 from study.agent.short import brief
 from study.errors import StudyError
+from study.tools.intent.feedback import FeedbackStore
 
+log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 SAFETY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -62,35 +65,24 @@ class Sessions:
     """The last `most` conversations in memory; each is dropped after some unused `seconds`, the oldest first."""
 
     def __init__(self, agent: Agent, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.agent, self.most, self.seconds, self.clock = agent, most, seconds, clock
-        self.kept: OrderedDict[str, tuple[Conversation, float]] = OrderedDict()
+        self.agent = agent
+        self.kept: TTLCache[str, Conversation] = TTLCache(most, seconds, clock)
         self.lock = threading.Lock()
 
     def begin(self) -> str:
         """Start a conversation; returns its name, which nobody can guess."""
         name = secrets.token_urlsafe(24)
         with self.lock:
-            self._expire()
-            while len(self.kept) >= self.most:
-                self.kept.popitem(last=False)
-            self.kept[name] = (Conversation(self.agent), self.clock())
+            self.kept[name] = Conversation(self.agent)
         return name
 
     def find(self, name: str) -> Conversation | None:
         """The conversation of that name, None if there is none any more."""
         with self.lock:
-            self._expire()
-            if name not in self.kept:
-                return None
-            conversation = self.kept.pop(name)[0]
-            self.kept[name] = (conversation, self.clock())
-            return conversation
-
-    def _expire(self) -> None:
-        # The order of use is the order of the store, so the expired ones stand in front.
-        limit = self.clock() - self.seconds
-        while self.kept and next(iter(self.kept.values()))[1] < limit:
-            self.kept.popitem(last=False)
+            found = self.kept.pop(name, None)
+            if found is not None:
+                self.kept[name] = found  # its time begins again
+            return found
 
 
 class Guard:
@@ -113,15 +105,32 @@ class Guard:
 
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
-        if urlsplit(f"//{host}").hostname not in self.hosts:
+        try:
+            named, site = urlsplit(f"//{host}").hostname, urlsplit(origin or "").netloc
+        except ValueError:  # an open bracket
+            return await problem(400, "no name of a host")(scope, receive, safe)
+        if named not in self.hosts:
             return await problem(400, "this host is not served here")(scope, receive, safe)
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and site != host:
             return await problem(403, "requests from other sites are refused")(scope, receive, safe)
         length = headers.get("content-length", "0")
         if "transfer-encoding" in headers or not length.isdecimal() or int(length) > self.body:
             reason = f"a request has at most {self.body} bytes and states its length"
             return await problem(413, reason)(scope, receive, safe)
-        await self.app(scope, receive, safe)
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await safe(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        except Exception:  # said here, so that this answer, too, has the headers
+            log.exception("a request failed")
+            if begun:
+                raise
+            await problem(500, "the program failed", "see its messages in the terminal")(scope, receive, safe)
 
 
 def problem(status: int, reason: str, fix: str = "") -> JSONResponse:
@@ -129,7 +138,7 @@ def problem(status: int, reason: str, fix: str = "") -> JSONResponse:
     return JSONResponse({"error": reason, "fix": fix}, status)
 
 
-def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host: str | None = None) -> FastAPI:
+def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra_host: str | None = None) -> FastAPI:
     """The application; `extra_host`: a further Host header to answer, where the page is opened to a network."""
     # The interactive documentation would load its scripts from another host.
     app = FastAPI(title="T2MAgent", docs_url=None, redoc_url=None, openapi_url=None)
@@ -139,7 +148,7 @@ def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host
     def conversation(name: str) -> Conversation:
         found = sessions.find(name)
         if found is None:
-            raise KeyError(name)
+            raise HTTPException(404, "this conversation is over")
         return found
 
     @app.post("/api/conversations")
@@ -164,20 +173,17 @@ def create_app(agent: Agent, feedback: Feedback, service: Service, *, extra_host
     @app.post("/api/feedback")
     def judge(body: Judged, name: Name) -> dict[str, Any]:
         answer = conversation(name).answered(body.answer, body.server_id)
-        return {"event": feedback.append(answer, body.kind, body.server_id, conversation=name, detail=body.detail)}
+        how: Any = {"conversation": name, "detail": body.detail, "words": service.keep_words}
+        return {"event": note(feedback, answer, body.kind, body.server_id, **how)}
 
     @app.exception_handler(StudyError)
     def known(request: Request, error: StudyError) -> JSONResponse:
         place = f"{error.column}: " if error.column else ""
         return problem(422, f"{place}{error.reason}", error.fix or "")
 
-    @app.exception_handler(KeyError)
-    def unknown(request: Request, error: KeyError) -> JSONResponse:
-        return problem(404, "this conversation is over", "start a new one")
-
     @app.exception_handler(HTTPException)
     def refused(request: Request, error: HTTPException) -> JSONResponse:
-        return problem(error.status_code, str(error.detail))
+        return problem(error.status_code, str(error.detail), "start a new one" if error.status_code == 404 else "")
 
     @app.exception_handler(RequestValidationError)
     def invalid(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -30,7 +30,7 @@ from packaging.version import Version
 from study.catalog import store
 from study.catalog.records import package_key, repository
 from study.errors import StudyError
-from study.files import write_json
+from study.files import locking, write_json
 
 ASKED = ("npm", "pypi")
 _LIBRARIES = ("mcp", "fastmcp")  # whose next major version breaks servers
@@ -101,9 +101,12 @@ def _read(file: Path, _changed: int) -> Mapping[str, Check]:
 
 def note(found: Mapping[str, Mapping[str, Any]]) -> None:
     """Keep facts (fields of `Check`) by key; other facts of the same key stay."""
-    rows = {key: asdict(check) for key, check in known().items()}
-    rows |= {key: asdict(replace(known().get(key, Check()), **facts)) for key, facts in found.items()}
-    write_json(_file(), rows)
+    with locking(_file()):
+        _read.cache_clear()  # another process may have written within one tick of the file's time
+        before = known()
+        rows = {key: asdict(check) for key, check in before.items()}
+        rows |= {key: asdict(replace(before.get(key, Check()), **facts)) for key, facts in found.items()}
+        write_json(_file(), rows)
 
 
 def of(server: Mapping[Any, Any]) -> dict[str, Check]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from study.catalog import store
 from study.catalog.start import Start
 from study.config.reader import read_settings
 from study.errors import StudyError, require_one_of
-from study.files import write_json
+from study.files import locking, replace_foreign, require_regular, strangers_json, write_json
 
 # Folders of a repository whose names say nothing about a server.
 _FOLDERS = ("src", "server", "mcp", "mcp-server", "packages", "dist")
@@ -46,7 +46,10 @@ class Client:
         place = chosen or self.paths.get("linux" if sys.platform.startswith("linux") else sys.platform)
         if place is None:
             raise StudyError("there is no usual place of the configuration on this system", fix="give --config FILE")
-        return Path(place).expanduser().resolve()
+        try:
+            return Path(place).expanduser().resolve()
+        except RuntimeError as error:  # a link that leads back to itself; a user without a home
+            raise StudyError(f"has no place ({error})", file=place, fix="name another file with --config") from error
 
     def entry(self, way: Start) -> dict[str, Any]:
         """A server as this client writes it; StudyError for a remote one that its file cannot hold."""
@@ -98,8 +101,6 @@ def entries(text: str, kind: Client, file: Path) -> dict[str, Any]:
 
 
 def _parsed(text: str, kind: Client, file: Path) -> Any:
-    from study.catalog.own import unique_keys  # an answer that only shows an entry need not wait for it
-
     fix = f"add the entry under {kind.key!r} by hand"
     try:
         if kind.format == "toml":
@@ -107,13 +108,20 @@ def _parsed(text: str, kind: Client, file: Path) -> Any:
             if tomlkit.dumps(document) != text:
                 raise StudyError("cannot be rewritten without loss", file=file, fix=fix)
             return document
-        value = json.loads(text, object_pairs_hook=unique_keys) if text.strip() else {}
+        value = strangers_json(text, number=_exact) if text.strip() else {}
     except (ValueError, RecursionError, TOMLKitError) as error:
         reason = f"cannot be rewritten without loss: comments, trailing commas or an error ({error})"
         raise StudyError(reason, file=file, fix=fix) from error
     if not isinstance(value, dict):
         raise StudyError(f"holds no object but {type(value).__name__}", file=file, fix=fix)
     return value
+
+
+def _exact(text: str) -> float:
+    """A decimal number; ValueError where it would be written back as another one."""
+    if Decimal(repr(number := float(text))) != Decimal(text):
+        raise ValueError(f"the number {text:.40} would be rounded")
+    return number
 
 
 def changed(text: str, kind: Client, file: Path, name: str, entry: Mapping[str, Any] | None) -> str:
@@ -165,27 +173,29 @@ def install(way: Start, kind_name: str, *, config: Path | None, name: str | None
             raise StudyError("there is no file to write to", fix="give --config FILE")
         return {"file": "", "key": kind.key, "name": chosen, "entry": entry, "does": "print"}
     file = kind.path(config)
-    text = _text(file)
-    old = entries(text, kind, file).get(chosen)
-    rows = _journal()
-    ours = any((row["file"], row["name"], row["id"]) == (str(file), chosen, way.id) for row in rows)
-    answer = {"file": str(file), "key": kind.key, "name": chosen, "entry": entry, "does": "add"}
-    if old is not None and _same(old, entry):
-        return answer | {"does": "unchanged"}
-    if old is not None:
-        if not ours:
-            raise StudyError(f"there is another entry {chosen!r}", file=file, fix="give another name: --name NAME")
-        answer |= {"does": "replace"}
-        for key in ("env", kind.headers):  # what the user filled in stays
-            if isinstance(entry.get(key), dict) and isinstance(old.get(key), dict):
-                entry[key] |= {each: str(value) for each, value in old[key].items() if each in entry[key]}
-    after = changed(text, kind, file, chosen, entry)
-    if write:
-        backup = _backup(file)
-        _replace(file, after)
-        row = {"client": kind_name, "file": str(file), "name": chosen, "id": way.id, "backup": backup}
-        write_json(_journal_file(), [*rows, row | {"after": _sha256(file)}])
-        answer |= {"backup": backup}
+    with _one_writer(write):
+        text = _text(file)
+        old = entries(text, kind, file).get(chosen)
+        rows = _journal()
+        ours = any((row["file"], row["name"], row["id"]) == (str(file), chosen, way.id) for row in rows)
+        answer = {"file": str(file), "key": kind.key, "name": chosen, "entry": entry, "does": "add"}
+        if old is not None and _same(old, entry):
+            return answer | {"does": "unchanged"}
+        if old is not None:
+            if not ours:
+                raise StudyError(f"there is another entry {chosen!r}", file=file, fix="give another name: --name NAME")
+            answer |= {"does": "replace"}
+            for key in ("env", kind.headers):  # what the user filled in stays
+                if isinstance(entry.get(key), dict) and isinstance(old.get(key), dict):
+                    entry[key] |= {each: str(value) for each, value in old[key].items() if each in entry[key]}
+        after = changed(text, kind, file, chosen, entry).encode()
+        if write:
+            backup = _backup(file)
+            row = {"client": kind_name, "file": str(file), "name": chosen, "id": way.id, "backup": backup}
+            # First the journal: a killed process leaves nothing that cannot be undone.
+            write_json(_journal_file(), [*rows, row | {"after": hashlib.sha256(after).hexdigest()}])
+            replace_foreign(file, after)
+            answer |= {"backup": backup}
     return answer
 
 
@@ -195,38 +205,48 @@ def uninstall(identifier: str, kind_name: str, *, config: Path | None, write: bo
     If nothing else changed the file since, it becomes byte by byte what it was; otherwise only the entry is taken out.
     Raises StudyError: there was no installation.
     """
-    kind, rows = client(kind_name), _journal()
+    kind = client(kind_name)
     file = str(kind.path(config)) if config or kind.paths else None
-    mine = [
-        row for row in rows if row["client"] == kind_name and row["id"] == identifier and file in (None, row["file"])
-    ]
-    if not mine:
-        where = f" into {file}" if file else ""
-        raise StudyError(f"{identifier} was not installed{where}", fix="see: study install --help")
-    row = mine[-1]
-    path, backup = Path(row["file"]), Path(row["backup"])
-    untouched = path.is_file() and _sha256(path) == row["after"] and (not row["backup"] or backup.is_file())
-    answer = {"file": row["file"], "name": row["name"], "does": "restore" if untouched else "take out the entry"}
-    if untouched and write:
-        if row["backup"]:
-            _replace(path, backup.read_bytes().decode())
-            backup.unlink()
-        else:
-            path.unlink()
-    elif not untouched:
-        text = _text(path)
-        after = changed(text, kind, path, row["name"], None) if row["name"] in entries(text, kind, path) else text
-        if write and after != text:
-            answer |= {"backup": _backup(path)}
-            _replace(path, after)
-    if write:
-        # Earlier installations of the same entry are undone with it, unless the file is as they left it.
-        gone = [row] if untouched else mine
-        write_json(_journal_file(), [item for item in rows if item not in gone])
+    with _one_writer(write):
+        rows = _journal()
+        mine = [
+            row
+            for row in rows
+            if row["client"] == kind_name and row["id"] == identifier and file in (None, row["file"])
+        ]
+        if not mine:
+            where = f" into {file}" if file else ""
+            raise StudyError(f"{identifier} was not installed{where}", fix="see: study install --help")
+        row = mine[-1]
+        path, backup = Path(row["file"]), Path(row["backup"])
+        untouched = path.is_file() and _sha256(path) == row["after"] and (not row["backup"] or backup.is_file())
+        answer = {"file": row["file"], "name": row["name"], "does": "restore" if untouched else "take out the entry"}
+        if untouched and write:
+            if row["backup"]:
+                replace_foreign(path, backup.read_bytes())
+                backup.unlink()
+            else:
+                path.unlink()
+        elif not untouched:
+            text = _text(path)
+            after = changed(text, kind, path, row["name"], None) if row["name"] in entries(text, kind, path) else text
+            if write and after != text:
+                answer |= {"backup": _backup(path)}
+                replace_foreign(path, after.encode())
+        if write:
+            # Earlier installations of the same entry are undone with it, unless the file is as they left it.
+            gone = [row] if untouched else mine
+            write_json(_journal_file(), [item for item in rows if item not in gone])
     return answer
 
 
+def _one_writer(write: bool) -> AbstractContextManager[object]:
+    """Whoever writes waits for the other who does: both change one file and one journal."""
+    return locking(_journal_file()) if write else nullcontext()
+
+
 def _text(file: Path) -> str:
+    require_regular(file)
     try:
         return file.read_bytes().decode() if file.exists() else ""
     except (OSError, ValueError) as error:
@@ -239,20 +259,6 @@ def _backup(file: Path) -> str:
         return ""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     return str(shutil.copy2(file, file.with_name(f"{file.name}.{stamp}.bak")))
-
-
-def _replace(file: Path, text: str) -> None:
-    """Write a file in one step. It may hold secrets: it keeps its mode, and a new one is private."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(text.encode())
-        if file.exists():
-            shutil.copymode(file, name)
-        Path(name).replace(file)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def _sha256(file: Path) -> str:

@@ -5,20 +5,23 @@ Values of variables and arguments of commands may hold secrets: names are kept, 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from study.catalog import server_json
 from study.catalog.archives import bounded
-from study.catalog.records import Package, Reader, Record, RefusedError, Variable, package, remote, variable
+from study.catalog.commands import of_command
+from study.catalog.records import Package, Reader, Record, RefusedError, Variable, remote, variable
 from study.catalog.settings import MINE, Limits
-from study.errors import StudyError
+from study.errors import StudyError, without_secrets
+from study.files import require_regular, strangers_json
 
+_ADDRESS = re.compile(r"https?://", re.IGNORECASE)
+_REDIRECTS = 5
 _FORMS = "give a server.json, or a client's configuration with `mcpServers` or `servers`"
 
 
@@ -27,13 +30,16 @@ def own_servers(source: str, limits: Limits, *, timeout: float = 30.0) -> tuple[
 
     Raises StudyError: not readable, too large, not JSON, a key given twice, or no server in it.
     """
+    place = without_secrets(source)
     try:
-        text = _text(source, limits.file, timeout)
-        value = json.loads(text, object_pairs_hook=unique_keys)
-    except (OSError, ValueError, RecursionError) as error:  # OSError: all that `requests` raises, too
-        raise StudyError(f"cannot be read ({type(error).__name__}: {error})", file=source, fix=_FORMS) from error
-    reader, found = Reader(MINE, limits.text, limits.tools), []
-    for name, item in _entries(value, source):
+        value = strangers_json(_content(source, limits.file, timeout))
+    except (OSError, ValueError) as error:
+        # What `requests` raises (an OSError) holds the whole address.
+        status = getattr(getattr(error, "response", None), "status_code", "")
+        said = status if _ADDRESS.match(source) and isinstance(error, OSError) else error
+        raise StudyError(f"cannot be read ({type(error).__name__}: {said})", file=place, fix=_FORMS) from None
+    reader, found = Reader(MINE, limits.text, limits.tools, quoting=False), []
+    for name, item in _entries(value, place):
         try:
             if "/" in name and not isinstance(item.get("command"), str) and "url" not in item:
                 found.append(server_json.record(reader, item, {}, vouched=False))
@@ -44,27 +50,31 @@ def own_servers(source: str, limits: Limits, *, timeout: float = 30.0) -> tuple[
     return found, reader
 
 
-def _text(source: str, most: int, timeout: float) -> str:
-    if re.match(r"https?://", source):
-        if urlsplit(source).scheme != "https" and urlsplit(source).hostname not in ("localhost", "127.0.0.1"):
-            raise ValueError("an address must use https")
-        import requests
+def _content(source: str, most: int, timeout: float) -> bytes:
+    if not _ADDRESS.match(source):
+        require_regular(Path(source))
+        if Path(source).stat().st_size > most:
+            raise ValueError(f"more than {most:,} bytes")
+        return Path(source).read_bytes()
+    import requests
 
-        with requests.get(source, stream=True, timeout=timeout) as answer:
-            answer.raise_for_status()
-            return bounded(answer, most).decode()
-    if Path(source).stat().st_size > most:
-        raise ValueError(f"more than {most:,} bytes")
-    return Path(source).read_text(encoding="utf-8")
+    address = source
+    for _ in range(_REDIRECTS):
+        # A redirect to this machine would let a stranger read what is served here alone.
+        if urlsplit(address).scheme != "https" and (address != source or not _local(address)):
+            raise ValueError("an address must use https, also one that it redirects to")
+        if address != source and _local(address):
+            raise ValueError("an address redirects to this machine")
+        with requests.get(address, stream=True, timeout=timeout, allow_redirects=False) as answer:
+            if not answer.is_redirect:
+                answer.raise_for_status()
+                return bounded(answer, most)
+            address = urljoin(address, answer.headers["Location"])
+    raise ValueError(f"more than {_REDIRECTS} redirects")
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are given once; JSON would silently keep the last."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"a key is given twice: {next(name for name in names if names.count(name) > 1)!r:.80}")
-    return found
+def _local(address: str) -> bool:
+    return urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def _entries(value: object, source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -86,43 +96,33 @@ def _of_client(reader: Reader, name: str, item: Mapping[str, Any]) -> Record:
     """One entry of a client's configuration."""
     key = reader.words(name, what="name")
     if not re.fullmatch(r"[\w.@/ -]{1,200}", key) or ".." in key:
-        raise RefusedError(f"not a name of a server: {key!r:.80}")
+        raise RefusedError("not a name of a server", key)
     for part, kind in (("args", list), ("env", dict), ("headers", dict)):
         if not isinstance(item.get(part) or kind(), kind):  # a text would be taken letter by letter
             raise RefusedError(f"{part} of {key} must be {'a list of texts' if kind is list else 'names with values'}")
     url = item.get("url") or item.get("serverUrl")
     if url:
-        headers = tuple(variable(header, header=True, secret=True) for header in item.get("headers") or {})
-        transport = str(item.get("type") or "http")
-        # Addresses, too, may carry a secret.
-        place = str(url).partition("?")[0]
-        return Record(MINE, key, key, remotes=(remote(transport, place, headers),))
-    variables = tuple(variable(each, secret=True) for each in item.get("env") or {})
+        headers = _variables(reader, key, item.get("headers") or {}, header=True)
+        place = re.split(r"[?#]", str(url), maxsplit=1)[0]  # what follows may be secret
+        return Record(MINE, key, key, remotes=(remote(str(item.get("type") or "http"), place, headers),))
     packages: tuple[Package, ...] = ()
     try:
-        packages = (of_command(str(item["command"]), [str(word) for word in item.get("args") or []], variables),)
+        made = of_command(str(item["command"]), [str(word) for word in item.get("args") or []])
+        packages = (replace(made, variables=_variables(reader, key, item.get("env") or {})),)
     except RefusedError as error:
         reader.refuse(key, "package", error)
     return Record(MINE, key, key, packages=packages)
 
 
-def of_command(command: str, words: Sequence[str], variables: tuple[Variable, ...]) -> Package:
-    """The package that a command starts; words after it are not kept. RefusedError for another program."""
-    program = Path(command).stem
-    kinds = {"npx": "npm", "uvx": "pypi", "docker": "oci"}
-    if program not in kinds:
-        raise RefusedError(f"only packages started by npx, uvx or docker are kept, not {program!r:.40}")
-    beside = [word for before, word in pairwise(words) if before == "--with"]
-    apart = ("run", *beside, *(item.name for item in variables))
-    plain = [word for word in words if not word.startswith("-") and word not in apart]
-    if not plain:
-        raise RefusedError(f"{program} is given no package")
-    name, version = plain[0], ""
-    if program == "npx" and "@" in name[1:]:
-        name, _, version = name.rpartition("@")
-    elif program == "uvx":
-        name, version = (*re.split(r"==|@", name, maxsplit=1), "")[:2]
-    return package(kinds[program], name, "" if version == "latest" else version, variables=variables)
+def _variables(reader: Reader, key: str, names: Mapping[str, Any], *, header: bool = False) -> tuple[Variable, ...]:
+    """The variables or headers that can be kept; another one is refused by itself."""
+    found = []
+    for name in names:
+        try:
+            found.append(variable(name, header=header, secret=True))
+        except RefusedError as error:
+            reader.refuse(key, "header" if header else "variable", error)
+    return tuple(found)
 
 
 def combined(known: Sequence[Record], found: Sequence[Record]) -> list[Record]:

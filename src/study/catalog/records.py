@@ -37,10 +37,33 @@ VERSIONS = {
 _WORD = re.compile(r"(?:[\w.,:/@=+~-]|<[A-Za-z][\w.-]*>)+", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,127}")
-# Variables that make the runtimes themselves load other code or ask other servers.
+# Variables that steer the programs that start a server, and not the server: they would make these load other code, ask
+# other servers, trust other certificates or read other settings.
 _STEERING = re.compile(
-    r"PATH|LD_.*|DYLD_.*|NODE_(?:OPTIONS|PATH|TLS_.*|EXTRA_CA_CERTS)|PYTHON(?:PATH|STARTUP|HOME)|NPM_CONFIG_.*|UV_.*|PIP_.*"
-    r"|DOCKER_HOST|BASH_ENV|ENV|SHELL|IFS",
+    "|".join(
+        (
+            # the system, its loader and its shells
+            r"(?:CD|LOC|NLS|GCONV_|PSMODULE)?PATH|PATHEXT|HOME|USERPROFILE|(?:LOCAL)?APPDATA|PROGRAMDATA|SYSTEMROOT|WINDIR",
+            r"LD_.*|DYLD_.*|MALLOC_.*|GLIBC_TUNABLES|HOSTALIASES|RES_OPTIONS|RESOLV_HOST_CONF|LOCALDOMAIN|XDG_.*|ZDOTDIR",
+            r"BASH_.*|BASHOPTS|SHELLOPTS|ENV|SHELL|COMSPEC|IFS|PROMPT_COMMAND|PS4|GLOBIGNORE|EDITOR|VISUAL|PAGER|BROWSER",
+            # whom they ask and trust
+            r"(?:HTTPS?|ALL|FTP|NO|SOCKS[45]?|WSS?|RSYNC)_PROXY|(?:REQUESTS|CURL|AWS)_CA_BUNDLE|SSL_CERT_(?:FILE|DIR)|SSLKEYLOGFILE",
+            r"OPENSSL_.*|CURL_HOME|NETRC|WGETRC|SSH_(?:ASKPASS.*|AUTH_SOCK)|KRB5_CONFIG",
+            # npx, uvx, docker and their like
+            r"NODE|NODE_(?:OPTIONS|PATH|TLS_.*|EXTRA_CA_CERTS|USE_.*|REPL_.*|ICU_DATA|V8_COVERAGE|COMPILE_CACHE|REDIRECT_WARNINGS)",
+            r"(?:NPM|NPX|YARN|PNPM|BUN|DENO|COREPACK|NVM|VOLTA|UV|UVX|PIP|PIPX|CONDA|PODMAN|BUILDX|BUILDKIT|COMPOSE|CONTAINERS)_.*",
+            r"PYTHON(?!UNBUFFERED|IOENCODING|UTF8|DONTWRITEBYTECODE|HASHSEED|FAULTHANDLER)[A-Z0-9]*|VIRTUAL_ENV|PNPM_HOME",
+            r"DOCKER_(?:HOST|CONFIG|CONTEXT|TLS.*|CERT_PATH|CONTENT_TRUST.*|API_VERSION|DEFAULT_PLATFORM|BUILDKIT|CLI_.*|AUTH_CONFIG)",
+            r"CONTAINER_(?:HOST|SSHKEY|CONNECTION)|REGISTRY_AUTH_FILE",
+            # git and other languages
+            r"GIT_(?:SSH.*|SSL_.*|ASKPASS|EXEC_PATH|TEMPLATE_DIR|CONFIG.*|DIR|COMMON_DIR|WORK_TREE|INDEX_FILE|OBJECT_DIRECTORY)",
+            r"GIT_(?:ALTERNATE_.*|PROXY_COMMAND|EXTERNAL_DIFF|TRACE.*|ALLOW_PROTOCOL|PROTOCOL.*|HTTP_.*|(?:SEQUENCE_)?EDITOR|PAGER)",
+            r"JAVA_(?:TOOL_OPTIONS|OPTS|HOME)|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|(?:MAVEN|GRADLE|SBT)_OPTS",
+            r"RUBY(?:OPT|LIB|PATH|SHELL)|GEM_(?:HOME|PATH)|BUNDLE_.*|PERL(?:5.*|LIB|IO|_.*)|PHPRC|PHP_INI_SCAN_DIR|LUA_(?:INIT|C?PATH).*",
+            r"GO(?:FLAGS|PROXY|ENV|SUMDB|PRIVATE|INSECURE|NOPROXY|NOSUMDB|TOOLCHAIN|PATH|ROOT)|CARGO_.*|RUST(?:UP_.*|FLAGS|C_.*)",
+            r"DOTNET_(?:STARTUP_HOOKS|ROOT.*|ADDITIONAL_DEPS|SHARED_STORE)|CORECLR_.*|COMPLUS_.*|ERL_.*|R_(?:PROFILE|ENVIRON|LIBS).*|JULIA_.*",
+        )
+    ),
     re.IGNORECASE,
 )
 # Format characters: zero-width ones, changes of direction, tags. Joiners, soft hyphens and byte order marks do no harm.
@@ -50,7 +73,11 @@ _SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.@-]+", re.ASCII)
 
 
 class RefusedError(ValueError):
-    """Why something of a source is not taken."""
+    """Why something of a source is not taken; `value`: what stands there, which may be a secret of the user's."""
+
+    def __init__(self, reason: str, value: object = None) -> None:
+        self.reason = reason
+        super().__init__(reason if value is None else f"{reason}: {value!r:.80}")
 
 
 class Refusal(NamedTuple):
@@ -166,16 +193,20 @@ def sha256(text: str) -> str:
 class Reader:
     """Reads values of one source's entries; collects what it refuses.
 
-    `text`: the most characters of a description; `tools`: the most tools of a server.
+    `text`: the most characters of a description; `tools`: the most tools of a server; `quoting`: whether a refusal
+    may quote the value.
     """
 
     source: str
     text: int
     most_tools: int
+    quoting: bool = True
     refused: list[Refusal] = field(default_factory=list)
 
     def refuse(self, key: str, what: str, reason: object) -> None:
         """Note something refused, with safe and short words."""
+        if not self.quoting and isinstance(reason, Exception):
+            reason = getattr(reason, "reason", type(reason).__name__)
         self.refused.append(Refusal(self.source, printable(key)[:200], what, printable(str(reason))[:200]))
 
     def words(self, value: object, *, limit: int = 200, what: str = "text") -> str:
@@ -219,14 +250,14 @@ def package_key(registry: str, identifier: str) -> str:
 def package(registry: object, identifier: object, version: object = "", **parts: Any) -> Package:
     """A checked package; RefusedError where a part of it could mean more than a name, a version or a word."""
     if registry not in PACKAGES:
-        raise RefusedError(f"packages of {registry!r:.40} cannot be started here")
+        raise RefusedError("packages of this registry cannot be started here", registry)
     name, pinned = str(identifier or ""), str(version or "")
     if registry == "oci":
         name, pinned = _image(name, pinned)
     if len(name) > 214 or not PACKAGES[str(registry)].fullmatch(name):
-        raise RefusedError(f"not a name of a package of {registry}: {name!r:.80}")
+        raise RefusedError(f"not a name of a package of {registry}", name)
     if pinned and not VERSIONS[str(registry)].fullmatch(pinned):
-        raise RefusedError(f"not an exact version: {pinned!r:.80}")
+        raise RefusedError("not an exact version", pinned)
     made = Package(str(registry), name, pinned, **parts)
     for word in (*made.arguments, *filter(None, [made.binary])):
         command_word(word)
@@ -245,7 +276,7 @@ def _image(name: str, version: str) -> tuple[str, str]:
 def command_word(value: str) -> str:
     """A word of a command; RefusedError where a shell could read more in it."""
     if len(value) > 1000 or not _WORD.fullmatch(value):
-        raise RefusedError(f"not a plain word: {value!r:.80}")
+        raise RefusedError("not a plain word", value)
     return value
 
 
@@ -255,9 +286,9 @@ def variable(
     """A checked variable or header; a value that is no plain word, or a secret's, is left to the user."""
     text = str(name or "")
     if not (_HEADER if header else _VARIABLE).fullmatch(text):
-        raise RefusedError(f"not a name of a {'header' if header else 'variable'}: {text!r:.80}")
+        raise RefusedError(f"not a name of a {'header' if header else 'variable'}", text)
     if not header and _STEERING.fullmatch(text):
-        raise RefusedError(f"the variable {text} steers the runtime itself")
+        raise RefusedError(f"the variable {text} steers what starts the server, and not the server")
     kept = str(value) if isinstance(value, (str, int, float)) and not secret else ""
     return Variable(text, required, secret, kept if _WORD.fullmatch(kept.removeprefix("Bearer ")) else "")
 
@@ -267,12 +298,12 @@ def remote(transport: object, url: object, headers: tuple[Variable, ...] = (), *
     kinds = {"streamable-http": "http", "http": "http", "streamable": "http", "sse": "sse"}
     text = re.sub(r"\$?\{(\w+)\}", r"<\1>", str(url or ""), flags=re.ASCII)
     if transport not in kinds:
-        raise RefusedError(f"unknown transport {transport!r:.40}")
+        raise RefusedError("unknown transport", transport)
     if not re.fullmatch(r"https?://(?:[\w.,:/@=+~%?&-]|<\w+>)+", text, re.ASCII) or len(text) > 2000:
-        raise RefusedError(f"not an address: {text!r:.80}")
+        raise RefusedError("not an address", text)
     parts = urlsplit(text)
     if "@" in parts.netloc or (parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1")):
-        raise RefusedError(f"an address must use https and name no user: {text!r:.80}")
+        raise RefusedError("an address must use https and name no user", text)
     _require_host(text)
     return Remote(kinds[str(transport)], text, headers, **marks)
 
@@ -290,7 +321,7 @@ def _require_host(address: str) -> None:
     except ValueError:
         sound = False
     if not sound:
-        raise RefusedError(f"not a host of an address: {address!r:.80}")
+        raise RefusedError("not a host of an address", address)
 
 
 def repository(url: object) -> tuple[str, str]:

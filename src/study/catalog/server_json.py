@@ -42,7 +42,7 @@ def record(reader: Reader, value: object, about: Mapping[str, Any], *, vouched: 
         raise RefusedError(f"an entry is no object but {type(value).__name__}")
     key = reader.words(value.get("name"), what="name")
     if not _NAME.fullmatch(key) or ".." in key:
-        raise RefusedError(f"not a name of a server (namespace/name): {key!r:.80}")
+        raise RefusedError("not a name of a server (namespace/name)", key)
     entry: Mapping[str, Any] = value
     code: Any = entry.get("repository") or {}
     place, inside = repository(code.get("url"))
@@ -89,7 +89,7 @@ def _package(item: Mapping[str, Any], vouched: bool) -> Package:
                 _variable({"name": text.partition("=")[0], "value": text.partition("=")[2], "isRequired": True})
             )
         elif (name or text) not in ("-y", "-i", "--rm", "run"):
-            raise RefusedError(f"asks the runtime for {name or text!r:.60}")
+            raise RefusedError("asks the runtime for an option", name or text)
     for entry in one(item, "packageArguments", "package_arguments") or []:
         words += _words(entry)
     return package(

@@ -7,13 +7,12 @@ in one step, so a stopped or failed sync leaves the old catalogue in force.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +25,7 @@ from study.catalog.merge import COLUMNS, GONE, servers
 from study.catalog.records import Record, Refusal, sha256
 from study.catalog.settings import Sources
 from study.errors import StudyError, UnavailableError
+from study.files import locking
 
 RECORDS = ("source", "key", "sha256", "seen", "changed", "gone", "note", "record")
 _FIX = "run: study catalog sync --source toolsdk"
@@ -60,17 +60,9 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-@contextmanager
-def locked() -> Iterator[None]:
-    """One writer at a time; the operating system releases the lock of a killed one."""
-    folder().mkdir(parents=True, exist_ok=True)
-    with (folder() / ".lock").open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            fix = "wait until the other command ends"
-            raise StudyError("another command is changing the catalogue", file=folder(), fix=fix) from error
-        yield
+def locked() -> AbstractContextManager[None]:
+    """One writer at a time; another one is refused at once."""
+    return locking(folder() / "current.json", seconds=0)
 
 
 def versions() -> list[Path]:

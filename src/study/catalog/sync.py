@@ -12,7 +12,7 @@ from study.catalog.own import combined, own_servers
 from study.catalog.records import Reader, Record
 from study.catalog.settings import MINE, OFFICIAL, Sources
 from study.catalog.store import Batch
-from study.errors import StudyError, require_one_of
+from study.errors import StudyError, require_one_of, without_secrets
 
 
 def sync(names: Sequence[str], *, url: str | None = None, full: bool = False) -> dict[str, Any]:
@@ -44,13 +44,13 @@ def sync(names: Sequence[str], *, url: str | None = None, full: bool = False) ->
 
 def add(source: str) -> dict[str, Any]:
     """Add the servers of a file or address to the user's own; one of the same name is replaced."""
-    settings = Sources.read()
+    settings, place = Sources.read(), without_secrets(source)
     with store.locked():
         found, reader = own_servers(source, settings.limits)
         if not found:
             reason = "; ".join(f"{item.key}: {item.reason}" for item in reader.refused[:3]) or "it names none"
-            raise StudyError(f"no server is taken ({reason})", file=source, fix="correct the entries")
-        batch = Batch(MINE, combined(_mine(), found), reader.refused, True, {"file": source})
+            raise StudyError(f"no server is taken ({reason})", file=place, fix="correct the entries")
+        batch = Batch(MINE, combined(_mine(), found), reader.refused, True, {"file": place})
         return store.commit([batch], settings) | {"added": [record.key for record in found], "refused": reader.refused}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,19 +45,20 @@ def _agent(dataset: str | None, retriever: str | None) -> Agent:
     return Agent.load(chosen, retriever=retriever)
 
 
-def _note(agent: Agent, answer: Answer, outcome: str, detail: str) -> None:
+def _note(agent: Agent, answer: Answer, outcome: str, detail: str, words: bool) -> None:
     """Note what became of a recommended server, such as ``worked=5581``."""
-    from study.agent.feedback import KINDS, feedback_of
-    from study.agent.settings import Service, read_conf
+    from study.agent.feedback import KINDS, note
+    from study.tools.intent.feedback import feedback_of
 
     kind, _, server = outcome.partition("=")
     known = ", ".join(map(str, answer.ids))
     if not server.isdecimal() or int(server) not in answer.ids:
         fix = f"KIND=ID with one of {', '.join(KINDS)}, and one of the ids {known}"
         raise StudyError(f"{outcome!r:.80} names no server of this answer", column="--outcome", fix=fix)
-    store = feedback_of(agent.data.name, read_conf(Service))
-    event = store.append(answer, kind, int(server), conversation="terminal", detail=detail)
-    typer.echo(f"event {event}: {kind}, id {server}; it stays on this machine")
+    how: Any = {"conversation": "terminal", "detail": detail, "words": words}
+    event = note(feedback_of(agent.data.name), answer, kind, int(server), **how)
+    kept = "with the request's words" if words else "without the request's words"
+    typer.echo(f"event {event}: {kind}, id {server}; kept on this machine, {kept}")
 
 
 @app.command()
@@ -68,6 +70,9 @@ def ask(
     as_json: Json = False,
     outcome: Annotated[str, typer.Option(help="Note what became of a server of this answer, e.g. worked=5581.")] = "",
     detail: Annotated[str, typer.Option(help="For --outcome: what happened, in a few words.")] = "",
+    keep_words: Annotated[
+        bool, typer.Option("--keep-words", help="For --outcome: keep the request itself, too.")
+    ] = False,
 ) -> None:
     """Answer one request: `study agent ask "captions for marketing videos, in TypeScript, MIT licence"`.
 
@@ -80,7 +85,7 @@ def ask(
     reading = agent.read(request)
     answer = agent.recommend(reading.specification, checks=noted(reading))
     if outcome:
-        return _note(agent, answer, outcome, detail)
+        return _note(agent, answer, outcome, detail, keep_words)
     if as_json:
         return print_json(answer_data(answer, agent.settings.limits))
     from study.agent.conversation import summary
@@ -113,14 +118,14 @@ def serve(
     import uvicorn
 
     from study.agent import address, web
-    from study.agent.feedback import feedback_of
     from study.agent.settings import Service, read_conf
+    from study.tools.intent.feedback import feedback_of
 
     service = read_conf(Service)
     host = address.concrete(service.host if host is None else host)
     with address.listening(host, service.port if port is None else port) as bound:
         agent = _agent(dataset, retriever)
-        page = web.create_app(agent, feedback_of(agent.data.name, service), service, extra_host=host)
+        page = web.create_app(agent, feedback_of(agent.data.name), service, extra_host=host)
         url = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
         typer.echo(f"T2MAgent on {url} ({agent.data.n_servers} servers of {agent.data.name}); Ctrl-C stops it")
         settings = uvicorn.Config(page, log_level="warning", access_log=False, server_header=False, ws="none")
@@ -167,12 +172,14 @@ def export(
     events: Annotated[bool, typer.Option("--events", help="All events rather than training pairs.")] = False,
 ) -> None:
     """Write the feedback as training pairs (request, positive server, negative server)."""
-    from study.agent.feedback import feedback_of, training_pairs
-    from study.agent.settings import Service, read_conf
-    from study.files import write_parquet, write_text
+    import pandas as pd
 
-    found = feedback_of(prepared(dataset), read_conf(Service)).events()
-    table = found if events else training_pairs(found)
+    from study.agent.feedback import training_pairs
+    from study.files import write_parquet, write_text
+    from study.tools.intent.feedback import feedback_of
+
+    found = feedback_of(prepared(dataset)).events()
+    table = pd.DataFrame(map(asdict, found)) if events else training_pairs(found)
     if target.suffix == ".parquet":
         write_parquet(target, table)
     elif target.suffix == ".jsonl":

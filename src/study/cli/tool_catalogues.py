@@ -69,10 +69,10 @@ def keep(file: Path, index: IndexFile, catalog: ToolCatalog) -> None:
 
 
 def feedback_store(catalogue: str, **how: float) -> FeedbackStore:
-    """The feedback about a catalogue (never committed)."""
-    from study.tools.intent.feedback import FeedbackStore
+    """The feedback about the tools of a catalogue (never committed)."""
+    from study.tools.intent.feedback import feedback_of
 
-    return FeedbackStore(catalogue_file(catalogue).with_suffix(".feedback.jsonl"), **how)
+    return feedback_of(f"tools-{catalogue}", **how)
 
 
 def index(

@@ -218,18 +218,18 @@ def recommend(
 
     The last line (error stream) is an event: give it to `study tools feedback` with what came of it.
     """
-    from study.tools.intent import feedback
     from study.tools.intent.context import Context, read_requirements
     from study.tools.intent.recommender import IntentRecommender
 
     stated = [None if names is None else frozenset(names) for names in (permission, service, language, system)]
     how: dict[str, Any] = {"requirements": read_requirements(needs) if needs else None, "experiment": experiment}
     with opened(catalogue) as (searched, embedder):
-        ranked = IntentRecommender(searched, store=feedback_store(catalogue), embedder=embedder, **how)
+        store = feedback_store(catalogue)
+        ranked = IntentRecommender(searched, store=store, embedder=embedder, **how)
         found = ranked.recommend(query, Context(agent, *stated), k)
     for rank, item in enumerate(found, start=1):
         say(f"{rank:>2}  {item.score:.3f}  {item.key}  ({item.why})")
-    asked = {"agent": agent, "query": feedback.query_hash(query), "asked": time.time(), "experiment": experiment}
+    asked = {"agent": agent, "query": store.hashed(query), "asked": time.time(), "experiment": experiment}
     table = [list(item.factors.values()) for item in found]
     typer.echo(json.dumps(asked | {"shown": [item.key for item in found], "factors": table}), err=True)
 
@@ -266,7 +266,8 @@ def feedback(
         except (ValueError, TypeError, RecursionError) as error:
             fix = "paste what `study tools recommend` printed last"
             raise StudyError(f"the event is not a JSON object ({error})", fix=fix) from error
-        return store.append(store.event(told, "the event"))
+        store.append(store.event(told, "the event"))
+        return None
     events = store.events()
     if tune:
         uses = learning.lessons(events)

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files as package_files
 from itertools import islice
 from pathlib import Path
@@ -111,10 +111,16 @@ def _write(folder: Path, keys: list[bytes], vectors: FloatArray) -> None:
 
 
 def _read(folder: Path, wanted: set[bytes], dimension: int) -> dict[bytes, np.ndarray]:
-    """The kept vectors of the `wanted` keys."""
+    """The kept vectors of the `wanted` keys; of a file without any of them, only the keys are read, once."""
     found: dict[bytes, np.ndarray] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        shard = _read_shard(path, dimension)
+        try:
+            state = path.stat()
+            if wanted.isdisjoint(_keys(path, state.st_mtime_ns, state.st_size)):
+                continue
+            shard = _read_shard(path, dimension)
+        except (SafetensorError, OSError):
+            shard = None
         if shard is None:
             log.warning("%s is damaged; its texts are encoded again", path)
             path.unlink(missing_ok=True)
@@ -123,14 +129,18 @@ def _read(folder: Path, wanted: set[bytes], dimension: int) -> dict[bytes, np.nd
     return found
 
 
+@lru_cache(maxsize=4096)
+def _keys(path: Path, _changed: int, _size: int) -> frozenset[bytes]:
+    """The keys of one cache file; SafetensorError or OSError where it is damaged."""
+    with safe_open(path, framework="np") as stored:
+        return frozenset(row.tobytes() for row in stored.get_tensor("keys"))
+
+
 def _read_shard(path: Path, dimension: int) -> tuple[list[bytes], FloatArray] | None:
-    """Keys and vectors of one cache file, or None if it is damaged."""
-    try:
-        with safe_open(path, framework="np") as stored:
-            keys, vectors = stored.get_tensor("keys"), stored.get_tensor("vectors")
-            intact = (stored.metadata() or {}).get("sha256") == _checksum(keys, vectors)
-    except (SafetensorError, OSError):
-        return None
+    """Keys and vectors of one cache file, or None if its contents are not what was written."""
+    with safe_open(path, framework="np") as stored:
+        keys, vectors = stored.get_tensor("keys"), stored.get_tensor("vectors")
+        intact = (stored.metadata() or {}).get("sha256") == _checksum(keys, vectors)
     if not intact or vectors.shape != (len(keys), dimension):
         return None
     return [row.tobytes() for row in keys], vectors

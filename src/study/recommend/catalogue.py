@@ -50,24 +50,21 @@ def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
     names = tuple(dict.fromkeys(names)) or ("open",)
     version = store.required()
     servers = living(version, names)
-    settings = checked_system(SYSTEM)
-    folder = version / f"{SYSTEM}-{'-'.join(sorted(names))}-{_digest(plain(settings)['model'])}"
+    settings, table = checked_system(SYSTEM), as_dataset(servers)
+    # Of other texts or settings the folder has another name.
+    digest = _digest([plain(settings)["model"], table.to_csv(index=False)])
+    folder = version / f"{SYSTEM}-{'-'.join(sorted(names))}-{digest}"
     if nearest.Settings.read().kind(len(servers)) != nearest.EXACT:
         system = build_system(settings)
         assert isinstance(system, FieldDense)
-        return LargeFieldDense.of(
-            SYSTEM, system, as_dataset(servers), seed=int(settings.seeds[0]), folder=folder
-        ), servers
+        return LargeFieldDense.of(SYSTEM, system, table, seed=int(settings.seeds[0]), folder=folder), servers
     try:
         model = SavedFieldDense.load(folder)
-        if model.servers["name"].tolist() != servers["name"].tolist():
-            raise StudyError("the data set has changed", file=folder)
-    except StudyError:  # not made yet, damaged, of another version of the encoder, or of other data
+    except StudyError:  # not made yet, damaged, or of another version of the encoder
         system = build_system(settings)
         assert isinstance(system, FieldDense)
         # As fast as with PyTorch, whose import alone takes longer than the texts of most syncs.
         system.encoder = WITHOUT_TORCH.get(system.encoder, system.encoder)
-        table = as_dataset(servers)
         system.index(table)
         model = SavedFieldDense(SYSTEM, system, table, seed=int(settings.seeds[0]))
         model.save(folder)
@@ -115,7 +112,7 @@ def _listed(known: set[str]) -> pd.DataFrame:
     return table[~table["repository"].isin(known - {""})]
 
 
-def _digest(settings: Mapping[str, Any]) -> str:
+def _digest(settings: object) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 

@@ -48,7 +48,7 @@ class LargeFieldDense(SavedFieldDense):
             fields = [encode(texts(part, FIELDS, field), model=system.encoder) for field in names]
             return np.hstack([*fields, system.prior[start:stop, None]])
 
-        contents = pd.util.hash_pandas_object(servers[["name", "description"]]).to_numpy().tobytes()
+        contents = pd.util.hash_pandas_object(servers.drop(columns="id")).to_numpy().tobytes()
         identity = hashlib.sha256(f"{system.parts} {model_version(system.encoder)}".encode() + contents).hexdigest()
         source = nearest_build.Source(len(servers), DIMENSION * len(names) + 1, piece, identity)
         model = cls(name, system, servers, seed=seed)

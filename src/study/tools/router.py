@@ -123,8 +123,8 @@ def server_scores(
     whole, split, rows, columns = joined(catalog, texts, base)
     chosen = config.load([f"system={stage.system}", *([f"dataset={stage.base}"] if stage.base else [])])
     system: Any = config.build_system(chosen.system)
-    # Another catalogue, seed or setting has another place for its checkpoints.
-    name = "-".join([stage.system, stage.base or "none", str(stage.protocol), str(seed)])
+    # Another catalogue, seed, setting or number of texts has another place for its checkpoints.
+    name = "-".join([stage.system, stage.base or "none", str(stage.protocol), str(seed), str(len(texts))])
     workdir = paths.cache() / "router" / f"{name.replace('/', '_')}-{catalog.fingerprint()[:16]}"
     workdir.mkdir(parents=True, exist_ok=True)
     system.fit(whole, split, seed=seed, workdir=workdir)

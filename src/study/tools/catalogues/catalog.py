@@ -115,7 +115,7 @@ def fault(schema: Any) -> str | None:
 
 FORMAT = 1
 # What no system reads, see `Server`; it is no part of a catalogue's hash.
-BESIDE = ("listed", "problem", "tags")
+BESIDE = ("listed", "problem", "tags", "program")
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,7 @@ class Server:
     listed: str = ""  # the day (ISO 8601) on which a running server's tools were listed last; empty for published ones
     problem: str = ""  # why it could not be listed again since then; empty where nothing went wrong
     tags: tuple[str, ...] = ()  # the categories that its source gives it
+    program: str = ""  # what was started or asked, `Endpoint.program`; empty for published ones
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
 
-from study.data.raw_files import read_text
-from study.errors import StudyError, require_file, require_one_of
+from study import paths
+from study.catalog.commands import of_command
+from study.catalog.records import RefusedError
+from study.errors import StudyError, require_file, require_one_of, without_secrets
+from study.files import local_salt, require_regular, strangers_json
 
 # The key of most clients, and that of VS Code.
 KEYS = ("mcpServers", "servers")
@@ -19,6 +27,10 @@ FIX = 'use {"mcpServers": {NAME: {"command": ..., "args": [...]} or {"url": ...}
 # What clients write in `type`, and the transport that it means.
 TRANSPORTS = {"stdio": "stdio", "sse": "sse"} | dict.fromkeys(("http", "streamable-http", "streamableHttp"), "http")
 # ${NAME}, ${env:NAME} (VS Code), ${NAME:-default} (Claude Code).
+# Of `Endpoint.secrets`: what is never one.
+SHORTEST, SCHEMES = 4, ("Bearer", "Basic", "Token", "token")
+PATH = re.compile(r"~?[\\/]|\.{1,2}[\\/]|[A-Za-z]:[\\/]|.*\.(?:[cm]?[jt]s|py|jar|json|ya?ml|toml)$")
+PLAIN = re.compile(r"[a-z][a-z_-]{0,19}")
 VARIABLE = re.compile(r"\$\{(?:env:)?([^${}:]+)(?::-([^{}]*))?\}")
 
 
@@ -35,6 +47,48 @@ class Endpoint:
     headers: Mapping[str, str] = field(default_factory=dict)
     transport: str = "stdio"
     aliases: tuple[str, ...] = ()  # other names for the same program or address
+
+    @cached_property
+    def program(self) -> str:
+        """What is started or asked, by which it is known again on this machine: arguments may be secret, so salted."""
+        place = json.dumps([self.command, self.args, self.cwd, self.url, self.transport])
+        salt = local_salt(paths.root() / "data" / "tools" / "salt")
+        return hashlib.sha256(salt + place.encode("utf-8", "replace")).hexdigest()
+
+    @cached_property
+    def secrets(self) -> tuple[str, ...]:
+        """What of the entry may be secret, in every form in which a message may quote it, longest first."""
+        values = [*self.env.values(), *self.headers.values(), *self._arguments()]
+        if self.url is not None:
+            parts = urlsplit(self.url)
+            values += [parts.query, *(value for _, value in parse_qsl(parts.query)), parts.fragment]
+            values += [parts.username or "", parts.password or ""]
+        values += [piece for value in values for piece in value.split() if piece not in SCHEMES]
+        forms = {form for value in values for form in (value, value.strip(), repr(value)[1:-1], quote(value, safe=""))}
+        forms |= {json.dumps(value)[1:-1] for value in values}
+        return tuple(sorted((form for form in forms if len(form) >= SHORTEST), key=len, reverse=True))
+
+    def _arguments(self) -> Iterator[str]:
+        """Words of the command that are no option, no path of this machine, no plain word and not the package."""
+        package = ""
+        with suppress(RefusedError):
+            package = of_command(self.command or "", self.args).identifier
+        for before, word in pairwise(("", *self.args)):
+            name, joined, value = word.partition("=")
+            if package and package in word:
+                continue
+            if joined and re.fullmatch(r"-{0,2}\w[\w.-]*", name):
+                yield value
+            elif not (word.startswith("-") or PATH.match(word) or (before[:1] != "-" and PLAIN.fullmatch(word))):
+                yield word
+
+    def masked(self, text: str) -> str:
+        """A text about this server without `secrets`."""
+        if self.url is not None:
+            text = text.replace(self.url, without_secrets(self.url))
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
 
 
 def read_config(*paths: Path) -> list[Endpoint]:
@@ -67,9 +121,10 @@ def _place(endpoint: Endpoint) -> Endpoint:
 
 def _read(path: Path) -> list[Endpoint]:
     require_file(path, f"name a file; {FIX}", "there is no such client configuration")
+    require_regular(path)
     try:
-        value = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
+        value = strangers_json(path.read_bytes())
+    except ValueError as error:
         raise StudyError(f"not valid JSON ({error})", file=path, fix=FIX) from error
     servers = next((value[key] for key in KEYS if key in value), None) if isinstance(value, dict) else None
     if not isinstance(servers, dict) or not servers:

@@ -20,7 +20,7 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp_types import methods, version
+from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, methods, version
 from pydantic import ValidationError
 
 from study.errors import printable
@@ -29,6 +29,7 @@ from study.tools.catalogues.client_config import Endpoint
 
 # The SDK writes a traceback for every line that is no message.
 logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # it tells of every request, with its whole address
 # Bounds on what one server may say; a server without end would otherwise fill the memory.
 MAX_TOOLS, MAX_PAGES = 5_000, 200
 MESSAGE = 16_000_000  # bytes of one message
@@ -52,6 +53,7 @@ class Listing:
     large: int = 0  # tools whose definition is too long, which are left out
     aliases: tuple[str, ...] = ()  # other names of the server
     day: str = ""  # of the listing (ISO 8601); empty: today
+    program: str = ""  # `Endpoint.program` of what answered
     seconds: float = 0.0  # from the start of the program, or the first request, to the end of the list
 
 
@@ -130,29 +132,43 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(
-    endpoint: Endpoint, timeout: float, *, mode: str = "auto", notify: Notify | None = None
-) -> AsyncIterator[Connection]:
+async def connected(endpoint: Endpoint, timeout: float, *, notify: Notify | None = None) -> AsyncIterator[Connection]:
     """Open a session and close it, with the program that was started for it.
 
-    `timeout`: seconds for one answer. `mode`: of the SDK's client. `notify`: receives the server's notifications.
-    Raises: ConnectionFailedError, for any error inside as well.
+    `timeout`: seconds for one answer. `notify`: receives the server's notifications.
+    Raises: ConnectionFailedError, for any error inside as well, without values of the entry.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         open_ = None
         try:
             async with AsyncExitStack() as stack:
-                sieve = Sieve()
-                transport = sieve.around(await _transport(endpoint, timeout, stack, log))
-                how: Any = {"read_timeout_seconds": timeout, "cache": None, "mode": mode, "message_handler": notify}
-                client = await stack.enter_async_context(Client(transport, **how))
-                open_ = Connection(client, client.session, sieve)
+                open_ = await _opened(endpoint, timeout, stack, log, notify)
                 yield open_
         except Exception as error:  # a stranger's program may fail in any way
-            raise ConnectionFailedError(_said(log) or reason_of(error)) from error
+            raise ConnectionFailedError(_said(log, endpoint) or reason_of(error, endpoint)) from error
         finally:
             if open_ is not None:
-                open_.said = _said(log)
+                open_.said = _said(log, endpoint)
+
+
+async def _opened(
+    endpoint: Endpoint, timeout: float, stack: AsyncExitStack, log: Any, notify: Notify | None
+) -> Connection:
+    """A session that begins with `initialize`, as every server of today knows it and some end on anything else; only
+    with a server that refuses it, one of the protocol's next version."""
+    for mode in ("legacy", "auto"):
+        attempt, sieve = await stack.enter_async_context(AsyncExitStack()), Sieve()
+        try:
+            transport = sieve.around(await _transport(endpoint, timeout, attempt, log))
+            how: Any = {"read_timeout_seconds": timeout, "cache": None, "mode": mode, "message_handler": notify}
+            client = await attempt.enter_async_context(Client(transport, **how))
+            return Connection(client, client.session, sieve)
+        except Exception as error:
+            refused = getattr(innermost(error), "code", CONNECTION_CLOSED) not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
+            if mode == "auto" or not refused:
+                raise
+            await attempt.aclose()
+    raise AssertionError
 
 
 async def _transport(endpoint: Endpoint, timeout: float, stack: AsyncExitStack, log: Any) -> Any:
@@ -233,26 +249,33 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
         )
         problem = f"no valid tool among {faulty + large} listed: {rule}"
     text = (connection.client.instructions or "")[:2_000]
-    return Listing(endpoint.name, text, tuple(tools), problem, faulty, large, endpoint.aliases)
+    how: Any = {"aliases": endpoint.aliases, "program": endpoint.program}
+    return Listing(endpoint.name, text, tuple(tools), problem, faulty, large, **how)
 
 
-def _said(log: Any) -> str:
+def _said(log: Any, endpoint: Endpoint) -> str:
     """Why the program ended, in its guard's words; empty where it ended as it should."""
     log.seek(0)
     head, words, last = _PLACE.sub("", log.read(20 * REASON)).partition(guard.LAST_WORDS)
-    end = " ".join(printable(last).split())[-REASON:]
-    return f"{shortened(head + words)} {end}".rstrip()
+    end = " ".join(printable(endpoint.masked(last)).split())[-REASON:]
+    return f"{shortened(head + words, endpoint)} {end}".rstrip()
 
 
-def shortened(text: str) -> str:
-    """A failure's text in one line."""
-    return " ".join(printable(text).split())[:REASON]
+def shortened(text: str, endpoint: Endpoint) -> str:
+    """A failure's text in one line, without values of the server's entry."""
+    return " ".join(printable(endpoint.masked(text)).split())[:REASON]
 
 
-def reason_of(error: BaseException) -> str:
-    """The innermost failure in one line."""
+def innermost(error: BaseException) -> BaseException:
+    """The first failure of a group."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
+    return error
+
+
+def reason_of(error: BaseException, endpoint: Endpoint) -> str:
+    """The innermost failure in one line."""
+    error = innermost(error)
     if isinstance(error, ConnectionFailedError):
         return str(error)
-    return shortened(f"{type(error).__name__}: {error}")
+    return shortened(f"{type(error).__name__}: {error}", endpoint)

@@ -36,7 +36,15 @@ class Guard:
         try:
             os.write(2, b"" if self.closing else said.encode())
         finally:
-            os.killpg(0, signal.SIGKILL)
+            if hasattr(os, "killpg"):
+                os.killpg(0, signal.SIGKILL)
+            # Windows has no groups of this kind, but knows who started whom.
+            words = ["taskkill", "/T", "/F", "/PID", str(self.server.pid)]
+            try:
+                subprocess.run(words, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+            except OSError:
+                self.server.kill()
+            os._exit(1)
 
     def to_server(self) -> None:
         """Standard input; its end is the host's wish to stop."""
@@ -93,7 +101,7 @@ class Guard:
 
 def main(limit: str, *command: str) -> None:
     """Run a command under the guard; a program that cannot be started is said on standard error."""
-    if os.getpgrp() != os.getpid():
+    if hasattr(os, "setpgrp") and os.getpgrp() != os.getpid():
         os.setpgrp()  # the group that is ended must be no one else's
     try:
         guard = Guard(int(limit), list(command))

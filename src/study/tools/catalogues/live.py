@@ -19,8 +19,9 @@ from typing import Any
 import pandas as pd
 
 from study.catalog.checks import today
-from study.catalog.own import of_command
-from study.catalog.records import RefusedError, variable
+from study.catalog.commands import of_command
+from study.catalog.records import RefusedError
+from study.errors import without_secrets
 from study.tools.catalogues.catalog import ToolCatalog, tool_keys
 from study.tools.catalogues.client_config import Endpoint
 from study.tools.catalogues.connection import Listing, connected, list_tools, reason_of
@@ -46,8 +47,8 @@ async def ask(endpoint: Endpoint, timeout: float) -> Listing:
     except TimeoutError:
         problem = f"no complete answer within {timeout:g} s"
     except Exception as error:  # a stranger's program may fail in any way
-        problem = reason_of(error)
-    return Listing(endpoint.name, problem=problem, aliases=endpoint.aliases)
+        problem = reason_of(error, endpoint)
+    return Listing(endpoint.name, problem=problem, aliases=endpoint.aliases, program=endpoint.program)
 
 
 async def ask_all(endpoints: Sequence[Endpoint], timeout: float) -> list[Listing]:
@@ -71,8 +72,9 @@ def starts(endpoints: Sequence[Endpoint], listings: Sequence[Listing]) -> dict[s
     found: dict[str, dict[str, Any]] = {}
     for endpoint, listing in zip(endpoints, listings, strict=True):
         try:
-            named = tuple(variable(name, secret=True) for name in endpoint.env)
-            key = endpoint.url or of_command(str(endpoint.command), endpoint.args, named).key
+            key = (
+                without_secrets(endpoint.url) if endpoint.url else of_command(str(endpoint.command), endpoint.args).key
+            )
         except RefusedError:  # a program that no catalogue names
             continue
         seen = {"started": today(), "tools": len(listing.tools), "seconds": round(listing.seconds, 2)}
@@ -100,18 +102,21 @@ def build(
     listing and the problem: an outage says nothing about what a server offers. One without a listing has left.
     """
     builder, today = Builder(name), day or datetime.now().astimezone().date().isoformat()
-    known = {server.id: row for row, server in enumerate(before.servers)} if before else {}
+    # One of the same name that is another program offers nothing of what was listed.
+    known = {(server.id, server.program): row for row, server in enumerate(before.servers)} if before else {}
     for listing in listings:
         tools, text, listed = listing.tools, listing.description, listing.day or today
         if listing.problem is not None:
-            if before is None or listing.name not in known:
+            row = known.get((listing.name, listing.program))
+            if before is None or row is None:
                 builder.count("server without a usable answer left out", "servers", "id", LEFT_OUT)
                 continue
             builder.count("server without a usable answer kept from before", "servers", "id", REPORTED)
-            old = as_listing(before, known[listing.name])
+            old = as_listing(before, row)
             tools, text, listed = old.tools, old.description, old.day
         server = builder.server(listing.name, listing.name, text, aliases=listing.aliases)
-        builder.servers[server] = replace(builder.servers[server], listed=listed, problem=listing.problem or "")
+        beside = {"listed": listed, "problem": listing.problem or "", "program": listing.program}
+        builder.servers[server] = replace(builder.servers[server], **beside)
         if listing.faulty:
             builder.count("tool that the protocol does not allow left out", "tools", "", LEFT_OUT, listing.faulty)
         if listing.large:
@@ -125,7 +130,8 @@ def as_listing(catalog: ToolCatalog, row: int) -> Listing:
     """What a server of a catalogue answered when it was indexed."""
     server, tools = catalog.servers[row], [catalog.tools[tool] for tool in catalog.tools_of(row)]
     records = tuple({**tool.definition(), "inputSchema": tool.schema} for tool in tools)
-    return Listing(server.id, server.description, records, aliases=server.aliases, day=server.listed or UNKNOWN_DAY)
+    beside: Any = {"aliases": server.aliases, "day": server.listed or UNKNOWN_DAY, "program": server.program}
+    return Listing(server.id, server.description, records, **beside)
 
 
 def changes(before: ToolCatalog | None, after: ToolCatalog) -> dict[str, int]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cachetools import LRUCache
+
 from study.config.reader import build_settings
 from study.errors import StudyError
 from study.tools.intent.settings import Limit
+
+PAIRS = 10_000  # an agent chooses its own name
 
 
 @dataclass(frozen=True)
@@ -54,24 +58,20 @@ def read_requirements(path: Path) -> dict[str, Requirements]:
 
 
 class RateLimiter:
-    """At most `calls` uses of one tool by one agent in any window of `seconds`."""
+    """At most `calls` uses of one tool by one agent in any window of `seconds`; `PAIRS` of both are remembered."""
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
-        self.calls: dict[tuple[str, str], deque[float]] = defaultdict(deque)
+        self.calls: LRUCache[tuple[str, str], deque[float]] = LRUCache(PAIRS)
 
     def record(self, agent: str, tool: str, now: float) -> None:
         """Count a call; `now` in seconds of a clock that never goes back."""
-        self.calls[agent, tool].append(now)
+        self.calls.setdefault((agent, tool), deque(maxlen=self.limit.calls)).append(now)
 
     def limited(self, agent: str, tool: str, now: float) -> bool:
         """Whether one more call would be too many."""
-        made = self.calls.get((agent, tool))
-        if made is None:
-            return False
-        while made and made[0] <= now - self.limit.seconds:
-            made.popleft()
-        return len(made) >= self.limit.calls
+        made = self.calls.get((agent, tool), ())
+        return len(made) == self.limit.calls and made[0] > now - self.limit.seconds
 
 
 def obstacle(needs: Requirements, context: Context) -> str | None:

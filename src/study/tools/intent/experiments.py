@@ -109,7 +109,7 @@ def latency(
             made.recommend(query)
             taken.append(time.perf_counter() - started)
         found |= results.percentiles(name, np.array(taken))
-    return found | {"cache_hits": float(made.cache.hits)}
+    return found | {"cache_hits": float(made.hits)}
 
 
 def compatibility(data: Dataset, split: Split) -> pd.DataFrame:

@@ -1,28 +1,39 @@
-"""The feedback store: one JSON line per recommendation and what came of it, and the statistics made from it.
+"""The feedback store: what was recommended and what came of it, on this machine alone, and statistics made from it.
 
-A line holds the query's SHA-256, not its words: nothing here needs them, and queries may be private.
+Of a request the store keeps a hash with this machine's own salt, which nobody else can guess from; its words only where
+the user says so.
 """
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import json
 import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from study import paths
 from study.config.reader import build_settings
 from study.errors import StudyError
+from study.files import local_salt
 from study.tools.intent.settings import CORRECTED, FACTORS, Float64Array, Rules
 
-
-def query_hash(query: str) -> str:
-    """What the store keeps of a query."""
-    return hashlib.sha256(query.encode("utf-8", "replace")).hexdigest()
+FORMAT = 2
+BUSY = 10.0  # seconds that a write waits for another process's write
+LONGEST_DETAIL = 2_000
+TABLE = """
+CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY AUTOINCREMENT, event TEXT NOT NULL);
+CREATE TRIGGER IF NOT EXISTS events_keep BEFORE UPDATE ON events
+BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
+CREATE TRIGGER IF NOT EXISTS events_stay BEFORE DELETE ON events
+BEGIN SELECT RAISE(ABORT, 'events are never removed'); END;
+"""
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,7 @@ class Event:
     """One recommendation and its outcome."""
 
     agent: str  # who asked
-    query: str  # `query_hash` of what was asked
+    query: str  # `FeedbackStore.hashed` of what was asked
     shown: tuple[str, ...] = ()  # keys of the recommended tools, best first
     selected: str | None = None  # key of the tool that was used, None where none was
     success: bool | None = None  # whether it worked, None where unknown
@@ -40,6 +51,10 @@ class Event:
     rating: float | None = None  # 0 to ``rating_scale``
     factors: tuple[tuple[float, ...], ...] = ()  # of every shown tool as they were, or nothing; weights learn from them
     experiment: str | None = None  # the comparison whose variant ranked the tools, None for none
+    kind: str = ""  # what a person said of it, of `agent.feedback.KINDS`
+    system: str = ""  # which system ranked
+    words: str = ""  # the request itself, where the user lets it be kept
+    detail: str = ""  # what the user wrote about it
 
     def __post_init__(self) -> None:
         numbers = (self.asked, self.finished, self.latency_ms, self.rating)
@@ -47,6 +62,8 @@ class Event:
             raise StudyError("a time, latency or rating is negative or not finite", fix="leave it out where unknown")
         if self.asked is not None and self.finished is not None and self.finished < self.asked:
             raise StudyError("an event ends before it begins", column="finished", fix="use one clock for both times")
+        if len(self.detail) > LONGEST_DETAIL:
+            raise StudyError(f"longer than {LONGEST_DETAIL} characters", column="detail", fix="say it shorter")
         if not all(isinstance(key, str) for key in self.shown):
             raise StudyError("a shown tool is no key", column="shown", fix="name tools as server/tool")
         whole = len(self.factors) in (0, len(self.shown)) and all(len(row) == len(FACTORS) for row in self.factors)
@@ -55,62 +72,70 @@ class Event:
 
 
 class FeedbackStore:
-    """Events in an append-only file; several processes may write."""
+    """Events in an append-only SQLite file; several processes may write. Every event is on the disk before `append`
+    returns, so a killed process loses at most the one that it was writing."""
 
-    def __init__(self, path: Path, *, rating_scale: float = 5.0) -> None:
-        self.path, self.rating_scale = path, rating_scale
-        # Events of whole lines that were read, how many lines, and the byte behind them.
+    def __init__(self, path: Path, *, rating_scale: float = 5.0, busy: float = BUSY) -> None:
+        self.path, self.rating_scale, self.busy = path, rating_scale, busy
         self._known: list[Event] = []
-        self._lines = self._place = 0
+        self._last = 0  # the number of the last event that was read
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._connection() as connection:
+            # Switching to the write-ahead log does not wait for other processes that do the same.
+            for _ in range(100):
+                try:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    break
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                        raise
+                    time.sleep(busy / 100)
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, FORMAT):
+                reason = f"has format {version}, this version reads {FORMAT}"
+                raise StudyError(reason, file=path, fix="move the file away")
+            connection.executescript(f"BEGIN IMMEDIATE; {TABLE} PRAGMA user_version = {FORMAT}; COMMIT;")
 
-    def append(self, event: Event) -> None:
-        """Add an event, whole or not at all."""
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path, timeout=self.busy, isolation_level=None)) as connection:
+                connection.execute("PRAGMA synchronous = FULL")
+                yield connection
+        except sqlite3.Error as error:
+            fix = "check the disk and the rights; move a damaged file away"
+            raise StudyError(f"the feedback file cannot be used: {error}", file=self.path, fix=fix) from error
+
+    def hashed(self, text: str) -> str:
+        """What the store keeps of a request, or of a name that must not be known."""
+        salt = local_salt(self.path.with_name("salt"))
+        return hmac.digest(salt, text.encode("utf-8", "replace"), "sha256").hex()
+
+    def append(self, event: Event) -> int:
+        """Add an event and return its number."""
         if event.rating is not None and event.rating > self.rating_scale:
             raise StudyError(f"the rating {event.rating} is above {self.rating_scale}", fix="rate on the stated scale")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        line = json.dumps(asdict(event), ensure_ascii=True, allow_nan=False) + "\n"
-        # One write to a file opened for appending; a line end before it heals a line that a crash left open.
-        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            size = os.fstat(handle).st_size
-            torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            os.write(handle, (("\n" if torn else "") + line).encode())
-        finally:
-            os.close(handle)
+        # Half of a surrogate pair, which a host may name itself, is no text that could be read again.
+        line = json.dumps(asdict(event), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
+        with self._connection() as connection:
+            return int(connection.execute("INSERT INTO events (event) VALUES (?)", (line,)).lastrowid or 0)
 
     def events(self) -> list[Event]:
-        """Every event in order; what was read before is not read again. A torn line is skipped, as only a crash leaves
-        one; any other bad line is an error."""
-        size = self.path.stat().st_size if self.path.is_file() else 0
-        if size < self._place:  # another file stands there now
-            self._known, self._place, self._lines = [], 0, 0
-        if size == self._place:
-            return [*self._known]
-        with self.path.open("rb") as stream:
-            stream.seek(self._place)
-            new = stream.read()
-        whole = new.rpartition(b"\n")[0]
-        lines = whole.split(b"\n") if b"\n" in new else []
-        known = self._known + self._parsed(lines, self._lines)
-        last = self._parsed([new[len(whole) + bool(lines) :]], self._lines + len(lines))
-        self._known, self._lines = known, self._lines + len(lines)
-        self._place += len(whole) + bool(lines)
-        return known + last
-
-    def _parsed(self, lines: Sequence[bytes], before: int) -> list[Event]:
+        """Every event in order; what was read before is not read again."""
+        with self._connection() as connection:
+            rows = connection.execute("SELECT id, event FROM events WHERE id > ? ORDER BY id", (self._last,)).fetchall()
         found = []
-        for number, line in enumerate(lines, start=before + 1):
-            text = line.decode(errors="replace")
-            if not text:
-                continue
+        for number, text in rows:
+            where = f"entry {number}"
             try:
                 value = json.loads(text)
-            except (ValueError, RecursionError):
-                if text.startswith("{") and not text.endswith("}"):
-                    continue
-                raise StudyError("not an event", file=self.path, row=f"line {number}", fix="remove the line") from None
-            found.append(self.event(value, f"line {number}"))
-        return found
+            except (ValueError, TypeError, RecursionError) as error:
+                fix = "move the file away"
+                raise StudyError(f"not an event ({error})", file=self.path, row=where, fix=fix) from error
+            found.append(self.event(value, where))
+        self._known += found
+        self._last = rows[-1][0] if rows else self._last
+        return [*self._known]
 
     def event(self, value: object, where: str) -> Event:
         """An event from its JSON form, or a `StudyError` that names the place `where`."""
@@ -119,6 +144,11 @@ class FeedbackStore:
         except (TypeError, StudyError) as error:
             fix = "remove it, or correct its keys"
             raise StudyError(f"not an event ({error})", file=self.path, row=where, fix=fix) from error
+
+
+def feedback_of(name: str, *, rating_scale: float = 5.0) -> FeedbackStore:
+    """The feedback about the servers of a data set, or about the tools of a catalogue."""
+    return FeedbackStore(paths.root() / "data" / "feedback" / f"{name}.sqlite", rating_scale=rating_scale)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from cachetools import TTLCache
 from numpy.typing import NDArray
 
 from study.data.dataset import FloatArray
@@ -24,7 +24,7 @@ from study.tools.intent.feedback import FeedbackStore, Statistics, statistics
 from study.tools.intent.learning import CONTROL, assign, by_factor
 from study.tools.intent.ranking import SignalIndex, factors
 from study.tools.intent.sessions import Chains, Sessions, session_settings, sessions_of
-from study.tools.intent.settings import CORRECTED, CacheSize, Float64Array, Intentions, Rules, intent_settings
+from study.tools.intent.settings import CORRECTED, Float64Array, Intentions, Rules, intent_settings
 
 # What an answer depends on besides the question: fingerprints of the catalogue, of the settings with the tools'
 # requirements, and of the tools that may be found; how many events the statistics hold; the tools used a moment ago.
@@ -38,32 +38,6 @@ def cache_key(query: str, count: int, context: Context, weights: Float64Array, s
     stated = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in vars(context).items()}
     parts = [query, count, stated, weights.tolist(), state, asdict(rules)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-class TtlCache:
-    """The most recently used answers, each for a limited time."""
-
-    def __init__(self, size: CacheSize, clock: Callable[[], float]) -> None:
-        self.size, self.clock = size, clock
-        self.kept: OrderedDict[str, tuple[float, Any]] = OrderedDict()
-        self.hits = 0
-
-    def get(self, name: str) -> Any:
-        """The answer; None where it is unknown or too old."""
-        found = self.kept.get(name)
-        if found is None or self.clock() - found[0] >= self.size.seconds:
-            self.kept.pop(name, None)
-            return None
-        self.kept.move_to_end(name)
-        self.hits += 1
-        return found[1]
-
-    def put(self, name: str, answer: Any) -> None:
-        """Keep an answer; where there are too many, the least recently used goes."""
-        self.kept[name] = (self.clock(), answer)
-        self.kept.move_to_end(name)
-        while len(self.kept) > self.size.entries:
-            self.kept.popitem(last=False)
 
 
 @dataclass(frozen=True)
@@ -113,7 +87,9 @@ class IntentRecommender:
         self.keys = tuple(keys or tool_keys(catalog))
         self.rows = {key: row for row, key in enumerate(self.keys)}
         self.limiter = RateLimiter(self.intentions.rate_limit)
-        self.cache = TtlCache(self.intentions.cache, monotonic)
+        size = self.intentions.cache
+        self.cache: TTLCache[str, Scored] = TTLCache(size.entries, size.seconds, monotonic)
+        self.hits = 0
         self.n_events = -1
         self.refresh()
 
@@ -169,10 +145,10 @@ class IntentRecommender:
         allowed = "" if among is None else hashlib.sha256(among.tobytes()).hexdigest()
         state: State = (*self._fingerprints, allowed, self.n_events, *recent)
         name = cache_key(query, count, context, weights, state, self.rules)
-        scored: Scored | None = self.cache.get(name)
+        scored = self.cache.get(name)
+        self.hits += scored is not None
         if scored is None:
-            scored = self._score(query, context, weights, recent, among)
-            self.cache.put(name, scored)
+            scored = self.cache[name] = self._score(query, context, weights, recent, among)
         if self.rules.filter_last:
             scored = scored[:count]
         # After the cache, as rate limits change from one moment to the next.

@@ -2,14 +2,14 @@
 
 One check a line of standard input: JSON with ``schema`` and ``arguments``. The answer is a JSON list: the fault's kind
 (``arguments`` or ``schema``; empty for none) and its reason. A check of more than SECONDS, be it for a slow pattern or
-for references that multiply, ends the program: the kernel's alarm stops what Python cannot.
+for references that multiply, ends the program: a thread without Python's lock stops what Python cannot.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
-import resource
-import signal
+import os
 import sys
 from contextlib import suppress
 from typing import Any
@@ -43,16 +43,19 @@ def fault(schema: Any, arguments: Any) -> tuple[str, str]:
 
 def main(seconds: str) -> None:
     """Answer line by line."""
-    with suppress(ValueError, OSError):  # macOS has no such limit
+    with suppress(ImportError, ValueError, OSError):  # Windows has no such module, macOS no such limit
+        import resource
+
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    nowhere = open(os.devnull, "w")  # noqa: SIM115  # as long as the program
     for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, float(seconds))
+        faulthandler.dump_traceback_later(float(seconds), exit=True, file=nowhere)
         try:
             asked = json.loads(line)
             answer = fault(asked["schema"], asked["arguments"])
         except RecursionError:
             answer = "arguments", "they nest too deeply"
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.cancel_dump_traceback_later()
         print(json.dumps(answer), flush=True)
 
 

@@ -82,8 +82,8 @@ class Child:
         reason, open_ = "it was ended", None
         try:
             async with asyncio.timeout(settings.start_seconds) as clock:
-                how: Any = {"mode": "legacy", "notify": self._notified}  # in which servers tell of changed lists
-                async with connected(self.endpoint, 2 * settings.call_seconds, **how) as open_:
+                seconds = 2 * settings.call_seconds
+                async with connected(self.endpoint, seconds, notify=self._notified) as open_:
                     await self._list(open_)
                     clock.reschedule(None)
                     ready.set_result(open_)
@@ -92,7 +92,7 @@ class Child:
         except TimeoutError:
             reason = f"it did not start within {settings.start_seconds:g} s"
         except Exception as error:  # a stranger's program may fail in any way
-            reason = reason_of(error)
+            reason = reason_of(error, self.endpoint)
         finally:
             over.set()
             if not ready.done():
@@ -141,9 +141,11 @@ class Child:
         except MCPError as error:
             # Of a server at an address only an answer shows that it is still there.
             if self.endpoint.url is not None and not await self._answers(connection):
-                raise ConnectionFailedError(f"it no longer answers: {shortened(error.message)}") from error
+                raise ConnectionFailedError(
+                    f"it no longer answers: {shortened(error.message, self.endpoint)}"
+                ) from error
             if not connection.sieve.over.is_set():
-                raise ConnectionFailedError(shortened(error.message)) from error
+                raise ConnectionFailedError(shortened(error.message, self.endpoint)) from error
             await self.close()
             raise ConnectionFailedError(f"it ended during the call: {connection.said or 'no reason given'}") from error
 

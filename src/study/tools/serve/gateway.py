@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import numpy as np
+from cachetools import LRUCache
 from mcp_types import CallToolResult, TextContent
 from numpy.typing import NDArray
 
@@ -25,7 +26,7 @@ from study.tools.catalogues.connection import ConnectionFailedError, Listing
 from study.tools.discovery.index import best
 from study.tools.index_file import matching
 from study.tools.intent.context import Context
-from study.tools.intent.feedback import Event, FeedbackStore, query_hash
+from study.tools.intent.feedback import Event, FeedbackStore
 from study.tools.intent.recommender import IntentRecommender
 from study.tools.mcp_zero.routing import Request
 from study.tools.quick import quick_embedder
@@ -36,6 +37,7 @@ from study.tools.serve.settings import INTENT, ServeSettings
 from study.tools.serve.view import View
 
 FINDS = 20  # answers of `find` that are remembered per host, to know what a called tool was shown for
+HOSTS = 1_000  # hosts of which that is remembered
 NEXT = 3  # tools that often came after a found one, at most
 Save = Callable[[ToolCatalog], None]
 
@@ -49,6 +51,29 @@ class Find:
     asked: float
     factors: tuple[tuple[float, ...], ...] = ()
     used: bool = False  # whether a call followed
+
+
+class Finds(LRUCache[str, deque[Find]]):
+    """The last `FINDS` answers of each of the last `HOSTS` hosts (a host chooses its own name). `dropped`: is told of
+    each that is no longer remembered."""
+
+    def __init__(self, dropped: Callable[[str, Find], None]) -> None:
+        super().__init__(HOSTS)
+        self.dropped = dropped
+
+    def add(self, host: str, find: Find) -> None:
+        """Remember what a host was shown."""
+        own = self.setdefault(host, deque())
+        own.append(find)
+        if len(own) > FINDS:
+            self.dropped(host, own.popleft())
+
+    def popitem(self) -> tuple[str, deque[Find]]:
+        """Forget the host that asked longest ago."""
+        host, own = super().popitem()
+        for find in own:
+            self.dropped(host, find)
+        return host, own
 
 
 class Gateway:
@@ -75,11 +100,13 @@ class Gateway:
         self.name, self.settings, self.published, self.save, self.store = name, settings, published, save, store
         self.say, self.shown_tokens = say, 0  # tokens of what the host sees in the place of all
         self.embedder = embedder or quick_embedder()
-        known = {server.id: live.as_listing(own, row) for row, server in enumerate(own.servers)} if own else {}
-        self.listings = {name: known[name] for name in self.endpoints if name in known}
+        listed = [live.as_listing(own, row) for row in range(len(own.servers))] if own else []
+        known = {(one.name, one.program): one for one in listed}
+        keys = {name: (name, endpoint.program) for name, endpoint in self.endpoints.items()}
+        self.listings = {name: known[key] for name, key in keys.items() if key in known}
         self.pool = Pool(endpoints, settings, self.listed)
         self.checker = Checker(settings.check_seconds, settings.argument_characters)
-        self.finds: dict[str, deque[Find]] = defaultdict(deque)
+        self.finds = Finds(self._unused)
         self.recommender: IntentRecommender | None = None
         self.ranking = asyncio.Lock()  # the recommender answers one question at a time
         self.changing = asyncio.Lock()
@@ -119,9 +146,8 @@ class Gateway:
             await asyncio.wait([self.starting])
             await self.pool.close()
             await self.checker.close()
-            for host, finds in self.finds.items():
-                for find in finds:
-                    self._unused(host, find)
+            while self.finds:
+                self.finds.popitem()
 
     def summary(self, problems: Mapping[str, str]) -> str:
         """What was found, in a line for a person."""
@@ -190,11 +216,8 @@ class Gateway:
             view.entry(row, whole=row in whole) | {"score": round(float(value), 3)}
             for row, value in zip(rows.tolist(), values, strict=True)
         ]
-        words = task or " ".join(request or ())
-        finds = self.finds[host]
-        finds.append(Find(query_hash(words), tuple(view.keys[row] for row in rows.tolist()), time.time(), factors))
-        if len(finds) > FINDS:
-            self._unused(host, finds.popleft())
+        words = self.store.hashed(task or " ".join(request or ())) if self.store else ""
+        self.finds.add(host, Find(words, tuple(view.keys[row] for row in rows.tolist()), time.time(), factors))
         handed = int(view.tokens[sorted(whole)].sum()) if whole else 0
         found = {"tools": tools, "tokens": {"definitions here": handed, "of all tools": int(view.tokens.sum())}}
         return found | self._chain(view, rows.tolist())
@@ -269,7 +292,8 @@ class Gateway:
     def _note(self, host: str, key: str, success: bool | None, started: float, milliseconds: float) -> None:
         if self.store is None:
             return
-        found = next((find for find in reversed(self.finds[host]) if key in find.shown), Find("", (), started))
+        recent = reversed(self.finds.get(host, ()))
+        found = next((find for find in recent if key in find.shown), Find("", (), started))
         found.used, latency = True, None if success is None else milliseconds
         now = max(time.time(), found.asked)
         how: Any = {"factors": found.factors, "experiment": self._experiment(found)}

@@ -118,7 +118,7 @@ async def run_loop(
         requests, broken = parse_requests(reply), count_malformed(reply)
         calls = [call for call in map(json_object, CALL.findall(reply)) if _well_formed(call)]
         broken_calls = reply.count("<tool_call>") - len(calls)
-        if not calls and _well_formed(bare := json_object(reply)):  # small models forget the tags
+        if not calls and (bare := _untagged(reply, made)):
             calls, broken_calls = [bare], 0
         made.malformed += broken + broken_calls
         if not (requests or calls or broken or broken_calls):
@@ -143,6 +143,17 @@ async def run_loop(
         messages.append({"role": "user", "content": "\n".join(parts)})
     made.tokens = int(count_tokens([str(message["content"]) for message in messages]).sum())
     return made
+
+
+def _untagged(reply: str, made: Trajectory) -> dict[str, Any]:
+    """A call whose tags a small model forgot: the reply is this object alone, of a tool that was offered. Any other
+    JSON is an answer, or a quotation of what a stranger wrote, and is never run."""
+    try:
+        call = json.loads(reply)
+    except (ValueError, RecursionError):
+        return {}
+    whole = isinstance(call, dict) and set(call) == {"name", "arguments"} and _well_formed(call)
+    return call if whole and call["name"] in {tool["name"] for tool in made.tools} else {}
 
 
 def _well_formed(call: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -150,7 +151,10 @@ def run(server: MCPServer[Any], transport: str, port: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         server.run("stdio")
     else:
-        server.run("streamable-http", host="127.0.0.1", port=port)
+        # Nothing but this machine's own names: a page of a stranger could reach it through its visitor's browser.
+        names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost")]
+        guard = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
+        server.run("streamable-http", host="127.0.0.1", port=port, transport_security=guard)
 
 
 def say(text: str) -> None:
