@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders.sentence import encode
 from study.t2mrec.lexical import fit_vectorizer
 
 
@@ -42,7 +42,7 @@ class TfidfCosine:
 class DenseCosine:
     """cos(E(x_t), E(x_m)) with a frozen text encoder (MiniLM: Wang et al. 2020; Reimers & Gurevych 2019); no labels."""
 
-    encoder: str = "minilm"  # a key of `study.encoders.sentence.PACKAGES`
+    encoder: str = "minilm"  # a key of `study.advisor.encoders.sentence.PACKAGES`
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Encode every task and server (cached on disk)."""

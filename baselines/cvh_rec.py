@@ -22,10 +22,10 @@ from baselines.collaborative import kept
 from baselines.interactions import Pairs, propagate, shuffled
 from baselines.scheduled import VectorModel
 from baselines.training import Job, Progress, array, fingerprint, n_weights, train, validation_quality
+from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.normalise import licence_key, spelling_key
 from study.data.splits import Split
-from study.encoders.sentence import encode
 
 TASK_TAGS = ("category", "subcategory", "theme", "language")
 SERVER_TAGS = ("category", "subcategory", "language", "license")

@@ -18,9 +18,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 from baselines.interactions import Pairs, shuffled, stars
 from baselines.scheduled import Scheduled
 from baselines.training import Job, array, fingerprint
+from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders.sentence import encode
 from study.evaluation.ranking import chunks, tie_order, top_k
 
 MIDPOINT = 3.0  # of the scale from 1 to 5

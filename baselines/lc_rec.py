@@ -18,10 +18,10 @@ from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, m
 from baselines.generative.search import Generative, PrefixTree, batched, prefixes
 from baselines.generative.text import BytePairs, Published, Vocabulary, from_disk, padded, task_tokens, widened
 from baselines.training import Job, fingerprint
+from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, IntArray
 from study.data.lists import training_lists
 from study.data.splits import Split
-from study.encoders.sentence import encode
 from study.errors import require_one_of
 
 

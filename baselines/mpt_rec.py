@@ -29,10 +29,10 @@ from baselines.training import (
     train,
     validation_quality,
 )
+from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.normalise import licence_key, spelling_key
 from study.data.splits import Split
-from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.ranking import chunks
 from study.t2mrec.lexical import vectorize

@@ -17,9 +17,9 @@ from torch.nn.functional import normalize, softplus
 from baselines.interactions import Pairs, bipartite, drop_entries, propagate, shuffled
 from baselines.scheduled import VectorModel
 from baselines.training import Job, array, fingerprint
+from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders.sentence import encode
 
 # The two views of a text, in the place of the two halves of a user's reviews.
 TASK_VIEWS = (("name", "description"), ("language", "category", "subcategory", "theme"))

@@ -13,16 +13,16 @@ import pandas as pd
 import scipy.sparse as sp
 
 from baselines.settings import require_choice
+from study.advisor.encoders.sentence import encode
+from study.advisor.retrieval.field_dense import FieldDense
+from study.advisor.retrieval.fields import FIELDS, VIEWS, capability, texts
 from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.data.splits import Split
-from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.ranking import chunks, tie_order, top_k
 from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
-from study.usefulness.field_dense import FieldDense
-from study.usefulness.texts import FIELDS, VIEWS, capability, texts
 
 LOG = logging.getLogger(__name__)
 SOURCES = ("agreement", "teacher", "cards")

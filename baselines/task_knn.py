@@ -11,9 +11,9 @@ import pandas as pd
 import scipy.sparse as sp
 
 from baselines.popularity import numbered
+from study.advisor.encoders.sentence import encode
 from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders.sentence import encode
 from study.evaluation.ranking import tie_order, top_k
 from study.t2mrec.lexical import fit_vectorizer
 

@@ -15,10 +15,10 @@ from baselines.generative.search import Generative, PrefixTree, batched, prefixe
 from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
 from baselines.generative.text import PAD, BytePairs
 from baselines.training import Job, fingerprint
+from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, IntArray
 from study.data.lists import training_lists
 from study.data.splits import Split
-from study.encoders.sentence import encode
 
 
 @dataclass

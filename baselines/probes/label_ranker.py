@@ -13,13 +13,13 @@ import pandas as pd
 import scipy.sparse as sp
 
 from baselines.ease import Ease
+from study.advisor.encoders.sentence import encode
+from study.advisor.retrieval.field_dense import standardised
 from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.t2mrec.lexical import fit_vectorizer
-from study.usefulness.field_dense import standardised
 
 ATTRIBUTES = ("theme", "language", "subcategory")
 TEXTS = {"text": (*TASK_FIELDS, "subcategory"), "name": ("name",)}

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from study.agent.agent import Agent
-from study.agent.retrieval import Lexical
-from study.agent.settings import Service, Settings, read_conf
+from study.advisor.agent.agent import Agent
+from study.advisor.agent.retrieval import Lexical
+from study.advisor.agent.settings import Service, Settings, read_conf
+from study.advisor.engine.intent.feedback import FeedbackStore
 from study.data.dataset import Dataset, relevance_from_lists
-from study.tools.intent.feedback import FeedbackStore
 from tests.agent.messages import hostile_rows
 from tests.tiny_study import lay_out, make_data, rooted
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.agent import retrieval
-from study.agent.agent import Agent
-from study.agent.answer import answer_data
-from study.agent.retrieval import RETRIEVERS, build_retriever
-from study.agent.settings import Settings, read_conf
-from study.agent.specification import Attributes, Specification, filter_servers, relaxed
+from study.advisor.agent import retrieval
+from study.advisor.agent.agent import Agent
+from study.advisor.agent.answer import answer_data
+from study.advisor.agent.retrieval import RETRIEVERS, build_retriever
+from study.advisor.agent.settings import Settings, read_conf
+from study.advisor.agent.specification import Attributes, Specification, filter_servers, relaxed
+from study.advisor.retrieval import field_dense
 from study.config.compose import build_system, load
 from study.data.dataset import TASK_FIELDS
 from study.errors import StudyError
-from study.usefulness import field_dense
 from tests.agent.messages import MESSAGES, stated
 
 KEEP = {"language": False, "platform": True, "licence": False}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from study.agent.commands import mentioned
-from study.agent.conversation import Conversation, NotThereError
+from study.advisor.agent.commands import mentioned
+from study.advisor.agent.conversation import Conversation, NotThereError
 from study.errors import StudyError
 from tests.agent.messages import MESSAGES, stated
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.agent.conversation import Conversation
-from study.agent.extraction import Extractor
-from study.agent.settings import Words, read_conf
-from study.agent.specification import Specification, Vocabulary, build, merged, without
+from study.advisor.agent.conversation import Conversation
+from study.advisor.agent.extraction import Extractor
+from study.advisor.agent.settings import Words, read_conf
+from study.advisor.agent.specification import Specification, Vocabulary, build, merged, without
 from study.errors import StudyError
 from tests.agent.messages import MESSAGES, stated
 

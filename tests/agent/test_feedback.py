@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from study.agent.feedback import note, training_pairs
-from study.agent.specification import Specification
+from study.advisor.agent.feedback import note, training_pairs
+from study.advisor.agent.specification import Specification
+from study.advisor.engine.intent import feedback as module
 from study.cli import agent as cli
 from study.errors import StudyError
-from study.tools.intent import feedback as module
 
 PAIR = ["intent", "positive_id", "negative_id"]
 UNUSABLE = [("loved", ""), ("accepted", "x" * 2_001), ("'); DROP TABLE events; --", "")]

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from study.agent import text as texts
-from study.agent.answer import QUOTING, answer_data, claim_line, markdown, turn_data
-from study.agent.conversation import Conversation
-from study.agent.text import REPOSITORY, content_words, escape_markdown, plain, safe_link
+from study.advisor.agent import text as texts
+from study.advisor.agent.answer import QUOTING, answer_data, claim_line, markdown, turn_data
+from study.advisor.agent.conversation import Conversation
+from study.advisor.agent.text import REPOSITORY, content_words, escape_markdown, plain, safe_link
 from study.errors import printable
 from tests.agent.messages import IDS, MESSAGES, named_ids
 

@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from typer.testing import CliRunner
 
-from study.agent import mcp_server
+from study.advisor.agent import mcp_server
 from study.cli.agent import app
 from study.errors import StudyError
 from tests.agent.conftest import serving
@@ -35,9 +35,9 @@ WRONG_OPTIONS = {"retriever": "unknown retriever", "dataset": "unknown dataset",
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
 from tests.agent import conftest
-from study.agent import mcp_server
-from study.agent.agent import Agent
-from study.agent.retrieval import Lexical
+from study.advisor.agent import mcp_server
+from study.advisor.agent.agent import Agent
+from study.advisor.agent.retrieval import Lexical
 data = conftest.catalogue()
 agent = Agent(data, retriever=Lexical(data))
 mcp_server.server(lambda: agent).run("stdio")

@@ -9,18 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.agent import model, model_trial
-from study.agent.agent import Agent, model_of
-from study.agent.answer import answer_data
-from study.agent.claims import Claim
-from study.agent.conversation import Conversation
-from study.agent.model_trial import TrialModel, trial
-from study.agent.retrieval import Lexical
-from study.agent.settings import ModelTrial
-from study.agent.specification import Specification
-from study.agent.text import WORD, root
+from study.advisor.agent import model
+from study.advisor.agent.agent import Agent, model_of
+from study.advisor.agent.answer import answer_data
+from study.advisor.agent.claims import Claim
+from study.advisor.agent.conversation import Conversation
+from study.advisor.agent.retrieval import Lexical
+from study.advisor.agent.settings import ModelTrial
+from study.advisor.agent.specification import Specification
+from study.advisor.agent.text import WORD, root
+from study.advisor.llm.client import Client, EndpointError
 from study.errors import StudyError
-from study.llm.client import Client, EndpointError
+from study.tools import model_trial
+from study.tools.model_trial import TrialModel, trial
 from tests.agent.conftest import asking
 from tests.agent.messages import MESSAGES
 
@@ -258,7 +259,7 @@ def test_the_trial_counts_what_a_model_reads_and_words(data):
 def test_the_trial_refuses_until_every_request_has_a_reply(data, conf_root, monkeypatch):
     """The endpoint answers one of the two readings and two wordings, so that rules would stand in for the model."""
     monkeypatch.setattr(model_trial, "load", lambda _: data)
-    monkeypatch.setattr("study.agent.agent.build_retriever", lambda _, data: Lexical(data))
+    monkeypatch.setattr("study.advisor.agent.agent.build_retriever", lambda _, data: Lexical(data))
     settings = ModelTrial("local", "m", 100, 2, ["captions in Python", "captions for videos"])
     monkeypatch.setattr(model_trial, "read_conf", lambda _: settings)
     left = ["{}"]

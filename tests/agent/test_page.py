@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from study.agent import web
-from study.tools.intent.feedback import FeedbackStore
+from study.advisor.agent import web
+from study.advisor.engine.intent.feedback import FeedbackStore
 from tests.agent import browser as agent_browser
 from tests.agent.browser import say, turns, waited
 from tests.agent.conftest import serving

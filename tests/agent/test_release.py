@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from study.agent.agent import Agent
-from study.agent.claims import sections
-from study.agent.conversation import Conversation
-from study.agent.retrieval import Dense, Lexical
+from study.advisor.agent.agent import Agent
+from study.advisor.agent.claims import sections
+from study.advisor.agent.conversation import Conversation
+from study.advisor.agent.retrieval import Dense, Lexical
 from study.data.dataset import relevance_from_lists
 
 pytestmark = pytest.mark.mirror

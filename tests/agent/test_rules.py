@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from study.agent import claims
-from study.agent.agent import Agent
-from study.agent.claims import Context, Evidence, sections, shown_fields
-from study.agent.retrieval import Lexical
-from study.agent.settings import Setup, Words, read_conf
-from study.agent.specification import Specification
-from study.agent.text import STOP_WORDS, content_words, stem
+from study.advisor.agent import claims
+from study.advisor.agent.agent import Agent
+from study.advisor.agent.claims import Context, Evidence, sections, shown_fields
+from study.advisor.agent.retrieval import Lexical
+from study.advisor.agent.settings import Setup, Words, read_conf
+from study.advisor.agent.specification import Specification
+from study.advisor.agent.text import STOP_WORDS, content_words, stem
 from tests.agent.conftest import catalogue
 from tests.agent.messages import MESSAGES, named_ids
 

@@ -13,11 +13,11 @@ import uvicorn
 from typer.testing import CliRunner
 
 from study import paths
-from study.agent import address as addresses
-from study.agent import web
+from study.advisor.agent import address as addresses
+from study.advisor.agent import web
+from study.advisor.engine.intent.feedback import FeedbackStore
 from study.cli import agent as cli
 from study.errors import StudyError
-from study.tools.intent.feedback import FeedbackStore
 from tests.agent.conftest import serving
 from tests.agent.messages import MESSAGES
 

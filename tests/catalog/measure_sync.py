@@ -19,8 +19,8 @@ from pathlib import Path
 import pandas as pd
 
 from study import paths
-from study.catalog.archives import archive_files
-from study.catalog.settings import Sources
+from study.advisor.catalog.archives import archive_files
+from study.advisor.catalog.settings import Sources
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.paths import MIRROR

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from study.catalog.archives import read_archive, tree_id
-from study.catalog.records import Package, Record
+from study.advisor.catalog.archives import read_archive, tree_id
+from study.advisor.catalog.records import Package, Record
 
 COMMIT = "0" * 40
 

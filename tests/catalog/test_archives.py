@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from study.catalog import archives, records
-from study.catalog.archived import READERS
-from study.catalog.settings import Sources
+from study.advisor.catalog import archives, records
+from study.advisor.catalog.archived import READERS
+from study.advisor.catalog.settings import Sources
 from study.errors import StudyError
 from tests.catalog.sources import pack
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from study.catalog import archived, checks
-from study.catalog.checks import Check
-from study.catalog.merge import servers
-from study.catalog.records import Package, Reader, Record, Remote
-from study.catalog.start import known_start, start
-from study.catalog.trust import in_words, trust
+from study.advisor.catalog import archived, checks
+from study.advisor.catalog.checks import Check
+from study.advisor.catalog.merge import servers
+from study.advisor.catalog.records import Package, Reader, Record, Remote
+from study.advisor.catalog.start import known_start, start
+from study.advisor.catalog.trust import in_words, trust
+from study.advisor.engine.facts import Shelf
+from study.advisor.gateway import live
+from study.advisor.gateway.client_config import Endpoint
+from study.advisor.gateway.connection import Listing
+from study.advisor.gateway.live import lacks, starts
 from study.errors import StudyError
-from study.recommend.facts import Shelf
-from study.tools.catalogues import live
-from study.tools.catalogues.client_config import Endpoint
-from study.tools.catalogues.connection import Listing
-from study.tools.catalogues.live import lacks, starts
 from tests.catalog.sources import record, toolsdk_entry, toolsdk_files
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
@@ -312,7 +312,7 @@ def test_what_a_source_could_not_start_says_so(conf_root, validated, failed):
 
 def test_notes_of_several_processes_are_all_kept(conf_root):
     program = (
-        "import sys; from study.catalog import checks\n"
+        "import sys; from study.advisor.catalog import checks\n"
         "for row in range(20): checks.note({f'npm:{sys.argv[1]}-{row}': {'tools': row}})"
     )
     running = [subprocess.Popen([sys.executable, "-c", program, name]) for name in "abc"]  # T2M_ROOT is the test's

@@ -2,8 +2,8 @@
 
 import pytest
 
-from study.catalog.commands import of_command
-from study.catalog.records import RefusedError
+from study.advisor.catalog.commands import of_command
+from study.advisor.catalog.records import RefusedError
 
 
 @pytest.mark.parametrize(

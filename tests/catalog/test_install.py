@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from study.catalog import checks, clients
-from study.catalog.merge import servers
-from study.catalog.records import Package, Record, Remote, Variable
-from study.catalog.start import start
+from study.advisor.catalog import checks, clients
+from study.advisor.catalog.merge import servers
+from study.advisor.catalog.records import Package, Record, Remote, Variable
+from study.advisor.catalog.start import start
 from study.errors import StudyError
 from tests.catalog.sources import pin, toolsdk_entry, toolsdk_files
 from tests.tiny_study import REPOSITORY

@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from study.catalog import official, store
-from study.catalog.settings import Sources
-from study.catalog.sync import sync
+from study.advisor.catalog import official, store
+from study.advisor.catalog.settings import Sources
+from study.advisor.catalog.sync import sync
 from study.errors import StudyError
 
 META = "io.modelcontextprotocol.registry/official"

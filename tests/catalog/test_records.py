@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.catalog import archived, server_json
-from study.catalog.records import Reader, RefusedError, command_word, package, remote, repository, variable
+from study.advisor.catalog import archived, server_json
+from study.advisor.catalog.records import Reader, RefusedError, command_word, package, remote, repository, variable
 from tests.catalog.sources import toolsdk_entry, toolsdk_files
 
 HOSTILE = [

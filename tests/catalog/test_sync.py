@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 import requests
 
-from study.catalog import store
-from study.catalog.merge import clusters, servers
-from study.catalog.records import Refusal
-from study.catalog.settings import Sources
-from study.catalog.store import Batch
-from study.catalog.sync import add, remove, sync
+from study.advisor.catalog import store
+from study.advisor.catalog.merge import clusters, servers
+from study.advisor.catalog.records import Refusal
+from study.advisor.catalog.settings import Sources
+from study.advisor.catalog.store import Batch
+from study.advisor.catalog.sync import add, remove, sync
 from study.errors import StudyError
 from tests.catalog.sources import COMMIT, pin, record, toolsdk_entry, toolsdk_files
 
@@ -317,7 +317,7 @@ def test_the_catalogue_works_without_the_modules_of_unix(conf_root, tmp_path):
     path.write_text('{"mcpServers": {"a": {"command": "npx", "args": ["x"]}}}')
     program = (
         "import sys; sys.modules |= dict.fromkeys(('fcntl', 'resource', 'pwd', 'grp'));"
-        "from study.catalog.sync import add; print(add(sys.argv[1])['added'])"
+        "from study.advisor.catalog.sync import add; print(add(sys.argv[1])['added'])"
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "['a']\n"), done.stderr

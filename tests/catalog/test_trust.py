@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from study.catalog import store
-from study.catalog.archived import toolsdk
-from study.catalog.archives import archive_files
-from study.catalog.merge import servers
-from study.catalog.records import Reader
-from study.catalog.settings import Sources
-from study.catalog.store import Batch
-from study.catalog.trust import flags, in_words, trust
+from study.advisor.catalog import store
+from study.advisor.catalog.archived import toolsdk
+from study.advisor.catalog.archives import archive_files
+from study.advisor.catalog.merge import servers
+from study.advisor.catalog.records import Reader
+from study.advisor.catalog.settings import Sources
+from study.advisor.catalog.store import Batch
+from study.advisor.catalog.trust import flags, in_words, trust
 from study.errors import StudyError
 from tests.catalog.sources import record
 

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from study import paths
-from study.agent import settings as agent
+from study.advisor.agent import settings as agent
+from study.advisor.llm import settings as endpoint
 from study.analysis.audit import leakage, verdicts
 from study.analysis.framework import load_settings
 from study.analysis.overall import bench
@@ -17,7 +18,6 @@ from study.analysis.usefulness import stuffing
 from study.config.reader import read_keys, read_settings
 from study.errors import StudyError
 from study.judging import store
-from study.reranking import endpoint
 from study.tools import router
 
 

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import MPNetConfig, MPNetModel
 
 from study import paths
-from study.encoders import mpnet
+from study.advisor.encoders import mpnet
 from study.errors import StudyError
 
 WORDS = 60

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from study.encoders import nearest, nearest_build
-from study.encoders.nearest import EXACT, PRODUCT, SCALAR, NearestIndex, Settings, best
-from study.encoders.nearest_build import Source, build, recall
+from study.advisor.encoders import nearest, nearest_build
+from study.advisor.encoders.nearest import EXACT, PRODUCT, SCALAR, NearestIndex, Settings, best
+from study.advisor.encoders.nearest_build import Source, build, recall
 from study.errors import StudyError
 
 N, DIMENSION = 3000, 24

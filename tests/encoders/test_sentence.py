@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from study.encoders import sentence as encoders
-from study.encoders.sentence import WITHOUT_TORCH, cached, encode, without_torch
+from study.advisor.encoders import sentence as encoders
+from study.advisor.encoders.sentence import WITHOUT_TORCH, cached, encode, without_torch
 from study.errors import StudyError
 
 

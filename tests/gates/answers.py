@@ -75,8 +75,8 @@ CLIENTS = {  # name -> the key of its file
 TOOL_LISTS = {"agent": "agent mcp", "tools": "tools serve --catalogue livemcpbench"}
 # What reads a catalogue or a model; where a tree has it, it is called once for all requests.
 LOADERS = (
-    "study.recommend.catalogue.load",
-    "study.recommend.saved.load_saved_model",
+    "study.advisor.saved.open_catalogue.load",
+    "study.advisor.saved.saved.load_saved_model",
     "study.cli.tool_catalogues.indexed",
     "study.cli.agent._agent",
 )

@@ -21,6 +21,8 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.advisor.llm import client
+from study.advisor.llm import settings as endpoint
 from study.analysis.usefulness import contribution, grades
 from study.config.compose import build_system, load
 from study.config.reader import read_settings
@@ -28,8 +30,6 @@ from study.evaluation.metrics import per_task
 from study.evaluation.runs import CUTOFFS, rank_tasks
 from study.judging import store
 from study.judging.pools import load_split
-from study.llm import client
-from study.reranking import endpoint
 from study.reranking.listwise import candidate_pools
 from study.runner import row_store
 from study.runner.inputs import load_inputs
@@ -142,7 +142,7 @@ def graded() -> None:
 
 def tools() -> None:
     """Replies about tools rest on the catalogue and the settings of the prompts."""
-    from study.tools.catalogues.published import load_collection
+    from study.tools.collections.published import load_collection
     from study.tools.language_model import Kept
 
     for file in sorted(paths.results("replies").glob("*.csv")):

@@ -241,7 +241,7 @@ def test_costs_join_records_judgements_and_latencies(root, few_draws):
 
 
 def test_first_answers_meet_their_grades(root, monkeypatch):
-    for module in ("study.analysis.usefulness.calibration", "study.usefulness.field_dense"):
+    for module in ("study.analysis.usefulness.calibration", "study.advisor.retrieval.field_dense"):
         monkeypatch.setattr(f"{module}.encode", unknowing)
     with pytest.raises(StudyError, match="bm25 has no scores that are comparable"):
         calibration.confidence(DATASET, "bm25")

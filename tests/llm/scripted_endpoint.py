@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from study.llm import client as llm
+from study.advisor.llm import client as llm
 
 
 def replied(message):

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from study.agent.model import Model
+from study.advisor.agent.model import Model
+from study.advisor.llm import client as llm
+from study.advisor.llm.cassette import holds_replies
 from study.errors import StudyError
-from study.llm import client as llm
-from study.llm.cassette import holds_replies
 from tests.llm.scripted_endpoint import ask, limited
 
 ENDS = [("html", ""), ("torn", ""), ("full", "; the last: HTTP 503: no room today")]

@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from study import paths
+from study.advisor.encoders import mpnet
+from study.advisor.llm import fetch, models
 from study.cli import main as cli
-from study.encoders import mpnet
 from study.errors import StudyError
-from study.llm import fetch, models
 
 PARTS = (b"one" * 1000, b"two" * 700)
 WHOLE = b"".join(PARTS)

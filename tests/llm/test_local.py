@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from study.advisor.llm import local, models
+from study.advisor.llm.client import Client, EndpointError
 from study.errors import StudyError
 from study.files import sha256
-from study.llm import local, models
-from study.llm.client import Client, EndpointError
 from tests.tiny_study import REPOSITORY
 
 STUB = str(Path(__file__).with_name("stub_engine"))
-HOLD = "import time, sys\nfrom study.llm.local import local_model\n"
+HOLD = "import time, sys\nfrom study.advisor.llm.local import local_model\n"
 HOLD += "with local_model('qwen') as served:\n    print(served.child.pid, flush=True)\n    time.sleep(600)\n"
 QUESTION = [{"role": "user", "content": "hello"}]
 

@@ -29,7 +29,7 @@ from study.config import compose
 from study.config.compose import load
 from study.errors import StudyError, explained
 from study.files import replacing, write_text
-from study.recommend.export import export
+from study.search.export import export
 from tests.pipeline.test_cli import visible
 from tests.tiny_study import REPOSITORY, SIZE, TINY, keep_systems, rooted
 

@@ -14,9 +14,9 @@ from study.config.compose import load
 from study.data import dataset as datasets
 from study.errors import StudyError
 from study.evaluation.per_task import AGGREGATE_COLUMNS
-from study.recommend.export import export
 from study.runner.row_store import long_files, read_row
 from study.runner.rows import run_row
+from study.search.export import export
 from study.t2mrec.system import T2MRec
 from tests.pipeline.conftest import config
 from tests.rows import change_row

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from study.config.compose import load
-from study.recommend.export import export
+from study.search.export import export
 from tests.t2mrec.conftest import toy, toy_split  # noqa: F401
 from tests.tiny_study import TINY
 

@@ -4,9 +4,9 @@ from threading import Event
 
 import pytest
 
-from study.encoders import mpnet
+from study.advisor.encoders import mpnet
+from study.advisor.saved import ahead
 from study.errors import StudyError
-from study.recommend import ahead
 
 
 @pytest.mark.parametrize(("saved", "fails"), [(True, False), (True, True), (False, False)])

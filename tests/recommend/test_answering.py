@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import pandas as pd
 import pytest
 
-from study.recommend.answering import answer, better_known, fitting_alone
-from study.recommend.contract import Recommendation
-from study.recommend.facts import Facts, first_sentence, prior
-from study.recommend.listing import lines
-from study.recommend.settings import Answering, Filtered, Known
+from study.advisor.engine.answering import answer, better_known, fitting_alone
+from study.advisor.engine.facts import Facts, first_sentence, prior
+from study.advisor.engine.listing import lines
+from study.advisor.saved.contract import Recommendation
+from study.advisor.saved.settings import Answering, Filtered, Known
 
 SETTINGS = replace(Answering.read(), large=3)
 LONG = "Sends messages to the channels of a workspace, and reads their history"

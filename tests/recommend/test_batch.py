@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from study.advisor.engine import batch
+from study.advisor.saved.saved import load_saved_model
 from study.errors import StudyError
-from study.recommend import batch
-from study.recommend.saved import load_saved_model
 from tests.recommend.conftest import exported
 
 TEXTS = ["read a PDF and extract tables", "", "send an e-mail", "query a database in Go", "PDF database " * 40]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import yaml
 
-from study.catalog import checks, store
-from study.catalog.settings import Sources
-from study.catalog.store import Batch
+from study.advisor.catalog import checks, store
+from study.advisor.catalog.settings import Sources
+from study.advisor.catalog.store import Batch
+from study.advisor.retrieval import field_dense
+from study.advisor.saved import open_catalogue as catalogue
 from study.errors import StudyError
-from study.recommend import catalogue
-from study.usefulness import field_dense
 from tests.catalog.sources import record
 
 pytestmark = pytest.mark.usefixtures("private_cache")

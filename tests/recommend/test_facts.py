@@ -3,14 +3,14 @@
 import pandas as pd
 import pytest
 
-from study.catalog import checks
-from study.catalog.merge import servers
-from study.catalog.start import start
+from study.advisor.catalog import checks
+from study.advisor.catalog.merge import servers
+from study.advisor.catalog.start import start
+from study.advisor.engine.answering import Found
+from study.advisor.engine.facts import Shelf
+from study.advisor.engine.listing import in_short, install_hint
+from study.advisor.saved.contract import Recommendation
 from study.errors import StudyError
-from study.recommend.answering import Found
-from study.recommend.contract import Recommendation
-from study.recommend.facts import Shelf
-from study.recommend.listing import in_short, install_hint
 from tests.catalog.sources import record
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")

@@ -17,17 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from study.advisor.encoders import mpnet
+from study.advisor.retrieval.field_dense import FieldDense, standardised
+from study.advisor.retrieval.two_encoders import TwoEncoders
+from study.advisor.saved import saved
+from study.advisor.saved.contract import Recommendation, show_recommendations
+from study.advisor.saved.field_dense import SavedFieldDense, explain, request_of
 from study.config.compose import build_system, load
-from study.encoders import mpnet
 from study.errors import StudyError
 from study.evaluation.ranking import top_k
-from study.recommend import saved
-from study.recommend.contract import Recommendation, show_recommendations
-from study.recommend.export import export
-from study.recommend.field_dense import SavedFieldDense, explain, request_of
 from study.runner.inputs import load_inputs
-from study.usefulness.field_dense import FieldDense, standardised
-from study.usefulness.two_encoders import TwoEncoders
+from study.search.export import export
 from tests.tiny_study import TINY
 
 URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"

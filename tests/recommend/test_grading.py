@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.encoders.sentence import DIMENSION
+from study.advisor.encoders.sentence import DIMENSION
+from study.advisor.llm import local
+from study.advisor.saved import grading
+from study.advisor.saved.contract import Recommendation
 from study.errors import StudyError
-from study.llm import local
-from study.recommend import grading
-from study.recommend.contract import Recommendation
 from study.reranking.student import COLUMNS, FIELDS, Student, file_of
 
 
@@ -87,7 +87,7 @@ def test_the_command_re_orders_and_names_the_model(project, ask, monkeypatch):
         client.usage.count(answer, replayed=False)
         return answer
 
-    monkeypatch.setattr("study.llm.client.Client.post", post)
+    monkeypatch.setattr("study.advisor.llm.client.Client.post", post)
     code, out, err = ask(*words, "--rerank", "llm")
     assert code == 0, err
     answer = json.loads(out)

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from study import paths
-from study.recommend import catalogue
-from study.recommend.field_dense import SavedFieldDense
-from study.recommend.large import LargeFieldDense
-from study.usefulness.field_dense import FieldDense
+from study.advisor.retrieval.field_dense import FieldDense
+from study.advisor.saved import open_catalogue as catalogue
+from study.advisor.saved.field_dense import SavedFieldDense
+from study.advisor.saved.large import LargeFieldDense
 from tests.recommend.test_catalogue import TEXTS, take
 
 pytestmark = pytest.mark.usefixtures("private_cache", "conf_root")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from study.recommend import products
+from study.analysis.usefulness import rivals as products
 
 
 def shelf(*rows):

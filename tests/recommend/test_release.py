@@ -2,10 +2,10 @@
 
 import pytest
 
-from study.recommend import saved
-from study.recommend.answering import answer
-from study.recommend.facts import Shelf
-from study.recommend.settings import Answering
+from study.advisor.engine.answering import answer
+from study.advisor.engine.facts import Shelf
+from study.advisor.saved import saved
+from study.advisor.saved.settings import Answering
 
 pytestmark = pytest.mark.skipif(
     not (saved.exists("task2mcp", "field_dense") and saved._is_prepared("task2mcp")),

@@ -6,14 +6,14 @@ import shutil
 import pytest
 from hydra.utils import get_object
 
+from study.advisor.retrieval.field_dense import FieldDense
+from study.advisor.saved import saved
 from study.config.compose import choices, load
 from study.errors import StudyError
-from study.recommend import saved
-from study.recommend.export import export
 from study.reranking.pools import PooledT2MRec
 from study.reranking.system import RerankedT2MRec
+from study.search.export import export
 from study.t2mrec.system import T2MRec
-from study.usefulness.field_dense import FieldDense
 from tests.tiny_study import TINY
 
 pytestmark = pytest.mark.usefixtures("project")

@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
+from study.advisor.saved.saved import folder_of
+from study.advisor.saved.t2mrec import Recommender
 from study.config.compose import load
 from study.errors import StudyError
-from study.recommend.export import export
-from study.recommend.saved import folder_of
-from study.recommend.t2mrec import Recommender
+from study.search.export import export
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 from tests.recommend.conftest import exported

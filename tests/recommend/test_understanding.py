@@ -2,8 +2,8 @@
 
 import pytest
 
-from study.recommend.settings import Answering
-from study.recommend.understanding import conversions, reversed_only, understand, vocabulary
+from study.advisor.engine.understanding import conversions, reversed_only, understand, vocabulary
+from study.advisor.saved.settings import Answering
 
 SETTINGS = Answering.read()
 # Ten servers hold each of these words.

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from study.llm import client as llm
+from study.advisor.llm import client as llm
 from study.reranking.language_model import LanguageModelReranker, Question
 
 FOREIGN = 999_999

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from study.llm.client import Usage
+from study.advisor.llm.client import Usage
 from study.reranking.grades import expected_grade
 from study.reranking.language_model import GradingReranker, Question, condensed
 from study.reranking.system import Rules

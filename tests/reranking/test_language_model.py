@@ -13,11 +13,11 @@ import yaml
 from omegaconf import OmegaConf
 
 from study import paths
+from study.advisor.llm import client as llm
+from study.advisor.llm import settings as endpoints
 from study.config import compose as config
 from study.config.compose import sound_systems
 from study.errors import StudyError
-from study.llm import client as llm
-from study.reranking import endpoint as endpoints
 from study.reranking.language_model import LanguageModelReranker, Question
 from study.reranking.system import Rules
 from study.runner import rows as runs

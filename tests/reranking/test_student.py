@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.encoders.sentence import DIMENSION
+from study.advisor.encoders.sentence import DIMENSION
 from study.errors import StudyError
 from study.reranking.student import COLUMNS, FIELDS, Student
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from study.advisor.encoders import endpoint as embedding
+from study.advisor.encoders.quick import QuickMiniLm
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, save_catalog
 from study.cli import tools as cli
 from study.cli.tool_catalogues import catalogue_file
-from study.encoders import endpoint as embedding
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog, save_catalog
-from study.tools.quick import QuickMiniLm
 from tests.llm.scripted_endpoint import client, server  # noqa: F401
 from tests.tiny_study import REPOSITORY
 from tests.tools.served import served  # noqa: F401

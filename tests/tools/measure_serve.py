@@ -19,9 +19,9 @@ import pandas as pd
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from study.tools.discovery.texts import count_tokens
+from study.advisor.gateway.server import as_json
+from study.advisor.retrieval.texts import count_tokens
 from study.tools.results import Table, write_results
-from study.tools.serve.server import as_json
 
 ROUNDS = 10
 

@@ -11,10 +11,10 @@ import psutil
 import pytest
 from mcp import Client
 
-from study.tools.catalogues.client_config import Endpoint
-from study.tools.serve.gateway import Gateway
-from study.tools.serve.server import make_server
-from study.tools.serve.settings import serve_settings
+from study.advisor.gateway.client_config import Endpoint
+from study.advisor.gateway.gateway import Gateway
+from study.advisor.gateway.server import make_server
+from study.advisor.gateway.settings import serve_settings
 
 SCRIPT = str(Path(__file__).with_name("scripted_mcp_server.py"))
 QUICK = replace(serve_settings(), start_seconds=60.0, check_seconds=5.0, budget=100_000)

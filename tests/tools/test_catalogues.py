@@ -7,14 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.advisor.retrieval import documents as catalogs
+from study.advisor.retrieval.building import Builder
+from study.advisor.retrieval.documents import (
+    QuerySet,
+    Server,
+    Tool,
+    ToolCatalog,
+    concatenate,
+    credit,
+    fault,
+    parameters,
+)
+from study.advisor.retrieval.merge import entity_counts, extend, group_members, merge_catalogs, names_agree
 from study.cli.tool_catalogues import catalogue_file
 from study.errors import StudyError
 from study.evaluation import metrics
-from study.tools.catalogues import apibank, livemcpbench, published, registries
-from study.tools.catalogues import catalog as catalogs
-from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog, concatenate, credit, fault, parameters
-from study.tools.catalogues.files import Builder, Loaded
-from study.tools.catalogues.merge import entity_counts, extend, group_members, merge_catalogs, names_agree
+from study.tools.collections import apibank, livemcpbench, published, registries
+from study.tools.collections.files import Loaded
 
 
 def test_parameters_in_order_with_types():

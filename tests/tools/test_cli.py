@@ -9,17 +9,18 @@ import pytest
 import yaml
 
 from study import paths
+from study.advisor.engine.intent.feedback import Event, feedback_of
+from study.advisor.engine.intent.ranking import assign
+from study.advisor.engine.intent.settings import FACTORS
+from study.advisor.retrieval.documents import save_catalog
+from study.advisor.retrieval.index import Settings, ToolIndex
+from study.advisor.retrieval.route import Request, Router
+from study.advisor.retrieval.texts import definition_tokens
 from study.cli.tool_catalogues import catalogue_file
 from study.errors import StudyError
 from study.tools import experiments
-from study.tools.catalogues.catalog import save_catalog
-from study.tools.catalogues.files import Loaded
-from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.discovery.texts import definition_tokens
-from study.tools.intent.feedback import Event, feedback_of
-from study.tools.intent.learning import assign, lessons
-from study.tools.intent.settings import FACTORS
-from study.tools.mcp_zero.routing import Request, Router
+from study.tools.collections.files import Loaded
+from study.tools.intent.learning import lessons
 from tests.tools.test_results import QUERIES
 
 TOY = ("--catalogue", "toy")

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from study.advisor.retrieval import texts as token_counts
+from study.advisor.retrieval.documents import QuerySet, Server, ToolCatalog, rank_all
+from study.advisor.retrieval.index import Settings, ToolIndex, above, best, fuse, order_of, with_every_part
+from study.advisor.retrieval.texts import MAX_PARTS, Bm25, TfIdf, decompose, documents, words_of
 from study.errors import StudyError
 from study.tools import results
-from study.tools.catalogues.catalog import QuerySet, Server, ToolCatalog, rank_all
 from study.tools.discovery import experiments
-from study.tools.discovery import texts as token_counts
-from study.tools.discovery.index import Settings, ToolIndex, above, best, fuse, order_of, with_every_part
-from study.tools.discovery.texts import MAX_PARTS, Bm25, TfIdf, decompose, documents, words_of
 
 
 def test_documents(catalog):

@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import pytest
 
+from study.advisor.engine.intent.feedback import Event, FeedbackStore, feedback_of
 from study.errors import StudyError
-from study.tools.intent.feedback import Event, FeedbackStore, feedback_of
 
 WRITER = """
 import sys
 from pathlib import Path
-from study.tools.intent.feedback import Event, FeedbackStore
+from study.advisor.engine.intent.feedback import Event, FeedbackStore
 store = FeedbackStore(Path(sys.argv[1]), busy=30.0)
 for number in range(int(sys.argv[2])):
     print(store.append(Event(sys.argv[3], "x" * 500)), flush=True)

@@ -25,7 +25,8 @@ def test_intervals_hold_the_mean_best_first():
 
 def test_figures_load_nothing_that_talks():
     # What fetches files prints a warning in notebooks without widgets, and so would the executed notebook.
-    code = "import sys, study.analysis.tools, study.tools.intent.settings\nsys.exit('tqdm.auto' in sys.modules)"
+    modules = "study.analysis.tools, study.advisor.engine.intent.settings"
+    code = f"import sys, {modules}\nsys.exit('tqdm.auto' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

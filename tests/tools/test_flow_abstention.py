@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.tools.flow import abstention
 from study.tools.flow.abstention import COLUMNS, GRID, best_of, decisions, least_probability
 from study.tools.flow.samples import Sample, server_groups

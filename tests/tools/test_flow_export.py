@@ -7,8 +7,8 @@ import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from pydantic import TypeAdapter
 
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.errors import StudyError
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.flow import export
 from study.tools.flow.export import Step, Trajectory
 from study.tools.flow.samples import Sample

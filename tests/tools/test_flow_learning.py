@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.errors import StudyError
 from study.tools import results
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, learned, selector, settings, tables
 from study.tools.flow.samples import Call, Sample

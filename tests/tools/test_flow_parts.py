@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.errors import StudyError
-from study.tools.catalogues.catalog import Server, Tool, ToolCatalog
-from study.tools.catalogues.published import same_value
+from study.tools.collections.published import same_value
 from study.tools.flow import language_model as flow_model
 from study.tools.flow import samples, settings, synthesis
 from study.tools.flow.samples import Call, Sample, measures

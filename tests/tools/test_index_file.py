@@ -8,11 +8,11 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.index import Settings, ToolIndex
+from study.advisor.retrieval.texts import documents
+from study.advisor.retrieval.vectors import FORMAT, IndexFile, index_file, kept_index, matching
 from study.errors import StudyError
-from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.discovery.texts import documents
-from study.tools.index_file import FORMAT, IndexFile, index_file, kept_index, matching
 
 
 @pytest.fixture

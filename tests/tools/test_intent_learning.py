@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import optimize, stats
 
+from study.advisor.engine.intent.feedback import Event
+from study.advisor.engine.intent.ranking import assign
+from study.advisor.engine.intent.settings import Comparison, Rules, Tuning, intent_settings
+from study.advisor.retrieval.documents import QuerySet
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.errors import StudyError
-from study.tools.catalogues.catalog import QuerySet
-from study.tools.catalogues.livemcpbench import Episode, Execution, Route
+from study.tools.collections.livemcpbench import Episode, Execution, Route
 from study.tools.intent import experiments, learning, tables
-from study.tools.intent.feedback import Event
 from study.tools.intent.servers import IntentServers
-from study.tools.intent.settings import Comparison, Rules, Tuning, intent_settings
 from study.tools.mcp_zero import request_log
 from tests.tools.conftest import BLOCK
 
@@ -79,14 +80,14 @@ def test_differences_by_hand_and_dividing_by_the_sum_leaves_the_simplex():
 
 def test_assignment_is_fixed_even_and_new_for_each_experiment():
     names, agents = ["control", "a", "b"], [f"agent {n}" for n in range(6000)]
-    first = [learning.assign(agent, names, "one") for agent in agents]
-    assert first == [learning.assign(agent, names, "one") for agent in agents]
+    first = [assign(agent, names, "one") for agent in agents]
+    assert first == [assign(agent, names, "one") for agent in agents]
     assert stats.chisquare([first.count(name) for name in names]).pvalue > 1e-3
-    table = pd.crosstab(first, [learning.assign(agent, names, "two") for agent in agents])
+    table = pd.crosstab(first, [assign(agent, names, "two") for agent in agents])
     assert table.shape == (3, 3)
     assert stats.chi2_contingency(table).pvalue > 1e-3
     with pytest.raises(StudyError):
-        learning.assign("x", [], "one")
+        assign("x", [], "one")
 
 
 @settings(max_examples=30)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.advisor.engine.intent import context, feedback, ranking, settings
+from study.advisor.engine.intent import recommender as answers
+from study.advisor.engine.intent.context import PAIRS, Context, RateLimiter, Requirements, obstacle, usable
+from study.advisor.engine.intent.feedback import Event, FeedbackStore, statistics
+from study.advisor.engine.intent.ranking import SignalIndex, analyse, most_named
+from study.advisor.engine.intent.sessions import Chains, Sessions, session_settings, sessions_of
+from study.advisor.engine.intent.settings import CORRECTED, FACTORS, Limit, Rules, as_designed
 from study.errors import StudyError
-from study.tools.intent import context, feedback, ranking, settings
-from study.tools.intent import recommender as answers
-from study.tools.intent.context import PAIRS, Context, RateLimiter, Requirements, obstacle, usable
-from study.tools.intent.feedback import Event, FeedbackStore, statistics
-from study.tools.intent.ranking import SignalIndex, analyse, most_named
-from study.tools.intent.sessions import Chains, Sessions, session_settings, sessions_of
-from study.tools.intent.settings import CORRECTED, FACTORS, Limit, Rules, as_designed
 
 SET = settings.intent_settings()
 CONTROL = SET.variants["control"]

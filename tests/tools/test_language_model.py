@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from study.advisor.llm.client import Usage
+from study.advisor.retrieval.documents import query_set
 from study.errors import StudyError
-from study.llm.client import Usage
 from study.tools import language_model
-from study.tools.catalogues import apibank
-from study.tools.catalogues.apibank import Call
-from study.tools.catalogues.catalog import query_set
+from study.tools.collections import apibank
+from study.tools.collections.apibank import Call
 from study.tools.flow import language_model as flow_model
 from study.tools.flow.bench import assemble
 from study.tools.flow.language_model import call_runs, stratified, synthesis_tables
@@ -53,7 +53,7 @@ def calls(project, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def encoder(embedder, monkeypatch):
-    monkeypatch.setattr("study.encoders.endpoint.configured_embedder", lambda: embedder)
+    monkeypatch.setattr("study.advisor.encoders.endpoint.configured_embedder", lambda: embedder)
 
 
 def hits(runs):

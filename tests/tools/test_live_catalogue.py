@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from mcp.server.mcpserver import MCPServer
 
+from study.advisor.encoders import sentence as encoders
+from study.advisor.gateway import client_config, live
+from study.advisor.retrieval import documents as catalogs
 from study.cli.tool_catalogues import catalogue_file
-from study.encoders import sentence as encoders
 from study.errors import StudyError
-from study.tools.catalogues import catalog as catalogs
-from study.tools.catalogues import client_config, live, published
+from study.tools.collections import published
 from tests.agent.conftest import serving
 
 SEND = {"name": "send", "description": "send a mail", "inputSchema": {"type": "object"}}

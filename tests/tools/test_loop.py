@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from study.advisor.engine.intent.feedback import FeedbackStore, feedback_of
+from study.advisor.gateway.gateway import Gateway
+from study.advisor.gateway.loop import loop_settings, run_loop
 from study.errors import StudyError
 from study.tools.flow.export import exported, read_trajectories
-from study.tools.intent.feedback import FeedbackStore, feedback_of
-from study.tools.serve.gateway import Gateway
-from study.tools.serve.loop import loop_settings, run_loop
 from tests.llm.scripted_endpoint import ANSWERS, replied
 from tests.tools.served import QUICK, SCRIPT, scripted
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.advisor.retrieval import route as routing
+from study.advisor.retrieval.documents import QuerySet, Server, Tool, ToolCatalog
+from study.advisor.retrieval.route import BROKEN, PAPER, REPEATED, Request, Router, Routing, best_servers, combine
 from study.errors import StudyError
-from study.tools.catalogues.apibank import Call
-from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog
+from study.tools.collections.apibank import Call
 from study.tools.discovery.experiments import hand_over
-from study.tools.mcp_zero import experiments, request_log, routing
-from study.tools.mcp_zero.routing import BROKEN, PAPER, REPEATED, Request, Router, Routing, best_servers, combine
+from study.tools.mcp_zero import experiments, request_log
 from tests.tools.conftest import BLOCK
 
 WHOLE = f"First {BLOCK.format('my files', 'read')} then {BLOCK.format('b', 'd: e')}"

@@ -7,13 +7,14 @@ import pytest
 import yaml
 
 from study import paths
+from study.advisor.retrieval import merge
+from study.advisor.retrieval.documents import rank_all
+from study.advisor.retrieval.index import Settings, ToolIndex, discovery_settings
+from study.advisor.retrieval.texts import definition_tokens
 from study.data import sources
 from study.tools import results
-from study.tools.catalogues import apibank, livemcpbench, merge, published
-from study.tools.catalogues.catalog import rank_all
+from study.tools.collections import apibank, livemcpbench, published
 from study.tools.discovery import experiments
-from study.tools.discovery.index import Settings, ToolIndex, discovery_settings
-from study.tools.discovery.texts import definition_tokens
 from study.tools.flow import experiments as flows
 from study.tools.flow import samples, tables
 from study.tools.flow.settings import flow_settings

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study import paths
+from study.advisor.engine.tool_answers import listed
+from study.advisor.retrieval.documents import QuerySet
+from study.advisor.retrieval.index import discovery_settings
 from study.errors import StudyError
 from study.evaluation.statistics import bootstrap_interval, cluster_interval, compare_all, randomisation
 from study.tools import results
-from study.tools.answers import listed
-from study.tools.catalogues.catalog import QuerySet
-from study.tools.discovery.index import discovery_settings
 from study.tools.mcp_zero.experiments import FORMS
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))

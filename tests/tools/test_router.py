@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from study.advisor.retrieval.documents import QuerySet
+from study.advisor.retrieval.index import Settings, within
+from study.advisor.retrieval.route import server_texts
 from study.config.compose import choices
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.errors import StudyError
 from study.tools import router
-from study.tools.catalogues.catalog import QuerySet
-from study.tools.discovery.index import Settings
-from study.tools.mcp_zero.routing import server_texts
 from study.tools.router import Stage
 
 pytestmark = pytest.mark.usefixtures("private_cache")
@@ -37,7 +37,7 @@ def test_only_tools_of_the_best_servers_and_equal_ones_in_the_given_order(catalo
 @given(hnp.arrays(np.int64, st.integers(1, 8), elements=st.integers(1, 100)), st.integers(1, 300), st.integers(0, 200))
 def test_a_budget_is_kept_and_never_loses_the_first_that_fits(sizes, budget, more):
     ranked = np.arange(len(sizes))[None]
-    small, large = (router.within(ranked, sizes, limit)[0] for limit in (budget, budget + more))
+    small, large = (within(ranked, sizes, limit)[0] for limit in (budget, budget + more))
     assert sizes[small].sum() <= budget
     assert sizes[large].sum() <= budget + more
     fitting = [row for row in range(len(sizes)) if sizes[row] <= budget]
@@ -46,8 +46,8 @@ def test_a_budget_is_kept_and_never_loses_the_first_that_fits(sizes, budget, mor
 
 def test_a_budget_takes_what_still_fits():
     sizes = np.array([50, 30, 40, 5])
-    assert router.within(np.array([[1, 0, 2, 3, -1]]), sizes, 75) == [[1, 2, 3]]
-    assert [router.within(np.arange(4)[None], sizes, budget) for budget in (4, 125)] == [[[]], [[0, 1, 2, 3]]]
+    assert within(np.array([[1, 0, 2, 3, -1]]), sizes, 75) == [[1, 2, 3]]
+    assert [within(np.arange(4)[None], sizes, budget) for budget in (4, 125)] == [[[]], [[0, 1, 2, 3]]]
 
 
 def test_a_server_stands_where_its_nearest_text_does(catalog, embedder):

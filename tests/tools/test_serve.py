@@ -15,19 +15,19 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.server.mcpserver import MCPServer
 
-from study.encoders import sentence
+from study.advisor.encoders import sentence
+from study.advisor.encoders.quick import FEW, QuickMiniLm
+from study.advisor.engine.intent.feedback import Event, FeedbackStore, feedback_of
+from study.advisor.engine.intent.settings import intent_settings
+from study.advisor.gateway import live
+from study.advisor.gateway.client_config import Endpoint
+from study.advisor.gateway.gateway import Gateway, limited
+from study.advisor.gateway.server import make_server
+from study.advisor.gateway.settings import ServeSettings, serve_settings
+from study.advisor.retrieval.documents import load_catalog
+from study.advisor.retrieval.texts import count_tokens
 from study.errors import StudyError
-from study.tools.catalogues import live
-from study.tools.catalogues.catalog import load_catalog
-from study.tools.catalogues.client_config import Endpoint
-from study.tools.discovery.texts import count_tokens
-from study.tools.intent.feedback import Event, FeedbackStore, feedback_of
 from study.tools.intent.learning import lessons, outcomes
-from study.tools.intent.settings import intent_settings
-from study.tools.quick import FEW, QuickMiniLm
-from study.tools.serve.gateway import Gateway, limited
-from study.tools.serve.server import make_server
-from study.tools.serve.settings import ServeSettings, serve_settings
 from tests.agent.conftest import serving
 from tests.tiny_study import REPOSITORY
 from tests.tools.served import QUICK, SCRIPT, ask, call, gone, scripted

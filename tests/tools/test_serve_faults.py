@@ -12,9 +12,9 @@ import httpx2
 import psutil
 import pytest
 
-from study.tools.catalogues import connection
-from study.tools.intent.feedback import FeedbackStore
-from study.tools.serve.gateway import HOSTS
+from study.advisor.engine.intent.feedback import FeedbackStore
+from study.advisor.gateway import connection
+from study.advisor.gateway.gateway import HOSTS
 from tests.tiny_study import REPOSITORY
 from tests.tools.served import QUICK, SCRIPT, ask, call, gone, scripted
 
@@ -140,9 +140,9 @@ HOST = """
 import asyncio, signal, sys
 # A shell starts programs in the background with SIGINT ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from study.tools.catalogues.client_config import Endpoint
-from study.tools.serve.gateway import Gateway
-from study.tools.serve.settings import serve_settings
+from study.advisor.gateway.client_config import Endpoint
+from study.advisor.gateway.gateway import Gateway
+from study.advisor.gateway.settings import serve_settings
 async def main():
     endpoint = Endpoint("deaf", sys.executable, ("-I", "-S", sys.argv[1], "deaf", sys.argv[2]))
     async with Gateway([endpoint], serve_settings()) as gateway:
@@ -172,9 +172,9 @@ def test_a_gateway_works_without_the_modules_of_unix(tmp_path):
     program = (
         "import os, signal, sys; sys.modules |= dict.fromkeys(('fcntl', 'resource', 'pwd', 'grp'));"
         "del signal.setitimer, signal.alarm, os.pread;"
-        "import asyncio; from study.tools.serve.gateway import Gateway\n"
-        "from study.tools.catalogues.client_config import Endpoint\n"
-        "from study.tools.serve.settings import serve_settings\n"
+        "import asyncio; from study.advisor.gateway.gateway import Gateway\n"
+        "from study.advisor.gateway.client_config import Endpoint\n"
+        "from study.advisor.gateway.settings import serve_settings\n"
         "server = Endpoint('s', sys.executable, ('-I', '-S', sys.argv[1], 'calls'))\n"
         "async def work():\n"
         "    async with Gateway([server], serve_settings(), say=lambda _: None) as gateway:\n"

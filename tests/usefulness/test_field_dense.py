@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.advisor.retrieval import field_dense, two_encoders
+from study.advisor.retrieval import fields as texts
+from study.advisor.retrieval.field_dense import FieldDense, standardised
+from study.advisor.retrieval.names import ProductNames, Spelling, key
+from study.advisor.retrieval.two_encoders import TwoEncoders
 from study.analysis.framework import load_settings
 from study.analysis.usefulness import choosing
 from study.config.compose import build_system, choices, load
 from study.errors import StudyError
 from study.judging.store import pool_settings
-from study.usefulness import field_dense, texts, two_encoders
-from study.usefulness.field_dense import FieldDense, standardised
-from study.usefulness.products import ProductNames, Spelling, key
-from study.usefulness.two_encoders import TwoEncoders
 
 EMPTY = dict.fromkeys(("language", "category", "subcategory", "theme", "system", "tools"), "")
 WRONG = [({"parts": []}, "no part"), ({"parts": [{"view": "all", "field": "price"}]}, "no field 'price'")]

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.encoders.sentence import encode
-from study.usefulness.field_dense import FieldDense
-from study.usefulness.one_product import Moments, server_vectors
-from study.usefulness.texts import VIEWS, texts
+from study.advisor.encoders.sentence import encode
+from study.advisor.retrieval.field_dense import FieldDense
+from study.advisor.retrieval.fields import VIEWS, texts
+from study.advisor.retrieval.one_product import Moments, server_vectors
 
 PARTS = [
     {"view": "description", "field": "all", "weight": 1.0},

@@ -13,8 +13,8 @@ from study.cli.shared import TRANSPORTS, Json, Port, Transport, print_json
 from study.errors import StudyError, printable, require_file, require_one_of
 
 if TYPE_CHECKING:
-    from study.agent.agent import Agent
-    from study.agent.answer import Answer
+    from study.advisor.agent.agent import Agent
+    from study.advisor.agent.answer import Answer
 
 app = typer.Typer(no_args_is_help=True, help="Ask T2MAgent: terminal, page, MCP server.")
 Data = Annotated[str | None, typer.Option("--dataset", help="Whose servers (default: task2mcp).")]
@@ -26,8 +26,8 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on (default: t
 
 def prepared(dataset: str | None) -> str:
     """The data set to use: the chosen one, else Task2MCP. StudyError: an unknown name, or Task2MCP is not prepared."""
+    from study.advisor.saved import saved
     from study.config.registry import require_choice
-    from study.recommend import saved
 
     require_choice("dataset", dataset or saved.DATASET)
     if dataset is None:
@@ -36,19 +36,19 @@ def prepared(dataset: str | None) -> str:
 
 
 def _agent(dataset: str | None, retriever: str | None) -> Agent:
-    from study.recommend import ahead, saved
+    from study.advisor.saved import ahead, saved
 
     chosen = prepared(dataset)
     ahead.read_ahead(chosen, *(saved.USEFUL if retriever in (None, "useful") else (retriever,)))
-    from study.agent.agent import Agent
+    from study.advisor.agent.agent import Agent
 
     return Agent.load(chosen, retriever=retriever)
 
 
 def _note(agent: Agent, answer: Answer, outcome: str, detail: str, words: bool) -> None:
     """Note what became of a recommended server, such as ``worked=5581``."""
-    from study.agent.feedback import KINDS, note
-    from study.tools.intent.feedback import feedback_of
+    from study.advisor.agent.feedback import KINDS, note
+    from study.advisor.engine.intent.feedback import feedback_of
 
     kind, _, server = outcome.partition("=")
     known = ", ".join(map(str, answer.ids))
@@ -78,8 +78,8 @@ def ask(
 
     With --outcome accepted=ID, rejected=ID, worked=ID or failed=ID it notes what became of a server instead.
     """
-    from study.agent.agent import noted
-    from study.agent.answer import answer_data
+    from study.advisor.agent.agent import noted
+    from study.advisor.agent.answer import answer_data
 
     agent = _agent(dataset, retriever)
     reading = agent.read(request)
@@ -88,12 +88,12 @@ def ask(
         return _note(agent, answer, outcome, detail, keep_words)
     if as_json:
         return print_json(answer_data(answer, agent.settings.limits))
-    from study.agent.conversation import summary
+    from study.advisor.agent.conversation import summary
 
     lines = [summary(answer)]
     if not explain:
-        from study.agent.short import found
-        from study.recommend import listing
+        from study.advisor.agent.short import found
+        from study.advisor.engine import listing
 
         shown = found(agent, answer)
         lines += listing.lines(shown, listing.width())
@@ -117,9 +117,9 @@ def serve(
     """Serve the chat page on this machine; stop it with Ctrl-C."""
     import uvicorn
 
-    from study.agent import address, web
-    from study.agent.settings import Service, read_conf
-    from study.tools.intent.feedback import feedback_of
+    from study.advisor.agent import address, web
+    from study.advisor.agent.settings import Service, read_conf
+    from study.advisor.engine.intent.feedback import feedback_of
 
     service = read_conf(Service)
     host = address.concrete(service.host if host is None else host)
@@ -143,10 +143,10 @@ def mcp(
     """Run the MCP server, for Claude Desktop, VS Code or any MCP client."""
     require_one_of(transport, "transport", TRANSPORTS)
     from study import paths
-    from study.agent import mcp_server
-    from study.agent.agent import Agent
-    from study.agent.retrieval import require_retriever
-    from study.agent.settings import Service, Settings, read_conf
+    from study.advisor.agent import mcp_server
+    from study.advisor.agent.agent import Agent
+    from study.advisor.agent.retrieval import require_retriever
+    from study.advisor.agent.settings import Service, Settings, read_conf
 
     service, chosen = read_conf(Service), prepared(dataset)
     # What is wrong with the call itself is said now; the agent is made at the first request.
@@ -156,7 +156,7 @@ def mcp(
     made = mcp_server.server(mcp_server.Lazy(lambda: Agent.load(chosen, retriever=retriever)))
     if transport == "stdio":
         return made.run("stdio")
-    from study.agent import address
+    from study.advisor.agent import address
 
     host, port = address.concrete(service.host if host is None else host), port or service.mcp_port
     with address.listening(host, port):
@@ -174,9 +174,9 @@ def export(
     """Write the feedback as training pairs (request, positive server, negative server)."""
     import pandas as pd
 
-    from study.agent.feedback import training_pairs
+    from study.advisor.agent.feedback import training_pairs
+    from study.advisor.engine.intent.feedback import feedback_of
     from study.files import write_parquet, write_text
-    from study.tools.intent.feedback import feedback_of
 
     found = feedback_of(prepared(dataset)).events()
     table = pd.DataFrame(map(asdict, found)) if events else training_pairs(found)

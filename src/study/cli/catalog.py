@@ -41,8 +41,8 @@ def sync(
     All sources are read before anything changes: one that fails leaves the catalogue as it was. A stopped poll of
     `official` goes on with the same command. What was refused, and why, is listed in data/catalog/VERSION/refused.csv.
     """
-    from study.catalog.store import folder
-    from study.catalog.sync import sync as bring
+    from study.advisor.catalog.store import folder
+    from study.advisor.catalog.sync import sync as bring
 
     counts = bring(source, url=url, full=full)
     if as_json:
@@ -65,7 +65,7 @@ def add(
 
     Names of variables are kept, their values and the words after a package are not: they may be secrets.
     """
-    from study.catalog.sync import add as take
+    from study.advisor.catalog.sync import add as take
 
     done = take(source)
     for key in done["added"]:
@@ -83,9 +83,9 @@ def list_servers(
     as_json: Json = False,
 ) -> None:
     """List servers by words, in the order of their ids. For a ranking, use `study recommend`."""
-    from study.catalog import store
-    from study.catalog.merge import GONE
-    from study.catalog.trust import flags
+    from study.advisor.catalog import store
+    from study.advisor.catalog.merge import GONE
+    from study.advisor.catalog.trust import flags
 
     table = store.read(store.required(), "servers")
     table = table[(table["status"] == GONE) == gone]
@@ -114,8 +114,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a server: what is known, and which source says it."""
-    from study.catalog import checks, store
-    from study.catalog.trust import in_words, trust
+    from study.advisor.catalog import checks, store
+    from study.advisor.catalog.trust import in_words, trust
 
     row = store.find(identifier, store.read(store.required(), "servers"))
     warn(problem.reason for problem in (checks.ask_all(checks.packages_of([row])) if check else []))
@@ -144,7 +144,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """What changed since the last sync: servers added, gone, and changed in which fields."""
-    from study.catalog import store
+    from study.advisor.catalog import store
 
     known, now = store.versions(), store.required()
     names = [path.name for path in known]
@@ -163,7 +163,7 @@ def diff(
 @app.command()
 def remove(identifier: Server) -> None:
     """Take one of your own servers out of the catalogue."""
-    from study.catalog.sync import remove as take_out
+    from study.advisor.catalog.sync import remove as take_out
 
     typer.echo(f"removed {take_out(identifier)}")
 
@@ -192,9 +192,9 @@ def install(
     """
     from dataclasses import asdict
 
-    from study.catalog import checks, clients, store
-    from study.catalog.start import METHODS, start
-    from study.catalog.trust import failed, flags
+    from study.advisor.catalog import checks, clients, store
+    from study.advisor.catalog.start import METHODS, start
+    from study.advisor.catalog.trust import failed, flags
 
     if method is not None:
         require_one_of(method, "method", METHODS, column="--with")
@@ -225,7 +225,7 @@ def install(
 
 def uninstall(identifier: Server, client: Client, write: Write = False, config: Config = None) -> None:
     """Undo `study install` of a server into a client."""
-    from study.catalog import clients, store
+    from study.advisor.catalog import clients, store
 
     version = store.current()
     with suppress(StudyError):  # a server that has left the catalogue can still be taken out, by its id

@@ -22,9 +22,9 @@ def fetch(
     sha256: Annotated[str | None, typer.Option(help="The SHA-256 that the file of --url must have.")] = None,
 ) -> None:
     """Download a model and check its hash: `study llm fetch --model smollm`. After a stop, the same command goes on."""
-    from study.encoders import mpnet
-    from study.llm.fetch import fetch_model, fetch_url
-    from study.llm.models import OWN, LocalModels
+    from study.advisor.encoders import mpnet
+    from study.advisor.llm.fetch import fetch_model, fetch_url
+    from study.advisor.llm.models import OWN, LocalModels
 
     if (url is None) != (sha256 is None):
         raise StudyError("an address needs a hash and a hash an address", fix="give both --url and --sha256, or none")
@@ -46,8 +46,8 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 takes a free one.")] = 0,
 ) -> None:
     """Serve a model with OpenAI's interface, on this machine alone; Ctrl-C stops it."""
-    from study.llm.local import local_model
-    from study.llm.models import LocalModels
+    from study.advisor.llm.local import local_model
+    from study.advisor.llm.models import LocalModels
 
     for stop in (signal.SIGINT, signal.SIGTERM):  # a shell starts programs in the background with SIGINT ignored
         signal.signal(stop, signal.default_int_handler)
@@ -65,7 +65,7 @@ def agent(dataset: Annotated[str, typer.Option(help="Whose servers.")] = "task2m
     """What a model does for the agent: it reads and words the requests of conf/agent/model_trial.yaml (an hour)."""
     import pandas as pd
 
-    from study.agent.model_trial import measure
+    from study.tools.model_trial import measure
 
     table = pd.read_csv(measure(dataset))
     typer.echo(table.mean(numeric_only=True).round(3).to_string())

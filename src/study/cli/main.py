@@ -224,7 +224,7 @@ def export(
 
     config, target = configured(overrides), output or paths.root() / "data" / "export"
     if form == "model":
-        from study.recommend.export import export as stage
+        from study.search.export import export as stage
 
         typer.echo(f"model in {stage(config)}")
         return

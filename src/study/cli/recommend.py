@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from study.advisor.saved.contract import Recommendation, SavedModel, show_recommendations
 from study.cli.shared import Json, Task, print_json, say, warn
 from study.errors import StudyError, printable, require_one_of
-from study.recommend.contract import Recommendation, SavedModel, show_recommendations
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from study.recommend.answering import Answered
-    from study.recommend.facts import Facts, Shelf
+    from study.advisor.engine.answering import Answered
+    from study.advisor.engine.facts import Facts, Shelf
 
 _SYNC = "run: study catalog sync --source toolsdk"
 # How often --check asks for further servers in the place of missing ones.
@@ -82,13 +82,15 @@ def recommend(
     method, which also reads language, theme and category. Once `study catalog sync` has run, servers come from the open
     catalogue unless --dataset, --system or --catalog task2mcp asks for the data set's; `study install ID` starts one.
     """
-    from study.catalog.start import known_start
-    from study.recommend import ahead, answering, catalogue, saved
-    from study.recommend.facts import Shelf
-    from study.recommend.settings import Answering
+    from study.advisor.catalog.start import known_start
+    from study.advisor.engine import answering
+    from study.advisor.engine.facts import Shelf
+    from study.advisor.saved import ahead, saved
+    from study.advisor.saved import open_catalogue as catalogue
+    from study.advisor.saved.settings import Answering
 
     if batch is not None:
-        from study.recommend.batch import ATTRIBUTES, answer_files
+        from study.advisor.engine.batch import ATTRIBUTES, answer_files
 
         idle: dict[str, Any] = dict(zip(ATTRIBUTES, (language, category, subcategory, theme), strict=True))
         idle |= {"catalog": catalog, "verified": verified, "no-prior": not prior, "explain": explain, "json": as_json}
@@ -113,7 +115,7 @@ def recommend(
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
     depth = k
     if rerank is not None:
-        from study.recommend import grading
+        from study.advisor.saved import grading
 
         require_one_of(rerank, "--rerank", ("llm", "distilled"))
         grader: grading.Opinion = (
@@ -166,7 +168,7 @@ def _asked(answers: Callable[[], Answered], shelf: Shelf, *, again: bool) -> tup
 
     `again`: whether servers that have turned out to be missing give way to others, which are asked for in turn.
     """
-    from study.catalog import checks
+    from study.advisor.catalog import checks
 
     if shelf.catalogue is None:
         raise StudyError("--check is for the open catalogue", column="--check", fix=_SYNC)
@@ -186,7 +188,8 @@ def _asked(answers: Callable[[], Answered], shelf: Shelf, *, again: bool) -> tup
 
 def _catalogues(catalog: Sequence[str] | None, dataset: str | None, system: str | None) -> list[str]:
     """The catalogues that answer; none where a saved model of a data set does."""
-    from study.recommend import catalogue, saved
+    from study.advisor.saved import open_catalogue as catalogue
+    from study.advisor.saved import saved
 
     if not catalog:
         return ["open"] if dataset is None and system is None and catalogue.synced() else []
@@ -202,7 +205,7 @@ def _catalogues(catalog: Sequence[str] | None, dataset: str | None, system: str 
 
 def _as_data(answered: Answered, servers: pd.DataFrame | None) -> dict[str, Any]:
     """The answer as plain data; a server of the catalogue is named by its id there."""
-    from study.catalog.trust import trust
+    from study.advisor.catalog.trust import trust
 
     rows = []
     for one in answered.found:
@@ -217,7 +220,7 @@ def _as_data(answered: Answered, servers: pd.DataFrame | None) -> dict[str, Any]
 
 
 def _show(answered: Answered, title: str, caption: str, size: int, *, explain: bool) -> None:
-    from study.recommend import listing
+    from study.advisor.engine import listing
 
     typer.echo(f"{title}, {size:,} servers")
     say(*(f"note: {note}" for note in answered.notes))

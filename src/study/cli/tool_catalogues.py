@@ -17,12 +17,12 @@ from study.cli.shared import TRANSPORTS, Json, Port, Task, Transport, print_json
 from study.errors import StudyError, require_one_of
 
 if TYPE_CHECKING:
-    from study.llm.client import Message
-    from study.tools.catalogues.catalog import ToolCatalog
-    from study.tools.index_file import IndexFile
-    from study.tools.intent.feedback import FeedbackStore
-    from study.tools.serve.gateway import Gateway
-    from study.tools.serve.loop import Trajectory
+    from study.advisor.engine.intent.feedback import FeedbackStore
+    from study.advisor.gateway.gateway import Gateway
+    from study.advisor.gateway.loop import Trajectory
+    from study.advisor.llm.client import Message
+    from study.advisor.retrieval.documents import ToolCatalog
+    from study.advisor.retrieval.vectors import IndexFile
 
 Configs = Annotated[list[Path] | None, typer.Option(help="Start the servers of MCP client configurations.")]
 Own = Annotated[str, typer.Option(help="Name of the catalogue of your servers.")]
@@ -45,7 +45,7 @@ def catalogue_file(catalogue: str) -> Path:
 
 def indexed(catalogue: str) -> ToolCatalog:
     """An indexed catalogue."""
-    from study.tools.catalogues.catalog import load_catalog
+    from study.advisor.retrieval.documents import load_catalog
 
     return load_catalog(catalogue_file(catalogue))
 
@@ -53,7 +53,7 @@ def indexed(catalogue: str) -> ToolCatalog:
 @contextmanager
 def opened(catalogue: str) -> Iterator[tuple[ToolCatalog, IndexFile]]:
     """An indexed catalogue and its index, which keeps what is embedded meanwhile."""
-    from study.tools.index_file import kept_index
+    from study.advisor.retrieval.vectors import kept_index
 
     found = indexed(catalogue)
     with kept_index(catalogue_file(catalogue), found) as file:
@@ -62,7 +62,7 @@ def opened(catalogue: str) -> Iterator[tuple[ToolCatalog, IndexFile]]:
 
 def keep(file: Path, index: IndexFile, catalog: ToolCatalog) -> None:
     """Write a catalogue and its index."""
-    from study.tools.catalogues.catalog import save_catalog
+    from study.advisor.retrieval.documents import save_catalog
 
     index.save(catalog)
     save_catalog(file, catalog)
@@ -70,7 +70,7 @@ def keep(file: Path, index: IndexFile, catalog: ToolCatalog) -> None:
 
 def feedback_store(catalogue: str, **how: float) -> FeedbackStore:
     """The feedback about the tools of a catalogue (never committed)."""
-    from study.tools.intent.feedback import feedback_of
+    from study.advisor.engine.intent.feedback import feedback_of
 
     return feedback_of(f"tools-{catalogue}", **how)
 
@@ -90,11 +90,11 @@ def index(
     servers with equal lists of tool descriptions are one. Running servers make the catalogue `mine`; a server that
     does not answer keeps its last good list.
     """
-    from study.tools.catalogues.merge import entity_counts, merge_catalogs
-    from study.tools.catalogues.registries import PUBLISHED, published_catalog
-    from study.tools.discovery.index import Settings, ToolIndex
-    from study.tools.index_file import index_file
-    from study.tools.mcp_zero.routing import Router
+    from study.advisor.retrieval.index import Settings, ToolIndex
+    from study.advisor.retrieval.merge import entity_counts, merge_catalogs
+    from study.advisor.retrieval.route import Router
+    from study.advisor.retrieval.vectors import index_file
+    from study.tools.collections.registries import PUBLISHED, published_catalog
 
     names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config else "livemcpbench"]
     alone = len(names) == 1
@@ -123,9 +123,9 @@ def index(
 
 def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
     """The catalogue of the servers that answer, or did before; the outcome of each is printed."""
-    from study.catalog import checks
-    from study.tools.catalogues import live
-    from study.tools.catalogues.client_config import read_config
+    from study.advisor.catalog import checks
+    from study.advisor.gateway import live
+    from study.advisor.gateway.client_config import read_config
 
     before = indexed(name) if catalogue_file(name).is_file() else None
     endpoints = read_config(*configs)
@@ -159,9 +159,9 @@ def serve(
     Your servers start when they are needed, and end with this program. Every call is noted in the feedback store of
     their catalogue, as `study tools feedback` does.
     """
-    from study.tools.serve.server import make_server
-    from study.tools.serve.server import run as run_server
-    from study.tools.serve.settings import serve_settings
+    from study.advisor.gateway.server import make_server
+    from study.advisor.gateway.server import run as run_server
+    from study.advisor.gateway.settings import serve_settings
 
     require_one_of(transport, "transport", TRANSPORTS)
     if not mcp_config and catalogue is None:
@@ -173,11 +173,11 @@ def gateway(
     mcp_config: list[Path] | None, catalogue: str | None, own: str, allow: list[str] | None, deny: list[str] | None
 ) -> Gateway:
     """What serves a user's servers (and finds the tools of a published catalogue), with their index and feedback."""
-    from study.tools.catalogues.client_config import read_config
-    from study.tools.index_file import index_file
-    from study.tools.serve.gateway import Gateway
-    from study.tools.serve.server import say as note
-    from study.tools.serve.settings import serve_settings
+    from study.advisor.gateway.client_config import read_config
+    from study.advisor.gateway.gateway import Gateway
+    from study.advisor.gateway.server import say as note
+    from study.advisor.gateway.settings import serve_settings
+    from study.advisor.retrieval.vectors import index_file
 
     settings, file = serve_settings(), catalogue_file(own)
     settings = replace(settings, allow=tuple(allow or settings.allow), deny=(*settings.deny, *(deny or ())))
@@ -212,9 +212,9 @@ def loop(
     The calls are real: name with --allow what it may use. Steps go to the error stream; the trajectory is added to
     data/tools/OWN.trajectories.jsonl, in the form of MCP-Flow.
     """
-    from study.llm.client import Client
-    from study.reranking.endpoint import endpoint_settings
-    from study.tools.serve.loop import keep_trajectory, loop_settings, run_loop
+    from study.advisor.gateway.loop import keep_trajectory, loop_settings, run_loop
+    from study.advisor.llm.client import Client
+    from study.advisor.llm.settings import endpoint_settings
 
     settings, made = loop_settings(), gateway(mcp_config, None, own, allow, deny)
     client = Client(url, mode="off") if url else replace(endpoint_settings("local"), mode="off").client(None)

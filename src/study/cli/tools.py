@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from study import paths
+from study.advisor.engine.tool_answers import as_line, listed, search
 from study.cli.shared import ENDPOINT, Json, Model, Task, Url, print_json, print_table, say
 from study.cli.tool_catalogues import catalogue_file, feedback_store, index, indexed, loop, opened, serve
 from study.errors import StudyError, require_one_of
-from study.tools.answers import as_line, listed, search
 
 if TYPE_CHECKING:
-    from study.tools.mcp_zero.routing import Chat
+    from study.advisor.retrieval.route import Chat
 
 app = typer.Typer(no_args_is_help=True, help="Find, call and compare tools of MCP servers.")
 Catalogue = Annotated[str, typer.Option(help="An indexed catalogue: livemcpbench, mcptools, ..., or your own.")]
@@ -44,7 +44,7 @@ def find(
     as_json: Json = False,
 ) -> None:
     """Search tools for a task: `study tools find "turn a word document into a PDF" --json`."""
-    from study.tools.index_file import matching
+    from study.advisor.retrieval.vectors import matching
 
     with opened(catalogue) as (found, embedder):
         among = matching(found, server or (), tag or ())
@@ -88,8 +88,8 @@ def request(
     as_json: Json = False,
 ) -> None:
     """Let a model ask for the tools that it needs, request by request (MCP-Zero), and name what it was given."""
-    from study.llm.client import Client
-    from study.tools.mcp_zero.routing import Router, chat_with, gather_tools
+    from study.advisor.llm.client import Client
+    from study.advisor.retrieval.route import Router, chat_with, gather_tools
 
     client = Client(url, mode=mode, cassette=cassette)  # type: ignore[arg-type]  # the client refuses unknown modes
     with opened(catalogue) as (found, embedder):
@@ -113,7 +113,7 @@ def call(
     `missing` names required parameters for which the instruction holds no value. The first call learns from MCP-Flow,
     which takes minutes; later ones read what was learned.
     """
-    from study.tools.discovery.index import Settings, ToolIndex
+    from study.advisor.retrieval.index import Settings, ToolIndex
     from study.tools.flow import language_model as flow_model
     from study.tools.flow import learned
 
@@ -166,7 +166,7 @@ def export(
     import numpy as np
 
     from study.files import write_text
-    from study.tools.catalogues.published import load_collection
+    from study.tools.collections.published import load_collection
     from study.tools.flow import export as forms
     from study.tools.flow import samples
     from study.tools.flow.settings import flow_settings
@@ -218,8 +218,8 @@ def recommend(
 
     The last line (error stream) is an event: give it to `study tools feedback` with what came of it.
     """
-    from study.tools.intent.context import Context, read_requirements
-    from study.tools.intent.recommender import IntentRecommender
+    from study.advisor.engine.intent.context import Context, read_requirements
+    from study.advisor.engine.intent.recommender import IntentRecommender
 
     stated = [None if names is None else frozenset(names) for names in (permission, service, language, system)]
     how: dict[str, Any] = {"requirements": read_requirements(needs) if needs else None, "experiment": experiment}
@@ -253,9 +253,10 @@ def feedback(
     """
     import pandas as pd
 
-    from study.tools.catalogues.catalog import tool_keys
+    from study.advisor.engine.intent.ranking import by_factor
+    from study.advisor.engine.intent.settings import CONTROL, intent_settings
+    from study.advisor.retrieval.documents import tool_keys
     from study.tools.intent import learning
-    from study.tools.intent.settings import intent_settings
 
     settings = intent_settings()
     store = feedback_store(catalogue, rating_scale=settings.ranking.rating_scale)
@@ -271,12 +272,12 @@ def feedback(
     events = store.events()
     if tune:
         uses = learning.lessons(events)
-        weights = learning.tune(uses, settings.variants[learning.CONTROL], settings.tuning)
+        weights = learning.tune(uses, settings.variants[CONTROL], settings.tuning)
         count = sum(bool(len(own)) for own in uses)
         typer.echo(f"{count} successful uses tell something")
         if count < learning.FEW:
             typer.echo(f"fewer than {learning.FEW}: these weights fit single uses, do not use them", err=True)
-        return typer.echo(json.dumps({name: round(value, 4) for name, value in learning.by_factor(weights).items()}))
+        return typer.echo(json.dumps({name: round(value, 4) for name, value in by_factor(weights).items()}))
     known = tool_keys(indexed(catalogue)) if catalogue_file(catalogue).is_file() else ()
     shown: Any = learning.online_metrics(events, known)
     if compare is not None:
@@ -310,8 +311,8 @@ def run(
 
 def chat(url: str, model: str) -> Chat:
     """A model at an endpoint; nothing of what it says is kept."""
-    from study.llm.client import Client
-    from study.tools.mcp_zero.routing import chat_with
+    from study.advisor.llm.client import Client
+    from study.advisor.retrieval.route import chat_with
 
     return chat_with(Client(url, mode="off"), model)
 

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from pandas.api.types import is_integer_dtype
 
 from study import paths
+from study.advisor.arrays import FloatArray as FloatArray
+from study.advisor.arrays import IntArray as IntArray
 from study.errors import StudyError
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float32]
 
 # The fields of x_t and x_m (paper, section 5.4), in the authors' order. Subcategory is not part of the task's text.
 TASK_FIELDS = ("name", "description", "language", "category", "theme")

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from study.advisor.llm import settings as endpoint
+from study.advisor.llm.client import KINDS, Client, EndpointError
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
-from study.llm.client import KINDS, Client, EndpointError
-from study.reranking import endpoint, grades, prompt
+from study.reranking import grades, prompt
 from study.reranking.pools import PooledT2MRec
 from study.reranking.system import RerankedT2MRec, Rules
 from study.t2mrec.fusion import Reranker
@@ -66,7 +67,7 @@ class LanguageModelReranker:
 
     Attributes:
         faults: how often the order before was used, by reason: a fault of `study.reranking.system.FAULTS` or a kind
-            of `study.llm.client.KINDS`.
+            of `study.advisor.llm.client.KINDS`.
         answered: how many answers counted.
         last_failure: what the endpoint's last failure was; empty where there was none.
     """

@@ -18,9 +18,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from study.advisor.encoders.sentence import encode
 from study.data.dataset import SERVER_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import WORD, Split
-from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.ranking import chunks
 from study.files import replacing

@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.advisor.encoders.sentence import DIMENSION
 from study.data.dataset import FloatArray
-from study.encoders.sentence import DIMENSION
 from study.errors import StudyError
 from study.evaluation.metrics import Float64Array
 from study.files import write_csv
 
-FIELDS = ("description", "all")  # of `study.usefulness.field_dense`
+FIELDS = ("description", "all")  # of `study.advisor.retrieval.field_dense`
 VIEW = "description"  # of a request
 COLUMNS = [f"{kind}_{field}" for field in FIELDS for kind in ("product", "server")]
 

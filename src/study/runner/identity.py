@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig
 
 from study import paths
+from study.advisor.encoders import mpnet, sentence
+from study.advisor.llm.settings import cassette
 from study.config.compose import plain
 from study.config.reader import read_yaml
 from study.config.registry import choices, system_settings
 from study.data import dataset as datasets
-from study.encoders import mpnet, sentence
 from study.errors import StudyError, require_file
 from study.files import sha256
-from study.reranking.endpoint import cassette
 from study.reranking.pools import file_of
 
 POOLED = "study.reranking.pools.PooledT2MRec"
@@ -35,6 +35,8 @@ CLASSES: dict[str, str | None] = {
     "baselines.mpt_rec.MPTRecEmerging": "baselines.mpt_rec.MPTRec",
     "baselines.generative.causal.LlamaSize": "baselines.lc_rec.LlamaSize",
     "baselines.training.Optimisation": "baselines.training.Schedule",
+    "study.usefulness.field_dense.FieldDense": "study.advisor.retrieval.field_dense.FieldDense",
+    "study.usefulness.two_encoders.TwoEncoders": "study.advisor.retrieval.two_encoders.TwoEncoders",
 }
 # Class then -> the key of the class now that it stood for.
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -19,12 +19,12 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from study import paths
+from study.advisor.encoders import mpnet, sentence
+from study.advisor.llm.client import Client
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import build_system, choices, load, plain
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.encoders import mpnet, sentence
-from study.llm.client import Client
 from study.runner.identity import normal_form
 from study.runner.processes import limit_threads
 

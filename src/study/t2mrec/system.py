@@ -67,7 +67,7 @@ class T2MRec:
     def _represent(self, split: Split) -> tuple[sp.csr_matrix, sp.csr_matrix]:
         """Vectors of tasks and servers, shapes (n_tasks, d) and (n_servers, d)."""
         if self.lexical.kind == "minilm":
-            from study.encoders.sentence import encode
+            from study.advisor.encoders.sentence import encode
 
             self.vectorizer = None
             return sp.csr_matrix(encode(self.data.task_texts())), sp.csr_matrix(encode(self.data.server_texts()))

@@ -8,14 +8,15 @@ from functools import partial
 import pandas as pd
 
 from study import paths
+from study.advisor.retrieval.documents import QuerySet, ToolCatalog
+from study.advisor.retrieval.index import discovery_settings
+from study.advisor.retrieval.merge import entity_counts, group_members, merge_catalogs
+from study.advisor.retrieval.route import PAPER
 from study.errors import StudyError, require_one_of
 from study.files import read_csv
-from study.tools.catalogues.catalog import QuerySet, ToolCatalog
-from study.tools.catalogues.livemcpbench import Episode, load_log
-from study.tools.catalogues.merge import entity_counts, group_members, merge_catalogs
-from study.tools.catalogues.published import load_collection
+from study.tools.collections.livemcpbench import Episode, load_log
+from study.tools.collections.published import load_collection
 from study.tools.discovery import experiments as discovery
-from study.tools.discovery.index import discovery_settings
 from study.tools.flow.experiments import flow_parts, model_parts
 from study.tools.flow.settings import flow_settings
 from study.tools.flow.tables import COLLECTION, report_flow
@@ -24,7 +25,6 @@ from study.tools.intent.tables import session_tables, targets_table
 from study.tools.language_model import apibank_runs, needle_runs, parts_with, request_runs, selection_runs
 from study.tools.mcp_zero import experiments as mcp_zero
 from study.tools.mcp_zero import request_log
-from study.tools.mcp_zero.routing import PAPER
 from study.tools.results import Made, Table, collect_runs, report_runs, write_results
 from study.tools.router import router_settings, stage_runs
 

@@ -24,20 +24,20 @@ import pandas as pd
 from tqdm import tqdm
 
 from study import paths
+from study.advisor.llm.client import Client, Message
+from study.advisor.llm.settings import endpoint_settings
+from study.advisor.retrieval.documents import QuerySet, ToolCatalog, rank_all
+from study.advisor.retrieval.index import Settings, ToolIndex
+from study.advisor.retrieval.route import PAPER, PROMPT, Request, Router, Routing, escaped, parse_requests
 from study.config.reader import read_settings
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order
 from study.files import write_csv
-from study.llm.client import Client, Message
-from study.reranking.endpoint import endpoint_settings
 from study.tools import results
-from study.tools.catalogues import apibank
-from study.tools.catalogues.catalog import QuerySet, ToolCatalog, rank_all
+from study.tools.collections import apibank
 from study.tools.discovery.experiments import Handed, union
-from study.tools.discovery.index import Settings, ToolIndex
 from study.tools.mcp_zero import experiments as mcp_zero
 from study.tools.mcp_zero.request_log import TOP
-from study.tools.mcp_zero.routing import PAPER, PROMPT, Request, Router, Routing, escaped, parse_requests
 from study.tools.results import Made, Run, Table
 
 Groups = tuple[tuple[int, ...], ...]  # rows of tools, one tuple per request or pool

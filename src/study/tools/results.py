@@ -19,8 +19,9 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.advisor.encoders import endpoint as embedding
+from study.advisor.retrieval.documents import QuerySet, ToolCatalog, credit, rank_all
 from study.data.dataset import FloatArray, IntArray
-from study.encoders import endpoint as embedding
 from study.errors import StudyError, require_file
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
@@ -35,7 +36,6 @@ from study.evaluation.statistics import (
     wilcoxon,
 )
 from study.files import read_csv, write_csv, write_json, write_parquet, write_text
-from study.tools.catalogues.catalog import QuerySet, ToolCatalog, credit, rank_all
 
 KS = (1, 2, 3, 5, 10, 20)
 PROFILE = "laptop"

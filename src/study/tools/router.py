@@ -11,20 +11,20 @@ import pandas as pd
 import scipy.sparse as sp
 
 from study import paths
+from study.advisor.encoders.endpoint import Embedder
+from study.advisor.retrieval.documents import Label, QuerySet, ToolCatalog
+from study.advisor.retrieval.index import Settings, ToolIndex, within
+from study.advisor.retrieval.route import PAPER, Request, Router, Routing, best_servers
+from study.advisor.retrieval.texts import definition_tokens
 from study.config import compose as config
 from study.config.reader import read_settings
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split
-from study.encoders.endpoint import Embedder
 from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.statistics import bootstrap_interval
 from study.runner.inputs import load_inputs
 from study.tools import results
-from study.tools.catalogues.catalog import Label, QuerySet, ToolCatalog
-from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.discovery.texts import definition_tokens
-from study.tools.mcp_zero.routing import PAPER, Request, Router, Routing, best_servers
 from study.tools.results import Run, Table
 
 FILE = "conf/tools/router.yaml"
@@ -157,20 +157,6 @@ def route(servers: FloatArray, tools: FloatArray, server_of: IntArray, keep: int
     masked = np.where(passed[:, server_of], tools, np.float32(-np.inf))
     ranked, _ = top_k(masked, masked.shape[1], tie_order(masked.shape[1], 0))
     return ranked
-
-
-def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:
-    """The tools that an agent is handed: down the ranking, each one that still fits into the budget of tokens.
-    `ranked`: shape (b, K), -1 where unfilled. `sizes`: tokens of each tool's definition, shape (n_tools,)."""
-    handed = []
-    for row in ranked:
-        left, own = budget, []
-        for tool in row[row >= 0].tolist():
-            if sizes[tool] <= left:
-                own.append(tool)
-                left -= int(sizes[tool])
-        handed.append(own)
-    return handed
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from study import paths
+from study.advisor.saved.saved import folder_of
+from study.advisor.saved.t2mrec import Recommender
 from study.analysis.ablation import embedding, figures
 from study.analysis.ablation.embedding import PANELS, Points, difference_table, group_tests, mismatched, released
 from study.analysis.framework import run_analyses
@@ -18,8 +20,6 @@ from study.config.compose import load
 from study.errors import StudyError, UnavailableError
 from study.evaluation.records import read_record
 from study.evaluation.separation import listed, mean_separation, separation
-from study.recommend.saved import folder_of
-from study.recommend.t2mrec import Recommender
 from study.runner.inputs import load_inputs
 from tests.analysis.toys import small_study
 from tests.tiny_study import REPOSITORY, SIZE

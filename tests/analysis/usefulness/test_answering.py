@@ -5,11 +5,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from study.advisor.engine.facts import Facts
+from study.advisor.saved.contract import Recommendation
+from study.advisor.saved.settings import Answering, Filtered
 from study.analysis.usefulness.answering import Requests, answered, filtered_rows, fit_rows, prior_of, summary
 from study.data.dataset import Dataset
-from study.recommend.contract import Recommendation
-from study.recommend.facts import Facts
-from study.recommend.settings import Answering, Filtered
 
 SETTINGS = replace(Answering.read(), large=1, fit={"minilm": 0.5})
 WORDS = "mail one two three four iron shirts"

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
+from study.advisor.llm.client import Usage
 from study.analysis.framework import load_settings
 from study.analysis.usefulness.contribution import Contribution, asked, summary
-from study.llm.client import Usage
 from study.reranking.language_model import Question
 from study.reranking.system import Rules
 from tests.reranking.misbehaving_endpoint import pool_of, task_of

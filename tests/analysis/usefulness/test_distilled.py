@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from study.advisor.encoders.sentence import DIMENSION
 from study.analysis import framework
 from study.analysis.framework import ANALYSES, Context, load_settings
 from study.analysis.usefulness import grades as distilled
 from study.config.compose import load
-from study.encoders.sentence import DIMENSION
 from study.reranking.student import COLUMNS, FIELDS, Student, file_of
 
 SETTINGS = load_settings(distilled.Distilled)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from study import paths
+from study.advisor.retrieval.names import key
 from study.analysis import framework
 from study.analysis.framework import load_settings
 from study.analysis.usefulness import other_requests as nav
@@ -14,7 +15,6 @@ from study.config.compose import load
 from study.config.reader import build_settings
 from study.errors import UnavailableError
 from study.evaluation.records import read_record
-from study.usefulness.products import key
 from tests.analysis import toys
 
 FOLDER = paths.results("task2mcp") / "usefulness"

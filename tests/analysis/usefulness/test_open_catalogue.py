@@ -8,17 +8,17 @@ import pytest
 import yaml
 
 from study import paths
+from study.advisor.catalog import store as catalogue_store
+from study.advisor.catalog.settings import Sources
+from study.advisor.catalog.store import Batch
+from study.advisor.encoders.sentence import WITHOUT_TORCH, without_torch
+from study.advisor.retrieval import field_dense
+from study.advisor.saved import field_dense as saved
 from study.analysis.framework import load_settings
 from study.analysis.usefulness import open_catalogue
-from study.catalog import store as catalogue_store
-from study.catalog.settings import Sources
-from study.catalog.store import Batch
-from study.encoders.sentence import WITHOUT_TORCH, without_torch
+from study.analysis.usefulness import rivals as products
 from study.errors import StudyError
 from study.judging import store, workflow
-from study.recommend import field_dense as saved
-from study.recommend import products
-from study.usefulness import field_dense
 from tests.catalog.sources import record
 from tests.tiny_study import REPOSITORY
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from study.advisor.retrieval.documents import QuerySet, Server, Tool, ToolCatalog
 from study.analysis.usefulness import other_requests as transfer
-from study.tools.catalogues import published
-from study.tools.catalogues.catalog import QuerySet, Server, Tool, ToolCatalog
-from study.tools.catalogues.files import Loaded
+from study.tools.collections import published
+from study.tools.collections.files import Loaded
 from tests.analysis.toys import toy
 
 # The tools of a server do not stand together; the last server has none.

@@ -18,6 +18,8 @@ from scipy.spatial.distance import cdist
 from tqdm import tqdm
 
 from study import paths
+from study.advisor.saved.saved import folder_of
+from study.advisor.saved.t2mrec import Recommender
 from study.analysis.framework import Context, Tables, analysis
 from study.config.compose import build_system
 from study.data.dataset import Dataset, FloatArray, IntArray
@@ -27,10 +29,8 @@ from study.evaluation import statistics
 from study.evaluation.records import read_record
 from study.evaluation.separation import all_distances, embedding_settings, listed, separation
 from study.files import read_csv, sha256, write_parquet
-from study.recommend.export import export, model_key
-from study.recommend.saved import folder_of
-from study.recommend.t2mrec import Recommender
 from study.runner.processes import limit_threads
+from study.search.export import export, model_key
 from study.t2mrec.inference import embed
 
 RELEASED = "T2MRec/task_mcp_embedding.csv"

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.advisor.engine.batch import answer_files
 from study.analysis.framework import Context, Tables, analysis
 from study.evaluation.runs import KEPT
 from study.files import write_parquet
-from study.recommend.batch import answer_files
 
 TEXTS, FILE = 1_000_000, 5_000  # of the requests, and of a file, which is what a worker takes
 REPLACED = 0.3  # share of a text's words that are those of another text

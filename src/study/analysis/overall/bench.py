@@ -20,6 +20,7 @@ import pandas as pd
 from omegaconf import DictConfig
 
 from study import paths
+from study.advisor.saved.t2mrec import Recommender
 from study.analysis.framework import load_settings
 from study.analysis.overall.compute_cost import Limits, Work, encoding_work, ranking_work, training_work
 from study.analysis.report.runs import REFERENCE
@@ -32,7 +33,6 @@ from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.files import write_csv, write_json
-from study.recommend.t2mrec import Recommender
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile

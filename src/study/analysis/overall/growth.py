@@ -27,20 +27,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from study import paths
+from study.advisor.encoders import nearest, nearest_build
+from study.advisor.encoders.nearest import write_array
+from study.advisor.encoders.sentence import encode
+from study.advisor.retrieval.fields import VIEWS, texts
+from study.advisor.retrieval.one_product import Moments, server_vectors
+from study.advisor.saved.field_dense import SavedFieldDense
+from study.advisor.saved.t2mrec import Recommender
 from study.analysis.framework import Context, Tables, analysis, load_settings
 from study.data.dataset import FloatArray
-from study.encoders import nearest, nearest_build
-from study.encoders.nearest import write_array
-from study.encoders.sentence import encode
 from study.errors import StudyError, require_file
 from study.files import write_json
-from study.recommend.field_dense import SavedFieldDense
-from study.recommend.t2mrec import Recommender
 from study.runner.inputs import load_inputs
 from study.runner.processes import end_with_parent, limit_threads
 from study.t2mrec.inference import embed
-from study.usefulness.one_product import Moments, server_vectors
-from study.usefulness.texts import VIEWS, texts
 
 LOG = logging.getLogger(__name__)
 TOP, SAMPLE, PROTOCOL, BM25 = 10, 50_000, "cold", "bm25"

@@ -10,6 +10,12 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.advisor.engine.answering import answer, fitting_alone, read_request, same_keys
+from study.advisor.engine.facts import Facts, Shelf, prior
+from study.advisor.saved import open_catalogue as catalogue
+from study.advisor.saved import saved
+from study.advisor.saved.contract import Recommendation, SavedModel
+from study.advisor.saved.settings import Answering
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import first_ten, judged_rows, topic_scores, variants
 from study.config.reader import read_settings
@@ -20,11 +26,6 @@ from study.files import read_csv
 from study.judging import store
 from study.judging.collection import DEPTH, Collection
 from study.judging.pools import load_split
-from study.recommend import catalogue, saved
-from study.recommend.answering import answer, fitting_alone, read_request, same_keys
-from study.recommend.contract import Recommendation, SavedModel
-from study.recommend.facts import Facts, Shelf, prior
-from study.recommend.settings import Answering
 
 # The judged collection of the open catalogue, and how many servers an answer names.
 OPEN, FIRST = "open", 5

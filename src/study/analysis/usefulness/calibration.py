@@ -14,18 +14,18 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
+from study.advisor.encoders.sentence import encode
+from study.advisor.retrieval.field_dense import FieldDense
+from study.advisor.retrieval.fields import FIELDS, VIEWS, texts
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import topic_scores
 from study.config.compose import build_system, load
 from study.data.dataset import FloatArray, IntArray
-from study.encoders.sentence import encode
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.statistics import percentile_limits, share_interval
 from study.judging.collection import DEPTH, Collection, Float64Array
 from study.judging.pools import load_split
-from study.usefulness.field_dense import FieldDense
-from study.usefulness.texts import FIELDS, VIEWS, texts
 
 BoolArray = NDArray[np.bool_]
 Map = Callable[[Float64Array], Float64Array]
@@ -180,7 +180,7 @@ def confidence(dataset: str, name: str, *, seed: int = 0) -> pd.DataFrame:
     grade, and those of `signals`."""
     system: Any = build_system(load([f"system={name}"]).system)
     if not isinstance(system, FieldDense):
-        fix = "name a system of study.usefulness"
+        fix = "name field_dense or a variant of it"
         raise StudyError(f"{name} has no scores that are comparable between requests", column="system", fix=fix)
     data, split = load_split(dataset)
     collection, frames = Collection.load(dataset), []

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from study.advisor.retrieval.field_dense import FieldDense
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report.runs import read_statistics
 from study.config.compose import load, plain
@@ -22,7 +23,6 @@ from study.evaluation.statistics import compare, compare_all, holm, mean_interva
 from study.judging.collection import DEPTH, Collection
 from study.judging.evaluate import MOST_UNJUDGED, all_runs, per_task
 from study.judging.pools import load_split
-from study.usefulness.field_dense import FieldDense
 
 Values = Mapping[str, pd.DataFrame]  # system -> values by task
 METRIC = "ndcg@10"

@@ -16,13 +16,13 @@ import scipy.sparse as sp
 from scipy.stats import kendalltau
 
 from study import paths
+from study.advisor.llm import settings as endpoint
+from study.advisor.llm.client import Client
 from study.analysis.framework import Context, Tables, analysis
 from study.config.compose import build_system, load
 from study.data.dataset import Dataset, IntArray
 from study.evaluation.metrics import ndcg
 from study.evaluation.statistics import mean_interval
-from study.llm.client import Client
-from study.reranking import endpoint
 from study.reranking.language_model import LanguageModelReranker, Question, T2MRecWithLanguageModel, condensed
 from study.reranking.listwise import T2MRecListwise, candidate_pools
 from study.reranking.pools import PooledT2MRec

@@ -16,13 +16,16 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from tqdm import tqdm
 
 from study import paths
+from study.advisor.encoders.sentence import DIMENSION, encode
+from study.advisor.llm.settings import endpoint_settings
+from study.advisor.retrieval import fields as kinds
+from study.advisor.saved.grading import scaled
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import METRIC, judged_rows
 from study.config.compose import build_system, load
 from study.data import dataset as datasets
 from study.data.dataset import Dataset, FloatArray
 from study.data.splits import Split
-from study.encoders.sentence import DIMENSION, encode
 from study.errors import UnavailableError, require_one_of
 from study.evaluation.metrics import Float64Array
 from study.evaluation.statistics import auc
@@ -31,11 +34,8 @@ from study.files import read_csv, write_csv
 from study.judging import agreement, store
 from study.judging.collection import Collection
 from study.judging.pools import load_split
-from study.recommend.grading import scaled
 from study.reranking import grades as model_grades
-from study.reranking.endpoint import endpoint_settings
 from study.reranking.student import COLUMNS, FIELDS, VIEW, Student, features, file_of
-from study.usefulness import texts as kinds
 
 SAVE_EVERY = 50  # grades
 GRADED = [*store.PAIR, "expected", "model"]

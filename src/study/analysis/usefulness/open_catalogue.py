@@ -15,13 +15,18 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.advisor.catalog.store import required
+from study.advisor.encoders.sentence import WITHOUT_TORCH, without_torch
+from study.advisor.engine.facts import Shelf
+from study.advisor.retrieval.field_dense import FieldDense
+from study.advisor.saved import open_catalogue as catalogue
+from study.advisor.saved.field_dense import SavedFieldDense
 from study.analysis.framework import Context, Tables, analysis, load_settings
 from study.analysis.usefulness.answering import FIRST, OPEN, Requests
 from study.analysis.usefulness.other_requests import recommended, scores, unlabelled
-from study.catalog.store import required
+from study.analysis.usefulness.rivals import METHODS, Rows
 from study.config.compose import build_system, load
 from study.data.dataset import PREPARED, Dataset
-from study.encoders.sentence import WITHOUT_TORCH, without_torch
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.records import record
@@ -30,11 +35,6 @@ from study.files import write_csv, write_json, write_parquet
 from study.judging import pools, store
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task
-from study.recommend import catalogue
-from study.recommend.facts import Shelf
-from study.recommend.field_dense import SavedFieldDense
-from study.recommend.products import METHODS, Rows
-from study.usefulness.field_dense import FieldDense
 
 # Topics need a part; nothing is chosen on these.
 PART = "test"

@@ -15,6 +15,15 @@ import scipy.sparse as sp
 from tqdm import tqdm
 
 from study import paths
+from study.advisor.engine.answering import answer
+from study.advisor.engine.facts import Facts, Shelf
+from study.advisor.engine.understanding import plain
+from study.advisor.retrieval.documents import QuerySet
+from study.advisor.retrieval.field_dense import FieldDense
+from study.advisor.retrieval.names import inside, key
+from study.advisor.saved.contract import Recommendation, SavedModel
+from study.advisor.saved.field_dense import SavedFieldDense
+from study.advisor.saved.settings import Answering
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.answering import FactsOf
 from study.config.changes import changed
@@ -27,16 +36,7 @@ from study.evaluation.ranking import chunks, tie_order, top_k
 from study.evaluation.statistics import mean_interval
 from study.evaluation.system import System
 from study.files import read_csv
-from study.recommend.answering import answer
-from study.recommend.contract import Recommendation, SavedModel
-from study.recommend.facts import Facts, Shelf
-from study.recommend.field_dense import SavedFieldDense
-from study.recommend.settings import Answering
-from study.recommend.understanding import plain
-from study.tools.catalogues import published
-from study.tools.catalogues.catalog import QuerySet
-from study.usefulness.field_dense import FieldDense
-from study.usefulness.products import inside, key
+from study.tools.collections import published
 
 Rows = frozenset[int]  # of servers
 # The forms of the navigational queries, as the table names them.

@@ -17,21 +17,21 @@ import pandas as pd
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from study.advisor.encoders.sentence import encode
+from study.advisor.saved import saved
+from study.advisor.saved.grading import DEPTH, DistilledGrader, graded
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report.runs import APART
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, sound_systems
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.encoders.sentence import encode
 from study.errors import UnavailableError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.runs import KEPT, rank_tasks
 from study.files import read_csv
 from study.judging.pools import load_split
 from study.judging.store import folder, topic_settings
-from study.recommend import saved
-from study.recommend.grading import DEPTH, DistilledGrader, graded
 from study.runner.processes import limit_threads
 from study.runner.row_store import read_per_task, read_records
 from study.t2mrec.lexical import fit_vectorizer

@@ -15,15 +15,15 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.advisor.encoders.sentence import cosines
+from study.advisor.retrieval.documents import QuerySet, ToolCatalog, query_set, rank_all
+from study.advisor.retrieval.index import Settings, ToolIndex, above, best
+from study.advisor.retrieval.merge import extend
+from study.advisor.retrieval.texts import definition_quarters, definition_tokens, handed_over
 from study.data.dataset import FloatArray, IntArray
-from study.encoders.sentence import cosines
 from study.evaluation.metrics import f1_of_means
 from study.tools import results
-from study.tools.catalogues.catalog import QuerySet, ToolCatalog, query_set, rank_all
-from study.tools.catalogues.merge import extend
-from study.tools.catalogues.published import plainly_read
-from study.tools.discovery.index import Settings, ToolIndex, above, best
-from study.tools.discovery.texts import definition_quarters, definition_tokens, handed_over
+from study.tools.collections.published import plainly_read
 from study.tools.results import Run, Table
 
 KS = (1, 2, 3, 5, 10)

@@ -9,7 +9,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from study.data.dataset import FloatArray
-from study.tools.catalogues.published import same_value
+from study.tools.collections.published import same_value
 from study.tools.flow.bench import Bench
 from study.tools.flow.samples import Sample, folds, server_groups
 from study.tools.flow.settings import Flow

@@ -10,13 +10,13 @@ import pandas as pd
 from tqdm import tqdm
 
 from study import paths
+from study.advisor.encoders import endpoint as embedding
+from study.advisor.encoders.endpoint import Embedder
+from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.texts import documents
 from study.data.dataset import FloatArray, IntArray
-from study.encoders import endpoint as embedding
-from study.encoders.endpoint import Embedder
 from study.errors import StudyError
-from study.tools.catalogues import published
-from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.texts import documents
+from study.tools.collections import published
 from study.tools.flow import samples, selector
 from study.tools.flow.samples import Sample, measures
 from study.tools.flow.selector import Evidence, Exemplars

@@ -13,9 +13,9 @@ import pandas as pd
 from scipy.stats import kendalltau
 from tqdm import tqdm
 
+from study.advisor.encoders import endpoint as embedding
+from study.advisor.encoders.endpoint import Embedder
 from study.data.dataset import IntArray
-from study.encoders import endpoint as embedding
-from study.encoders.endpoint import Embedder
 from study.tools import results
 from study.tools.flow import bench as benches
 from study.tools.flow import language_model, samples, synthesis

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from study.advisor.retrieval.documents import Tool, ToolCatalog
 from study.errors import StudyError, require_one_of
-from study.tools.catalogues.catalog import Tool, ToolCatalog
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import duplicates, pool_of
 
@@ -72,7 +72,7 @@ def read_lines(path: Path, fix: str) -> list[str]:
 
 
 def read_trajectories(path: Path) -> Iterator[Trajectory]:
-    """The trajectories that `study tools loop` keeps (`study.tools.serve.loop.Trajectory`), without failed calls."""
+    """The trajectories that `study tools loop` keeps (`gateway.loop.Trajectory`), without failed calls."""
     for number, line in enumerate(read_lines(path, FIX), start=1):
         if not line.strip():
             continue

@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.encoders import endpoint as embedding
+from study.advisor.encoders import endpoint as embedding
+from study.advisor.llm.reply import json_object
+from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.route import Chat, escaped
 from study.evaluation import per_task
 from study.tools import results
-from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.files import json_object
 from study.tools.flow import bench as benches
 from study.tools.flow import samples, synthesis
 from study.tools.flow.bench import Bench
@@ -28,7 +29,6 @@ from study.tools.flow.settings import Flow
 from study.tools.flow.synthesis import DATA, messages_of
 from study.tools.flow.tables import COLLECTION, MEASURES
 from study.tools.language_model import Groups, Kept, facts
-from study.tools.mcp_zero.routing import Chat, escaped
 from study.tools.results import Run, Table
 
 SPLIT, POOL = "seen", "labelled10"

@@ -17,12 +17,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from study import paths
+from study.advisor.encoders import endpoint as embedding
+from study.advisor.encoders.endpoint import Embedder
+from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.texts import documents
 from study.data.dataset import FloatArray, IntArray
-from study.encoders import endpoint as embedding
-from study.encoders.endpoint import Embedder
 from study.files import replacing, sha256, write_json
-from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.texts import documents
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, selector
 from study.tools.flow.abstention import least_probability

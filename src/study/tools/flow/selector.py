@@ -15,9 +15,9 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.feature_extraction.text import CountVectorizer
 
+from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.texts import Bm25, words_of
 from study.data.dataset import FloatArray, IntArray
-from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.discovery.texts import Bm25, words_of
 from study.tools.flow.samples import Sample
 
 FEATURES = ("dense", "bm25", "tool_name", "server_name", "known", "nearest", "votes")

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.advisor.llm.client import Message
+from study.advisor.llm.reply import json_object
+from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.route import Chat, escaped
+from study.advisor.retrieval.texts import words_of
 from study.data.dataset import FloatArray
-from study.llm.client import Message
-from study.tools.catalogues.catalog import ToolCatalog
-from study.tools.catalogues.files import json_object
-from study.tools.catalogues.published import plain
-from study.tools.discovery.texts import words_of
+from study.tools.collections.published import plain
 from study.tools.flow.samples import Sample, tool_key
 from study.tools.flow.settings import Filtration, Synthesis
 from study.tools.flow.slot_filler import HINTS, kind_of, property_of, stands_alone
-from study.tools.mcp_zero.routing import Chat, escaped
 
 SENTENCE = re.compile(r"(?<=[a-z)])[.!?](?:\s|$)|\n")
 MAX_LETTERS = 160

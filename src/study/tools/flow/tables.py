@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 
 from study import paths
+from study.advisor.retrieval.documents import QuerySet, ToolCatalog
+from study.advisor.retrieval.texts import definition_tokens
 from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.statistics import bootstrap_interval, compare_all
 from study.files import read_csv, write_csv, write_text
 from study.tools import results
-from study.tools.catalogues import apibank, published
-from study.tools.catalogues.catalog import QuerySet, ToolCatalog
-from study.tools.catalogues.files import read_list
-from study.tools.discovery.texts import definition_tokens
+from study.tools.collections import apibank, published
+from study.tools.collections.files import read_list
 from study.tools.flow.bench import Bench
 from study.tools.flow.samples import Call, Sample, measures
 from study.tools.flow.settings import FILE, Copying, Flow

@@ -15,21 +15,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.data.dataset import Dataset, FloatArray, IntArray
-from study.data.splits import Split
-from study.encoders.endpoint import Embedder
-from study.runner.inputs import load_inputs
-from study.t2mrec.structure import languages, operating_systems
-from study.tools import results
-from study.tools.catalogues.catalog import QuerySet, ToolCatalog, rank_all
-from study.tools.catalogues.livemcpbench import Episode
-from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.intent.context import Context, Requirements, obstacle
-from study.tools.intent.feedback import Statistics, empty
-from study.tools.intent.learning import differences, tune
-from study.tools.intent.ranking import SIGNALS, SignalIndex, factors, most_named
-from study.tools.intent.recommender import IntentRecommender
-from study.tools.intent.settings import (
+from study.advisor.encoders.endpoint import Embedder
+from study.advisor.engine.intent.context import Context, Requirements, obstacle
+from study.advisor.engine.intent.feedback import Statistics, empty
+from study.advisor.engine.intent.ranking import SIGNALS, SignalIndex, factors, most_named
+from study.advisor.engine.intent.recommender import IntentRecommender
+from study.advisor.engine.intent.settings import (
     CORRECTED,
     FACTORS,
     Float64Array,
@@ -38,6 +29,15 @@ from study.tools.intent.settings import (
     as_designed,
     intent_settings,
 )
+from study.advisor.retrieval.documents import QuerySet, ToolCatalog, rank_all
+from study.advisor.retrieval.index import Settings, ToolIndex
+from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.splits import Split
+from study.runner.inputs import load_inputs
+from study.t2mrec.structure import languages, operating_systems
+from study.tools import results
+from study.tools.collections.livemcpbench import Episode
+from study.tools.intent.learning import differences, tune
 from study.tools.mcp_zero import request_log
 from study.tools.mcp_zero.request_log import Asks
 from study.tools.results import Run, Table

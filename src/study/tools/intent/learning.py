@@ -13,17 +13,17 @@ rate; a fixed-sample test that is looked at again and again does not.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from study.advisor.engine.intent.feedback import Event
+from study.advisor.engine.intent.ranking import assign
+from study.advisor.engine.intent.settings import CONTROL, CORRECTED, Comparison, Float64Array, Rules, Tuning
 from study.errors import StudyError
 from study.evaluation.statistics import share_interval
-from study.tools.intent.feedback import Event
-from study.tools.intent.settings import CORRECTED, FACTORS, Comparison, Float64Array, Rules, Tuning
 
 DESIGN_RATE, DESIGN_STEPS = 0.01, 100  # the specification's own
 FEW = 50  # uses below which a few single ones settle the five weights
@@ -94,23 +94,6 @@ def tune(
     for _ in range(tuning.iterations):
         weights = project(weights - loss(weights, told, tuning.temperature)[1] / bound)
     return weights
-
-
-def by_factor(weights: Float64Array) -> dict[str, float]:
-    """Weights by factor."""
-    return {name: float(value) for name, value in zip(FACTORS, weights, strict=True)}
-
-
-CONTROL = "control"
-
-
-def assign(agent: str, variants: Sequence[str], experiment: str) -> str:
-    """The variant of an agent: equal shares, always the same, and independent from one experiment to the next."""
-    if not variants:
-        raise StudyError("there are no variants", fix="name at least one")
-    digest = hashlib.sha256(f"{experiment}\0{agent}".encode("utf-8", "replace")).digest()
-    # 64 bits leave a bias of less than 1e-18 for any number of variants.
-    return variants[int.from_bytes(digest[:8], "big") % len(variants)]
 
 
 def confidence_sequence(

@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from study.advisor.encoders.sentence import encode
+from study.advisor.engine.intent.context import Context, Requirements, obstacle
+from study.advisor.engine.intent.settings import FACTORS
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.encoders.sentence import encode
 from study.t2mrec.structure import languages, operating_systems
-from study.tools.intent.context import Context, Requirements, obstacle
-from study.tools.intent.settings import FACTORS
 
 
 @dataclass
 class IntentServers:
     """score(t, m) = w_relevance cos(t, m) + w_popularity log(1 + stars) / log(1 + most stars) + a constant.
 
-    `weights`: of the five factors, in the order of `study.tools.intent.settings.FACTORS`. `compatible`: do not rank
+    `weights`: of the five factors, in the order of `engine.intent.settings.FACTORS`. `compatible`: do not rank
     servers whose language or system is not the task's, where both state one. `neutral`: value of the unknown factors.
     """
 

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from study.advisor.engine.intent.ranking import SignalIndex
+from study.advisor.engine.intent.sessions import Chains, session_settings
+from study.advisor.engine.intent.settings import CONTROL, FACTORS, Float64Array, intent_settings
+from study.advisor.retrieval.documents import QuerySet, ToolCatalog, rank_all
+from study.advisor.retrieval.index import Settings, ToolIndex
 from study.evaluation.statistics import bootstrap_interval
 from study.tools import results
-from study.tools.catalogues.catalog import QuerySet, ToolCatalog, rank_all
-from study.tools.catalogues.livemcpbench import Episode
-from study.tools.discovery.index import Settings, ToolIndex
+from study.tools.collections.livemcpbench import Episode
 from study.tools.intent.experiments import Study, asked_tasks, count, others, stage
-from study.tools.intent.learning import CONTROL
-from study.tools.intent.ranking import SignalIndex
-from study.tools.intent.sessions import Chains, session_settings
-from study.tools.intent.settings import FACTORS, Float64Array, intent_settings
 from study.tools.mcp_zero import request_log
 from study.tools.mcp_zero.request_log import Asks
 from study.tools.results import Runs, Table

@@ -21,16 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from study.advisor.retrieval.documents import QuerySet, ToolCatalog, query_set, rank_all
+from study.advisor.retrieval.index import Settings, ToolIndex
+from study.advisor.retrieval.merge import PLAIN, name_key
+from study.advisor.retrieval.route import PAPER, Request, Router, Routing, combine
+from study.advisor.retrieval.texts import definition_tokens, last_tokens
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.ranking import tie_order
 from study.tools import results
-from study.tools.catalogues import apibank
-from study.tools.catalogues.apibank import Call
-from study.tools.catalogues.catalog import QuerySet, ToolCatalog, query_set, rank_all
-from study.tools.catalogues.merge import PLAIN, name_key
-from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.discovery.texts import definition_tokens, last_tokens
-from study.tools.mcp_zero.routing import PAPER, Request, Router, Routing, combine
+from study.tools.collections import apibank
+from study.tools.collections.apibank import Call
 from study.tools.results import Run, Table
 
 FORMS = ("dialogue_with_api_lines", "dialogue", "last_user", "last_two", "user_lines")

@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pandas as pd
 
+from study.advisor.retrieval.documents import QuerySet, ToolCatalog, query_set, rank_all
+from study.advisor.retrieval.index import Settings, ToolIndex
+from study.advisor.retrieval.route import MATCHING, PAPER, Request, Router, Routing, count_malformed, parse_requests
+from study.advisor.retrieval.texts import definition_tokens
 from study.data.dataset import FloatArray, IntArray
 from study.tools import results
-from study.tools.catalogues.catalog import QuerySet, ToolCatalog, query_set, rank_all
-from study.tools.catalogues.livemcpbench import Episode
+from study.tools.collections.livemcpbench import Episode
 from study.tools.discovery.experiments import Handed, hand_over, union
-from study.tools.discovery.index import Settings, ToolIndex
-from study.tools.discovery.texts import definition_tokens
-from study.tools.mcp_zero.routing import MATCHING, PAPER, Request, Router, Routing, count_malformed, parse_requests
 from study.tools.results import Run, Table
 
 TOP = (1, 3, 5)

@@ -1,0 +1,197 @@
+"""The chat page and its JSON interface. Everything is served from this machine; the page asks no other host."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from cachetools import TTLCache
+from fastapi import FastAPI, Header, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
+from pydantic import Field, StrictInt, StrictStr
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from study.advisor.agent.agent import Agent
+from study.advisor.agent.answer import Constraints, Strict, Turn, turn_data
+from study.advisor.agent.conversation import Conversation
+from study.advisor.agent.feedback import note
+from study.advisor.agent.settings import Service
+from study.advisor.agent.short import brief
+from study.advisor.engine.intent.feedback import FeedbackStore
+from study.errors import StudyError
+
+log = logging.getLogger(__name__)
+PAGE = Path(__file__).parent / "page"
+SAFETY = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Cache-Control": "no-store",
+}
+Name = Annotated[str, Header(alias="X-Conversation", max_length=64)]
+
+
+class Said(Strict):
+    """A message of the developer."""
+
+    text: StrictStr = Field(max_length=100_000)
+
+
+class Judged(Strict):
+    """What became of a recommended server; `answer` is the number of the answer that recommended it."""
+
+    answer: StrictInt = Field(ge=1, le=2**53)
+    kind: StrictStr = Field(max_length=20)
+    server_id: StrictInt = Field(ge=0, le=2**53)
+    detail: StrictStr = Field("", max_length=2_000)
+
+
+class Sessions:
+    """The last `most` conversations in memory; each is dropped after some unused `seconds`, the oldest first."""
+
+    def __init__(self, agent: Agent, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.agent = agent
+        self.kept: TTLCache[str, Conversation] = TTLCache(most, seconds, clock)
+        self.lock = threading.Lock()
+
+    def begin(self) -> str:
+        """Start a conversation; returns its name, which nobody can guess."""
+        name = secrets.token_urlsafe(24)
+        with self.lock:
+            self.kept[name] = Conversation(self.agent)
+        return name
+
+    def find(self, name: str) -> Conversation | None:
+        """The conversation of that name, None if there is none any more."""
+        with self.lock:
+            found = self.kept.pop(name, None)
+            if found is not None:
+                self.kept[name] = found  # its time begins again
+            return found
+
+
+class Guard:
+    """Refuses foreign Host and Origin headers and long bodies, and adds the headers of `SAFETY` to every reply. A page
+    of another site could otherwise reach this one through its visitor's browser (DNS rebinding, forgery)."""
+
+    def __init__(self, app: ASGIApp, hosts: list[str], body: int) -> None:
+        self.app, self.body = app, body
+        self.hosts = frozenset(name.strip("[]").lower() for name in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+
+        async def safe(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(SAFETY)
+            await send(message)
+
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
+        try:
+            named, site = urlsplit(f"//{host}").hostname, urlsplit(origin or "").netloc
+        except ValueError:  # an open bracket
+            return await problem(400, "no name of a host")(scope, receive, safe)
+        if named not in self.hosts:
+            return await problem(400, "this host is not served here")(scope, receive, safe)
+        if origin is not None and site != host:
+            return await problem(403, "requests from other sites are refused")(scope, receive, safe)
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdecimal() or int(length) > self.body:
+            reason = f"a request has at most {self.body} bytes and states its length"
+            return await problem(413, reason)(scope, receive, safe)
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await safe(message)
+
+        try:
+            await self.app(scope, receive, watched)
+        except Exception:  # said here, so that this answer, too, has the headers
+            log.exception("a request failed")
+            if begun:
+                raise
+            await problem(500, "the program failed", "see its messages in the terminal")(scope, receive, safe)
+
+
+def problem(status: int, reason: str, fix: str = "") -> JSONResponse:
+    """A reply that says what is wrong."""
+    return JSONResponse({"error": reason, "fix": fix}, status)
+
+
+def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra_host: str | None = None) -> FastAPI:
+    """The application; `extra_host`: a further Host header to answer, where the page is opened to a network."""
+    # The interactive documentation would load its scripts from another host.
+    app = FastAPI(title="T2MAgent", docs_url=None, redoc_url=None, openapi_url=None)
+    sessions = Sessions(agent, service.sessions, service.session_minutes * 60)
+    limits = agent.settings.limits
+
+    def conversation(name: str) -> Conversation:
+        found = sessions.find(name)
+        if found is None:
+            raise HTTPException(404, "this conversation is over")
+        return found
+
+    @app.post("/api/conversations")
+    def begin() -> dict[str, Any]:
+        return {"conversation": sessions.begin(), "catalogue": agent.describe()}
+
+    def shown(turn: Turn) -> dict[str, Any]:
+        """A turn for the page, which says in a line what each recommended server is."""
+        data = turn_data(turn, limits)
+        if turn.answer is not None:
+            data["answer"]["short"] = brief(agent, turn.answer)["servers"]
+        return data
+
+    @app.post("/api/messages")
+    def say(body: Said, name: Name) -> dict[str, Any]:
+        return shown(conversation(name).reply(body.text))
+
+    @app.post("/api/constraints")
+    def edit(body: Constraints, name: Name) -> dict[str, Any]:
+        return shown(conversation(name).edit(body.model_dump()))
+
+    @app.post("/api/feedback")
+    def judge(body: Judged, name: Name) -> dict[str, Any]:
+        answer = conversation(name).answered(body.answer, body.server_id)
+        how: Any = {"conversation": name, "detail": body.detail, "words": service.keep_words}
+        return {"event": note(feedback, answer, body.kind, body.server_id, **how)}
+
+    @app.exception_handler(StudyError)
+    def known(request: Request, error: StudyError) -> JSONResponse:
+        place = f"{error.column}: " if error.column else ""
+        return problem(422, f"{place}{error.reason}", error.fix or "")
+
+    @app.exception_handler(HTTPException)
+    def refused(request: Request, error: HTTPException) -> JSONResponse:
+        return problem(error.status_code, str(error.detail), "start a new one" if error.status_code == 404 else "")
+
+    @app.exception_handler(RequestValidationError)
+    def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        # Places and reasons only: what was sent is not sent back.
+        places = [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
+        return problem(422, "; ".join(places)[:500])
+
+    hosts = [*service.hosts, *([extra_host] if extra_host else [])]
+    app.add_middleware(Guard, hosts=hosts, body=service.body)
+    app.mount("/", StaticFiles(directory=PAGE, html=True))
+    return app

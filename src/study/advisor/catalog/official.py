@@ -1,0 +1,270 @@
+"""A registry with the official interface, polled page by page: GET /v0.1/servers.
+
+The first poll is full; later ones ask for what was updated since, which names deletions, too. Every page is kept on
+disk before the next is asked for, so a stopped poll goes on where it was. A full poll starts at most once an hour.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urlsplit
+
+from study.advisor.catalog import server_json, store
+from study.advisor.catalog.archives import bounded
+from study.advisor.catalog.records import Reader, RefusedError
+from study.advisor.catalog.settings import OFFICIAL, Registry, Sources
+from study.advisor.catalog.store import Batch, now
+from study.errors import StudyError
+from study.files import require_plain, write_json, write_text
+
+if TYPE_CHECKING:
+    import requests
+
+ADDRESS = "T2M_REGISTRY"
+# A poll that was stopped longer ago than this starts again: its cursor and its first pages are out of date.
+_RESUME = timedelta(days=1)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known of a registry between polls, and of a poll under way.
+
+    Attributes:
+        url: the registry's address; another one starts from nothing.
+        watermark: the latest `updatedAt` seen in a finished poll; empty before the first.
+        full: when the last full poll began.
+        etags: of the last answer that was one page, by query.
+        began, since, cursor, pages: of the poll under way; `pages` counts the pages on disk.
+    """
+
+    url: str
+    watermark: str = ""
+    full: str = ""
+    etags: Mapping[str, str] = field(default_factory=dict)
+    began: str = ""
+    since: str = ""
+    cursor: str = ""
+    pages: int = 0
+
+
+def address(url: str | None, settings: Registry) -> str:
+    """The registry's address, from the command, the variable T2M_REGISTRY or the settings; StudyError without one."""
+    chosen = (url or os.environ.get(ADDRESS) or settings.url).rstrip("/")
+    parts = urlsplit(chosen)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or "@" in parts.netloc:
+        fix = f"give the registry's address: --url https://..., or set {ADDRESS}"
+        raise StudyError(
+            f"{chosen!r:.80} is no address of a registry" if chosen else "the registry's address is not known", fix=fix
+        )
+    return chosen
+
+
+def poll(
+    settings: Sources, *, url: str | None = None, full: bool = False, sleep: Callable[[float], None] = time.sleep
+) -> tuple[Batch, Progress]:
+    """Ask the registry for what is new, or for everything (`full`, or the first time).
+
+    Returns: the entries, and what `finished` is to keep once they are in the catalogue. Raises StudyError: no address,
+    a full poll within the hour, or a registry that fails; pages read so far stay for the next call.
+    """
+    import requests  # a sync of archives, and each start command, go without
+
+    where = address(url, settings.registry)
+    state = _load(where)
+    if state.began and (_date(now()) - _date(state.began) > _RESUME or (full and state.since)):
+        state = _forget_pages(state)
+    if not state.began:
+        state = _begin(state, settings.registry, full)
+    with requests.Session() as session:
+        state, unchanged = _all_pages(session, state, settings, sleep)
+    entries = [entry for page in range(state.pages) for entry in json.loads(_page(page).read_text(encoding="utf-8"))]
+    batch, latest = _batch(entries, state, settings)
+    if unchanged:
+        log.info("the registry has nothing new since %s", state.watermark)
+    # A date in the future would hide everything that is updated before it.
+    watermark = max(state.watermark, min(latest, _utc(state.began)))
+    return batch, replace(state, watermark=watermark, began="", since="", cursor="", pages=0)
+
+
+def finished(state: Progress) -> None:
+    """Keep what the next poll starts from; the pages on disk are not needed any more."""
+    _save(state)
+    for path in _folder().glob("page-*.json"):
+        path.unlink()
+
+
+def _begin(state: Progress, settings: Registry, full: bool) -> Progress:
+    if state.watermark and not full:
+        since = _date(state.watermark) - timedelta(seconds=settings.overlap)
+        return replace(state, began=now(), since=since.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    if state.full and (waited := (_date(now()) - _date(state.full)).total_seconds()) < settings.full_every:
+        fix = f"wait {settings.full_every - waited:.0f} seconds" + (
+            ", or sync without --full" if state.watermark else ""
+        )
+        raise StudyError(f"the last full poll began {waited:.0f} seconds ago", file=state.url, fix=fix)
+    started = replace(state, began=now(), full=now(), since="")
+    _save(started)  # a poll that fails counts, too
+    return started
+
+
+def _all_pages(
+    session: requests.Session, state: Progress, settings: Sources, sleep: Callable[[float], None]
+) -> tuple[Progress, bool]:
+    """Read pages until the last; True if the registry said that the first is unchanged."""
+    seen = {state.cursor}
+    # Stopped after the last page, before the catalogue was written.
+    while not (state.pages and not state.cursor):
+        query = {"limit": str(settings.registry.page), "version": "latest"}
+        query |= {"updated_since": state.since} if state.since else {"include_deleted": "true"}
+        first = urlencode(query)
+        query |= {"cursor": state.cursor} if state.cursor else {}
+        target = f"{state.url}/v0.1/servers?{urlencode(query)}"
+        tag = None if state.cursor else state.etags.get(first)
+        try:
+            body, etag = _get(session, target, tag, settings, sleep)
+        except _GoneError as error:
+            if not state.cursor:
+                raise StudyError(str(error), file=target, fix="check the address") from error
+            state = _forget_pages(state)
+            _save(state)
+            fix = "run the same command later; it starts from the first page"
+            raise StudyError(f"the registry no longer knows the place ({error})", file=state.url, fix=fix) from error
+        if body is None:
+            return state, True
+        entries, cursor = _parsed(body, target)
+        # As it came: an entry that holds what no file may hold is refused by itself, by `_batch`.
+        write_text(_page(state.pages), json.dumps(entries, separators=(",", ":")))
+        # An unchanged first page of several would say nothing of the others.
+        etags = {first: etag} if etag and state.since and not state.cursor and not cursor else {}
+        state = replace(state, cursor=cursor, pages=state.pages + 1, etags=etags)
+        _save(state)
+        if cursor in seen and cursor:
+            _save(_forget_pages(state))
+            raise StudyError(f"the registry repeats the cursor {cursor!r:.60}", file=target, fix="try again later")
+        seen.add(cursor)
+    return state, False
+
+
+class _GoneError(Exception):
+    """The registry refuses a request as it is (4xx)."""
+
+
+def _get(
+    session: requests.Session, target: str, tag: str | None, settings: Sources, sleep: Callable[[float], None]
+) -> tuple[bytes | None, str]:
+    """Body (None: not modified) and ETag of one answer, with further attempts after failures."""
+    registry, problem = settings.registry, ""
+    for attempt in range(registry.retries + 1):
+        wait = registry.pause * 2**attempt
+        try:
+            headers = {"Accept": "application/json"} | ({"If-None-Match": tag} if tag else {})
+            # Redirects could lead anywhere, and a registry's own address needs none.
+            with session.get(
+                target, headers=headers, timeout=registry.timeout, stream=True, allow_redirects=False
+            ) as answer:
+                if answer.status_code == 304 and tag:
+                    return None, tag
+                if answer.status_code == 200:
+                    return bounded(answer, settings.limits.answer), answer.headers.get("ETag", "")
+                problem = f"HTTP {answer.status_code}"
+                if answer.status_code not in (429, 500, 502, 503, 504):
+                    raise _GoneError(problem)
+                if (asked := answer.headers.get("Retry-After", "")).isdigit():
+                    wait = max(wait, min(int(asked), 60))
+        except (OSError, ValueError) as error:  # OSError: all that `requests` raises
+            problem = f"{type(error).__name__}: {error}"
+        if attempt < registry.retries:
+            sleep(wait)
+    fix = "run the same command again; it goes on from here"
+    raise StudyError(f"the registry does not answer ({problem:.200})", file=target, fix=fix)
+
+
+def _parsed(body: bytes, target: str) -> tuple[list[Any], str]:
+    try:
+        value = json.loads(body)
+        entries, about = value["servers"], value.get("metadata") or {}
+        cursor = about.get("nextCursor") or about.get("next_cursor") or ""
+        if not isinstance(entries, list) or not isinstance(cursor, str) or len(cursor) > 4000:
+            raise TypeError("`servers` is no list, or the cursor no text")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StudyError(
+            f"not a list of servers ({type(error).__name__}: {error})", file=target, fix="check the address"
+        ) from error
+    return entries, cursor
+
+
+def _batch(entries: list[Any], state: Progress, settings: Sources) -> tuple[Batch, str]:
+    """The entries as records (of several of one name the one updated last), and the latest date among them."""
+    reader = Reader(OFFICIAL, settings.limits.text, settings.limits.tools)
+    found: dict[str, Any] = {}
+    latest, nameless = "", False
+    for entry in entries:
+        name = "?"
+        try:
+            value = entry.get("server", entry)
+            name = str(value.get("name"))
+            require_plain(entry)
+            meta = entry.get("_meta") or {}
+            about = meta.get(server_json.META) or {}
+            record = server_json.record(reader, value, about, vouched=True)
+            latest = max(latest, _utc(record.updated))
+            if record.key not in found or _utc(record.updated) >= _utc(found[record.key].updated):
+                found[record.key] = record
+        except (RefusedError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            nameless |= name == "?"
+            reader.refuse(name, "entry", error)
+    # Where an entry that was refused has no name, nobody knows what the listing lacks.
+    complete = not state.since and not nameless
+    about = {"url": state.url, "full": not state.since, "pages": state.pages}
+    return Batch(OFFICIAL, list(found.values()), reader.refused, complete, about), latest
+
+
+def _utc(text: str) -> str:
+    """A date of the registry in one form that sorts; empty where it is none."""
+    try:
+        return _date(text).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if text else ""
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _date(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _folder() -> Path:
+    return store.folder() / OFFICIAL
+
+
+def _page(number: int) -> Path:
+    return _folder() / f"page-{number:05d}.json"
+
+
+def _load(url: str) -> Progress:
+    path = _folder() / "progress.json"
+    try:
+        state = Progress(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Progress(url)
+    except (ValueError, TypeError) as error:
+        raise StudyError(
+            f"cannot be read ({error})", file=path, fix="remove the file; the next poll is a full one"
+        ) from error
+    return state if state.url == url else Progress(url)
+
+
+def _save(state: Progress) -> None:
+    write_json(_folder() / "progress.json", asdict(state))
+
+
+def _forget_pages(state: Progress) -> Progress:
+    return replace(state, began="", since="", cursor="", pages=0)

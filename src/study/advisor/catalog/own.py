@@ -1,0 +1,130 @@
+"""A user's own servers: from a server.json, or from the configuration of a client (`mcpServers`, `servers`).
+
+Values of variables and arguments of commands may hold secrets: names are kept, values never.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from study.advisor.catalog import server_json
+from study.advisor.catalog.archives import bounded
+from study.advisor.catalog.commands import of_command
+from study.advisor.catalog.records import Package, Reader, Record, RefusedError, Variable, remote, variable
+from study.advisor.catalog.settings import MINE, Limits
+from study.errors import StudyError, without_secrets
+from study.files import require_regular, strangers_json
+
+_ADDRESS = re.compile(r"https?://", re.IGNORECASE)
+_REDIRECTS = 5
+_FORMS = "give a server.json, or a client's configuration with `mcpServers` or `servers`"
+
+
+def own_servers(source: str, limits: Limits, *, timeout: float = 30.0) -> tuple[list[Record], Reader]:
+    """The servers that a file or https address describes.
+
+    Raises StudyError: not readable, too large, not JSON, a key given twice, or no server in it.
+    """
+    place = without_secrets(source)
+    try:
+        value = strangers_json(_content(source, limits.file, timeout))
+    except (OSError, ValueError) as error:
+        # What `requests` raises (an OSError) holds the whole address.
+        status = getattr(getattr(error, "response", None), "status_code", "")
+        said = status if _ADDRESS.match(source) and isinstance(error, OSError) else error
+        raise StudyError(f"cannot be read ({type(error).__name__}: {said})", file=place, fix=_FORMS) from None
+    reader, found = Reader(MINE, limits.text, limits.tools, quoting=False), []
+    for name, item in _entries(value, place):
+        try:
+            if "/" in name and not isinstance(item.get("command"), str) and "url" not in item:
+                found.append(server_json.record(reader, item, {}, vouched=False))
+            else:
+                found.append(_of_client(reader, name, item))
+        except (RefusedError, TypeError, AttributeError, ValueError, KeyError) as error:
+            reader.refuse(name, "entry", error)
+    return found, reader
+
+
+def _content(source: str, most: int, timeout: float) -> bytes:
+    if not _ADDRESS.match(source):
+        require_regular(Path(source))
+        if Path(source).stat().st_size > most:
+            raise ValueError(f"more than {most:,} bytes")
+        return Path(source).read_bytes()
+    import requests
+
+    address = source
+    for _ in range(_REDIRECTS):
+        # A redirect to this machine would let a stranger read what is served here alone.
+        if urlsplit(address).scheme != "https" and (address != source or not _local(address)):
+            raise ValueError("an address must use https, also one that it redirects to")
+        if address != source and _local(address):
+            raise ValueError("an address redirects to this machine")
+        with requests.get(address, stream=True, timeout=timeout, allow_redirects=False) as answer:
+            if not answer.is_redirect:
+                answer.raise_for_status()
+                return bounded(answer, most)
+            address = urljoin(address, answer.headers["Location"])
+    raise ValueError(f"more than {_REDIRECTS} redirects")
+
+
+def _local(address: str) -> bool:
+    return urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _entries(value: object, source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(value, dict):
+        if isinstance(value.get("name"), str) and ("packages" in value or "remotes" in value):
+            yield value["name"], value
+            return
+        listed = next(
+            (value[key] for key in ("mcpServers", "servers", "context_servers") if isinstance(value.get(key), dict)),
+            None,
+        )
+        if listed:
+            yield from listed.items()
+            return
+    raise StudyError("describes no server", file=source, fix=_FORMS)
+
+
+def _of_client(reader: Reader, name: str, item: Mapping[str, Any]) -> Record:
+    """One entry of a client's configuration."""
+    key = reader.words(name, what="name")
+    if not re.fullmatch(r"[\w.@/ -]{1,200}", key) or ".." in key:
+        raise RefusedError("not a name of a server", key)
+    for part, kind in (("args", list), ("env", dict), ("headers", dict)):
+        if not isinstance(item.get(part) or kind(), kind):  # a text would be taken letter by letter
+            raise RefusedError(f"{part} of {key} must be {'a list of texts' if kind is list else 'names with values'}")
+    url = item.get("url") or item.get("serverUrl")
+    if url:
+        headers = _variables(reader, key, item.get("headers") or {}, header=True)
+        place = re.split(r"[?#]", str(url), maxsplit=1)[0]  # what follows may be secret
+        return Record(MINE, key, key, remotes=(remote(str(item.get("type") or "http"), place, headers),))
+    packages: tuple[Package, ...] = ()
+    try:
+        made = of_command(str(item["command"]), [str(word) for word in item.get("args") or []])
+        packages = (replace(made, variables=_variables(reader, key, item.get("env") or {})),)
+    except RefusedError as error:
+        reader.refuse(key, "package", error)
+    return Record(MINE, key, key, packages=packages)
+
+
+def _variables(reader: Reader, key: str, names: Mapping[str, Any], *, header: bool = False) -> tuple[Variable, ...]:
+    """The variables or headers that can be kept; another one is refused by itself."""
+    found = []
+    for name in names:
+        try:
+            found.append(variable(name, header=header, secret=True))
+        except RefusedError as error:
+            reader.refuse(key, "header" if header else "variable", error)
+    return tuple(found)
+
+
+def combined(known: Sequence[Record], found: Sequence[Record]) -> list[Record]:
+    """A user's servers after some more; one of the same name is replaced."""
+    return list(({record.key: record for record in known} | {record.key: record for record in found}).values())

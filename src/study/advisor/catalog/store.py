@@ -1,0 +1,242 @@
+"""The catalogue on disk: versions, of which one is in force.
+
+A version is a folder with records.parquet (every source's entries, tombstones included), servers.parquet (what they
+are merged into), refused.csv and about.json. A new one is written beside the old ones; ``current.json`` then names it
+in one step, so a stopped or failed sync leaves the old catalogue in force.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study import files, paths
+from study.advisor.catalog.merge import COLUMNS, GONE, servers
+from study.advisor.catalog.records import Record, Refusal, sha256
+from study.advisor.catalog.settings import Sources
+from study.errors import StudyError, UnavailableError
+from study.files import locking
+
+RECORDS = ("source", "key", "sha256", "seen", "changed", "gone", "note", "record")
+_FIX = "run: study catalog sync --source toolsdk"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one source said.
+
+    Attributes:
+        source: its name.
+        records: the entries read; of an entry that is named twice the last counts.
+        refused: what was not taken.
+        complete: whether entries that are not named are gone; one that was refused stays as it was known.
+        about: what is to be noted of the source, such as its commit.
+    """
+
+    source: str
+    records: Sequence[Record]
+    refused: Sequence[Refusal]
+    complete: bool
+    about: Mapping[str, Any]
+
+
+def folder() -> Path:
+    """Where the catalogue is (never committed)."""
+    return paths.root() / "data" / "catalog"
+
+
+def now() -> str:
+    """This second, UTC, as ISO 8601."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def locked() -> AbstractContextManager[None]:
+    """One writer at a time; another one is refused at once."""
+    return locking(folder() / "current.json", seconds=0)
+
+
+def versions() -> list[Path]:
+    """The versions on disk, oldest first."""
+    return sorted(path for path in folder().glob("v[0-9]*") if (path / "about.json").is_file())
+
+
+def current() -> Path | None:
+    """The version in force, or None before the first sync."""
+    path = folder() / "current.json"
+    if not path.is_file():
+        return None
+    try:
+        found: Path = folder() / json.loads(path.read_text(encoding="utf-8"))["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StudyError(f"cannot be read ({error})", file=path, fix=_FIX) from error
+    if found not in versions():
+        raise StudyError(f"names {found.name}, which is not there", file=path, fix=f"remove the file, then {_FIX}")
+    return found
+
+
+def required() -> Path:
+    """The version in force; UnavailableError before the first sync."""
+    if (found := current()) is None:
+        raise UnavailableError("there is no catalogue yet", file=folder(), fix=_FIX)
+    return found
+
+
+def read(version: Path | None, table: str) -> pd.DataFrame:
+    """``records`` or ``servers`` of a version; empty without one."""
+    if version is None:
+        return pd.DataFrame(columns=list(RECORDS if table == "records" else COLUMNS))
+    path = version / f"{table}.parquet"
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise StudyError(
+            f"the catalogue does not load: {error}", file=path, fix=f"remove the folder, then {_FIX}"
+        ) from error
+
+
+def commit(batches: Sequence[Batch], settings: Sources) -> dict[str, Any]:
+    """Take what sources said into a new version; call it `locked`.
+
+    Returns: counts, by source (read, new, changed, gone, refused) and of the merged servers. Where nothing changed, no
+    version is made.
+    """
+    before = current()
+    known, when = read(before, "records"), now()
+    counts: dict[str, Any] = {}
+    for batch in batches:
+        known, counts[batch.source] = _updated(known, batch, when)
+        counts[batch.source] |= {"refused": dict(Counter(item.what for item in batch.refused))}
+    known = known.sort_values(["source", "key"], ignore_index=True)
+    alive = known[known["gone"] == ""]
+    notes = {
+        (source, key): note
+        for source, key, note in zip(alive["source"], alive["key"], alive["note"], strict=True)
+        if note
+    }
+    fresh = {(batch.source, record.key): record for batch in batches for record in batch.records}
+    found = [
+        fresh.get((source, key)) or Record.of_json(text)
+        for source, key, text in zip(alive["source"], alive["key"], alive["record"], strict=True)
+    ]
+    old = read(before, "servers")
+    merged = servers([item for item in found if item.status != "deleted"], settings.order, notes, old, when)
+    living = merged[merged["status"] != GONE]
+    totals = {"entries": len(alive), "servers": len(living), "tombstones": len(merged) - len(living)}
+    answer = {"sources": counts, **totals}
+    changed = any(row["new"] or row["changed"] or row["gone"] for row in counts.values())
+    if before is not None and not changed and merged.equals(old):
+        return answer | {"version": before.name, "unchanged": True}
+    noted = {batch.source: {**batch.about, **counts[batch.source]} for batch in batches}
+    about = {"made": when, **answer, "sources": noted}
+    version = _write(known, merged, [item for batch in batches for item in batch.refused], about)
+    for extra in versions()[: -settings.keep]:
+        shutil.rmtree(extra)
+    return answer | {"version": version.name, "unchanged": False}
+
+
+def _updated(known: pd.DataFrame, batch: Batch, when: str) -> tuple[pd.DataFrame, dict[str, int]]:
+    """The table of records after a batch, and what it changed."""
+    mine = known["source"] == batch.source
+    old: dict[str, Any] = {row["key"]: row for row in known[mine].to_dict("records")}
+    latest = {record.key: record for record in batch.records}
+    rows: list[Any] = []
+    count = Counter(read=len(batch.records), new=0, changed=0, gone=0)
+    for key, record in latest.items():
+        text = record.to_json()
+        row = {"source": batch.source, "key": key, "sha256": sha256(text), "seen": when, "changed": when}
+        row |= {"gone": "", "note": "", "record": text}
+        if (past := old.get(key)) is not None:
+            equal = past["sha256"] == row["sha256"]
+            note = past["note"] or ("" if equal else _changed_owner(Record.of_json(past["record"]), record, when))
+            row |= {"seen": past["seen"], "note": note}
+            same = equal and not past["gone"]
+            row["changed"] = past["changed"] if same else when
+            count["changed"] += not same
+        else:
+            count["new"] += 1
+        rows.append(row)
+    unread = {item.key for item in batch.refused if item.what == "entry"}
+    for key, past in old.items():
+        if key not in latest:
+            lost = batch.complete and not past["gone"] and key not in unread
+            count["gone"] += lost
+            rows.append(past | ({"gone": when} if lost else {}))
+    parts = [known[~mine], pd.DataFrame(rows, columns=list(RECORDS))]
+    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True), dict(count)
+
+
+def _changed_owner(past: Record, record: Record, when: str) -> str:
+    """A note where an entry names another owner's repository, or one that was made anew, than it did before."""
+    owners = [item.repository.rpartition("/")[0] for item in (past, record)]
+    if all(owners) and owners[0] != owners[1]:
+        return f"owner changed from {owners[0]} to {owners[1]} ({when[:10]})"
+    if past.repository_id and record.repository_id and past.repository_id != record.repository_id:
+        return f"repository id changed from {past.repository_id} to {record.repository_id} ({when[:10]})"
+    return ""
+
+
+def _write(known: pd.DataFrame, merged: pd.DataFrame, refused: Sequence[Refusal], about: Mapping[str, Any]) -> Path:
+    for left in folder().glob(".new-*"):  # of a killed sync
+        shutil.rmtree(left)
+    last = max((int(path.name[1:]) for path in versions()), default=0)
+    target = folder() / f"v{last + 1:06d}"
+    made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder()))
+    try:
+        files.write_parquet(made / "records.parquet", known, level=3)
+        files.write_parquet(made / "servers.parquet", merged, level=3)
+        files.write_csv(made / "refused.csv", pd.DataFrame(refused, columns=list(Refusal._fields)))
+        files.write_json(made / "about.json", about)
+        made.chmod(0o755)
+        made.rename(target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    files.write_json(folder() / "current.json", {"version": target.name})
+    return target
+
+
+def differences(old: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """What changed from one version's servers to another's.
+
+    Returns: columns id, change (added, gone, changed), fields (of a changed one, such as ``description, packages``).
+    """
+    skipped = ("id", "members", "provenance", "sha256_description", "sha256_tools", "text_changed", "moved_to")
+    watched = [name for name in COLUMNS if name not in skipped]
+    before = old[old["status"] != GONE].set_index("id")
+    after = new[new["status"] != GONE].set_index("id")
+    rows = [(name, "added", "") for name in after.index.difference(before.index)]
+    rows += [(name, "gone", "") for name in before.index.difference(after.index)]
+    both = before.index.intersection(after.index)
+    unequal = before.loc[both, watched] != after.loc[both, watched]
+    for name in both[unequal.any(axis=1)]:
+        rows.append((name, "changed", ", ".join(column for column in watched if unequal.at[name, column])))
+    return pd.DataFrame(sorted(rows), columns=["id", "change", "fields"])
+
+
+def find(name: str, table: pd.DataFrame) -> dict[str, Any]:
+    """The server that `name` means: its id, or what only one has as name, package or name in a source, in any case.
+
+    Raises StudyError: none or several; names up to five.
+    """
+    exact = table[table["id"] == name]
+    if not len(exact):
+        wanted = name.lower()
+        alive = table[table["status"] != GONE]
+        ends = alive["id"].str.lower().str.endswith((f"/{wanted}", f":{wanted}"))
+        packaged = alive["packages"].str.lower().str.contains(f'"identifier": "{wanted}"', regex=False)
+        member = alive["members"].str.lower().str.contains(f", {json.dumps(wanted, ensure_ascii=False)}]", regex=False)
+        same = (alive["id"].str.lower() == wanted) | (alive["name"].str.lower() == wanted)
+        exact = alive[same | ends | packaged | member]
+    if len(exact) == 1:
+        return {str(key): value for key, value in exact.iloc[0].items()}
+    fix = "see: study catalog list WORD" if not len(exact) else f"one of: {', '.join(exact['id'][:5])}"
+    raise StudyError(f"{'no server' if not len(exact) else f'{len(exact)} servers'} of the name {name!r:.80}", fix=fix)

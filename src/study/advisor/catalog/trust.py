@@ -1,0 +1,101 @@
+"""What is known of a server that bears on trust, each with its source, and what a scan of its texts flags."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from study import paths
+from study.advisor.catalog import checks
+from study.config.reader import read_settings
+from study.errors import StudyError
+
+
+@dataclass(frozen=True)
+class _Rules:
+    rules: Mapping[str, str]
+
+
+def rules() -> dict[str, re.Pattern[str]]:
+    """The rules of ``conf/catalog/rules.yaml``; StudyError for one that is no regular expression."""
+    return _compiled(paths.conf() / "catalog" / "rules.yaml")
+
+
+@cache
+def _compiled(file: Path) -> dict[str, re.Pattern[str]]:
+    found = {}
+    for name, pattern in read_settings(_Rules, file).rules.items():
+        try:
+            found[name] = re.compile(pattern, re.IGNORECASE | re.VERBOSE)
+        except re.error as error:
+            raise StudyError(f"no regular expression ({error})", file=file, column=name, fix="correct it") from error
+    return found
+
+
+def flags(server: Mapping[Any, Any]) -> list[str]:
+    """The rules that a server's description or tools match, each with the place: ``secrets in tool read_file``."""
+    texts = {"description": server["name"] + "\n" + server["description"]}
+    texts |= {f"tool {tool['name']}": tool["name"] + "\n" + tool["description"] for tool in json.loads(server["tools"])}
+    return [
+        f"{name} in {place}" for place, text in texts.items() for name, rule in rules().items() if rule.search(text)
+    ]
+
+
+def failed(server: Mapping[Any, Any]) -> list[str]:
+    """The sources that tried to start a server and could not."""
+    ways = [*json.loads(server["packages"]), *json.loads(server["remotes"])]
+    # A catalogue that was synced by an earlier version does not say.
+    return sorted({source for way in ways for source in way.get("failed", ())})
+
+
+def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
+    """What bears on trust in a server (a row of `merge.COLUMNS`).
+
+    Returns: `licence`, `stars`, `updated`, `official`, `status` (value and source, or None), `vouched` (sources that
+    vouch for a way to start it), `failed` (see there), `text_changed` (when description or tools last changed),
+    `notes`, `flags`, `repository`, `checks` (by package or address what was found out here, `checks.Check`).
+    """
+    provenance = json.loads(server["provenance"])
+
+    def sourced(name: str, absent: object) -> dict[str, Any] | None:
+        value = server[name]
+        plain = {"stars": int, "official": bool}.get(name, str)(value)
+        return None if value == absent else {"value": plain, "source": provenance.get(name, "")}
+
+    ways = [*json.loads(server["packages"]), *json.loads(server["remotes"])]
+    return {
+        "licence": sourced("licence", ""),
+        "stars": sourced("stars", -1),
+        "updated": sourced("updated", ""),
+        "official": sourced("official", False),
+        "status": sourced("status", "active"),
+        "vouched": sorted({source for way in ways for source in way["vouched"]}),
+        "failed": failed(server),
+        "text_changed": server["text_changed"],
+        "notes": json.loads(server["notes"]),
+        "flags": flags(server),
+        "repository": server["repository"],
+        "checks": {key: asdict(check) for key, check in checks.of(server).items()},
+    }
+
+
+def in_words(known: Mapping[str, Any]) -> str:
+    """The result of `trust` on one line."""
+    parts = [f"vouched for by {', '.join(known['vouched'])}" if known["vouched"] else "not verified"]
+    parts += [f"did not start at {name}" for name in known["failed"]]
+    parts += [f"official ({item['source']})"] if (item := known["official"]) else []
+    parts += [f"{item['value']} ({item['source']})"] if (item := known["status"]) else []
+    parts += [
+        f"{name} {item['value']} ({item['source']})"
+        for name in ("licence", "stars", "updated")
+        if (item := known[name])
+    ]
+    parts += [f"texts changed {known['text_changed']}"] if known["text_changed"] else []
+    place = known["repository"]
+    parts += [checks.in_words(key, checks.Check(**check), place) for key, check in known["checks"].items()]
+    return "; ".join([*parts, *known["notes"], *(f"flag: {flag}" for flag in known["flags"])])

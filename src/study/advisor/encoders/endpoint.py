@@ -1,0 +1,131 @@
+"""Where vectors come from: the packaged MiniLM, or any endpoint that speaks OpenAI's embeddings interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from study import paths
+from study.advisor.encoders import sentence as encoders
+from study.advisor.encoders.sentence import FloatArray
+from study.advisor.llm import client as llm
+from study.config.reader import read_settings
+from study.errors import StudyError
+
+BATCH = 64
+KINDS = ("minilm", "endpoint")
+FILE = "conf/tools/embedder.yaml"
+
+
+class Embedder(Protocol):
+    """Texts to vectors of length 1."""
+
+    def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
+        """Vectors, shape (len(texts), d); `store` keeps them on disk by the hash of their text."""
+        ...
+
+
+@dataclass(frozen=True)
+class MiniLm:
+    """all-MiniLM-L6-v2 on this machine; the default."""
+
+    device: str = "cpu"
+
+    def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
+        """Shape (len(texts), 384)."""
+        return encoders.encode(texts, store=store, device=self.device)
+
+
+@dataclass(frozen=True)
+class EndpointEmbedder:
+    """An OpenAI-compatible embeddings endpoint.
+
+    `client`: the endpoint, with time-outs, retries and cassette. `model`: its name there. `dimension`: length of its
+    vectors.
+    """
+
+    client: llm.Client
+    model: str
+    dimension: int
+
+    def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
+        """Shape (len(texts), dimension); kept under a name made of endpoint and model."""
+        identity = f"{self.client.base_url} {self.model}"
+        folder = paths.cache() / "embeddings" / llm.key({"identity": identity})[:16] if store else None
+        return encoders.cached(texts, self._embed, identity=identity, dimension=self.dimension, folder=folder)
+
+    def _embed(self, texts: list[str]) -> FloatArray:
+        blocks = []
+        for start in range(0, len(texts), BATCH):
+            block = texts[start : start + BATCH]
+            reply = self.client.post("embeddings", {"model": self.model, "input": block})
+            blocks.append(self._vectors(reply, len(block)))
+        vectors: FloatArray = np.concatenate(blocks)
+        return vectors
+
+    def _vectors(self, reply: object, expected: int) -> FloatArray:
+        try:
+            rows = sorted(reply["data"], key=lambda row: row["index"])  # type: ignore[index]
+            vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StudyError(
+                f"not an embeddings reply ({error})", file=self.client.base_url, fix="check the endpoint"
+            ) from error
+        lengths = np.linalg.norm(vectors, axis=1) if vectors.ndim == 2 else np.zeros(0)
+        if vectors.shape != (expected, self.dimension) or not np.isfinite(lengths).all() or not lengths.all():
+            raise StudyError(
+                f"vectors of shape {vectors.shape}, expected finite ones of {(expected, self.dimension)} other than 0",
+                file=self.client.base_url,
+                fix="correct `dimension` or the model's name",
+            )
+        scaled: FloatArray = vectors / lengths[:, None]
+        return scaled
+
+
+@dataclass(frozen=True)
+class EmbedderSettings:
+    """Where vectors come from; see ``conf/tools/embedder.yaml``."""
+
+    kind: str = "minilm"
+    base_url: str | None = None
+    model: str | None = None
+    dimension: int | None = None
+    mode: llm.Mode = "off"
+    cassette: str | None = None
+    key_variable: str = "OPENAI_API_KEY"
+    timeout: float = 60.0
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise StudyError(f"unknown embedder {self.kind!r}", file=FILE, fix=f"one of: {', '.join(KINDS)}")
+        if self.kind == "endpoint" and not (self.base_url and self.model and (self.dimension or 0) > 0):
+            raise StudyError("an endpoint without base_url, model or dimension", file=FILE, fix="set all three")
+
+    def identity(self) -> dict[str, Any]:
+        """What the vectors depend on."""
+        if self.kind == "minilm":
+            return {"kind": self.kind}
+        return {name: asdict(self)[name] for name in ("kind", "base_url", "model", "dimension")}
+
+
+def embedder_settings() -> EmbedderSettings:
+    """``conf/tools/embedder.yaml``."""
+    return read_settings(EmbedderSettings, paths.conf() / "tools" / "embedder.yaml")
+
+
+def configured_embedder() -> Embedder:
+    """The embedder of ``conf/tools/embedder.yaml``."""
+    chosen = embedder_settings()
+    if chosen.kind == "minilm":
+        return MiniLm()
+    assert chosen.base_url is not None
+    assert chosen.model is not None
+    assert chosen.dimension is not None
+    cassette = paths.root() / Path(chosen.cassette) if chosen.cassette else None
+    how: Any = {name: getattr(chosen, name) for name in ("mode", "key_variable", "timeout", "retries")}
+    return EndpointEmbedder(llm.Client(chosen.base_url, cassette=cassette, **how), chosen.model, chosen.dimension)

@@ -1,0 +1,235 @@
+"""What is known of a recommended server beside its score, each with its source: for people and for the prior.
+
+A server of Task2MCP and one of the open catalogue are the same if they name the same repository, and the catalogue has
+one server there: its start command and the data set's stars then stand beside each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import log
+from typing import Any
+
+import pandas as pd
+
+from study import paths
+from study.advisor.catalog import checks, store
+from study.advisor.catalog.merge import GONE
+from study.advisor.catalog.records import repository
+from study.advisor.catalog.settings import Sources
+from study.advisor.catalog.start import known_start
+from study.advisor.catalog.trust import failed, flags
+from study.advisor.saved.saved import DATASET
+from study.advisor.saved.settings import Answering, Prior
+from study.errors import StudyError
+
+# Columns of its servers that are read here.
+COLUMNS = ("id", "name", "url", "description", "stars_count", "license_clean", "language_tokens", "is_official")
+# Marks of servers that are better not begun with.
+ASIDE = frozenset({"archived", "deprecated", "moved"})
+# Entries of one repository that may be one server.
+FEW = 3
+RUNTIMES = {"pypi": "Python", "npm": "JavaScript or TypeScript"}
+_OPENING = re.compile(
+    r"^(?:(?:an?|the|this(?:\s+is\s+an?)?)\s+)?(?:[\w-]+\s+)?(?:model\s+context\s+protocol\s+)?(?:\(?mcp\)?\s*)?[- ]?"
+    r"server\s+(?:that|which|to|for|implementation\s+(?:that|for))\s+",
+    re.I,
+)
+# A repository that says of itself that it is an archive.
+_ARCHIVED = re.compile(r"[-_/]archived?$")
+_SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=[A-Z0-9\W])|\n")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of one server; `sources` names where each fact comes from, with a date where it has one."""
+
+    id: str  # in the open catalogue, where it is one: what `study install` takes
+    address: str  # where it alone lives; empty where others live there, too
+    does: str  # the first sentence of its description
+    stars: int | None = None
+    licence: str = ""
+    official: bool | None = None  # None: the source does not say
+    language: str = ""
+    status: str = ""
+    updated: str = ""
+    vouched: tuple[str, ...] = ()
+    start: str = ""  # a command or an address, where a source vouches for it
+    marks: tuple[str, ...] = ()  # of conf/recommend/answering.yaml: an attack demonstration, archived, ...
+    flags: tuple[str, ...] = ()  # of conf/catalog/rules.yaml
+    checked: str = ""  # what was found out of the ways to start it, here or by a source, with the day
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def first_sentence(description: str) -> str:
+    """The first sentence of a description without "A Model Context Protocol server that"."""
+    plain = " ".join(description.split())
+    sentence = _SENTENCE.split(plain, maxsplit=1)[0] if plain else ""
+    short = _OPENING.sub("", sentence)
+    return short[:1].upper() + short[1:] if len(short) > 10 else sentence
+
+
+def stars_share(stars: int | None, settings: Prior) -> float:
+    """From 0 without stars to 1 from `settings.full` stars on, by their logarithm."""
+    return min(1.0, log(1 + max(0, stars or 0)) / log(1 + settings.full))
+
+
+def prior(facts: Facts, settings: Prior, *, named: bool = False) -> dict[str, float]:
+    """What speaks for a server whatever the request, by name; values add up to a weight at most. `named`: whether the
+    request names its product."""
+    shares = {
+        "stars": settings.stars * stars_share(facts.stars, settings),
+        "official": settings.official * bool(facts.official),
+        "verified start": settings.verified * bool(facts.vouched),
+        "aside": -settings.aside * bool(ASIDE & {*facts.marks, facts.status}),
+    }
+    weight = settings.named if named else settings.weight
+    return {name: weight * share for name, share in shares.items() if share}
+
+
+class Shelf:
+    """The open catalogue and the servers of Task2MCP, as far as they are here, by place and by repository."""
+
+    def __init__(self, catalogue: pd.DataFrame | None, dataset: pd.DataFrame | None) -> None:
+        self.catalogue, self.dataset = catalogue, dataset
+        self.settings = Answering.read()
+
+    @classmethod
+    def here(cls, catalogue: pd.DataFrame | None = None) -> Shelf:
+        """What this machine has; `catalogue`: its living servers, where they were read already."""
+        if catalogue is None and (version := store.current()) is not None:
+            table = store.read(version, "servers")
+            catalogue = table[table["status"] != GONE].reset_index(drop=True)
+        file = paths.prepared(DATASET) / "servers.parquet"
+        if not file.exists():
+            return cls(catalogue, None)
+        try:
+            return cls(catalogue, pd.read_parquet(file, columns=list(COLUMNS)))
+        except (OSError, ValueError) as error:
+            fix = f"run: study prepare dataset={DATASET}"
+            raise StudyError(f"the servers do not load ({error})", file=file, fix=fix) from error
+
+    @cached_property
+    def dates(self) -> dict[str, str]:
+        """Source -> the date of its data, as far as it is known."""
+        dated = {name: archive.date for name, archive in Sources.read().archives.items()}
+        return {name: date for name, date in dated.items() if date}
+
+    @cached_property
+    def places(self) -> dict[str, list[int]]:
+        """Repository -> rows of the catalogue."""
+        found: dict[str, list[int]] = {}
+        for row, place in enumerate(self.catalogue["repository"] if self.catalogue is not None else ()):
+            if place:
+                found.setdefault(place, []).append(row)
+        return found
+
+    @cached_property
+    def listed(self) -> dict[str, int]:
+        """Repository -> the row of Task2MCP's server with most stars there; those in folders are left out."""
+        if self.dataset is None:
+            return {}
+        found: dict[str, int] = {}
+        stars = self.dataset["stars_count"].to_numpy()
+        for row, url in enumerate(self.dataset["url"]):
+            place, inside = repository(url)
+            if place and not inside and (place not in found or stars[row] > stars[found[place]]):
+                found[place] = row
+        return found
+
+    @cached_property
+    def rows(self) -> dict[int, int]:
+        """Id of Task2MCP -> row."""
+        return {} if self.dataset is None else {int(name): row for row, name in enumerate(self.dataset["id"])}
+
+    def of_catalogue(self, row: int) -> Facts:
+        """Facts of a server of the catalogue."""
+        assert self.catalogue is not None
+        server = self.catalogue.iloc[row]
+        listed = None if server["subfolder"] else self.listed.get(server["repository"])
+        return self._facts(server, None if listed is None else self.dataset.iloc[listed])  # type: ignore[union-attr]
+
+    def of_task2mcp(self, server_id: int, name: str = "", description: str = "") -> Facts:
+        """Facts of a server of Task2MCP; of one that is not here, those of its name and description."""
+        row = self.rows.get(server_id)
+        if row is None:
+            return Facts("", "", first_sentence(description), marks=self.settings.marks_of(name, description))
+        assert self.dataset is not None
+        listed = self.dataset.iloc[row]
+        place, inside = repository(listed["url"])
+        same = [] if inside else self.places.get(place, [])
+        return self._facts(self.catalogue.iloc[same[0]] if len(same) == 1 else None, listed, own=listed)  # type: ignore[union-attr]
+
+    def _address(self, server: Any, own: Any) -> str:
+        if own is not None:
+            place, inside = repository(own["url"])
+            return f"{place}/{inside}" if place else str(own["url"]).strip().rstrip("/")
+        place, inside = server["repository"], server["subfolder"]
+        # A repository that a catalogue lists many times holds several servers.
+        return f"{place}/{inside}" if place and (inside or len(self.places[place]) <= FEW) else ""
+
+    def _checked(self, server: Mapping[Any, Any]) -> str:
+        """Which source could not start a server of the catalogue, and what was found out of its first two ways."""
+        tried = [f"did not start at {name} {self.dates.get(name, '')}".strip() for name in failed(server)]
+        found = list(checks.of(server).items())[:2]
+        return "; ".join([*tried, *(checks.in_words(key, check, server["repository"]) for key, check in found)])
+
+    def _facts(self, server: Any, listed: Any, own: Any = None) -> Facts:
+        """From a row of the catalogue and one of Task2MCP, either of which may be None; `own`: the one to describe."""
+        described = server if own is None else own
+        sources: dict[str, str] = {}
+        provenance = {} if server is None else json.loads(server["provenance"])
+
+        def pick(name: str, column: str, listed_column: str, absent: tuple[Any, ...]) -> Any:
+            if server is not None and server[column] not in absent:
+                source = provenance.get(column, "")
+                sources[name] = f"{source} {self.dates.get(source, '')}".strip()
+                return server[column]
+            if listed is not None and listed_column and listed[listed_column] not in absent:
+                sources[name] = DATASET
+                return listed[listed_column]
+            return None
+
+        stars = pick("stars", "stars", "stars_count", (-1,))
+        licence = pick("licence", "licence", "license_clean", ("", "other"))
+        # False of the catalogue means that no source says so.
+        official = pick("official", "official", "is_official", (False,))
+        status, updated = pick("status", "status", "", ("active",)), pick("updated", "updated", "", ("",))
+        language = "" if listed is None else listed["language_tokens"].partition(",")[0]
+        if language:
+            sources["language"] = DATASET
+        ways = [] if server is None else [*json.loads(server["packages"]), *json.loads(server["remotes"])]
+        vouched = tuple(sorted({source for way in ways for source in way["vouched"]}))
+        started = None if server is None else known_start(server, claimed=True)
+        if started is not None:
+            if started.vouched:
+                sources["start"] = ", ".join(f"{name} {self.dates.get(name, '')}".strip() for name in started.vouched)
+            language = language or RUNTIMES.get(started.method, "")
+        name, description = str(described["name"]), str(described["description"])
+        marks = self.settings.marks_of(name, description)
+        if server is not None and _ARCHIVED.search(server["repository"]) and "archived" not in marks:
+            marks = (*marks, "archived")
+        return Facts(
+            "" if server is None else str(server["id"]),
+            self._address(server, own),
+            first_sentence(description),
+            None if stars is None else int(stars),
+            licence or "",
+            True if official else (False if listed is not None else None),
+            language,
+            str(status or ""),
+            str(updated or "")[:10],
+            vouched,
+            ""
+            if started is None
+            else (shlex.join([started.command, *started.args]) if started.command else started.url),
+            marks,
+            () if server is None else tuple(flags(server)),
+            "" if server is None else self._checked(server),
+            sources,
+        )

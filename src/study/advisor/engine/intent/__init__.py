@@ -1,0 +1,1 @@
+"""Intent-based ranking: intent analysis, candidates, five factors, context filters, feedback."""

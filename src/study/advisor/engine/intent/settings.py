@@ -1,0 +1,141 @@
+"""``conf/tools/intent.yaml``, and which defects of its specification are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study import paths
+from study.config.reader import read_settings
+from study.errors import StudyError
+
+FILE = "conf/tools/intent.yaml"
+CONTROL = "control"  # the variant that the others are compared with
+FACTORS = ("relevance", "success_rate", "popularity", "performance", "user_rating")
+Float64Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Defects of the specification; True keeps one. The default corrects them all, `as_designed` keeps them all."""
+
+    substring_domains: bool = False  # a domain keyword matches inside words ("test" in "latest", "api" in "capital")
+    bare_verbs: bool = False  # words are split at white space alone, so "verify," is no verb
+    # Candidates with equal counts stay in the order of their first signal, not of their relevance.
+    first_seen_ties: bool = False
+    unused_fails: bool = False  # a tool without calls has success rate 0, so a new tool is punished for being new
+    extreme_unknowns: bool = False  # a tool without latencies counts as the fastest, one without ratings as the worst
+    e_folding_decay: bool = False  # exp(-days / half life), whose half-life is 0.69 of what it is called
+    # Popularity is 1 at 1,000 calls, whatever the log's size, and the agent's bias may push it above 1.
+    fixed_cap: bool = False
+    lost_zero_ratings: bool = False  # a rating of 0 is not recorded
+    filter_last: bool = False  # the list is cut first and filtered then, so that fewer tools than asked for remain
+    # The cache's key is the query alone, so agents and contexts get each other's answers.
+    query_only_cache: bool = False
+    sum_normalised: bool = False  # tuned weights are divided by their sum, which keeps negative ones, not projected
+
+
+CORRECTED = Rules()
+
+
+def as_designed() -> Rules:
+    """The specification to the letter."""
+    return Rules(**{field.name: True for field in fields(Rules)})
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Key ``ranking`` of the file, where every value is explained."""
+
+    document: str
+    candidates: int | None
+    common_term: float
+    prior_strength: float
+    neutral: float
+    popularity_cap: int | None
+    half_life_days: float
+    slowest_ms: float
+    rating_scale: float
+
+    def __post_init__(self) -> None:
+        positive = (self.half_life_days, self.slowest_ms, self.rating_scale, self.prior_strength)
+        sizes = [value for value in (self.candidates, self.popularity_cap) if value is not None]
+        if min(positive) <= 0 or min(sizes, default=1) < 1 or not 0 <= self.neutral <= 1 or not self.common_term > 0:
+            raise StudyError("a value is out of its range", file=FILE, column="ranking", fix="see the comments there")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Key ``tuning``."""
+
+    temperature: float
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Key ``rate_limit``: so many calls in so many seconds."""
+
+    calls: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CacheSize:
+    """Key ``cache``."""
+
+    seconds: float
+    entries: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Key ``comparison``."""
+
+    alpha: float
+    uses_per_agent: int
+    largest_bet: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.alpha < 1 and 0 < self.largest_bet < 1 and self.uses_per_agent >= 1):
+            fix = "see the comments there"
+            raise StudyError("a value is out of its range", file=FILE, column="comparison", fix=fix)
+
+
+@dataclass(frozen=True)
+class Intentions:
+    """The whole file."""
+
+    verbs: frozenset[str]  # all action verbs
+    domains: Mapping[str, tuple[str, ...]]  # domain -> keywords
+    ranking: Ranking
+    variants: Mapping[str, Any]  # name -> weights in the order of `FACTORS`, each on the simplex
+    tuning: Tuning
+    cache: CacheSize
+    rate_limit: Limit
+    comparison: Comparison
+
+    def __post_init__(self) -> None:
+        checked = {name: weights(values, name) for name, values in self.variants.items()}
+        object.__setattr__(self, "variants", checked)
+
+
+def intent_settings() -> Intentions:
+    """Read ``conf/tools/intent.yaml``."""
+    return read_settings(Intentions, paths.conf() / "tools" / "intent.yaml")
+
+
+def weights(values: Any, name: str) -> Float64Array:
+    """Weights of the five factors, shape (5,), checked to be non-negative with sum 1."""
+    try:
+        vector = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        vector = np.empty(0)
+    if vector.shape != (len(FACTORS),) or not (vector >= 0).all() or abs(vector.sum() - 1) > 1e-9:
+        reason, fix = f"the weights of {name!r} are not {len(FACTORS)} shares of 1", f"give {', '.join(FACTORS)}"
+        raise StudyError(reason, file=FILE, column="variants", fix=fix)
+    return vector

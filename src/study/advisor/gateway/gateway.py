@@ -1,0 +1,334 @@
+"""What the server over many servers does: find tools, describe them, call them, and keep the index in step."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import numpy as np
+from cachetools import LRUCache
+from mcp_types import CallToolResult, TextContent
+from numpy.typing import NDArray
+
+from study.advisor.arrays import FloatArray, IntArray
+from study.advisor.encoders.endpoint import Embedder
+from study.advisor.encoders.quick import quick_embedder
+from study.advisor.engine.intent.context import Context
+from study.advisor.engine.intent.feedback import Event, FeedbackStore
+from study.advisor.engine.intent.recommender import IntentRecommender
+from study.advisor.gateway import live
+from study.advisor.gateway.arguments import Checker
+from study.advisor.gateway.children import Pool
+from study.advisor.gateway.client_config import Endpoint
+from study.advisor.gateway.connection import ConnectionFailedError, Listing
+from study.advisor.gateway.settings import INTENT, ServeSettings
+from study.advisor.gateway.view import View
+from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.index import best, within
+from study.advisor.retrieval.route import Request
+from study.advisor.retrieval.vectors import matching
+from study.errors import StudyError
+
+FINDS = 20  # answers of `find` that are remembered per host, to know what a called tool was shown for
+HOSTS = 1_000  # hosts of which that is remembered
+NEXT = 3  # tools that often came after a found one, at most
+Save = Callable[[ToolCatalog], None]
+
+
+@dataclass
+class Find:
+    """What a host was shown."""
+
+    query: str
+    shown: tuple[str, ...]
+    asked: float
+    factors: tuple[tuple[float, ...], ...] = ()
+    used: bool = False  # whether a call followed
+
+
+class Finds(LRUCache[str, deque[Find]]):
+    """The last `FINDS` answers of each of the last `HOSTS` hosts (a host chooses its own name). `dropped`: is told of
+    each that is no longer remembered."""
+
+    def __init__(self, dropped: Callable[[str, Find], None]) -> None:
+        super().__init__(HOSTS)
+        self.dropped = dropped
+
+    def add(self, host: str, find: Find) -> None:
+        """Remember what a host was shown."""
+        own = self.setdefault(host, deque())
+        own.append(find)
+        if len(own) > FINDS:
+            self.dropped(host, own.popleft())
+
+    def popitem(self) -> tuple[str, deque[Find]]:
+        """Forget the host that asked longest ago."""
+        host, own = super().popitem()
+        for find in own:
+            self.dropped(host, find)
+        return host, own
+
+
+class Gateway:
+    """The tools of a user's servers, and what a published catalogue adds to be found.
+
+    `name`, `own`: of the catalogue of these servers, and what they listed before. `save`: keeps a new state of it.
+    `store`: takes one event per call. `say`: tells a person what was found.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        settings: ServeSettings,
+        *,
+        name: str = "mine",
+        own: ToolCatalog | None = None,
+        published: ToolCatalog | None = None,
+        save: Save | None = None,
+        store: FeedbackStore | None = None,
+        say: Callable[[str], None] = print,
+        embedder: Embedder | None = None,
+    ) -> None:
+        self.endpoints = {endpoint.name: endpoint for endpoint in endpoints}
+        self.name, self.settings, self.published, self.save, self.store = name, settings, published, save, store
+        self.say, self.shown_tokens = say, 0  # tokens of what the host sees in the place of all
+        self.embedder = embedder or quick_embedder()
+        listed = [live.as_listing(own, row) for row in range(len(own.servers))] if own else []
+        known = {(one.name, one.program): one for one in listed}
+        keys = {name: (name, endpoint.program) for name, endpoint in self.endpoints.items()}
+        self.listings = {name: known[key] for name, key in keys.items() if key in known}
+        self.pool = Pool(endpoints, settings, self.listed)
+        self.checker = Checker(settings.check_seconds, settings.argument_characters)
+        self.finds = Finds(self._unused)
+        self.recommender: IntentRecommender | None = None
+        self.ranking = asyncio.Lock()  # the recommender answers one question at a time
+        self.changing = asyncio.Lock()
+        self.view = View(self._own(), published, settings, self.embedder)
+
+    def _own(self) -> ToolCatalog:
+        return live.build(self.name, self.listings.values())[0]
+
+    def _view(self, own: ToolCatalog) -> View:
+        """The state of the tools with everything that a search needs."""
+        view = View(own, self.published, self.settings, self.embedder)
+        if view.catalog.tools:
+            view.index.scores(["warm"], store=False)
+            if self.settings.ranking == INTENT:
+                self.recommender = view.recommender(self.store, self.settings.experiment)
+        return view
+
+    async def __aenter__(self) -> Gateway:
+        self.starting = asyncio.create_task(self._start())
+        return self
+
+    async def _start(self) -> None:
+        """Load what a search needs, and ask the servers of which nothing is known yet."""
+        self.view = await asyncio.to_thread(self._view, self._own())
+        unknown = [name for name in self.endpoints if name not in self.listings]
+        outcome = await self.refresh(unknown) if unknown else {"problems": {}}
+        self.say(self.summary(outcome["problems"]))
+
+    async def ready(self) -> None:
+        """Wait until the tools are known. A host may ask before, and must not wait for its first greeting."""
+        await asyncio.shield(self.starting)
+
+    async def __aexit__(self, *error: object) -> None:
+        # A cancelled host must not stop the end of what was started for it.
+        with anyio.CancelScope(shield=True):
+            self.starting.cancel()
+            await asyncio.wait([self.starting])
+            await self.pool.close()
+            await self.checker.close()
+            while self.finds:
+                self.finds.popitem()
+
+    def summary(self, problems: Mapping[str, str]) -> str:
+        """What was found, in a line for a person."""
+        view = self.view
+        sizes = len(view.catalog.tools), len({tool.server for tool in view.catalog.tools})
+        lines = [f"{name}: {problem}" for name, problem in problems.items()]
+        before = f"{sizes[0]} tools of {sizes[1]} servers have {view.tokens.sum()} tokens of definitions"
+        seen = f"; the host sees {self.shown_tokens} instead" if self.shown_tokens else ""
+        return "\n".join([*lines, before + seen])
+
+    async def refresh(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Ask servers (default: all) for their tools again. Returns what changed, and each failed one's problem."""
+        for name in names or ():
+            if name not in self.endpoints:
+                raise StudyError(f"no server {name!r:.100}", fix=f"one of: {', '.join(self.endpoints) or 'none'}")
+        asked = [self.endpoints[name] for name in names or self.endpoints]
+        listings = await live.ask_all(asked, self.settings.start_seconds)
+        counts = await self._take(listings)
+        return counts | {"problems": {one.name: one.problem for one in listings if one.problem is not None}}
+
+    async def listed(self, listing: Listing) -> None:
+        """Take what a running server lists."""
+        await self._take([listing])
+
+    async def _take(self, listings: Sequence[Listing]) -> dict[str, int]:
+        """Put new listings into the index; equal ones, known by their hash, change nothing."""
+        async with self.changing:
+            for listing in listings:
+                if listing.problem is None:  # of a server that fails, what it listed before stays
+                    self.listings[listing.name] = listing
+            before, own = self.view.own, self._own()
+            if own.fingerprint() != before.fingerprint():
+                self.view = await asyncio.to_thread(self._view, own)
+                if self.save is not None and own.tools:
+                    self.save(own)
+            return live.changes(before, own)
+
+    async def find(
+        self,
+        host: str,
+        task: str | None,
+        request: Request | None,
+        k: int | None,
+        budget: int | None,
+        *,
+        servers: Sequence[str] = (),
+        tags: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """The best tools for a task, or for a request that names a server and a tool in words; `servers`, `tags`: only
+        of these (`matching`).
+
+        Definitions are given down the ranking while they fit into `budget` tokens; of the others name and summary.
+        """
+        await self.ready()
+        view = self.view
+        k, budget = k or self.settings.k, budget or self.settings.budget
+        if not view.catalog.tools and (view.own.tools or self.published):
+            raise StudyError("no tool is allowed", fix="patterns of allowed and denied tools are for SERVER__TOOL")
+        if not view.catalog.tools:
+            raise StudyError("there are no tools yet", fix="call `refresh`, which says what is wrong with the servers")
+        among = matching(view.catalog, servers, tags)
+        async with self.ranking:
+            rows, values, factors = await asyncio.to_thread(self._ranked, view, host, task, request, k, among)
+        whole = set(within(rows[None, :], view.tokens, budget)[0])
+        tools = [
+            view.entry(row, whole=row in whole) | {"score": round(float(value), 3)}
+            for row, value in zip(rows.tolist(), values, strict=True)
+        ]
+        words = self.store.hashed(task or " ".join(request or ())) if self.store else ""
+        self.finds.add(host, Find(words, tuple(view.keys[row] for row in rows.tolist()), time.time(), factors))
+        handed = int(view.tokens[sorted(whole)].sum()) if whole else 0
+        found = {"tools": tools, "tokens": {"definitions here": handed, "of all tools": int(view.tokens.sum())}}
+        return found | self._chain(view, rows.tolist())
+
+    def _ranked(
+        self,
+        view: View,
+        host: str,
+        task: str | None,
+        request: Request | None,
+        k: int,
+        among: NDArray[np.bool_] | None,
+    ) -> tuple[IntArray, FloatArray, tuple[tuple[float, ...], ...]]:
+        """The best tools' rows, scores, and their factors where intent ranked them."""
+        made = self.recommender
+        # Where the tools change just now, the recommender knows others.
+        if request is not None or made is None or made.catalog is not view.catalog:
+            asked = (
+                view.router.scores([request], store=False) if request else view.index.scores([str(task)], store=False)
+            )
+            scores = asked[0] if among is None else np.where(among, asked[0], np.float32(-np.inf))
+            return *best(scores, k, view.index.order), ()
+        made.refresh()
+        found = made.recommend(str(task), Context(host), k, among=among)
+        rows, scores = np.array([one.row for one in found], dtype=np.int64), [one.score for one in found]
+        return rows, np.array(scores, dtype=np.float32), tuple(tuple(one.factors.values()) for one in found)
+
+    def _chain(self, view: View, rows: Sequence[int]) -> dict[str, Any]:
+        """What the log says is often called after the first of these tools; nothing where it says nothing."""
+        made = self.recommender
+        if made is None or made.catalog is not view.catalog or not rows:
+            return {}
+        after = [view.names[row] for row in made.chains.next_of(rows[0], NEXT)]
+        return {"often_next": after} if after else {}
+
+    def describe(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """The whole definitions of tools by name."""
+        return [self.view.entry(self.view.row(name), whole=True) for name in names]
+
+    async def call(self, host: str, name: str, arguments: dict[str, Any]) -> CallToolResult:
+        """Call a tool of a user's server, after a check of the arguments. Every call is noted in the feedback store.
+
+        Raises StudyError: no such tool, arguments that do not fit, or a server that fails.
+        """
+        row = self.view.row(name)
+        owner, key = self.view.owners[row], self.view.keys[row]
+        if not owner:
+            server = self.view.catalog.servers[self.view.catalog.tools[row].server]
+            fix = f"add {server.name} to your servers to use it"
+            raise StudyError(f"{name!r:.100} is known from a catalogue; none of your servers has it", fix=fix)
+        success, started = None, time.time()
+        began = time.perf_counter()
+        try:
+            child = await self.pool.child(owner)
+            async with child.using() as connection:
+                tool = self.view.catalog.tools[
+                    self.view.row(name)
+                ]  # its server may have listed another schema just now
+                await self.checker.check(arguments, tool.schema)
+                success, began = False, time.perf_counter()
+                result = await child.call(connection, tool.name, arguments)
+            success = not result.is_error
+            return limited(result, self.settings.result_characters)
+        except ConnectionFailedError as error:
+            success = False
+            raise StudyError(
+                f"server {owner}: {error}", fix="call again, which starts it anew, or use another"
+            ) from error
+        finally:
+            self._note(host, key, success, started, (time.perf_counter() - began) * 1000)
+
+    def _note(self, host: str, key: str, success: bool | None, started: float, milliseconds: float) -> None:
+        if self.store is None:
+            return
+        recent = reversed(self.finds.get(host, ()))
+        found = next((find for find in recent if key in find.shown), Find("", (), started))
+        found.used, latency = True, None if success is None else milliseconds
+        now = max(time.time(), found.asked)
+        how: Any = {"factors": found.factors, "experiment": self._experiment(found)}
+        self.store.append(Event(host, found.query, found.shown, key, success, found.asked, now, latency, **how))
+        if self.recommender is not None and success is not None:
+            self.recommender.used(host, key)
+
+    def _unused(self, host: str, find: Find) -> None:
+        """Note a search that no call followed."""
+        if self.store is not None and not find.used:
+            how: Any = {"factors": find.factors, "experiment": self._experiment(find)}
+            self.store.append(Event(host, find.query, find.shown, asked=find.asked, **how))
+
+    def _experiment(self, find: Find) -> str | None:
+        return self.settings.experiment if find.factors else None
+
+
+def limited(result: CallToolResult, characters: int) -> CallToolResult:
+    """A result as it is, or what of it fits: texts are cut, other parts left out, and a last text says so."""
+    left, cut, kept = characters, 0, []
+    for block in result.content:
+        size = len(block.model_dump_json())
+        if size <= left:
+            kept.append(block)
+            left -= size
+            continue
+        if isinstance(block, TextContent):
+            text = block.text[:left]
+            kept.append(TextContent(type="text", text=text))
+            size, left = len(block.text) - len(text), 0
+        cut += size
+    structured = result.structured_content
+    size = len(json.dumps(structured, default=str)) if structured is not None else 0
+    if size > left:
+        structured, cut = None, cut + size
+    if cut:
+        note = f"[left out: {cut} characters of the result, as {characters} may be returned]"
+        kept.append(TextContent(type="text", text=note))
+    return CallToolResult(content=kept, structured_content=structured, is_error=result.is_error)

@@ -1,0 +1,1 @@
+"""Texts, vectors and rankings of servers and tools: one form of document, pure functions."""

@@ -1,0 +1,354 @@
+"""`ToolCatalog`: MCP servers and their tools, and `QuerySet`: queries with their labels; in one form for every source.
+
+A label is a *set* of acceptable tools: a published label that names a tool without its server accepts every tool of
+that name, and a published list of equivalent tools accepts each of them. A label is found as soon as one of its tools
+is ranked; a second tool of the same label is then one more useless tool. So recall counts labels, not tools.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from study import files
+from study.advisor.arrays import FloatArray, IntArray
+from study.errors import StudyError, require_file
+from study.evaluation.ranking import tie_order, top_k
+
+# Characters of a schema's JSON: the largest of 12,777 public tools has 36,000. A larger one is not a tool's interface.
+MAX_CHARACTERS = 200_000
+MAX_PARAMETERS = 500
+MAX_STEPS = 50
+
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of a tool."""
+
+    name: str
+    type: str
+    description: str
+    required: bool
+
+
+def parameters(schema: Schema) -> tuple[Parameter, ...]:
+    """The top-level parameters of an input schema, in its order, each name once.
+
+    ``$ref`` inside the document and ``allOf``, ``anyOf``, ``oneOf`` at the top are followed; a reference that leads
+    back to itself ends there. Anything that is not a JSON Schema object gives no parameters.
+    """
+    found: dict[str, Parameter] = {}
+    seen: set[int] = set()
+    waiting: list[Any] = [schema]
+    for _ in range(MAX_STEPS):
+        if not waiting or len(found) >= MAX_PARAMETERS:
+            break
+        part = resolve(waiting.pop(0), schema)
+        if not isinstance(part, Mapping) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        required = part.get("required")
+        needed = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+        properties = part.get("properties")
+        for name, value in properties.items() if isinstance(properties, Mapping) else ():
+            if name not in found and len(found) < MAX_PARAMETERS:
+                found[str(name)] = _parameter(str(name), resolve(value, schema), name in needed)
+        for key in ("allOf", "anyOf", "oneOf"):
+            branches = part.get(key)
+            waiting += branches if isinstance(branches, list) else []
+    return tuple(found.values())
+
+
+def _parameter(name: str, value: Any, required: bool) -> Parameter:
+    entry = value if isinstance(value, Mapping) else {}
+    kind, text = entry.get("type"), entry.get("description")
+    if isinstance(kind, list):
+        kind = " or ".join(item for item in kind if isinstance(item, str))
+    return Parameter(name, kind if isinstance(kind, str) else "", text if isinstance(text, str) else "", required)
+
+
+def resolve(part: Any, document: Schema) -> Any:
+    """Follow ``$ref`` pointers into `document` (RFC 6901); None where one leads nowhere or round in a circle."""
+    seen: set[str] = set()
+    while isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
+        pointer = part["$ref"]
+        if pointer in seen or not pointer.startswith("#"):
+            return None
+        seen.add(pointer)
+        part = _at(document, pointer[1:])
+    return part
+
+
+def _at(document: Any, pointer: str) -> Any:
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, Mapping):
+            document = document.get(key)
+        elif isinstance(document, list) and key.isdecimal() and int(key) < len(document):
+            document = document[int(key)]
+        else:
+            return None
+    return document
+
+
+def fault(schema: Any) -> str | None:
+    """What makes a schema unusable, in words that name a cleaning rule; None where it can be kept."""
+    if not isinstance(schema, Mapping):
+        return "input schema is not an object, left out"
+    try:
+        size = len(json.dumps(schema, ensure_ascii=False))
+    except (RecursionError, ValueError, TypeError):
+        return "input schema nests too deeply, left out"
+    return "input schema is too large, left out" if size > MAX_CHARACTERS else None
+
+
+FORMAT = 1
+# What no system reads, see `Server`; it is no part of a catalogue's hash.
+BESIDE = ("listed", "problem", "tags", "program")
+
+
+@dataclass(frozen=True)
+class Server:
+    """One MCP server."""
+
+    id: str  # unique inside its catalogue
+    name: str  # as published
+    description: str  # as published; empty where there is none
+    sources: tuple[str, ...] = ()  # the catalogues or marketplaces that list it
+    aliases: tuple[str, ...] = ()  # other names under which logs mention it
+    listed: str = ""  # the day (ISO 8601) on which a running server's tools were listed last; empty for published ones
+    problem: str = ""  # why it could not be listed again since then; empty where nothing went wrong
+    tags: tuple[str, ...] = ()  # the categories that its source gives it
+    program: str = ""  # what was started or asked, `Endpoint.program`; empty for published ones
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool of a server."""
+
+    server: int  # row number of its server
+    name: str  # name, description: as published
+    description: str
+    schema: Schema = field(default_factory=dict, hash=False)  # JSON Schema of its input, empty where there is none
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The arguments that the input schema names."""
+        return parameters(self.schema)
+
+    @property
+    def required(self) -> list[str]:
+        """Names of the arguments that every call must set."""
+        return [parameter.name for parameter in self.parameters if parameter.required]
+
+    def definition(self) -> dict[str, Any]:
+        """What an agent is given: name, description and parameters."""
+        return {"name": self.name, "description": self.description, "parameters": dict(self.schema)}
+
+    def short_definition(self, longest: int) -> dict[str, Any]:
+        """The same in few tokens: the description cut to `longest` characters, a type per parameter, what is needed."""
+        types = {parameter.name: parameter.type for parameter in self.parameters}
+        text = " ".join(self.description.split())[:longest]
+        return {"name": self.name, "description": text, "parameters": types, "required": self.required}
+
+
+@dataclass(frozen=True)
+class ToolCatalog:
+    """Servers and tools; row numbers are their positions, and tools of a server need not stand together."""
+
+    name: str
+    servers: tuple[Server, ...]
+    tools: tuple[Tool, ...]
+
+    def __post_init__(self) -> None:
+        ids = [server.id for server in self.servers]
+        if len(set(ids)) < len(ids):
+            raise StudyError(f"the catalogue {self.name} repeats a server id", fix="give every server its own id")
+        if any(not 0 <= tool.server < len(ids) for tool in self.tools):
+            raise StudyError(f"a tool of the catalogue {self.name} has no server", fix="build it again")
+
+    @cached_property
+    def server_of(self) -> IntArray:
+        """The server row of every tool, shape (n_tools,)."""
+        return np.array([tool.server for tool in self.tools], dtype=np.int64)
+
+    @cached_property
+    def rows_by_name(self) -> Mapping[str, tuple[int, ...]]:
+        """Tool rows by exact tool name; several servers may offer tools of one name."""
+        found: dict[str, list[int]] = {}
+        for row, tool in enumerate(self.tools):
+            found.setdefault(tool.name, []).append(row)
+        return {name: tuple(rows) for name, rows in found.items()}
+
+    def tools_of(self, server: int) -> list[int]:
+        """Tool rows of one server, in listed order."""
+        return np.flatnonzero(self.server_of == server).tolist()
+
+    def subset(self, servers: Sequence[int], name: str | None = None) -> tuple[ToolCatalog, IntArray]:
+        """The catalogue of some servers, and the old row of each kept tool."""
+        place = {old: new for new, old in enumerate(servers)}
+        kept = [row for row, tool in enumerate(self.tools) if tool.server in place]
+        tools = tuple(replace(self.tools[row], server=place[self.tools[row].server]) for row in kept)
+        chosen = ToolCatalog(name or self.name, tuple(self.servers[old] for old in servers), tools)
+        return chosen, np.array(kept, dtype=np.int64)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of everything a system can read, in hex."""
+        return hashlib.sha256(json.dumps(_texts(self), sort_keys=True).encode()).hexdigest()
+
+
+def tool_keys(catalog: ToolCatalog) -> tuple[str, ...]:
+    """A stable name of every tool, ``server/tool``; repeats inside a server get ``#2``, ``#3``, ... behind."""
+    seen, keys = Counter[str](), []
+    for tool in catalog.tools:
+        key = f"{catalog.servers[tool.server].id}/{tool.name}"
+        seen[key] += 1
+        keys.append(key if seen[key] == 1 else f"{key}#{seen[key]}")
+    return tuple(keys)
+
+
+def to_json(catalog: ToolCatalog) -> dict[str, Any]:
+    """The catalogue as plain data."""
+    value = _texts(catalog)
+    for entry, server in zip(value["servers"], catalog.servers, strict=True):
+        entry |= {name: part for name in BESIDE if (part := getattr(server, name))}
+    return value
+
+
+def _texts(catalog: ToolCatalog) -> dict[str, Any]:
+    """What a system can read; when a server was listed is none of it."""
+    servers = [{name: part for name, part in asdict(s).items() if name not in BESIDE} for s in catalog.servers]
+    tools = [
+        {"server": t.server, "name": t.name, "description": t.description, "schema": dict(t.schema)}
+        for t in catalog.tools
+    ]
+    return {"format": FORMAT, "name": catalog.name, "servers": servers, "tools": tools}
+
+
+def from_json(value: Any, file: Path | None = None) -> ToolCatalog:
+    """Rebuild what `to_json` gave; anything else is a `StudyError`."""
+    try:
+        if value["format"] != FORMAT:
+            raise StudyError("the catalogue has another format", file=file, fix="index it again")
+        lists = [
+            {name: tuple(s[name]) for name in ("sources", "aliases")} | {"tags": tuple(s.get("tags", ()))}
+            for s in value["servers"]
+        ]
+        servers = tuple(Server(**s | own) for s, own in zip(value["servers"], lists, strict=True))
+        tools = tuple(Tool(int(t["server"]), t["name"], t["description"], dict(t["schema"])) for t in value["tools"])
+        return ToolCatalog(value["name"], servers, tools)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StudyError(f"not a tool catalogue ({error})", file=file, fix="index it again") from error
+
+
+def save_catalog(path: Path, catalog: ToolCatalog) -> None:
+    """Write the catalogue as JSON."""
+    files.write_json(path, to_json(catalog))
+
+
+def load_catalog(path: Path) -> ToolCatalog:
+    """Read a catalogue that `save_catalog` wrote."""
+    require_file(path, f"make it: study tools index --catalogue {path.stem}", "there is no such catalogue")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise StudyError(f"not readable JSON ({error})", file=path, fix="index it again") from error
+    return from_json(value, path)
+
+
+def concatenate(name: str, catalogs: Iterable[ToolCatalog]) -> ToolCatalog:
+    """All servers and tools one after the other; server ids get the catalogue's name in front."""
+    servers: list[Server] = []
+    tools: list[Tool] = []
+    for catalog in catalogs:
+        first = len(servers)
+        for server in catalog.servers:
+            servers.append(replace(server, id=f"{catalog.name}/{server.id}", sources=server.sources or (catalog.name,)))
+        tools += [replace(tool, server=first + tool.server) for tool in catalog.tools]
+    return ToolCatalog(name, tuple(servers), tuple(tools))
+
+
+Label = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class QuerySet:
+    """Queries over one catalogue."""
+
+    name: str  # of the set
+    ids: tuple[str, ...]  # one id per query
+    texts: tuple[str, ...]  # what is asked
+    labels: tuple[tuple[Label, ...], ...]  # per query, each the rows of the tools that satisfy it; disjoint
+    groups: tuple[str, ...]  # queries of one origin share a group (for resampling and splits)
+
+    def __post_init__(self) -> None:
+        if len({len(self.ids), len(self.texts), len(self.labels), len(self.groups)}) > 1:
+            raise StudyError(f"the query set {self.name} has columns of different length", fix="build it again")
+        if len(set(self.ids)) < len(self.ids):
+            raise StudyError(f"the query set {self.name} repeats an id", fix="number the repeats")
+        for row, labels in enumerate(self.labels):
+            tools = [tool for label in labels for tool in label]
+            if len(set(tools)) < len(tools) or not all(labels):
+                raise StudyError(f"labels of {self.name} are empty or overlap", row=row, fix="join the labels")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of ids, texts, labels and groups, in hex."""
+        content = [self.ids, self.texts, self.labels, self.groups]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def rows(self) -> list[tuple[str, str, tuple[Label, ...], str]]:
+        """Id, text, labels and group of every query."""
+        return list(zip(self.ids, self.texts, self.labels, self.groups, strict=True))
+
+    def take(self, rows: Sequence[int]) -> QuerySet:
+        """The queries at `rows`."""
+        every = self.rows()
+        return query_set(self.name, [every[row] for row in rows])
+
+
+def query_set(name: str, rows: Iterable[Sequence[Any]]) -> QuerySet:
+    """Queries from rows of id, text, labels and group."""
+    ids, texts, labels, groups = zip(*rows, strict=True)
+    return QuerySet(name, ids, texts, labels, groups)
+
+
+def rank_all(scores: FloatArray, k: int | None = None, order: IntArray | None = None) -> IntArray:
+    """Every row's tools, best first (the first `k`), -1 where not ranked. `order`: of tools with one score; default: a
+    seeded random one."""
+    ranked, _ = top_k(scores, k or scores.shape[1], tie_order(scores.shape[1], 0) if order is None else order)
+    return ranked
+
+
+def credit(ranked: IntArray, labels: Sequence[Sequence[Label]], n_tools: int) -> tuple[IntArray, sp.csr_matrix]:
+    """Rankings and relevance in the form that `study.evaluation.metrics` takes, one column per label.
+
+    Inside every row the first ranked tool of a label changes places with the label's first tool, which stands for the
+    label in the relevance matrix; no tool repeats. `ranked`: tool rows, best first, shape (b, K); -1 is unfilled.
+    Returns: the rewritten rankings, shape (b, K), and the relevance, CSR of shape (b, n_tools).
+    """
+    rewritten = ranked.copy()
+    rows, columns = [], []
+    for row, own in enumerate(labels):
+        for label in own:
+            rows.append(row)
+            columns.append(label[0])
+            places = np.flatnonzero(np.isin(ranked[row], label))
+            if len(places):
+                rewritten[row, ranked[row] == label[0]] = ranked[row, places[0]]
+                rewritten[row, places[0]] = label[0]
+    values = np.ones(len(rows), dtype=np.float32)
+    return rewritten, sp.csr_matrix((values, (rows, columns)), shape=(len(labels), n_tools))

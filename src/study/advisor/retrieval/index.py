@@ -1,0 +1,204 @@
+"""The index of Semantic Tool Discovery (Mudunuri et al.): dense, BM25, TF-IDF or hybrid search over tool documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study import paths
+from study.advisor.arrays import FloatArray, IntArray
+from study.advisor.encoders import endpoint as embedding
+from study.advisor.encoders.endpoint import Embedder
+from study.advisor.encoders.sentence import cosines
+from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.texts import Bm25, TfIdf, decompose, documents
+from study.config.reader import read_settings
+from study.errors import StudyError, require_one_of
+from study.evaluation.ranking import tie_order
+
+MODES = ("dense", "bm25", "tfidf", "hybrid", "random")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to search."""
+
+    mode: str = "dense"  # one of `MODES`; hybrid is the reciprocal rank fusion of dense and BM25
+    document: str = "template"  # form of the tool documents, a key of `documents.TEMPLATES`
+    limit: int | None = None  # cut descriptions after so many characters; None keeps them
+    decompose: bool = False  # search for the parts of a query too, and take each tool's best score
+    fusion: int = 60  # the constant of reciprocal rank fusion (Cormack et al. 2009: 60).
+    seed: int = 0  # of the random order, and of the order of ties (of hybrid, see `order_of`)
+
+    def __post_init__(self) -> None:
+        require_one_of(self.mode, "search mode", MODES)
+
+
+def nonempty(catalog: ToolCatalog) -> ToolCatalog:
+    """The catalogue, which must have tools."""
+    if not catalog.tools:
+        raise StudyError(f"the catalogue {catalog.name} has no tools", fix="index servers that offer some")
+    return catalog
+
+
+class ToolIndex:
+    """Documents of one catalogue, searchable; vectors and word indexes are made when first needed."""
+
+    def __init__(
+        self, catalog: ToolCatalog, settings: Settings | None = None, embedder: Embedder | None = None
+    ) -> None:
+        self.catalog, self.settings = nonempty(catalog), settings or Settings()
+        self.embedder = embedder or embedding.configured_embedder()
+        self.documents = documents(catalog, self.settings.document, self.settings.limit)
+        self.order = order_of(self.settings, len(self.documents))
+
+    @cached_property
+    def vectors(self) -> FloatArray:
+        """One vector per tool, shape (n_tools, d), length 1; each text is embedded once, ever."""
+        return self.embedder.encode(self.documents)
+
+    @cached_property
+    def bm25(self) -> Bm25:
+        """The word index."""
+        return Bm25(self.documents)
+
+    @cached_property
+    def tfidf(self) -> TfIdf:
+        """The TF-IDF index."""
+        return TfIdf(self.documents)
+
+    def scores(self, queries: Sequence[str], *, store: bool = True) -> FloatArray:
+        """Scores, higher is better, shape (len(queries), n_tools). `store`: keep the queries' vectors on disk; False
+        for a user's question."""
+        if self.settings.mode == "random":
+            rng = np.random.default_rng(self.settings.seed)
+            return rng.random((len(queries), len(self.documents)), dtype=np.float32)
+        parts = [decompose(query) if self.settings.decompose else [query] for query in queries]
+        flat = self._scores([text for part in parts for text in part], store)
+        starts = np.cumsum([0, *(len(part) for part in parts)])[:-1]
+        best: FloatArray = np.maximum.reduceat(flat, starts, axis=0) if queries else flat
+        return best
+
+    def _scores(self, texts: list[str], store: bool) -> FloatArray:
+        if self.settings.mode == "bm25":
+            return self.bm25.scores(texts)
+        if self.settings.mode == "tfidf":
+            return self.tfidf.scores(texts)
+        dense = cosines(self.embedder.encode(texts, store=store), self.vectors)
+        if self.settings.mode == "dense":
+            return dense
+        return fuse([dense, self.bm25.scores(texts)], self.settings.fusion)
+
+    def search(
+        self,
+        query: str,
+        k: int = 5,
+        *,
+        threshold: float | None = None,
+        among: NDArray[np.bool_] | None = None,
+        store: bool = False,
+    ) -> tuple[IntArray, FloatArray]:
+        """The best `k` tools for one query.
+
+        `threshold`: leave out tools that score lower; where that leaves none, all `k` stay (section 6.4). `among`: the
+        tools that may be found, shape (n_tools,); default all. Of a query with parts the best tool of every part is
+        found too, as far as there are places. Returns: tool rows and scores, best first, both of length at most k.
+        """
+        if k < 1:
+            raise StudyError(f"{k} tools were asked for", fix="ask for at least 1")
+        if not query.strip():
+            raise StudyError("the query is empty", fix="say in words what is to be done")
+        scores = self.scores(decompose(query) if self.settings.decompose else [query], store=store)
+        if among is not None:
+            scores = np.where(among, scores, np.float32(-np.inf))
+        rows, _ = best(scores[0], k, self.order)
+        rows = with_every_part(rows, scores, self.order)
+        return above(rows, scores[0, rows], threshold)
+
+
+def order_of(settings: Settings, n_tools: int) -> IntArray:
+    """In which order tools of one score are taken, shape (n_tools,): a random one, of a fusion that of the catalogue.
+
+    Fusion adds ranks, and BM25 scores 0 for all tools that share no word with a query: random ranks inside that tie
+    would be noise that the sum keeps. The reference scores of `hybrid_server` are met by a stable sort alone.
+    """
+    return np.arange(n_tools) if settings.mode == "hybrid" else tie_order(n_tools, settings.seed)
+
+
+def best(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatArray]:
+    """The `k` highest of `scores`, shape (n,), in linear time; ties in the given order; -inf is never ranked."""
+    n = len(scores)
+    border = np.partition(scores, n - k)[n - k] if k < n else -np.inf
+    kept = order[(scores[order] >= border) & ~np.isneginf(scores[order])]
+    chosen = kept[np.argsort(-scores[kept], kind="stable")][:k]
+    return chosen, scores[chosen]
+
+
+def with_every_part(rows: IntArray, scores: FloatArray, order: IntArray) -> IntArray:
+    """Ranked `rows` in which the best tool of every part takes the last place that no other part's best tool holds.
+
+    `scores`: of the whole query and then of its parts, shape (1 + parts, n_tools). A tool of another domain may score
+    less than many tools of the first. A part to which no tool scores above 0 has no best tool.
+    """
+    firsts = [row for own in scores[1:] if own.max() > 0 for row in best(own, 1, order)[0].tolist()]
+    kept = rows.tolist()
+    for new in dict.fromkeys(firsts):
+        free = [row for row in kept if row not in firsts]
+        if new not in kept and free:
+            kept.remove(free[-1])
+            kept.append(new)
+    return np.array(sorted(kept, key=lambda row: -scores[0, row]), dtype=np.int64)
+
+
+def above(rows: IntArray, values: FloatArray, threshold: float | None) -> tuple[IntArray, FloatArray]:
+    """Only what scores at least `threshold`, or everything where nothing does."""
+    if threshold is None or not (values >= threshold).any():
+        return rows, values
+    return rows[values >= threshold], values[values >= threshold]
+
+
+def fuse(matrices: Sequence[FloatArray], constant: int) -> FloatArray:
+    """Reciprocal rank fusion: the sum over systems of 1 / (constant + rank), shape of each matrix (b, n). Equal scores
+    of a system are ranked in the order of the catalogue, see `order_of`."""
+    from scipy.stats import rankdata  # loads much that an answer by meaning does not need
+
+    ranks = np.stack([rankdata(-scores, method="ordinal", axis=1) for scores in matrices])
+    fused: FloatArray = (1 / (constant + ranks)).sum(axis=0).astype(np.float32)
+    return fused
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """``conf/tools/discovery.yaml``, where every key is explained."""
+
+    systems: Mapping[str, Settings]
+    # collection -> protocol -> the system that the others are compared with, and the metric
+    references: Mapping[str, Mapping[str, tuple[str, str]]]
+    # collection -> protocol -> further comparisons: system, reference, metric
+    pairs: Mapping[str, Mapping[str, tuple[tuple[str, str, str], ...]]]
+    targets: Mapping[str, float]
+    thresholds: tuple[float, ...]
+    ten_servers: tuple[str, ...]
+
+
+def discovery_settings() -> Discovery:
+    """Read ``conf/tools/discovery.yaml``."""
+    return read_settings(Discovery, paths.conf() / "tools" / "discovery.yaml")
+
+
+def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:
+    """The tools that an agent is handed: down the ranking, each one that still fits into the budget of tokens.
+    `ranked`: shape (b, K), -1 where unfilled. `sizes`: tokens of each tool's definition, shape (n_tools,)."""
+    handed = []
+    for row in ranked:
+        left, own = budget, []
+        for tool in row[row >= 0].tolist():
+            if sizes[tool] <= left:
+                own.append(tool)
+                left -= int(sizes[tool])
+        handed.append(own)
+    return handed

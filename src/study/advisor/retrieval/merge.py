@@ -1,0 +1,120 @@
+"""Merging catalogues and recognising one server under several listings (MCP-Flow: identical tool-description lists)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import NamedTuple
+
+import pandas as pd
+
+from study.advisor.retrieval.documents import Tool, ToolCatalog, concatenate
+
+# Two tools with one name and this much of one description are one tool, whatever follows.
+SAME_START = 60
+PLAIN = re.compile(r"[^a-z0-9]+")
+# Words of names that name no server.
+FILLER = ("mcp", "server", "official")
+
+
+class Merged(NamedTuple):
+    """Several catalogues as one."""
+
+    catalog: ToolCatalog  # one server per entity, the first listing's name and text, with all its sources and aliases
+    entity_of: tuple[int, ...]  # the entity of every listing, in the order of the input
+
+    def groups(self) -> list[list[int]]:
+        """The listings of every entity that has two or more."""
+        found: dict[int, list[int]] = {}
+        for listing, entity in enumerate(self.entity_of):
+            found.setdefault(entity, []).append(listing)
+        return [listings for listings in found.values() if len(listings) > 1]
+
+
+def name_key(name: str) -> str:
+    """A server's name without the words that say that it is one; letters and digits only, in lower case."""
+    return "".join(word for word in PLAIN.split(name.lower()) if word not in FILLER)
+
+
+def names_agree(names: Sequence[str]) -> bool:
+    """Whether listings can be one server by their names: of every two keys (`name_key`) one holds the other."""
+    keys = [name_key(name) for name in names]
+    return all(keys) and all(a in b or b in a for a, b in combinations(keys, 2))
+
+
+def signatures(catalog: ToolCatalog) -> list[tuple[str, ...]]:
+    """Per server its tool descriptions, white space unified, sorted; what makes two listings one server."""
+    listed: list[list[str]] = [[] for _ in catalog.servers]
+    for tool in catalog.tools:
+        listed[tool.server].append(" ".join(tool.description.split()))
+    return [tuple(sorted(own)) for own in listed]
+
+
+def merge_catalogs(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
+    """Join catalogues; listings with identical tool-description lists become one server. Listings without any described
+    tool say nothing about what they are, and stay apart."""
+    whole = concatenate(name, catalogs)
+    entity: dict[tuple[str, ...], int] = {}
+    first: list[int] = []
+    entity_of: list[int] = []
+    for listing, signature in enumerate(signatures(whole)):
+        if not any(signature) or signature not in entity:
+            entity[signature] = len(first)
+            first.append(listing)
+        entity_of.append(entity[signature])
+    servers = [whole.servers[listing] for listing in first]
+    for listing, number in enumerate(entity_of):
+        if listing != first[number]:
+            server, other = servers[number], whole.servers[listing]
+            sources = tuple(dict.fromkeys([*server.sources, *other.sources]))
+            aliases = tuple(dict.fromkeys([*server.aliases, other.name, *other.aliases]))
+            tags = tuple(dict.fromkeys([*server.tags, *other.tags]))
+            servers[number] = replace(server, sources=sources, aliases=aliases, tags=tags)
+    kept = set(first)
+    tools = tuple(replace(tool, server=entity_of[tool.server]) for tool in whole.tools if tool.server in kept)
+    return Merged(ToolCatalog(name, tuple(servers), tools), tuple(entity_of))
+
+
+def extend(name: str, base: ToolCatalog, other: ToolCatalog, *, against: ToolCatalog | None = None) -> ToolCatalog:
+    """`base`, whose rows stay, with the tools of `other` behind it, except servers and tools that are there already.
+
+    A server is known by its description list, a tool by its name and the start of its description.
+    `against`: what `other` is compared with (default: `base`).
+    """
+    compared = against or base
+    known = {signature for signature in signatures(compared) if any(signature)}
+    tools = {_start(tool) for tool in compared.tools}
+    fresh = [row for row, signature in enumerate(signatures(other)) if signature not in known]
+    chosen, _ = other.subset(fresh)
+    kept = tuple(tool for tool in chosen.tools if _start(tool) not in tools)
+    return concatenate(name, [base, ToolCatalog(chosen.name, chosen.servers, kept)])
+
+
+def _start(tool: Tool) -> tuple[str, str]:
+    return tool.name, tool.description[:SAME_START]
+
+
+def entity_counts(catalogs: Sequence[ToolCatalog], merged: Merged) -> dict[str, object]:
+    """How many listings became how many entities, and how many groups hold names that have nothing in common."""
+    listings = [server for catalog in catalogs for server in catalog.servers]
+    groups = merged.groups()
+    agree = [names_agree([listings[row].name for row in group]) for group in groups]
+    names = " + ".join(catalog.name for catalog in catalogs)
+    sizes = {"listings": len(merged.entity_of), "entities": len(merged.catalog.servers), "groups": len(groups)}
+    counts = {"listings_in_groups": sum(map(len, groups)), "names_disagree": agree.count(False)}
+    return {"catalogues": names, **sizes, **counts}
+
+
+def group_members(catalogs: Sequence[ToolCatalog], merged: Merged) -> pd.DataFrame:
+    """One row per listing of every group: ids alone, no text of a catalogue; names_agree is of the whole group."""
+    listings = [(catalog, row) for catalog in catalogs for row in range(len(catalog.servers))]
+    lines = []
+    for number, group in enumerate(merged.groups(), start=1):
+        own = [(catalog, row, catalog.servers[row]) for catalog, row in (listings[place] for place in group)]
+        agree = names_agree([server.name for *_, server in own])
+        for catalog, row, server in own:
+            tools = len(catalog.tools_of(row))
+            lines.append((number, catalog.name, " ".join(server.sources), server.id, tools, agree))
+    return pd.DataFrame(lines, columns=["group", "catalogue", "marketplace", "listing", "tools", "names_agree"])

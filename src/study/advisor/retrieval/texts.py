@@ -1,0 +1,218 @@
+"""Texts of tools and queries: documents (Semantic Tool Discovery, section 3.1.1), words, sub-tasks, token counts.
+
+Tokens are those of the WordPiece of all-MiniLM-L6-v2, whose vocabulary ships in its package. Counts of other
+tokenizers differ by a factor that hardly depends on the tools; the shares reported here do not.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.resources import files as package_files
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from study.advisor.arrays import FloatArray, IntArray
+from study.advisor.encoders.sentence import PACKAGES
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
+from study.errors import require_one_of
+
+Template = Callable[[Server, Tool], str]
+
+
+def name_desc(server: Server, tool: Tool) -> str:
+    """Tool name and description."""
+    return f"{tool.name}: {tool.description}"
+
+
+def desc(server: Server, tool: Tool) -> str:
+    """The description alone, the name where there is none."""
+    return tool.description or tool.name
+
+
+def template(server: Server, tool: Tool) -> str:
+    """The paper's template; its line "Capabilities" is left out, as nothing published expands a description."""
+    listed = "; ".join(f"{parameter.name}: {parameter.description}" for parameter in tool.parameters)
+    return f"Tool: {tool.name}\nPurpose: {tool.description}\nParameters: {listed}"
+
+
+def server_name_desc(server: Server, tool: Tool) -> str:
+    """Server name and description before the tool's."""
+    return f"{server.name}. {server.description} {tool.name}: {tool.description}"
+
+
+TEMPLATES: dict[str, Template] = {
+    "name_desc": name_desc,
+    "desc": desc,
+    "template": template,
+    "server": server_name_desc,
+}
+
+
+def documents(catalog: ToolCatalog, form: str, limit: int | None = None) -> list[str]:
+    """The document of every tool, shape (n_tools,). `form`: a key of `TEMPLATES`. `limit`: cut the tool's description
+    after so many characters."""
+    require_one_of(form, "document form", TEMPLATES)
+    write = TEMPLATES[form]
+    tools = catalog.tools
+    if limit is not None:
+        tools = tuple(Tool(t.server, t.name, t.description[:limit], t.schema) for t in tools)
+    return [write(catalog.servers[tool.server], tool) for tool in tools]
+
+
+# A lower-case letter before an upper-case one: getUserToken is three words.
+CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+# One CJK ideograph, or a run of other letters, or a run of digits; so snake_case and kebab-case fall apart too.
+WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff]+|\d+")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in lower case."""
+    return [word.lower() for word in WORD.findall(CAMEL.sub(" ", text))]
+
+
+class Bm25:
+    """BM25 with Lucene's idf (Robertson & Zaragoza 2009); a word that the query repeats counts each time."""
+
+    def __init__(self, documents: Sequence[str]) -> None:
+        """Index the documents, shape (n,), n > 0."""
+        import bm25s  # loads much that a figure or an answer in words does not need
+
+        logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells of every index that it builds
+        listed = [words_of(document) for document in documents]
+        self.vocabulary = {
+            word: number for number, word in enumerate(dict.fromkeys(w for words in listed for w in words))
+        }
+        self.size = len(listed)
+        self.index = bm25s.BM25(k1=1.5, b=0.75, method="lucene", backend="numpy")
+        if self.vocabulary:
+            ids = [[self.vocabulary[word] for word in words] for words in listed]
+            self.index.index((ids, self.vocabulary), show_progress=False)
+
+    def scores(self, queries: Sequence[str]) -> FloatArray:
+        """Scores >= 0, shape (len(queries), n)."""
+        found = np.zeros((len(queries), self.size), dtype=np.float32)
+        for row, query in enumerate(queries):
+            known = [self.vocabulary[word] for word in words_of(query) if word in self.vocabulary]
+            if known:
+                found[row] = self.index.get_scores_from_ids(known)
+        return found
+
+
+class TfIdf:
+    """Cosine of TF-IDF vectors with logarithmic term frequency (Salton & Buckley 1988)."""
+
+    def __init__(self, documents: Sequence[str]) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer  # as slow to load as bm25s
+
+        self.vectorizer = TfidfVectorizer(
+            tokenizer=words_of, token_pattern=None, lowercase=False, sublinear_tf=True, dtype=np.float32
+        )
+        self.documents = self.vectorizer.fit_transform(documents)
+
+    def scores(self, queries: Sequence[str]) -> FloatArray:
+        """Cosines in [0, 1], shape (len(queries), n)."""
+        found: FloatArray = (self.vectorizer.transform(queries) @ self.documents.T).toarray()
+        return found
+
+
+# Ends of sentences and items; then words that begin a further step.
+BORDER = re.compile(
+    r"(?<=[.!?;。！？；])\s+|\n+|\s*(?:^|\s)[-*•]\s+|\s+(?:and then|then|after that|afterwards|finally|also)\s+", re.I
+)
+# Verbs that command.
+VERB = re.compile(
+    r"(?:add|analy[sz]e|archive|book|calculate|check|commit|compare|convert|copy|create|delete|deploy|download|draft|"
+    r"edit|e-?mail|export|extract|fetch|find|forward|generate|get|import|list|mail|make|merge|move|notify|open|plot|"
+    r"post|print|publish|push|read|remove|rename|save|schedule|search|send|share|show|store|summari[sz]e|sync|"
+    r"translate|turn|update|upload|write)\b",
+    re.I,
+)
+# A conjunction counts as a border only before one of them.
+COMMAND = re.compile(rf",?\s+and\s+(?={VERB.pattern})", re.I)
+# Something of one domain that goes to a service with a name: "Commit the database schema changes to GitHub".
+TRANSFER = re.compile(
+    r"((?i:commit|copy|export|move|post|publish|push|save|send|share|store|sync|upload|write)) "
+    r"(.+) ((?:in|into|on|to) (?:[A-Z]\w*)(?: [A-Z]\w*){0,2})[.!]?"
+)
+MIN_WORDS = 3
+MAX_PARTS = 8
+# A query longer than this is mostly data pasted into it.
+MAX_CHARACTERS = 4_000
+
+
+def decompose(query: str) -> list[str]:
+    """The query itself, followed by its parts where it has two or more; at most `MAX_PARTS` parts."""
+    parts: list[str] = []
+    for piece in BORDER.split(query[:MAX_CHARACTERS]):
+        for clause in COMMAND.split(piece or ""):
+            text = clause.strip(" ,;")
+            if not text:
+                continue
+            if parts and (_short(text) or _short(parts[-1])):
+                parts[-1] = f"{parts[-1]} {text}"
+            else:
+                parts.append(text)
+    parts = [part for whole in parts for part in _domains(whole)]
+    return [query, *parts[:MAX_PARTS]] if len(parts) > 1 else [query]
+
+
+def _short(text: str) -> bool:
+    """Whether a part says too little alone; a verb with its object ("email it") does not."""
+    words = text.split()
+    return len(words) < MIN_WORDS and not (len(words) == MIN_WORDS - 1 and VERB.match(text))
+
+
+def _domains(text: str) -> list[str]:
+    """What is transferred, and the transfer, where the first has words enough to search for."""
+    found = TRANSFER.fullmatch(text)
+    if found is None or len(found[2].split()) < MIN_WORDS:
+        return [text]
+    return [found[2], f"{found[1]} {found[3]}"]
+
+
+@cache
+def _tokenizer() -> Any:
+    tokenizer = Tokenizer.from_file(str(package_files(PACKAGES["minilm"]) / "model" / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _encoded(texts: Sequence[str]) -> list[tuple[str, Any]]:
+    """Each text as UTF-8 can hold it, and its tokens without special ones."""
+    clean = [text.encode("utf-8", "replace").decode() for text in texts]
+    return list(zip(clean, _tokenizer().encode_batch(clean, add_special_tokens=False), strict=True))
+
+
+def count_tokens(texts: Sequence[str]) -> IntArray:
+    """Tokens of each text without special ones, shape (len(texts),)."""
+    return np.array([len(tokens.ids) for _, tokens in _encoded(texts)], dtype=np.int64)
+
+
+def definition_tokens(catalog: ToolCatalog) -> IntArray:
+    """Tokens of each tool's definition, the JSON of name, description and parameters, shape (n_tools,)."""
+    return count_tokens([json.dumps(tool.definition(), ensure_ascii=False) for tool in catalog.tools])
+
+
+def definition_quarters(catalog: ToolCatalog) -> IntArray:
+    """A quarter of each definition's characters, the usual rule of thumb for tokens, shape (n_tools,)."""
+    texts = [json.dumps(tool.definition(), ensure_ascii=False) for tool in catalog.tools]
+    return np.array([len(text) // 4 for text in texts], dtype=np.int64)
+
+
+def handed_over(ranked: IntArray, sizes: IntArray) -> IntArray:
+    """Tokens of the tools in each ranking, shape (b,). `ranked`: tool rows, shape (b, K), -1 where unfilled. `sizes`:
+    tokens per tool, shape (n_tools,)."""
+    total: IntArray = np.where(ranked >= 0, sizes[np.maximum(ranked, 0)], 0).sum(axis=1)
+    return total
+
+
+def last_tokens(texts: Sequence[str], limit: int) -> list[str]:
+    """Each text's last `limit` tokens, cut where a token begins; short texts stay as they are."""
+    return [text[tokens.offsets[-limit][0] :] if len(tokens.ids) > limit else text for text, tokens in _encoded(texts)]

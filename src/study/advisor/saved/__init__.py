@@ -1,0 +1,1 @@
+"""Fitted models that answer a request."""

@@ -1,0 +1,40 @@
+"""A saved system's quick start: one thread for its products, and the larger encoder read while the rest is loaded."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import Thread
+
+from study.advisor.saved.saved import USEFUL, exists
+from study.errors import StudyError
+from study.runner.processes import limit_threads
+
+_READING: list[Thread] = []
+
+
+def read_ahead(dataset: str, *systems: str) -> None:
+    """Begin to check and read the larger encoder, if the first of the systems that was saved needs it.
+
+    Call `wait` before it is used: two threads would read it twice.
+    """
+    system = next((name for name in systems if exists(dataset, name)), None)
+    if system is None:
+        return
+    limit_threads(1)  # a request is too small to share: idle threads would spin
+    if system != USEFUL[0]:
+        return
+    from study.advisor.encoders import mpnet
+
+    def read() -> None:
+        with suppress(StudyError):  # who asks the encoder is told
+            mpnet.encode([""], store=False)
+
+    mpnet.described()  # imports what it needs, which two threads should not do at a time
+    _READING.append(Thread(target=read, daemon=True))
+    _READING[-1].start()
+
+
+def wait() -> None:
+    """Wait for what `read_ahead` began."""
+    while _READING:
+        _READING.pop().join()

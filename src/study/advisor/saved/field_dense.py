@@ -1,0 +1,256 @@
+"""`field_dense` as it is saved and answers: vectors of the catalogue's fields, priors and product names.
+
+A saved model needs no data set, no torch and no network. `explain` serves the agent, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from study.advisor.arrays import FloatArray
+from study.advisor.encoders import mpnet
+from study.advisor.encoders.sentence import DIMENSION, WITHOUT_TORCH, cosines, encode, model_version, without_torch
+from study.advisor.retrieval.field_dense import FieldDense, standardised
+from study.advisor.retrieval.fields import VIEWS, texts
+from study.advisor.retrieval.names import Product, ProductNames, Spelling
+from study.advisor.retrieval.two_encoders import TwoEncoders
+from study.advisor.saved.contract import Recommendation, require_request
+from study.data.dataset import TASK_FIELDS
+from study.errors import StudyError
+from study.evaluation.ranking import tie_order, top_k
+from study.files import replacing, write_json
+
+KIND = "field_dense"
+FORMAT = 1
+# What an answer says of a server.
+CARD = ("id", "name", "url", "description", "language", "tools")
+
+
+def request_of(text: str, **attributes: str) -> pd.DataFrame:
+    """A request in words as a table of one task, whose description it is. `attributes`: other columns of
+    `Dataset.tasks`, such as theme."""
+    return pd.DataFrame([dict.fromkeys(TASK_FIELDS, "") | {"description": text} | attributes])
+
+
+def explain(system: FieldDense, request: pd.DataFrame) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """The scores of a catalogue for one request, in standard deviations, and parts that add up to them.
+
+    The score of `FieldDense` is z(sum of weighted standardised cosines) + priors + product, where z subtracts the mean
+    over the catalogue and divides by the standard deviation. Divided by the same deviation, the cosines add up to it.
+
+    `system`: with an indexed catalogue.
+    `request`: one row, columns as in `Dataset.tasks`; its texts are not kept.
+    Returns: the scores, shape (n_servers,), float32, equal to `FieldDense.score_requests`; and by name the parts, each
+        of that shape: ``semantic (<server field>)``, the names of the priors, ``product``.
+    """
+    terms = system.contributions(request, store=False)
+    summed = np.asarray(sum(terms.values()), dtype=np.float32)
+    spread = float(summed.std()) or 1.0
+    parts: dict[str, FloatArray] = {}
+    for name, values in terms.items():
+        # Named by the server's field; the views of a request of one sentence differ little.
+        part = f"semantic ({name.partition(' x ')[2]})"
+        parts[part] = parts.get(part, np.float32(0)) + (values[0] - values[0].mean()) / np.float32(spread)
+    total = standardised(summed)[0] + system.prior
+    if system.priors:
+        parts[" and ".join(system.priors)] = np.broadcast_to(system.prior, total.shape)
+    if system.products is not None:
+        named = system.products.named(texts(request, VIEWS, "request"))[0]
+        parts["product"] = np.float32(system.product_bonus) * named
+        total = total + parts["product"]
+    return total, parts
+
+
+def described(system: FieldDense, request: pd.DataFrame) -> FloatArray:
+    """The vector of a request's description, shape (1, dimension)."""
+    return encode(texts(request, VIEWS, "description"), model=system.encoder, store=False)
+
+
+def closeness(system: FieldDense, request: pd.DataFrame, nearest: int) -> float:
+    """How close a request is to a catalogue: the mean over its `nearest` servers of the mean cosine over the fields.
+
+    Unlike a score, it is not relative to the catalogue's other servers, so it tells a request that fits nothing.
+    `request`: as for `explain`.
+    """
+    vector = described(system, request)
+    near = sum(cosines(vector, vectors)[0] for vectors in system.fields.values()) / len(system.fields)
+    return float(np.sort(near)[-nearest:].mean())
+
+
+@dataclass(eq=False)
+class SavedFieldDense:
+    """A system of class `FieldDense` over a catalogue, as it is saved (`study.advisor.saved.contract.SavedModel`)."""
+
+    name: str  # of the system
+    system: FieldDense  # with the catalogue's vectors, prior and product names
+    servers: pd.DataFrame  # the catalogue, columns `CARD`
+    seed: int  # of the tie order
+    # A saved system of the same data set that reads what this one does not of a request, if there is one.
+    reader: str = ""
+
+    standardised = True
+    caption = "score: the sum of the parts, in standard deviations over the catalogue"
+
+    def __post_init__(self) -> None:
+        self.title, self.cards = self.name, self.servers.to_dict("records")
+        self.order = tie_order(len(self.servers), self.seed)
+
+    def save(self, folder: Path) -> None:
+        """Write model.safetensors, products.json, catalogue.json and model.json into `folder`."""
+        system = self.system
+        arrays = {f"field.{name}": vectors for name, vectors in system.fields.items()} | {"prior": system.prior}
+        if isinstance(system, TwoEncoders):
+            arrays |= {f"large.{name}": vectors for name, vectors in system.large_fields.items()}
+        with replacing(folder / "model.safetensors") as temporary:
+            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
+        write_json(folder / "products.json", None if system.products is None else _product_data(system.products))
+        write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
+        settings = {
+            "parts": [dict(part) for part in system.parts],
+            "priors": dict(system.priors),
+            "product_bonus": system.product_bonus,
+            "encoder": system.encoder,
+        }
+        if isinstance(system, TwoEncoders):
+            settings["large"] = [dict(part) for part in system.large]
+        about = {"kind": KIND, "format": FORMAT, "name": self.name, "seed": self.seed, "settings": settings}
+        write_json(folder / "model.json", about | {"weights": _versions(system)})
+
+    @classmethod
+    def load(cls, folder: Path, *, reader: str = "") -> SavedFieldDense:
+        """Read what `save` wrote; StudyError where it is damaged or another version of the encoder made the vectors."""
+        fix = f"run: study export dataset={folder.parent.name} system={folder.name}"
+        try:
+            about, products, catalogue = (
+                json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+                for name in ("model", "products", "catalogue")
+            )
+            if (about["kind"], about["format"]) != (KIND, FORMAT):
+                raise ValueError(f"{about['kind']} {about['format']}, this version reads {KIND} {FORMAT}")
+            servers = pd.DataFrame({"tools": ""} | catalogue)[list(CARD)]  # an earlier version saved no tools
+            encoder = about["settings"]["encoder"]
+            kind = TwoEncoders if "large" in about["settings"] else FieldDense
+            system = kind(**about["settings"] | {"encoder": WITHOUT_TORCH.get(encoder, encoder)})
+            arrays = load_file(folder / "model.safetensors")
+            system.fields = {name: arrays[f"field.{name}"] for name in sorted({term.field for term in system.terms})}
+            if isinstance(system, TwoEncoders):
+                names = {term.field for term in system.large_terms}
+                system.large_fields = {name: arrays[f"large.{name}"] for name in sorted(names)}
+            system.prior = arrays["prior"]
+            system.products = None if products is None else _product_names(products, len(servers))
+            _require_whole(system, len(servers))
+            model = cls(about["name"], system, servers, seed=about["seed"], reader=reader)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+            raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
+        if (installed := _versions(system)) != about["weights"]:
+            problem = f"the saved model's vectors are of {about['weights']}, installed is {installed}"
+            raise StudyError(problem, file=folder, fix=fix)
+        return model
+
+    def recommend(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
+    ) -> list[Recommendation]:
+        """See `study.advisor.saved.contract.SavedModel`; the words are read as a task's description."""
+        require_request(text, k, len(self.servers))
+        asked = request_of(text, language=language, category=category, subcategory=subcategory, theme=theme)
+        total, parts = explain(self.system, asked)
+        rows = top_k(total[None], k, self.order)[0][0]
+        return [
+            Recommendation.of(rank, self.cards[row], total[row], {name: part[row] for name, part in parts.items()})
+            for rank, row in enumerate(rows, start=1)
+        ]
+
+    @property
+    def encoder(self) -> str:
+        """The encoder's name, whether torch computes it or not."""
+        names = {quick: name for name, quick in WITHOUT_TORCH.items()}
+        return names.get(self.system.encoder, self.system.encoder)
+
+    def closeness(self, text: str, nearest: int) -> tuple[str, float]:
+        """The encoder's name, and `closeness` of a request."""
+        return self.encoder, closeness(self.system, request_of(text), nearest)
+
+    def vector(self, text: str) -> FloatArray:
+        """`described` of a request."""
+        return described(self.system, request_of(text))
+
+    def warnings(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
+    ) -> list[str]:
+        """See `study.advisor.saved.contract.SavedModel`."""
+        found = []
+        if text.strip() and not re.search(r"\w", text):
+            found.append("there is no word in the request; the ranking does not rest on it")
+        encoder = WITHOUT_TORCH.get(self.system.encoder, self.system.encoder)
+        if encoder in WITHOUT_TORCH.values() and without_torch(encoder).cut(text):
+            longest = without_torch(encoder).longest
+            found.append(f"only the first {longest} tokens of the request are read, except for names of products")
+        given = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
+        for name, value in given.items():
+            if value and self._read(text, given) == self._read(text, given | {name: ""}):
+                found.append(f"the {name} {value!r} has no effect: {self.name} ranks by the words of the request")
+                # T2MRec, too, reads no subcategory without its category.
+                if self.reader and (category or name != "subcategory"):
+                    found[-1] += f"; --system {self.reader} uses it, and shows a semantic and a structural part"
+        return found
+
+    def _read(self, text: str, attributes: Mapping[str, str]) -> list[str]:
+        """Every text that the score reads of a request."""
+        views = {term.view for term in self.system.terms} | ({"request"} if self.system.products else set())
+        return [texts(request_of(text, **attributes), VIEWS, view)[0] for view in sorted(views)]
+
+
+def _require_whole(system: FieldDense, n_servers: int) -> None:
+    """Raise ValueError unless every array is finite and fits the catalogue."""
+    shapes = [((n_servers,), {"prior": system.prior}), ((n_servers, DIMENSION), system.fields)]
+    if isinstance(system, TwoEncoders):
+        shapes.append(((n_servers, mpnet.DIMENSION), system.large_fields))
+    for shape, arrays in shapes:
+        for name, array in arrays.items():
+            if array.shape != shape or not np.isfinite(array).all():
+                raise ValueError(f"{name!r} is no array of finite numbers of shape {shape}")
+
+
+def _versions(system: FieldDense) -> str:
+    """The encoders of a system, with their versions."""
+    own = model_version(system.encoder)
+    return f"{own} and {mpnet.version()}" if isinstance(system, TwoEncoders) else own
+
+
+def _product_data(products: ProductNames) -> dict[str, Any]:
+    """Product names as JSON holds them."""
+    spelling = products.spelling
+    return {
+        "bearers": [[list(product), rows] for product, rows in products.bearers.items()],
+        "also": [[list(product), rows] for product, rows in products.also.items()],
+        "spelling": {word: [spelling.capital.get(word, 0), uses] for word, uses in spelling.total.items()},
+        "acronyms": sorted(spelling.acronyms),
+    }
+
+
+def _product_names(data: Mapping[str, Any], n_servers: int) -> ProductNames:
+    """What `_product_data` described; ValueError where a row is outside the catalogue."""
+
+    def rows_of(pairs: Sequence[tuple[Sequence[str], list[int]]]) -> dict[Product, list[int]]:
+        found = {tuple(product): rows for product, rows in pairs}
+        if any(type(row) is not int or not 0 <= row < n_servers for rows in found.values() for row in rows):
+            raise ValueError("a product names a server outside the catalogue")
+        return found
+
+    uses = data["spelling"]
+    spelling = Spelling(
+        {word: int(pair[0]) for word, pair in uses.items()},
+        {word: int(pair[1]) for word, pair in uses.items()},
+        frozenset(data["acronyms"]),
+    )
+    return ProductNames(rows_of(data["bearers"]), rows_of(data["also"]), spelling, n_servers)

@@ -1,0 +1,179 @@
+"""Another opinion of a saved model's first servers: `study recommend --rerank llm` asks a language model for grades,
+`--rerank distilled` a small model that learned them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from study.advisor.arrays import FloatArray
+from study.advisor.encoders.sentence import DIMENSION
+from study.advisor.llm.client import LOCAL, Client
+from study.advisor.llm.models import OWN, LocalModels, place
+from study.advisor.llm.settings import OVERRIDES, endpoint_settings
+from study.advisor.saved.contract import Recommendation, SavedModel, rounded
+from study.errors import StudyError
+from study.reranking import grades
+
+if TYPE_CHECKING:
+    from study.advisor.saved.field_dense import SavedFieldDense
+    from study.reranking.student import Student
+
+DEPTH = 20  # servers that are graded
+LONGEST = 400  # characters of a server's description and of the request that a language model reads
+ENDPOINT = "local"  # the file of conf/llm
+MODEL = "T2M_LLM_MODEL"  # environment variable: the model's name at an endpoint of one's own
+
+
+class Opinion(Protocol):
+    """What grades servers.
+
+    Attributes:
+        weight: of a grade beside the score, both from 0 to 1: the best on the validation topics.
+        part: what the grade's part of a score is called.
+    """
+
+    weight: ClassVar[float]
+    part: ClassVar[str]
+
+    @property
+    def named(self) -> str:
+        """What graded."""
+
+    def grades(self, task: str, found: Sequence[Recommendation]) -> dict[int, float]:
+        """A grade from 0 to 1 by server id."""
+
+
+@dataclass
+class Grader:
+    """Grades servers one by one.
+
+    Attributes:
+        client: an endpoint that gives log probabilities.
+        model: its name there; without meaning for a local model.
+    """
+
+    weight: ClassVar[float] = 8.0  # usefulness/graded.csv
+    part: ClassVar[str] = "language model"
+    client: Client
+    model: str
+
+    @classmethod
+    def configured(cls) -> Grader:
+        """The endpoint of ``conf/llm/local.yaml``, or the one that T2M_LLM_URL names; nothing is recorded. Where its
+        model was not fetched and another one was, that one answers.
+
+        Raises:
+            StudyError: an endpoint of one's own without T2M_LLM_MODEL.
+        """
+        settings, model = endpoint_settings(ENDPOINT), os.environ.get(MODEL, "")
+        if settings.base_url.startswith(LOCAL) and not {OWN, OVERRIDES["base_url"]} & os.environ.keys():
+            names = (settings.base_url.removeprefix(LOCAL), *LocalModels.read().models)
+            fetched = [name for name in names if place(name).is_file()]
+            settings = replace(settings, base_url=LOCAL + fetched[0]) if fetched else settings
+        if not model and not settings.base_url.startswith(LOCAL):
+            raise StudyError("the endpoint's model has no name", file=settings.base_url, fix=f"set {MODEL}")
+        return cls(replace(settings, mode="off").client(None), model)
+
+    def grade(self, task: str, server: Recommendation) -> float:
+        """The expected grade of a server, from 0 to 1: the mean of the digits' values, weighted by probability.
+
+        Raises:
+            StudyError: no reply, or one without log probabilities of a digit.
+        """
+        shown = {"name": server.name, "description": server.description, "language": server.language or ""}
+        body = grades.question(self.model, {"task": task}, shown, LONGEST)
+        found = grades.expected_grade(self.client.post("chat/completions", body))
+        if found is None:
+            reason = "the reply has no log probability of 0, 1 or 2"
+            raise StudyError(reason, file=self.client.base_url, fix="use another endpoint or model")
+        return found / 2
+
+    @property
+    def named(self) -> str:
+        """The models that answered."""
+        return ", ".join(sorted(self.client.usage.models)) or self.model
+
+    def grades(self, task: str, found: Sequence[Recommendation]) -> dict[int, float]:
+        """Server by server, with a progress bar."""
+        bar = tqdm(found, desc="grade", unit="server", leave=False, disable=None)
+        return {item.server_id: self.grade(task, item) for item in bar}
+
+
+@dataclass
+class DistilledGrader:
+    """Grades servers together, by `study.reranking.student` and the vectors that a saved model keeps."""
+
+    weight: ClassVar[float] = 1.0  # usefulness/distilled.csv
+    part: ClassVar[str] = "distilled model"
+    student: Student
+    model: SavedFieldDense
+
+    @classmethod
+    def kept(cls, dataset: str, model: SavedModel) -> DistilledGrader:
+        """Raises StudyError: none was trained, or the model keeps no such vectors."""
+        from study.advisor.saved.field_dense import SavedFieldDense
+        from study.reranking.student import FIELDS, Student, file_of
+
+        if not isinstance(model, SavedFieldDense) or not set(FIELDS) <= model.system.fields.keys():
+            reason = f"{model.title} keeps no vectors of {' and '.join(FIELDS)}, which the distilled model reads"
+            raise StudyError(reason, column="--rerank", fix="leave out --system, or use --system field_dense")
+        return cls(Student.load(file_of(dataset)), model)
+
+    @property
+    def named(self) -> str:
+        """The student's name."""
+        return "distilled linear model"
+
+    def grades(self, task: str, found: Sequence[Recommendation]) -> dict[int, float]:
+        """The scores, from 0 for the least to 1 for the best of these servers."""
+        ids = [item.server_id for item in found]
+        rows = pd.Index(self.model.servers["id"]).get_indexer(pd.Index(ids))
+        fields = {name: vectors[rows] for name, vectors in self.model.system.fields.items()}
+        request = self.model.vector(task) if self.student.asks else np.zeros((1, DIMENSION), dtype=np.float32)
+        scores = self.student.scores(request, fields)
+        return dict(zip(ids, scaled(scores).tolist(), strict=True))
+
+
+def rerank(
+    found: Sequence[Recommendation], graded: Mapping[int, float], weight: float, part: str
+) -> list[Recommendation]:
+    """The graded servers by weight x grade + score, the score scaled to 0 ... 1; the others keep their places after.
+
+    Args:
+        found: best first.
+        graded: by server id, of the first ones.
+        weight, part: of `Opinion`.
+    """
+    first, rest = found[: len(graded)], found[len(graded) :]
+    scores = scaled(np.array([item.score for item in first]))
+    parts = [
+        {"ranker": float(score), part: weight * graded[item.server_id]}
+        for score, item in zip(scores, first, strict=True)
+    ]
+    scored = [
+        replace(item, score=round(sum(part.values()), 6), parts=rounded(part))
+        for item, part in zip(first, parts, strict=True)
+    ]
+    # Sorting is stable, so equal sums keep the ranker's order.
+    ordered = [*sorted(scored, key=lambda item: -item.score), *rest]
+    return [replace(item, rank=rank) for rank, item in enumerate(ordered, start=1)]
+
+
+def scaled(scores: FloatArray) -> FloatArray:
+    """From 0 for the least to 1 for the greatest; 0 where all are equal, and for none."""
+    if not len(scores) or scores.min() == scores.max():
+        return np.zeros_like(scores)
+    found: FloatArray = (scores - scores.min()) / (scores.max() - scores.min())
+    return found
+
+
+def graded(grader: Opinion, task: str, found: Sequence[Recommendation]) -> list[Recommendation]:
+    """`found` with its first `DEPTH` servers graded and put into their new order."""
+    return rerank(found, grader.grades(task, found[:DEPTH]), grader.weight, grader.part)

@@ -1,0 +1,127 @@
+"""The ranking of `field_dense` over the open catalogue of `study catalog`.
+
+The vectors of a version of the catalogue are kept beside it. A text is encoded once, ever: a new version costs what is
+new in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from study import paths
+from study.advisor.catalog import store
+from study.advisor.catalog.merge import COLUMNS, GONE
+from study.advisor.catalog.records import repository
+from study.advisor.catalog.settings import MINE
+from study.advisor.encoders import nearest
+from study.advisor.encoders.sentence import WITHOUT_TORCH
+from study.advisor.retrieval.field_dense import FieldDense
+from study.advisor.saved.field_dense import SavedFieldDense
+from study.advisor.saved.large import LargeFieldDense
+from study.advisor.saved.saved import BRING, DATASET
+from study.config.compose import build_system, checked_system, plain
+from study.errors import StudyError, require_file
+
+SYSTEM = "field_dense"
+# What a server's text holds of Task2MCP beside the columns of the catalogue.
+TEXTS = ("language", "system", "subcategory")
+# The open catalogue, with the user's own servers; those alone; and the servers of the paper's data set.
+NAMES = ("open", MINE, DATASET)
+
+
+def synced() -> bool:
+    """Whether there is an open catalogue."""
+    return store.current() is not None
+
+
+def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
+    """The ranking over one or several of `NAMES` (default: open), and their servers (columns `merge.COLUMNS`): row i is
+    the answer's `server_id` i.
+
+    A server of Task2MCP whose repository the others have is left out. Raises StudyError: nothing was synced, or there
+    is no server.
+    """
+    names = tuple(dict.fromkeys(names)) or ("open",)
+    version = store.required()
+    servers = living(version, names)
+    settings, table = checked_system(SYSTEM), as_dataset(servers)
+    # Of other texts or settings the folder has another name.
+    digest = _digest([plain(settings)["model"], table.to_csv(index=False)])
+    folder = version / f"{SYSTEM}-{'-'.join(sorted(names))}-{digest}"
+    if nearest.Settings.read().kind(len(servers)) != nearest.EXACT:
+        system = build_system(settings)
+        assert isinstance(system, FieldDense)
+        return LargeFieldDense.of(SYSTEM, system, table, seed=int(settings.seeds[0]), folder=folder), servers
+    try:
+        model = SavedFieldDense.load(folder)
+    except StudyError:  # not made yet, damaged, or of another version of the encoder
+        system = build_system(settings)
+        assert isinstance(system, FieldDense)
+        # As fast as with PyTorch, whose import alone takes longer than the texts of most syncs.
+        system.encoder = WITHOUT_TORCH.get(system.encoder, system.encoder)
+        system.index(table)
+        model = SavedFieldDense(SYSTEM, system, table, seed=int(settings.seeds[0]))
+        model.save(folder)
+    return model, servers
+
+
+def vouched(server: Mapping[Any, Any]) -> bool:
+    """Whether a source vouches for a way to start a server (a row of `merge.COLUMNS`)."""
+    return any(way["vouched"] for text in (server["packages"], server["remotes"]) for way in json.loads(text))
+
+
+def living(version: Path, names: Sequence[str]) -> pd.DataFrame:
+    """The servers of one or several of `NAMES` in a version, without tombstones, rows from 0."""
+    table = store.read(version, "servers")
+    table = table[table["status"] != GONE]
+    if "open" not in names:
+        own = [json.loads(members)[0][0] == MINE for members in table["members"]]
+        table = table[own] if MINE in names else table.iloc[:0]
+    if DATASET in names:
+        table = pd.concat([table, _listed(set(table["repository"]))], ignore_index=True)
+    if table.empty:
+        shown = " and ".join(names)
+        raise StudyError(f"the catalogue {shown} has no server", file=version, fix="run: study catalog add FILE")
+    return table.reset_index(drop=True)
+
+
+def _listed(known: set[str]) -> pd.DataFrame:
+    """The servers of Task2MCP whose repository is not in `known`, with the columns of the catalogue and `TEXTS`."""
+    file = paths.prepared(DATASET) / "servers.parquet"
+    found = pd.read_parquet(require_file(file, f"run: {BRING}", "the servers of Task2MCP are not here"))
+    places = [repository(url) for url in found["url"]]
+    table = pd.DataFrame({"id": [f"{DATASET}:{name}" for name in found["id"]]})
+    table["repository"], table["subfolder"] = [place for place, _ in places], [inside for _, inside in places]
+    table = table.assign(**{name: found[name] for name in ("name", "description", *TEXTS)})
+    table["category"], table["stars"] = found["category"], found["stars_count"].astype(int)
+    table["licence"] = found["license_clean"].where(found["license_clean"] != "other", "")
+    table["official"] = found["is_official"]
+    facts = ("name", "description", "repository", "stars", "licence", "official", "category")
+    table["provenance"] = json.dumps(dict.fromkeys(facts, DATASET))
+    table["members"] = [json.dumps([[DATASET, str(name)]]) for name in found["id"]]
+    empty = dict.fromkeys(("tags", "tools", "packages", "remotes", "notes"), "[]")
+    table = table.assign(status="active", **empty)
+    blank = [name for name in COLUMNS if name not in table]
+    table[blank] = ""
+    return table[~table["repository"].isin(known - {""})]
+
+
+def _digest(settings: object) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def as_dataset(servers: pd.DataFrame) -> pd.DataFrame:
+    """Servers of the catalogue with the columns of `Dataset.servers`; the id is the row. Of tools, names are read."""
+    table = servers[["name", "description"]].assign(id=range(len(servers)))
+    for name in TEXTS:
+        table[name] = servers[name].fillna("") if name in servers else ""
+    table["url"] = [f"https://{place}" if place else "" for place in servers["repository"]]
+    table["tools"] = [", ".join(tool["name"] for tool in json.loads(tools)) for tools in servers["tools"]]
+    table["category"] = servers["category"].str.replace("-", " ")
+    return table

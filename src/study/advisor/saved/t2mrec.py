@@ -1,0 +1,153 @@
+"""Answering one request from a saved T2MRec model: no training library, no data set, no network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from study.advisor.saved.contract import Recommendation, nearest, require_request, rounded
+from study.data.dataset import TASK_FIELDS, join_values
+from study.errors import StudyError, require_file
+from study.evaluation.ranking import tie_order
+from study.files import replacing, write_json
+from study.t2mrec import lexical
+from study.t2mrec.fusion import expand, fuse
+from study.t2mrec.inference import TowerWeights, embed
+from study.t2mrec.settings import Scoring
+from study.t2mrec.structure import FEATURES, StructuralFeatures, languages, operating_systems, structural_score
+
+if TYPE_CHECKING:  # importing the system itself would load what training needs
+    from study.t2mrec.system import T2MRec
+
+# What a recommendation shows of a server, and what the structural score reads.
+TEXTS = "id name url description author license language category subcategory system stars_count"
+CARD = tuple(TEXTS.split())
+FORMAT = 1
+
+
+@dataclass(eq=False)
+class Recommender:
+    """A saved T2MRec model (`study.advisor.saved.contract.SavedModel`)."""
+
+    task_tower: TowerWeights  # the trained task tower
+    server_embeddings: np.ndarray  # z_m of the catalogue, shape (n_servers, d')
+    saved_vectorizer: dict[str, Any]  # as plain data, see `study.t2mrec.lexical.to_json`
+    servers: pd.DataFrame  # the catalogue, columns `CARD`
+    scoring: Scoring  # fusion and expansion
+    seed: int  # of the tie order
+    # The application domains that tasks of the data set name; empty where they are not known.
+    themes: tuple[str, ...] = ()
+
+    standardised = False
+    title = "T2MRec"
+    caption = "score: fused score of an anchor, centroid similarity of an expansion"
+
+    def __post_init__(self) -> None:
+        self.structure = StructuralFeatures(self.servers)
+        self.cards = self.servers.to_dict("records")
+        self.order = tie_order(len(self.servers), self.seed)
+
+    @classmethod
+    def of(cls, system: T2MRec, *, seed: int) -> Recommender:
+        """The part of a fitted T2MRec (towers over TF-IDF) that answers requests."""
+        assert system.module is not None
+        tower, vectorizer = system.module.task_tower.weights(), lexical.to_json(system.vectorizer)
+        servers, themes = system.data.servers[list(CARD)], tuple(sorted(set(system.data.tasks["theme"]) - {""}))
+        return cls(tower, system.server_embeddings, vectorizer, servers, system.scoring, seed, themes)
+
+    @cached_property
+    def vectorizer(self) -> Any:
+        """The fitted TF-IDF vectoriser."""
+        return lexical.from_json(self.saved_vectorizer)
+
+    def save(self, folder: Path) -> None:
+        """Write model.safetensors, vectorizer.json, catalogue.json and model.json into `folder`."""
+        arrays = self.task_tower.arrays("task") | {"servers": np.ascontiguousarray(self.server_embeddings)}
+        with replacing(folder / "model.safetensors") as temporary:
+            save_file(arrays, temporary)
+        write_json(folder / "vectorizer.json", self.saved_vectorizer)
+        write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
+        about = {"format": FORMAT, "seed": self.seed, "scoring": asdict(self.scoring), "themes": list(self.themes)}
+        write_json(folder / "model.json", about)
+
+    @classmethod
+    def load(cls, folder: Path) -> Recommender:
+        """Read what `save` wrote; StudyError where there is no model, or a damaged one."""
+        fix = f"run: study export dataset={folder.parent.name}"
+        require_file(folder / "model.json", fix, "no saved model here")
+        try:
+            about, vectorizer, catalogue = (
+                json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+                for name in ("model", "vectorizer", "catalogue")
+            )
+            arrays = load_file(folder / "model.safetensors")
+            if about["format"] != FORMAT:
+                raise ValueError(f"format {about['format']}, this version reads {FORMAT}")
+            servers = pd.DataFrame(catalogue)
+            if len(servers) != len(arrays["servers"]):
+                raise ValueError(f"{len(servers)} servers in the catalogue, {len(arrays['servers'])} in the weights")
+            tower, scoring = TowerWeights.from_arrays(arrays, "task"), Scoring(**about["scoring"])
+            themes = tuple(about.get("themes", ()))
+            return cls(tower, arrays["servers"], vectorizer, servers, scoring, about["seed"], themes)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
+
+    def recommend(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
+    ) -> list[Recommendation]:
+        """See `study.advisor.saved.contract.SavedModel`: Algorithm 1 of the paper without its last step."""
+        require_request(text, k, len(self.servers))
+        fields = {"name": text, "description": "", "language": language, "category": category, "theme": theme}
+        words = join_values(fields[name] for name in TASK_FIELDS)
+        embedding = embed(self.task_tower, self.vectorizer.transform([words]))
+        features = self.structure.between([category], [subcategory], [language], [theme])
+        semantic = embedding @ self.server_embeddings.T
+        structural = structural_score(features, self.scoring.structure_weights)
+        fused = fuse(semantic, structural, weight=self.scoring.semantic_weight)
+        anchors = self.scoring.anchors if self.scoring.expansion else k
+        pool, servers = max(k, self.scoring.pool), self.server_embeddings
+        rows, _ = expand(fused, embedding, servers, anchors=anchors, pool=pool, order=self.order)
+        centroid = servers @ (embedding[0] + servers[rows[0, :anchors]].sum(0)) / (anchors + 1)
+        found = []
+        for place, row in enumerate(rows[0, :k]):
+            anchor = place < anchors
+            score = fused[0, row] if anchor else centroid[row]
+            parts = {"semantic": semantic[0, row], "structural": structural[0, row]}
+            stage = "anchor" if anchor else "expansion"
+            named = rounded(dict(zip(FEATURES, features[:, 0, row], strict=True)))
+            found.append(Recommendation.of(place + 1, self.cards[row], score, parts, stage=stage, features=named))
+        return found
+
+    def closeness(self, text: str, nearest: int) -> None:
+        """T2MRec's similarities do not tell a request that fits nothing."""
+
+    def warnings(
+        self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
+    ) -> list[str]:
+        """See `study.advisor.saved.contract.SavedModel`."""
+        found = []
+        if text.strip() and not self.vectorizer.transform([text]).nnz:
+            found.append("no word of the request occurs in the model's vocabulary; the ranking does not rest on it")
+        for name in sorted(languages(language) - self.structure.language_index.keys()):
+            found.append(f"no server is written in {name!r}{nearest(name, self.structure.language_index)}")
+        categories = set(self.structure.category.tolist()) - {""}
+        if category and category not in categories:
+            found.append(f"unknown category {category!r}{nearest(category, categories)}")
+        if subcategory and not category:
+            found.append("a subcategory counts only together with its category (--category), so it has no effect")
+        elif subcategory:
+            leaves = set(self.structure.subcategory[self.structure.category == category].tolist()) - {""}
+            if category in categories and subcategory not in leaves:
+                found.append(f"unknown subcategory {subcategory!r} of {category!r}{nearest(subcategory, leaves)}")
+        known = {name.casefold() for name in self.themes}
+        if theme and known and theme.casefold() not in known and not operating_systems(theme):
+            found.append(f"unknown theme {theme!r}{nearest(theme, self.themes)}")
+        return found

@@ -1,1 +1,0 @@
-"""Answering one request with a saved system."""

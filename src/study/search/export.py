@@ -1,0 +1,79 @@
+"""Stage `export`: fit a system once, with the first seed, and save it for `study recommend`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from study import paths
+from study.advisor.retrieval.field_dense import FieldDense
+from study.advisor.saved import saved
+from study.advisor.saved.field_dense import SavedFieldDense
+from study.advisor.saved.t2mrec import Recommender
+from study.config.compose import build_system, plain
+from study.data import dataset as datasets
+from study.errors import StudyError
+from study.evaluation.records import read_record, record
+from study.files import write_json
+from study.runner.identity import data_hash, row_key, settings_key
+from study.runner.inputs import load_inputs, require_applicable
+from study.runner.processes import limit_threads
+
+
+def export(config: DictConfig) -> Path:
+    """Fit the configured system and save it under its name; returns the model's folder.
+
+    T2MRec learns from the training part of the configured protocol alone (``cold`` unless another one is asked for), as
+    the reported ones do, so that nobody tries it on a test task it has seen. Its record names the protocol.
+    `field_dense` and its variants learn from no task; they are saved with the vectors of the catalogue. A saved model
+    that today's settings, versions and data would give again stays.
+
+    Raises StudyError: a system that cannot be saved, or a protocol that does not apply to it.
+    """
+    dataset, name, protocol = config.dataset.name, config.system.name, config.protocol.name
+    require_applicable(config)
+    system = build_system(config.system)
+    folder, seed = saved.folder_of(dataset, name), int(config.system.seeds[0])
+    # As a row's training: more threads wait for each other as soon as the machine does something else, too.
+    limit_threads(config.profile.threads)
+    if not saved.is_savable(config.system.model):
+        raise StudyError(
+            f"only T2MRec over TF-IDF without a re-ranker, field_dense and its variants can be saved, not {name}",
+            fix="system=t2mrec or system=field_dense",
+        )
+    facts: dict[str, Any] = {"seed": seed, "key": model_key(config, system)}
+    if _is_current(dataset, name, facts["key"]):
+        return folder
+    if isinstance(system, FieldDense):
+        data = datasets.load(dataset)
+        system.index(data.servers)
+        SavedFieldDense(name, system, data.servers, seed=seed).save(folder)
+    else:
+        data, split = load_inputs(dataset, protocol)
+        facts["protocol"] = protocol
+        workdir = paths.cache() / "export" / dataset / f"{row_key(config)}-{seed}"
+        workdir.mkdir(parents=True, exist_ok=True)
+        system.fit(data, split, seed=seed, workdir=workdir)
+        Recommender.of(system, seed=seed).save(folder)
+    write_json(folder / "record.json", record(dataset=dataset, config=plain(config), **facts))
+    return folder
+
+
+def model_key(config: DictConfig, system: object) -> str:
+    """A short hash of all that decides the saved model of a configured system: settings, versions, data and split."""
+    alone = isinstance(system, FieldDense)  # learns from no task
+    decides = [settings_key(config), data_hash(config.dataset.name)] if alone else [row_key(config)]
+    return hashlib.sha256(json.dumps([*decides, int(config.system.seeds[0])]).encode()).hexdigest()[:16]
+
+
+def _is_current(dataset: str, name: str, key: str) -> bool:
+    """Whether the saved model loads and was made from what the key stands for."""
+    try:
+        saved.load_saved_model(dataset, name)
+        return bool(read_record(saved.folder_of(dataset, name) / "record.json").get("key") == key)
+    except StudyError:
+        return False

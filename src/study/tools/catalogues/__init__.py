@@ -1,1 +1,0 @@
-"""Tool catalogues: published collections and live servers, in one form."""

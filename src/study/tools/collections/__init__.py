@@ -1,0 +1,1 @@
+"""Published collections of tools and queries."""
