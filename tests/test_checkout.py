@@ -62,7 +62,7 @@ def test_dvc_works_without_git_once_set_up(tmp_path: Path, git: bool) -> None:
 
 
 def test_without_a_mirror_its_tests_are_skipped() -> None:
-    files = [f"tests/catalog/test_{name}.py" for name in ("archives", "trust")]
+    files = [f"tests/advisor/catalog/test_{name}.py" for name in ("archives", "trust")]
     environment = {name: value for name, value in os.environ.items() if name != "T2M_MIRROR"}
     command = [sys.executable, "-m", "pytest", "-q", "-m", "mirror", "-p", "no:cacheprovider", *files]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)

@@ -18,7 +18,7 @@ from study.errors import StudyError
 from study.runner.row_store import read_per_task
 from study.site import content, markup
 from study.site.build import build
-from tests.agent import browser as agent_browser
+from tests.advisor.agent import browser as agent_browser
 from tests.tiny_study import REPOSITORY, TINY
 
 # One page of every template, and the notebook with the most tables.

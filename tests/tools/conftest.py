@@ -9,7 +9,7 @@ from study.advisor.encoders.quick import QuickMiniLm
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, save_catalog
 from study.cli import tools as cli
 from study.cli.tool_catalogues import catalogue_file
-from tests.llm.scripted_endpoint import client, server  # noqa: F401
+from tests.advisor.llm.scripted_endpoint import client, server  # noqa: F401
 from tests.tiny_study import REPOSITORY
 from tests.tools.served import served  # noqa: F401
 

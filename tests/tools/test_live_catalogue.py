@@ -15,7 +15,7 @@ from study.advisor.retrieval import documents as catalogs
 from study.cli.tool_catalogues import catalogue_file
 from study.errors import StudyError
 from study.tools.collections import published
-from tests.agent.conftest import serving
+from tests.advisor.agent.conftest import serving
 
 SEND = {"name": "send", "description": "send a mail", "inputSchema": {"type": "object"}}
 SCRIPT = str(Path(__file__).with_name("scripted_mcp_server.py"))

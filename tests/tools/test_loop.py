@@ -11,7 +11,7 @@ from study.advisor.gateway.gateway import Gateway
 from study.advisor.gateway.loop import loop_settings, run_loop
 from study.errors import StudyError
 from study.tools.flow.export import exported, read_trajectories
-from tests.llm.scripted_endpoint import ANSWERS, replied
+from tests.advisor.llm.scripted_endpoint import ANSWERS, replied
 from tests.tools.served import QUICK, SCRIPT, scripted
 
 ASK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"

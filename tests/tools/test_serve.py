@@ -28,7 +28,7 @@ from study.advisor.retrieval.documents import load_catalog
 from study.advisor.retrieval.texts import count_tokens
 from study.errors import StudyError
 from study.tools.intent.learning import lessons, outcomes
-from tests.agent.conftest import serving
+from tests.advisor.agent.conftest import serving
 from tests.tiny_study import REPOSITORY
 from tests.tools.served import QUICK, SCRIPT, ask, call, gone, scripted
 

@@ -10,7 +10,7 @@ from study.analysis.framework import load_settings, run_analyses
 from study.analysis.overall import growth
 from study.config.compose import load
 from study.errors import StudyError
-from tests.recommend.conftest import exported
+from tests.advisor.engine.conftest import exported
 from tests.tiny_study import TINY
 
 

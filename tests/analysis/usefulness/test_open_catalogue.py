@@ -19,7 +19,7 @@ from study.analysis.usefulness import open_catalogue
 from study.analysis.usefulness import rivals as products
 from study.errors import StudyError
 from study.judging import store, workflow
-from tests.catalog.sources import record
+from tests.advisor.catalog.sources import record
 from tests.tiny_study import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("private_cache")

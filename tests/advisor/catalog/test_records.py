@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from study.advisor.catalog import archived, server_json
 from study.advisor.catalog.records import Reader, RefusedError, command_word, package, remote, repository, variable
-from tests.catalog.sources import toolsdk_entry, toolsdk_files
+from tests.advisor.catalog.sources import toolsdk_entry, toolsdk_files
 
 HOSTILE = [
     "; rm -rf ~",

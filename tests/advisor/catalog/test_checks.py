@@ -22,7 +22,7 @@ from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.connection import Listing
 from study.advisor.gateway.live import lacks, starts
 from study.errors import StudyError
-from tests.catalog.sources import record, toolsdk_entry, toolsdk_files
+from tests.advisor.catalog.sources import record, toolsdk_entry, toolsdk_files
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
 THERE = json.dumps(

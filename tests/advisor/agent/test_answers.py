@@ -19,7 +19,7 @@ from study.advisor.retrieval import field_dense
 from study.config.compose import build_system, load
 from study.data.dataset import TASK_FIELDS
 from study.errors import StudyError
-from tests.agent.messages import MESSAGES, stated
+from tests.advisor.agent.messages import MESSAGES, stated
 
 KEEP = {"language": False, "platform": True, "licence": False}
 RANKED = np.arange(7)

@@ -11,7 +11,7 @@ from study.advisor.agent.extraction import Extractor
 from study.advisor.agent.settings import Words, read_conf
 from study.advisor.agent.specification import Specification, Vocabulary, build, merged, without
 from study.errors import StudyError
-from tests.agent.messages import MESSAGES, stated
+from tests.advisor.agent.messages import MESSAGES, stated
 
 LANGUAGES = MESSAGES["languages"]
 NAME, EITHER = st.sampled_from(LANGUAGES), ["{} or {}", "in {} or {}", "read mail in {} or {}"]

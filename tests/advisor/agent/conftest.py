@@ -16,7 +16,7 @@ from study.advisor.agent.retrieval import Lexical
 from study.advisor.agent.settings import Service, Settings, read_conf
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.data.dataset import Dataset, relevance_from_lists
-from tests.agent.messages import hostile_rows
+from tests.advisor.agent.messages import hostile_rows
 from tests.tiny_study import lay_out, make_data, rooted
 
 COLUMNS = ["id", "name", "description", "language_tokens", "license_clean", "system_tokens"]

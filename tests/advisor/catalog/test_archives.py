@@ -14,7 +14,7 @@ from study.advisor.catalog import archives, records
 from study.advisor.catalog.archived import READERS
 from study.advisor.catalog.settings import Sources
 from study.errors import StudyError
-from tests.catalog.sources import pack
+from tests.advisor.catalog.sources import pack
 
 MOST = 10**6
 

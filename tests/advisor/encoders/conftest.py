@@ -1,6 +1,6 @@
 import pytest
 
-from tests.llm.scripted_endpoint import client, server  # noqa: F401
+from tests.advisor.llm.scripted_endpoint import client, server  # noqa: F401
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -22,8 +22,8 @@ from study.advisor.llm.client import Client, EndpointError
 from study.errors import StudyError
 from study.tools import model_trial
 from study.tools.model_trial import TrialModel, trial
-from tests.agent.conftest import asking
-from tests.agent.messages import MESSAGES
+from tests.advisor.agent.conftest import asking
+from tests.advisor.agent.messages import MESSAGES
 
 SPEC = Specification("captions for videos")
 REQUEST = "generate captions for marketing videos and email them to customers"

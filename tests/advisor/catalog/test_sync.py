@@ -16,7 +16,7 @@ from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.store import Batch
 from study.advisor.catalog.sync import add, remove, sync
 from study.errors import StudyError
-from tests.catalog.sources import COMMIT, pin, record, toolsdk_entry, toolsdk_files
+from tests.advisor.catalog.sources import COMMIT, pin, record, toolsdk_entry, toolsdk_files
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
 # Nine levels of nine aliases: 387 million values, if they were written out.

@@ -16,7 +16,7 @@ from study.advisor.catalog.merge import servers
 from study.advisor.catalog.records import Package, Record, Remote, Variable
 from study.advisor.catalog.start import start
 from study.errors import StudyError
-from tests.catalog.sources import pin, toolsdk_entry, toolsdk_files
+from tests.advisor.catalog.sources import pin, toolsdk_entry, toolsdk_files
 from tests.tiny_study import REPOSITORY
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")

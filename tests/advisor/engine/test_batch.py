@@ -10,7 +10,7 @@ import pytest
 from study.advisor.engine import batch
 from study.advisor.saved.saved import load_saved_model
 from study.errors import StudyError
-from tests.recommend.conftest import exported
+from tests.advisor.engine.conftest import exported
 
 TEXTS = ["read a PDF and extract tables", "", "send an e-mail", "query a database in Go", "PDF database " * 40]
 REQUESTS = pd.DataFrame({"text": TEXTS, "language": ["Python", None, "", "Go", "Go"]})

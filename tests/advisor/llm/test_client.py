@@ -9,7 +9,7 @@ from study.advisor.agent.model import Model
 from study.advisor.llm import client as llm
 from study.advisor.llm.cassette import holds_replies
 from study.errors import StudyError
-from tests.llm.scripted_endpoint import ask, limited
+from tests.advisor.llm.scripted_endpoint import ask, limited
 
 ENDS = [("html", ""), ("torn", ""), ("full", "; the last: HTTP 503: no room today")]
 REFUSALS = [("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", 400, "max_tokens")]

@@ -14,7 +14,7 @@ from study.advisor.agent.answer import QUOTING, answer_data, claim_line, markdow
 from study.advisor.agent.conversation import Conversation
 from study.advisor.agent.text import REPOSITORY, content_words, escape_markdown, plain, safe_link
 from study.errors import printable
-from tests.agent.messages import IDS, MESSAGES, named_ids
+from tests.advisor.agent.messages import IDS, MESSAGES, named_ids
 
 KNOWN = {*range(11, 18), *IDS}
 # Tokens of Markdown that would show more than text and this project's own lists and marks.

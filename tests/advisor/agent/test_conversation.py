@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from study.advisor.agent.commands import mentioned
 from study.advisor.agent.conversation import Conversation, NotThereError
 from study.errors import StudyError
-from tests.agent.messages import MESSAGES, stated
+from tests.advisor.agent.messages import MESSAGES, stated
 
 TASK = "captions for videos in Python, Go or TypeScript"
 ABOUT = MESSAGES["follow_ups"]

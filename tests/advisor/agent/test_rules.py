@@ -16,8 +16,8 @@ from study.advisor.agent.retrieval import Lexical
 from study.advisor.agent.settings import Setup, Words, read_conf
 from study.advisor.agent.specification import Specification
 from study.advisor.agent.text import STOP_WORDS, content_words, stem
-from tests.agent.conftest import catalogue
-from tests.agent.messages import MESSAGES, named_ids
+from tests.advisor.agent.conftest import catalogue
+from tests.advisor.agent.messages import MESSAGES, named_ids
 
 WORDS, SETUP, MEDIAN = read_conf(Words), read_conf(Setup), 12.0
 TEXTS = ("name", "description", "tools")

@@ -7,10 +7,10 @@ import pytest
 
 from study.advisor.agent import web
 from study.advisor.engine.intent.feedback import FeedbackStore
-from tests.agent import browser as agent_browser
-from tests.agent.browser import say, turns, waited
-from tests.agent.conftest import serving
-from tests.agent.messages import IDS, MESSAGES
+from tests.advisor.agent import browser as agent_browser
+from tests.advisor.agent.browser import say, turns, waited
+from tests.advisor.agent.conftest import serving
+from tests.advisor.agent.messages import IDS, MESSAGES
 
 pytestmark = pytest.mark.skipif(agent_browser.CHROMIUM is None, reason="Chromium is not installed")
 # What the page may consist of; anything else came from a stranger's text.

@@ -12,7 +12,7 @@ from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.saved import open_catalogue as catalogue
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.advisor.saved.large import LargeFieldDense
-from tests.recommend.test_catalogue import TEXTS, take
+from tests.advisor.engine.test_catalogue import TEXTS, take
 
 pytestmark = pytest.mark.usefixtures("private_cache", "conf_root")
 THINGS = ["invoices", "maps", "weather", "tickets", "notes", "videos", "mail", "flights", "tables", "photos"]

@@ -13,7 +13,7 @@ from study.errors import StudyError
 from study.search.export import export
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
-from tests.recommend.conftest import exported
+from tests.advisor.engine.conftest import exported
 from tests.tiny_study import TINY
 
 BAD = [("", 5, "the request is empty"), ("   ", 5, "the request is empty"), ("x" * 20_001, 5, "the request has 20001")]

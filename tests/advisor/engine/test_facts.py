@@ -11,7 +11,7 @@ from study.advisor.engine.facts import Shelf
 from study.advisor.engine.listing import in_short, install_hint
 from study.advisor.saved.contract import Recommendation
 from study.errors import StudyError
-from tests.catalog.sources import record
+from tests.advisor.catalog.sources import record
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
 

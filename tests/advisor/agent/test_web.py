@@ -18,8 +18,8 @@ from study.advisor.agent import web
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.cli import agent as cli
 from study.errors import StudyError
-from tests.agent.conftest import serving
-from tests.agent.messages import MESSAGES
+from tests.advisor.agent.conftest import serving
+from tests.advisor.agent.messages import MESSAGES
 
 HEADERS = {"content-type": "application/json"}
 

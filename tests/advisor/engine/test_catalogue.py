@@ -12,7 +12,7 @@ from study.advisor.catalog.store import Batch
 from study.advisor.retrieval import field_dense
 from study.advisor.saved import open_catalogue as catalogue
 from study.errors import StudyError
-from tests.catalog.sources import record
+from tests.advisor.catalog.sources import record
 
 pytestmark = pytest.mark.usefixtures("private_cache")
 TEXTS = {

@@ -1,4 +1,4 @@
-"""Measures what a sync costs: ``T2M_MIRROR=... python tests/catalog/measure_sync.py [SHARE] [ROUNDS] [--keep]``.
+"""What a sync costs: ``T2M_MIRROR=... python tests/advisor/catalog/measure_sync.py [SHARE] [ROUNDS] [--keep]``.
 
 In a new folder the three pinned archives are synced and every text is encoded, once. Then in each round that share of
 toolsdk's descriptions (default 0.01) changes, and sync and first answer run again, each as a process of its own. The
@@ -24,7 +24,7 @@ from study.advisor.catalog.settings import Sources
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 from study.paths import MIRROR
-from tests.catalog.sources import pin
+from tests.advisor.catalog.sources import pin
 
 NAMES = ("toolsdk", "docker", "toolhive")
 SYNC = ("catalog", "sync", *(word for name in NAMES for word in ("--source", name)))

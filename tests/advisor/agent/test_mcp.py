@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from study.advisor.agent import mcp_server
 from study.cli.agent import app
 from study.errors import StudyError
-from tests.agent.conftest import serving
-from tests.agent.messages import IDS, MESSAGES
+from tests.advisor.agent.conftest import serving
+from tests.advisor.agent.messages import IDS, MESSAGES
 from tests.tiny_study import REPOSITORY
 
 TOOLS = (
@@ -34,7 +34,7 @@ FULL = {"detail": "full"}
 WRONG_OPTIONS = {"retriever": "unknown retriever", "dataset": "unknown dataset", "transport": "unknown transport"}
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
-from tests.agent import conftest
+from tests.advisor.agent import conftest
 from study.advisor.agent import mcp_server
 from study.advisor.agent.agent import Agent
 from study.advisor.agent.retrieval import Lexical

@@ -1,1 +1,0 @@
-from tests.llm.scripted_endpoint import client, server  # noqa: F401
