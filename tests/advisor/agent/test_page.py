@@ -2,6 +2,7 @@
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -27,7 +28,7 @@ def page_of(name):
     def opened(request, service, tmp_path_factory):
         folder = tmp_path_factory.mktemp("browser")
         store = FeedbackStore(folder / "feedback.sqlite")
-        app = web.create_app(request.getfixturevalue(name), store, service)
+        app = web.create_app(request.getfixturevalue(name), store, replace(service, keep_words=True))
         with serving(app) as address, agent_browser.opened(folder, address) as browser:
             browser.store = store
             yield browser
@@ -127,7 +128,7 @@ def press(page, server, label):
 
 
 def requests(events):
-    return [json.loads(text)["intent"] for text in events["specification"]]
+    return [json.loads(event.words)["intent"] for event in events]
 
 
 def test_a_card_of_an_earlier_answer_is_judged_for_its_own_request(fresh):
@@ -138,10 +139,10 @@ def test_a_card_of_an_earlier_answer_is_judged_for_its_own_request(fresh):
     before = len(fresh.store.events())
     assert press(fresh, 17, "Useful") == "Noted on this machine: useful, id 17."
     assert press(fresh, 14, "Not useful") == "Noted on this machine: not useful, id 14."
-    events = fresh.store.events().iloc[before:]
-    assert events[["kind", "server_id"]].to_numpy().tolist() == [["accepted", 17], ["rejected", 14]]
+    events = fresh.store.events()[before:]
+    assert [(event.kind, event.selected) for event in events] == [("accepted", "17"), ("rejected", "14")]
     assert requests(events) == ["captions for videos in Go", "query a postgres database plan in Python"]
-    assert [json.loads(text)["licences"] for text in events["specification"]] == [[], []]
+    assert [json.loads(event.words)["licences"] for event in events] == [[], []]
 
 
 def test_outcomes_can_be_told_of_accepted_servers(fresh):
@@ -155,7 +156,7 @@ def test_outcomes_can_be_told_of_accepted_servers(fresh):
     assert texts(fresh, "[aria-pressed=true]", "document.querySelector('.card')") == ["Useful", "It failed"]
     press(fresh, 17, "Not useful")
     assert fresh.run(OUTCOME) == 0
-    assert list(fresh.store.events().iloc[before:]["kind"]) == ["accepted", "worked", "failed", "rejected"]
+    assert [event.kind for event in fresh.store.events()[before:]] == ["accepted", "worked", "failed", "rejected"]
 
 
 def test_a_card_keeps_to_its_conversation(fresh):
@@ -164,7 +165,7 @@ def test_a_card_keeps_to_its_conversation(fresh):
     say(fresh, "query a postgres database plan in Python")
     before = len(fresh.store.events())
     press(fresh, 17, "Useful")
-    assert requests(fresh.store.events().iloc[before:]) == ["captions for videos in Go"]
+    assert requests(fresh.store.events()[before:]) == ["captions for videos in Go"]
 
 
 def is_harmless(page):
