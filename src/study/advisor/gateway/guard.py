@@ -39,9 +39,9 @@ class Guard:
             if hasattr(os, "killpg"):
                 os.killpg(0, signal.SIGKILL)
             # Windows has no groups of this kind, but knows who started whom.
-            words = ["taskkill", "/T", "/F", "/PID", str(self.server.pid)]
+            kill = ["taskkill", "/T", "/F", "/PID", str(self.server.pid)]
             try:
-                subprocess.run(words, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+                subprocess.run(kill, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
             except OSError:
                 self.server.kill()
             os._exit(1)
