@@ -103,6 +103,7 @@ class Training:
         from recbole.data.dataset import Dataset
         from recbole.data.utils import get_dataloader
         from recbole.sampler import Sampler
+        from recbole.trainer import Trainer
         from recbole.utils import get_trainer, init_seed
 
         self.job = job
@@ -123,6 +124,8 @@ class Training:
         self.loader = get_dataloader(config, "train")(config, train, sampler, shuffle=True)
         self.model = config.model_class(config, train).to(config["device"])
         self.trainer = get_trainer(config["MODEL_TYPE"], config["model"])(config, self.model)
+        if type(self.trainer).fit is not Trainer.fit:  # the epochs are run here, without what such a loop does between
+            sys.exit(f"{job['model']} has a training loop of its own, {type(self.trainer).__name__}.fit, not run here")
         if config["train_neg_sample_args"].get("dynamic", False):
             self.loader.get_model(self.model)
         # RecBole numbers tasks and servers by first appearance, from 1.

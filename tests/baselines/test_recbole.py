@@ -257,6 +257,11 @@ def test_an_error_in_recbole_names_the_model_and_the_log(blocks, tmp_path):
     assert caught.value.file == tmp_path / "recbole" / LOG_FILE
 
 
+def test_a_model_with_a_training_loop_of_its_own_is_refused(blocks, tmp_path):
+    with pytest.raises(StudyError, match="NCL has a training loop of its own"):
+        fit(RecBole("NCL", epochs=2, settings={"num_clusters": 2}), *blocks, tmp_path)
+
+
 @pytest.mark.parametrize("name", [*recbole_toys.MODELS, *(f"{name}_tuned" for name in recbole_toys.MODELS)])
 def test_search_spaces_name_settings_that_exist(name):
     system = toys.settings(name)
