@@ -20,7 +20,7 @@ from study.cli.tool_catalogues import catalogue_file
 from study.errors import StudyError
 from study.tools import experiments
 from study.tools.collections.files import Loaded
-from study.tools.intent.learning import lessons
+from study.tools.intent import lessons
 from tests.tools.test_results import QUERIES
 
 TOY = ("--catalogue", "toy")

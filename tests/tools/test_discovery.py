@@ -15,8 +15,8 @@ from study.advisor.retrieval.documents import QuerySet, Server, ToolCatalog, ran
 from study.advisor.retrieval.index import Settings, ToolIndex, above, best, fuse, order_of, with_every_part
 from study.advisor.retrieval.texts import MAX_PARTS, Bm25, TfIdf, decompose, documents, words_of
 from study.errors import StudyError
+from study.tools import discovery as experiments
 from study.tools import results
-from study.tools.discovery import experiments
 
 
 def test_documents(catalog):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from study.analysis import tools as figures
-from study.tools.mcp_zero import experiments as needle
+from study.tools import mcp_zero as needle
 
 
 def frame(values, column="recall@3", tasks=None):

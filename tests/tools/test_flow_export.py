@@ -10,15 +10,14 @@ from pydantic import TypeAdapter
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.errors import StudyError
 from study.tools.flow import export
-from study.tools.flow.export import Step, Trajectory
 from study.tools.flow.samples import Sample
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [{"name": name, "description": "d", "inputSchema": SCHEMA} for name in ("get weather", "get/weather", "mail")]
-WHOLE = Trajectory(
+WHOLE = export.conversation(
     "Mail the weather of Köln",
     TOOLS,
-    [Step("get/weather", {"city": "Köln"}, "12 °C"), Step("mail", {}, "sent")],
+    [("get/weather", {"city": "Köln"}, "12 °C"), ("mail", {}, "sent")],
     "It is sent.",
 )
 
@@ -44,10 +43,9 @@ def test_a_trajectory_comes_back(form):
 
 
 def test_openai_form_is_openais():
-    made = export.as_openai(WHOLE)
-    checked = TypeAdapter(CompletionCreateParamsNonStreaming).validate_python({"model": "m", **made}, strict=True)
-    assert [one["role"] for one in made["messages"]] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
-    ids = [one["tool_call_id"] for one in made["messages"] if one["role"] == "tool"]
+    checked = TypeAdapter(CompletionCreateParamsNonStreaming).validate_python({"model": "m", **WHOLE}, strict=True)
+    assert [one["role"] for one in WHOLE["messages"]] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    ids = [one["tool_call_id"] for one in WHOLE["messages"] if one["role"] == "tool"]
     assert ids == ["call_0", "call_1"]
     assert len(list(checked["tools"])) == 3
 
@@ -66,11 +64,11 @@ def test_samples_offer_the_right_tool_and_no_name_twice():
     samples = [Sample(f"s{row}", "x", row, 0, {"a": row}, str(row)) for row in range(8)]
     found = list(export.from_samples(catalog, samples, 6, np.random.default_rng(0)))
     for sample, one in zip(samples, found, strict=True):
-        names = [tool["name"] for tool in one.tools]
-        assert len(names) == len(set(names)) > 1
-        right = next(tool for tool in one.tools if tool["name"] == one.steps[0].name)
-        assert right["description"] == tools[sample.tool].description
-        assert one.steps[0].arguments == sample.arguments
+        offered = {tool["function"]["name"]: tool["function"]["description"] for tool in one["tools"]}
+        assert len(one["tools"]) == len(offered) > 1
+        (call,), _ = calls_of(one)
+        assert offered[call[0]] == tools[sample.tool].description
+        assert call[1] == sample.arguments
 
 
 def test_long_names_that_agree_are_told_apart():
@@ -88,7 +86,7 @@ def test_trajectories_are_read_and_faults_are_named(tmp_path):
     good = {"source_instruction": "i", "tools": TOOLS, "steps": steps, "final_response": "a"}
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps(good) + "\n\n", encoding="utf-8")
-    assert list(export.read_trajectories(path)) == [Trajectory("i", TOOLS, [Step("mail", {"to": "x"}, "ok")], "a")]
+    assert list(export.read_trajectories(path)) == [export.conversation("i", TOOLS, [("mail", {"to": "x"}, "ok")], "a")]
     bad = [{**good, "steps": [{**failed, "is_error": False}]}, {**good, "steps": None}, {}, [], "x"]
     for one in bad:
         path.write_text(json.dumps(good) + "\n" + json.dumps(one), encoding="utf-8")

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
+from study.config.reader import build_settings
 from study.errors import StudyError
 from study.tools import results
 from study.tools.flow import bench as benches
@@ -127,8 +128,8 @@ def test_exemplars_by_hand():
 
 
 def test_candidates_hold_the_right_tool_once_and_no_twin(bench):
-    with pytest.raises(StudyError, match="pool"):
-        settings.Pool("nowhere", 10, 1)
+    with pytest.raises(StudyError, match="labelled"):
+        build_settings(settings.Pool, {"source": "nowhere", "size": 10, "seeds": 1}, None)
     pool = settings.Pool("catalogue", 3, 1)
     shown = np.stack(benches.candidates(bench, pool, 0))
     right = shown == np.array([[one.tool] for one in SAMPLES])
@@ -218,22 +219,22 @@ def test_a_call_for_another_catalogue_uses_the_exemplars_of_its_candidates(bench
 
 def test_what_was_learned_is_kept_without_texts(bench, embedder, tmp_path):
     more = [replace(one, id=f"{one.id}!", text=f"again {one.text}") for one in SAMPLES[:20]]
-    found, stem = learned.learn(bench, FLOW, more), tmp_path / "kept"
-    assert learned.read_learned(stem) is None
-    learned.write_learned(stem, found)
-    again = learned.read_learned(stem)
+    found, path = learned.learn(bench, FLOW, more), tmp_path / "kept.safetensors"
+    assert learned.read_learned(path) is None
+    learned.write_learned(path, found)
+    again = learned.read_learned(path)
     assert (again.tools, again.parameters) == (found.tools, found.parameters)
     np.testing.assert_array_equal(again.vectors, found.vectors)
-    answers = [one.slot_filler(CATALOG, FLOW.copying).fill(TORONTO, 0) for one in (found, again)]
+    answers = [SlotFiller(CATALOG, FLOW.copying, one.value, one.setting).fill(TORONTO, 0) for one in (found, again)]
     assert answers[0] == answers[1] == {"url": "https://toronto.org/a"}
-    assert SAMPLES[0].text not in stem.with_suffix(".json").read_text()
+    assert SAMPLES[0].text.encode() not in path.read_bytes()
     # The slot_filler learns from more than the selector.
     alone = learned.learn(bench, FLOW)
     assert not np.array_equal(alone.value[0], found.value[0])
     np.testing.assert_array_equal(alone.weights[True], found.weights[True])
-    for damage in (b"", stem.with_suffix(".safetensors").read_bytes()[:100]):
-        stem.with_suffix(".safetensors").write_bytes(damage)
-        assert learned.read_learned(stem) is None
+    for damage in (b"", path.read_bytes()[:100]):
+        path.write_bytes(damage)
+        assert learned.read_learned(path) is None
 
 
 def test_mcp_flow_is_learned_from_once(project, bench, catalog, embedder, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 from study.errors import StudyError
 from study.tools.flow import lora
-from study.tools.flow.export import Step, Trajectory, exported
+from study.tools.flow.export import conversation, exported
 
 TEMPLATE = (
     "{% for tool in tools %}[{{ tool.function.name }}]{% endfor %}"
@@ -16,8 +16,8 @@ TEMPLATE = (
 )
 TOOL = {"name": "t", "description": "d", "inputSchema": {"type": "object", "properties": {"x": {"type": "integer"}}}}
 TALKS = [
-    Trajectory("go", [TOOL], [Step("t", {"x": 7}, "ok")], "yes"),
-    Trajectory("a" * 90, [TOOL], [Step("t", {"x": 1})]),
+    conversation("go", [TOOL], [("t", {"x": 7}, "ok")], "yes"),
+    conversation("a" * 90, [TOOL], [("t", {"x": 1}, None)]),
 ]
 SETTINGS = lora.LoraSettings(4, 8, 2, 2, 1, 0.01, 0.0, 40, 0)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import optimize, stats
 
+from baselines.intent import IntentServers
 from study.advisor.engine.intent.feedback import Event
 from study.advisor.engine.intent.ranking import assign
 from study.advisor.engine.intent.settings import Comparison, Rules, Tuning, intent_settings
@@ -18,10 +19,8 @@ from study.advisor.retrieval.documents import QuerySet
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.errors import StudyError
+from study.tools import intent, request_log
 from study.tools.collections.livemcpbench import Episode, Execution, Route
-from study.tools.intent import experiments, learning, tables
-from study.tools.intent.servers import IntentServers
-from study.tools.mcp_zero import request_log
 from tests.tools.conftest import BLOCK
 
 SET = intent_settings()
@@ -29,7 +28,7 @@ SET = intent_settings()
 
 @given(hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-5, 5)))
 def test_projection_is_the_nearest_point(vector):
-    found = learning.project(vector)
+    found = intent.project(vector)
     assert found.sum() == pytest.approx(1)
     assert (found >= 0).all()
     # Optimality on the simplex: no corner lies in a direction of descent.
@@ -42,40 +41,40 @@ def lessons(seed, n=12, pairs=7):
 
 def test_gradient_is_that_of_the_loss():
     w, queries = SET.variants["variant_b"], [*lessons(0, 3), *lessons(1, 2, 4)]
-    value, slope = (lambda x, part=part: learning.loss(x, queries, 0.3)[part] for part in (0, 1))
+    value, slope = (lambda x, part=part: intent.loss(x, queries, 0.3)[part] for part in (0, 1))
     assert optimize.check_grad(value, slope, w) < 1e-6
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_minimum_is_that_of_an_independent_solver(seed):
     queries, start = lessons(seed), SET.variants["control"]
-    own = learning.tune(queries, start, Tuning(0.1, 20_000))
+    own = intent.tune(queries, start, Tuning(0.1, 20_000))
     simplex = {"bounds": [(0, 1)] * 5, "constraints": {"type": "eq", "fun": lambda w: w.sum() - 1}}
     how = {"jac": True, "method": "SLSQP", "options": {"ftol": 1e-12, "maxiter": 500}}
-    other = optimize.minimize(lambda w: learning.loss(w, queries, 0.1), start, **simplex, **how)
-    assert learning.loss(own, queries, 0.1)[0] <= other.fun + 1e-6
+    other = optimize.minimize(lambda w: intent.loss(w, queries, 0.1), start, **simplex, **how)
+    assert intent.loss(own, queries, 0.1)[0] <= other.fun + 1e-6
     np.testing.assert_allclose(own, other.x, atol=2e-3)
 
 
 def test_a_planted_factor_is_found():
     drawn = np.random.default_rng(3).uniform(size=(60, 20, 5))
-    queries = [learning.differences(table, [int(table[:, 2].argmax())], range(20)) for table in drawn]
-    assert learning.tune(queries, SET.variants["control"], SET.tuning)[2] > 0.95
+    queries = [intent.differences(table, [int(table[:, 2].argmax())], range(20)) for table in drawn]
+    assert intent.tune(queries, SET.variants["control"], SET.tuning)[2] > 0.95
 
 
 def test_differences_by_hand_and_dividing_by_the_sum_leaves_the_simplex():
     table = np.array([[1.0, 0], [0, 1], [0.5, 0.5]])
-    assert learning.differences(table, [0, 7], [0, 2]).tolist() == [[0.5, -0.5]]
-    assert learning.differences(table, [7], [0, 2]).shape == (0, 2)
+    assert intent.differences(table, [0, 7], [0, 2]).tolist() == [[0.5, -0.5]]
+    assert intent.differences(table, [7], [0, 2]).shape == (0, 2)
     start = SET.variants["control"]
-    np.testing.assert_array_equal(learning.tune([np.empty((0, 5))], start, SET.tuning), start)
-    np.testing.assert_array_equal(learning.tune([np.zeros((3, 5))], start, SET.tuning), start)
+    np.testing.assert_array_equal(intent.tune([np.empty((0, 5))], start, SET.tuning), start)
+    np.testing.assert_array_equal(intent.tune([np.zeros((3, 5))], start, SET.tuning), start)
     # The first factor speaks against the choice: the design's weights go below 0, projected ones stop there.
     queries = [np.array([[-1.0, 0.5, 0, 0, 0]])] * 5
     start = np.array([0.02, 0.98, 0, 0, 0])
-    designed = learning.tune(queries, start, Tuning(0.1, 50), Rules(sum_normalised=True))
+    designed = intent.tune(queries, start, Tuning(0.1, 50), Rules(sum_normalised=True))
     assert designed.min() < 0
-    assert learning.tune(queries, start, Tuning(0.1, 50)).min() >= 0
+    assert intent.tune(queries, start, Tuning(0.1, 50)).min() >= 0
 
 
 def test_assignment_is_fixed_even_and_new_for_each_experiment():
@@ -93,7 +92,7 @@ def test_assignment_is_fixed_even_and_new_for_each_experiment():
 @settings(max_examples=30)
 @given(hnp.arrays(np.float64, st.integers(0, 60), elements=st.floats(0, 1)))
 def test_bounds_are_ordered_and_only_narrow(values):
-    low, high = learning.confidence_sequence(values, 0.05, 0.5)
+    low, high = intent.confidence_sequence(values, 0.05, 0.5)
     assert low.shape == high.shape == values.shape
     assert (np.diff(low) >= 0).all()
     assert (np.diff(high) <= 0).all()
@@ -111,14 +110,14 @@ def test_bounds_against_the_formula_step_by_step():
         mean, variance = means[-1], (0.25 + ((values[:t] - means) ** 2).sum()) / (t + 1)
         radius = (np.log(2 / alpha) + spread) / total
         bounds.append((weighted / total - radius, weighted / total + radius))
-    low, high = learning.confidence_sequence(values, alpha, c)
+    low, high = intent.confidence_sequence(values, alpha, c)
     assert 0 < low[-1] < high[-1] < 1  # nothing is cut off
     assert (low[-1], high[-1]) == pytest.approx((np.max(bounds, axis=0)[0], np.min(bounds, axis=0)[1]))
 
 
 def test_looking_all_the_time_keeps_the_error_rate():
     streams = (np.random.default_rng(7).random((300, 400)) < 0.3).astype(float)
-    bounds = np.array([learning.confidence_sequence(stream, 0.05, 0.5) for stream in streams])
+    bounds = np.array([intent.confidence_sequence(stream, 0.05, 0.5) for stream in streams])
     assert ((bounds[:, 0] > 0.3) | (bounds[:, 1] < 0.3)).any(axis=1).mean() <= 0.05
     # The same streams with a fixed-sample test looked at after every observation: far more than 5 % false alarms.
     t = np.arange(1, 401)
@@ -130,13 +129,13 @@ def test_a_better_variant_is_found_and_an_equal_one_is_not():
     rng = np.random.default_rng(11)
     rates = {"control": 0.5, "better": 0.7, "worse": 0.3, "equal": 0.5}
     observed = {name: rng.binomial(1, rate, 3000).astype(float) for name, rate in rates.items()}
-    decided = {verdict.variant: verdict.decision for verdict in learning.compare_variants(observed, SET.comparison)}
-    assert decided == {"better": "better", "worse": "worse", "equal": "open"}
-    for verdict in learning.compare_variants({"control": [], "a": [1.0]}, SET.comparison):
-        assert (verdict.decision, verdict.agents, verdict.control_agents) == ("open", 1, 0)
+    decided = intent.compare_variants(observed, SET.comparison).set_index("variant")["decision"]
+    assert decided.to_dict() == {"better": "better", "worse": "worse", "equal": "open"}
+    (verdict,) = intent.compare_variants({"control": [], "a": [1.0]}, SET.comparison).to_dict("records")
+    assert (verdict["decision"], verdict["agents"], verdict["control_agents"]) == ("open", 1, 0)
     for wrong, reason in ({"a": [1.0], "b": [0.0]}, "control"), ({"control": [2.0], "b": [0.0]}, "outside"):
         with pytest.raises(StudyError, match=reason):
-            learning.compare_variants(wrong, SET.comparison)
+            intent.compare_variants(wrong, SET.comparison)
     with pytest.raises(StudyError, match="range"):
         Comparison(0, 1, 0.5)
 
@@ -146,21 +145,23 @@ def test_one_observation_per_agent():
     events = [Event(agent, "q", (), "t", success, experiment="x") for agent, success in told]
     # What another experiment, or none, has ranked says nothing about these variants.
     events[1:1] = [Event("a", "q", (), "t", False), Event("d", "q", (), "t", False, experiment="y")]
-    assert learning.outcomes(events, ["control"], "x", 2) == {"control": [0.5]}
-    assert learning.outcomes(events, ["control"], "x", 1) == {"control": [1.0, 1.0]}
+    assert intent.outcomes(events, ["control"], "x", 2) == {"control": [0.5]}
+    assert intent.outcomes(events, ["control"], "x", 1) == {"control": [1.0, 1.0]}
 
 
 def test_online_metrics_by_hand():
     both = ("x", "y")
     events = [Event("a", "q", both, "x", True, 10.0, 14.0, None, 5.0), Event("a", "q", both, "x", False, 20.0, 29.0)]
     events += [Event("b", "q", both, None), Event("b", "q", ("x",), "z", True, 0.0, 2.0, None, 2.0)]
-    found = {metric.name: metric for metric in learning.online_metrics(events, ["x", "never shown"])}
-    clicks, time = found["click_through_rate"], found["time_to_success_s"]
+    found = intent.online_metrics(events, ["x", "never shown"]).set_index("name")
+    clicks, time = found.loc["click_through_rate"], found.loc["time_to_success_s"]
     assert (clicks.value, clicks.n, time.value, time.n) == (0.5, 4, 3.0, 2)
-    assert found["success_rate"].value == pytest.approx(2 / 3)
-    assert (found["satisfaction"].value, found["coverage"].value) == (3.5, 0.5)
+    assert found.loc["success_rate", "value"] == pytest.approx(2 / 3)
+    assert found.loc[["satisfaction", "coverage"], "value"].tolist() == [3.5, 0.5]
     assert 0 < clicks.low < 0.5 < clicks.high < 1
-    assert all(np.isnan(metric.value) and metric.n == 0 for metric in learning.online_metrics([]))
+    nothing = intent.online_metrics([])
+    assert nothing["value"].isna().all()
+    assert (nothing["n"] == 0).all()
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def episodes():
 
 
 def test_counts_of_the_log(episodes):
-    found = experiments.count(episodes, 5)
+    found = intent.count(episodes, 5)
     assert found.calls.tolist() == [[1, 0, 0, 0, 0], [0, 0, 2, 1, 0], [0] * 5]
     assert found.successes[1].tolist() == [0, 0, 1, 0, 0]
     assert found.approved.tolist() == [[1, 0, 0, 0, 0], [0] * 5, [0] * 5]
@@ -189,18 +190,18 @@ def test_counts_of_the_log(episodes):
 
 def make_study(episodes, known):
     ids = "t1", "t2", "t3"
-    asks = experiments.asked_tasks(episodes, QuerySet("q", ids, ("a", "b", "c"), (((0,),), ((2,),), ((4,),)), ids))
+    asks = intent.asked_tasks(episodes, QuerySet("q", ids, ("a", "b", "c"), (((0,),), ((2,),), ((4,),)), ids))
     relevance = np.random.default_rng(0).random((3, 5), dtype=np.float32)
-    return experiments.Study(asks, experiments.count(episodes, 5), known, relevance, (np.arange(5),) * 3, SET)
+    return intent.Study(asks, intent.count(episodes, 5), known, relevance, (np.arange(5),) * 3, SET)
 
 
-@pytest.mark.parametrize("known", [experiments.others, experiments.earlier])
+@pytest.mark.parametrize("known", [intent.others, intent.earlier])
 def test_no_task_knows_its_own_outcome(episodes, known):
     other = replace(episodes[1], success=not episodes[1].success, executions=(Execution(4, True, 0),) * 9)
     changed = [episodes[0], other, episodes[2]]
     one, two = make_study(episodes, known), make_study(changed, known)
     np.testing.assert_array_equal(one.factors(1), two.factors(1))
-    if known is experiments.earlier:
+    if known is intent.earlier:
         np.testing.assert_array_equal(one.factors(0), two.factors(0))
     assert (one.factors(2) != two.factors(2)).any()
     # Nor do the weights that rank it: they are learned without it.
@@ -209,10 +210,10 @@ def test_no_task_knows_its_own_outcome(episodes, known):
 
 
 def test_signal_recall_by_hand(catalog, episodes):
-    index = experiments.SignalIndex(catalog, SET)
+    index = intent.SignalIndex(catalog, SET)
     queries = QuerySet("q", ("a",), ("read a file",), (((0,), (4,)),), ("a",))
     asks = request_log.Asks(queries, np.array([0]), ((0,),), np.array([[-1]]))
-    table = experiments.by_signal(index, asks, np.array([[0.5, 0.4, 0.3, 0.2, 0.1]], np.float32)).set_index("signal")
+    table = intent.by_signal(index, asks, np.array([[0.5, 0.4, 0.3, 0.2, 0.1]], np.float32)).set_index("signal")
     assert table.loc["verb", ["brought", "recall"]].tolist() == [1, 0.5]
     assert table.loc["semantic", ["brought", "recall"]].tolist() == [5, 1]
     assert table.loc["all", "recall"] == 1
@@ -220,8 +221,8 @@ def test_signal_recall_by_hand(catalog, episodes):
 
 def test_misread_queries_and_the_cache(catalog, embedder):
     queries = ["the latest capital", "verify, please", "read a file", "nothing"]
-    assert experiments.misread(catalog, queries, SET) == {"queries": 4, "false_domain": 0.25, "missed_verb": 0.25}
-    found = experiments.latency(catalog, queries, SET, embedder)
+    assert intent.misread(catalog, queries, SET) == {"queries": 4, "false_domain": 0.25, "missed_verb": 0.25}
+    found = intent.latency(catalog, queries, SET, embedder)
     assert found["cache_hits"] == 4
     assert 0 < found["cached_p50_ms"] <= found["cached_p95_ms"]
 
@@ -239,7 +240,7 @@ def servers_and_tasks():
 
 
 def test_compatibility_by_hand():
-    table = experiments.compatibility(*servers_and_tasks()).set_index("filter")
+    table = intent.compatibility(*servers_and_tasks()).set_index("filter")
     # The task in Python loses the server in Go and Rust, the one about Linux that for macOS; the other states nothing.
     assert table["servers_that_state_it"].tolist() == [2, 1]
     assert table["pairs_removed"].tolist() == pytest.approx([1 / 6, 1 / 6])
@@ -247,7 +248,7 @@ def test_compatibility_by_hand():
 
 
 def test_servers_by_relevance_and_stars(monkeypatch, embedder, tmp_path):
-    monkeypatch.setattr("study.tools.intent.servers.encode", embedder.encode)
+    monkeypatch.setattr("baselines.intent.encode", embedder.encode)
     data, split = servers_and_tasks()
 
     def score(*weights, **options):
@@ -265,17 +266,17 @@ def test_targets_beside_what_was_measured():
     table = pd.DataFrame(
         {"task_id": ["a", "b"], "seed": 0, "hit_rate@3": [1.0, 1.0], "mrr@3": 0.1, "mrr@9": [1.0, 0.5]}
     )
-    runs = {protocol: dict.fromkeys(tables.SYSTEMS, table) for protocol in tables.PROTOCOLS}
+    runs = {protocol: dict.fromkeys(intent.SYSTEMS, table) for protocol in intent.PROTOCOLS}
     times = pd.DataFrame([{"first_p50_ms": 9.0, "first_p95_ms": 101.0, "cached_p95_ms": 0.1}])
-    found = tables.targets_table(runs, times).frame.set_index("target")
+    found = intent.targets_table(runs, times).frame.set_index("target")
     assert found.loc["mrr", "measured"].tolist() == [0.75] * 8
     assert set(found.loc["mrr", "met"]) == {"no"}
     assert set(found.loc["precision@3", "met"]) == {"yes"}
     assert found.loc[[f"latency, {name}" for name in times], "met"].tolist() == ["yes", "no", "yes"]
     assert np.isnan(found.loc["user rating", "measured"])
-    assert tables.targets_table(runs, None).frame["met"].tolist().count("not measured") == 3
+    assert intent.targets_table(runs, None).frame["met"].tolist().count("not measured") == 3
     del runs["intent"]["intent_control"]
-    assert tables.targets_table(runs, times) is None
+    assert intent.targets_table(runs, times) is None
 
 
 def test_chains_of_a_request_know_nothing_of_its_own_task():
@@ -286,4 +287,4 @@ def test_chains_of_a_request_know_nothing_of_its_own_task():
     queries = QuerySet("q", ("a:1", "b:1"), ("x", "y"), (((1,),), ((2,),)), ("a", "b"))
     asks = request_log.Asks(queries, np.array([0, 1]), ((1,), (2,)), np.full((2, 1), -1))
     # Before its first request task a had run tool 0, which tool 2 followed in both other tasks.
-    np.testing.assert_allclose(tables.following(asks, episodes, 3), [[0, 0, 2 / 4], [0, 1 / 4, 1 / 4]])
+    np.testing.assert_allclose(intent.following(asks, episodes, 3), [[0, 0, 2 / 4], [0, 1 / 4, 1 / 4]])

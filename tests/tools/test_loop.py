@@ -129,7 +129,8 @@ def test_the_command(toy, run, server, tmp_path, monkeypatch):
     assert (kept["source_instruction"], kept["final_response"], kept["rounds"]) == ("read it", "hello", 3)
     assert [step.get("is_error") for step in kept["steps"]] == [None, False]
     (told,) = read_trajectories(toy.with_name("mine.trajectories.jsonl"))
-    assert (told.instruction, told.answer) == ("read it", "hello")
-    assert [(step.name, step.arguments) for step in told.steps] == [("read_file", {})]
-    assert json.loads(next(exported(iter([told]), "openai")))["messages"][-1]["content"] == "hello"
+    assert json.loads(next(exported(iter([told]), "openai"))) == told
+    asked, call, _, said = told["messages"]
+    assert (asked["content"], said["content"]) == ("read it", "hello")
+    assert call["tool_calls"][0]["function"] == {"name": "read_file", "arguments": "{}"}
     assert [event.selected for event in feedback_of("tools-mine").events()] == ["good/read_file"]

@@ -12,16 +12,16 @@ from study.advisor.retrieval.documents import rank_all
 from study.advisor.retrieval.index import Settings, ToolIndex, discovery_settings
 from study.advisor.retrieval.texts import definition_tokens
 from study.data import sources
+from study.tools import discovery as experiments
 from study.tools import results
 from study.tools.collections import apibank, livemcpbench, published
-from study.tools.discovery import experiments
 from study.tools.flow import experiments as flows
 from study.tools.flow import samples, tables
 from study.tools.flow.settings import flow_settings
 from study.tools.flow.slot_filler import SlotFiller
-from study.tools.intent.experiments import count
-from study.tools.mcp_zero.experiments import by_pool, pairs, parts, query
-from study.tools.mcp_zero.request_log import requests, requests_by_task
+from study.tools.intent import count
+from study.tools.mcp_zero import by_pool, pairs, parts, query
+from study.tools.request_log import requests, requests_by_task
 
 pytestmark = pytest.mark.mirror
 SIZES = [("livemcpbench", 70, 527, {"tasks": 94}), ("mcptools", 308, 2797, {"atlas": 130}), ("apibank", 1, 49, {})]

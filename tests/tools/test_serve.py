@@ -27,7 +27,7 @@ from study.advisor.gateway.settings import ServeSettings, serve_settings
 from study.advisor.retrieval.documents import load_catalog
 from study.advisor.retrieval.texts import count_tokens
 from study.errors import StudyError
-from study.tools.intent.learning import lessons, outcomes
+from study.tools.intent import lessons, outcomes
 from tests.advisor.agent.conftest import serving
 from tests.tiny_study import REPOSITORY
 from tests.tools.served import QUICK, SCRIPT, ask, call, gone, scripted

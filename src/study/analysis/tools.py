@@ -15,8 +15,7 @@ from study import paths
 from study.analysis.report import plots
 from study.config.reader import read_settings
 from study.evaluation.statistics import mean_interval
-from study.tools import results
-from study.tools.mcp_zero import experiments as mcp_zero
+from study.tools import mcp_zero, results
 
 INTERVAL = ("ci_low", "ci_high")
 

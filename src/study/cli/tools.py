@@ -251,12 +251,10 @@ def feedback(
     --compare every variant of a comparison against the control (may be looked at after every use); with --tune the
     weights that fit the uses best.
     """
-    import pandas as pd
-
     from study.advisor.engine.intent.ranking import by_factor
     from study.advisor.engine.intent.settings import CONTROL, intent_settings
     from study.advisor.retrieval.documents import tool_keys
-    from study.tools.intent import learning
+    from study.tools import intent as learning
 
     settings = intent_settings()
     store = feedback_store(catalogue, rating_scale=settings.ranking.rating_scale)
@@ -279,12 +277,12 @@ def feedback(
             typer.echo(f"fewer than {learning.FEW}: these weights fit single uses, do not use them", err=True)
         return typer.echo(json.dumps({name: round(value, 4) for name, value in by_factor(weights).items()}))
     known = tool_keys(indexed(catalogue)) if catalogue_file(catalogue).is_file() else ()
-    shown: Any = learning.online_metrics(events, known)
+    shown = learning.online_metrics(events, known)
     if compare is not None:
         how = settings.comparison
         observed = learning.outcomes(events, list(settings.variants), compare, how.uses_per_agent)
         shown = learning.compare_variants(observed, how)
-    return print_table(pd.DataFrame(shown))
+    return print_table(shown)
 
 
 @app.command()

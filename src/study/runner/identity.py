@@ -35,6 +35,7 @@ CLASSES: dict[str, str | None] = {
     "baselines.mpt_rec.MPTRecEmerging": "baselines.mpt_rec.MPTRec",
     "baselines.generative.causal.LlamaSize": "baselines.lc_rec.LlamaSize",
     "baselines.training.Optimisation": "baselines.training.Schedule",
+    "study.tools.intent.servers.IntentServers": "baselines.intent.IntentServers",
     "study.usefulness.field_dense.FieldDense": "study.advisor.retrieval.field_dense.FieldDense",
     "study.usefulness.two_encoders.TwoEncoders": "study.advisor.retrieval.two_encoders.TwoEncoders",
 }

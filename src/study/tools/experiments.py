@@ -14,17 +14,14 @@ from study.advisor.retrieval.merge import entity_counts, group_members, merge_ca
 from study.advisor.retrieval.route import PAPER
 from study.errors import StudyError, require_one_of
 from study.files import read_csv
+from study.tools import discovery, intent, mcp_zero, request_log
 from study.tools.collections.livemcpbench import Episode, load_log
 from study.tools.collections.published import load_collection
-from study.tools.discovery import experiments as discovery
 from study.tools.flow.experiments import flow_parts, model_parts
 from study.tools.flow.settings import flow_settings
 from study.tools.flow.tables import COLLECTION, report_flow
-from study.tools.intent import experiments as intent
-from study.tools.intent.tables import session_tables, targets_table
+from study.tools.intent import session_tables, targets_table
 from study.tools.language_model import apibank_runs, needle_runs, parts_with, request_runs, selection_runs
-from study.tools.mcp_zero import experiments as mcp_zero
-from study.tools.mcp_zero import request_log
 from study.tools.results import Made, Table, collect_runs, report_runs, write_results
 from study.tools.router import router_settings, stage_runs
 

@@ -33,11 +33,10 @@ from study.config.reader import read_settings
 from study.errors import StudyError
 from study.evaluation.ranking import tie_order
 from study.files import write_csv
-from study.tools import results
+from study.tools import mcp_zero, results
 from study.tools.collections import apibank
-from study.tools.discovery.experiments import Handed, union
-from study.tools.mcp_zero import experiments as mcp_zero
-from study.tools.mcp_zero.request_log import TOP
+from study.tools.discovery import Handed, union
+from study.tools.request_log import TOP
 from study.tools.results import Made, Run, Table
 
 Groups = tuple[tuple[int, ...], ...]  # rows of tools, one tuple per request or pool

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from study.advisor.retrieval.documents import Tool, ToolCatalog
+from study.advisor.retrieval.documents import ToolCatalog
 from study.errors import StudyError, require_one_of
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import duplicates, pool_of
@@ -23,73 +22,30 @@ from study.tools.flow.selector import duplicates, pool_of
 OTHER = re.compile(r"[^A-Za-z0-9_-]")  # what the name of a function may not hold
 LONGEST = 64  # characters of such a name
 FIX = "give lines as `study tools loop` keeps them: source_instruction, tools, steps, final_response"
+FORMATS = ("openai", "sharegpt")
+Step = tuple[str, Mapping[str, Any], str | None]  # of a call: tool, arguments, and what it answered (None: not called)
+Line = TypeVar("Line")
 
 
-@dataclass(frozen=True)
-class Step:
-    """One call; `result`: what the tool answered, None where it was not called."""
-
-    name: str
-    arguments: Mapping[str, Any]
-    result: str | None = None
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """An instruction, the tools on offer (name, description, inputSchema), the calls, and the last answer."""
-
-    instruction: str
-    tools: Sequence[Mapping[str, Any]]
-    steps: Sequence[Step]
-    answer: str | None = None
-
-
-def from_samples(
-    catalog: ToolCatalog, samples: Sequence[Sample], size: int, rng: np.random.Generator
-) -> Iterator[Trajectory]:
-    """Each sample with `size` tools on offer, the right one among them, the others drawn from the catalogue."""
-    every, alike = np.arange(len(catalog.tools)), duplicates(catalog)
-    for sample in samples:
-        shown = pool_of(sample, every, size, alike[sample.tool], rng).tolist()
-        # Two tools of one name cannot be told apart in a call.
-        own = {catalog.tools[row].name: catalog.tools[row] for row in [*shown, sample.tool]}
-        steps = [Step(catalog.tools[sample.tool].name, sample.arguments)]
-        yield Trajectory(sample.text, [offered(tool) for tool in own.values()], steps)
-
-
-def offered(tool: Tool) -> dict[str, Any]:
-    """A tool as a server lists it."""
-    schema = dict(tool.schema) or {"type": "object", "properties": {}}
-    return {"name": tool.name, "description": tool.description, "inputSchema": schema}
-
-
-def read_lines(path: Path, fix: str) -> list[str]:
-    """The lines of a file; StudyError, with `fix`, where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StudyError(f"cannot be read ({error})", file=path, fix=fix) from error
-
-
-def read_trajectories(path: Path) -> Iterator[Trajectory]:
-    """The trajectories that `study tools loop` keeps (`gateway.loop.Trajectory`), without failed calls."""
-    for number, line in enumerate(read_lines(path, FIX), start=1):
-        if not line.strip():
-            continue
-        try:
-            told = json.loads(line)
-            done = [own for own in told["steps"] if "function_call" in own and not own["is_error"]]
-            called = [(own["function_call"], own["tool_response"]) for own in done]
-            steps = [Step(call["name"], dict(call["arguments"]), str(result)) for call, result in called]
-            tools = [{key: own[key] for key in ("name", "description", "inputSchema")} for own in told["tools"]]
-            made = Trajectory(str(told["source_instruction"]), tools, steps, told["final_response"] or None)
-            known = {own["name"] for own in tools}
-            missing = [step.name for step in steps if step.name not in known]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise StudyError(f"not a trajectory ({error!r})", file=path, row=number, fix=FIX) from error
-        if missing:
-            raise StudyError(f"a call of {missing[0]!r}, which is not among the tools", file=path, row=number, fix=FIX)
-        yield made
+def conversation(
+    instruction: str, tools: Sequence[Mapping[str, Any]], steps: Sequence[Step], answer: str | None = None
+) -> dict[str, Any]:
+    """The openai form, keys messages and tools. `tools`: on offer, with name, description and inputSchema."""
+    names = function_names(tools)
+    messages: list[dict[str, Any]] = [{"role": "user", "content": instruction}]
+    for number, (name, arguments, result) in enumerate(steps):
+        call = {"name": names[name], "arguments": json.dumps(dict(arguments), ensure_ascii=False)}
+        key = f"call_{number}"
+        messages.append({"role": "assistant", "tool_calls": [{"id": key, "type": "function", "function": call}]})
+        if result is not None:
+            messages.append({"role": "tool", "tool_call_id": key, "content": result})
+    if answer is not None:
+        messages.append({"role": "assistant", "content": answer})
+    functions = [
+        {"name": names[tool["name"]], "description": tool["description"], "parameters": tool["inputSchema"]}
+        for tool in tools
+    ]
+    return {"messages": messages, "tools": [{"type": "function", "function": own} for own in functions]}
 
 
 def function_names(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -106,47 +62,67 @@ def function_names(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return found
 
 
-def as_openai(one: Trajectory) -> dict[str, Any]:
-    """Keys messages and tools."""
-    names = function_names(one.tools)
-    messages: list[dict[str, Any]] = [{"role": "user", "content": one.instruction}]
-    for number, step in enumerate(one.steps):
-        call = {"name": names[step.name], "arguments": json.dumps(dict(step.arguments), ensure_ascii=False)}
-        key = f"call_{number}"
-        messages.append({"role": "assistant", "tool_calls": [{"id": key, "type": "function", "function": call}]})
-        if step.result is not None:
-            messages.append({"role": "tool", "tool_call_id": key, "content": step.result})
-    if one.answer is not None:
-        messages.append({"role": "assistant", "content": one.answer})
-    return {"messages": messages, "tools": [{"type": "function", "function": own} for own in _functions(one, names)]}
+def from_samples(
+    catalog: ToolCatalog, samples: Sequence[Sample], size: int, rng: np.random.Generator
+) -> Iterator[dict[str, Any]]:
+    """Each sample with `size` tools on offer, the right one among them, the others drawn from the catalogue."""
+    every, alike = np.arange(len(catalog.tools)), duplicates(catalog)
+    for sample in samples:
+        shown = pool_of(sample, every, size, alike[sample.tool], rng).tolist()
+        # Two tools of one name cannot be told apart in a call.
+        own = {catalog.tools[row].name: catalog.tools[row] for row in [*shown, sample.tool]}
+        offered = []
+        for name, tool in own.items():
+            schema = dict(tool.schema) or {"type": "object", "properties": {}}
+            offered.append({"name": name, "description": tool.description, "inputSchema": schema})
+        yield conversation(sample.text, offered, [(catalog.tools[sample.tool].name, sample.arguments, None)])
 
 
-def as_sharegpt(one: Trajectory) -> dict[str, Any]:
-    """Keys conversations and tools; the tools are JSON in a text."""
-    names = function_names(one.tools)
-    said = [{"from": "human", "value": one.instruction}]
-    for step in one.steps:
-        call = {"name": names[step.name], "arguments": dict(step.arguments)}
-        said.append({"from": "function_call", "value": json.dumps(call, ensure_ascii=False)})
-        if step.result is not None:
-            said.append({"from": "observation", "value": step.result})
-    if one.answer is not None:
-        said.append({"from": "gpt", "value": one.answer})
-    return {"conversations": said, "tools": json.dumps(_functions(one, names), ensure_ascii=False)}
+def read_lines(path: Path, what: str, fix: str, parse: Callable[[Any], Line]) -> Iterator[Line]:
+    """The JSON lines of a file, parsed; StudyError with `fix` where it cannot be read or a line is not `what`."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"cannot be read ({error})", file=path, fix=fix) from error
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield parse(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                raise StudyError(f"not {what} ({error!r})", file=path, row=number, fix=fix) from error
 
 
-def _functions(one: Trajectory, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [
-        {"name": names[tool["name"]], "description": tool["description"], "parameters": tool["inputSchema"]}
-        for tool in one.tools
-    ]
+def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
+    """The trajectories that `study tools loop` keeps (`gateway.loop.Trajectory`), without failed calls."""
+    return read_lines(path, "a trajectory", FIX, _trajectory)
 
 
-FORMATS: dict[str, Callable[[Trajectory], dict[str, Any]]] = {"openai": as_openai, "sharegpt": as_sharegpt}
+def _trajectory(told: Any) -> dict[str, Any]:
+    done = [own for own in told["steps"] if "function_call" in own and not own["is_error"]]
+    called = [(own["function_call"], str(own["tool_response"])) for own in done]
+    steps = [(call["name"], dict(call["arguments"]), result) for call, result in called]
+    tools = [{key: own[key] for key in ("name", "description", "inputSchema")} for own in told["tools"]]
+    if missing := {name for name, _, _ in steps} - {own["name"] for own in tools}:
+        raise ValueError(f"a call of {missing.pop()!r}, which is not among the tools")
+    return conversation(str(told["source_instruction"]), tools, steps, told["final_response"] or None)
 
 
-def exported(found: Iterator[Trajectory], form: str) -> Iterator[str]:
-    """One JSON object a line, without its end."""
+def as_sharegpt(one: Mapping[str, Any]) -> dict[str, Any]:
+    """The sharegpt form of the openai form: keys conversations and tools, the tools as JSON in a text."""
+    turns = []
+    for message in one["messages"]:
+        kind = {"user": "human", "tool": "observation", "assistant": "gpt"}[message["role"]]
+        value = message.get("content")
+        for call in (own["function"] for own in message.get("tool_calls", ())):
+            kind, arguments = "function_call", json.loads(call["arguments"])
+            value = json.dumps({"name": call["name"], "arguments": arguments}, ensure_ascii=False)
+        turns.append({"from": kind, "value": value})
+    functions = [tool["function"] for tool in one["tools"]]
+    return {"conversations": turns, "tools": json.dumps(functions, ensure_ascii=False)}
+
+
+def exported(found: Iterator[dict[str, Any]], form: str) -> Iterator[str]:
+    """One JSON object a line, without its end; `found`: in the openai form."""
     require_one_of(form, "format", FORMATS)
     for one in found:
-        yield json.dumps(FORMATS[form](one))
+        yield json.dumps(as_sharegpt(one) if form == "sharegpt" else one)

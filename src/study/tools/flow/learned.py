@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from study import paths
 from study.advisor.encoders import endpoint as embedding
@@ -22,14 +22,14 @@ from study.advisor.encoders.endpoint import Embedder
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import documents
 from study.data.dataset import FloatArray, IntArray
-from study.files import replacing, sha256, write_json
+from study.files import replacing, sha256
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, selector
 from study.tools.flow.abstention import least_probability
 from study.tools.flow.bench import Bench
 from study.tools.flow.samples import Call, Sample
 from study.tools.flow.selector import Exemplars
-from study.tools.flow.settings import Copying, Flow, flow_settings
+from study.tools.flow.settings import Flow, flow_settings
 from study.tools.flow.slot_filler import Linear, SlotFiller
 
 # Whose content decides what is learned.
@@ -62,10 +62,6 @@ class Learned:
                 samples.append(Sample(str(number), "", row, server, dict.fromkeys(names), str(number)))
         return Exemplars(self.vectors[kept], samples, top)
 
-    def slot_filler(self, catalog: ToolCatalog, reading: Copying) -> SlotFiller:
-        """The trained slot filler for the tools of a catalogue."""
-        return SlotFiller.with_regressions(catalog, reading, self.value, self.setting)
-
 
 def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
     """Learn from all samples of a bench; `more` teaches the slot filler alone which piece of a text is whose."""
@@ -77,23 +73,22 @@ def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
     tool_of = np.array([used.index(sample.tool) for sample in bench.samples], dtype=np.int64)
     parameters = tuple(tuple(sample.arguments) for sample in bench.samples)
     texts = tuple((bench.catalog.tools[tool].name, bench.catalog.tools[tool].description) for tool in used)
-    return Learned(
-        trained.exemplars.vectors, tool_of, parameters, texts, trained.weights, *slot_filler.regressions, least
-    )
+    taught = trained.exemplars.vectors, tool_of, parameters, texts, trained.weights
+    return Learned(*taught, slot_filler.value, slot_filler.setting, least)
 
 
 def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lambda _: None) -> Learned:
     """What MCP-Flow's public files and the configured synthesis teach; read where it was learned before. `say`: told
     once before work that takes minutes."""
-    stem = paths.cache() / "flow" / learned_key()
-    if (kept := read_learned(stem)) is not None:
+    path = paths.cache() / "flow" / f"{learned_key()}.safetensors"
+    if (kept := read_learned(path)) is not None:
         return kept
     say(NOTICE)
     bench = benches.prepare(flow, embedder)
     made, _ = experiments.synthetic(bench, flow)
     whole = benches.assemble(bench.catalog, made, flow, embedder, tools=bench.tools)
     found = learn(bench, flow, experiments.filtrate(whole, flow)[0])
-    write_learned(stem, found)
+    write_learned(path, found)
     return found
 
 
@@ -105,37 +100,28 @@ def learned_key() -> str:
     return hashlib.sha256("\n".join(content).encode()).hexdigest()[:32]
 
 
-def write_learned(stem: Path, found: Learned) -> None:
-    """Keep it as ``<stem>.json`` and ``<stem>.safetensors``; the latter comes last and says that both are there."""
-    write_json(stem.with_suffix(".json"), {"tools": found.tools, "parameters": found.parameters})
-    regressions = {"value": found.value, "setting": found.setting}
-    tensors = {"vectors": found.vectors, "tool_of": found.tool_of}
-    tensors["least"] = np.array([found.least])
+def write_learned(path: Path, found: Learned) -> None:
+    """Keep it as one safetensors file, the names in its head."""
+    tensors = {"vectors": found.vectors, "tool_of": found.tool_of, "least": np.array([found.least])}
     tensors |= {"with_exemplars": found.weights[True], "without_exemplars": found.weights[False]}
-    for name, (weights, intercept) in regressions.items():
+    for name, (weights, intercept) in {"value": found.value, "setting": found.setting}.items():
         tensors |= {name: weights, f"{name}_intercept": np.array([intercept])}
-    with replacing(stem.with_suffix(".safetensors")) as temporary:
-        save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, temporary)
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, {name: json.dumps(getattr(found, name)) for name in ("tools", "parameters")})
 
 
-def read_learned(stem: Path) -> Learned | None:
-    """What `write` kept; None where there is nothing, or something damaged, which is then learned again."""
+def read_learned(path: Path) -> Learned | None:
+    """What `write_learned` kept; None where there is nothing, or something damaged, which is then learned again."""
     try:
-        tensors = load_file(stem.with_suffix(".safetensors"))
-        names = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
+        with safe_open(path, "numpy") as kept:
+            tensors = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118 - it is no mapping
+            parameters, tools = (json.loads(kept.metadata()[name]) for name in ("parameters", "tools"))
         value, setting = ((tensors[name], float(tensors[f"{name}_intercept"][0])) for name in ("value", "setting"))
-        parameters, tools = (tuple(tuple(own) for own in names[key]) for key in ("parameters", "tools"))
+        named = (tuple(map(tuple, parameters)), tuple(map(tuple, tools)))
         weights = {True: tensors["with_exemplars"], False: tensors["without_exemplars"]}
-        return Learned(
-            tensors["vectors"],
-            tensors["tool_of"],
-            parameters,
-            tools,
-            weights,
-            value,
-            setting,
-            float(tensors["least"][0]),
-        )
+        least = float(tensors["least"][0])
+        return Learned(tensors["vectors"], tensors["tool_of"], *named, weights, value, setting, least)
     except (OSError, SafetensorError, ValueError, KeyError):
         return None
 
@@ -172,7 +158,7 @@ def call_tool(
     chosen = int(candidates[place])
     needed = catalog.tools[chosen].required
     parameters = None if near is None else list(dict.fromkeys([*near.arguments, *needed]))
-    slot_filler = known.slot_filler(catalog, flow.copying)
+    slot_filler = SlotFiller(catalog, flow.copying, known.value, known.setting)
     given = slot_filler.fill(instruction, chosen, parameters, absent=None, least=known.least)
     # An optional parameter without a value is left to the tool; a required one shows that something is missing.
     return Call(chosen, {name: value for name, value in given.items() if value is not None or name in needed})

@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from study import paths
 from study.config.reader import read_settings
@@ -21,6 +23,7 @@ from study.errors import StudyError
 from study.files import sha256, write_json
 from study.tools.flow.export import read_lines
 
+Count = Annotated[int, Field(ge=1)]
 INSTALL = "make setup LORA=1"
 IGNORED = -100  # label of a token that is not learned, as the library has it
 FIX = "make the file with: study tools export --format openai"
@@ -30,20 +33,15 @@ FIX = "make the file with: study tools export --format openai"
 class LoraSettings:
     """The whole file, which explains every key."""
 
-    rank: int
-    alpha: int
-    epochs: int
-    batch: int
-    accumulate: int
-    rate: float
-    warmup: float
-    length: int
+    rank: Count
+    alpha: Count
+    epochs: Count
+    batch: Count
+    accumulate: Count
+    rate: Annotated[float, Field(gt=0)]
+    warmup: Annotated[float, Field(ge=0, lt=1)]
+    length: Count
     seed: int
-
-    def __post_init__(self) -> None:
-        least = min(self.rank, self.alpha, self.epochs, self.batch, self.accumulate, self.length)
-        if least < 1 or self.rate <= 0 or not 0 <= self.warmup < 1:
-            raise StudyError("a value is out of its range", file="conf/tools/lora.yaml", fix="see the comments there")
 
 
 def lora_settings() -> LoraSettings:
@@ -56,36 +54,30 @@ Talk = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # messages, tools
 
 def read_samples(path: Path) -> Iterator[Talk]:
     """Messages and tools of every line. Templates want arguments as objects, and a text beside a call."""
-    for row, line in enumerate(read_lines(path, FIX), start=1):
-        try:
-            told = json.loads(line)
-            messages = [{"content": "", **message} for message in told["messages"]]
-            for call in (call for message in messages for call in message.get("tool_calls", ())):
-                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
-            yield messages, list(told["tools"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise StudyError(f"not a sample ({error!r})", file=path, row=row, fix=FIX) from error
+
+    def parse(told: Any) -> Talk:
+        messages = [{"content": "", **message} for message in told["messages"]]
+        for call in (call for message in messages for call in message.get("tool_calls", ())):
+            call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+        return messages, list(told["tools"])
+
+    return read_lines(path, "a sample", FIX, parse)
 
 
 def sequences(talk: Talk, tokenizer: Any) -> Iterator[dict[str, list[int]]]:
     """One per turn of the assistant: `input_ids` and `labels` of one length; the prompt's labels are `IGNORED`."""
     messages, tools = talk
-    for number, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
+    for number in (number for number, message in enumerate(messages) if message["role"] == "assistant"):
+        form = {"tools": tools, "tokenize": False}
         try:
-            ends = (messages[:number], True), (messages[: number + 1], False)
-            prompt, whole = (
-                tokenizer.apply_chat_template(part, tools=tools, tokenize=False, add_generation_prompt=asks)
-                for part, asks in ends
-            )
+            prompt = tokenizer.apply_chat_template(messages[:number], add_generation_prompt=True, **form)
+            whole = tokenizer.apply_chat_template(messages[: number + 1], **form)
         except Exception as error:  # a template is a program of the model's makers
             raise StudyError(f"the model's chat template fails: {error}", fix="take a model with tool calls") from error
         if not whole.startswith(prompt):
             raise StudyError("the model's chat template changes what was said before", fix="take another model")
-        asked, told = (
-            tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, whole[len(prompt) :])
-        )
+        ends = (prompt, whole[len(prompt) :])
+        asked, told = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ends)
         yield {"input_ids": [*asked, *told], "labels": [IGNORED] * len(asked) + [*told]}
 
 
@@ -118,9 +110,8 @@ def finetune(samples: Path, model: str, output: Path, how: LoraSettings) -> Mapp
     if not kept:
         raise StudyError(f"none of {len(every)} sequences has at most {how.length} tokens", file=samples, fix=FIX)
     torch.manual_seed(how.seed)
-    tuned: Any = get_peft_model(
-        base, LoraConfig(r=how.rank, lora_alpha=how.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
-    )
+    form = LoraConfig(r=how.rank, lora_alpha=how.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+    tuned: Any = get_peft_model(base, form)
     arguments = TrainingArguments(
         output_dir=str(output),
         per_device_train_batch_size=how.batch,
@@ -141,12 +132,7 @@ def finetune(samples: Path, model: str, output: Path, how: LoraSettings) -> Mapp
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
     tuned.save_pretrained(output)
     tokenizer.save_pretrained(output)
-    facts = {
-        "model": model,
-        "samples_sha256": sha256(samples),
-        "sequences": len(kept),
-        "too_long": len(every) - len(kept),
-    }
-    facts |= {"settings": asdict(how), "losses": losses, "peft": version("peft"), "gpu": gpu}
+    facts = {"model": model, "samples_sha256": sha256(samples), "settings": asdict(how), "losses": losses}
+    facts |= {"sequences": len(kept), "too_long": len(every) - len(kept), "peft": version("peft"), "gpu": gpu}
     write_json(output / "training.json", facts)
     return facts

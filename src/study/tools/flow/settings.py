@@ -1,21 +1,22 @@
-"""``conf/tools/flow.yaml`` as checked settings."""
+"""``conf/tools/flow.yaml``, where every key is explained, as checked settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from study import paths
 from study.config.reader import read_settings
-from study.errors import StudyError
 
 FILE = "conf/tools/flow.yaml"
 
 
 @dataclass(frozen=True)
 class Splits:
-    """Parts that a rotation makes; one is held out each time (the paper's ratios)."""
+    """Parts that a rotation makes; one is held out each time."""
 
     tools: int
     calls: int
@@ -25,32 +26,25 @@ class Splits:
 class Pool:
     """Where the tools come from among which one is to be chosen."""
 
-    source: str  # labelled (tools with instructions) or catalogue (every tool)
-    size: int | None  # tools, the right one among them; null takes the whole source
-    seeds: int  # how many of the configured seeds draw it
-
-    def __post_init__(self) -> None:
-        if self.source not in ("labelled", "catalogue") or (self.size is not None and self.size < 2) or self.seeds < 1:
-            fix = "labelled or catalogue, size >= 2"
-            raise StudyError("not a pool of candidates", file=FILE, column="pools", fix=fix)
+    source: Literal["labelled", "catalogue"]
+    size: Annotated[int, Field(ge=2)] | None
+    seeds: Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
 class System:
     """How a system chooses the tool and fills its arguments."""
 
-    select: str  # random, bm25, dense, exemplars or trained
-    call: str  # required, copied, borrowed or trained (see `study.tools.flow.slot_filler.make_call`)
-    # real (public instructions), synthetic (those that the study makes), or both: the selector learns from the public
-    # ones and the slot filler learns values from both (made calls set no optional parameters).
+    select: str
+    call: str
     train: str = "real"
-    exemplars: bool = True  # whether a trained selection sees exemplars
-    whole: bool = True  # whether the system is also asked with a pool without a size
+    exemplars: bool = True
+    whole: bool = True
 
 
 @dataclass(frozen=True)
 class Training:
-    """Of the selector: masking of exemplars, distractors per instruction, strength of the L2 penalty."""
+    """Of the selector."""
 
     mask: float
     distractors: int
@@ -59,7 +53,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Copying:
-    """Of slot filler: inverse strength of its L2 penalty, letters that are read, spans per instruction."""
+    """Of the slot filler."""
 
     strength: float
     letters: int
@@ -68,20 +62,20 @@ class Copying:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """How many instructions are made."""
+    """How many instructions are made, and of what."""
 
-    tools: int  # tools of the catalogue that get instructions
-    per_tool: int  # first instructions per tool (the paper: 5)
-    depth: int  # rewrites of the evolution (the paper: 2)
-    openings: tuple[str, ...]  # openings, rewrites: of the template writer
+    tools: int
+    per_tool: int
+    depth: int
+    openings: tuple[str, ...]
     rewrites: tuple[str, ...]
-    values: Mapping[str, Sequence[Any]]  # example values by kind, taken where a schema gives none
-    quoted: float  # share of the values in quotation marks
+    values: Mapping[str, Sequence[Any]]
+    quoted: float
 
 
 @dataclass(frozen=True)
 class Filtration:
-    """Bounds of section 3.3: greatest similarity to the description, least quality of 10, tools of the check."""
+    """Bounds of section 3.3."""
 
     similarity: float
     quality: float
@@ -90,7 +84,7 @@ class Filtration:
 
 @dataclass(frozen=True)
 class Flow:
-    """Everything that the file says; see its comments."""
+    """The whole file."""
 
     seeds: tuple[int, ...]
     splits: Splits

@@ -25,7 +25,6 @@ from study.tools.flow.samples import Call, Sample
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Copying
 
-KINDS = ("quoted", "url", "email", "date", "number", "code", "path", "name", "slug", "word")
 PATTERNS = {
     "quoted": re.compile(r"\"([^\"\n]{1,400})\"|(?<!\w)'([^'\n]{1,400})'(?!\w)|“([^”\n]{1,400})”|`([^`\n]{1,400})`"),
     "url": re.compile(r"(?:https?|ftp)://[^\s\"'<>)\]]{1,400}"),
@@ -40,9 +39,11 @@ PATTERNS = {
     "slug": re.compile(r"(?<![\w/.-])(?=[\w-]{0,60}[\d_])[A-Za-z][\w-]{1,60}(?![\w/-])"),
     "word": re.compile(r"\b[\w-]{2,40}\b"),
 }
+KINDS = tuple(PATTERNS)
 # What ends a sentence and not a value.
 TRAILING = ".,;:!?)]}\"'"
 NUMERIC = ("integer", "number")
+TYPES = ("string", "integer", "number", "boolean", "array", "object")
 
 
 class Span(NamedTuple):
@@ -82,8 +83,7 @@ def kind_of(property_: Mapping[str, Any]) -> str:
     branches = property_.get("anyOf")
     for branch in branches if isinstance(branches, list) else []:
         options += [branch["type"]] if isinstance(branch, Mapping) and isinstance(branch.get("type"), str) else []
-    known = [name for name in options if name in ("string", "integer", "number", "boolean", "array", "object")]
-    return known[0] if known else "string"
+    return next((name for name in options if name in TYPES), "string")
 
 
 def convert(text: str, kind: str) -> Any:
@@ -100,39 +100,28 @@ def convert(text: str, kind: str) -> Any:
     return [text] if kind == "array" else text if kind == "string" else None
 
 
-TYPES = ("string", "integer", "number", "boolean", "array", "object")
 # Words of parameter names that ask for a kind of piece.
 HINTS = {
-    "url": ("url", "link", "uri", "website"),
-    "email": ("email", "mail"),
-    "date": ("date", "day", "since", "until"),
-    "path": ("path", "file", "directory"),
-    "number": ("count", "limit", "max", "num", "latitude", "longitude", "id"),
-    "code": ("code", "state", "selector", "country", "symbol"),
-    "name": ("city", "name", "location", "title"),
-    "quoted": ("query", "keyword", "text", "message", "expression", "term"),
+    "url": {"url", "link", "uri", "website"},
+    "email": {"email", "mail"},
+    "date": {"date", "day", "since", "until"},
+    "path": {"path", "file", "directory"},
+    "number": {"count", "limit", "max", "num", "latitude", "longitude", "id"},
+    "code": {"code", "state", "selector", "country", "symbol"},
+    "name": {"city", "name", "location", "title"},
+    "quoted": {"query", "keyword", "text", "message", "expression", "term"},
 }
 # Kinds of pieces that say what they are, and words beside those of `HINTS` that ask for one.
+PEOPLE = {"address", "attendees", "contact", "recipient", "recipients", "sender", "user"}
 FORMS = {
-    "url": ("address", "endpoint", "href", "image", "page", "repository", "site", "source", "src", "webhook"),
-    "email": (
-        "address",
-        "attendees",
-        "bcc",
-        "cc",
-        "contact",
-        "from",
-        "recipient",
-        "recipients",
-        "sender",
-        "to",
-        "user",
-    ),
-    "date": ("after", "before", "deadline", "due", "end", "from", "month", "start", "time", "to", "when", "year"),
+    "url": {"address", "endpoint", "href", "image", "page", "repository", "site", "source", "src", "webhook"},
+    "email": PEOPLE | {"bcc", "cc", "from", "to"},
+    "date": {"after", "before", "deadline", "due", "end", "from", "month", "start", "time", "to", "when", "year"},
 }
 SAME = 1e-4  # sums of scores that differ by less are equal
 NEGATED = re.compile(r"\b(?:without|not|no|disable|exclude|false)\b")
 Linear = tuple[FloatArray, float]  # weights and intercept of a logistic regression
+UNTRAINED: Linear = (np.zeros(0, dtype=np.float32), 0.0)
 
 
 @dataclass(frozen=True)
@@ -168,7 +157,7 @@ class Chosen:
         if self.place is None:
             return 0.0
         form, said = self.option.form, {*words_of(self.parameter.name), *words_of(self.parameter.description)}
-        if form and not said & {*HINTS[form], *FORMS[form]}:
+        if form and not said & (HINTS[form] | FORMS[form]):
             return 0.0
         return float(1 / (1 + np.exp(-self.scores[self.place])))
 
@@ -206,7 +195,7 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
         of_kind = [span is not None and span.kind == name for name in KINDS]
         row = [
             *map(float, of_kind),
-            *[float(own and bool(words & set(HINTS.get(name, ())))) for name, own in zip(KINDS, of_kind, strict=True)],
+            *[float(own and bool(words & HINTS.get(name, set()))) for name, own in zip(KINDS, of_kind, strict=True)],
             float(bool(words & set(before))),
             float(bool(described & set(before))),
             1 / (1 + order) if span else 0.0,
@@ -226,10 +215,16 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
 
 
 class SlotFiller:
-    """The two regressions. `fit` learns them from calls, `fill` writes the arguments of one call."""
+    """The two regressions. `fit` learns them from calls, `fill` writes the arguments of one call.
 
-    def __init__(self, catalog: ToolCatalog, settings: Copying) -> None:
-        self.catalog, self.settings = catalog, settings
+    `value`: which piece is a parameter's value. `setting`: whether an optional parameter is set. Both apply to any
+    catalogue's tools.
+    """
+
+    def __init__(
+        self, catalog: ToolCatalog, settings: Copying, value: Linear = UNTRAINED, setting: Linear = UNTRAINED
+    ) -> None:
+        self.catalog, self.settings, self.value, self.setting = catalog, settings, value, setting
         self._found: dict[str, list[Span]] = {}
         self._made: dict[tuple[str, int], list[tuple[Parameter, Mapping[str, Any], list[Option]]]] = {}
 
@@ -247,26 +242,10 @@ class SlotFiller:
                 if any(hits):
                     rows += [option.features for option in listed]
                     right += hits
-        self._value = _regression(np.array(rows, dtype=np.float32), np.array(right), self.settings.strength)
+        self.value = _regression(np.array(rows, dtype=np.float32), np.array(right), self.settings.strength)
         features = np.array([self._setting(*one) for one in sets], dtype=np.float32)
-        self._set = _regression(features, np.array(chosen), self.settings.strength)
+        self.setting = _regression(features, np.array(chosen), self.settings.strength)
         return self
-
-    @property
-    def regressions(self) -> tuple[Linear, Linear]:
-        """Which piece is a parameter's value, and whether an optional parameter is set."""
-        return self._value, self._set
-
-    @classmethod
-    def with_regressions(cls, catalog: ToolCatalog, settings: Copying, value: Linear, setting: Linear) -> SlotFiller:
-        """A slot filler that was learned before, for the tools of any catalogue."""
-        made = cls(catalog, settings)
-        made._value, made._set = value, setting
-        return made
-
-    def of(self, catalog: ToolCatalog) -> SlotFiller:
-        """The same regressions for the tools of another catalogue."""
-        return SlotFiller.with_regressions(catalog, self.settings, *self.regressions)
 
     def fill(
         self, text: str, tool: int, wanted: Sequence[str] | None = None, *, absent: Any = "", least: float = 0.0
@@ -321,11 +300,11 @@ class SlotFiller:
     def _scores(self, listed: Sequence[Option]) -> FloatArray:
         if not listed:
             return np.zeros(0, dtype=np.float32)
-        return _apply(self._value, np.array([option.features for option in listed], dtype=np.float32))
+        return _apply(self.value, np.array([option.features for option in listed], dtype=np.float32))
 
     def _wants(self, parameter: Parameter, stated: Mapping[str, Any], listed: list[Option], text: str) -> float:
         row = self._setting(parameter, stated, listed, text)
-        return float(1 / (1 + np.exp(-_apply(self._set, row[None])[0])))
+        return float(1 / (1 + np.exp(-_apply(self.setting, row[None])[0])))
 
     def _setting(self, parameter: Parameter, stated: Mapping[str, Any], listed: list[Option], text: str) -> FloatArray:
         """What speaks for setting an optional parameter."""

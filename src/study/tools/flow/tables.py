@@ -23,7 +23,7 @@ from study.tools.flow.bench import Bench
 from study.tools.flow.samples import Call, Sample, measures
 from study.tools.flow.settings import FILE, Copying, Flow
 from study.tools.flow.slot_filler import SlotFiller
-from study.tools.mcp_zero.experiments import query
+from study.tools.mcp_zero import query
 from study.tools.results import Run
 
 COLLECTION = "mcpflow"
@@ -128,7 +128,7 @@ def trivial_table(bench: Bench, kept: Sequence[Sample], flow: Flow) -> pd.DataFr
     slot_filler = SlotFiller(bench.catalog, flow.copying).fit(bench.samples, kept)
     lines = [measure_arguments("mcpflow", "required", slot_filler, bench.samples)]
     for name, (catalog, samples) in {"mcptoolbench": mcptoolbench_calls(), "apibank": apibank_calls()}.items():
-        own = slot_filler.of(catalog)
+        own = SlotFiller(catalog, flow.copying, slot_filler.value, slot_filler.setting)
         lines += [measure_arguments(name, filling, own, samples) for filling in ("required", "trained")]
     return pd.DataFrame(lines)
 

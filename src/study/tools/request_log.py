@@ -19,7 +19,7 @@ from study.advisor.retrieval.texts import definition_tokens
 from study.data.dataset import FloatArray, IntArray
 from study.tools import results
 from study.tools.collections.livemcpbench import Episode
-from study.tools.discovery.experiments import Handed, hand_over, union
+from study.tools.discovery import Handed, hand_over, union
 from study.tools.results import Run, Table
 
 TOP = (1, 3, 5)

@@ -1,1 +1,0 @@
-"""Semantic Tool Discovery: an index of tool documents, searched by meaning, by words, or by both."""

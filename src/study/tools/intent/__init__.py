@@ -1,1 +1,0 @@
-"""Intent-based ranking: intent analysis, candidates, five factors, context filters, feedback and its use."""

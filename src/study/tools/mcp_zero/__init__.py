@@ -1,1 +1,0 @@
-"""MCP-Zero: the agent asks for a server and a tool in words, and the request is routed in two stages."""
