@@ -14,6 +14,7 @@ from study.advisor.retrieval.merge import entity_counts, group_members, merge_ca
 from study.advisor.retrieval.route import PAPER
 from study.errors import StudyError, require_one_of
 from study.files import read_csv
+from study.runner.inputs import load_inputs
 from study.tools import discovery, intent, mcp_zero, request_log
 from study.tools.collections.livemcpbench import Episode, load_log
 from study.tools.collections.published import load_collection
@@ -76,7 +77,8 @@ def intent_ranking() -> Iterator[Made]:
     yield intent.protocol_runs(*logged_tasks())
     yield session_tables(*logged_tasks())
     yield from intent_latency()
-    yield [intent.filter_table()]
+    table = intent.compatibility(*load_inputs("task2mcp", "cold"))
+    yield [Table("intent_filters", table, collection="task2mcp")]
 
 
 def intent_latency() -> Iterator[Made]:

@@ -1,18 +1,8 @@
-"""Intent-based ranking on LiveMCPBench's real log: fixed and tuned weights, and what each signal brings; and learning.
+"""Intent-based ranking on LiveMCPBench's real log, by fixed and by tuned weights; and what recorded feedback says.
 
 Protocols: ``intent`` (every task, history = all other tasks), ``intent_prequential`` (history = the tasks before it in
-file order; whether that is the order of time is not known), ``intent_requests`` (the agent's requests; the label is the
-tool that it then ran; history = all other tasks; a task's requests are averaged).
-
-The specification says "gradient descent" without a loss. Here a use of tool s, chosen among candidates o, is a set of
-pairs (s, o); with factor vectors f and weights w the loss of a pair is log(1 + exp(-w . (f_s - f_o) / T)) (RankNet,
-Burges et al. 2005). Pairs of one query count together as one query. The loss is convex, so projected gradient descent
-with the step 1 / L, L a bound of its curvature, reaches its minimum on the simplex.
-
-Variants are compared by agent, since assignment is by agent: an observation is the mean outcome of an agent's first
-uses. Each arm's mean gets a confidence sequence that holds at all times at once (predictable plug-in empirical
-Bernstein, Waudby-Smith and Ramdas 2024, theorem 2). So stopping at the first clear difference keeps the stated error
-rate; a fixed-sample test that is looked at again and again does not.
+file order, which may not be that of time), ``intent_requests`` (the agent's requests, each labelled with the tool that
+it then ran; history = all other tasks; a task's requests are averaged).
 """
 
 from __future__ import annotations
@@ -50,7 +40,6 @@ from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.statistics import bootstrap_interval, share_interval
-from study.runner.inputs import load_inputs
 from study.t2mrec.structure import languages, operating_systems
 from study.tools import request_log, results
 from study.tools.collections.livemcpbench import Episode
@@ -90,8 +79,9 @@ def lessons(events: Iterable[Event]) -> list[Float64Array]:
 
 
 def loss(weights: Float64Array, queries: Sequence[Float64Array], temperature: float) -> tuple[float, Float64Array]:
-    """The mean loss over queries and its gradient, shape (n_factors,). `queries`: factor differences per query, each of
-    shape (pairs, n_factors), pairs > 0."""
+    """The mean loss over queries and its gradient, shape (n_factors,). `queries`: factor differences d per query, each
+    of shape (pairs, n_factors), pairs > 0. A pair's loss is log(1 + exp(-w . d / T)) (RankNet, Burges et al. 2005; the
+    specification says "gradient descent" and names no loss); the pairs of one query count as one query."""
     stacked = np.concatenate(queries)
     shares = np.repeat([1 / (len(queries) * len(own)) for own in queries], [len(own) for own in queries])
     margin = stacked @ weights / temperature
@@ -103,7 +93,8 @@ def loss(weights: Float64Array, queries: Sequence[Float64Array], temperature: fl
 def tune(
     queries: Sequence[Float64Array], start: Float64Array, tuning: Tuning, rules: Rules = CORRECTED
 ) -> Float64Array:
-    """The weights of least loss, shape (n_factors,), non-negative with sum 1.
+    """The weights of least loss, shape (n_factors,), non-negative with sum 1: projected gradient descent with the step
+    1 / L, L a bound of the curvature, reaches the minimum, as the loss is convex.
 
     `queries`: from `differences`; those without pairs say nothing and are left out. With none left the start stays.
     Raises StudyError: the specification's division by the sum met a sum that is not positive.
@@ -131,7 +122,9 @@ def tune(
 def confidence_sequence(
     values: Sequence[float] | Float64Array, alpha: float, largest_bet: float
 ) -> tuple[Float64Array, Float64Array]:
-    """Bounds of the mean after each observation, valid at all times together with probability 1 - alpha.
+    """Bounds of the mean after each observation, valid at all times together with probability 1 - alpha, so that one
+    may stop at the first clear difference (predictable plug-in empirical Bernstein, Waudby-Smith and Ramdas 2024,
+    theorem 2).
 
     `values`: observations in [0, 1], in order, shape (n,); their conditional means are equal. Returns: lower and upper
     bounds, both of shape (n,), within [0, 1]; they only ever narrow.
@@ -405,11 +398,6 @@ def latency_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
     table = pd.DataFrame([latency(catalog, queries.texts, intentions)])
     facts = results.sources(catalog, queries) | {"config": asdict(intentions.ranking)}
     return Table("intent_latency", table, facts)
-
-
-def filter_table() -> Table:
-    """intent_filters.csv of the prepared Task2MCP, whose tasks and servers state languages."""
-    return Table("intent_filters", compatibility(*load_inputs("task2mcp", "cold")), collection="task2mcp")
 
 
 def stage(signals: SignalIndex, asks: Asks, relevance: FloatArray) -> tuple[IntArray, ...]:

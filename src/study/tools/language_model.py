@@ -1,11 +1,5 @@
 """A language model in the tool-level experiments: requests in its own words (MCP-Zero), and choices among tools.
 
-API-Bank (MCP-Zero, Table 1): the next API of a dialogue, chosen among all definitions in the prompt (``standard``), or
-asked for in a request block, which vectors answer (``mcp_zero``), also with an example of a block. LiveMCPBench:
-MCP-Zero's requests for the tasks, and one choice among the k tools that a search found, or among all names (Semantic
-Tool Discovery, RQ3). MCP-tools: the needle test with requests that the model writes after a foreign description of the
-need.
-
 What is kept is numbers: the rows of the chosen tools and token counts, in ``results/replies``. The words of replies
 stay in the cache.
 """
@@ -198,7 +192,8 @@ def tool_line(name: str, description: str, limit: int) -> str:
 
 
 def apibank_runs(catalog: ToolCatalog, folder: Path, kept: Kept) -> Iterator[Run]:
-    """Systems ``llm_standard``, ``llm_mcp_zero``, ``llm_mcp_zero_example``; protocols of `mcp_zero.dialogue_runs`."""
+    """The next API of a dialogue, protocols of `mcp_zero.dialogue_runs`: chosen among all definitions in the prompt
+    (``llm_standard``), or by a request block that vectors answer (``llm_mcp_zero``, also with an example)."""
     calls = apibank.calls(folder, catalog)
     texts = [mcp_zero.query(call, "dialogue_with_api_lines").removesuffix("\nGenerate API Request:") for call in calls]
     queries, every = mcp_zero.queries_of(calls, texts), list(range(len(catalog.tools)))

@@ -1,13 +1,8 @@
 """MCP-Zero on published collections: API-Bank (section 5.3, Table 1) and the needle test (section 5.2, figures 4, 5).
 
-API-Bank: the called API among all 49, or among those of its dialogue. Comparable with the paper's row "Q.Retrieval" in
-form: there the whole dialogue is the query. Chance in the domain pool is 0.70 for first calls, since 97 of 212 have a
-pool of one API. Systems ``reference_*`` read the descriptions as the reference scores did, two of 49 without a text;
-the others have 48 texts. The scores depend on single texts that much: no difference of a few hundredths is a finding.
-
-Needle: one tool to be found among 1 to 2,797. Grid and sampling follow the released program: 21 positions by 50 sizes
-on a logarithmic scale, repeats removed, one sample of tools per size, regrouped by server. A request in the target's
-own words (`identity`) only checks the plumbing; a request in another catalogue's words for the tool (`cross`) tests.
+API-Bank: the called API among all 49, or among those of its dialogue (97 of 212 first calls have one API there).
+Systems ``reference_*`` read the descriptions as the reference scores did. Needle: one tool among 1 to 2,797, asked for
+in its own words (`identity`, which only checks the plumbing) or in another catalogue's (`cross`).
 """
 
 from __future__ import annotations
@@ -153,7 +148,8 @@ CROSS_SIZES = (10, 30, 100, 300, 1000)
 
 
 def grid(n_tools: int) -> list[tuple[int, int]]:
-    """The distinct (size, index of the target) pairs of 21 positions by 50 sizes; 755 for 2,797 tools."""
+    """The distinct (size, index of the target) pairs of 21 positions by 50 sizes on a logarithmic scale, as in the
+    released program; 755 for 2,797 tools."""
     sizes = np.unique(np.round(np.logspace(0, np.log10(n_tools), SIZES)).astype(int))
     ratios = np.linspace(0, 1, POSITIONS)
     return sorted({(int(size), int((size - 1) * ratio)) for size in sizes for ratio in ratios})

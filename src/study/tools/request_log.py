@@ -1,7 +1,6 @@
 """MCP-Zero's main test here: the 282 real request blocks that LiveMCPBench's agent wrote.
 
-The unit is the task: the tools of all its requests together are what the agent was handed. Beside that: the servers
-alone, the agreement with the recorded router, and the tools that the agent then ran.
+The unit is the task: the tools of all its requests together are what the agent was handed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """What tool-level experiments leave behind, and the tables made from it.
 
-An experiment is a function that yields `Run` (one system under one protocol, a row per query) and `Table` (a summary of
-its own); `write_results` keeps both. The folder of a collection holds ``per_query.csv.xz`` (the rows of all runs),
-``records.jsonl`` (how each run was made, one a line), for MCP-Flow ``calls.parquet``, and ``tables``. Only ids, scores
-and statistics are kept.
+A collection's folder holds ``per_query.csv.xz`` (the rows of all runs), ``records.jsonl`` (how each was made), for
+MCP-Flow ``calls.parquet``, and ``tables``. Only ids, scores and statistics are kept.
 """
 
 from __future__ import annotations
@@ -221,15 +219,6 @@ def collect_runs(collection: str, kind: str = "per_query") -> Runs:
     return found
 
 
-def groups_of(collection: str, protocol: str) -> dict[str, str] | None:
-    """The origin of every query of a protocol, None where each has its own."""
-    path = paths.tables(collection) / f"groups_{protocol}.csv"
-    if not path.exists():
-        return None
-    frame = read_csv(path, dtype=str)
-    return dict(zip(frame["task_id"], frame["group"], strict=True))
-
-
 def clustered(
     table: pd.DataFrame, frames: Mapping[str, pd.DataFrame], groups: Mapping[str, str], seed: int
 ) -> pd.DataFrame:
@@ -263,10 +252,10 @@ def compare_systems(
     collection: str, protocol: str, runs: Mapping[str, pd.DataFrame], reference: str, metric: str
 ) -> pd.DataFrame:
     """Every other system of a protocol against the reference; origins are resampled where queries share them."""
-    found = compare_all(runs, reference, [metric], SEED)
-    groups = groups_of(collection, protocol)
-    if groups is not None:
-        found = clustered(found, runs, groups, SEED)
+    found, path = compare_all(runs, reference, [metric], SEED), paths.tables(collection) / f"groups_{protocol}.csv"
+    if path.exists():
+        frame = read_csv(path, dtype=str)
+        found = clustered(found, runs, dict(zip(frame["task_id"], frame["group"], strict=True)), SEED)
     return found.assign(protocol=protocol)
 
 

@@ -121,8 +121,12 @@ def scores(
     found: FloatArray
     if system.select == "random":
         return rng.random(features.shape[:2], dtype=np.float32)
-    if system.select == "exemplars":
-        return selector.exemplar_scores(features)
+    if system.select == "exemplars":  # most votes first, then the nearest exemplar, then the document
+        dense, votes, nearest = (
+            features[:, :, selector.FEATURES.index(name)] for name in ("dense", "votes", "nearest")
+        )
+        found = votes * 1000 + np.where(votes > 0, 10 + nearest, dense)
+        return found
     if system.select in selector.FEATURES:
         found = features[:, :, selector.FEATURES.index(system.select)]
     elif system.select == "trained":

@@ -1,8 +1,5 @@
-"""MCP-Flow with a language model: calls with and without retrieved exemplars (section 4.3), and instructions that it
-writes and judges (sections 3.2 and 3.3).
-
-The model of record is small, so that definitions in the prompt are short and one rewrite is made instead of two. The
-paper's two judges of the tool choice are one here. What is kept is numbers (`study.tools.language_model.Kept`).
+"""MCP-Flow with a small language model: calls with and without retrieved exemplars (section 4.3), and instructions that
+it writes and judges (sections 3.2 and 3.3). What is kept is numbers (`study.tools.language_model.Kept`).
 """
 
 from __future__ import annotations
@@ -172,11 +169,10 @@ def synthesis_tables(bench: Bench, drawn: Sequence[int], flow: Flow, kept: Kept)
         counts = dict(zip(COUNTS, totals.tolist(), strict=True))
         counts |= {"judged": len(judged), "kept": int(passed.all(axis=0).sum())}
         steps += [{"writer": name, "step": step, "instructions": count} for step, count in counts.items()]
-        for place, rule in enumerate(("similarity", "quality", "invocation")):
-            alone = ~passed[place] & np.delete(passed, place, axis=0).all(axis=0)
-            line = {"writer": name, "rule": rule, "samples": len(judged), "removed": int((~passed[place]).sum())}
-            mean = judged[:, place].mean() / (1000 if rule == "similarity" else 1)
-            rules.append(line | {"removed_by_it_alone": int(alone.sum()), "mean": mean})
+        named = zip(("similarity", "quality", "invocation"), synthesis.removals(passed), judged.T, strict=True)
+        for rule, removed, points in named:
+            mean = points.mean() / (1000 if rule == "similarity" else 1)
+            rules.append({"writer": name, "rule": rule} | removed | {"mean": mean})
     if steps:
         yield Table("flow_model_synthesis", pd.DataFrame(steps))
         yield Table("flow_model_filtration", pd.DataFrame(rules))

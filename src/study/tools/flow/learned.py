@@ -1,7 +1,7 @@
-"""What `study tools call` has learned from MCP-Flow, kept on disk, so that it is learned once; or a model instead.
+"""What `study tools call` has learned from MCP-Flow, once, kept on disk.
 
-The selector and its exemplars come from the public instructions, the slot filler from these and from the study's own
-(`both` in ``conf/tools/flow.yaml``): of the measured variants the one that writes arguments of unseen servers best.
+The selector learns from the public instructions, the slot filler from the study's own too (`both` in
+``conf/tools/flow.yaml``): of the measured variants the one that writes arguments of unseen servers best.
 """
 
 from __future__ import annotations

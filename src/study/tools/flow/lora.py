@@ -1,8 +1,7 @@
 """A LoRA adapter (Hu et al. 2022) for a language model, from what `study tools export --format openai` writes.
 
-The model learns what an assistant says: its calls and answers. Every turn of an assistant is a sequence of its own, in
-the model's chat template, with everything before it as the prompt. A processor trains only tiny models in useful time;
-others need a GPU, which is taken where there is one. Settings: ``conf/tools/lora.yaml``.
+Every turn of the assistant is a sequence to learn, in the model's chat template, with everything before it as the
+prompt. Settings: ``conf/tools/lora.yaml``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Instructions with their function calls, and the seen, unseen-tool and unseen-server splits (section 4.1).
+"""Instructions with their calls, and the seen, unseen-tool and unseen-server splits (section 4.1).
 
-The paper holds out one server of 12, then one tool of 11, then one sample of 10, at random. Its samples come in
-siblings: several instructions made from one call. A random split puts siblings on both sides, so that the nearest
-training instruction gives the answer away; here samples with one call always stay together. Only twelve servers have
-instructions, so every server is held out once instead of one draw, and so with tools and calls.
+Samples made from one call stay together, or the nearest training instruction would give the answer away. Each of the
+twelve servers with instructions is held out once, in place of one random draw; so are tools and calls.
 """
 
 from __future__ import annotations

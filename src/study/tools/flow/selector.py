@@ -1,9 +1,7 @@
-"""Which of some candidate tools an instruction means: evidence, retrieval of exemplars, and a small trained model.
+"""Which of some candidate tools an instruction means: evidence, retrieval of exemplars, and a trained selector.
 
-The trained selector stands in for the paper's fine-tuned language models: a conditional logit over seven numbers per
-candidate. It is trained as the paper trains (one right tool among sampled ones), with one addition: exemplars of each
-candidate are hidden at random. Without that it learns that tools with exemplars are right, which says nothing about a
-server that it has never seen.
+It stands in for the paper's fine-tuned language models: a conditional logit over seven numbers per candidate, with
+exemplars hidden at random in training, or it would only learn that tools with exemplars are right.
 """
 
 from __future__ import annotations
@@ -144,14 +142,6 @@ def fit(rows: FloatArray, right: IntArray, penalty: float) -> FloatArray:
     found = minimize(loss, np.zeros(rows.shape[2]), jac=True, method="L-BFGS-B")
     weights: FloatArray = found.x.astype(np.float32)
     return weights
-
-
-def exemplar_scores(rows: FloatArray) -> FloatArray:
-    """Retrieval alone: most votes first, then the nearest exemplar, then the document; shape (b, m). `rows`: from
-    `features`."""
-    column = {name: rows[:, :, place] for place, name in enumerate(FEATURES)}
-    voted: FloatArray = column["votes"] * 1000 + np.where(column["votes"] > 0, 10 + column["nearest"], column["dense"])
-    return voted
 
 
 def pool_of(

@@ -1,7 +1,6 @@
 """A slot filler: the arguments of a known tool, copied from pieces of the instruction.
 
-Two logistic regressions replace the paper's fine-tuned language model: one selects a parameter's value among the
-pieces, one says whether an optional parameter is set. Their features name no tool, so both apply to unseen servers.
+Two logistic regressions stand in for the paper's language model; their features name no tool.
 """
 
 from __future__ import annotations
@@ -264,7 +263,8 @@ class SlotFiller:
         taken: set[str] = set()
         for parameter, stated, listed in self.listed(text, tool):
             if wanted is None:
-                skip = not parameter.required and self._wants(parameter, stated, listed, text) < 0.5
+                score = _apply(self.setting, self._setting(parameter, stated, listed, text)[None])[0]
+                skip = not parameter.required and float(1 / (1 + np.exp(-score))) < 0.5
             else:
                 skip = parameter.name not in wanted
             if skip:
@@ -301,10 +301,6 @@ class SlotFiller:
         if not listed:
             return np.zeros(0, dtype=np.float32)
         return _apply(self.value, np.array([option.features for option in listed], dtype=np.float32))
-
-    def _wants(self, parameter: Parameter, stated: Mapping[str, Any], listed: list[Option], text: str) -> float:
-        row = self._setting(parameter, stated, listed, text)
-        return float(1 / (1 + np.exp(-_apply(self.setting, row[None])[0])))
 
     def _setting(self, parameter: Parameter, stated: Mapping[str, Any], listed: list[Option], text: str) -> FloatArray:
         """What speaks for setting an optional parameter."""

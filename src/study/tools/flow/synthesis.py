@@ -1,11 +1,7 @@
-"""Instructions made from tools (section 3.2), and which of them are kept (section 3.3).
+"""Instructions made from tools (section 3.2) by templates or a language model, and which are kept (section 3.3).
 
-First instructions, slots filled, then rewritten to be harder: a writer takes the three steps, by templates and rules,
-or by a language model (prompts 3 to 5). Every step keeps the ground truth: the tool is given, and the arguments are
-those whose values were put into the text. Whatever a model says is checked; descriptions are data in escaped JSON.
-
-The paper has two language models judge quality and choose the tool. Without them quality is a rule of ten points, and
-the two models that must not both fail are dense and word search.
+Every step keeps the call: its values stand in the text. Whatever a model says is checked; descriptions are data in
+escaped JSON. A rule of ten points and two searches stand in for the paper's judging models.
 """
 
 from __future__ import annotations
@@ -231,12 +227,21 @@ def filtrate(
         "quality": (bounds.quality, points >= bounds.quality, points.mean()),
         "invocation": (bounds.candidates, found, found.mean()),
     }
-    every, lines = np.stack([passed for _, passed, _ in rules.values()]), []
-    for place, (rule, (bound, passed, mean)) in enumerate(rules.items()):
-        alone = ~passed & np.delete(every, place, axis=0).all(axis=0)
-        line = {"rule": rule, "bound": bound, "samples": len(samples), "removed": int((~passed).sum())}
-        lines.append(line | {"removed_by_it_alone": int(alone.sum()), "mean": float(mean)})
+    every = np.stack([passed for _, passed, _ in rules.values()])
+    told = zip(rules.items(), removals(every), strict=True)
+    lines = [
+        {"rule": rule, "bound": bound} | counts | {"mean": float(mean)} for (rule, (bound, _, mean)), counts in told
+    ]
     return [samples[row] for row in np.flatnonzero(every.all(axis=0)).tolist()], pd.DataFrame(lines)
+
+
+def removals(passed: np.ndarray) -> list[dict[str, int]]:
+    """Per rule how many samples it sees, removes, and alone removes. `passed`: shape (n_rules, n_samples)."""
+    alone = ~passed & ((~passed).sum(axis=0) == 1)
+    return [
+        {"samples": passed.shape[1], "removed": int((~own).sum()), "removed_by_it_alone": int(only.sum())}
+        for own, only in zip(passed, alone, strict=True)
+    ]
 
 
 def diversity(vectors: FloatArray) -> float:
