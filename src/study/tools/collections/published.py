@@ -1,14 +1,5 @@
-"""The published collections by name: fetched at a pinned commit, checked, loaded. Three loaders are here.
-
-MCP-tools (Fei et al. 2025): 308 servers, 2,797 tools, with single-step queries written from MCP-Atlas tasks. Published
-tool ids repeat, so a tool is known by its row, and a label accepts every tool that carries the labelled id.
-
-MCPToolBench++ (Fan et al. 2025): 699 single-call queries over 49 tools of 6 servers in four domains. Every row repeats
-its domain's tool list, which is read once. `strict` accepts the labelled tool alone, `equivalent` also the tools that
-the publishers list as similar. The domain is the group; the only tool of `finance` is always right in its own pool.
-
-MCP-Flow (Wang et al. 2025): the tools of servers from seven marketplaces, with instructions for 82 of them. Pinned are
-the server files of at most 80,000 bytes: 1,131 of the 1,163 that the source repository holds.
+"""The published collections by name: fetched at a pinned commit, checked, loaded. The loaders of MCP-tools (Fei et al.
+2025), MCPToolBench++ (Fan et al. 2025) and MCP-Flow (Wang et al. 2025) are here.
 """
 
 from __future__ import annotations
@@ -35,7 +26,8 @@ QUERIES_FILE = "ground_truth/mcp_atlas.jsonl"
 
 
 def load_mcptools(folder: Path) -> Loaded:
-    """The catalogue, the query set `atlas` (grouped by the task that a query was written from), and the cleaning."""
+    """The catalogue, the query set `atlas` (grouped by the task that a query was written from), and the cleaning.
+    Published tool ids repeat, so a label accepts every tool that carries the labelled id."""
     builder = Builder("mcptools")
     rows_of: defaultdict[str, list[int]] = defaultdict(list)
     for entry in read_lines(folder / SERVERS_FILE, ("server_id", "name", "description", "tools")):
@@ -69,7 +61,8 @@ TOOLBENCH_KEYS = ("uuid", "category", "tools", "mcp_tools_dict", "query", "funct
 
 
 def load_mcptoolbench(folder: Path) -> Loaded:
-    """The catalogue, the query sets `strict` and `equivalent`, and the cleaning table."""
+    """The catalogue, the query sets `strict` (the labelled tool alone) and `equivalent` (also those that the publishers
+    list as similar), grouped by domain, and the cleaning table."""
     builder = Builder("mcptoolbench")
     rows: dict[tuple[str, str], int] = {}
     strict, equivalent = [], []

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from study.advisor.encoders import endpoint as embedding
 from study.advisor.encoders.endpoint import Embedder
 from study.data.dataset import IntArray
+from study.evaluation import per_task
 from study.tools import results
 from study.tools.flow import bench as benches
 from study.tools.flow import language_model, samples, synthesis
@@ -25,7 +26,7 @@ from study.tools.flow.samples import Call, Sample, as_queries, measures, tool_ke
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Flow, Pool, System, flow_settings
 from study.tools.flow.slot_filler import SlotFiller
-from study.tools.flow.tables import COLLECTION, MEASURES, calls_run, compare_servers, trivial_table
+from study.tools.flow.tables import COLLECTION, MEASURES, compare_servers, trivial_table
 from study.tools.language_model import Kept
 from study.tools.results import Made, Run, Table
 
@@ -216,6 +217,10 @@ def named_run(
         server=[bench.catalog.servers[sample.server].id for sample in asked],
     )[["task_id", "seed", "unit", "server", "rank", *MEASURES]].sort_values(["seed", "task_id"], ignore_index=True)
     counts = {"instructions": int(answers["task_id"].nunique()), "left_out": bench.left_out}
-    whole = counts | {"tools": len(bench.catalog.tools), **facts, "config": config(pool, system, flow)}
-    size, inputs = flow.pools[pool].size or len(bench.catalog.tools), (bench.catalog, as_queries(bench.samples))
-    return calls_run(f"{split}_{pool}", system, answers, size, inputs, whole)
+    size, rank = flow.pools[pool].size or len(bench.catalog.tools), answers["rank"]
+    ranking = pd.DataFrame({"hit_rate@1": rank == 1, "hit_rate@5": rank <= 5, f"mrr@{size}": 1 / rank}).astype(float)
+    table = per_task.check(pd.concat([answers[per_task.KEYS], ranking], axis=1))
+    whole = {"candidates": size} | counts | {"tools": len(bench.catalog.tools), **facts}
+    whole |= {"config": config(pool, system, flow)}
+    inputs = bench.catalog, as_queries(bench.samples)
+    return Run(f"{split}_{pool}", system, table, inputs, whole, answers.drop(columns="rank"))

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from study import paths
-from study.advisor.retrieval.documents import QuerySet, ToolCatalog
+from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import definition_tokens
 from study.errors import StudyError
-from study.evaluation import per_task
 from study.evaluation.statistics import bootstrap_interval, compare_all
 from study.files import read_csv, write_csv, write_text
 from study.tools import results
@@ -24,7 +22,6 @@ from study.tools.flow.samples import Call, Sample, measures
 from study.tools.flow.settings import FILE, Copying, Flow
 from study.tools.flow.slot_filler import SlotFiller
 from study.tools.mcp_zero import query
-from study.tools.results import Run
 
 COLLECTION = "mcpflow"
 MEASURES = ("tool", "param", "ast")
@@ -131,21 +128,6 @@ def trivial_table(bench: Bench, kept: Sequence[Sample], flow: Flow) -> pd.DataFr
         own = SlotFiller(catalog, flow.copying, slot_filler.value, slot_filler.setting)
         lines += [measure_arguments(name, filling, own, samples) for filling in ("required", "trained")]
     return pd.DataFrame(lines)
-
-
-def calls_run(
-    protocol: str,
-    system: str,
-    answers: pd.DataFrame,
-    size: int,
-    inputs: tuple[ToolCatalog, QuerySet],
-    facts: Mapping[str, Any],
-) -> Run:
-    """One system under one protocol; `answers`: task_id, seed, rank (among `size`), unit, server, tool, param, ast."""
-    rank = answers["rank"]
-    ranking = pd.DataFrame({"hit_rate@1": rank == 1, "hit_rate@5": rank <= 5, f"mrr@{size}": 1 / rank}).astype(float)
-    table = per_task.check(pd.concat([answers[per_task.KEYS], ranking], axis=1))
-    return Run(protocol, system, table, inputs, {"candidates": size, **facts}, answers.drop(columns="rank"))
 
 
 def by_unit(answers: pd.DataFrame, unit: str) -> pd.DataFrame:
