@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
+from study.advisor.retrieval.documents import Parameter, Server, Tool, ToolCatalog
 from study.errors import StudyError
 from study.tools.collections.published import same_value
 from study.tools.flow import language_model as flow_model
 from study.tools.flow import samples, settings, synthesis
 from study.tools.flow.samples import Call, Sample, measures
-from study.tools.flow.slot_filler import Option, convert, exchange, kind_of, spans, stands_alone
+from study.tools.flow.slot_filler import Chosen, Option, convert, exchange, kind_of, spans, stands_alone
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -26,6 +26,7 @@ SAMPLES = [
     Sample(f"s{number}", f"text {number}", tool, server, {}, f"{tool}-{call}")
     for number, ((tool, server), call, _) in enumerate(product(SERVERS, range(2), range(2)))
 ]
+SOME = Parameter("p", "string", "", False)
 GIVEN = {"city": "New York", "days": 3}
 CALLS = [(Call(1, GIVEN), (1, 1, 1)), (Call(1, {"days": 3.0, "city": "new-york."}), (1, 1, 1)), (None, (0, 0, 0))]
 CALLS += [(Call(1, GIVEN | {"days": "3"}), (1, 1, 0)), (Call(1, GIVEN | {"city": "Boston"}), (1, 1, 0))]
@@ -241,8 +242,10 @@ LISTED = [option("a", 8), option("b", 40)]
     ],
 )
 def test_two_parameters_change_pieces_by_hand(options, scores, places, expected):
-    exchange([(own, np.array(row, np.float32)) for own, row in zip(options, scores, strict=True)], places)
-    assert places == expected
+    parts = zip(options, scores, places, strict=True)
+    chosen = [Chosen(SOME, own, np.array(row, np.float32), at) for own, row, at in parts]
+    exchange(chosen)
+    assert [one.place for one in chosen] == expected
 
 
 @given(st.lists(st.lists(st.integers(-5, 5), min_size=4, max_size=4), min_size=2, max_size=4), st.randoms())
@@ -251,6 +254,8 @@ def test_an_exchange_never_fits_worse(rows, random):
     scores = [np.array(row, np.float32) for row in rows]
     places = random.sample(range(4), len(rows))
     before, kept = np.array(rows)[range(len(rows)), places].sum(), sorted(places)
-    exchange([(listed, own) for own in scores], places)
+    chosen = [Chosen(SOME, listed, *part) for part in zip(scores, places, strict=True)]
+    exchange(chosen)
+    places = [one.place for one in chosen]
     assert np.array(rows)[range(len(rows)), places].sum() >= before
     assert sorted(places) == kept

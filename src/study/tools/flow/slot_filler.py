@@ -134,9 +134,9 @@ class Option:
     form: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Chosen:
-    """A parameter, the values that it could get, their scores, and the place of the best (None: there is none)."""
+    """A parameter, the values that it could get, their scores, and the place of the chosen (None: none)."""
 
     parameter: Parameter
     options: Sequence[Option]
@@ -259,8 +259,7 @@ class SlotFiller:
     def choose(self, text: str, tool: int, wanted: Sequence[str] | None = None) -> list[Chosen]:
         """The parameters to set, each with the value that fits best. `wanted`: their names; None sets the required ones
         and those that the text seems to want."""
-        asked, found, places = list[Parameter](), list[tuple[Sequence[Option], FloatArray]](), list[int | None]()
-        taken: set[str] = set()
+        chosen, taken = list[Chosen](), set[str]()
         for parameter, stated, listed in self.listed(text, tool):
             if wanted is None:
                 score = _apply(self.setting, self._setting(parameter, stated, listed, text)[None])[0]
@@ -276,11 +275,9 @@ class SlotFiller:
             value = listed[place].value if place is not None else None
             if isinstance(value, str | int | float) and not isinstance(value, bool):
                 taken.add(repr(value))
-            asked.append(parameter)
-            found.append((listed, scores))
-            places.append(place)
-        exchange(found, places)
-        return [Chosen(parameter, *own, at) for parameter, own, at in zip(asked, found, places, strict=True)]
+            chosen.append(Chosen(parameter, listed, scores, place))
+        exchange(chosen)
+        return chosen
 
     def required(self, text: str, tool: int) -> dict[str, Any]:
         """Required parameters with the first value that fits each; the empty text where none does."""
@@ -318,25 +315,18 @@ class SlotFiller:
         return np.array(row, dtype=np.float32)
 
 
-def exchange(found: Sequence[tuple[Sequence[Option], FloatArray]], places: list[int | None]) -> None:
-    """Let two parameters change pieces where both together then fit better, or as well and in the order of the text.
-
-    `found`: per parameter its options and their scores. `places`: the chosen option of each, None where there is none;
-    changed in place.
-    """
-    for one, other in combinations(range(len(found)), 2):
-        first, second = places[one], places[other]
-        if first is None or second is None:
+def exchange(chosen: Sequence[Chosen]) -> None:
+    """Let two parameters change pieces, in place, where both together then fit better, or as well and in the order of
+    the text."""
+    for one, other in combinations((own for own in chosen if own.place is not None), 2):
+        starts = one.option.start, other.option.start
+        to_one = next((row for row, option in enumerate(one.options) if option.start == starts[1]), None)
+        to_other = next((row for row, option in enumerate(other.options) if option.start == starts[0]), None)
+        if None in starts or to_one is None or to_other is None:
             continue
-        (mine, my_scores), (theirs, their_scores) = found[one], found[other]
-        starts = mine[first].start, theirs[second].start
-        to_mine = next((row for row, option in enumerate(mine) if option.start == starts[1]), None)
-        to_theirs = next((row for row, option in enumerate(theirs) if option.start == starts[0]), None)
-        if None in starts or to_mine is None or to_theirs is None:
-            continue
-        gain = my_scores[to_mine] + their_scores[to_theirs] - my_scores[first] - their_scores[second]
+        gain = one.scores[to_one] + other.scores[to_other] - one.scores[one.place] - other.scores[other.place]
         if gain > SAME or (abs(gain) <= SAME and starts[0] > starts[1]):  # type: ignore[operator]
-            places[one], places[other] = to_mine, to_theirs
+            one.place, other.place = to_one, to_other
 
 
 def _regression(rows: FloatArray, right: np.ndarray, strength: float) -> Linear:
