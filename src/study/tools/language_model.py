@@ -153,17 +153,17 @@ class Kept:
             {"role": "system", "content": CHOOSE.format(tools="\n".join(lines), when=when)},
             {"role": "user", "content": task[: self.settings.text]},
         ]
-        schema = {
-            "type": "object",
-            "properties": {"tool": {"type": "string", "enum": list(names)}},
-            "required": ["tool"],
-        }
-        form = {"type": "json_schema", "json_schema": {"name": "choice", "strict": True, "schema": schema}}
+        form = json_form("choice", "tool", {"type": "string", "enum": list(names)})
         try:
-            named = json.loads(self.chat(asked, response_format=form))["tool"]
-            return ((names[named],),)
+            return ((names[json.loads(self.chat(asked, response_format=form))["tool"]],),)
         except (ValueError, KeyError, TypeError):
             return ()
+
+
+def json_form(name: str, key: str, kind: dict[str, Any]) -> dict[str, Any]:
+    """The response format of a JSON object with one key; `kind`: the schema of its value."""
+    schema = {"type": "object", "properties": {key: kind}, "required": [key]}
+    return {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
 
 
 def _text(groups: Groups) -> str:
@@ -310,22 +310,26 @@ def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], kept: Kept)
         requests = kept.requests(asked)
         if not requests:
             return ()
-        servers, tools = router.similarities(requests[:1], store=False)
-        row = drawn[place][0]
-        asked_of = (servers[0], tools[0])
-        return tuple(
-            (mcp_zero.first_choice(*asked_of, offers[size, row], catalog, mcp_zero.ROUTING, order),) for size in sizes
-        )
+        servers, tools = (scores[0] for scores in router.similarities(requests[:1], store=False))
+        shown = [offers[size, drawn[place][0]] for size in sizes]
+        return tuple((mcp_zero.first_choice(servers, tools, own, catalog, mcp_zero.ROUTING, order),) for own in shown)
 
     trials = [mcp_zero.Point(size, row) for size in sizes for row, _ in drawn]
-    asked = mcp_zero.trials_as_queries(
-        trials, {row: Request("", need) for (row, _), need in zip(drawn, needs, strict=True)}
-    )
+    asked_for = {row: Request("", need) for (row, _), need in zip(drawn, needs, strict=True)}
+    inputs = catalog, mcp_zero.trials_as_queries(trials, asked_for)
+
+    def run(name: str, own: list[int], chosen: list[int | None], found: pd.DataFrame) -> Run:
+        trial = [point for size in own for point in trials if point.size == size]
+        pairs = zip(chosen, trial, strict=True)
+        hits = [row is not None and mcp_zero.same_tool(catalog, row, point.target) for row, point in pairs]
+        ids = [f"{point.size}:{point.target}" for point in trial]
+        table = pd.DataFrame({"task_id": ids, "seed": results.SEED, "hit_rate@1": np.array(hits, dtype=float)})
+        return Run("needle_llm", name, table, inputs, facts(found))
+
     written = kept.choices("needle_mcp_zero", targets, write)
-    systems: dict[str, tuple[list[int], list[int | None], pd.DataFrame]] = {}
     if written is not None:
-        picked = [groups[sizes.index(size)][0] if groups else None for size in sizes for groups in written["tools"]]
-        systems["mcp_zero"] = sizes, picked, written
+        picked = [groups[place][0] if groups else None for place in range(len(sizes)) for groups in written["tools"]]
+        yield run("mcp_zero", sizes, picked, written)
     for size in kept.settings.in_prompt:
 
         def pick(place: int, size: int = size) -> Groups:
@@ -333,16 +337,8 @@ def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], kept: Kept)
 
         found = kept.choices(f"needle_standard_{size}", targets, pick)
         if found is not None:
-            systems[f"standard_{size}"] = [size], [groups[0][0] if groups else None for groups in found["tools"]], found
-    for name, (own, chosen, found) in systems.items():
-        trial = [point for size in own for point in trials if point.size == size]
-        hits = [
-            row is not None and mcp_zero.same_tool(catalog, row, point.target)
-            for row, point in zip(chosen, trial, strict=True)
-        ]
-        ids = [f"{point.size}:{point.target}" for point in trial]
-        table = pd.DataFrame({"task_id": ids, "seed": results.SEED, "hit_rate@1": np.array(hits, dtype=float)})
-        yield Run("needle_llm", name, table, (catalog, asked), facts(found))
+            picked = [groups[0][0] if groups else None for groups in found["tools"]]
+            yield run(f"standard_{size}", [size], picked, found)
 
 
 def parts_with(collection: str, catalog: ToolCatalog, *parts: Callable[[Kept], Made]) -> Iterator[Made]:

@@ -25,7 +25,7 @@ from study.tools.flow.samples import Call, Sample, as_queries, measures, tool_ke
 from study.tools.flow.settings import Flow
 from study.tools.flow.synthesis import DATA, messages_of
 from study.tools.flow.tables import COLLECTION, MEASURES
-from study.tools.language_model import Groups, Kept, facts
+from study.tools.language_model import Groups, Kept, facts, json_form
 from study.tools.results import Run, Table
 
 SPLIT, POOL = "seen", "labelled10"
@@ -36,9 +36,7 @@ OTHERS = 9  # tools beside the right one, when the model judges whether an instr
 JUDGE = f"""Judge a user's instruction that was written for a tool. Give 0 to 10 points: is it clear, does it state
 concrete values, does it need this tool, and does it hold all that the tool requires? {DATA}
 Answer with one JSON object: {{"points": number}}"""
-POINTS = {"type": "object", "properties": {"points": {"type": "integer", "minimum": 0, "maximum": 10}}}
-POINTS |= {"required": ["points"]}
-POINTS_ONLY = {"type": "json_schema", "json_schema": {"name": "points", "strict": True, "schema": POINTS}}
+POINTS_ONLY = json_form("points", "points", {"type": "integer", "minimum": 0, "maximum": 10})
 COUNTS = ("first", "filled", "evolved", "not filled", "not evolved")
 JSON_ONLY = {"type": "json_object"}
 
