@@ -28,7 +28,7 @@ from study.tools.router import router_settings, stage_runs
 
 
 def livemcpbench() -> Iterator[Made]:
-    """Raw queries with every search, the routed query, the real requests, tokens and latency."""
+    """Raw queries with every search, the routed query, the real requests, and tokens."""
     catalog, queries, episodes = logged_tasks()
     settings = discovery_settings()
     yield discovery.search_runs("query", catalog, queries, settings.systems)
@@ -37,8 +37,6 @@ def livemcpbench() -> Iterator[Made]:
     yield request_log.recorded_tables(catalog, queries, episodes)
     yield [discovery.popularity_run("query", catalog, queries)]
     yield discovery.template_tables(catalog, queries, settings.thresholds)
-    yield from livemcpbench_model()
-    yield from livemcpbench_latency()
 
 
 def livemcpbench_model() -> Iterator[Made]:
@@ -55,7 +53,7 @@ def livemcpbench_latency() -> Iterator[Made]:
 
 
 def scaling() -> Iterator[Made]:
-    """LiveMCPBench's tasks over three pools of real tools, and latency up to 100,000 tools; embeds 9,000 texts once."""
+    """LiveMCPBench's tasks over three pools of real tools; embeds 9,000 texts once."""
     _, queries, episodes = logged_tasks()
     small, middle, large = three_pools()
     requests, _ = request_log.requests_by_task(episodes, queries.ids)
@@ -64,7 +62,6 @@ def scaling() -> Iterator[Made]:
     named = [("", small), ("", middle), ("", large)]
     named.append((discovery.REFERENCE, discovery.reference_pool(small, middle)))
     yield discovery.pool_runs(named, queries, asked, owner)
-    yield from scaling_latency()
 
 
 def scaling_latency() -> Iterator[Made]:
@@ -76,7 +73,6 @@ def intent_ranking() -> Iterator[Made]:
     """Intent-based ranking on LiveMCPBench's log; its filters need the prepared Task2MCP."""
     yield intent.protocol_runs(*logged_tasks())
     yield session_tables(*logged_tasks())
-    yield from intent_latency()
     table = intent.compatibility(*load_inputs("task2mcp", "cold"))
     yield [Table("intent_filters", table, collection="task2mcp")]
 
@@ -104,7 +100,6 @@ def mcptools() -> Iterator[Made]:
     yield [discovery.server_table(*ten), discovery.macro_table("mcptools", asked)]
     yield mcp_zero.identity_runs(catalog)
     yield mcp_zero.cross_runs(catalog, described_elsewhere())
-    yield from mcptools_model()
 
 
 def mcptools_model() -> Iterator[Made]:
@@ -128,7 +123,6 @@ def mcptoolbench() -> Iterator[Made]:
 def apibank() -> Iterator[Made]:
     """The called API among all, or among those of its dialogue."""
     yield mcp_zero.dialogue_runs(load_collection("apibank").catalog, paths.raw("apibank"))
-    yield from apibank_model()
 
 
 def apibank_model() -> Iterator[Made]:
@@ -141,7 +135,6 @@ def mcpflow() -> Iterator[Made]:
     """Calls on three splits, the leak, the synthesis, the servers, and one server under several listings."""
     yield entity_tables([load_collection(name).catalog for name in ("mcptools", "livemcpbench", "mcpflow")])
     yield from flow_parts()
-    yield from mcpflow_model()
 
 
 def mcpflow_model() -> Iterator[Made]:
@@ -174,16 +167,18 @@ def three_pools() -> tuple[ToolCatalog, ToolCatalog, ToolCatalog]:
     return discovery.pools(*(load_collection(name).catalog for name in ("livemcpbench", "mcptools", "mcpflow")))
 
 
-Experiment = Callable[[], Iterator[Made]]
-EXPERIMENTS: dict[str, Experiment] = {"livemcpbench": livemcpbench, "mcptools": mcptools, "scaling": scaling}
-EXPERIMENTS |= {"intent": intent_ranking, "router": router, "apibank": apibank, "mcptoolbench": mcptoolbench}
-EXPERIMENTS[COLLECTION] = mcpflow
-# What of them measures times: seconds each, for a machine that does nothing else meanwhile.
-LATENCY = {"livemcpbench": livemcpbench_latency, "scaling": scaling_latency, "intent": intent_latency}
-
-# What of them asks a language model, or replays its choices.
-MODEL = {"livemcpbench": livemcpbench_model, "mcptools": mcptools_model, "apibank": apibank_model}
-MODEL[COLLECTION] = mcpflow_model
+# By part: llm is what a language model does, or what replays its choices; latency takes seconds, on a machine that does
+# nothing else meanwhile.
+EXPERIMENTS: dict[str, dict[str, Callable[[], Iterator[Made]]]] = {
+    "livemcpbench": {"main": livemcpbench, "llm": livemcpbench_model, "latency": livemcpbench_latency},
+    "mcptools": {"main": mcptools, "llm": mcptools_model},
+    "scaling": {"main": scaling, "latency": scaling_latency},
+    "intent": {"main": intent_ranking, "latency": intent_latency},
+    "router": {"main": router},
+    "apibank": {"main": apibank, "llm": apibank_model},
+    "mcptoolbench": {"main": mcptoolbench},
+    COLLECTION: {"main": mcpflow, "llm": mcpflow_model},
+}
 
 
 def run_experiment(name: str, part: str = "all") -> str:
@@ -192,12 +187,13 @@ def run_experiment(name: str, part: str = "all") -> str:
     that are made from the kept runs)."""
     collection = "livemcpbench" if name in ("scaling", "intent", "router") else name
     require_one_of(part, "part", ("all", "latency", "llm", "report"))
-    chosen = {"latency": LATENCY, "llm": MODEL}.get(part, EXPERIMENTS)
-    if name not in chosen:
-        raise StudyError(f"no experiments for {name!r}", fix=f"one of: {', '.join(chosen)}")
-    if part != "report":
-        for made in chosen[name]():
-            write_results(collection, made)
+    able = [name for name, parts in EXPERIMENTS.items() if part in ("all", "report", *parts)]
+    if name not in able:
+        raise StudyError(f"no experiments for {name!r}", fix=f"one of: {', '.join(able)}")
+    for own, experiment in EXPERIMENTS[name].items():
+        if part in ("all", own):
+            for made in experiment():
+                write_results(collection, made)
     if part != "latency":
         report_collection(collection)
     return collection
