@@ -36,7 +36,7 @@ def test_a_date_goes_to_no_parameter_that_asks_for_none():
     stated |= {"amount": {"type": "number"}, "year": {"type": "integer"}}
     tool = Tool(0, "invoice", "", parameters([*stated], **stated))
     sure = (np.zeros(0, dtype=np.float32), 10.0)
-    made = SlotFiller.with_regressions(ToolCatalog("o", (Server("x", "X", ""),), (tool,)), COPYING, sure, sure)
+    made = SlotFiller(ToolCatalog("o", (Server("x", "X", ""),), (tool,)), COPYING, sure, sure)
     filled = [made.fill("due 2026-12-01", 0, [name], absent=None, least=0.05) for name in stated]
     assert filled[:3] == [{"customer": None}, {"dueDate": "2026-12-01"}, {"note": "2026-12-01"}]
     assert filled[3:] == [{"amount": None}, {"year": 2026}]  # nor does a part of it

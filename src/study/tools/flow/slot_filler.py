@@ -246,6 +246,10 @@ class SlotFiller:
         self.setting = _regression(features, np.array(chosen), self.settings.strength)
         return self
 
+    def of(self, catalog: ToolCatalog) -> SlotFiller:
+        """The same regressions for the tools of another catalogue."""
+        return SlotFiller(catalog, self.settings, self.value, self.setting)
+
     def fill(
         self, text: str, tool: int, wanted: Sequence[str] | None = None, *, absent: Any = "", least: float = 0.0
     ) -> dict[str, Any]:

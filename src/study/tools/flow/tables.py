@@ -125,7 +125,7 @@ def trivial_table(bench: Bench, kept: Sequence[Sample], flow: Flow) -> pd.DataFr
     slot_filler = SlotFiller(bench.catalog, flow.copying).fit(bench.samples, kept)
     lines = [measure_arguments("mcpflow", "required", slot_filler, bench.samples)]
     for name, (catalog, samples) in {"mcptoolbench": mcptoolbench_calls(), "apibank": apibank_calls()}.items():
-        own = SlotFiller(catalog, flow.copying, slot_filler.value, slot_filler.setting)
+        own = slot_filler.of(catalog)
         lines += [measure_arguments(name, filling, own, samples) for filling in ("required", "trained")]
     return pd.DataFrame(lines)
 
