@@ -25,7 +25,7 @@ def gpu(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "target"),
-    [("t2mrec", "study.t2mrec.device.DeviceT2MRec"), ("lightgcn", "baselines.recbole_bridge.RecBole")],
+    [("t2mrec", "study.t2mrec.system.T2MRec"), ("lightgcn", "baselines.recbole_bridge.RecBole")],
 )
 def test_a_system_keeps_its_settings(gpu, name, target):
     base = load(["dataset=task2mcp", f"system={name}"])

@@ -1,15 +1,11 @@
 """Small data sets with learnable text, made in memory."""
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse as sp
 
 from study.data import dataset as datasets
 from study.data.splits import make
-from study.t2mrec.module import PairEpoch
 
 PLAIN = {"category": "tools", "url": "https://example.org", "author": "a", "license": "MIT", "stars_count": 1}
 PLAIN |= {"official": "non-official"}
@@ -50,10 +46,3 @@ def toy():
 @pytest.fixture(scope="session")
 def toy_split(toy):
     return make(toy, "cold")
-
-
-@pytest.fixture
-def pair_epoch(toy_split):
-    """The pairs of an epoch, whose vectors tell the numbers of tasks and servers."""
-    eyes = (sp.eye_array(n, format="csr") for n in toy_split.train.shape)
-    return partial(PairEpoch, *eyes, toy_split.train, toy_split.tasks("train"), batch_size=16)

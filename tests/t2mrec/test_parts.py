@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from study.evaluation.ranking import tie_order
 from study.t2mrec import lexical
-from study.t2mrec.fusion import centroids, expand, fuse, rerank_pool
+from study.t2mrec.fusion import centroids, expand, fuse
 from study.t2mrec.inference import normalize
 from study.t2mrec.structure import StructuralFeatures, languages, operating_systems, structural_score
 from study.t2mrec.towers import info_nce, pointwise_bce
@@ -146,15 +146,3 @@ def test_vectors_are_unit_by_a_vocabulary_that_knows_no_test_task_and_is_saved(t
     assert len(lexical.vectorize(toy, toy_split.tasks("train"), max_features=17)[0].vocabulary_) == 17
     rebuilt = lexical.from_json(json.loads(json.dumps(lexical.to_json(vectorizer))))
     np.testing.assert_allclose(rebuilt.transform(toy.task_texts()).toarray(), tasks.toarray(), rtol=1e-6)
-
-
-POOL = np.array([4, 2, 9])
-# A permutation, too few, one twice, one from outside the pool, and too many.
-ANSWERS = [[9, 4, 2], [9, 4], [9, 4, 4], [9, 4, 7], [9, 4, 2, 1]]
-
-
-@pytest.mark.parametrize("answer", ANSWERS, ids=str)
-def test_reranker_can_only_reorder_and_without_one_the_order_stays(toy, answer):
-    order, accepted = rerank_pool(lambda data, task, pool: np.array(answer), toy, 0, POOL)
-    assert (list(order), accepted) == ((answer, True) if answer == [9, 4, 2] else ([4, 2, 9], False))
-    assert list(rerank_pool(None, toy, 0, POOL)[0]) == [4, 2, 9]

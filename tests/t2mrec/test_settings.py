@@ -14,11 +14,13 @@ WRONG = yaml.safe_load("""
 Lexical: {kind: [word2vec], max_features: [0, 1.5], ngrams: [[2, 1], [0, 1], [1], 2, [1, true]]}
 Towers: {enabled: ["yes"], shared: [1], hidden: [0], output: [2.0], layers: [1], dropout: [1, -0.1]}
 Training:
-  {loss: [triplet], symmetric: [null], hard_negatives: [-1], hard_pool: [0], temperature: [0, .nan, "0.07"],
+  {loss: [triplet], symmetric: [null], hard_negatives: [-1], hard_pool: [0], negatives: [0],
+   temperature: [0, .nan, "0.07"],
    learning_rate: [0.0, .inf], batch_size: [0], epochs: [0, 2.5, true], checkpoint_every: [0],
    weight_decay: [-0.01, 1000.0]}  # the latter, times the learning rate, would turn the weights round
 Scoring:
-  {semantic_weight: [1.01], category: [-0.1], language: [1.2], theme: [.nan], expansion: [0], anchors: [-1], pool: [0]}
+  {languages: [mine], semantic_weight: [1.01], category: [-0.1], language: [1.2], theme: [.nan],
+   expansion: [0], anchors: [-1], pool: [0]}
 """)
 GROUPS = {"Lexical": Lexical, "Towers": Towers, "Training": Training, "Scoring": Scoring}
 EACH = [(group, key, value) for group, keys in WRONG.items() for key, values in keys.items() for value in values]
@@ -27,8 +29,8 @@ ENDS += [(Training, {"temperature": 1e-4, "learning_rate": 1, "weight_decay": 0,
 ENDS += [(Scoring, {"semantic_weight": 0}), (Scoring, {"semantic_weight": 1, "anchors": 20, "pool": 20})]
 # What every ablation changes, and nothing else.
 CHANGES = {"t2mrec": {}, "t2mrec_wo_cl": {"training.loss": "bce"}, "t2mrec_wo_lexical": {"lexical.kind": "minilm"}}
-CHANGES |= {"t2mrec_wo_cl_program": {"training.loss": "bce", "training.temperature": 1.0, "training.epochs": 1}}
-CHANGES |= {"t2mrec_program_languages": {}}
+CHANGES |= {"t2mrec_wo_cl_program": {"training.loss": "program_bce", "training.temperature": 1.0, "training.epochs": 1}}
+CHANGES |= {"t2mrec_program_languages": {"scoring.languages": "program"}}
 CHANGES |= {"t2mrec_wo_two_tower": {"towers.enabled": False}, "t2mrec_wo_structure": {"scoring.semantic_weight": 1.0}}
 CHANGES |= {"t2mrec_wo_expansion": {"scoring.expansion": False}, "t2mrec_one_direction": {"training.symmetric": False}}
 CHANGES |= {"t2mrec_hard_negatives": {"training.hard_negatives": 2}, "t2mrec_shared_tower": {"towers.shared": True}}
@@ -52,7 +54,7 @@ def test_settings_that_do_not_fit_one_another_are_refused():
         Scoring(category=0.3, language=0.3, theme=0.3)
     assert Scoring(category=0.0, language=1.0, theme=0.0).structure_weights == (0, 1, 0)
     assert Scoring(category=0.333333, language=0.333333, theme=0.333334).structure_weights[2] == 0.333334
-    with pytest.raises(StudyError, match="K2 = 4 is smaller than the anchors K1 = 5"):
+    with pytest.raises(StudyError, match=r"at least the 5 of scoring\.anchors"):
         Scoring(pool=4)
     assert Scoring(anchors=0, pool=1).anchors == 0
 

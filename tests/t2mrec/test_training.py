@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from study.t2mrec import lexical
-from study.t2mrec.module import EpochBar, PairEpoch, TwoTowerModule
+from study.t2mrec.module import EpochBar, RowTowers
+from study.t2mrec.pairs import draw_pairs
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 from study.t2mrec.towers import info_nce
@@ -23,7 +24,7 @@ def small(epochs=12, towers=SMALL, **training):
 def dense_reference(data, split, size, *, epochs, seed):
     """The same method with dense inputs, torch's own layers and torch's own AdamW."""
     _, tasks, servers = lexical.vectorize(data, split.tasks("train"))
-    start = TwoTowerModule(tasks.shape[1], size, Training(), seed=seed)
+    start = RowTowers(tasks.shape[1], size, Training(), seed=seed)
     towers = []
     for tower in (start.task_tower, start.server_tower):
         first = torch.nn.Linear(tasks.shape[1], size.hidden)
@@ -35,13 +36,12 @@ def dense_reference(data, split, size, *, epochs, seed):
         towers.append(torch.nn.Sequential(*layers))
     parameters = [p for tower in towers for p in tower.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01)
-    rows = np.flatnonzero(np.diff(split.train.indptr))
     for epoch in range(epochs):
         torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
-        for batch in PairEpoch(tasks, servers, split.train, rows, batch_size=16, seed=seed, epoch=epoch):
+        for rows in draw_pairs(split.train, np.random.default_rng([seed, epoch])).batches(16):
             embedded = [
-                torch.nn.functional.normalize(tower(torch.from_numpy(part.toarray())), dim=-1)
-                for tower, part in zip(towers, batch, strict=True)
+                torch.nn.functional.normalize(tower(torch.from_numpy(vectors[own].toarray())), dim=-1)
+                for tower, vectors, own in zip(towers, (tasks, servers), rows, strict=True)
             ]
             optimizer.zero_grad()
             info_nce(*embedded, temperature=0.07).backward()
@@ -88,13 +88,14 @@ def test_learns_the_planted_topics(toy, toy_split, tmp_path):
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
-def test_pairs_are_positives_and_every_task_comes_once(toy_split, pair_epoch):
-    seen, drawn = [], set()
+def test_pairs_are_positives_and_every_task_comes_once(toy_split):
+    drawn = set()
     for epoch in range(30):
-        for batch in pair_epoch(seed=0, epoch=epoch):
-            pairs = list(zip(batch.tasks.indices, batch.servers.indices, strict=True))
-            assert all(toy_split.train[task, server] for task, server in pairs)
-            drawn |= set(pairs)
-            seen += [task for task, _ in pairs] if epoch == 0 else []
-    assert sorted(seen) == sorted(toy_split.tasks("train"))
+        pairs = draw_pairs(toy_split.train, np.random.default_rng([0, epoch]))
+        batches = [np.stack(rows) for rows in pairs.batches(16)]
+        assert {part.shape[1] for part in batches[:-1]} == {16}
+        tasks, servers = np.concatenate(batches, axis=1)
+        assert sorted(tasks) == sorted(toy_split.tasks("train"))
+        assert np.asarray(toy_split.train[tasks, servers]).all()
+        drawn |= set(zip(tasks, servers, strict=True))
     assert len(drawn) > 0.95 * toy_split.train.nnz  # every positive gets its turn

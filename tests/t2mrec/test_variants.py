@@ -9,15 +9,13 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from study.config.compose import build_system, load
 from study.errors import StudyError
 from study.evaluation.ranking import top_k
-from study.t2mrec.module import nearest_negatives
-from study.t2mrec.program_languages import ProgramFeatures, program_languages
-from study.t2mrec.program_loss import T2MRecPairs, TripleEpoch, draw_triples, pair_bce
+from study.t2mrec.pairs import draw_pairs, draw_triples, nearest_negatives, shuffled
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
-from study.t2mrec.structure import StructuralFeatures
+from study.t2mrec.structure import StructuralFeatures, languages
 from study.t2mrec.system import T2MRec
+from study.t2mrec.towers import program_bce
 
 ORDER = np.arange(5)
 SERVERS = sp.csr_matrix(np.array([[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1], [0, 1]], np.float32))
@@ -41,24 +39,21 @@ def test_nearest_negatives_by_hand():
         nearest_negatives(TASKS, SERVERS, POSITIVES, pool=4, order=ORDER)
 
 
-def test_hard_negatives_come_from_the_tasks_own_pool_and_all_get_their_turn(toy_split, pair_epoch):
+def test_hard_negatives_come_from_the_tasks_own_pool_and_all_get_their_turn(toy_split):
     hard = np.random.default_rng(0).permuted(np.tile(np.arange(50), (100, 1)), axis=1)[:, :6]
     seen = {int(task): set() for task in toy_split.tasks("train")}
     for epoch in range(20):
-        for batch in pair_epoch(seed=0, epoch=epoch, hard=hard, n_hard=2):
-            tasks, servers = batch.tasks.indices, batch.servers.indices
-            assert len(servers) == 3 * len(tasks)
-            drawn = servers[len(tasks) :].reshape(-1, 2)
-            assert (drawn[:, 0] != drawn[:, 1]).all()
-            for task, pair in zip(tasks, drawn, strict=True):
-                seen[int(task)] |= set(pair.tolist())
+        plain, pairs = (
+            draw_pairs(toy_split.train, np.random.default_rng(epoch), hard=own, count=2) for own in (None, hard)
+        )
+        np.testing.assert_array_equal(plain.tasks, pairs.tasks)  # they leave the pairs as they are
+        np.testing.assert_array_equal(plain.positives, pairs.positives)
+        assert (pairs.negatives[:, 0] != pairs.negatives[:, 1]).all()
+        for task, own in zip(pairs.tasks, pairs.negatives, strict=True):
+            seen[int(task)] |= set(own.tolist())
+        tasks, servers = next(pairs.batches(16))
+        np.testing.assert_array_equal(servers[len(tasks) :], pairs.negatives[: len(tasks)].ravel())
     assert seen == {task: set(hard[task].tolist()) for task in seen}
-
-
-def test_hard_negatives_leave_the_pairs_of_an_epoch_as_they_are(pair_epoch):
-    plain, hard = (pair_epoch(seed=4, epoch=7, **more) for more in ({}, {"hard": np.zeros((100, 9), int), "n_hard": 1}))
-    np.testing.assert_array_equal(plain.rows, hard.rows)
-    np.testing.assert_array_equal(plain.servers, hard.servers)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -98,17 +93,12 @@ def test_without_structure_the_semantic_score_alone_is_fused(toy, toy_split, tmp
     assert np.abs(system.score(asked) - system.semantic(asked)).max() > 0.01
 
 
-def small(epochs, negatives=10):
-    training = Training(loss="bce", temperature=1.0, batch_size=64, epochs=epochs, checkpoint_every=100)
-    return T2MRecPairs(Lexical(), Towers(hidden=32, output=16), training, Scoring(anchors=3, pool=12), negatives)
-
-
-def test_the_loss_by_hand():
+def test_the_programs_loss_by_hand():
     tasks = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     servers = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6], [-1.0, 0.0]])
     # Cosines 1 and .8 of the positives, .8 and 0 of the negatives; log(1 + e^-s) and log(1 + e^s).
     each = [math.log(1 + math.exp(z)) for z in (-1, -0.8, 0.8, 0)]
-    assert pair_bce(tasks, servers).item() == pytest.approx(np.mean(each), abs=1e-6)
+    assert program_bce(tasks, servers, temperature=1.0).item() == pytest.approx(np.mean(each), abs=1e-6)
 
 
 def test_every_positive_has_ten_negatives_that_its_task_does_not_list(toy_split):
@@ -127,12 +117,11 @@ def test_every_positive_has_ten_negatives_that_its_task_does_not_list(toy_split)
 
 def test_an_epoch_asks_every_triple_once_beside_its_task(toy_split):
     triples = draw_triples(toy_split.train, negatives=2, seed=0)
-    eyes = [sp.eye_array(n, format="csr") for n in toy_split.train.shape]
     orders = []
     for epoch in (0, 1):
         seen = []
-        for batch in TripleEpoch(*eyes, triples, batch_size=64, seed=0, epoch=epoch):
-            seen += zip(batch.tasks.indices, *batch.servers.indices.reshape(2, -1), strict=True)
+        for tasks, servers in shuffled(triples, np.random.default_rng([0, epoch])).batches(64):
+            seen += zip(tasks, *servers.reshape(2, -1), strict=True)
         assert Counter(seen) == Counter(map(tuple, triples))
         orders.append(seen)
     assert orders[0] != orders[1]
@@ -140,8 +129,9 @@ def test_an_epoch_asks_every_triple_once_beside_its_task(toy_split):
 
 def test_it_tells_positives_from_the_rest_and_seeds_repeat(toy, toy_split, tmp_path):
     asked, scores = toy_split.tasks("train"), []
+    training = Training(loss="program_bce", temperature=1.0, batch_size=64, epochs=3, checkpoint_every=100)
     for place, seed in enumerate((1, 1, 2)):
-        system = small(epochs=3)
+        system = T2MRec(Lexical(), Towers(hidden=32, output=16), training, Scoring(anchors=3, pool=12))
         system.fit(toy, toy_split, seed=seed, workdir=tmp_path / str(place))
         scores.append(system.semantic(asked))
         positive = toy_split.train[asked].toarray() > 0
@@ -149,20 +139,16 @@ def test_it_tells_positives_from_the_rest_and_seeds_repeat(toy, toy_split, tmp_p
     np.testing.assert_array_equal(scores[0], scores[1])
     assert np.abs(scores[0] - scores[2]).max() > 1e-3
     assert system.parameters() > 0
-    with pytest.raises(StudyError, match="0 negatives"):
-        small(1, negatives=0)
 
 
 def test_languages_as_the_program_names_them():
-    assert program_languages("Shell, C++ / sh (Node)") == {"shell", "cpp", "javascript"}
-    assert program_languages("node.js") == {"node.js"}
+    assert languages("Shell, C++ / sh (Node)", "program") == {"shell", "cpp", "javascript"}
+    assert languages("node.js", "program") == {"node.js"}
     columns = ["category", "subcategory", "language", "system", "theme"]
     servers = pd.DataFrame([["a", "b", name, "", ""] for name in ("Shell", "Bash", "C#,Go")], columns=columns)
     tasks = pd.DataFrame([["a", "b", name, "", ""] for name in ("Bash", "csharp")], columns=columns)
-    category, language, theme = ProgramFeatures(servers)(tasks)
+    category, language, theme = StructuralFeatures(servers, aliases="program")(tasks)
     np.testing.assert_array_equal(language, [[0, 1, 0], [0, 0, 1]])
     usual = StructuralFeatures(servers)(tasks)
     np.testing.assert_array_equal(usual[1], [[1, 1, 0], [0, 0, 1]])
     np.testing.assert_array_equal([category, theme], usual[[0, 2]])
-    system = build_system(load(["system=t2mrec_program_languages"]).system)
-    assert type(system).__name__ == "T2MRecProgramLanguages"

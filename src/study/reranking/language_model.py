@@ -24,7 +24,6 @@ from study.errors import StudyError
 from study.reranking import grades, prompt
 from study.reranking.pools import PooledT2MRec
 from study.reranking.system import RerankedT2MRec, Rules
-from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 
 NAME, DEFAULT = "t2mrec_llm", "rerank"  # the system, and its endpoint
@@ -63,7 +62,7 @@ class Question:
 
 
 class LanguageModelReranker:
-    """Re-orders pools by a language model (eq. 23); a `study.t2mrec.fusion.Reranker`.
+    """Re-orders pools by a language model (eq. 23).
 
     Attributes:
         faults: how often the order before was used, by reason: a fault of `study.reranking.system.FAULTS` or a kind
@@ -217,9 +216,8 @@ class T2MRecWithLanguageModel(RerankedT2MRec, PooledT2MRec):
         question: Question,
         endpoint: str,
         tolerated: float,
-        reranker: Reranker | None = None,
     ) -> None:
-        super().__init__(lexical, towers, training, scoring, reranker, rules=question.rules)
+        super().__init__(lexical, towers, training, scoring, rules=question.rules)
         self.question, self.endpoint, self.tolerated = question, endpoint, tolerated
         # Replies of one endpoint do not make a row of another one's model.
         self.name = NAME if endpoint == DEFAULT else f"{NAME}_{endpoint}"

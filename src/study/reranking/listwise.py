@@ -25,7 +25,6 @@ from study.errors import StudyError
 from study.evaluation.ranking import chunks
 from study.files import replacing
 from study.reranking.system import RerankedT2MRec, Rules
-from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 from study.t2mrec.system import T2MRec
@@ -251,9 +250,8 @@ class T2MRecListwise(RerankedT2MRec):
         scoring: Scoring,
         listwise: Listwise,
         rules: Rules | None = None,
-        reranker: Reranker | None = None,
     ) -> None:
-        super().__init__(lexical, towers, training, scoring, reranker, rules=rules)
+        super().__init__(lexical, towers, training, scoring, rules=rules)
         self.listwise = listwise
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 
 from study.data.dataset import FloatArray, IntArray
 from study.errors import StudyError
-from study.t2mrec.fusion import Reranker
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 
@@ -93,12 +92,11 @@ class RerankedT2MRec(T2MRec):
         towers: Towers,
         training: Training,
         scoring: Scoring,
-        reranker: Reranker | None = None,
         *,
         rules: Rules | None = None,
     ) -> None:
-        super().__init__(lexical, towers, training, scoring, reranker)
-        self.rules = rules or Rules()
+        super().__init__(lexical, towers, training, scoring)
+        self.rules, self.invalid_rerankings = rules or Rules(), 0
 
     @abstractmethod
     def rerank(self, tasks: IntArray, pools: Sequence[IntArray]) -> Sequence[IntArray]:

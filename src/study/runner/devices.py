@@ -13,7 +13,6 @@ from study.config.compose import choices, plain
 from study.errors import StudyError
 
 T2MREC = "study.t2mrec.system.T2MRec"
-OWN_CODE = {T2MREC: "study.t2mrec.device.DeviceT2MRec"}
 
 
 def on_trainer(config: DictConfig) -> DictConfig:
@@ -63,7 +62,7 @@ def _on_gpu(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     found = {key: _on_gpu(item) for key, item in value.items()}
-    target = OWN_CODE.get(str(value.get("_target_")), value.get("_target_"))
+    target = value.get("_target_")
     if target and "device" in inspect.signature(get_object(target)).parameters:
-        found |= {"_target_": target, "device": "gpu"}
+        found["device"] = "gpu"
     return found

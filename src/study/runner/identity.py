@@ -38,11 +38,18 @@ CLASSES: dict[str, str | None] = {
     "study.tools.intent.servers.IntentServers": "baselines.intent.IntentServers",
     "study.usefulness.field_dense.FieldDense": "study.advisor.retrieval.field_dense.FieldDense",
     "study.usefulness.two_encoders.TwoEncoders": "study.advisor.retrieval.two_encoders.TwoEncoders",
+    "baselines.supervision.Supervision": "study.t2mrec.supervision.Supervision",
+    "baselines.supervision.T2MRecSupervised": "study.t2mrec.system.T2MRec",
+    "study.t2mrec.device.DeviceT2MRec": "study.t2mrec.system.T2MRec",
+    "study.t2mrec.program_languages.T2MRecProgramLanguages": "study.t2mrec.system.T2MRec",
+    "study.t2mrec.program_loss.T2MRecPairs": "study.t2mrec.system.T2MRec",
 }
-# Class then -> the key of the class now that it stood for.
+# Class then -> the settings of the class now that it stood for.
 OPTIONS: dict[str, dict[str, Any]] = {
     "baselines.label_ranker_plain.LabelRankerPlain": {"catalogue_place": False},
     "baselines.mpt_rec.MPTRecEmerging": {"head": "emerging"},
+    "study.t2mrec.program_languages.T2MRecProgramLanguages": {"scoring": {"languages": "program"}},
+    "study.t2mrec.program_loss.T2MRecPairs": {"training": {"loss": "program_bce"}},
 }
 # Class now -> keys that records may lack, with the values that reproduce what was done then.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -50,8 +57,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "baselines.lc_rec.LCRec": {"device": "cpu"},
     "baselines.openp5.OpenP5": {"device": "cpu"},
     "baselines.tiger.Tiger": {"device": "cpu"},
+    "study.t2mrec.settings.Scoring": {"languages": "study"},
+    "study.t2mrec.settings.Training": {"negatives": 10},
 }
-# Class now -> keys that records may have and that are gone, with the value that reproduces what is done now.
+# Class now or then -> keys that records may have and that are gone, with the value that reproduces what is done now.
 GONE: dict[str, dict[str, Any]] = {
     "baselines.cvh_rec.CVHRec": {"keywords": 0},
     "baselines.openp5.OpenP5": {"order": "random"},
@@ -59,6 +68,11 @@ GONE: dict[str, dict[str, Any]] = {
     "baselines.generative.quantisation.Quantiser": {"device": "cpu"},
     "baselines.generative.seq2seq.T5Size": {"device": "cpu"},
     "baselines.lc_rec.LlamaSize": {"device": "cpu"},
+    "study.reranking.language_model.T2MRecWithLanguageModel": {"reranker": None},
+    "study.reranking.listwise.T2MRecListwise": {"reranker": None},
+    "study.reranking.pools.PooledT2MRec": {"reranker": None},
+    "study.t2mrec.program_loss.T2MRecPairs": {"negatives": 10},
+    "study.t2mrec.system.T2MRec": {"reranker": None},
 }
 # System -> class then -> class now, where the other class gives the same numbers.
 CLASSES_OF = {"t2mrec_same_training": {"study.t2mrec.system.T2MRec": POOLED}}
@@ -103,15 +117,23 @@ def normal_form(value: Any) -> Any:
         return normal_form(value[value["profile"]])
     if target == BY_CHOICE:
         return normal_form({key: item for key, item in value.items() if key not in ("_target_", "choice")})
-    found = {str(key): normal_form(item) for key, item in value.items()} | OPTIONS.get(str(target), {})
+    found = {str(key): normal_form(item) for key, item in value.items()}
     if target is None:
         return found
     now = CLASSES.get(target, target)
     if now is None:
         del found["_target_"]
         return found
-    found = {key: item for key, item in found.items() if (key, item) not in GONE.get(now, {}).items()}
+    gone = (GONE.get(target, {}) | GONE.get(now, {})).items()
+    found = _merged({key: item for key, item in found.items() if (key, item) not in gone}, OPTIONS.get(target, {}))
     return DEFAULTS.get(now, {}) | found | {"_target_": now}
+
+
+def _merged(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with changes of some, at any depth."""
+    return settings | {
+        key: _merged(settings[key], item) if isinstance(item, Mapping) else item for key, item in changes.items()
+    }
 
 
 def normal_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Training of the two towers: batches, one optimisation step, and the loop, which resumes from checkpoints."""
+"""Training of the two towers: batches as tensors, one step of all optimisers, and the loop, which resumes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import logging
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections import UserList
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytorch_lightning as pl
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as F  # noqa: N812 - the name every torch program uses
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from pytorch_lightning.plugins.io import TorchCheckpointIO
@@ -22,128 +25,119 @@ from torch import Tensor
 from tqdm import tqdm
 
 from study.data.dataset import IntArray
-from study.errors import StudyError
-from study.evaluation.ranking import chunks, mask_known, top_k
 from study.files import replacing
-from study.t2mrec.row_adamw import RowAdamW
+from study.t2mrec.pairs import Sampler
+from study.t2mrec.row_adamw import RowAdamW, Rows
 from study.t2mrec.settings import TRAINER, Towers, Training
-from study.t2mrec.towers import LOSSES, Tower, used_terms
+from study.t2mrec.towers import LOSSES, Tower
+
+LOG = logging.getLogger(__name__)
+CHUNK = 64  # batches that are prepared in one pass, at most
+
+
+class Ragged(NamedTuple):
+    """A sparse matrix by rows, as tensors on one device: row i holds `values[starts[i]:starts[i + 1]]` at the terms of
+    the same places."""
+
+    starts: Tensor  # (n + 1,), int32
+    terms: Tensor  # int32
+    values: Tensor  # float32
+
+    @classmethod
+    def of(cls, matrix: sp.csr_matrix, device: torch.device) -> Ragged:
+        """A matrix of scipy, on a device."""
+        arrays = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data
+        return cls(*(torch.from_numpy(array).to(device) for array in arrays))
+
+    def take(self, rows: Tensor, entries: int) -> Ragged:
+        """Rows by number, which hold so many entries in all: a number that no device need be asked for then."""
+        first = self.starts[rows]
+        lengths = self.starts[rows + 1] - first
+        starts = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+        shift = torch.repeat_interleave(first - starts[:-1], lengths, output_size=entries)
+        places = torch.arange(entries, device=rows.device) + shift
+        return Ragged(starts, self.terms[places], self.values[places])
+
+    def part(self, rows: slice, entries: slice) -> Ragged:
+        """A range of rows, which hold a range of entries."""
+        starts = self.starts[rows.start : rows.stop + 1] - entries.start
+        return Ragged(starts, self.terms[entries], self.values[entries])
 
 
 class Batch(NamedTuple):
-    """Matched pairs: row i of `tasks` and row i of `servers` belong together. CSR, shapes (b, d) and (b + n, d): the
-    last n rows of `servers` are hard negatives."""
+    """Vectors of the tasks of a batch, b rows, followed by those of its servers, b rows or more; row i of both belong
+    together. `rows`, `entries`: where tasks and servers end."""
 
-    tasks: sp.csr_matrix
-    servers: sp.csr_matrix
+    vectors: Ragged
+    rows: tuple[int, int]
+    entries: tuple[int, int]
+
+    def sides(self, *, shared: bool) -> dict[str, Ragged]:
+        """The vectors by tower."""
+        if shared:
+            return {"task": self.vectors}
+        tasks, servers = (
+            self.vectors.part(slice(*rows), slice(*entries))
+            for rows, entries in zip(pairwise((0, *self.rows)), pairwise((0, *self.entries)), strict=True)
+        )
+        return {"task": tasks, "server": servers}
 
 
-class PairEpoch:
-    """One epoch of matched pairs: every training task once, with one of its servers drawn uniformly.
-
-    Everything random depends on (seed, epoch) alone, so that an epoch can be repeated after a stop.
+class PairData(pl.LightningDataModule):
+    """Serves the pairs of an epoch as chunks of batches. Everything random depends on (seed, epoch) alone, so that an
+    epoch can be repeated after a stop.
 
     Args:
-        hard: from which each task's hard negatives are drawn, `n_hard` for every task, see `nearest_negatives`.
+        tasks, servers: lexical vectors, shapes (n_tasks, d) and (n_servers, d).
+        sampler: draws the pairs, see `study.t2mrec.pairs.sampler`.
+        device: where the vectors lie.
     """
 
     def __init__(
         self,
         tasks: sp.csr_matrix,
         servers: sp.csr_matrix,
-        positives: sp.csr_matrix,
-        rows: IntArray,
+        sampler: Sampler,
         *,
-        batch_size: int,
+        size: int,
         seed: int,
-        epoch: int,
-        hard: IntArray | None = None,
-        n_hard: int = 0,
+        device: torch.device,
     ) -> None:
-        rng = np.random.default_rng([seed, epoch])
-        self.rows = rng.permutation(rows)
-        count = np.diff(positives.indptr)[self.rows]
-        pick = positives.indptr[self.rows] + np.floor(rng.random(len(rows)) * count).astype(np.int64)
-        self.servers = positives.indices[pick]
-        self.negatives: IntArray | None = None
-        if hard is not None and n_hard:
-            drawn = rng.random((len(rows), hard.shape[1])).argsort(axis=1)[:, :n_hard]
-            self.negatives = np.take_along_axis(hard[self.rows], drawn, axis=1)
-        self.task_vectors, self.server_vectors, self.batch_size = tasks, servers, batch_size
-
-    def __len__(self) -> int:
-        return -(-len(self.rows) // self.batch_size)
-
-    def __iter__(self) -> Iterator[Batch]:
-        for start in range(0, len(self.rows), self.batch_size):
-            part = slice(start, start + self.batch_size)
-            servers = self.servers[part]
-            if self.negatives is not None:
-                servers = np.concatenate([servers, self.negatives[part].ravel()])
-            yield Batch(self.task_vectors[self.rows[part]], self.server_vectors[servers])
-
-
-def nearest_negatives(
-    tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, *, pool: int, order: IntArray
-) -> IntArray:
-    """The servers nearest to each task in the input space that are none of its training positives.
-
-    Args:
-        tasks, servers: lexical vectors with unit rows, shapes (n_tasks, d) and (n_servers, d).
-        positives: training interactions, shape (n_tasks, n_servers); tasks without any are left at zero.
-        order: of equally near servers, from `study.evaluation.ranking.tie_order`.
-
-    Returns: server rows, shape (n_tasks, pool).
-
-    Raises:
-        StudyError: a task has fewer than `pool` servers that are not its own.
-    """
-    counts = np.diff(positives.indptr)
-    if pool > servers.shape[0] - counts.max(initial=0):
-        raise StudyError(
-            f"a pool of {pool} hard negatives is more than {servers.shape[0]} servers can give",
-            column="system.model.training.hard_pool",
-            fix="lower it",
-        )
-    rows = np.flatnonzero(counts)
-    nearest = np.zeros((tasks.shape[0], pool), dtype=np.int64)
-    for piece in chunks(rows):
-        asked = rows[piece]
-        similarity = np.asarray((tasks[asked] @ servers.T).toarray(), dtype=np.float32)
-        nearest[asked], _ = top_k(mask_known(similarity, asked, positives), pool, order)
-    return nearest
-
-
-class PairData(pl.LightningDataModule):
-    """Serves one `PairEpoch` per epoch.
-
-    Args:
-        tasks, servers: lexical vectors, shapes (n_tasks, d) and (n_servers, d).
-        positives: training interactions, shape (n_tasks, n_servers).
-        options: batch_size, seed, hard and n_hard of every epoch.
-    """
-
-    def __init__(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, positives: sp.csr_matrix, **options: Any) -> None:
         super().__init__()
-        rows = np.flatnonzero(np.diff(positives.indptr)).astype(np.int64)
-        self.epoch = partial(PairEpoch, tasks, servers, positives, rows, **options)
+        vectors = sp.vstack([tasks, servers], format="csr")
+        self.vectors, self.lengths, self.n_tasks = Ragged.of(vectors, device), np.diff(vectors.indptr), tasks.shape[0]
+        self.sampler, self.size, self.seed = sampler, size, seed
 
-    def train_dataloader(self) -> PairEpoch:
-        """The pairs of the trainer's present epoch."""
-        return self.epoch(epoch=self.trainer.current_epoch if self.trainer else 0)
+    def train_dataloader(self) -> UserList[list[IntArray]]:
+        """Chunks of the trainer's present epoch: rows of tasks and of servers in turns."""
+        pairs = self.sampler(np.random.default_rng([self.seed, self.trainer.current_epoch if self.trainer else 0]))
+        batches = [rows for tasks, servers in pairs.batches(self.size) for rows in (tasks, servers + self.n_tasks)]
+        # A plain list would be several loaders to Lightning.
+        return UserList(batches[start : start + 2 * CHUNK] for start in range(0, len(batches), 2 * CHUNK))
 
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Sparse vectors stay where they are: the wide layer is computed on the processor."""
-        return batch
+    def transfer_batch_to_device(self, batch: list[IntArray], device: torch.device, dataloader_idx: int) -> list[Batch]:
+        """The batches of a chunk, whose vectors are gathered in one pass on the device where they lie."""
+        rows = np.concatenate(batch)
+        ends = np.cumsum([0, *map(len, batch)])
+        entries = np.concatenate([[0], self.lengths[rows].cumsum()])[ends]
+        chosen = torch.from_numpy(rows).to(self.vectors.starts.device)
+        vectors, found = self.vectors.take(chosen, int(entries[-1])), []
+        for part in range(0, len(batch), 2):
+            row, entry = (numbers[part : part + 3].tolist() for numbers in (ends, entries))
+            own = vectors.part(slice(row[0], row[2]), slice(entry[0], entry[2]))
+            found.append(Batch(own, *((n[1] - n[0], n[2] - n[0]) for n in (row, entry))))
+        return found
 
 
-class TwoTowerModule(pl.LightningModule):
-    """Trains the two towers.
+class TwoTowers(pl.LightningModule):
+    """Trains the two towers. `projected` says how the first layer is computed and `update` how it learns.
 
     Args:
         n_terms: size of the vocabulary.
-        seed: fixes initial weights, pairs and dropout.
+        seed: fixes initial weights and dropout.
     """
+
+    last_loss: Tensor
 
     def __init__(self, n_terms: int, towers: Towers, training: Training, *, seed: int) -> None:
         super().__init__()
@@ -153,13 +147,18 @@ class TwoTowerModule(pl.LightningModule):
         shape: dict[str, Any] = {name: getattr(towers, name) for name in ("hidden", "output", "layers", "dropout")}
         self.task_tower = Tower(n_terms, **shape)
         self.server_tower = self.task_tower if towers.shared else Tower(n_terms, **shape)
-        options: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
-        self.wide_optimizers = {"task": RowAdamW(self.task_tower.wide, **options)}
-        if not towers.shared:
-            self.wide_optimizers["server"] = RowAdamW(self.server_tower.wide, **options)
+        self.sides = {"task": self.task_tower} | ({} if towers.shared else {"server": self.server_tower})
+
+    @abstractmethod
+    def projected(self, side: str, vectors: Ragged) -> Tensor:
+        """v W_1 of a tower, shape (b, hidden)."""
+
+    @abstractmethod
+    def update(self, side: str, projected: Tensor) -> None:
+        """One step of a tower's W_1 after the backward pass. `projected`: what the method of that name gave last."""
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW for all layers but the wide ones."""
+        """AdamW for all parameters of the module."""
         training = self.training_settings
         return torch.optim.AdamW(
             self.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
@@ -169,34 +168,26 @@ class TwoTowerModule(pl.LightningModule):
         """Dropout depends on (seed, epoch) alone, so that a resumed training equals an undisturbed one."""
         torch.manual_seed(int(np.random.SeedSequence([self.seed, self.current_epoch]).generate_state(1)[0]))
 
-    def training_step(self, batch: Batch, batch_idx: int) -> None:
-        """One step of both optimisers on one batch."""
-        shared = self.server_tower is self.task_tower
-        sides = {"task": batch.tasks, "server": batch.servers}
-        if shared:
-            sides = {"task": sp.vstack([batch.tasks, batch.servers], format="csr")}
-        projected, used = {}, {}
-        for side, vectors in sides.items():
-            optimizer = self.wide_optimizers[side]
-            terms, packed = used_terms(vectors)
-            projected[side] = torch.from_numpy(optimizer.project(vectors, terms)).requires_grad_()
-            used[side] = (terms, packed)
-        embedded = self.task_tower(projected["task"])
-        if shared:
-            tasks, servers = embedded.split([batch.tasks.shape[0], batch.servers.shape[0]])
-        else:
-            tasks, servers = embedded, self.server_tower(projected["server"])
-        loss = self.loss(tasks, servers)
-        narrow = self.optimizers()
-        assert isinstance(narrow, LightningOptimizer)
-        narrow.zero_grad()
-        self.manual_backward(loss)
-        narrow.step()
-        for side, (terms, packed) in used.items():
-            gradient = projected[side].grad
-            assert gradient is not None
-            self.wide_optimizers[side].step(terms, packed.tocsc(), gradient.numpy())
-        self.last_loss = float(loss.detach())
+    def training_step(self, batch: list[Batch], batch_idx: int) -> None:
+        """One step of all optimisers on each batch of a chunk."""
+        optimizer = self.optimizers()
+        assert isinstance(optimizer, LightningOptimizer)
+        for own in batch:
+            vectors = own.sides(shared=len(self.sides) == 1)
+            projected = {side: self.projected(side, part) for side, part in vectors.items()}
+            embedded = self(projected)
+            tasks, servers = embedded if len(embedded) == 2 else embedded[0].tensor_split([own.rows[0]])
+            loss = self.loss(tasks, servers)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+            for side, part in projected.items():
+                self.update(side, part)
+        self.last_loss = loss.detach()
+
+    def forward(self, projected: dict[str, Tensor]) -> list[Tensor]:
+        """Unit embeddings of each side."""
+        return [tower(projected[side]) for side, tower in self.sides.items()]
 
     def loss(self, tasks: Tensor, servers: Tensor) -> Tensor:
         """The configured objective on unit embeddings, shapes (b, d') and (b + n, d')."""
@@ -204,28 +195,46 @@ class TwoTowerModule(pl.LightningModule):
         options: dict[str, Any] = {"symmetric": training.symmetric} if training.loss == "info_nce" else {}
         return LOSSES[training.loss](tasks, servers, temperature=training.temperature, **options)
 
+    def n_weights(self) -> int:
+        """Trained weights, the first layers included."""
+        rest = sum(part.numel() for tower in self.sides.values() for part in tower.parameters())
+        return rest + sum(tower.wide.size for tower in self.sides.values())
+
+
+class RowTowers(TwoTowers):
+    """The two towers on a processor, where the first layer is a row store with its own optimiser."""
+
+    def __init__(self, n_terms: int, towers: Towers, training: Training, *, seed: int) -> None:
+        super().__init__(n_terms, towers, training, seed=seed)
+        options: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
+        self.wide = {side: RowAdamW(tower.wide, **options) for side, tower in self.sides.items()}
+
+    def projected(self, side: str, vectors: Ragged) -> Tensor:
+        """See `TwoTowers`."""
+        rows = Rows(*(part.numpy() for part in vectors))
+        return torch.from_numpy(self.wide[side].project(rows)).requires_grad_()
+
+    def update(self, side: str, projected: Tensor) -> None:
+        """See `TwoTowers`."""
+        assert projected.grad is not None
+        self.wide[side].step(projected.grad.numpy())
+
     def on_train_end(self) -> None:
-        """Bring the wide layers to the last step."""
-        for optimizer in self.wide_optimizers.values():
+        """Bring the first layers to the last step."""
+        for optimizer in self.wide.values():
             optimizer.catch_up_all()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the wide layers and their optimisers."""
+        """Add the first layers and their optimisers."""
         checkpoint["wide"] = {
-            side: {"weight": torch.from_numpy(optimizer.weight)}
-            | {name: torch.from_numpy(value) for name, value in optimizer.state().items()}
-            for side, optimizer in self.wide_optimizers.items()
+            side: {name: torch.from_numpy(value) for name, value in optimizer.state().items()}
+            for side, optimizer in self.wide.items()
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the wide layers and their optimisers."""
-        for side, optimizer in self.wide_optimizers.items():
-            state = {name: value.numpy() for name, value in checkpoint["wide"][side].items()}
-            optimizer.weight[:] = state.pop("weight")
-            optimizer.load(state)
-
-
-LOG = logging.getLogger(__name__)
+        """Restore the first layers and their optimisers."""
+        for side, optimizer in self.wide.items():
+            optimizer.load({name: value.numpy() for name, value in checkpoint["wide"][side].items()})
 
 
 class WholeFileCheckpoint(TorchCheckpointIO):
@@ -257,7 +266,8 @@ class EpochBar(Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """One epoch further."""
         self.bar.update()
-        loss: Any = pl_module.last_loss
+        assert isinstance(pl_module, TwoTowers)
+        loss = float(pl_module.last_loss)
         self.bar.set_postfix(loss=f"{loss:.4f}")
         for logger in trainer.loggers:
             logger.log_metrics({"loss": loss}, step=trainer.current_epoch)
@@ -267,10 +277,8 @@ class EpochBar(Callback):
         self.bar.close()
 
 
-def train(
-    module: TwoTowerModule, pairs: PairData, *, epochs: int, checkpoint_every: int, workdir: Path, label: str
-) -> None:
-    """Train `module` for `epochs`, resuming from ``workdir/last.ckpt`` if it is there.
+def train(module: TwoTowers, pairs: PairData, *, workdir: Path, label: str) -> None:
+    """Train `module` for its epochs, resuming from ``workdir/last.ckpt`` if it is there.
 
     The checkpoint is removed at the end: it serves a stopped training, not later use.
     """
@@ -279,14 +287,14 @@ def train(
     keep = ModelCheckpoint(
         dirpath=workdir,
         filename="last",
-        every_n_epochs=checkpoint_every,
+        every_n_epochs=module.training_settings.checkpoint_every,
         save_top_k=1,
         enable_version_counter=False,
         save_on_train_epoch_end=True,
     )
     make = TRAINER.get() or partial(pl.Trainer, accelerator="cpu", devices=1, logger=False)
     trainer = make(
-        max_epochs=epochs,
+        max_epochs=module.training_settings.epochs,
         callbacks=[keep, EpochBar(label)],
         plugins=[WholeFileCheckpoint()],
         enable_progress_bar=False,

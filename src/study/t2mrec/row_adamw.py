@@ -17,21 +17,23 @@ The test compares with torch.optim.AdamW.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numba
 import numpy as np
-import scipy.sparse as sp
 from numba import prange
 from numpy.typing import NDArray
 
 Float = NDArray[np.float32]
 Int = NDArray[np.int64]
+Index = NDArray[np.int32]
 
 # beta1^q falls below float32's resolution of the sum after this many skipped steps (0.9^200 = 7e-10).
 HORIZON = 200
 # Smaller magnitudes are set to zero: denormal numbers slow the processor down a hundredfold and cannot show, since eps
 # is 1e-8 and the square root of TINY is 1e-15.
 TINY = np.float32(1e-30)
+NAMES = ("weight", "m", "v", "last")  # of a state's arrays
 
 
 @numba.njit(parallel=True, cache=True)
@@ -78,8 +80,8 @@ def _catch_up(
 @numba.njit(parallel=True, cache=True)
 def _update(
     rows: Int,
-    indptr: NDArray[np.int32],
-    documents: NDArray[np.int32],
+    indptr: Index,
+    documents: Index,
     values: Float,
     gradient: Float,
     weight: Float,
@@ -116,15 +118,42 @@ def _update(
 
 
 @numba.njit(parallel=True, cache=True)
-def _project(indptr: NDArray[np.int32], terms: NDArray[np.int32], values: Float, weight: Float) -> Float:
+def _project(starts: Index, terms: Index, values: Float, weight: Float) -> Float:
     """X W for sparse X, one row of X at a time, shape (b, width)."""
-    out = np.zeros((len(indptr) - 1, weight.shape[1]), np.float32)
-    for i in prange(len(indptr) - 1):
-        for p in range(indptr[i], indptr[i + 1]):
+    out = np.zeros((len(starts) - 1, weight.shape[1]), np.float32)
+    for i in prange(len(starts) - 1):
+        for p in range(starts[i], starts[i + 1]):
             term, value = terms[p], values[p]
             for j in range(weight.shape[1]):
                 out[i, j] += value * weight[term, j]
     return out
+
+
+@numba.njit(cache=True)
+def _by_term(starts: Index, terms: Index, values: Float, n_terms: int) -> tuple[Int, Index, Index, Float]:
+    """The columns of a sparse matrix that hold anything: their terms, and as `_update` reads them."""
+    place = np.zeros(n_terms, np.int32)
+    for term in terms:
+        place[term] += 1
+    used = np.flatnonzero(place)
+    ends = np.zeros(len(used) + 1, np.int32)
+    for k, term in enumerate(used):
+        ends[k + 1] = ends[k] + place[term]
+        place[term] = ends[k]
+    documents, ordered = np.empty(len(terms), np.int32), np.empty(len(terms), np.float32)
+    for document in range(len(starts) - 1):
+        for p in range(starts[document], starts[document + 1]):
+            documents[place[terms[p]]], ordered[place[terms[p]]] = document, values[p]
+            place[terms[p]] += 1
+    return used, ends, documents, ordered
+
+
+class Rows(NamedTuple):
+    """A sparse matrix by rows: row i holds `values[starts[i]:starts[i + 1]]` at the terms of the same places."""
+
+    starts: Index
+    terms: Index
+    values: Float
 
 
 class RowAdamW:
@@ -144,13 +173,14 @@ class RowAdamW:
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
     ) -> None:
-        self.weight, self.lr, self.decay, self.betas, self.eps = weight, lr, 1 - lr * weight_decay, betas, eps
-        self.m, self.v = np.zeros_like(weight), np.zeros_like(weight)
+        self.weight, self.betas, decay = weight, betas, 1 - lr * weight_decay
+        self.m, self.v = np.zeros(weight.shape, np.float32), np.zeros(weight.shape, np.float32)
         self.last = np.zeros(len(weight), np.int64)
+        self._arrays, self._rates = (weight, self.m, self.v, self.last), (lr, decay, *betas, eps)
         self.step_count = 0
         beta1, beta2 = betas
         q = np.arange(HORIZON + 1)
-        self._geometric = np.stack([(beta1 / (self.decay * beta2**0.5)) ** q, (beta1 / (self.decay * beta2)) ** q])
+        self._geometric = np.stack([(beta1 / (decay * beta2**0.5)) ** q, (beta1 / (decay * beta2)) ** q])
         self._bias = np.zeros((2, 0))
 
     def _bias_table(self, steps: int) -> NDArray[np.float64]:
@@ -165,69 +195,32 @@ class RowAdamW:
     def catch_up(self, rows: Int) -> None:
         """Bring `rows` to the present step; call before they are read."""
         if self.step_count:
-            _catch_up(
-                rows,
-                self.weight,
-                self.m,
-                self.v,
-                self.last,
-                self.step_count,
-                self.lr,
-                self.decay,
-                *self.betas,
-                self.eps,
-                self._geometric,
-                self._bias_table(self.step_count),
-            )
+            tables = self._geometric, self._bias_table(self.step_count)
+            _catch_up(rows, *self._arrays, self.step_count, *self._rates, *tables)
 
-    def project(self, batch: sp.csr_matrix, rows: Int) -> Float:
-        """batch @ weight with the rows that it uses brought up to date.
-
-        Args:
-            batch: shape (b, n_terms).
-            rows: the terms that the batch uses.
-
-        Returns: shape (b, width).
-        """
-        self.catch_up(rows)
-        out: Float = _project(batch.indptr, batch.indices, batch.data, self.weight)
+    def project(self, batch: Rows) -> Float:
+        """batch @ weight, with the rows of weight that it uses brought up to date; shape (b, width)."""
+        self.used = _by_term(*batch, len(self.weight))
+        self.catch_up(self.used[0])
+        out: Float = _project(*batch, self.weight)
         return out
 
     def catch_up_all(self) -> None:
         """Bring every row to the present step; call before the matrix is used as a whole."""
         self.catch_up(np.arange(len(self.weight)))
 
-    def step(self, rows: Int, batch: sp.csc_matrix, gradient: Float) -> None:
-        """One step with the gradient batch^T gradient.
-
-        Args:
-            rows: the terms that the batch uses, caught up, shape (n_used,).
-            batch: the batch's vectors restricted to `rows`, shape (b, n_used).
-            gradient: of the loss with respect to batch @ weight[rows], shape (b, width).
-        """
+    def step(self, gradient: Float) -> None:
+        """One step. `gradient`: of the loss with respect to what `project` gave last, shape (b, width)."""
         self.step_count += 1
-        _update(
-            rows,
-            batch.indptr,
-            batch.indices,
-            batch.data,
-            np.ascontiguousarray(gradient),
-            self.weight,
-            self.m,
-            self.v,
-            self.last,
-            self.step_count,
-            self.lr,
-            self.decay,
-            *self.betas,
-            self.eps,
-        )
+        gradient = np.ascontiguousarray(gradient)
+        _update(*self.used, gradient, *self._arrays, self.step_count, *self._rates)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything but the weights, for a checkpoint."""
-        return {"m": self.m, "v": self.v, "last": self.last, "step": np.array(self.step_count)}
+        """Weights, moments and counts, for a checkpoint."""
+        return dict(zip(NAMES, self._arrays, strict=True)) | {"step": np.array(self.step_count)}
 
     def load(self, state: dict[str, np.ndarray]) -> None:
         """Restore what `state` gave."""
-        self.m[:], self.v[:], self.last[:] = state["m"], state["v"], state["last"]
+        for name, array in zip(NAMES, self._arrays, strict=True):
+            array[:] = state[name]
         self.step_count = int(state["step"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -22,27 +23,48 @@ SYSTEM_ALIASES: Mapping[str, tuple[str, ...]] = {
     "ios": ("ios",),
     "android": ("android",),
 }
-# This study's list. The authors' program has another one (`study.t2mrec.program_languages`).
-LANGUAGE_ALIASES: Mapping[str, str] = {
-    "js": "javascript",
-    "node": "javascript",
-    "node.js": "javascript",
-    "nodejs": "javascript",
-    "ts": "typescript",
-    "py": "python",
-    "python3": "python",
-    "golang": "go",
-    "csharp": "c#",
-    "cpp": "c++",
-    "shell": "bash",
-    "sh": "bash",
+# Whose aliases -> what parts the languages of a field, and what is taken for one language. The list of the authors'
+# program (`T2MRec/main_T2MRec.py`), unlike this study's, tells "shell" from "bash" and lacks "node.js" and "python3".
+SEPARATORS = {"study": r"[,;/|]", "program": r"[|,;/\\\n\t()]"}
+ALIASES: Mapping[str, Mapping[str, str]] = {
+    "study": {
+        "js": "javascript",
+        "node": "javascript",
+        "node.js": "javascript",
+        "nodejs": "javascript",
+        "ts": "typescript",
+        "py": "python",
+        "python3": "python",
+        "golang": "go",
+        "csharp": "c#",
+        "cpp": "c++",
+        "shell": "bash",
+        "sh": "bash",
+    },
+    "program": {
+        "js": "javascript",
+        "node": "javascript",
+        "nodejs": "javascript",
+        "ts": "typescript",
+        "py": "python",
+        "c++": "cpp",
+        "cplusplus": "cpp",
+        "c#": "csharp",
+        "c-sharp": "csharp",
+        "golang": "go",
+        "objective-c": "objectivec",
+        "obj-c": "objectivec",
+        "shell script": "shell",
+        "sh": "shell",
+        "bash script": "bash",
+    },
 }
 
 
-def languages(text: str) -> frozenset[str]:
-    """The programming languages of a comma-separated field, after aliasing."""
-    tokens = (token.strip().lower() for token in re.split(r"[,;/|]", text))
-    return frozenset(LANGUAGE_ALIASES.get(token, token) for token in tokens if token)
+def languages(text: str, aliases: str = "study") -> frozenset[str]:
+    """The programming languages of a field that lists some, after aliasing. `aliases`: a key of `ALIASES`."""
+    tokens = (token.strip().lower() for token in re.split(SEPARATORS[aliases], text))
+    return frozenset(ALIASES[aliases].get(token, token) for token in tokens if token)
 
 
 def operating_systems(text: str) -> frozenset[str]:
@@ -64,12 +86,15 @@ class StructuralFeatures:
 
     Args:
         servers: the catalogue, with columns category, subcategory, language and system as released.
+        aliases: whose names of languages count, a key of `ALIASES`. The program's list of operating systems differs
+            from this study's, too, but on Task2MCP it gives the same pairs.
     """
 
-    def __init__(self, servers: pd.DataFrame) -> None:
+    def __init__(self, servers: pd.DataFrame, *, aliases: str = "study") -> None:
+        self.parse = partial(languages, aliases=aliases)
         self.category = servers["category"].to_numpy(dtype=str)
         self.subcategory = servers["subcategory"].to_numpy(dtype=str)
-        language_sets = [languages(text) for text in servers["language"]]
+        language_sets = [self.parse(text) for text in servers["language"]]
         system_sets = [operating_systems(text) for text in servers["system"]]
         self.language_index = {name: i for i, name in enumerate(sorted(frozenset().union(*language_sets)))}
         self.system_index = {name: i for i, name in enumerate(sorted(SYSTEM_ALIASES))}
@@ -91,7 +116,7 @@ class StructuralFeatures:
         same_category = np.array(category, dtype=str)[:, None] == self.category[None, :]
         same_leaf = same_category & (np.array(subcategory, dtype=str)[:, None] == self.subcategory[None, :])
         proximity = (same_category.astype(np.float32) + same_leaf) / 2
-        task_languages = indicator((languages(text) for text in language), self.language_index)
+        task_languages = indicator(map(self.parse, language), self.language_index)
         task_systems = indicator((operating_systems(text) for text in theme), self.system_index)
         shared_language = (task_languages @ self.server_languages.T).toarray() > 0
         shared_system = (task_systems @ self.server_systems.T).toarray() > 0

@@ -1,8 +1,10 @@
-"""T2MRec as a system: fit the towers, fuse with structure, expand, re-rank (paper, Algorithm 1)."""
+"""T2MRec as a system: fit the towers, fuse with structure, expand (paper, Algorithm 1 without its last step, which is
+that of `study.reranking`)."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,9 +14,14 @@ from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order
 from study.t2mrec import lexical
-from study.t2mrec.fusion import Reranker, expand, fuse, rerank_pool
+from study.t2mrec.fusion import expand, fuse
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.structure import StructuralFeatures, structural_score
+
+if TYPE_CHECKING:  # importing torch and Lightning takes seconds; systems without towers do without them
+    from study.advisor.retrieval.field_dense import FieldDense
+    from study.t2mrec.module import TwoTowers
+    from study.t2mrec.supervision import Supervision
 
 
 class T2MRec:
@@ -25,44 +32,52 @@ class T2MRec:
         towers: semantic encoder, eq. 6-8.
         training: contrastive alignment, eq. 9-10.
         scoring: structure, fusion, anchors and expansion, eq. 11-22.
-        reranker: re-orders the pool, eq. 23; None leaves the pool's order.
+        supervision: what is learned in place of the released labels, see `study.t2mrec.supervision`.
+        teacher: whose answers are learned, where the supervision asks for them.
+        device: where the towers are trained, one of `study.t2mrec.device.DEVICES`; `bf16`: in mixed precision.
     """
 
+    module: TwoTowers | None
+
     def __init__(
-        self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring, reranker: Reranker | None = None
+        self,
+        lexical: Lexical,
+        towers: Towers,
+        training: Training,
+        scoring: Scoring,
+        *,
+        supervision: Supervision | None = None,
+        teacher: FieldDense | None = None,
+        device: str = "cpu",
+        bf16: bool = False,
     ) -> None:
         self.lexical, self.towers, self.training, self.scoring = lexical, towers, training, scoring
-        self.reranker = reranker
-        self.invalid_rerankings = 0
+        self.supervision, self.teacher, self.bf16 = supervision, teacher, bf16
+        self.device = "cpu"
+        if device != "cpu":
+            from study.t2mrec.device import chosen
+
+            self.device = chosen(device).type
+        self.row_wise = self.device == "cpu" and not bf16
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train on ``split.train``; resumes from a checkpoint in `workdir`."""
+        if self.supervision is not None:
+            from study.t2mrec.supervision import taught
+
+            data, split = taught(data, split, self.supervision, self.teacher)
         if self.scoring.pool > data.n_servers:
             raise StudyError(
                 f"the pool K2 = {self.scoring.pool} is larger than the catalogue of {data.n_servers} servers",
                 fix="lower system.model.scoring.pool",
             )
-        self.data, self.order = data, tie_order(data.n_servers, seed)
-        self.structure = StructuralFeatures(data.servers)
+        self.data, self.order, self.module = data, tie_order(data.n_servers, seed), None
+        self.structure = StructuralFeatures(data.servers, aliases=self.scoring.languages)
         tasks, servers = self._represent(split)
-        if not self.towers.enabled:
-            self.module = None
-            self.task_embeddings, self.server_embeddings = tasks, servers
-            return
-        # Importing torch and Lightning takes seconds; systems without towers do without them.
-        from study.t2mrec.module import PairData, TwoTowerModule, nearest_negatives, train
-
-        self.module = TwoTowerModule(tasks.shape[1], self.towers, self.training, seed=seed)
-        hard = None
-        if self.training.hard_negatives:
-            hard = nearest_negatives(tasks, servers, split.train, pool=self.training.hard_pool, order=self.order)
-        options = {"batch_size": self.training.batch_size, "seed": seed, "hard": hard}
-        pairs = PairData(tasks, servers, split.train, n_hard=self.training.hard_negatives, **options)
-        epochs, label = self.training.epochs, f"T2MRec {split.protocol} seed {seed}"
-        every = self.training.checkpoint_every
-        train(self.module, pairs, epochs=epochs, checkpoint_every=every, workdir=workdir, label=label)
-        self.task_embeddings = self.module.task_tower.embed(tasks)
-        self.server_embeddings = self.module.server_tower.embed(servers)
+        if self.towers.enabled:
+            self.module = self._train(tasks, servers, split, seed, workdir)
+            tasks, servers = self.module.task_tower.embed(tasks), self.module.server_tower.embed(servers)
+        self.task_embeddings, self.server_embeddings = tasks, servers
 
     def _represent(self, split: Split) -> tuple[sp.csr_matrix, sp.csr_matrix]:
         """Vectors of tasks and servers, shapes (n_tasks, d) and (n_servers, d)."""
@@ -75,6 +90,26 @@ class T2MRec:
             self.data, split.tasks("train"), max_features=self.lexical.max_features, ngram_range=self.lexical.ngrams
         )
         return tasks, servers
+
+    def _train(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, split: Split, seed: int, workdir: Path) -> TwoTowers:
+        import torch
+
+        from study.t2mrec.module import PairData, RowTowers, train
+        from study.t2mrec.pairs import sampler
+
+        device = torch.device(self.device)
+        settings: Any = tasks.shape[1], self.towers, self.training
+        if self.row_wise:
+            module: TwoTowers = RowTowers(*settings, seed=seed)
+        else:
+            from study.t2mrec.device import DeviceTowers
+
+            module = DeviceTowers(*settings, seed=seed, place=device, bf16=self.bf16)
+        draw = sampler(tasks, servers, split.train, self.training, self.order, seed)
+        pairs = PairData(tasks, servers, draw, size=self.training.batch_size, seed=seed, device=device)
+        where = "" if self.row_wise else f" on {self.device}"
+        train(module, pairs, workdir=workdir, label=f"T2MRec {split.protocol} seed {seed}{where}")
+        return module
 
     def semantic(self, tasks: IntArray) -> FloatArray:
         """s_sem (eq. 8), shape (len(tasks), n_servers)."""
@@ -90,24 +125,15 @@ class T2MRec:
         return fuse(self.semantic(tasks), self.structural(tasks), weight=self.scoring.semantic_weight)
 
     def rank(self, tasks: IntArray, k: int, known: sp.csr_matrix) -> tuple[IntArray, FloatArray]:
-        """Anchors, expansion and re-ranking (eq. 19-23), continued by centroid similarity to `k` places."""
+        """Anchors and expansion (eq. 19-22), continued by centroid similarity to `k` places."""
         fused = mask_known(self.score(tasks), tasks, known)
         pool = max(k, self.scoring.pool)
         anchors = self.scoring.anchors if self.scoring.expansion else pool
         rows, scores = expand(
             fused, self.task_embeddings[tasks], self.server_embeddings, anchors=anchors, pool=pool, order=self.order
         )
-        if self.reranker is not None:
-            for row, task in zip(rows, tasks, strict=True):
-                candidates = row[: self.scoring.pool]
-                filled = int((candidates >= 0).sum())
-                row[:filled], valid = rerank_pool(self.reranker, self.data, int(task), candidates[:filled])
-                self.invalid_rerankings += not valid
         return rows[:, :k], scores[:, :k]
 
     def parameters(self) -> int:
-        """Trained weights of both towers, the wide layers included."""
-        if self.module is None:
-            return 0
-        wide = sum(optimizer.weight.size for optimizer in self.module.wide_optimizers.values())
-        return wide + sum(parameter.numel() for parameter in self.module.parameters())
+        """Trained weights of both towers, the first layers included."""
+        return self.module.n_weights() if self.module is not None else 0

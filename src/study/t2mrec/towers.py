@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -11,18 +12,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name every torch program uses
 from torch import Tensor, nn
 
-from study.data.dataset import FloatArray, IntArray
+from study.data.dataset import FloatArray
 from study.t2mrec.inference import TowerWeights, embed
-
-
-def used_terms(batch: sp.csr_matrix) -> tuple[IntArray, sp.csr_matrix]:
-    """The terms that occur in a batch, and the batch over these terms alone.
-
-    Returns: term numbers, shape (n_used,); vectors, shape (b, n_used), CSR.
-    """
-    terms, columns = np.unique(batch.indices, return_inverse=True)
-    packed = sp.csr_matrix((batch.data, columns.astype(np.int32), batch.indptr), shape=(batch.shape[0], len(terms)))
-    return terms.astype(np.int64), packed
 
 
 class Tower(nn.Module):
@@ -91,8 +82,7 @@ def pointwise_bce(tasks: Tensor, servers: Tensor, *, temperature: float) -> Tens
     """Binary cross-entropy over all pairs of the batch, in place of the contrastive loss and with all else unchanged.
 
     The paper says "a BCE-style point-wise objective". Here matched pairs are positives, all other pairs of the batch
-    negatives, with equal total weight of both kinds, so that the b - 1 negatives do not drown the positive. The
-    program's pairs are in `study.t2mrec.program_loss`.
+    negatives, with equal total weight of both kinds, so that the b - 1 negatives do not drown the positive.
 
     Args:
         tasks, servers: as for `info_nce`, shapes (b, d') and (b + n, d').
@@ -107,4 +97,26 @@ def pointwise_bce(tasks: Tensor, servers: Tensor, *, temperature: float) -> Tens
     return ((losses * matched).sum() / len(tasks) + negatives) / 2
 
 
-LOSSES = {"info_nce": info_nce, "bce": pointwise_bce}
+def program_bce(tasks: Tensor, servers: Tensor, *, temperature: float) -> Tensor:
+    """Binary cross-entropy of single pairs, "w/o CL" of the authors' program (``--loss_type bce``), the cosine as the
+    logit.
+
+    The program embeds a triple's task twice, under two dropout masks; here it is embedded once.
+
+    Args:
+        tasks: z_t, L2-normalised, shape (b, d').
+        servers: z_m, L2-normalised, shape (2 b, d'): a positive of every task, then a negative of every task.
+        temperature: divides the cosine; the program has none, so 1.
+
+    Returns: scalar, the mean over the 2 b pairs.
+    """
+    logits = (tasks.repeat(2, 1) * servers).sum(dim=1) / temperature
+    labels = torch.arange(len(servers), device=tasks.device) < len(tasks)
+    return F.binary_cross_entropy_with_logits(logits, labels.float())
+
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "info_nce": info_nce,
+    "bce": pointwise_bce,
+    "program_bce": program_bce,
+}

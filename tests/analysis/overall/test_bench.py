@@ -1,7 +1,6 @@
 """Speed: the counts by hand, the table on a tiny study, and what cannot be benched."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -32,7 +31,7 @@ def test_counts_by_hand():
 def test_training_counts_by_hand():
     # One batch: a task with the terms 0 and 1, a server with the term 1.
     tasks, servers = (sp.csr_matrix(np.array([row], dtype=np.float32)) for row in ([1, 1, 0], [0, 1, 0]))
-    batch = SimpleNamespace(tasks=tasks, servers=servers)
+    batch = (tasks, servers)
     flops = [6 * (used * 3 + 8) + 12 * (used * 3 + NARROW) for used in (2, 1)]
     moved = [24 * (2 * used * 3 + NARROW) for used in (2, 1)]
     assert training_work([batch], TOWERS) == Work(sum(flops) + 6 * 2, sum(moved))

@@ -32,7 +32,6 @@ from study.data.dataset import Dataset
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.statistics import RESAMPLES, compare, compare_all, holm
 from study.runner.row_store import HITS_ONLY, list_rows, read_per_task, read_record, read_top10
-from study.t2mrec.program_languages import ProgramFeatures
 from study.t2mrec.structure import FEATURES, StructuralFeatures
 
 # The paper's rows with and without the LLM re-ranker, and the system that has one.
@@ -261,7 +260,7 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
 
     by_program: under the language names of the authors' program; other_...: where the two differ.
     """
-    features, theirs = StructuralFeatures(data.servers), ProgramFeatures(data.servers)
+    features, theirs = StructuralFeatures(data.servers), StructuralFeatures(data.servers, aliases="program")
     nonzero, beyond, pairs = np.zeros(len(FEATURES), dtype=np.int64), 0, len(data.tasks) * len(data.servers)
     by_program, other, other_tasks = 0, 0, 0
     for start in range(0, len(data.tasks), CHUNK):

@@ -41,7 +41,6 @@ from study.t2mrec.system import T2MRec
 if TYPE_CHECKING:
     import torch
 
-COUNTED = ("study.t2mrec.system.T2MRec", "study.t2mrec.device.DeviceT2MRec")
 Line = tuple[str, str, float, str]  # of efficiency.csv: part, measure, value, note
 
 
@@ -102,7 +101,7 @@ def machine_limits(settings: Bench, device: torch.device | str = "cpu") -> Limit
 def can_be_benched(model: Mapping[str, Any]) -> bool:
     """Whether a system's work can be counted: T2MRec with towers over TF-IDF and no hard negatives. `model`: the
     section of that name of its yaml."""
-    if model.get("_target_") not in COUNTED:
+    if model.get("_target_") != f"{T2MRec.__module__}.{T2MRec.__name__}" or model["training"]["loss"] == "program_bce":
         return False
     hard = model["training"]["hard_negatives"]
     return bool(model["lexical"]["kind"] == "tfidf" and model["towers"]["enabled"] and not hard)
@@ -148,8 +147,8 @@ def measure(config: DictConfig, settings: Bench, data: Dataset, split: Split, se
     short = with_values(config, {"training.epochs": 1})
     build_system(short.system).fit(data, split, seed=0, workdir=workdir / "warm_up")
     limits = {"machine": machine_limits(settings)}
-    if (device := getattr(system, "device", None)) is not None:  # of a system that trains on one
-        limits[f"machine_{device.type}"] = machine_limits(settings, device)
+    if not system.row_wise:
+        limits[f"machine_{system.device}"] = machine_limits(settings, system.device)
     fast = list(limits.values())[-1]
     rows = _training(system, data, split, seed, workdir, fast)
     for part, own in limits.items():
@@ -167,13 +166,14 @@ def measure(config: DictConfig, settings: Bench, data: Dataset, split: Split, se
 def _training(system: T2MRec, data: Dataset, split: Split, seed: int, workdir: Path, limits: Limits) -> list[Line]:
     """Time one whole training; its work is counted from the batches of the first epoch."""
     from study.t2mrec import lexical
-    from study.t2mrec.module import PairEpoch
+    from study.t2mrec.pairs import draw_pairs
 
     epochs, rows = system.training.epochs, split.tasks("train")
     words: Any = {"max_features": system.lexical.max_features, "ngram_range": system.lexical.ngrams}
     _, tasks, servers = lexical.vectorize(data, rows, **words)
-    epoch = PairEpoch(tasks, servers, split.train, rows, batch_size=system.training.batch_size, seed=seed, epoch=0)
-    work = training_work(epoch, system.towers, dense=hasattr(system, "device")) * epochs
+    pairs = draw_pairs(split.train, np.random.default_rng([seed, 0]))
+    batches = [(tasks[own], servers[other]) for own, other in pairs.batches(system.training.batch_size)]
+    work = training_work(batches, system.towers, dense=not system.row_wise) * epochs
     seconds = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
     with busy_neighbour():
         busy = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
@@ -181,7 +181,7 @@ def _training(system: T2MRec, data: Dataset, split: Split, seed: int, workdir: P
         ("training", "seconds", seconds, f"{epochs} epochs, vectorising and checkpoints included"),
         ("training", "seconds_busy", busy, "the same beside a process that never waits"),
         ("training", "busy_over_quiet", busy / seconds, "1 = other work costs nothing"),
-        ("training", "steps", len(epoch) * epochs, "optimisation steps"),
+        ("training", "steps", len(batches) * epochs, "optimisation steps"),
         *against_limits("training", work, seconds, limits),
     ]
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 from matplotlib.figure import Figure
 
 from study.analysis.report import plots
 from study.analysis.report.tables import RISING, still_rising
 from study.t2mrec.settings import Towers
-
-if TYPE_CHECKING:  # importing it loads torch
-    from study.t2mrec.module import Batch
 
 # Column -> how its axis is called, and the shortest time that can be told from 0.
 TIMES = {"seconds_fit": ("time to fit (s)", 1e-3), "milliseconds_per_task": ("time to rank (ms per task)", 1e-3)}
@@ -86,25 +84,24 @@ def narrow_weights(towers: Towers) -> int:
     return sum(a * b + b for a, b in pairwise(widths)) + towers.hidden
 
 
-def training_work(epoch: Iterable[Batch], towers: Towers, *, dense: bool = False) -> Work:
-    """One epoch of contrastive training (eq. 6-10). `dense`: AdamW moves every row of the wide layers, as on a device.
+def training_work(epoch: Iterable[tuple[sp.csr_matrix, sp.csr_matrix]], towers: Towers, *, dense: bool = False) -> Work:
+    """One epoch of contrastive training (eq. 6-10). `epoch`: vectors of tasks and of servers of each batch. `dense`:
+    AdamW moves every row of the wide layers, as on a device.
 
     FLOPs: forward and backward of all layers (backward twice the forward), the products of the batch's embeddings, and
     12 per weight and AdamW step. Bytes: weights and both moments of every used row of the wide layers read and written
     once per step, twice where it is caught up first, and the same for the narrow layers. Dense: weights, gradient and
     both moments of all rows, read and written once.
     """
-    from study.t2mrec.towers import used_terms
-
     narrow, total = narrow_weights(towers), Work(0, 0)
     for batch in epoch:
-        for vectors in (batch.tasks, batch.servers):
-            used = vectors.shape[1] if dense else len(used_terms(vectors)[0])
+        for vectors in batch:
+            used = vectors.shape[1] if dense else len(np.unique(vectors.indices))
             products = vectors.nnz * towers.hidden + vectors.shape[0] * (narrow - towers.hidden)
             flops = 3 * 2 * products + 12 * (used * towers.hidden + narrow)
             moved = 8 * (used * towers.hidden + narrow) if dense else 6 * (2 * used * towers.hidden + narrow)
             total += Work(flops, FLOAT * moved)
-        total += Work(3 * 2 * batch.tasks.shape[0] * batch.servers.shape[0] * towers.output, 0)
+        total += Work(3 * 2 * batch[0].shape[0] * batch[1].shape[0] * towers.output, 0)
     return total
 
 

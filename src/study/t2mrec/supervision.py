@@ -6,23 +6,18 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from baselines.settings import require_choice
 from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.retrieval.fields import FIELDS, VIEWS, capability, texts
 from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.data.splits import Split
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import chunks, tie_order, top_k
-from study.t2mrec.fusion import Reranker
-from study.t2mrec.settings import Lexical, Scoring, Towers, Training
-from study.t2mrec.system import T2MRec
 
 LOG = logging.getLogger(__name__)
 SOURCES = ("agreement", "teacher", "cards")
@@ -30,7 +25,7 @@ SOURCES = ("agreement", "teacher", "cards")
 
 @dataclass(frozen=True)
 class Supervision:
-    """What T2MRec learns from, in place of the released labels.
+    """What T2MRec, architecture and training unchanged, learns from in place of the released labels.
 
     ``agreement``: the released labels of the training tasks that an encoder finds near the task's description;
     ``teacher``: the first servers of the teacher for the training tasks; ``cards``: one query per server, made from its
@@ -44,34 +39,13 @@ class Supervision:
     def __post_init__(self) -> None:
         """Refuse what cannot be learned from."""
         for name in self.sources:
-            require_choice("supervision.sources", name, SOURCES)
+            require_one_of(name, "supervision.sources", SOURCES, column="system.model.supervision.sources")
         if not self.sources or not 0 < self.keep <= 1 or self.depth < 1:
             raise StudyError(
                 "sources is empty, keep outside (0, 1], or depth below 1",
                 column="model.supervision",
                 fix="see conf/system/paper/t2mrec.yaml",
             )
-
-
-class T2MRecSupervised(T2MRec):
-    """T2MRec, architecture and training unchanged, with other positives, such as the answers of `teacher`."""
-
-    def __init__(
-        self,
-        lexical: Lexical,
-        towers: Towers,
-        training: Training,
-        scoring: Scoring,
-        supervision: Supervision,
-        teacher: FieldDense | None = None,
-        reranker: Reranker | None = None,
-    ) -> None:
-        super().__init__(lexical, towers, training, scoring, reranker)
-        self.supervision, self.teacher = supervision, teacher
-
-    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
-        """Train on what the supervision says of the training tasks; no other task's text or label is looked at."""
-        super().fit(*taught(data, split, self.supervision, self.teacher), seed=seed, workdir=workdir)
 
 
 def taught(

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from baselines.supervision import Supervision, agreeing, card_queries, taught, without
 from study.errors import StudyError
+from study.t2mrec.supervision import Supervision, agreeing, card_queries, taught, without
 from tests.baselines.toys import build, make_dataset, split_of
 
 SERVERS = [
