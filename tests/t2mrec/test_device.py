@@ -13,7 +13,7 @@ from study.t2mrec.system import T2MRec
 
 SMALL = Towers(hidden=32, output=16)
 CASES = {"plain": {}, "shared": {"towers": Towers(hidden=32, output=16, shared=True)}, "hard": {"hard_negatives": 2}}
-CASES |= {"triples": {"loss": "program_bce", "temperature": 1.0, "negatives": 2}}
+CASES |= {"set": {"in_batch": "set"}, "triples": {"loss": "program_bce", "temperature": 1.0, "negatives": 2}}
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 # Leaving a device, or coming to it.
 CROSSINGS = [(torch.Tensor, name) for name in ("cpu", "numpy", "item", "tolist", "__float__")] + [(torch, "from_numpy")]

@@ -15,6 +15,7 @@ from study.evaluation.ranking import tie_order
 from study.t2mrec import lexical
 from study.t2mrec.fusion import centroids, expand, fuse
 from study.t2mrec.inference import normalize
+from study.t2mrec.pairs import Pairs
 from study.t2mrec.structure import StructuralFeatures, languages, operating_systems, structural_score
 from study.t2mrec.towers import info_nce, pointwise_bce
 
@@ -42,6 +43,20 @@ def test_extra_negatives_count_in_the_task_direction_alone():
     columns = softplus(-1.0)
     assert info_nce(tasks, servers, temperature=1.0, symmetric=False).item() == pytest.approx(rows, abs=1e-6)
     assert info_nce(tasks, servers, temperature=1.0).item() == pytest.approx((rows + columns) / 2, abs=1e-6)
+
+
+def test_servers_of_a_batch_as_a_set_by_hand():
+    pairs = Pairs(np.array([7, 3, 5]), np.array([4, 2, 4]), np.array([[2], [9], [9]]))
+    tasks, servers, own = next(pairs.batches(16, as_set=True))
+    assert (tasks.tolist(), servers.tolist(), own.tolist()) == ([7, 3, 5], [2, 4, 9], [1, 0, 1])
+    # Cosines: [[1, .6], [0, .8]]; the second server is both tasks' own. Columns: over (.6, .8) twice.
+    embedded = torch.eye(2), torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([1, 1])
+    rows, columns = (softplus(0.4) + softplus(-0.8)) / 2, (softplus(0.2) + softplus(-0.2)) / 2
+    assert info_nce(*embedded, temperature=1.0, symmetric=False).item() == pytest.approx(rows, abs=1e-6)
+    assert info_nce(*embedded, temperature=1.0).item() == pytest.approx((rows + columns) / 2, abs=1e-6)
+    # Point-wise: cosines .6 and .8 of the positives, 1 and 0 of the negatives.
+    each = (softplus(-0.6) + softplus(-0.8)) / 2, (softplus(1) + softplus(0)) / 2
+    assert pointwise_bce(*embedded, temperature=1.0).item() == pytest.approx(np.mean(each), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ WRONG = yaml.safe_load("""
 Lexical: {kind: [word2vec], max_features: [0, 1.5], ngrams: [[2, 1], [0, 1], [1], 2, [1, true]]}
 Towers: {enabled: ["yes"], shared: [1], hidden: [0], output: [2.0], layers: [1], dropout: [1, -0.1]}
 Training:
-  {loss: [triplet], symmetric: [null], hard_negatives: [-1], hard_pool: [0], negatives: [0],
+  {loss: [triplet], symmetric: [null], hard_negatives: [-1], hard_pool: [0], negatives: [0], in_batch: [both],
    temperature: [0, .nan, "0.07"],
    learning_rate: [0.0, .inf], batch_size: [0], epochs: [0, 2.5, true], checkpoint_every: [0],
    weight_decay: [-0.01, 1000.0]}  # the latter, times the learning rate, would turn the weights round
@@ -33,6 +33,7 @@ CHANGES |= {"t2mrec_wo_cl_program": {"training.loss": "program_bce", "training.t
 CHANGES |= {"t2mrec_program_languages": {"scoring.languages": "program"}}
 CHANGES |= {"t2mrec_wo_two_tower": {"towers.enabled": False}, "t2mrec_wo_structure": {"scoring.semantic_weight": 1.0}}
 CHANGES |= {"t2mrec_wo_expansion": {"scoring.expansion": False}, "t2mrec_one_direction": {"training.symmetric": False}}
+CHANGES |= {"t2mrec_in_batch_set": {"training.in_batch": "set"}}
 CHANGES |= {"t2mrec_hard_negatives": {"training.hard_negatives": 2}, "t2mrec_shared_tower": {"towers.shared": True}}
 
 

@@ -38,7 +38,7 @@ def dense_reference(data, split, size, *, epochs, seed):
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01)
     for epoch in range(epochs):
         torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
-        for rows in draw_pairs(split.train, np.random.default_rng([seed, epoch])).batches(16):
+        for *rows, _ in draw_pairs(split.train, np.random.default_rng([seed, epoch])).batches(16):
             embedded = [
                 torch.nn.functional.normalize(tower(torch.from_numpy(vectors[own].toarray())), dim=-1)
                 for tower, vectors, own in zip(towers, (tasks, servers), rows, strict=True)
@@ -92,7 +92,7 @@ def test_pairs_are_positives_and_every_task_comes_once(toy_split):
     drawn = set()
     for epoch in range(30):
         pairs = draw_pairs(toy_split.train, np.random.default_rng([0, epoch]))
-        batches = [np.stack(rows) for rows in pairs.batches(16)]
+        batches = [np.stack(rows) for *rows, _ in pairs.batches(16)]
         assert {part.shape[1] for part in batches[:-1]} == {16}
         tasks, servers = np.concatenate(batches, axis=1)
         assert sorted(tasks) == sorted(toy_split.tasks("train"))

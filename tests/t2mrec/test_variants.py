@@ -51,7 +51,7 @@ def test_hard_negatives_come_from_the_tasks_own_pool_and_all_get_their_turn(toy_
         assert (pairs.negatives[:, 0] != pairs.negatives[:, 1]).all()
         for task, own in zip(pairs.tasks, pairs.negatives, strict=True):
             seen[int(task)] |= set(own.tolist())
-        tasks, servers = next(pairs.batches(16))
+        tasks, servers, _ = next(pairs.batches(16))
         np.testing.assert_array_equal(servers[len(tasks) :], pairs.negatives[: len(tasks)].ravel())
     assert seen == {task: set(hard[task].tolist()) for task in seen}
 
@@ -120,7 +120,7 @@ def test_an_epoch_asks_every_triple_once_beside_its_task(toy_split):
     orders = []
     for epoch in (0, 1):
         seen = []
-        for tasks, servers in shuffled(triples, np.random.default_rng([0, epoch])).batches(64):
+        for tasks, servers, _ in shuffled(triples, np.random.default_rng([0, epoch])).batches(64):
             seen += zip(tasks, *servers.reshape(2, -1), strict=True)
         assert Counter(seen) == Counter(map(tuple, triples))
         orders.append(seen)

@@ -58,7 +58,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "baselines.openp5.OpenP5": {"device": "cpu"},
     "baselines.tiger.Tiger": {"device": "cpu"},
     "study.t2mrec.settings.Scoring": {"languages": "study"},
-    "study.t2mrec.settings.Training": {"negatives": 10},
+    "study.t2mrec.settings.Training": {"in_batch": "rows", "negatives": 10},
 }
 # Class now or then -> keys that records may have and that are gone, with the value that reproduces what is done now.
 GONE: dict[str, dict[str, Any]] = {

@@ -9,7 +9,6 @@ import warnings
 from abc import abstractmethod
 from collections import UserList
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,29 +57,23 @@ class Ragged(NamedTuple):
         places = torch.arange(entries, device=rows.device) + shift
         return Ragged(starts, self.terms[places], self.values[places])
 
-    def part(self, rows: slice, entries: slice) -> Ragged:
-        """A range of rows, which hold a range of entries."""
-        starts = self.starts[rows.start : rows.stop + 1] - entries.start
-        return Ragged(starts, self.terms[entries], self.values[entries])
+    def part(self, first: tuple[int, int], last: tuple[int, int]) -> Ragged:
+        """The rows from a place to before another one; a place is the number of a row, and of its first entry."""
+        entries = slice(first[1], last[1])
+        return Ragged(self.starts[first[0] : last[0] + 1] - first[1], self.terms[entries], self.values[entries])
 
 
 class Batch(NamedTuple):
-    """Vectors of the tasks of a batch, b rows, followed by those of its servers, b rows or more; row i of both belong
-    together. `rows`, `entries`: where tasks and servers end."""
+    """Vectors of the tasks of a batch, of its servers, and of tasks and then servers. `own`: which server belongs to
+    each task, shape (b,); None for the first b in their order."""
 
-    vectors: Ragged
-    rows: tuple[int, int]
-    entries: tuple[int, int]
+    tasks: Ragged
+    servers: Ragged
+    both: Ragged
+    own: Tensor | None
 
-    def sides(self, *, shared: bool) -> dict[str, Ragged]:
-        """The vectors by tower."""
-        if shared:
-            return {"task": self.vectors}
-        tasks, servers = (
-            self.vectors.part(slice(*rows), slice(*entries))
-            for rows, entries in zip(pairwise((0, *self.rows)), pairwise((0, *self.entries)), strict=True)
-        )
-        return {"task": tasks, "server": servers}
+
+Drawn = tuple[IntArray, IntArray, IntArray | None]  # a batch as `study.t2mrec.pairs.Pairs.batches` gives it
 
 
 class PairData(pl.LightningDataModule):
@@ -98,34 +91,35 @@ class PairData(pl.LightningDataModule):
         tasks: sp.csr_matrix,
         servers: sp.csr_matrix,
         sampler: Sampler,
+        training: Training,
         *,
-        size: int,
         seed: int,
         device: torch.device,
     ) -> None:
         super().__init__()
         vectors = sp.vstack([tasks, servers], format="csr")
         self.vectors, self.lengths, self.n_tasks = Ragged.of(vectors, device), np.diff(vectors.indptr), tasks.shape[0]
-        self.sampler, self.size, self.seed = sampler, size, seed
+        self.sampler, self.training, self.seed = sampler, training, seed
 
-    def train_dataloader(self) -> UserList[list[IntArray]]:
-        """Chunks of the trainer's present epoch: rows of tasks and of servers in turns."""
+    def train_dataloader(self) -> UserList[list[Drawn]]:
+        """Chunks of the trainer's present epoch. A plain list would be several loaders to Lightning."""
         pairs = self.sampler(np.random.default_rng([self.seed, self.trainer.current_epoch if self.trainer else 0]))
-        batches = [rows for tasks, servers in pairs.batches(self.size) for rows in (tasks, servers + self.n_tasks)]
-        # A plain list would be several loaders to Lightning.
-        return UserList(batches[start : start + 2 * CHUNK] for start in range(0, len(batches), 2 * CHUNK))
+        as_set = self.training.in_batch == "set" and self.training.loss != "program_bce"
+        drawn = list(pairs.batches(self.training.batch_size, as_set=as_set))
+        return UserList(drawn[start : start + CHUNK] for start in range(0, len(drawn), CHUNK))
 
-    def transfer_batch_to_device(self, batch: list[IntArray], device: torch.device, dataloader_idx: int) -> list[Batch]:
+    def transfer_batch_to_device(self, batch: list[Drawn], device: torch.device, dataloader_idx: int) -> list[Batch]:
         """The batches of a chunk, whose vectors are gathered in one pass on the device where they lie."""
-        rows = np.concatenate(batch)
-        ends = np.cumsum([0, *map(len, batch)])
-        entries = np.concatenate([[0], self.lengths[rows].cumsum()])[ends]
-        chosen = torch.from_numpy(rows).to(self.vectors.starts.device)
-        vectors, found = self.vectors.take(chosen, int(entries[-1])), []
-        for part in range(0, len(batch), 2):
-            row, entry = (numbers[part : part + 3].tolist() for numbers in (ends, entries))
-            own = vectors.part(slice(row[0], row[2]), slice(entry[0], entry[2]))
-            found.append(Batch(own, *((n[1] - n[0], n[2] - n[0]) for n in (row, entry))))
+        device = self.vectors.starts.device
+        parts = [rows for tasks, servers, _ in batch for rows in (tasks, self.n_tasks + servers)]
+        rows = np.concatenate(parts)
+        ends = np.cumsum([0, *map(len, parts)])
+        places = np.stack([ends, np.concatenate([[0], self.lengths[rows].cumsum()])[ends]], axis=1).tolist()
+        vectors, found = self.vectors.take(torch.from_numpy(rows).to(device), places[-1][1]), []
+        for number, (_, _, own) in enumerate(batch):
+            first, middle, last = places[2 * number : 2 * number + 3]
+            sides = (vectors.part(*ends) for ends in ((first, middle), (middle, last), (first, last)))
+            found.append(Batch(*sides, None if own is None else torch.from_numpy(own).to(device)))
         return found
 
 
@@ -172,12 +166,12 @@ class TwoTowers(pl.LightningModule):
         """One step of all optimisers on each batch of a chunk."""
         optimizer = self.optimizers()
         assert isinstance(optimizer, LightningOptimizer)
-        for own in batch:
-            vectors = own.sides(shared=len(self.sides) == 1)
+        for tasks, servers, both, own in batch:
+            shared = len(self.sides) == 1
+            vectors = {"task": both} if shared else {"task": tasks, "server": servers}
             projected = {side: self.projected(side, part) for side, part in vectors.items()}
             embedded = self(projected)
-            tasks, servers = embedded if len(embedded) == 2 else embedded[0].tensor_split([own.rows[0]])
-            loss = self.loss(tasks, servers)
+            loss = self.loss(*(embedded[0].tensor_split([len(tasks.starts) - 1]) if shared else embedded), own)
             optimizer.zero_grad()
             self.manual_backward(loss)
             optimizer.step()
@@ -189,11 +183,11 @@ class TwoTowers(pl.LightningModule):
         """Unit embeddings of each side."""
         return [tower(projected[side]) for side, tower in self.sides.items()]
 
-    def loss(self, tasks: Tensor, servers: Tensor) -> Tensor:
-        """The configured objective on unit embeddings, shapes (b, d') and (b + n, d')."""
+    def loss(self, tasks: Tensor, servers: Tensor, own: Tensor | None) -> Tensor:
+        """The configured objective on unit embeddings, shapes (b, d') and (m, d'), and each task's own server."""
         training = self.training_settings
         options: dict[str, Any] = {"symmetric": training.symmetric} if training.loss == "info_nce" else {}
-        return LOSSES[training.loss](tasks, servers, temperature=training.temperature, **options)
+        return LOSSES[training.loss](tasks, servers, own, temperature=training.temperature, **options)
 
     def n_weights(self) -> int:
         """Trained weights, the first layers included."""

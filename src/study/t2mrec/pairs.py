@@ -24,11 +24,18 @@ class Pairs:
     positives: IntArray
     negatives: IntArray
 
-    def batches(self, size: int) -> Iterator[tuple[IntArray, IntArray]]:
-        """Rows of tasks, shape (b,), and of servers: the positives in the same order, then all negatives."""
+    def batches(self, size: int, *, as_set: bool = False) -> Iterator[tuple[IntArray, IntArray, IntArray | None]]:
+        """Rows of tasks, shape (b,), and of servers: the positives in the same order, then all negatives.
+
+        `as_set`: every server once, and third the place of each task's own one among them, shape (b,).
+        """
         for start in range(0, len(self.tasks), size):
-            part = slice(start, start + size)
-            yield self.tasks[part], np.concatenate([self.positives[part], self.negatives[part].ravel()])
+            part, own = slice(start, start + size), None
+            tasks, servers = self.tasks[part], np.concatenate([self.positives[part], self.negatives[part].ravel()])
+            if as_set:
+                servers, places = np.unique(servers, return_inverse=True)
+                own = places[: len(tasks)]
+            yield tasks, servers, own
 
 
 Sampler = Callable[[np.random.Generator], Pairs]

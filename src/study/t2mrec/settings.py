@@ -77,7 +77,7 @@ class Towers(Group):
 @dataclass(frozen=True)
 class Training(Group):
     """Contrastive alignment (eq. 9-10); ``bce`` is the "w/o CL" variant, ``program_bce`` that of the authors' program,
-    for which `symmetric` and `hard_negatives` have no meaning and `batch_size` counts triples.
+    for which `symmetric`, `in_batch` and `hard_negatives` have no meaning and `batch_size` counts triples.
 
     A task's `hard_negatives` are drawn anew in every epoch from the `hard_pool` servers nearest to it in the input
     space that are not among its training positives. The paper adds none. The last batch of an epoch is shorter.
@@ -85,6 +85,7 @@ class Training(Group):
 
     loss: Literal["info_nce", "bce", "program_bce"] = "info_nce"
     symmetric: bool = True
+    in_batch: Literal["rows", "set"] = "rows"
     hard_negatives: Natural = 0
     hard_pool: Count = 50
     negatives: Count = 10

@@ -106,7 +106,7 @@ class T2MRec:
 
             module = DeviceTowers(*settings, seed=seed, place=device, bf16=self.bf16)
         draw = sampler(tasks, servers, split.train, self.training, self.order, seed)
-        pairs = PairData(tasks, servers, draw, size=self.training.batch_size, seed=seed, device=device)
+        pairs = PairData(tasks, servers, draw, self.training, seed=seed, device=device)
         where = "" if self.row_wise else f" on {self.device}"
         train(module, pairs, workdir=workdir, label=f"T2MRec {split.protocol} seed {seed}{where}")
         return module

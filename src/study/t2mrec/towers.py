@@ -58,46 +58,51 @@ class Tower(nn.Module):
         return embed(self.weights(), vectors)
 
 
-def info_nce(tasks: Tensor, servers: Tensor, *, temperature: float, symmetric: bool = True) -> Tensor:
+def info_nce(
+    tasks: Tensor, servers: Tensor, own: Tensor | None = None, *, temperature: float, symmetric: bool = True
+) -> Tensor:
     """InfoNCE with in-batch negatives.
 
     Eq. 9 writes the task-to-server direction alone; section 5.4 calls the objective symmetric, and the authors'
-    program averages both directions. Two tasks of a batch may share a positive, which then counts as a false negative.
+    program averages both directions. The denominator of eq. 9 is over a set of servers. In the program a server that
+    two tasks of a batch share counts once for each of them, and so is a false negative of both.
 
     Args:
         tasks: z_t, L2-normalised, shape (b, d').
-        servers: z_m, L2-normalised, shape (b + n, d'): row i < b matches row i of `tasks`; the n rows after them are
-            negatives of every task, and have no task of their own in the server-to-task direction.
+        servers: z_m, L2-normalised, shape (m, d'); those that are no task's own are negatives of every task.
+        own: the row of `servers` that matches each task, shape (b,); by default the first b in their order.
         temperature: tau of eq. 9.
 
     Returns: scalar, the mean over the batch (eq. 10).
     """
-    logits = tasks @ servers.T / temperature
-    target = torch.arange(len(tasks), device=tasks.device)
-    forward = F.cross_entropy(logits, target)
-    return (forward + F.cross_entropy(logits[:, : len(tasks)].T, target)) / 2 if symmetric else forward
+    logits, task = tasks @ servers.T / temperature, torch.arange(len(tasks), device=tasks.device)
+    own = task if own is None else own
+    forward = F.cross_entropy(logits, own)
+    return (forward + F.cross_entropy(logits[:, own].T, task)) / 2 if symmetric else forward
 
 
-def pointwise_bce(tasks: Tensor, servers: Tensor, *, temperature: float) -> Tensor:
+def pointwise_bce(tasks: Tensor, servers: Tensor, own: Tensor | None = None, *, temperature: float) -> Tensor:
     """Binary cross-entropy over all pairs of the batch, in place of the contrastive loss and with all else unchanged.
 
     The paper says "a BCE-style point-wise objective". Here matched pairs are positives, all other pairs of the batch
     negatives, with equal total weight of both kinds, so that the b - 1 negatives do not drown the positive.
 
     Args:
-        tasks, servers: as for `info_nce`, shapes (b, d') and (b + n, d').
+        tasks, servers, own: as for `info_nce`.
         temperature: divides the cosine, which alone spans too little of the logistic curve.
 
     Returns: scalar.
     """
     logits = tasks @ servers.T / temperature
     matched = torch.eye(len(tasks), len(servers), device=tasks.device)
+    if own is not None:
+        matched = torch.zeros_like(matched).scatter_(1, own[:, None], 1.0)
     losses = F.binary_cross_entropy_with_logits(logits, matched, reduction="none")
     negatives = (losses * (1 - matched)).sum() / max(1, len(tasks) * (len(servers) - 1))
     return ((losses * matched).sum() / len(tasks) + negatives) / 2
 
 
-def program_bce(tasks: Tensor, servers: Tensor, *, temperature: float) -> Tensor:
+def program_bce(tasks: Tensor, servers: Tensor, own: None = None, *, temperature: float) -> Tensor:
     """Binary cross-entropy of single pairs, "w/o CL" of the authors' program (``--loss_type bce``), the cosine as the
     logit.
 

@@ -18,7 +18,7 @@ from tests.rows import put_row
 TASKS, SEEDS = 120, (1, 2)
 ANSWERED = [name for protocol, name in list_rows("task2mcp", "cold") if name.startswith("t2mrec_llm_local")]
 EFFECTS = {"t2mrec": 0.0, "t2mrec_wo_cl": -0.2, "t2mrec_wo_two_tower": -0.1, "t2mrec_wo_structure": 0.0}
-NOT_RUN = ["hard_negatives", "llm", "one_direction", "program_languages", "shared_tower"]
+NOT_RUN = ["hard_negatives", "in_batch_set", "llm", "one_direction", "program_languages", "shared_tower"]
 NOT_RUN += ["wo_cl_program", "wo_expansion", "wo_lexical"]
 VERDICTS = [
     ("t2mrec_wo_cl", -0.1, (0.01, 0.01), "holds"),

@@ -172,7 +172,7 @@ def _training(system: T2MRec, data: Dataset, split: Split, seed: int, workdir: P
     words: Any = {"max_features": system.lexical.max_features, "ngram_range": system.lexical.ngrams}
     _, tasks, servers = lexical.vectorize(data, rows, **words)
     pairs = draw_pairs(split.train, np.random.default_rng([seed, 0]))
-    batches = [(tasks[own], servers[other]) for own, other in pairs.batches(system.training.batch_size)]
+    batches = [(tasks[own], servers[other]) for own, other, _ in pairs.batches(system.training.batch_size)]
     work = training_work(batches, system.towers, dense=not system.row_wise) * epochs
     seconds = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
     with busy_neighbour():
