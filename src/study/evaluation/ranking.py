@@ -22,17 +22,17 @@ def tie_order(n_servers: int, seed: int) -> IntArray:
 def top_k(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatArray]:
     """The server rows and scores of the `k` highest scores of each row, both (b, k), best first, ties in the order of
     `tie_order`; -inf and NaN are never ranked, unfilled places hold -1 and -inf."""
-    k = min(k, scores.shape[1])
-    shuffled = np.nan_to_num(scores[:, order], nan=-np.inf, posinf=np.inf, neginf=-np.inf)
-    position = np.empty((len(scores), k), dtype=np.int64)
-    if k:
-        lowest = np.partition(shuffled, -k, axis=1)[:, -k]
-        for row, (values, least) in enumerate(zip(shuffled, lowest, strict=True)):
-            # Only what can be among the k best is sorted: ten of thousands, and all that tie for the last place.
-            candidates = np.flatnonzero(values >= least)
-            position[row] = candidates[np.argsort(-values[candidates], kind="stable")[:k]]
-    best = np.take_along_axis(shuffled, position, axis=1)
-    servers = np.where(np.isneginf(best), -1, order[position])
+    k, place = min(k, scores.shape[1]), np.argsort(order)
+    if (unknown := np.isnan(scores)).any():
+        scores = np.where(unknown, -np.inf, scores)
+    servers, best = np.full((len(scores), k), -1, dtype=np.int64), np.full((len(scores), k), -np.inf)
+    lowest = np.partition(scores, -k, axis=1)[:, -k] if k else []
+    for row, (values, least) in enumerate(zip(scores, lowest, strict=False)):
+        # Only what can be among the k best is sorted: ten of thousands, and all that tie for the last place.
+        candidates = np.flatnonzero(values >= least)
+        chosen = candidates[np.lexsort((place[candidates], -values[candidates]))[:k]]
+        servers[row], best[row] = chosen, values[chosen]
+    servers[np.isneginf(best)] = -1
     return servers, best.astype(np.float32)
 
 

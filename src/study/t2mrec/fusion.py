@@ -62,8 +62,8 @@ def expand(
     """
     anchor_rows, anchor_scores = top_k(fused, anchors, order)
     product = centroids(tasks, servers, anchor_rows) @ servers.T
-    similarity = np.asarray(product.toarray() if isinstance(product, sp.spmatrix | sp.sparray) else product, np.float32)
-    similarity[np.isneginf(fused)] = -np.inf
+    similarity = np.asarray(product.toarray() if sp.issparse(product) else product, np.float32)
+    np.copyto(similarity, -np.inf, where=fused == -np.inf)
     rows, places = np.nonzero(anchor_rows >= 0)
     similarity[rows, anchor_rows[rows, places]] = -np.inf
     near_rows, near_scores = top_k(similarity, max(pool - anchors, 0), order)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
 
-from study.data.dataset import FloatArray
+from study.data.dataset import FloatArray, IntArray
 
 FEATURES = ("category", "language", "theme")
+COLUMNS = ("category", "subcategory", "language", "theme")  # of a task, that the features read
 
 # Names of operating systems and what they are called. A theme or system mentions one if an alias occurs in it as a
 # *substring*: the authors' rule, kept although "Machining" then mentions macOS ("mac") and "PV/wind" Windows ("win").
@@ -23,42 +25,32 @@ SYSTEM_ALIASES: Mapping[str, tuple[str, ...]] = {
     "ios": ("ios",),
     "android": ("android",),
 }
-# Whose aliases -> what parts the languages of a field, and what is taken for one language. The list of the authors'
-# program (`T2MRec/main_T2MRec.py`), unlike this study's, tells "shell" from "bash" and lacks "node.js" and "python3".
+# Whose aliases -> what parts the languages of a field, and what each is also called. The list of the authors' program
+# (`T2MRec/main_T2MRec.py`), unlike this study's, tells "shell" from "bash" and lacks "node.js" and "python3".
 SEPARATORS = {"study": r"[,;/|]", "program": r"[|,;/\\\n\t()]"}
-ALIASES: Mapping[str, Mapping[str, str]] = {
+CALLED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "study": {
-        "js": "javascript",
-        "node": "javascript",
-        "node.js": "javascript",
-        "nodejs": "javascript",
-        "ts": "typescript",
-        "py": "python",
-        "python3": "python",
-        "golang": "go",
-        "csharp": "c#",
-        "cpp": "c++",
-        "shell": "bash",
-        "sh": "bash",
+        "javascript": ("js", "node", "node.js", "nodejs"),
+        "typescript": ("ts",),
+        "python": ("py", "python3"),
+        "go": ("golang",),
+        "c#": ("csharp",),
+        "c++": ("cpp",),
+        "bash": ("shell", "sh"),
     },
     "program": {
-        "js": "javascript",
-        "node": "javascript",
-        "nodejs": "javascript",
-        "ts": "typescript",
-        "py": "python",
-        "c++": "cpp",
-        "cplusplus": "cpp",
-        "c#": "csharp",
-        "c-sharp": "csharp",
-        "golang": "go",
-        "objective-c": "objectivec",
-        "obj-c": "objectivec",
-        "shell script": "shell",
-        "sh": "shell",
-        "bash script": "bash",
+        "javascript": ("js", "node", "nodejs"),
+        "typescript": ("ts",),
+        "python": ("py",),
+        "cpp": ("c++", "cplusplus"),
+        "csharp": ("c#", "c-sharp"),
+        "go": ("golang",),
+        "objectivec": ("objective-c", "obj-c"),
+        "shell": ("shell script", "sh"),
+        "bash": ("bash script",),
     },
 }
+ALIASES = {whose: {alias: name for name, own in names.items() for alias in own} for whose, names in CALLED.items()}
 
 
 def languages(text: str, aliases: str = "study") -> frozenset[str]:
@@ -73,16 +65,20 @@ def operating_systems(text: str) -> frozenset[str]:
     return frozenset(name for name, aliases in SYSTEM_ALIASES.items() if any(alias in lowered for alias in aliases))
 
 
-def indicator(sets: Iterable[frozenset[str]], vocabulary: Mapping[str, int]) -> sp.csr_matrix:
-    """Membership of each set's elements, shape (len(sets), len(vocabulary)), float32; unknown elements are dropped."""
-    rows = [sorted(vocabulary[item] for item in items if item in vocabulary) for items in sets]
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-    indices = np.fromiter((column for row in rows for column in row), dtype=np.int64)
-    return sp.csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=(len(rows), len(vocabulary)))
+def index(names: Iterable[Iterable[Hashable]]) -> dict[Any, IntArray]:
+    """For every name the numbers of the servers that have it, ascending. `names`: of each server."""
+    found: dict[Any, list[int]] = defaultdict(list)
+    for row, own in enumerate(names):
+        for name in own:
+            found[name].append(row)
+    return {name: np.array(rows) for name, rows in found.items()}
 
 
 class StructuralFeatures:
     """phi_cat, phi_lan and phi_the of eq. 12 between any tasks and one catalogue.
+
+    Category (eq. 13-14): names are compared exactly; the tree distance 0, 2 or 4 becomes 1, 0.5 or 0.
+    Language, theme (eq. 15-16): 1 where the two share a language, or an operating system, else 0.
 
     Args:
         servers: the catalogue, with columns category, subcategory, language and system as released.
@@ -91,36 +87,61 @@ class StructuralFeatures:
     """
 
     def __init__(self, servers: pd.DataFrame, *, aliases: str = "study") -> None:
-        self.parse = partial(languages, aliases=aliases)
-        self.category = servers["category"].to_numpy(dtype=str)
-        self.subcategory = servers["subcategory"].to_numpy(dtype=str)
-        language_sets = [self.parse(text) for text in servers["language"]]
-        system_sets = [operating_systems(text) for text in servers["system"]]
-        self.language_index = {name: i for i, name in enumerate(sorted(frozenset().union(*language_sets)))}
-        self.system_index = {name: i for i, name in enumerate(sorted(SYSTEM_ALIASES))}
-        self.server_languages = indicator(language_sets, self.language_index)
-        self.server_systems = indicator(system_sets, self.system_index)
+        self.aliases, self.n_servers = aliases, len(servers)
+        self.category, self.subcategory = (servers[name].to_numpy(dtype=str) for name in COLUMNS[:2])
+        leaves = list(zip(servers["category"], servers["subcategory"], strict=True))
+        self.category_index = index([name] for name in servers["category"])
+        self.leaf_index = index([leaf] for leaf in leaves)
+        self.language_index = index(languages(text, aliases) for text in servers["language"])
+        self.system_index = index(map(operating_systems, servers["system"]))
 
     def __call__(self, tasks: pd.DataFrame) -> FloatArray:
         """The three features of every pair of a table's tasks and the catalogue, see `between`."""
-        return self.between(*(list(tasks[name]) for name in ("category", "subcategory", "language", "theme")))
+        return self.between(*(tasks[name] for name in COLUMNS))
 
     def between(
         self, category: Sequence[str], subcategory: Sequence[str], language: Sequence[str], theme: Sequence[str]
     ) -> FloatArray:
-        """The three features of every pair, shape (3, n_tasks, n_servers), each in [0, 1], from the tasks' attributes.
+        """The three features of every pair, shape (3, n_tasks, n_servers), each in [0, 1], from tasks' attributes."""
+        return np.stack([np.stack(rows) for rows in self._rows((category, subcategory, language, theme), (1, 1, 1))])
 
-        Category (eq. 13-14): names are compared exactly; the tree distance 0, 2 or 4 becomes 1, 0.5 or 0.
-        Language, theme (eq. 15-16): 1 where the two share a language, or an operating system, else 0.
-        """
-        same_category = np.array(category, dtype=str)[:, None] == self.category[None, :]
-        same_leaf = same_category & (np.array(subcategory, dtype=str)[:, None] == self.subcategory[None, :])
-        proximity = (same_category.astype(np.float32) + same_leaf) / 2
-        task_languages = indicator(map(self.parse, language), self.language_index)
-        task_systems = indicator((operating_systems(text) for text in theme), self.system_index)
-        shared_language = (task_languages @ self.server_languages.T).toarray() > 0
-        shared_system = (task_systems @ self.server_systems.T).toarray() > 0
-        return np.stack([proximity, shared_language.astype(np.float32), shared_system.astype(np.float32)])
+    def score(self, tasks: pd.DataFrame, weights: tuple[float, float, float]) -> FloatArray:
+        """`structural_score` of a table's tasks and the catalogue, shape (n_tasks, n_servers)."""
+        category, language, theme = self._rows([tasks[name] for name in COLUMNS], weights)
+        found = np.stack(category)
+        for row, one, other in zip(found, language, theme, strict=True):
+            row += one
+            row += other
+        return found
+
+    def _rows(self, tasks: Sequence[Iterable[str]], weights: tuple[float, float, float]) -> list[list[FloatArray]]:
+        """The three weighted features of tasks with these `COLUMNS`, a row of shape (n_servers,) for each task, which
+        tasks with equal attributes share."""
+        w_cat, w_lan, w_the = np.asarray(weights, np.float32)
+
+        @cache
+        def by_category(name: str, leaf: str) -> FloatArray:
+            return self._row((self.category_index, [name], w_cat / 2), (self.leaf_index, [(name, leaf)], w_cat))
+
+        @cache
+        def by_language(text: str) -> FloatArray:
+            return self._row((self.language_index, languages(text, self.aliases), w_lan))
+
+        @cache
+        def by_theme(text: str) -> FloatArray:
+            return self._row((self.system_index, operating_systems(text), w_the))
+
+        category, subcategory, language, theme = tasks
+        parts = map(by_category, category, subcategory), map(by_language, language), map(by_theme, theme)
+        return [list(rows) for rows in parts]
+
+    def _row(self, *parts: tuple[dict[Any, IntArray], Iterable[Any], np.float32]) -> FloatArray:
+        """A value where a server has one of some names, 0 elsewhere; later parts override earlier ones."""
+        row = np.zeros(self.n_servers, np.float32)
+        for servers, names, value in parts:
+            for name in names:
+                row[servers.get(name, [])] = value
+        return row
 
 
 def structural_score(features: FloatArray, weights: tuple[float, float, float]) -> FloatArray:

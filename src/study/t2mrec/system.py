@@ -16,7 +16,7 @@ from study.evaluation.ranking import mask_known, tie_order
 from study.t2mrec import lexical
 from study.t2mrec.fusion import expand, fuse
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
-from study.t2mrec.structure import StructuralFeatures, structural_score
+from study.t2mrec.structure import StructuralFeatures
 
 if TYPE_CHECKING:  # importing torch and Lightning takes seconds; systems without towers do without them
     from study.advisor.retrieval.field_dense import FieldDense
@@ -118,7 +118,7 @@ class T2MRec:
 
     def structural(self, tasks: IntArray) -> FloatArray:
         """s_str (eq. 17), shape (len(tasks), n_servers)."""
-        return structural_score(self.structure(self.data.tasks.iloc[tasks]), self.scoring.structure_weights)
+        return self.structure.score(self.data.tasks.iloc[tasks], self.scoring.structure_weights)
 
     def score(self, tasks: IntArray) -> FloatArray:
         """s (eq. 18), shape (len(tasks), n_servers)."""
