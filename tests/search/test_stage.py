@@ -24,7 +24,7 @@ from study.evaluation.statistics import bootstrap_interval, randomisation
 from study.runner.inputs import load_inputs
 from study.search import sweep as stage
 from study.search.sweep import Sweep, chosen, load_sweep, renamed
-from study.t2mrec.module import EpochBar
+from study.t2mrec.module import TwoTowers
 from study.t2mrec.system import T2MRec
 from tests.tiny_study import TINY
 
@@ -271,7 +271,7 @@ def test_a_stop_in_a_training_says_that_the_command_goes_on(config, call, monkey
 
     name = ["--values", "0.31", "--name", "stopped"]
     with monkeypatch.context() as patch:
-        patch.setattr(EpochBar, "on_train_epoch_end", stop)
+        patch.setattr(TwoTowers, "on_train_epoch_end", stop)
         code, _, err = call("sweep", "temperature", *TINY, *name)
     assert code == 130
     assert "the same command goes on" in err

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from study.t2mrec.row_adamw import RowAdamW, Rows
+from study.t2mrec.row_adamw import RowAdamW
 
 TERMS, WIDTH, BATCH = 60, 16, 8
 
@@ -28,7 +28,7 @@ def ones():
 
 
 def rows(vectors):
-    return Rows(vectors.indptr, vectors.indices, vectors.data)
+    return vectors.indptr, vectors.indices, vectors.data
 
 
 def play(optimizer, part):

@@ -17,16 +17,15 @@ import pytorch_lightning as pl
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name every torch program uses
-from pytorch_lightning.callbacks import Callback, ModelCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
-from tqdm import tqdm
 
 from study.data.dataset import IntArray
 from study.files import replacing
 from study.t2mrec.pairs import Sampler
-from study.t2mrec.row_adamw import RowAdamW, Rows
+from study.t2mrec.row_adamw import RowAdamW
 from study.t2mrec.settings import TRAINER, Towers, Training
 from study.t2mrec.towers import LOSSES, Tower
 
@@ -179,6 +178,11 @@ class TwoTowers(pl.LightningModule):
                 self.update(side, part)
         self.last_loss = loss.detach()
 
+    def on_train_epoch_end(self) -> None:
+        """Tell logger and progress bar the last loss, with the epoch as its step."""
+        self.log("loss", self.last_loss, prog_bar=True)
+        self.log("step", float(self.current_epoch))
+
     def forward(self, projected: dict[str, Tensor]) -> list[Tensor]:
         """Unit embeddings of each side."""
         return [tower(projected[side]) for side, tower in self.sides.items()]
@@ -205,7 +209,7 @@ class RowTowers(TwoTowers):
 
     def projected(self, side: str, vectors: Ragged) -> Tensor:
         """See `TwoTowers`."""
-        rows = Rows(*(part.numpy() for part in vectors))
+        rows = vectors.starts.numpy(), vectors.terms.numpy(), vectors.values.numpy()
         return torch.from_numpy(self.wide[side].project(rows)).requires_grad_()
 
     def update(self, side: str, projected: Tensor) -> None:
@@ -240,37 +244,6 @@ class WholeFileCheckpoint(TorchCheckpointIO):
             torch.save(checkpoint, temporary)
 
 
-class EpochBar(Callback):
-    """One progress bar over the epochs; silent where there is no terminal."""
-
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Open the bar where a resumed training stands."""
-        self.bar = tqdm(
-            total=trainer.max_epochs,
-            initial=trainer.current_epoch,
-            desc=self.label,
-            unit="epoch",
-            disable=not sys.stderr.isatty(),
-            leave=False,
-        )
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """One epoch further."""
-        self.bar.update()
-        assert isinstance(pl_module, TwoTowers)
-        loss = float(pl_module.last_loss)
-        self.bar.set_postfix(loss=f"{loss:.4f}")
-        for logger in trainer.loggers:
-            logger.log_metrics({"loss": loss}, step=trainer.current_epoch)
-
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Close the bar."""
-        self.bar.close()
-
-
 def train(module: TwoTowers, pairs: PairData, *, workdir: Path, label: str) -> None:
     """Train `module` for its epochs, resuming from ``workdir/last.ckpt`` if it is there.
 
@@ -289,9 +262,9 @@ def train(module: TwoTowers, pairs: PairData, *, workdir: Path, label: str) -> N
     make = TRAINER.get() or partial(pl.Trainer, accelerator="cpu", devices=1, logger=False)
     trainer = make(
         max_epochs=module.training_settings.epochs,
-        callbacks=[keep, EpochBar(label)],
+        callbacks=[keep],
         plugins=[WholeFileCheckpoint()],
-        enable_progress_bar=False,
+        enable_progress_bar=sys.stderr.isatty(),
         enable_model_summary=False,
         reload_dataloaders_every_n_epochs=1,
         default_root_dir=workdir,

@@ -17,7 +17,6 @@ The test compares with torch.optim.AdamW.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -27,6 +26,10 @@ from numpy.typing import NDArray
 Float = NDArray[np.float32]
 Int = NDArray[np.int64]
 Index = NDArray[np.int32]
+Arrays = tuple[Float, Float, Float, Int]  # weights, both moments, the last step of each row
+# A sparse matrix by rows: row i holds values[starts[i]:starts[i + 1]] at the terms of the same places.
+Rows = tuple[Index, Index, Float]  # starts, terms, values
+Rates = tuple[float, float, float, float, float]  # learning rate, decay, beta1, beta2, eps
 
 # beta1^q falls below float32's resolution of the sum after this many skipped steps (0.9^200 = 7e-10).
 HORIZON = 200
@@ -38,21 +41,11 @@ NAMES = ("weight", "m", "v", "last")  # of a state's arrays
 
 @numba.njit(parallel=True, cache=True)
 def _catch_up(
-    rows: Int,
-    weight: Float,
-    m: Float,
-    v: Float,
-    last: Int,
-    step: int,
-    lr: float,
-    decay: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    geometric: NDArray[np.float64],
-    bias: NDArray[np.float64],
+    rows: Int, arrays: Arrays, step: int, rates: Rates, geometric: NDArray[np.float64], bias: NDArray[np.float64]
 ) -> None:
     """Bring `rows` to the state after `step` (in place). `geometric` (2, HORIZON + 1), `bias` (2, > step)."""
+    weight, m, v, last = arrays
+    lr, decay, beta1, beta2, eps = rates
     for k in prange(rows.shape[0]):
         row = rows[k]
         start = last[row]
@@ -84,18 +77,13 @@ def _update(
     documents: Index,
     values: Float,
     gradient: Float,
-    weight: Float,
-    m: Float,
-    v: Float,
-    last: Int,
+    arrays: Arrays,
     step: int,
-    lr: float,
-    decay: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
+    rates: Rates,
 ) -> None:
     """One AdamW step of `rows` with gradient X^T G, formed row by row and never stored (in place)."""
+    weight, m, v, last = arrays
+    lr, decay, beta1, beta2, eps = rates
     width = weight.shape[1]
     f1, f2, o1, o2 = np.float32(beta1), np.float32(beta2), np.float32(1 - beta1), np.float32(1 - beta2)
     keep, epsilon = np.float32(decay), np.float32(eps)
@@ -148,14 +136,6 @@ def _by_term(starts: Index, terms: Index, values: Float, n_terms: int) -> tuple[
     return used, ends, documents, ordered
 
 
-class Rows(NamedTuple):
-    """A sparse matrix by rows: row i holds `values[starts[i]:starts[i + 1]]` at the terms of the same places."""
-
-    starts: Index
-    terms: Index
-    values: Float
-
-
 class RowAdamW:
     """AdamW state of one weight matrix whose gradients are X^T G with sparse X.
 
@@ -196,7 +176,7 @@ class RowAdamW:
         """Bring `rows` to the present step; call before they are read."""
         if self.step_count:
             tables = self._geometric, self._bias_table(self.step_count)
-            _catch_up(rows, *self._arrays, self.step_count, *self._rates, *tables)
+            _catch_up(rows, self._arrays, self.step_count, self._rates, *tables)
 
     def project(self, batch: Rows) -> Float:
         """batch @ weight, with the rows of weight that it uses brought up to date; shape (b, width)."""
@@ -213,7 +193,7 @@ class RowAdamW:
         """One step. `gradient`: of the loss with respect to what `project` gave last, shape (b, width)."""
         self.step_count += 1
         gradient = np.ascontiguousarray(gradient)
-        _update(*self.used, gradient, *self._arrays, self.step_count, *self._rates)
+        _update(*self.used, gradient, self._arrays, self.step_count, self._rates)
 
     def state(self) -> dict[str, np.ndarray]:
         """Weights, moments and counts, for a checkpoint."""

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from pydantic import Field
 
 from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.retrieval.fields import FIELDS, VIEWS, capability, texts
 from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.data.splits import Split
-from study.errors import StudyError, require_one_of
+from study.errors import StudyError
 from study.evaluation.ranking import chunks, tie_order, top_k
+from study.t2mrec.settings import Count, Group
 
 LOG = logging.getLogger(__name__)
-SOURCES = ("agreement", "teacher", "cards")
 
 
 @dataclass(frozen=True)
-class Supervision:
+class Supervision(Group):
     """What T2MRec, architecture and training unchanged, learns from in place of the released labels.
 
     ``agreement``: the released labels of the training tasks that an encoder finds near the task's description;
@@ -32,20 +33,9 @@ class Supervision:
     card, whose answer is that server.
     """
 
-    sources: Sequence[str]  # any of `SOURCES`
-    keep: float = 0.05  # agreement keeps a label within this share of the catalogue, nearest first
-    depth: int = 5  # servers that the teacher gives per task
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be learned from."""
-        for name in self.sources:
-            require_one_of(name, "supervision.sources", SOURCES, column="system.model.supervision.sources")
-        if not self.sources or not 0 < self.keep <= 1 or self.depth < 1:
-            raise StudyError(
-                "sources is empty, keep outside (0, 1], or depth below 1",
-                column="model.supervision",
-                fix="see conf/system/paper/t2mrec.yaml",
-            )
+    sources: Annotated[list[Literal["agreement", "teacher", "cards"]], Field(min_length=1)]
+    keep: Annotated[float, Field(gt=0, le=1)] = 0.05  # agreement keeps a label within this share, nearest first
+    depth: Count = 5  # servers that the teacher gives per task
 
 
 def taught(
