@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from study.advisor.encoders import endpoint as embedding
-from study.advisor.encoders.quick import QuickMiniLm
+from study.advisor.encoders import choose as embedding
+from study.advisor.encoders.choose import QuickMiniLm
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, save_catalog
 from study.cli import tools as cli
 from study.cli.tool_catalogues import catalogue_file

@@ -53,7 +53,7 @@ def calls(project, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def encoder(embedder, monkeypatch):
-    monkeypatch.setattr("study.advisor.encoders.endpoint.configured_embedder", lambda: embedder)
+    monkeypatch.setattr("study.advisor.encoders.choose.configured_embedder", lambda: embedder)
 
 
 def hits(runs):

@@ -16,7 +16,7 @@ from mcp.client.stdio import stdio_client
 from mcp.server.mcpserver import MCPServer
 
 from study.advisor.encoders import sentence
-from study.advisor.encoders.quick import FEW, QuickMiniLm
+from study.advisor.encoders.choose import FEW, QuickMiniLm
 from study.advisor.engine.intent.feedback import Event, FeedbackStore, feedback_of
 from study.advisor.engine.intent.settings import intent_settings
 from study.advisor.gateway import live

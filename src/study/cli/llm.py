@@ -23,8 +23,7 @@ def fetch(
 ) -> None:
     """Download a model and check its hash: `study llm fetch --model smollm`. After a stop, the same command goes on."""
     from study.advisor.encoders import mpnet
-    from study.advisor.llm.fetch import fetch_model, fetch_url
-    from study.advisor.llm.models import OWN, LocalModels
+    from study.advisor.llm.weights import OWN, LocalModels, fetch_model, fetch_url
 
     if (url is None) != (sha256 is None):
         raise StudyError("an address needs a hash and a hash an address", fix="give both --url and --sha256, or none")
@@ -47,7 +46,7 @@ def serve(
 ) -> None:
     """Serve a model with OpenAI's interface, on this machine alone; Ctrl-C stops it."""
     from study.advisor.llm.local import local_model
-    from study.advisor.llm.models import LocalModels
+    from study.advisor.llm.weights import LocalModels
 
     for stop in (signal.SIGINT, signal.SIGTERM):  # a shell starts programs in the background with SIGINT ignored
         signal.signal(stop, signal.default_int_handler)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.advisor.encoders.endpoint import Embedder
+from study.advisor.encoders.choose import Embedder
 from study.advisor.engine.intent.context import Context, Requirements, obstacle
 from study.advisor.engine.intent.feedback import Event, Statistics, empty
 from study.advisor.engine.intent.ranking import SIGNALS, SignalIndex, assign, factors, most_named

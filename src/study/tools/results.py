@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.advisor.encoders import endpoint as embedding
+from study.advisor.encoders import choose as embedding
 from study.advisor.retrieval.documents import QuerySet, ToolCatalog, credit, rank_all
 from study.data.dataset import FloatArray, IntArray
 from study.errors import StudyError, require_file

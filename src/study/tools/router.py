@@ -11,7 +11,7 @@ import pandas as pd
 import scipy.sparse as sp
 
 from study import paths
-from study.advisor.encoders.endpoint import Embedder
+from study.advisor.encoders.choose import Embedder
 from study.advisor.retrieval.documents import Label, QuerySet, ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, within
 from study.advisor.retrieval.route import PAPER, Request, Router, Routing, best_servers

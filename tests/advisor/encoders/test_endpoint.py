@@ -5,8 +5,8 @@ import pytest
 import yaml
 
 from study import paths
-from study.advisor.encoders import endpoint as embedding
-from study.advisor.encoders.endpoint import EndpointEmbedder
+from study.advisor.encoders import choose as embedding
+from study.advisor.encoders.choose import EndpointEmbedder
 from study.errors import StudyError
 
 WRONG = {"kind: magic": "unknown embedder", "modle: m": "modle", "timeout: long": r"column timeout\): 'long'"}

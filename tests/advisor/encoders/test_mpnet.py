@@ -9,6 +9,7 @@ from transformers import MPNetConfig, MPNetModel
 
 from study import paths
 from study.advisor.encoders import mpnet
+from study.advisor.encoders.numpy_transformer import Transformer
 from study.errors import StudyError
 
 WORDS = 60
@@ -36,7 +37,7 @@ def test_vectors_are_those_of_the_published_implementation(network):
     drawn = np.random.default_rng(5)
     # The longest text reaches the buckets of far tokens and is cut.
     texts = [" ".join(f"w{word}" for word in drawn.integers(3, WORDS, length)) for length in (1, 9, 170, 500)]
-    own = mpnet.MPNet.read(folder)
+    own = Transformer.read(folder, mpnet.LONGEST)
     found = own.embed(texts)
     for text, vector in zip(texts, found, strict=True):
         ids = torch.tensor([own.tokenizer.encode(text).ids])

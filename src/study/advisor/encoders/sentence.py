@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 import logging
 import os
 import sys
@@ -25,7 +26,7 @@ from study.errors import StudyError
 from study.files import replacing
 
 if TYPE_CHECKING:
-    from study.advisor.encoders.minilm import MiniLM
+    from study.advisor.encoders.numpy_transformer import Transformer
 
 log = logging.getLogger(__name__)
 
@@ -174,11 +175,13 @@ def _load(model: str, device: str) -> Any:
 
 
 @cache
-def without_torch(model: str) -> MiniLM:
+def without_torch(model: str) -> Transformer:
     """The network of `WITHOUT_TORCH` that a model names, loaded once."""
-    from study.advisor.encoders.minilm import MiniLM
+    from study.advisor.encoders.numpy_transformer import Transformer
 
-    return MiniLM.load(PACKAGES[model])
+    folder = Path(str(package_files(PACKAGES[model]) / "model"))
+    reading = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
+    return Transformer.read(folder, int(reading["max_seq_length"]))
 
 
 def _embed(texts: list[str], model: str, device: str) -> FloatArray:

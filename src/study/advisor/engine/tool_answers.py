@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from study.advisor.encoders.endpoint import Embedder
+    from study.advisor.encoders.choose import Embedder
     from study.advisor.retrieval.documents import ToolCatalog
 
 # A mode of searching beside those of an index: MCP-Zero's two stages.
@@ -34,7 +34,7 @@ def search(
     (n_tools,), default all."""
     import numpy as np
 
-    from study.advisor.encoders.quick import quick_embedder
+    from study.advisor.encoders.choose import quick_embedder
     from study.advisor.retrieval.index import MODES, Settings, ToolIndex, best
     from study.advisor.retrieval.route import Request, Router
     from study.advisor.retrieval.texts import decompose as split

@@ -17,8 +17,7 @@ from mcp_types import CallToolResult, TextContent
 from numpy.typing import NDArray
 
 from study.advisor.arrays import FloatArray, IntArray
-from study.advisor.encoders.endpoint import Embedder
-from study.advisor.encoders.quick import quick_embedder
+from study.advisor.encoders.choose import Embedder, quick_embedder
 from study.advisor.engine.intent.context import Context
 from study.advisor.engine.intent.feedback import Event, FeedbackStore
 from study.advisor.engine.intent.recommender import IntentRecommender

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from study.advisor.encoders.endpoint import Embedder
+from study.advisor.encoders.choose import Embedder
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.advisor.engine.intent.recommender import IntentRecommender
 from study.advisor.engine.intent.settings import intent_settings

@@ -22,7 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from study.advisor.llm import models
+from study.advisor.llm import weights
 from study.advisor.llm.cassette import KINDS as KINDS
 from study.advisor.llm.cassette import Cassette, Entry
 from study.advisor.llm.cassette import Usage as Usage
@@ -173,7 +173,7 @@ class Client:
         damaged, or a local model cannot be started.
         """
         if self.base_url.startswith(LOCAL):
-            body = {**body, "model": models.identity(self.base_url.removeprefix(LOCAL))}
+            body = {**body, "model": weights.identity(self.base_url.removeprefix(LOCAL))}
         request = {"path": path, "body": body}
         if self.mode != "off":
             with self._lock:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from study.advisor.llm.models import OWN, LocalModels, how_to_fetch, identity, model_file, place
+from study.advisor.llm.weights import OWN, LocalModels, how_to_fetch, identity, model_file, place
 from study.errors import StudyError, UnavailableError, printable
 
 ENGINE = "xllamacpp"

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from study import paths
 from study.advisor.arrays import FloatArray, IntArray
-from study.advisor.encoders import endpoint as embedding
-from study.advisor.encoders.endpoint import Embedder
+from study.advisor.encoders import choose as embedding
+from study.advisor.encoders.choose import Embedder
 from study.advisor.encoders.sentence import cosines
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import Bm25, TfIdf, decompose, documents

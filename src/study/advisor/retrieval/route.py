@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from study.advisor.arrays import FloatArray, IntArray
-from study.advisor.encoders import endpoint as embedding
-from study.advisor.encoders.endpoint import Embedder
+from study.advisor.encoders import choose as embedding
+from study.advisor.encoders.choose import Embedder
 from study.advisor.llm.client import Client, Message
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import best, nonempty

@@ -22,8 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from study.advisor.arrays import FloatArray
-from study.advisor.encoders.endpoint import Embedder, embedder_settings
-from study.advisor.encoders.quick import quick_embedder
+from study.advisor.encoders.choose import Embedder, embedder_settings, quick_embedder
 from study.advisor.encoders.sentence import model_version
 from study.advisor.retrieval.documents import ToolCatalog, tool_keys
 from study.advisor.retrieval.route import server_texts, summaries

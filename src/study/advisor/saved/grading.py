@@ -15,8 +15,8 @@ from tqdm import tqdm
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders.sentence import DIMENSION
 from study.advisor.llm.client import LOCAL, Client
-from study.advisor.llm.models import OWN, LocalModels, place
 from study.advisor.llm.settings import OVERRIDES, endpoint_settings
+from study.advisor.llm.weights import OWN, LocalModels, place
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.errors import StudyError
 from study.reranking import grades

@@ -13,8 +13,8 @@ import pandas as pd
 from scipy.stats import kendalltau
 from tqdm import tqdm
 
-from study.advisor.encoders import endpoint as embedding
-from study.advisor.encoders.endpoint import Embedder
+from study.advisor.encoders import choose as embedding
+from study.advisor.encoders.choose import Embedder
 from study.data.dataset import IntArray
 from study.evaluation import per_task
 from study.tools import results

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.advisor.encoders import endpoint as embedding
+from study.advisor.encoders import choose as embedding
 from study.advisor.llm.reply import json_object
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.route import Chat, escaped

@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from study import paths
-from study.advisor.encoders import endpoint as embedding
-from study.advisor.encoders.endpoint import Embedder
+from study.advisor.encoders import choose as embedding
+from study.advisor.encoders.choose import Embedder
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import documents
 from study.data.dataset import FloatArray, IntArray

@@ -15,7 +15,7 @@ from cachetools import TTLCache
 from numpy.typing import NDArray
 
 from study.advisor.arrays import FloatArray
-from study.advisor.encoders.endpoint import Embedder
+from study.advisor.encoders.choose import Embedder
 from study.advisor.engine.intent.context import Context, RateLimiter, Requirements, obstacle, usable
 from study.advisor.engine.intent.feedback import FeedbackStore, Statistics, statistics
 from study.advisor.engine.intent.ranking import SignalIndex, assign, by_factor, factors

@@ -19,6 +19,7 @@ from study.errors import StudyError
 BATCH = 64
 KINDS = ("minilm", "endpoint")
 FILE = "conf/tools/embedder.yaml"
+FEW = 100  # texts for which it does not pay to load torch
 
 
 class Embedder(Protocol):
@@ -38,6 +39,15 @@ class MiniLm:
     def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
         """Shape (len(texts), 384)."""
         return encoders.encode(texts, store=store, device=self.device)
+
+
+class QuickMiniLm(MiniLm):
+    """MiniLM in numpy for few texts."""
+
+    def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
+        """Shape (len(texts), 384); as `MiniLm` up to rounding."""
+        model = encoders.WITHOUT_TORCH["minilm"] if len(texts) <= FEW else "minilm"
+        return encoders.encode(texts, model=model, store=store)
 
 
 @dataclass(frozen=True)
@@ -129,3 +139,9 @@ def configured_embedder() -> Embedder:
     cassette = paths.root() / Path(chosen.cassette) if chosen.cassette else None
     how: Any = {name: getattr(chosen, name) for name in ("mode", "key_variable", "timeout", "retries")}
     return EndpointEmbedder(llm.Client(chosen.base_url, cassette=cassette, **how), chosen.model, chosen.dimension)
+
+
+def quick_embedder() -> Embedder:
+    """The configured embedder; of MiniLM the form that needs no torch for few texts."""
+    chosen = configured_embedder()
+    return QuickMiniLm() if isinstance(chosen, MiniLm) else chosen

