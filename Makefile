@@ -53,7 +53,8 @@ $(VENV)/.llm $(VENV)/.lora $(VENV)/.faiss $(VENV)/.ray: $(VENV)/.%: $(STAMP)
 	@touch $@
 
 # What the synthetic results are made of: `make repro` does nothing while none of it has changed.
-SOURCES = $(shell find src baselines conf notebooks -name '*.py' -o -name '*.yaml' -o -name '*.ipynb')
+# The folders of conf count, too: a file that is removed changes its folder.
+SOURCES = $(shell find src baselines conf notebooks -name '*.py' -o -name '*.yaml' -o -name '*.ipynb') $(shell find conf -type d)
 MADE = results/synthetic/.made
 
 # Another profile than the committed one makes every row again, tuned for its sizes. LAUNCHER=ray or slurm: on a cluster.
@@ -83,7 +84,9 @@ endif
 	@echo "tables: results/$(DATASET)/tables   figures: figures/$(DATASET)   notebooks: results/$(DATASET)/notebooks"
 
 # A row that fails is named at the end; tables, figures and notebooks are made without it.
+# The stamp bears the time of the beginning, so that what is written meanwhile is seen by the next run.
 $(MADE): $(SOURCES)
+	@mkdir -p $(@D) && touch $@.begun
 	$(RUN) study fetch dataset=synthetic
 	$(RUN) study prepare dataset=synthetic
 	$(RUN) study split dataset=synthetic
@@ -91,7 +94,7 @@ $(MADE): $(SOURCES)
 	$(RUN) study report dataset=synthetic && $(RUN) study export dataset=synthetic && \
 	$(RUN) study export dataset=synthetic system=field_dense && $(RUN) study notebooks dataset=synthetic || exit 2; \
 	[ $$status -eq 0 ] || exit $$status; \
-	touch $@
+	mv $@.begun $@
 
 PYTEST = OMP_NUM_THREADS=1 pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 

@@ -122,6 +122,13 @@ def test_what_is_wrong_is_said_once_and_no_row_is_made(own_root: Path, call, lin
     assert ("cold", "mine") not in list_rows("synthetic")
 
 
+def test_a_system_that_ranks_nothing_is_told_so(own_root: Path, call) -> None:
+    make_wrong("score = np.ones((len(tasks), self.data.n_servers))")
+    code, out, _ = call("check", "mine")
+    assert code == 0
+    assert "same score for every server" in out
+
+
 def test_the_log_that_an_error_of_a_check_names_is_kept(own_root: Path, call) -> None:
     make_wrong("raise __import__('study').errors.StudyError('it stopped', file=self.log)")
     text = class_file("mine").read_text()

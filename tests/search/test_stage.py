@@ -228,6 +228,20 @@ def test_the_limits_are_those_over_seeds_where_single_tasks_are_not_kept(tmp_pat
     assert "one standard deviation" in limits
 
 
+def test_with_one_seed_and_no_single_tasks_no_value_is_told_from_another(tmp_path):
+    rows = [(0.1, 1, 0.40), (0.2, 1, 0.41), (0.3, 1, 0.2)]
+    pd.DataFrame(rows, columns=["x", "seed", "valid/ndcg@10"]).to_csv(tmp_path / "trials.csv", index=False)
+    sweep = replace(load_sweep("temperature"), space={"x": {"choices": [0.1, 0.2, 0.3]}}, paper_best=None)
+    best, last = stage.standing(tmp_path, sweep)
+    assert best.startswith("best 0.2: 0.4100")
+    assert "0.3" not in last
+
+
+def test_values_of_another_kind_are_refused_before_any_trial():
+    with pytest.raises(StudyError, match="'a' is no number"):
+        stage.renamed(load_sweep("temperature"), "mine", values="0.1,a")
+
+
 @pytest.mark.parametrize(
     ("words", "changed"),
     [
@@ -282,13 +296,14 @@ def test_a_stop_in_a_training_says_that_the_command_goes_on(config, call, monkey
 def test_the_key_is_that_of_what_decides_a_trial(config, name):
     sweep = load_sweep(name)
     key = stage.sweep_key(sweep, config)
-    for name, value in {"paper_best": 0.5, "title": "x", "place": "y", "trials": 99}.items():
+    for name, value in {"title": "x", "place": "y", "trials": 99}.items():
         assert stage.sweep_key(replace(sweep, **{name: value}), config) == key, name
     space = {"enqueue": [], "space": {"training.temperature": {"choices": [0.5]}}, "simplex": []}
     for other in ({"seeds": [7]}, {"objective": "recall@5"}, {"name": "z"}, space):
         assert stage.sweep_key(replace(sweep, **other), config) != key, other
-    assert stage.sweep_key(sweep, with_values(config, {"towers.hidden": 8})) != key
+    assert stage.sweep_key(sweep, with_values(config, {"training.weight_decay": 0.5})) != key
     assert stage.sweep_key(sweep, with_values(config, {"scoring.anchors": 1})) == key  # decides no training
+    assert stage.sweep_key(sweep, with_values(config, dict.fromkeys(sweep.space, 0.3))) == key  # every trial sets it
 
 
 def test_the_joint_search_tunes_a_system_without_the_test_tasks(config):

@@ -171,6 +171,9 @@ def contract(case: Case) -> Iterator[str]:
     yield f"{case.protocol}: numbers, the same ones with the same seed, without held-out labels and after a stop: yes"
     if empty := int((said[:, 0] < 0).sum()):
         yield f"{case.protocol}: {empty} of {len(said)} tasks get no server"
+    scores = said[:, data.n_servers :]
+    if constant := int((scores.max(axis=1) == scores.min(axis=1)).sum()):
+        yield f"{case.protocol}: {constant} of {len(said)} tasks get the same score for every server: nothing is ranked"
     moved, moved_split, new_row = relabelled(data, split)
     again, first = _answers(case, moved, moved_split, moved_split)[0], said[:, :FEW].astype(int)
     same = [len({*new_row[row[row >= 0]]} & {*other}) for row, other in zip(first, again[:, :FEW], strict=True)]

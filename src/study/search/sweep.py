@@ -28,7 +28,7 @@ from study import paths
 from study.config.changes import ABSENT, value_of, with_values
 from study.config.compose import build_system, plain, recorded
 from study.config.reader import read_settings, read_yaml
-from study.config.registry import NAME, choices
+from study.config.registry import FEW, NAME, choices
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.errors import StudyError, require_one_of
@@ -122,6 +122,17 @@ class Sweep:
         values = itertools.product(*(map(label, domain["choices"]) for domain in self.space.values()), self.seeds)
         return [dict(zip([*self.space, "seed"], combination, strict=True)) for combination in values]
 
+    def first_point(self) -> dict[str, Any]:
+        """What is tried first, or the paper's value, or else the first value of every parameter."""
+        if self.enqueue:
+            return self.enqueue[0]
+        if self.paper_best is not None and len(self.space) == 1:
+            return dict.fromkeys(self.space, self.paper_best)
+        return {
+            name: label(domain["choices"][0]) if "choices" in domain else domain["low"]
+            for name, domain in self.space.items()
+        }
+
     def settle(self, values: dict[str, Any]) -> dict[str, Any]:
         """The settings that a trial's raw values stand for: weights of the simplex divided by their sum."""
         total = sum(float(values[name]) for name in self.simplex)
@@ -147,7 +158,11 @@ def renamed(
         if len(sweep.space) != 1:
             problem = f"{sweep.name} varies {len(sweep.space)} parameters"
             raise StudyError(problem, column="--values", fix="write a sweep of one in conf/sweep")
-        space = {next(iter(sweep.space)): {"choices": yaml.safe_load(f"[{values}]")}}
+        ((parameter, domain),), listed = sweep.space.items(), yaml.safe_load(f"[{values}]")
+        numbers = all(isinstance(value, int | float) for value in domain.get("choices", (0,)))
+        if wrong := [value for value in listed if numbers and not isinstance(value, int | float)]:
+            raise StudyError(f"{wrong[0]!r:.40} is no number", column="--values", fix=f"numbers for {parameter}")
+        space = {parameter: {"choices": listed}}
         changes |= {"space": space, "enqueue": [], "simplex": []}
         changes |= {"kind": "grid"} if sweep.kind == "search" else {}
     if trials is not None:
@@ -250,6 +265,8 @@ def sweep_key(sweep: Sweep, config: DictConfig) -> str:
     key of the sweep that has its default is left out, so that a further one changes no hash."""
     usual = asdict(Sweep(name="", title="", system="", space={"": {"choices": [0]}}))
     own = {name: value for name, value in asdict(sweep).items() if name not in UNHASHED and value != usual[name]}
+    # What every trial sets itself decides none, whatever the yaml of the system says: it counts with one value.
+    config = with_values(config, sweep.settle(values_of(sweep.first_point(), sweep.space)))
     if config.system.model._target_ == f"{T2MRec.__module__}.{T2MRec.__name__}":  # its scoring decides no training
         config = with_values(config, {f"scoring.{name}": value for name, value in vars(Scoring()).items()})
     return hashlib.sha256((json.dumps(own, sort_keys=True) + row_key(config)).encode()).hexdigest()[:16]
@@ -331,7 +348,10 @@ def _require_sweepable(sweep: Sweep, config: DictConfig) -> None:
         found = differences(plain(config.system), plain(as_configured(config).system), "system.")
     if found:
         problem = f"these are not the settings of the sweep {sweep.name}: {summary(found)}"
-        raise StudyError(f"{problem}; they would replace its results", file=file, fix=f"add --name {sweep.name}_own")
+        fix = (
+            f"add --name {sweep.name}_own" if known else f"leave system= and protocol= out: it is one of {sweep.system}"
+        )
+        raise StudyError(f"{problem}; they would replace its results", file=file, fix=fix)
     for parameter in sweep.space:
         if value_of(config, parameter) is ABSENT:
             problem, fix = f"{sweep.system} has no setting {parameter!r}", f"see the yaml of {sweep.system}"
@@ -421,19 +441,22 @@ def standing(folder: Path, sweep: Sweep) -> list[str]:
         grouped = read_table(folder / "trials.csv").groupby(names, sort=False, dropna=False)[f"valid/{sweep.objective}"]
         table = grouped.agg(["mean", "std"]).sort_values("mean", ascending=False, kind="stable").reset_index()
         table = table.assign(ci_low=table["mean"] - table["std"], ci_high=table["mean"] + table["std"])
-        table = table.assign(same=~(table["mean"] < table["ci_low"].iloc[0]))
+        table = table.assign(same=table["mean"] >= table["ci_low"].iloc[0])
     shown, rows = [], table.to_dict("records")
     for row in rows:
         limits = "one seed, no interval" if pd.isna(row["ci_low"]) else f"{row['ci_low']:.4f}, {row['ci_high']:.4f}"
         shown.append(f"{', '.join(str(row[name]) for name in names)}: {row['mean']:.4f} [{limits}]")
     single_best = sweep.paper_best is not None and len(names) == 1
     paper = table.index[table[names[0]] == sweep.paper_best].tolist() if single_best else list[int]()
+    first = [f"best {shown[0]}", *(f"the paper's {shown[row]}" for row in paper)]
+    if not single and table["std"].isna().all():
+        return [*first, "one seed a value and no values task by task: no value can be told from another"]
     same = [text.partition(":")[0] for text, row in zip(shown[1:], rows[1:], strict=True) if row["same"]]
+    more = f"; and {len(same) - FEW} more" if len(same) > FEW else ""
     return [
-        f"best {shown[0]}",
-        *(f"the paper's {shown[row]}" for row in paper),
-        f"cannot be told from the best: {'; '.join(same) or 'none'}",
-        "limits: 95 %, over validation tasks" if single else "limits: one standard deviation over seeds",
+        *first,
+        f"cannot be told from the best: {'; '.join(same[:FEW]) or 'none'}{more}",
+        "limits: 95 %, over validation tasks" if single else "limits: one standard deviation over seeds, no test",
     ]
 
 
