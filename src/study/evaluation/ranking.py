@@ -26,8 +26,8 @@ def top_k(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatA
     if (unknown := np.isnan(scores)).any():
         scores = np.where(unknown, -np.inf, scores)
     servers, best = np.full((len(scores), k), -1, dtype=np.int64), np.full((len(scores), k), -np.inf)
-    lowest = np.partition(scores, -k, axis=1)[:, -k] if k else []
-    for row, (values, least) in enumerate(zip(scores, lowest, strict=False)):
+    lowest = np.partition(scores, -k, axis=1)[:, -k] if k else np.full(len(scores), np.inf)
+    for row, (values, least) in enumerate(zip(scores, lowest, strict=True)):
         # Only what can be among the k best is sorted: ten of thousands, and all that tie for the last place.
         candidates = np.flatnonzero(values >= least)
         chosen = candidates[np.lexsort((place[candidates], -values[candidates]))[:k]]

@@ -64,8 +64,9 @@ class DeviceTowers(TwoTowers):
     def projected(self, side: str, vectors: Ragged) -> Tensor:
         """See `TwoTowers`."""
         starts, terms, values = vectors
-        options = {"per_sample_weights": values, "include_last_offset": True, "mode": "sum"}
-        return F.embedding_bag(terms, self.wide[side], starts, **options)
+        return F.embedding_bag(
+            terms, self.wide[side], starts, mode="sum", per_sample_weights=values, include_last_offset=True
+        )
 
     def update(self, side: str, projected: Tensor) -> None:
         """Nothing: the first layer is a parameter like the others."""

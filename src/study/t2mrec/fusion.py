@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -61,7 +63,7 @@ def expand(
         centroid similarity shifted below the last anchor, so that scores never increase along a row.
     """
     anchor_rows, anchor_scores = top_k(fused, anchors, order)
-    product = centroids(tasks, servers, anchor_rows) @ servers.T
+    product: Any = centroids(tasks, servers, anchor_rows) @ servers.T
     similarity = np.asarray(product.toarray() if sp.issparse(product) else product, np.float32)
     np.copyto(similarity, -np.inf, where=fused == -np.inf)
     rows, places = np.nonzero(anchor_rows >= 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from study.data.dataset import Dataset, IntArray
 
 
-def fit_vectorizer(texts: list[str], *, max_features: int | None, ngram_range: tuple[int, int]) -> TfidfVectorizer:
+def fit_vectorizer(texts: list[str], *, max_features: int | None, ngram_range: Sequence[int]) -> TfidfVectorizer:
     """Fit TF-IDF with scikit-learn's defaults (lower case, words of two characters or more, L2 norm: eq. 5).
 
     Args:
@@ -24,7 +25,7 @@ def fit_vectorizer(texts: list[str], *, max_features: int | None, ngram_range: t
 
 
 def vectorize(
-    data: Dataset, train_tasks: IntArray, *, max_features: int | None = 50_000, ngram_range: tuple[int, int] = (1, 2)
+    data: Dataset, train_tasks: IntArray, *, max_features: int | None = 50_000, ngram_range: Sequence[int] = (1, 2)
 ) -> tuple[TfidfVectorizer, sp.csr_matrix, sp.csr_matrix]:
     """Task and server vectors over one shared vocabulary, fitted on all servers and the training tasks.
 

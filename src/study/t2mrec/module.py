@@ -117,8 +117,9 @@ class PairData(pl.LightningDataModule):
         vectors, found = self.vectors.take(torch.from_numpy(rows).to(device), places[-1][1]), []
         for number, (_, _, own) in enumerate(batch):
             first, middle, last = places[2 * number : 2 * number + 3]
-            sides = (vectors.part(*ends) for ends in ((first, middle), (middle, last), (first, last)))
-            found.append(Batch(*sides, None if own is None else torch.from_numpy(own).to(device)))
+            target = None if own is None else torch.from_numpy(own).to(device)
+            tasks, servers, both = vectors.part(first, middle), vectors.part(middle, last), vectors.part(first, last)
+            found.append(Batch(tasks, servers, both, target))
         return found
 
 
@@ -170,7 +171,8 @@ class TwoTowers(pl.LightningModule):
             vectors = {"task": both} if shared else {"task": tasks, "server": servers}
             projected = {side: self.projected(side, part) for side, part in vectors.items()}
             embedded = self(projected)
-            loss = self.loss(*(embedded[0].tensor_split([len(tasks.starts) - 1]) if shared else embedded), own)
+            z_tasks, z_servers = embedded[0].tensor_split([len(tasks.starts) - 1]) if shared else embedded
+            loss = self.loss(z_tasks, z_servers, own)
             optimizer.zero_grad()
             self.manual_backward(loss)
             optimizer.step()

@@ -36,7 +36,6 @@ HORIZON = 200
 # Smaller magnitudes are set to zero: denormal numbers slow the processor down a hundredfold and cannot show, since eps
 # is 1e-8 and the square root of TINY is 1e-15.
 TINY = np.float32(1e-30)
-NAMES = ("weight", "m", "v", "last")  # of a state's arrays
 
 
 @numba.njit(parallel=True, cache=True)
@@ -197,10 +196,9 @@ class RowAdamW:
 
     def state(self) -> dict[str, np.ndarray]:
         """Weights, moments and counts, for a checkpoint."""
-        return dict(zip(NAMES, self._arrays, strict=True)) | {"step": np.array(self.step_count)}
+        return {"weight": self.weight, "m": self.m, "v": self.v, "last": self.last, "step": np.array(self.step_count)}
 
     def load(self, state: dict[str, np.ndarray]) -> None:
         """Restore what `state` gave."""
-        for name, array in zip(NAMES, self._arrays, strict=True):
-            array[:] = state[name]
+        self.weight[:], self.m[:], self.v[:], self.last[:] = (state[name] for name in ("weight", "m", "v", "last"))
         self.step_count = int(state["step"])

@@ -33,7 +33,8 @@ class Group:
     """A group of settings, whose values must fit their hints."""
 
     def __post_init__(self) -> None:
-        for key, hint in _hints(type(self)).items():
+        group: Any = type(self)  # a class is hashable, whatever mypy says
+        for key, hint in _hints(group).items():
             try:
                 hint.validate_python(getattr(self, key), strict=True)
             except ValidationError as error:

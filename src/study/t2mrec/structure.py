@@ -97,7 +97,7 @@ class StructuralFeatures:
 
     def __call__(self, tasks: pd.DataFrame) -> FloatArray:
         """The three features of every pair of a table's tasks and the catalogue, see `between`."""
-        return self.between(*(tasks[name] for name in COLUMNS))
+        return self.between(*(tasks[name].tolist() for name in COLUMNS))
 
     def between(
         self, category: Sequence[str], subcategory: Sequence[str], language: Sequence[str], theme: Sequence[str]

@@ -87,7 +87,10 @@ class T2MRec:
             self.vectorizer = None
             return sp.csr_matrix(encode(self.data.task_texts())), sp.csr_matrix(encode(self.data.server_texts()))
         self.vectorizer, tasks, servers = lexical.vectorize(
-            self.data, split.tasks("train"), max_features=self.lexical.max_features, ngram_range=self.lexical.ngrams
+            self.data,
+            split.tasks("train"),
+            max_features=self.lexical.max_features,
+            ngram_range=self.lexical.ngrams,
         )
         return tasks, servers
 
