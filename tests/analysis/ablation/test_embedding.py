@@ -20,6 +20,7 @@ from study.config.compose import load
 from study.errors import StudyError, UnavailableError
 from study.evaluation.records import read_record
 from study.evaluation.separation import listed, mean_separation, separation
+from study.files import write_json
 from study.runner.inputs import load_inputs
 from tests.analysis.toys import small_study
 from tests.tiny_study import REPOSITORY, SIZE
@@ -300,3 +301,6 @@ def test_tables_of_the_same_training_stay_where_its_model_is_gone_and_another_is
     longer = load([*TINY[:-1], "system.model.training.epochs=31"])
     assert list(run_analyses(["embedding"], longer))
     assert (saved / "model.safetensors").exists()
+    record = paths.results("synthetic") / "embedding" / "distances.json"
+    write_json(record, read_record(record) | {"model": "of another processor"})
+    assert not list(run_analyses(["embedding"], longer))
