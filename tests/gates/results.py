@@ -67,6 +67,17 @@ EXACT, FAMILIES, ONE = (
     "one interval for one mean, that of overall.csv",
 )
 CORRECTIONS: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            *(f"results/task2mcp/tables/{name}" for name in ("machines.csv", "metrics.csv.xz", "runs.csv")),
+            *(f"results/task2mcp/audit/{name}.csv" for name in ("consistency", "feasibility")),
+            "results/task2mcp/judged/per_task.csv.xz",
+            "results/task2mcp/judged/tables/scores.csv",
+            "results/task2mcp/robustness/rank_robustness.csv",
+            "results/task2mcp/usefulness/pareto.csv",
+        ),
+        "one more system: t2mrec_in_batch_set",
+    ),
     "results/task2mcp/sweeps/*/record.json": "a key says of which settings, data and version a search is",
     "results/task2mcp/robustness/split_fits.parquet": "its fits are keyed by data, split, settings and version",
     "results/task2mcp/tables/overall.*": ONE,
@@ -96,6 +107,7 @@ MOVED |= {
 }
 # Path -> why it is new. Patterns are allowed.
 NEW: dict[str, str] = {
+    "task2mcp/cold/t2mrec_in_batch_set *": "row of eq. 9 over the set of a batch's servers",
     "results/task2mcp/pools.*": "pools of the rows with recorded replies",
     "results/task2mcp/audit/protocols.json": "one record an analysis",
     "results/task2mcp/robustness/order.json": "one record an analysis",
