@@ -203,7 +203,7 @@ class Network(nn.Module):
 
 
 class Groups(NamedTuple):
-    """A batch: b tasks, for each a listed server and then n drawn ones, and what their lists and averages leave out."""
+    """A batch: b tasks, for each a relevant server, then n sampled ones; what their lists and averages leave out."""
 
     tasks: IntArray  # (b,)
     servers: IntArray  # (b, 1 + n)

@@ -52,24 +52,19 @@ def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False
     note, inputs = folder / "executed.json", digest_inputs(dataset)
     known = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     keys = {name: digest([found[name].read_bytes(), inputs.encode()]) for name in found}
-    if changed and known.get("figures") == digest_files([paths.figures(dataset)]):
-        only = [
-            name for name in only or found if known.get(name) != keys[name] or not (folder / f"{name}.ipynb").exists()
-        ]
-        found = {name: found[name] for name in only}
     targets = {name: folder / f"{name}.ipynb" for name in only or found}
+    if changed and known.get("figures") == digest_files([paths.figures(dataset)]):
+        targets = {name: path for name, path in targets.items() if known.get(name) != keys[name] or not path.exists()}
     spawn = multiprocessing.get_context("spawn")  # papermill sets its kernel by the environment, one per process
     bar = tqdm(total=len(targets), desc="notebooks", unit="notebook", disable=not sys.stderr.isatty())
     with bar, ProcessPoolExecutor(WORKERS, mp_context=spawn, initializer=start) as pool:
         jobs = [pool.submit(execute, found[name], target, dataset=dataset) for name, target in targets.items()]
         for _ in as_completed(jobs):
             bar.update()
-    for name, job in zip(targets, jobs, strict=True):
-        known = {key: value for key, value in known.items() if key != name and key in (*keys, "figures")}
-        known |= {name: keys[name]} if job.exception() is None else {}
     if jobs:
-        figures = {"figures": digest_files([paths.figures(dataset)])}
-        write_json(note, dict(sorted((known | figures).items())))
+        known = {name: key for name, key in known.items() if name in keys.keys() - targets.keys()}
+        known |= {name: keys[name] for name, job in zip(targets, jobs, strict=True) if job.exception() is None}
+        write_json(note, dict(sorted(known.items())) | {"figures": digest_files([paths.figures(dataset)])})
     return [job.result() for job in jobs]
 
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from study import paths
+from study.advisor.arrays import FloatArray
 from study.advisor.encoders import sentence as encoders
-from study.advisor.encoders.sentence import FloatArray
 from study.advisor.llm import client as llm
 from study.config.reader import read_settings
 from study.errors import StudyError

@@ -9,17 +9,16 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from study import files, paths
+from study.advisor.arrays import FloatArray
 from study.advisor.encoders.numpy_transformer import Transformer
 from study.advisor.encoders.sentence import cached
 from study.advisor.llm import weights
 from study.config.reader import read_settings
 from study.errors import StudyError, UnavailableError
 
-FloatArray = NDArray[np.float32]
 FETCH = "study llm fetch --model mpnet"
 DIMENSION = 768
 LONGEST = 384  # tokens of a text that are read at most, as the model's authors state

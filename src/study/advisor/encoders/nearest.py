@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study import paths
-from study.advisor.encoders.sentence import FloatArray
+from study.advisor.arrays import FloatArray, IntArray
 from study.config.reader import read_settings
 from study.errors import StudyError
 from study.files import replacing, write_json
 
-IntArray = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 FORMAT, ALIGNED, CODES = 1, 16, "codes.u8"
 WIDER = 0.1  # share by which the range of a coordinate in the sample is widened at either end

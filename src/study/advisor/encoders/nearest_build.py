@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.nearest import (
     EXACT,
     FORMAT,
     PRODUCT,
-    IntArray,
     NearestIndex,
     Reading,
     Settings,
@@ -33,7 +33,6 @@ from study.advisor.encoders.nearest import (
     write_array,
     write_faiss,
 )
-from study.advisor.encoders.sentence import FloatArray
 from study.errors import StudyError
 from study.files import replacing, write_json
 

@@ -13,7 +13,8 @@ from safetensors import safe_open
 from scipy.special import erf
 from tokenizers import Encoding, Tokenizer
 
-FloatArray = NDArray[np.float32]
+from study.advisor.arrays import FloatArray
+
 DISTANCE = 128  # tokens beyond which all distances share a bucket, as in the published MPNet
 # Names of MPNet's published file -> those of BERT.
 _NAMES = (

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from threadpoolctl import ThreadpoolController
 
 from study import paths
+from study.advisor.arrays import FloatArray
 from study.errors import StudyError
 from study.files import replacing
 
@@ -42,7 +42,6 @@ SHARD = 1024
 
 _BLAS = ThreadpoolController()
 
-FloatArray = NDArray[np.float32]
 Embed = Callable[[list[str]], FloatArray]
 
 

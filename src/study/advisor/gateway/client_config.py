@@ -26,11 +26,11 @@ KEYS = ("mcpServers", "servers")
 FIX = 'use {"mcpServers": {NAME: {"command": ..., "args": [...]} or {"url": ...}}}'
 # What clients write in `type`, and the transport that it means.
 TRANSPORTS = {"stdio": "stdio", "sse": "sse"} | dict.fromkeys(("http", "streamable-http", "streamableHttp"), "http")
-# ${NAME}, ${env:NAME} (VS Code), ${NAME:-default} (Claude Code).
 # Of `Endpoint.secrets`: what is never one.
 SHORTEST, SCHEMES = 4, ("Bearer", "Basic", "Token", "token")
 PATH = re.compile(r"~?[\\/]|\.{1,2}[\\/]|[A-Za-z]:[\\/]|.*\.(?:[cm]?[jt]s|py|jar|json|ya?ml|toml)$")
 PLAIN = re.compile(r"[a-z][a-z_-]{0,19}")
+# ${NAME}, ${env:NAME} (VS Code), ${NAME:-default} (Claude Code).
 VARIABLE = re.compile(r"\$\{(?:env:)?([^${}:]+)(?::-([^{}]*))?\}")
 
 

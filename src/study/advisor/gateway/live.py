@@ -115,7 +115,7 @@ def build(
             old = as_listing(before, row)
             tools, text, listed = old.tools, old.description, old.day
         server = builder.server(listing.name, listing.name, text, aliases=listing.aliases)
-        beside = {"listed": listed, "problem": listing.problem or "", "program": listing.program}
+        beside: dict[str, Any] = {"listed": listed, "problem": listing.problem or "", "program": listing.program}
         builder.servers[server] = replace(builder.servers[server], **beside)
         if listing.faulty:
             builder.count("tool that the protocol does not allow left out", "tools", "", LEFT_OUT, listing.faulty)

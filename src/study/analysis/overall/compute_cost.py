@@ -86,10 +86,10 @@ def narrow_weights(towers: Towers) -> int:
 
 def training_work(epoch: Iterable[tuple[sp.csr_matrix, sp.csr_matrix]], towers: Towers, *, dense: bool = False) -> Work:
     """One epoch of contrastive training (eq. 6-10). `epoch`: vectors of tasks and of servers of each batch. `dense`:
-    AdamW moves every row of the wide layers, as on a device.
+    AdamW moves every row of the input layers, as on a device.
 
     FLOPs: forward and backward of all layers (backward twice the forward), the products of the batch's embeddings, and
-    12 per weight and AdamW step. Bytes: weights and both moments of every used row of the wide layers read and written
+    12 per weight and AdamW step. Bytes: weights and both moments of every used row of the input layers read and written
     once per step, twice where it is caught up first, and the same for the narrow layers. Dense: weights, gradient and
     both moments of all rows, read and written once.
     """

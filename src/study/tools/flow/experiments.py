@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -220,7 +221,7 @@ def named_run(
     size, rank = flow.pools[pool].size or len(bench.catalog.tools), answers["rank"]
     ranking = pd.DataFrame({"hit_rate@1": rank == 1, "hit_rate@5": rank <= 5, f"mrr@{size}": 1 / rank}).astype(float)
     table = per_task.check(pd.concat([answers[per_task.KEYS], ranking], axis=1))
-    whole = {"candidates": size} | counts | {"tools": len(bench.catalog.tools), **facts}
+    whole: dict[str, Any] = {"candidates": size} | counts | {"tools": len(bench.catalog.tools), **facts}
     whole |= {"config": config(pool, system, flow)}
     inputs = bench.catalog, as_queries(bench.samples)
     return Run(f"{split}_{pool}", system, table, inputs, whole, answers.drop(columns="rank"))

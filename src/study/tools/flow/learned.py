@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -102,7 +103,7 @@ def learned_key() -> str:
 
 def write_learned(path: Path, found: Learned) -> None:
     """Keep it as one safetensors file, the names in its head."""
-    tensors = {"vectors": found.vectors, "tool_of": found.tool_of, "least": np.array([found.least])}
+    tensors: dict[str, Any] = {"vectors": found.vectors, "tool_of": found.tool_of, "least": np.array([found.least])}
     tensors |= {"with_exemplars": found.weights[True], "without_exemplars": found.weights[False]}
     for name, (weights, intercept) in {"value": found.value, "setting": found.setting}.items():
         tensors |= {name: weights, f"{name}_intercept": np.array([intercept])}

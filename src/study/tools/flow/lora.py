@@ -131,7 +131,12 @@ def finetune(samples: Path, model: str, output: Path, how: LoraSettings) -> Mapp
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
     tuned.save_pretrained(output)
     tokenizer.save_pretrained(output)
-    facts = {"model": model, "samples_sha256": sha256(samples), "settings": asdict(how), "losses": losses}
+    facts: dict[str, Any] = {
+        "model": model,
+        "samples_sha256": sha256(samples),
+        "settings": asdict(how),
+        "losses": losses,
+    }
     facts |= {"sequences": len(kept), "too_long": len(every) - len(kept), "peft": version("peft"), "gpu": gpu}
     write_json(output / "training.json", facts)
     return facts

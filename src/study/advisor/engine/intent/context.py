@@ -70,8 +70,8 @@ class RateLimiter:
 
     def limited(self, agent: str, tool: str, now: float) -> bool:
         """Whether one more call would be too many."""
-        made = self.calls.get((agent, tool), ())
-        return len(made) == self.limit.calls and made[0] > now - self.limit.seconds
+        made = self.calls.get((agent, tool))
+        return made is not None and len(made) == self.limit.calls and made[0] > now - self.limit.seconds
 
 
 def obstacle(needs: Requirements, context: Context) -> str | None:
