@@ -97,6 +97,7 @@ CORRECTIONS: dict[str, str] = {
     "results/mcptools/tables/significance.csv": EXACT,
     "results/apibank/tables/significance.csv": EXACT,
     "results/mcpflow/tables/significance.csv": EXACT,
+    "results/mcptoolbench/tables/significance.csv": EXACT,
 }
 # Beginning of a path -> how it began at the base commit.
 MOVED = {"results/task2mcp/tuned/": "results/task2mcp/sweeps/"}
