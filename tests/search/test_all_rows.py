@@ -11,7 +11,7 @@ from study import paths
 from study.config.compose import load
 from study.errors import StudyError
 from study.runner.row_store import read_row, remove_row
-from study.search import all_rows
+from study.search import all_rows, sweep
 from study.search.all_rows import due, hours, is_current, run_all, summary
 from tests.rows import change_row
 from tests.tiny_study import keep_systems
@@ -50,6 +50,25 @@ def test_what_is_current_stays(root: Path, made: list[str]) -> None:
     system.write_text(system.read_text().replace("max_features: 50000", "max_features: 40000"))
     assert run_all(WORDS) == []
     assert made == ["run random", "run tfidf"]
+
+
+def test_a_sweep_that_chooses_the_values_of_a_system_comes_before_its_row(
+    root: Path, made: list[str], monkeypatch
+) -> None:
+    for module in (all_rows, sweep):
+        monkeypatch.setattr(module, "TUNED", {"small": "task_knn"})
+    space = "space:\n  k: {choices: [1, 2]}\n"
+    (root / "conf" / "sweep" / "small.yaml").write_text(
+        f"name: small\ntitle: Small\nsystem: task_knn\nparts: [valid]\n{space}"
+    )
+    words = [*WORDS, "system=task_knn"]
+    assert [job.name for job in due(words, [])] == ["sweep small", "task_knn under cold"]
+    assert run_all(words) == []
+    assert read_row("synthetic", "cold", "task_knn").record["config"]["system"]["model"]["k"] in (1, 2)
+    assert due(words, []) == []
+    system = root / "conf" / "system" / "simple" / "task_knn.yaml"
+    system.write_text(system.read_text().replace("max_features: 50000", "max_features: 40000"))
+    assert [job.name for job in due(words, [])] == ["sweep small", "task_knn under cold"]
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ Float64Array = NDArray[np.float64]
 Alternative = Literal["two-sided", "greater", "less"]
 
 RESAMPLES = 10_000
+FEW_RESAMPLES = 2_000  # where intervals are many and read at a glance
 NORMAL = 1.96  # standard errors to either side of a 95 % interval
 # Per-task files hold six significant digits and averages over seeds add float noise: a smaller difference is a tie.
 TIE_DECIMALS = 5

@@ -11,13 +11,12 @@ from numpy.typing import ArrayLike
 
 from study.data.dataset import IntArray
 from study.errors import StudyError
-from study.evaluation.statistics import cluster_interval, percentile_limits, resample_counts
+from study.evaluation.statistics import FEW_RESAMPLES, cluster_interval, percentile_limits, resample_counts
 from study.files import read_csv
 from study.judging import store
 from study.judging.collection import Collection, Float64Array
 
 Weights = Literal["linear", "quadratic"]
-RESAMPLES = 2_000
 N_GRADES = len(store.GRADES)
 
 
@@ -53,7 +52,7 @@ def weighted_kappa(counts: IntArray | Float64Array, weights: Weights) -> Float64
 def kappa_interval(counts: IntArray | Float64Array, weights: Weights, *, seed: int) -> tuple[float, float]:
     """95 % percentile bootstrap interval over topics, as the pairs of a topic are not independent. `counts`: per topic,
     shape (n_topics, 3, 3)."""
-    drawn = resample_counts(len(counts), seed=seed, resamples=RESAMPLES)
+    drawn = resample_counts(len(counts), seed=seed, resamples=FEW_RESAMPLES)
     return percentile_limits(weighted_kappa(np.tensordot(drawn, counts, axes=1), weights))
 
 
@@ -109,7 +108,7 @@ def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame) -> pd.DataFrame:
     for (one, two), part in ((("all", "all"), both), *both.groupby(["round", "again"])):
         before = part[["grade_1", "grade_2"]].astype(np.float64).mean(axis=1).to_numpy()
         again, final = (part[name].to_numpy(np.int64) for name in ("grade", "final"))
-        low, high = cluster_interval(again - before, part["task_id"].to_numpy(), seed=0, resamples=RESAMPLES)
+        low, high = cluster_interval(again - before, part["task_id"].to_numpy(), seed=0, resamples=FEW_RESAMPLES)
         row: dict[str, object] = {"round": one, "again": two, "pairs": len(part), "mean_first": before.mean()}
         row |= {"mean_again": again.mean(), "shift": (again - before).mean(), "ci_low": low, "ci_high": high}
         row |= {"useful_final": (final > 0).mean(), "useful_again": (again > 0).mean()}

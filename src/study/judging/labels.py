@@ -14,14 +14,13 @@ from scipy import stats
 
 from study import paths
 from study.errors import StudyError
-from study.evaluation.statistics import percentile_limits, resampled, tau_b
+from study.evaluation.statistics import FEW_RESAMPLES, percentile_limits, resampled, tau_b
 from study.judging import store
 from study.judging.collection import Collection, Float64Array
 from study.judging.evaluate import SEED, comparable, mean_interval
 
 # Share -> the lowest grade that counts.
 SHARES = {"useful": 1, "core": 2}
-RESAMPLES = 2_000
 VIEWS = ["by_labels", "by_judgements"]
 FAMILY_COLUMNS = ["family", "systems", "topics", "tau", "p", "ci_low", "ci_high", "use", "use_ci_low", "use_ci_high"]
 FAMILY_COLUMNS += ["diff", "diff_ci_low", "diff_ci_high", "diff_p"]
@@ -95,7 +94,7 @@ def rank_correlation(views: pd.DataFrame) -> dict[str, float]:
     if systems < 2:
         ends = ("ci_low", "ci_high", "topics_ci_low", "topics_ci_high")
         return row | dict.fromkeys(("tau", "p", *ends), float("nan"))
-    drawn_topics, drawn_systems = resampled(topics, systems, seed=SEED, resamples=RESAMPLES)
+    drawn_topics, drawn_systems = resampled(topics, systems, seed=SEED, resamples=FEW_RESAMPLES)
     means = np.array([[view[:, chosen].mean(axis=1) for view in (labels, judged)] for chosen in drawn_topics])
     by_topics = tau_b(means[:, 0], means[:, 1])
     by_both = tau_b(*(np.take_along_axis(means[:, view], drawn_systems, axis=1) for view in (0, 1)))
@@ -161,8 +160,8 @@ def _mean_difference(one: Float64Array, other: Float64Array, axis: int = -1) -> 
 def _use_draws(use: Float64Array, number: int) -> Float64Array:
     """Means of `use` (systems x topics) over drawn topics, the same for every family, and drawn systems."""
     systems, topics = use.shape
-    (drawn_topics,) = resampled(topics, seed=SEED, resamples=RESAMPLES)
-    (drawn_systems,) = resampled(systems, seed=[SEED, number], resamples=RESAMPLES)
+    (drawn_topics,) = resampled(topics, seed=SEED, resamples=FEW_RESAMPLES)
+    (drawn_systems,) = resampled(systems, seed=[SEED, number], resamples=FEW_RESAMPLES)
     pairs = zip(drawn_topics, drawn_systems, strict=True)
     return np.array([use[rows][:, chosen].mean() for chosen, rows in pairs], dtype=np.float64)
 

@@ -30,7 +30,8 @@ from study.runner.identity import data_hash
 from study.runner.own_system import require_sound
 from study.runner.row_store import find_record
 from study.runner.rows import run_row
-from study.search.sweep import TUNED, load_sweep, sweep
+from study.search.sweep import TUNED, is_swept, load_sweep, sweep
+from study.search.sweep import folder_of as folder_of_sweep
 from study.search.tune import is_tuned, sweep_folder, tune
 
 LOG = logging.getLogger(__name__)
@@ -90,19 +91,39 @@ class Job(NamedTuple):
 
     config: DictConfig
     searches: bool = False
+    sweep: str | None = None  # the sweep that searches, where it is not `tune`
 
     @property
     def name(self) -> str:
         """As messages name it."""
         name = f"{self.config.system.name} under {self.config.protocol.name}"
-        return f"tuning of {name}" if self.searches else name
+        return f"sweep {self.sweep}" if self.sweep else f"tuning of {name}" if self.searches else name
+
+    @property
+    def folder(self) -> Path:
+        """Where the results of a search lie."""
+        return folder_of_sweep(self.config.dataset.name, self.sweep) if self.sweep else sweep_folder(self.config)
+
+    def is_searched(self) -> bool:
+        """Whether the committed results of a search are those that it would have."""
+        return is_swept(self.sweep, self.config) if self.sweep else is_tuned(self.config)
+
+
+def search_for(row: DictConfig, overrides: list[str]) -> Job | None:
+    """The search that chooses the values which a row takes, if it takes any."""
+    for name, system in TUNED.items():
+        if system == row.system.name:
+            words = [word for word in overrides if not word.startswith(("system=", "protocol="))]
+            chosen = load_sweep(name)
+            return Job(load([*words, f"system={chosen.system}", f"protocol={chosen.protocol}"]), True, name)
+    return Job(under(row, row.system.tuned), searches=True) if row.system.tuned and row.system.search else None
 
 
 def hours(job: Job) -> float | None:
     """About how long a job takes, by what it or the same system under another protocol took; None without a record."""
     dataset, system, profile = job.config.dataset.name, job.config.system, job.config.profile
     if job.searches:
-        search = sweep_folder(job.config) / "record.json"
+        search = job.folder / "record.json"
         return float(read_record(search)["seconds"]) / 3600 if search.exists() else None
     protocols = (job.config.protocol.name, *system.protocols)
     found = (find_record(dataset, protocol, system.name) for protocol in protocols)
@@ -135,8 +156,8 @@ def due(overrides: list[str], failed: list[str], *, every: bool = False, dry: bo
         with naming(Job(row).name, failed):
             if system.name not in searched:
                 changed_own = require_sound(system.name, store=not dry)
-                search = Job(under(row, system.tuned), searches=True) if system.tuned and system.search else None
-                searches = search is not None and (every or changed_own or not is_tuned(search.config))
+                search = search_for(row, overrides)
+                searches = search is not None and (every or changed_own or not search.is_searched())
                 jobs += [search] if search is not None and searches else []
                 searched[system.name] = searches or changed_own
             if every or searched[system.name] or not is_current(row):
@@ -187,18 +208,12 @@ def _names(note: Path) -> list[str]:
 
 
 def tune_all(overrides: list[str]) -> list[str]:
-    """Run every search for tuned values that is missing or stale, sweeps that choose the values of a system among them.
-    Returns: what failed, one text a search."""
-    failed, rows_alone = list[str](), list[str]()
+    """Run every search for tuned values that is missing or stale. Returns: what failed, one text a search."""
+    failed = list[str]()
     paths.tuned(load(overrides).dataset.name, "").mkdir(parents=True, exist_ok=True)  # DVC asks for it in any case
-    if jobs := due(overrides, rows_alone):  # the rows follow in a stage of their own, for which this is the first sign
+    if jobs := due(overrides, list[str]()):  # the rows follow in a stage of their own, for which this is the first sign
         LOG.info("missing or stale: %s", summary(jobs))
     _run([job for job in jobs if job.searches], failed)
-    systems = {row.system.name for row in rows(overrides, rows_alone)}
-    for name in (name for name, system in TUNED.items() if system in systems):
-        with naming(f"sweep {name}", failed):
-            config = load([*overrides, f"system={load_sweep(name).system}"])
-            sweep(name, config, jobs=config.profile.workers)
     return failed
 
 
@@ -209,7 +224,9 @@ def _run(jobs: list[Job], failed: list[str], left: Path | None = None) -> None:
         if bar.disable:
             LOG.info("%d of %d: %s", number, len(jobs), job.name)
         with naming(job.name, failed):
-            if job.searches:
+            if job.sweep:
+                sweep(job.sweep, job.config, jobs=job.config.profile.workers, replace=True)
+            elif job.searches:
                 tune(job.config, replace=True, again=left is not None)
             else:
                 run_row(on_trainer(job.config), replace=True)

@@ -230,6 +230,12 @@ def sweep(sweep: str | Sweep, config: DictConfig, *, jobs: int = 1, replace: boo
     return folder
 
 
+def is_swept(name: str, config: DictConfig) -> bool:
+    """Whether the committed results of a sweep are those that `sweep` would make."""
+    found = load_sweep(name)
+    return _is_current(folder_of(config.dataset.name, name), sweep_key(found, config), found)
+
+
 def _is_current(folder: Path, key: str, sweep: Sweep) -> bool:
     """Whether the results of a sweep are whole, and made from what it would be made from now."""
     if not all((folder / name).exists() for name in ("trials.csv", "best.yaml", "record.json")):

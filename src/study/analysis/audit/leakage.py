@@ -24,12 +24,11 @@ from study.data.dataset import Dataset
 from study.data.splits import WORD, Split
 from study.errors import StudyError
 from study.evaluation.metrics import Float64Array
-from study.evaluation.statistics import difference_interval, mean_interval, share_interval
+from study.evaluation.statistics import FEW_RESAMPLES, difference_interval, mean_interval, share_interval
 from study.runner.row_store import read_per_task
 
 Frames = dict[str, pd.DataFrame]  # system or protocol -> table of tasks
 KINDS = ("same_labels", "near_labels", "same_text", "near_text", "any_near_duplicate")
-RESAMPLES = 2_000
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def difference(prefix: str, first: Float64Array, second: Float64Array, seed: int
     """mean(first) - mean(second) of two groups of tasks under `prefix`, with the 95 % interval over tasks under
     <prefix>_ci_low and <prefix>_ci_high; NaN where a group is empty."""
     both = len(first) > 0 and len(second) > 0
-    low, high = difference_interval(first, second, seed=seed, resamples=RESAMPLES)
+    low, high = difference_interval(first, second, seed=seed, resamples=FEW_RESAMPLES)
     return {
         prefix: float(first.mean() - second.mean()) if both else np.nan,
         f"{prefix}_ci_low": low,
@@ -106,7 +105,7 @@ def copying_table(
     the tasks that both were asked; NaN where it has not run.
     """
     flags, rows = found.set_index("task_id") == 1, []
-    draws: Any = {"seed": seed, "resamples": RESAMPLES}
+    draws: Any = {"seed": seed, "resamples": FEW_RESAMPLES}
     for system, frame in scores.items():
         if not frame.index.isin(flags.index).all():
             said = f"{system} was scored on tasks that are not test tasks of the split"
@@ -148,7 +147,7 @@ def protocol_table(first: Frames, second: Frames, metrics: list[str], *, seed: i
         parts = [frame[metric].dropna().to_numpy(np.float64) for frame in (first[system], second[system])]
         row: dict[str, Any] = {"system": system, "metric": metric}
         for name, part in zip(("first", "second"), parts, strict=True):
-            row |= mean_interval(part, seed=seed, resamples=RESAMPLES, name=name, prefix=f"{name}_")
+            row |= mean_interval(part, seed=seed, resamples=FEW_RESAMPLES, name=name, prefix=f"{name}_")
             row[f"n_{name}"] = len(part)
         row |= difference("diff", parts[0], parts[1], seed)
         rows.append(row | {"lost": row["diff"] / row["first"] if parts[0].any() else np.nan})

@@ -23,10 +23,9 @@ from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.errors import StudyError
 from study.evaluation.runs import run_seed
-from study.evaluation.statistics import bootstrap_interval, mean_interval, paired
+from study.evaluation.statistics import FEW_RESAMPLES, bootstrap_interval, mean_interval, paired
 from study.runner.row_store import list_rows, read_per_task, read_record
 
-RESAMPLES = 2_000
 RAN, NOT_RUN = "run", "not run"
 BUGS = ["row", "system", "protocol", "bug", "state", "metric", "seeds", "n", "without", "with_bug", "diff"]
 BUGS += ["diff_ci_low", "diff_ci_high", "least", "most", "unmoved", "no_server"]
@@ -100,7 +99,7 @@ def rule_table(data: Dataset, split: Split, settings: Rules) -> pd.DataFrame:
             row = {"variant": variant, "part": part, "metric": metric, "n": int(done[metric].count())}
             gap = done[metric] - reference[metric]
             for name, ends, series in (("mean", "", done[metric]), ("diff", "diff_", gap)):
-                draws: Any = {"seed": settings.seed, "resamples": RESAMPLES}
+                draws: Any = {"seed": settings.seed, "resamples": FEW_RESAMPLES}
                 row |= mean_interval(series.dropna(), **draws, name=name, prefix=ends)
             rows.append(row)
     return pd.DataFrame(rows)
