@@ -90,6 +90,18 @@ def test_a_new_system_passes_its_check_runs_and_leaves_nothing_behind(own_root: 
     assert tree(own_root) == before | {sweeps / "temperature" / "record.json"}
 
 
+def test_a_sweep_is_removed_and_nothing_else(own_root: Path, call) -> None:
+    before = tree(own_root)
+    (paths.conf() / "sweep" / "factors.yaml").write_text("system: tfidf\n")
+    for name in ("factors", "unnamed"):
+        write_json(paths.results("synthetic") / "sweeps" / name / "record.json", {"system": "tfidf"})
+        write_json(paths.cache() / "sweeps" / "synthetic" / name / "trials.json", {})
+    for name in ("factors", "unnamed"):
+        assert call("remove", name, "--yes")[0] == 0
+        assert call("remove", name, "--yes")[0] == 2
+    assert tree(own_root) == before
+
+
 def test_a_row_whose_system_no_file_describes_any_more_is_removed(own_root: Path, call) -> None:
     before = tree(own_root)
     assert call("new", "mine")[0] == call("run", *TINY, "system=mine")[0] == 0
@@ -196,8 +208,9 @@ def test_what_others_need_or_git_holds_is_not_removed(own_root: Path) -> None:
         remove_system("tfidf", really=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(REPOSITORY))
-        with pytest.raises(StudyError, match="part of the repository"):
-            remove_system("random", really=True)
+        for name in ("random", "temperature"):
+            with pytest.raises(StudyError, match="part of the repository"):
+                remove_system(name, really=True)
 
 
 def test_a_class_that_two_yamls_share_stays_with_the_first(own_root: Path) -> None:

@@ -34,7 +34,7 @@ def check(name: Name) -> None:
 
 
 def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False) -> None:
-    """List all that there is of a system, and remove it (--yes)."""
+    """List all that there is of a system or a sweep, and remove it (--yes)."""
     from study.runner.own_system import remove_system
 
     typer.echo("\n".join(remove_system(name, really=yes)))

@@ -62,10 +62,14 @@ def new_system(name: str) -> list[Path]:
 
 
 def remove_system(name: str, *, really: bool) -> list[str]:
-    """Everything that there is of a system and of the variants in its file, which is removed if `really`: yaml, class,
-    sweeps, rows, reference scores, begun runs, searches, saved models. A name that no file describes any more has rows
-    and what follows. Raises StudyError: nothing of that name, a system that git holds, or one that others need."""
+    """Everything that there is of a system and of the variants in its file, or of a sweep, which is removed if
+    `really`: yaml, class, sweeps, rows, reference scores, begun runs, searches, saved models. A name that no file
+    describes any more has rows and what follows.
+
+    Raises StudyError: nothing of that name, a system or sweep that git holds, or a system that others need.
+    """
     names, files, rows, found = [name], list[Path](), list[tuple[str, str, str]](), list[Path]()
+    sweeps = {path.stem: read_yaml(path).get("system") for path in (paths.conf() / "sweep").glob("*.yaml")}
     if name in choices("system"):
         file, module = system_file(name), f"baselines.{name}."
         if file.stem != name:
@@ -84,8 +88,8 @@ def remove_system(name: str, *, really: bool) -> list[str]:
         files = [file, class_file(name)] if own_class else [file]
         if held := next(filter(_in_git, files), None):
             raise StudyError("the file is part of the repository", file=held, fix=f"git rm {held}, if it is to go")
-        sweeps = sorted((paths.conf() / "sweep").glob("*.yaml"))
-        files += [path for path in sweeps if read_yaml(path).get("system") in names and not _in_git(path)]
+    elif name in sweeps and _in_git(file := paths.conf() / "sweep" / f"{name}.yaml"):
+        raise StudyError("the file is part of the repository", file=file, fix=f"git rm {file}, if it is to go")
     for dataset, own in product(choices("dataset"), names):
         rows += [(dataset, protocol, own) for protocol, system in row_store.list_rows(dataset) if system == own]
         found += [paths.tuned(dataset, own), paths.models(dataset) / own]
@@ -93,7 +97,13 @@ def remove_system(name: str, *, really: bool) -> list[str]:
         for kind, end in (("runs", ""), ("tune", ""), ("locks", ".lock"), ("locks", ".holder")):
             found += (paths.cache() / kind / dataset).glob(f"*/{own}{end}")
         for record in (paths.results(dataset) / "sweeps").glob("*/record.json"):
-            found += [record.parent] if json.loads(record.read_bytes())["system"] == own else []
+            sweeps.setdefault(record.parent.name, json.loads(record.read_bytes())["system"])
+    for sweep in sorted(each for each, system in sweeps.items() if each == name or system in names):
+        file = paths.conf() / "sweep" / f"{sweep}.yaml"
+        files += [file] if file.exists() and not _in_git(file) else []
+        for dataset in choices("dataset"):
+            found += [paths.results(dataset) / "sweeps" / sweep, paths.cache() / "sweeps" / dataset / sweep]
+            found.append(paths.figures(dataset) / f"sweep_{sweep}.png")
     found = [*files, *(path for path in found if path.exists())]
     if not found and not rows:
         require_choice("system", name)

@@ -85,7 +85,8 @@ def require_profile_of(record: Mapping[str, Any], config: DictConfig, file: Path
     earlier = record.get("profile") or record.get("config", {}).get("profile", {}).get("name")
     if earlier != wanted:
         reason = f"the results there were made under profile {earlier!r}, and this would replace them by {wanted!r}"
-        fix = f"profile={earlier}, or system.name={config.system.name}_{wanted} for a row of its own, or --replace"
+        fix = f"profile={earlier}, or a name of its own (a row: system.name={config.system.name}_{wanted}; a sweep: "
+        fix += "--name), or --replace"
         raise StudyError(reason, file=file, fix=fix)
 
 

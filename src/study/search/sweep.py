@@ -172,8 +172,9 @@ def renamed(
     if protocol is not None and protocol != sweep.protocol:
         changes["protocol"] = protocol
     if name is None and changes:
+        other = " and ".join(key for key in changes if key not in ("enqueue", "simplex", "kind"))
         fix = f"add --name {sweep.name}_own"
-        raise StudyError(f"this would replace the results of the sweep {sweep.name}", fix=fix)
+        raise StudyError(f"with another {other} this would replace the results of the sweep {sweep.name}", fix=fix)
     if name is not None and (not NAME.fullmatch(name) or name in {*choices("sweep"), *choices("system")}):
         raise StudyError(f"{name!r:.80} is no name for a sweep of your own", column="--name", fix="give another one")
     return replace(sweep, name=name or sweep.name, **changes)
