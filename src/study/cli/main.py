@@ -359,7 +359,7 @@ def main() -> None:
     for name in ("study", "baselines"):
         logging.getLogger(name).setLevel(logging.INFO)
     logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # repeats at length what the error says
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # sets its own level when it is imported, unless it has one
+    logging.getLogger("bm25s").addFilter(lambda told: told.levelno >= logging.WARNING)  # its level is set by its import
     try:
         show_anything()
         require_utf8(sys.argv[1:])
