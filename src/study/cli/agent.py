@@ -93,11 +93,11 @@ def ask(
     lines = [summary(answer)]
     if not explain:
         from study.advisor.agent.short import found
-        from study.advisor.engine import listing
+        from study.advisor.engine import render
 
         shown = found(agent, answer)
-        lines += listing.lines(shown, listing.width())
-        lines += filter(None, [" · ".join(filter(None, [listing.ages(shown), listing.install_hint(shown)]))])
+        lines += render.lines(shown, render.width())
+        lines += filter(None, [" · ".join(filter(None, [render.ages(shown), render.install_hint(shown)]))])
         return typer.echo(printable("\n".join(lines), keep="\n"))
     for item in answer.recommendations:
         lines.append(f"\n{item.rank}. {item.evidence.label}  score {item.evidence.scores['total']:.3f}")

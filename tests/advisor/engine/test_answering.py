@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 import pandas as pd
 import pytest
 
-from study.advisor.engine.answering import answer, better_known, fitting_alone
+from study.advisor.engine.answer import Options, better_known, fitting_alone
+from study.advisor.engine.answer import ask as answer_of
+from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts, first_sentence, prior
-from study.advisor.engine.listing import lines
+from study.advisor.engine.render import lines
 from study.advisor.saved.contract import Recommendation
 from study.advisor.saved.settings import Answering, Filtered, Known
 
@@ -22,6 +24,7 @@ class Stated:
     servers: pd.DataFrame
     near: float = 1.0
     standardised: bool = True
+    title = caption = "stated"
 
     def recommend(self, text, *, k, **attributes):
         rows = self.servers.head(k).to_dict("records")
@@ -32,6 +35,16 @@ class Stated:
 
     def closeness(self, text, nearest):
         return "minilm", self.near
+
+    def warnings(self, text, **attributes):
+        return []
+
+
+def ask(system, request, facts, settings, *, with_prior=True, **more):
+    """What a toy answers."""
+    return answer_of(
+        Catalogue("toy", "stated", system, facts), request, Options(prior=with_prior, settings=settings, **more)
+    )
 
 
 def model(*rows, **more):
@@ -49,7 +62,7 @@ SEVERAL = (("one", 3.0, NONE), ("two", 2.9, replace(NONE, stars=9999)), ("three"
 
 
 def names(answered):
-    return [one.item.name for one in answered.found]
+    return [one.server.name for one in answered.items]
 
 
 def test_one_name_in_a_repository_of_several_servers_is_one_server():
@@ -60,10 +73,10 @@ def test_one_name_in_a_repository_of_several_servers_is_one_server():
     def facts(item):
         return replace(NONE, id=item.name, does=told.get(item.server_id, ""))
 
-    assert len(answer(system, "reads mail", facts, SETTINGS, k=5).found) == 5  # no repository is named
+    assert len(ask(system, "reads mail", facts, SETTINGS, k=5).items) == 5  # no repository is named
     system.servers["url"] = "https://github.com/tavily-ai/tavily-mcp"
-    found = answer(system, "reads mail", facts, SETTINGS, k=5).found
-    assert [one.item.name for one in found] == ["Tavily", "Tavily maps", "mcp-server"]
+    found = ask(system, "reads mail", facts, SETTINGS, k=5).items
+    assert [one.server.name for one in found] == ["Tavily", "Tavily maps", "mcp-server"]
     assert found[0].same == ("tavily-mcp", "Tavily MCP Server")
     assert found[0].facts.does == "Searches"
 
@@ -73,18 +86,18 @@ def test_a_repository_that_has_moved_is_shown_once(stars, shown):
     places = "https://github.com/old/pdf-reader-mcp", "https://github.com/new/PDF-reader-mcp/"
     facts = [replace(NONE, address=place, stars=own) for place, own in zip(places, stars, strict=True)]
     system, facts_of = model(("PDF", 2.0, facts[0]), ("Reader", 1.0, facts[1]))
-    assert len(answer(system, "reads mail", facts_of, SETTINGS, k=5).found) == shown
+    assert len(ask(system, "reads mail", facts_of, SETTINGS, k=5).items) == shown
 
 
 def test_the_prior_decides_among_about_equal_servers_and_is_a_component():
     system, facts = model(*SEVERAL)
-    assert names(answer(system, "reads mail", facts, SETTINGS, k=3, with_prior=False)) == ["one", "two", "three"]
-    found = answer(system, "reads mail", facts, SETTINGS, k=3)
+    assert names(ask(system, "reads mail", facts, SETTINGS, k=3, with_prior=False)) == ["one", "two", "three"]
+    found = ask(system, "reads mail", facts, SETTINGS, k=3)
     assert names(found) == ["two", "one", "three"]
-    for one in found.found:
-        before = system.servers.loc[one.item.server_id, "score"]
-        assert one.item.score == pytest.approx(before + sum(one.item.parts.values()), abs=1e-5)
-    assert [one.item.rank for one in found.found] == [1, 2, 3]
+    for one in found.items:
+        before = system.servers.loc[one.server.server_id, "score"]
+        assert one.server.score == pytest.approx(before + sum(one.server.parts.values()), abs=1e-5)
+    assert [one.server.rank for one in found.items] == [1, 2, 3]
 
 
 def test_a_much_better_known_server_below_is_named_if_it_fits_by_itself():
@@ -109,7 +122,7 @@ def test_what_is_much_better_known_is_said_unless_the_prior_is_off_or_it_does_no
     system, facts = model(("one", 9.0, NONE), ("two", 8.0, NONE), ("three", 6.0, replace(NONE, stars=900)))
 
     def said(**more):
-        return [note for note in answer(system, "reads mail", facts, SETTINGS, k=2, **more).notes if "known" in note]
+        return [note for note in ask(system, "reads mail", facts, SETTINGS, k=2, **more).notes if "known" in note]
 
     assert len(said()) == 1
     assert said(with_prior=False) == []
@@ -127,9 +140,9 @@ def test_the_shares_of_the_prior_add_up_to_its_weight():
 @pytest.mark.parametrize(("near", "fits"), [(0.0, False), (SETTINGS.fit["minilm"], True)])
 def test_nothing_fits_below_the_threshold(near, fits):
     system, facts = model(*SEVERAL, near=near)
-    found = answer(system, "reads mail", facts, SETTINGS, k=2)
-    assert (found.fits, len(found.found)) == (fits, 2 * fits)
-    assert len(answer(system, "reads mail", facts, SETTINGS, k=2, unfit=True).found) == 2
+    found = ask(system, "reads mail", facts, SETTINGS, k=2)
+    assert (found.fits, len(found.items)) == (fits, 2 * fits)
+    assert len(ask(system, "reads mail", facts, SETTINGS, k=2, unfit=True).items) == 2
 
 
 RULE = Filtered(best=4, share=0.75, letters=3, score=0.4)
@@ -159,7 +172,7 @@ def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():
 
     def asked(*kept, **more):
         keep = [*map(system.servers["name"].tolist().index, kept)].__contains__
-        return answer(system, "reads mail", facts, settings, k=3, keep=lambda item: keep(item.server_id), **more)
+        return ask(system, "reads mail", facts, settings, k=3, keep=lambda item: keep(item.server_id), **more)
 
     found = asked("two", "three", "four")
     assert (names(found), found.fits, found.left_out) == (["two"], True, 1)
@@ -167,7 +180,7 @@ def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():
     assert (names(found), found.fits, found.left_out) == ([], False, 2)
     found = asked("three", "four", unfit=True)
     assert (names(found), found.fits, found.left_out) == (["three", "four"], False, 2)
-    assert answer(system, "reads mail", facts, settings, k=3).left_out == 0
+    assert ask(system, "reads mail", facts, settings, k=3).left_out == 0
     # Too small a catalogue tells nothing: the filter alone decides.
     settings = replace(settings, large=9)
     found = asked("three", "four")
@@ -176,7 +189,7 @@ def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():
 
 def test_a_request_without_a_known_word_fits_nothing():
     system, facts = model(*SEVERAL)
-    found = answer(system, "zzgh wqpoz", facts, SETTINGS, k=2)
+    found = ask(system, "zzgh wqpoz", facts, SETTINGS, k=2)
     assert not found.fits
     assert "'zzgh', 'wqpoz'" in found.notes[0]
 
@@ -184,12 +197,12 @@ def test_a_request_without_a_known_word_fits_nothing():
 def test_a_server_is_shown_once():
     system, facts = model(*SEVERAL, ("four", 0.5, NONE))
     system.servers.loc[[0, 3], "text"] = LONG, f"{LONG.upper()}."
-    found = answer(system, "reads mail", facts, SETTINGS, k=4, with_prior=False)
+    found = ask(system, "reads mail", facts, SETTINGS, k=4, with_prior=False)
     assert names(found) == ["one", "two", "three"]
-    assert found.found[0].same == ("four",)
+    assert found.items[0].same == ("four",)
     where = replace(NONE, address="github.com/o/n")
     system, facts = model(("a", 2.0, where), ("b", 1.0, where), ("c", 0.0, NONE))
-    assert names(answer(system, "reads mail", facts, SETTINGS, k=3)) == ["a", "c"]
+    assert names(ask(system, "reads mail", facts, SETTINGS, k=3)) == ["a", "c"]
 
 
 @pytest.mark.parametrize(("request_", "first"), [("FOUR!", "four"), ("four servers", "one")])
@@ -197,11 +210,11 @@ def test_a_server_whose_name_is_the_whole_request_comes_first(request_, first):
     rows = (*SEVERAL, ("Four", 0.0, NONE))
     system, facts = model(*rows)
     settings = replace(SETTINGS, pool=2)
-    found = answer(system, request_, facts, settings, k=2)
+    found = ask(system, request_, facts, settings, k=2)
     assert names(found)[0].lower() == first if first == "four" else "Four" not in names(found)
     # A name is an answer even where nothing else is close.
     system.near = 0.0
-    assert answer(system, request_, facts, settings, k=2).fits == (first == "four")
+    assert ask(system, request_, facts, settings, k=2).fits == (first == "four")
 
 
 @pytest.mark.parametrize(
@@ -217,15 +230,15 @@ def test_a_server_whose_name_is_the_whole_request_comes_first(request_, first):
 def test_a_server_with_the_tool_that_is_the_whole_request_comes_first(request_, first, by):
     system, facts = model(*SEVERAL)
     system.servers["tools"] = ["", "getInvoice, mail, ONE", "getmail, get_mail"]
-    found = answer(system, request_, facts, replace(SETTINGS, pool=2), k=2, with_prior=False)
+    found = ask(system, request_, facts, replace(SETTINGS, pool=2), k=2, with_prior=False)
     assert names(found)[0] == first
-    parts = found.found[0].item.parts
+    parts = found.items[0].server.parts
     assert {name: value for name, value in parts.items() if name.startswith("its ")} == ({by: 20.0} if by else {})
 
 
 def test_wishes_reorder_and_say_what_the_data_cannot():
     system, facts = model(("one", 3.0, NONE), ("two", 2.0, replace(NONE, official=True)), ("three", 1.0, NONE))
-    found = answer(system, "official, well-maintained: reads mail", facts, SETTINGS, k=3)
+    found = ask(system, "official, well-maintained: reads mail", facts, SETTINGS, k=3)
     assert names(found)[0] == "two"
     assert [note.partition(":")[0] for note in found.notes] == ["official", "maintained"]
 
@@ -244,7 +257,7 @@ def test_attack_demonstrations_are_told_from_defences_and_named_so(name, text, m
     marks = SETTINGS.marks_of(name, text)
     assert ("attack demonstration" in marks) == mark
     system, facts = model((name, 1.0, replace(NONE, marks=marks)))
-    shown = lines(answer(system, "x", facts, SETTINGS, k=1).found, 200)
+    shown = lines(ask(system, "x", facts, SETTINGS, k=1).items, 200)
     assert ("[ATTACK DEMONSTRATION]" in shown[0]) == mark
     assert len(shown) == 2
 

@@ -6,9 +6,9 @@ import pytest
 from study.advisor.catalog import checks
 from study.advisor.catalog.merge import servers
 from study.advisor.catalog.start import start
-from study.advisor.engine.answering import Found
+from study.advisor.engine.answer import Item
 from study.advisor.engine.facts import Shelf
-from study.advisor.engine.listing import in_short, install_hint
+from study.advisor.engine.render import in_short, install_hint
 from study.advisor.saved.contract import Recommendation
 from study.errors import StudyError
 from tests.advisor.catalog.sources import record
@@ -100,7 +100,7 @@ def test_the_install_command_of_an_answer_is_one_that_install_takes(conf_root, m
     monkeypatch.setattr(checks, "ask_all", lambda packages: [])
     table = catalogue()
     server = {"id": 0, "name": name, "url": "", "description": "", "language": ""}
-    found = Found(Recommendation.of(1, server, 1.0, {}), Shelf(table, None).of_catalogue(row(table, name)))
+    found = Item(Recommendation.of(1, server, 1.0, {}), Shelf(table, None).of_catalogue(row(table, name)))
     assert found.facts.start
     assert ("--unverified" in install_hint([found])) == asks
     whole = table.loc[row(table, name)].to_dict()

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from study.advisor.encoders import mpnet
+from study.advisor.engine.render import show_scores
 from study.advisor.retrieval.field_dense import FieldDense, standardised
 from study.advisor.retrieval.two_encoders import TwoEncoders
 from study.advisor.saved import saved
-from study.advisor.saved.contract import Recommendation, show_recommendations
+from study.advisor.saved.contract import Recommendation
 from study.advisor.saved.field_dense import SavedFieldDense, explain, request_of
 from study.config.compose import build_system, load
 from study.errors import StudyError
@@ -259,11 +260,11 @@ def test_table_shows_the_parts_and_fits_eighty_columns(ask):
 def test_names_stay_text_and_web_addresses_alone_are_links(capsys, monkeypatch, url, linked):
     item = Recommendation(1, 1, " ".join(HOSTILE), url, 0.5, {"semantic": 0.4, "structural": 0.3}, stage="anchor")
     monkeypatch.setenv("COLUMNS", "80")
-    show_recommendations([item], title=HOSTILE[1], caption="C")
+    show_scores([item], title=HOSTILE[1], caption="C")
     assert (f"  1 {URL}\n" in capsys.readouterr().out) is linked
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    show_recommendations([item], title=HOSTILE[1], caption="C")
+    show_scores([item], title=HOSTILE[1], caption="C")
     out = capsys.readouterr().out
     targets = set(re.findall(r"\x1b\]8;[^;]*;([^\x1b]*)\x1b", out)) - {""}
     assert targets == ({URL} if linked else set())
@@ -279,7 +280,7 @@ def test_a_part_that_is_zero_for_all_shown_leaves_its_column_to_the_name(capsys,
     item = Recommendation(1, 1, name, "", 0.0006, parts, "", "")
 
     def shown(*items):
-        show_recommendations(items, title="T", caption="C")
+        show_scores(items, title="T", caption="C")
         out = capsys.readouterr().out
         return out, " ".join(line for line in out.splitlines() if line.startswith("┃"))
 
@@ -297,7 +298,7 @@ def test_servers_may_have_different_parts(rows):
     items = [Recommendation(rank, rank, "n", "", 0.5, parts) for rank, parts in enumerate(rows, start=1)]
     out = io.StringIO()
     with redirect_stdout(out):
-        show_recommendations(items, title="T", caption="C")
+        show_scores(items, title="T", caption="C")
     head, *body = ([cell.strip() for cell in re.split("[┃│]", line)[1:-1]] for line in lines_of_table(out.getvalue()))
     for parts, cells in zip(rows, body, strict=True):
         shown = dict(zip(head[3:], cells[3:], strict=True))

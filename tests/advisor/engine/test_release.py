@@ -2,10 +2,8 @@
 
 import pytest
 
-from study.advisor.engine.answering import answer
-from study.advisor.engine.facts import Shelf
+from study.advisor.engine import answer, catalogue
 from study.advisor.saved import saved
-from study.advisor.saved.settings import Answering
 
 pytestmark = pytest.mark.skipif(
     not (saved.exists("task2mcp", "field_dense") and saved._is_prepared("task2mcp")),
@@ -15,8 +13,8 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def ask():
-    model, shelf, settings = saved.load_saved_model("task2mcp", "field_dense"), Shelf.here(), Answering.read()
-    return lambda text: answer(model, text, lambda item: shelf.of_task2mcp(item.server_id), settings, k=5)
+    loaded = catalogue.load(dataset="task2mcp", system="field_dense")
+    return lambda text: answer.ask(loaded, text)
 
 
 @pytest.mark.parametrize(
@@ -31,17 +29,17 @@ def ask():
 )
 def test_what_was_meant_is_found_and_said(ask, request_, word):
     found = ask(request_)
-    texts = [f"{one.item.name} {one.item.description}".lower() for one in found.found]
+    texts = [f"{one.server.name} {one.server.description}".lower() for one in found.items]
     assert sum(word in text for text in texts) >= 3
     assert found.notes
 
 
 def test_a_conversion_has_a_direction(ask):
-    names = [one.item.name for one in ask("pdf to text").found]
+    names = [one.server.name for one in ask("pdf to text").items]
     assert not {"Markdown to PDF", "Invoice MCP", "Word Editing MCP Server"} & set(names)
-    assert "Markdown to PDF" in [one.item.name for one in ask("markdown to pdf").found]
+    assert "Markdown to PDF" in [one.server.name for one in ask("markdown to pdf").items]
     for first, last in (("speech", "text"), ("text", "speech")):
-        texts = [one.item.description.lower() for one in ask(f"{first} to {last}").found]
+        texts = [one.server.description.lower() for one in ask(f"{first} to {last}").items]
         assert not [text for text in texts if f"{last}-to-{first}" in text and f"{first}-to-{last}" not in text]
 
 
@@ -51,7 +49,7 @@ def test_a_conversion_has_a_direction(ask):
 def test_nothing_fits(ask, request_):
     found = ask(request_)
     assert not found.fits
-    assert found.found == ()
+    assert found.items == ()
 
 
 def test_a_known_server_below_the_first_is_said(ask):
@@ -59,8 +57,8 @@ def test_a_known_server_below_the_first_is_said(ask):
 
 
 def test_attack_demonstrations_bear_a_warning(ask):
-    found = ask("SSH key exfiltration by tool poisoning").found
-    marks = {one.item.name: one.facts.marks for one in found}
+    found = ask("SSH key exfiltration by tool poisoning").items
+    marks = {one.server.name: one.facts.marks for one in found}
     assert marks["SSH Key Exfiltration via MCP Tool Poisoning"] == ("attack demonstration",)
 
 
@@ -68,4 +66,4 @@ def test_attack_demonstrations_bear_a_warning(ask):
     ("request_", "stars"), [("turn a Figma design into code", 9000), ("send a WhatsApp message", 4400)]
 )
 def test_a_known_server_of_the_named_product_is_among_the_first(ask, request_, stars):
-    assert stars in [one.facts.stars for one in ask(request_).found]
+    assert stars in [one.facts.stars for one in ask(request_).items]

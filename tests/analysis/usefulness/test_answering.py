@@ -5,6 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts
 from study.advisor.saved.contract import Recommendation
 from study.advisor.saved.settings import Answering, Filtered
@@ -75,6 +76,10 @@ def test_both_answers_to_a_request_are_counted_by_hand():
         text = "mail of one two three four, in more letters than by chance"
         servers = pd.DataFrame({"id": range(3), "name": ["mail", "mail", "iron"], "description": [text, text, ""]})
         standardised = False
+        caption = "stated"
+
+        def warnings(self, text, **attributes):
+            return []
 
         def recommend(self, text, *, k):
             found = self.servers.itertuples(index=False)
@@ -85,7 +90,7 @@ def test_both_answers_to_a_request_are_counted_by_hand():
 
     requests = Requests(["mail three"], ["iron one"])
     grades = {(1, 0): 2, (1, 1): 0}
-    found = pd.DataFrame(answered(Ranking(), requests, facts_of, SETTINGS, grades))
+    found = pd.DataFrame(answered(Catalogue("toy", "stated", Ranking(), facts_of), requests, SETTINGS, grades))
     assert found.groupby(["kind", "answer"])["row"].agg(list).to_dict() == {
         ("served", "ranking"): [0, 1, 2],
         ("served", "recommend"): [0, 2],

@@ -40,9 +40,9 @@ from study.advisor.agent.specification import (
 )
 from study.advisor.agent.text import content_words, phrase
 from study.advisor.arrays import FloatArray, IntArray
-from study.advisor.engine.answering import better_known, fitting_alone, not_understood, same_keys
+from study.advisor.engine.answer import better_known, fitting_alone, not_understood, same_keys
 from study.advisor.engine.facts import Facts, Shelf, prior, stars_share
-from study.advisor.engine.understanding import Understood, reversed_only, understand, vocabulary
+from study.advisor.engine.request import Understood, reversed_only, understand, vocabulary
 from study.advisor.saved import saved
 from study.advisor.saved.settings import Answering
 from study.data.dataset import Dataset, load

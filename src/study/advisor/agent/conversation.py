@@ -15,7 +15,7 @@ from study.advisor.agent.extraction import Extraction
 from study.advisor.agent.short import start_text
 from study.advisor.agent.specification import Specification, build, dropped, merged, without
 from study.advisor.agent.text import quoted
-from study.advisor.engine.understanding import understand
+from study.advisor.engine.request import understand
 from study.errors import StudyError
 
 EMPTY = "The last answer names no server."

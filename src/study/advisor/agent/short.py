@@ -11,8 +11,8 @@ from study.advisor.agent.answer import Answer
 from study.advisor.agent.text import plain
 from study.advisor.catalog import clients, store
 from study.advisor.catalog.start import known_start, start
-from study.advisor.engine.answering import Found
-from study.advisor.engine.listing import warned
+from study.advisor.engine.answer import Item
+from study.advisor.engine.render import warned
 from study.advisor.saved.contract import Recommendation
 from study.errors import StudyError
 
@@ -20,7 +20,7 @@ from study.errors import StudyError
 SENTENCE, COMMAND = 110, 100
 
 
-def found(agent: Agent, answer: Answer) -> list[Found]:
+def found(agent: Agent, answer: Answer) -> list[Item]:
     """The servers of an answer with what is said of each in a line."""
     shown = []
     for item in answer.recommendations:
@@ -28,7 +28,7 @@ def found(agent: Agent, answer: Answer) -> list[Found]:
         total = scores.pop("total")
         server = {"id": item.server_id, "name": fields["name"], "url": fields["repository_link"]}
         server |= {"description": fields["description"], "language": fields["languages"]}
-        shown.append(Found(Recommendation.of(item.rank, server, total, scores), agent.facts(item.server_id)))
+        shown.append(Item(Recommendation.of(item.rank, server, total, scores), agent.facts(item.server_id)))
     return shown
 
 
@@ -38,9 +38,9 @@ def brief(agent: Agent, answer: Answer) -> dict[str, Any]:
     for one in found(agent, answer):
         facts = one.facts
         row = {
-            "rank": one.item.rank,
-            "server_id": one.item.server_id,
-            "name": plain(one.item.name, 60),
+            "rank": one.server.rank,
+            "server_id": one.server.server_id,
+            "name": plain(one.server.name, 60),
             "warning": ", ".join(warned(facts)),
             "does": plain(facts.does, SENTENCE),
             "stars": facts.stars,
@@ -49,7 +49,7 @@ def brief(agent: Agent, answer: Answer) -> dict[str, Any]:
             "language": facts.language,
             "start": plain(facts.start, COMMAND),
             "checked": plain(facts.checked, COMMAND),
-            "url": "" if facts.start else one.item.url,
+            "url": "" if facts.start else one.server.url,
         }
         rows.append({name: value for name, value in row.items() if value not in ("", None, False)})
     removed = [f"{item.wanted}: {item.removed} removed" for item in answer.removals if item.removed]

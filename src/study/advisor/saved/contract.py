@@ -1,4 +1,4 @@
-"""What a saved model is, what it answers, and its answer as a table in the terminal."""
+"""What a saved model is, and what it answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from study.errors import StudyError, printable
+from study.errors import StudyError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,48 +92,3 @@ def nearest(word: str, known: Iterable[str]) -> str:
     spelling = {name.casefold(): name for name in known}
     near = [repr(spelling[name]) for name in get_close_matches(word.casefold(), spelling, n=3)]
     return f" (nearest: {', '.join(near)})" if near else ""
-
-
-def show_recommendations(found: Sequence[Recommendation], *, title: str, caption: str) -> None:
-    """Print a table, and below it every repository's address on a line of its own, never broken, so it can be copied.
-
-    Every part that a server has is a column, empty for servers without it. One that is 0 for every server shown takes
-    no column; the caption names it.
-    Where the terminal knows hyperlinks, names and addresses are links.
-    """
-    from rich.console import Console
-    from rich.style import Style
-    from rich.table import Table
-    from rich.text import Text
-
-    links = [
-        Style(
-            link=item.url if item.url.startswith(("https://", "http://")) and printable(item.url) == item.url else None
-        )
-        for item in found
-    ]
-    rows = [{name: _cell(value) for name, value in item.shown().items()} for item in found]
-    parts = dict.fromkeys(name for row in rows for name in row)
-    empty = [name for name in parts if all(row.get(name) in (None, _cell(0.0)) for row in rows)]
-    if empty:
-        caption += f"; 0 for all of these: {', '.join(empty)}"
-    headings = [name for name in parts if name not in empty]
-    # Text, not str: a server's name is a stranger's text and must not be read as markup.
-    table = Table(title=Text(printable(title)), caption=Text(caption))
-    for name in ("#", "server", "score", *headings):
-        # A heading of two parts takes two lines, so that numbers stay narrow and names get the room.
-        heading = Text(name.replace(" (", "\n("))
-        table.add_column(heading, overflow="fold", justify="left" if name in ("server", "stage") else "right")
-    for item, row, link in zip(found, rows, links, strict=True):
-        server = Text(printable(item.name), link)
-        table.add_row(str(item.rank), server, _cell(item.score), *(row.get(name, "") for name in headings))
-    console = Console()
-    console.print(table)
-    for item, link in zip(found, links, strict=True):
-        if item.url.strip():
-            console.print(f"{item.rank:>3} ", Text(printable(item.url), link), soft_wrap=True, highlight=False, sep="")
-
-
-def _cell(value: float | str) -> str:
-    # Adding 0.0 turns the -0.0 that rounding leaves of a tiny negative number into 0.0.
-    return value if isinstance(value, str) else f"{round(value, 3) + 0.0:.3f}"

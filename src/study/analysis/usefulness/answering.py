@@ -3,18 +3,19 @@ its prior costs, and how its first servers differ from those of the ranking alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from study import paths
-from study.advisor.engine.answering import answer, fitting_alone, read_request, same_keys
+from study.advisor.engine.answer import Options, ask, fitting_alone, read_request, same_keys
+from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts, Shelf, prior
 from study.advisor.saved import open_catalogue as catalogue
 from study.advisor.saved import saved
-from study.advisor.saved.contract import Recommendation, SavedModel
+from study.advisor.saved.contract import SavedModel
 from study.advisor.saved.settings import Answering
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import first_ten, judged_rows, topic_scores, variants
@@ -35,7 +36,6 @@ JUDGED_DEPTH = 100
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # The kinds of requests, keys of the file.
 KINDS = ("served", "unserved")
-FactsOf = Callable[[Recommendation], Facts]
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,8 @@ def judged_servers(servers: pd.DataFrame) -> pd.DataFrame:
 
 
 def answered(
-    model: SavedModel,
+    catalogue: Catalogue,
     requests: Requests,
-    facts_of: FactsOf,
     settings: Answering,
     grades: Mapping[tuple[int, int], int],
 ) -> Iterator[dict[str, object]]:
@@ -159,13 +158,14 @@ def answered(
 
     `grades`: of (served request, server).
     """
+    options = Options(FIRST, settings=settings)
     for kind in KINDS:
         for place, request in enumerate(getattr(requests, kind), start=1):
-            read = [one.item for one in answer(model, request, facts_of, settings, k=FIRST).found]
-            for name, found in (("ranking", model.recommend(request, k=FIRST)), ("recommend", read)):
+            read = [item.server for item in ask(catalogue, request, options).items]
+            for name, found in (("ranking", catalogue.model.recommend(request, k=FIRST)), ("recommend", read)):
                 seen = set[str]()
                 for item in found:
-                    keys = set(same_keys(facts_of(item).address, item.description))
+                    keys = set(same_keys(catalogue.facts(item).address, item.description))
                     row = {"kind": kind, "request": place, "answer": name, "rank": item.rank, "row": item.server_id}
                     grade = grades.get((place, item.server_id)) if kind == KINDS[0] else None
                     yield row | {"repeated": bool(keys & seen), "grade": grade}
@@ -214,14 +214,13 @@ def answering(study: Context) -> Tables:
     judged, listed, shelf = judged_servers(servers), Shelf.here(None), Shelf.here(servers)
     grades = {(task, row): grade for task, row, grade in judged.itertuples(index=False)}
 
-    def of_task2mcp(item: Recommendation) -> Facts:
-        return listed.of_task2mcp(item.server_id, item.name, item.description)
-
     frames = [
-        pd.DataFrame(answered(model, requests, of_task2mcp, settings, {})).assign(catalogue=dataset, system=name)
+        pd.DataFrame(answered(Catalogue.of_dataset(dataset, name, model, listed), requests, settings, {})).assign(
+            catalogue=dataset, system=name
+        )
         for name, model in models.items()
     ]
-    rows = answered(ranking, requests, lambda item: shelf.of_catalogue(item.server_id), settings, grades)
+    rows = answered(Catalogue.of_table(OPEN, catalogue.SYSTEM, ranking, servers, shelf), requests, settings, grades)
     frames.append(pd.DataFrame(rows).assign(catalogue=OPEN, system=catalogue.SYSTEM))
     frames[-1]["row"] = frames[-1]["row"].map(servers["id"])
     found = (

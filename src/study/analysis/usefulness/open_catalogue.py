@@ -17,6 +17,7 @@ import pandas as pd
 from study import paths
 from study.advisor.catalog.store import required
 from study.advisor.encoders.sentence import WITHOUT_TORCH, without_torch
+from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Shelf
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.saved import open_catalogue as catalogue
@@ -87,8 +88,8 @@ def all_runs(data: Dataset, servers: pd.DataFrame, chosen: Open) -> dict[str, pd
         if name in chosen.answering:
             assert isinstance(system, FieldDense)
             model = SavedFieldDense(name, system, data.servers, SEED)
-            facts_of = lambda item: shelf.of_catalogue(item.server_id)  # noqa: E731
-            found[f"recommend {name}"] = recommended(model, facts_of, requests, chosen.depth)
+            asked = Catalogue.of_table(OPEN, name, model, servers, shelf)
+            found[f"recommend {name}"] = recommended(asked, requests, chosen.depth)
     found |= {name: METHODS[name](requests, servers, chosen.depth) for name in chosen.products}
     runs = {name: run_of(data, rows) for name, rows in found.items()}
     for name, run in runs.items():

@@ -15,17 +15,15 @@ import scipy.sparse as sp
 from tqdm import tqdm
 
 from study import paths
-from study.advisor.engine.answering import answer
-from study.advisor.engine.facts import Facts, Shelf
-from study.advisor.engine.understanding import plain
+from study.advisor.engine.answer import Options, ask
+from study.advisor.engine.catalogue import Catalogue
+from study.advisor.engine.facts import Shelf
+from study.advisor.engine.request import plain
 from study.advisor.retrieval.documents import QuerySet
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.retrieval.names import inside, key
-from study.advisor.saved.contract import Recommendation, SavedModel
 from study.advisor.saved.field_dense import SavedFieldDense
-from study.advisor.saved.settings import Answering
 from study.analysis.framework import Context, Tables, analysis
-from study.analysis.usefulness.answering import FactsOf
 from study.config.changes import changed
 from study.config.compose import build_system, load
 from study.data.dataset import Dataset, FloatArray, IntArray, relevance_from_lists
@@ -176,11 +174,11 @@ def first_rows(system: System, servers: pd.DataFrame, requests: Sequence[str], k
     return found
 
 
-def recommended(model: SavedModel, facts_of: FactsOf, requests: Sequence[str], k: int) -> list[list[int]]:
+def recommended(catalogue: Catalogue, requests: Sequence[str], k: int) -> list[list[int]]:
     """Ids of the first servers that `study recommend` names for each request; none where it says that nothing fits."""
-    settings = Answering.read()
+    options = Options(k)
     return [
-        [one.item.server_id for one in answer(model, request, facts_of, settings, k=k).found]
+        [item.server.server_id for item in ask(catalogue, request, options).items]
         for request in tqdm(requests, disable=None)
     ]
 
@@ -223,9 +221,6 @@ def known_items(study: Context) -> Tables:
     kinds = list(known_requests(servers).groupby("kind", sort=False))
     shelf, ids = Shelf(None, servers), pd.Index(servers["id"])
 
-    def facts_of(item: Recommendation) -> Facts:
-        return shelf.of_task2mcp(item.server_id, item.name, item.description)
-
     for name in settings.systems:
         system = build_system(load([f"system={name}"]).system)
         for kind, asked in kinds:
@@ -236,7 +231,8 @@ def known_items(study: Context) -> Tables:
                 rng, number = np.random.default_rng(settings.seed), min(settings.sample, len(asked))
                 chosen = rng.choice(len(asked), number, replace=False)
                 few, model = asked.iloc[np.sort(chosen)], SavedFieldDense("", system, servers, 0)
-                named = recommended(model, facts_of, few["request"].tolist(), max(DEPTHS))
+                catalogue = Catalogue.of_dataset("", name, model, shelf)
+                named = recommended(catalogue, few["request"].tolist(), max(DEPTHS))
                 answers.append((f"recommend {name}", [ids.get_indexer(line).tolist() for line in named], few))
             for shown, found, own in answers:
                 place = places(found, own["wanted"].tolist())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from study.advisor.engine.understanding import conversions, reversed_only, understand, vocabulary
+from study.advisor.engine.request import conversions, reversed_only, understand, vocabulary
 from study.advisor.saved.settings import Answering
 
 SETTINGS = Answering.read()

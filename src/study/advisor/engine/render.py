@@ -1,0 +1,194 @@
+"""An answer as text for a terminal, as Markdown, and as plain data."""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from study.advisor.catalog.trust import trust
+from study.advisor.engine.answer import Answer, Item
+from study.advisor.engine.catalogue import Catalogue
+from study.advisor.engine.facts import Facts
+from study.advisor.saved.contract import Recommendation
+from study.errors import printable
+
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]()#+.!|~-]")
+# What is shown without a terminal that tells its width.
+WIDTH = 100
+
+
+def data(catalogue: Catalogue, answer: Answer, attributes: Mapping[str, str]) -> dict[str, Any]:
+    """An answer as plain data; a server of the open catalogue is named by its id there."""
+    rows = []
+    for item in answer.items:
+        row = asdict(item.server) | {"facts": asdict(item.facts), "same": list(item.same)}
+        if server := catalogue.row(item.server):
+            row |= {"server_id": server["id"], "trust": trust(server)}
+        rows.append(row)
+    return {
+        "task": answer.request,
+        **attributes,
+        "dataset": catalogue.name,
+        "system": catalogue.system,
+        "warnings": list(answer.warnings),
+        **({"reranked_by": answer.reranked_by} if answer.reranked_by else {}),
+        "understood": asdict(answer.understood),
+        "notes": list(answer.notes),
+        "fits": answer.fits,
+        "closeness": answer.closeness,
+        "left_out": answer.left_out,
+        "recommendations": rows,
+    }
+
+
+def heading(catalogue: Catalogue) -> str:
+    """What answers."""
+    invented = "" if catalogue.real else " (INVENTED SERVERS, none of them exists)"
+    return f"{catalogue.model.title} on {catalogue.name}{invented}"
+
+
+def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
+    """An answer as lines: what answers, what was understood, two for each server, where its facts come from."""
+    said = [f"{heading(catalogue)}, {len(catalogue.model.servers):,} servers"]
+    said += [printable(f"note: {note}") for note in answer.notes]
+    if answer.left_out:
+        nothing = "" if answer.fits else "Nothing that is verified fits. "
+        said.append(f"{nothing}--verified leaves out {answer.left_out} servers that fit.")
+    elif not answer.fits:
+        advice = "Say what is to be done, with the name of the product if there is one."
+        said.append(f"Nothing in this catalogue fits. {advice}")
+    return [*said, *lines(answer.items, columns), *filter(None, (ages(answer.items), install_hint(answer.items)))]
+
+
+def markdown(answer: Answer) -> str:
+    """An answer in Markdown that shows strangers' characters as they stand."""
+    said = [f"*{escaped(note)}*\n" for note in answer.notes]
+    if not answer.fits:
+        said.append("Nothing in this catalogue fits.\n")
+    for item in answer.items:
+        marks = "".join(f" [{mark.upper()}]" for mark in warned(item.facts))
+        start = item.facts.start or item.server.url
+        said.append(
+            f"{item.server.rank}. **{escaped(item.server.name)}**{escaped(marks)}: {escaped(item.facts.does)}  "
+        )
+        said.append(f"   {' · '.join(map(escaped, [*in_short(item.facts), *([start] if start else [])]))}")
+    return "\n".join([*said, "", *filter(None, [escaped(ages(answer.items))])])
+
+
+def escaped(text: str) -> str:
+    """A stranger's text in one line of Markdown, without any of its signs."""
+    return _MARKDOWN.sub(r"\\\g<0>", html.escape(printable(" ".join(text.split())), quote=False))
+
+
+def width() -> int:
+    """Columns of the terminal."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns
+
+
+def cut(text: str, columns: int) -> str:
+    """A text in one line of at most so many characters; the cut is marked."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= columns else line[: max(1, columns - 1)].rstrip() + "…"
+
+
+def in_short(facts: Facts) -> list[str]:
+    """The facts that are known, most important first."""
+    return [
+        *(["official"] if facts.official else []),
+        *(_sourced(facts, "status", facts.status)),
+        *([f"{facts.stars:,} star{'' if facts.stars == 1 else 's'}"] if facts.stars is not None else []),
+        facts.licence or "no licence stated",
+        *([facts.language] if facts.language else []),
+        *(_sourced(facts, "updated", f"updated {facts.updated}" if facts.updated else "")),
+        *([f"vouched for by {', '.join(facts.vouched)}"] if facts.vouched else ["start not verified"]),
+        *([printable(facts.checked)] if facts.checked else []),
+    ]
+
+
+def _sourced(facts: Facts, name: str, text: str) -> list[str]:
+    """A fact that changes with time, with its source; nothing where it is not known."""
+    source = facts.sources.get(name)
+    return [f"{text} ({source})" if source else text] if text else []
+
+
+def warned(facts: Facts) -> list[str]:
+    """What is to be said beside a name."""
+    return [*facts.marks, *(f"flag: {flag}" for flag in facts.flags[:2])]
+
+
+def lines(items: Sequence[Item], columns: int) -> list[str]:
+    """Two lines for each server: name, warnings and what it does; its facts and how to start it."""
+    made = []
+    for item in items:
+        marks = "".join(f" [{mark.upper()}]" for mark in warned(item.facts))
+        named = f" ({item.facts.id})" if item.facts.id else ""
+        head = (
+            f"{item.server.rank}. {printable(' '.join(item.server.name.split()))[:60]}{named}{marks}: {item.facts.does}"
+        )
+        start = item.facts.start or item.server.url
+        made += [cut(head, columns), f"   {' · '.join([*in_short(item.facts), printable(start)])}"]
+    return made
+
+
+def install_hint(items: Sequence[Item]) -> str:
+    """What starts the first server that the open catalogue knows, '' for none."""
+    known = next((item for item in items if item.facts.start and item.facts.id), None)
+    if known is not None:
+        words = f"{printable(known.facts.id)} --client NAME{'' if known.facts.vouched else ' --unverified'}"
+        return f"start {known.server.rank}: study install {words} (pins the version)"
+    return "start one: study install ID --client NAME --unverified" if any(item.facts.id for item in items) else ""
+
+
+def ages(items: Sequence[Item]) -> str:
+    """Where the facts of an answer come from, with dates."""
+    sources = sorted({source for item in items for source in item.facts.sources.values() if source})
+    return f"facts: {'; '.join(sources)}" if sources else ""
+
+
+def show_scores(found: Sequence[Recommendation], *, title: str, caption: str) -> None:
+    """Print a table, and below it every repository's address on a line of its own, never broken, so it can be copied.
+
+    Every part that a server has is a column, empty for servers without it. One that is 0 for every server shown takes
+    no column; the caption names it.
+    Where the terminal knows hyperlinks, names and addresses are links.
+    """
+    from rich.console import Console
+    from rich.style import Style
+    from rich.table import Table
+    from rich.text import Text
+
+    links = [
+        Style(
+            link=item.url if item.url.startswith(("https://", "http://")) and printable(item.url) == item.url else None
+        )
+        for item in found
+    ]
+    rows = [{name: _cell(value) for name, value in item.shown().items()} for item in found]
+    parts = dict.fromkeys(name for row in rows for name in row)
+    empty = [name for name in parts if all(row.get(name) in (None, _cell(0.0)) for row in rows)]
+    if empty:
+        caption += f"; 0 for all of these: {', '.join(empty)}"
+    headings = [name for name in parts if name not in empty]
+    # Text, not str: a server's name is a stranger's text and must not be read as markup.
+    table = Table(title=Text(printable(title)), caption=Text(caption))
+    for name in ("#", "server", "score", *headings):
+        # A heading of two parts takes two lines, so that numbers stay narrow and names get the room.
+        heading = Text(name.replace(" (", "\n("))
+        table.add_column(heading, overflow="fold", justify="left" if name in ("server", "stage") else "right")
+    for item, row, link in zip(found, rows, links, strict=True):
+        server = Text(printable(item.name), link)
+        table.add_row(str(item.rank), server, _cell(item.score), *(row.get(name, "") for name in headings))
+    console = Console()
+    console.print(table)
+    for item, link in zip(found, links, strict=True):
+        if item.url.strip():
+            console.print(f"{item.rank:>3} ", Text(printable(item.url), link), soft_wrap=True, highlight=False, sep="")
+
+
+def _cell(value: float | str) -> str:
+    # Adding 0.0 turns the -0.0 that rounding leaves of a tiny negative number into 0.0.
+    return value if isinstance(value, str) else f"{round(value, 3) + 0.0:.3f}"
