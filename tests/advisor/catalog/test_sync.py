@@ -206,7 +206,7 @@ def test_a_kill_at_any_step_of_writing_leaves_the_old_catalogue(mirror, conf_roo
     sync(["toolsdk"])
     before = store.read(store.required(), "servers")
     pin(conf_root, mirror, "toolsdk", toolsdk_files({"z": toolsdk_entry("z")}))
-    for name in ("write_parquet", "write_csv", "write_json"):
+    for name in ("write_csv", "write_json"):
         with monkeypatch.context() as patch:
             # BaseException: what is left is what a killed process leaves, at most.
             patch.setattr(store.files, name, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -272,7 +272,7 @@ def test_refusals_hold_no_secret(conf_root, tmp_path, call):
     path.write_text(json.dumps({"mcpServers": entries}))
     _, out, err = call("catalog", "add", str(path))
     version = store.required()
-    kept = b"".join(file.read_bytes() for file in version.iterdir() if file.suffix != ".parquet").decode()
+    kept = b"".join(file.read_bytes() for file in version.iterdir() if file.suffix != ".gz").decode()
     assert "hunter2" not in out + err + kept + store.read(version, "records").to_json()
     assert len(pd.read_csv(version / "refused.csv")) >= 10
     (way,) = json.loads(store.find("mine:fine", store.read(version, "servers"))["packages"])

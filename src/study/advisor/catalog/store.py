@@ -1,15 +1,17 @@
 """The catalogue on disk: versions, of which one is in force.
 
-A version is a folder with records.parquet (every source's entries, tombstones included), servers.parquet (what they
-are merged into), refused.csv and about.json. A new one is written beside the old ones; ``current.json`` then names it
-in one step, so a stopped or failed sync leaves the old catalogue in force.
+A version is a folder with records.json.gz (every source's entries, tombstones included) and servers.json.gz (what they
+are merged into), both by columns, refused.csv and about.json. A new one is written beside the old ones;
+``current.json`` then names it in one step, so a stopped or failed sync leaves the old catalogue in force.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -95,10 +97,10 @@ def read(version: Path | None, table: str) -> pd.DataFrame:
     """``records`` or ``servers`` of a version; empty without one."""
     if version is None:
         return pd.DataFrame(columns=list(RECORDS if table == "records" else COLUMNS))
-    path = version / f"{table}.parquet"
+    path = version / f"{table}.json.gz"
     try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:
+        return pd.DataFrame(json.loads(gzip.decompress(path.read_bytes())))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise StudyError(
             f"the catalogue does not load: {error}", file=path, fix=f"remove the folder, then {_FIX}"
         ) from error
@@ -192,8 +194,8 @@ def _write(known: pd.DataFrame, merged: pd.DataFrame, refused: Sequence[Refusal]
     target = folder() / f"v{last + 1:06d}"
     made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder()))
     try:
-        files.write_parquet(made / "records.parquet", known, level=3)
-        files.write_parquet(made / "servers.parquet", merged, level=3)
+        for table, frame in (("records", known), ("servers", merged)):
+            files.write_json(made / f"{table}.json.gz", frame.to_dict("list"), compact=True)
         files.write_csv(made / "refused.csv", pd.DataFrame(refused, columns=list(Refusal._fields)))
         files.write_json(made / "about.json", about)
         made.chmod(0o755)
