@@ -16,13 +16,14 @@ Model = Annotated[str | None, typer.Option(help="qwen or smollm (default: conf/l
 @app.command()
 def fetch(
     model: Annotated[
-        str | None, typer.Option(help="qwen, smollm, or mpnet, a sentence encoder (default: conf/llm/models.yaml).")
+        str | None,
+        typer.Option(help="qwen, smollm, or the encoders minilm, mpnet (default: conf/llm/models.yaml)."),
     ] = None,
     url: Annotated[str | None, typer.Option(help="Address of a GGUF file instead; needs --sha256.")] = None,
     sha256: Annotated[str | None, typer.Option(help="The SHA-256 that the file of --url must have.")] = None,
 ) -> None:
     """Download a model and check its hash: `study llm fetch --model smollm`. After a stop, the same command goes on."""
-    from study.advisor.encoders import mpnet
+    from study.advisor.encoders import fetched
     from study.advisor.llm.weights import OWN, LocalModels, fetch_model, fetch_url
 
     if (url is None) != (sha256 is None):
@@ -30,9 +31,9 @@ def fetch(
     if url is not None and sha256 is not None:
         typer.echo(f"model in {(path := fetch_url(url, sha256))}; use it with {OWN}={path}")
         return
-    if model == "mpnet":
-        stated = mpnet.described()
-        typer.echo(f"{stated.title} ({stated.licence}) in {mpnet.fetch()}")
+    if model in fetched.NAMES:
+        stated = fetched.described(model)
+        typer.echo(f"{stated.title} ({stated.licence}) in {fetched.fetch(model)}")
         return
     chosen = LocalModels.read()
     name = model or chosen.default

