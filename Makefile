@@ -118,11 +118,11 @@ notebooks: setup  ## execute the notebooks of DATASET again
 verify: setup  ## compare results/expected.yaml with the runs
 	$(RUN) study verify
 
-lock:  ## redo requirements.txt from requirements.in in a fresh environment
+lock:  ## redo requirements.txt from pyproject.toml in a fresh environment
 	$(PYTHON) -m venv .lock
-	.lock/bin/python -m pip install --quiet $$(grep -o '^torch==[^ ]*' requirements.in)
-	.lock/bin/python -m pip install --quiet -r requirements.in
-	{ echo "# The exact lock, made by \`make lock\` from requirements.in."; .lock/bin/python -m pip freeze --all | sed '/^pip==/d; s/+cpu//; s/^ray==.*/&; python_version < "3.12"/'; } > requirements.txt
+	.lock/bin/python -m pip install --quiet $(TORCH)
+	.lock/bin/python -m pip install --quiet '.[study,dev]'
+	{ echo "# The exact lock, made by \`make lock\` from pyproject.toml."; .lock/bin/python -m pip freeze --all | sed '/^pip==/d; /^t2mrec-study/d; s/+cpu//; s/^ray==.*/&; python_version < "3.12"/'; } > requirements.txt
 	rm -rf .lock
 
 clean:  ## remove what runs made outside git (data, caches, models); .venv stays

@@ -111,12 +111,16 @@ _SQLITE = {13: errno.ENOSPC, 8: errno.EROFS, 3: errno.EACCES, 10: errno.EIO, 14:
 
 
 def explained(error: BaseException, path: Path | None = None) -> StudyError | None:
-    """What the user can do about an error: itself if it is a `StudyError`, a fault of disk or rights as one, else None.
+    """What the user can do about an error: itself if it is a `StudyError`, a fault of disk or rights, or a package that
+    is not installed, as one, else None.
 
     `path`: the file that was being written, where the error does not name one.
     """
     if isinstance(error, StudyError):
         return error
+    if isinstance(error, ModuleNotFoundError):
+        fix = "install the whole study: pip install '.[study]' in its folder"
+        return StudyError(f"this needs the package {error.name}, which is not installed", fix=fix)
     while not isinstance(error, OSError):
         if isinstance(error, sqlite3.Error):
             error = OSError(_SQLITE.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, 0), str(error))

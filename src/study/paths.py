@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
+
+from platformdirs import user_data_path
 
 # The variable that names a folder with copies of public files, for machines without a network.
 MIRROR = "T2M_MIRROR"
 
 
 def root() -> Path:
-    """The project folder: ``T2M_ROOT`` if set, else the folder that holds ``conf/`` above this file."""
-    chosen = os.environ.get("T2M_ROOT")
-    # Unlike `Path.resolve`, `realpath` leaves a link to itself as it is; what is read there then says what is wrong.
-    return Path(os.path.realpath(chosen)) if chosen else Path(__file__).resolve().parents[2]
+    """The project folder: ``T2M_ROOT`` if set, else the folder that holds ``conf/`` above this file, else, where the
+    package was installed without it, the user's folder for data."""
+    if chosen := os.environ.get("T2M_ROOT"):
+        # Unlike `Path.resolve`, `realpath` leaves a link to itself as it is; what is read there says what is wrong.
+        return Path(os.path.realpath(chosen))
+    return _home()
+
+
+@functools.cache
+def _home() -> Path:
+    checkout = Path(__file__).resolve().parents[2]
+    return checkout if (checkout / "conf").is_dir() else user_data_path("t2mrec-study", appauthor=False)
 
 
 def conf() -> Path:
-    """The Hydra configuration folder."""
-    return root() / "conf"
+    """The folder of settings: that of the project, or the one that was installed with the package."""
+    own, packaged = root() / "conf", Path(__file__).parent / "conf"
+    return packaged if packaged.is_dir() and not own.is_dir() else own
 
 
 def raw(dataset: str) -> Path:

@@ -14,11 +14,12 @@ from pandas.api.types import is_integer_dtype
 from study import paths
 from study.advisor.arrays import FloatArray as FloatArray
 from study.advisor.arrays import IntArray as IntArray
+from study.advisor.retrieval.fields import FIELD_SEPARATOR as FIELD_SEPARATOR
+from study.advisor.retrieval.fields import SERVER_FIELDS as SERVER_FIELDS
+from study.advisor.retrieval.fields import TASK_FIELDS as TASK_FIELDS
+from study.advisor.retrieval.fields import join_values as join_values
 from study.errors import StudyError
 
-# The fields of x_t and x_m (paper, section 5.4), in the authors' order. Subcategory is not part of the task's text.
-TASK_FIELDS = ("name", "description", "language", "category", "theme")
-SERVER_FIELDS = ("name", "description", "language", "system", "tools", "category", "subcategory")
 # The prepared tables and the columns without which they are of no use.
 PREPARED = {
     "servers": ("id", "url", *SERVER_FIELDS),
@@ -26,8 +27,6 @@ PREPARED = {
     "labels": ("task_id", "server_id", "position"),
 }
 NUMBERS = ("id", "task_id", "server_id", "position")
-# The authors' program joins the fields with this, leaving empty ones out.
-FIELD_SEPARATOR = " \n "
 
 
 @dataclass(frozen=True)
@@ -71,12 +70,6 @@ class Dataset:
 def join_fields(table: pd.DataFrame, fields: tuple[str, ...]) -> list[str]:
     """Join the named columns of each row, leaving out empty values."""
     return [join_values(row) for row in zip(*(table[field] for field in fields), strict=True)]
-
-
-def join_values(values: Iterable[str]) -> str:
-    """One text from the values of its fields, empty ones left out."""
-    stripped = (value.strip() for value in values)
-    return FIELD_SEPARATOR.join(value for value in stripped if value)
 
 
 def relevance_from_lists(lists: tuple[IntArray, ...], n_servers: int) -> sp.csr_matrix:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
-from study.data.dataset import FloatArray, IntArray
+from study.advisor.arrays import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 # Rows ranked at a time: 512 x 5,642 float32 scores are 12 MB, small enough to stay near the cache.
 CHUNK = 512

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from study import paths
 from study.advisor.catalog.start import known_start
 from study.advisor.engine.facts import Facts, Shelf
 from study.advisor.saved import ahead, saved
 from study.advisor.saved import open_catalogue as catalogue
 from study.advisor.saved.contract import Recommendation, SavedModel
-from study.errors import StudyError, require_one_of
+from study.errors import StudyError, UnavailableError, require_one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +86,11 @@ def load(names: Sequence[str] | None = None, dataset: str | None = None, system:
         model, table = catalogue.load(*chosen)
         title = f"catalogue {' and '.join(chosen)}"
         return Catalogue.of_table(title, catalogue.SYSTEM, model, table, Shelf.here(table))
+    named = bool(names or dataset or system)
     dataset, system = saved.choose(dataset or (saved.DATASET if names else None), system)
+    if not named and not saved.exists(dataset, system):
+        fix = f"{SYNC}; or for the servers of {dataset}: {saved.how_to_save(dataset, system)}"
+        raise UnavailableError("there is no catalogue yet, and no saved model", file=paths.root(), fix=fix)
     ahead.read_ahead(dataset, system)
     fitted = saved.load_saved_model(dataset, system)
     ahead.wait()

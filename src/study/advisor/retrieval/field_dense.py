@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,11 @@ from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.sentence import cosines, encode
 from study.advisor.retrieval.fields import FIELDS, VIEWS, texts
 from study.advisor.retrieval.names import ProductNames
-from study.data.dataset import Dataset
-from study.data.splits import Split
 from study.errors import StudyError
+
+if TYPE_CHECKING:
+    from study.data.dataset import Dataset
+    from study.data.splits import Split
 
 # Servers that help to build servers, not to do a task; the guidelines grade them 0 for nearly every task.
 _TEMPLATE = re.compile(

@@ -7,14 +7,19 @@ decoration. The views follow that definition of need; they know nothing about wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pandas as pd
 
-from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, join_values
 from study.errors import StudyError
 
 Row = Mapping[str, str]
+
+# The fields of x_t and x_m (paper, section 5.4), in the authors' order. Subcategory is not part of the task's text.
+TASK_FIELDS = ("name", "description", "language", "category", "theme")
+SERVER_FIELDS = ("name", "description", "language", "system", "tools", "category", "subcategory")
+# The authors' program joins the fields with this, leaving empty ones out.
+FIELD_SEPARATOR = " \n "
 
 # Words that tie a theme to a need ("for Publishing", "within Gaming pipelines") and mean nothing without it.
 _BEFORE = r"\b(?:for|in|across|through|from|of|within|to|on)\b"
@@ -33,6 +38,12 @@ _PREAMBLE = re.compile(
     re.IGNORECASE,
 )
 _PLUMBING = re.compile(r"\b(?:mcp|model context protocol|server)\b", re.IGNORECASE)
+
+
+def join_values(values: Iterable[str]) -> str:
+    """One text from the values of its fields, empty ones left out."""
+    stripped = (value.strip() for value in values)
+    return FIELD_SEPARATOR.join(value for value in stripped if value)
 
 
 def without_theme(text: str, theme: str) -> str:

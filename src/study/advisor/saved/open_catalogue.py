@@ -25,7 +25,8 @@ from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.advisor.saved.large import LargeFieldDense
 from study.advisor.saved.saved import BRING, DATASET
-from study.config.compose import build_system, checked_system, plain
+from study.config.reader import build_settings
+from study.config.registry import system_file, system_settings
 from study.errors import StudyError, require_file
 
 SYSTEM = "field_dense"
@@ -50,23 +51,21 @@ def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
     names = tuple(dict.fromkeys(names)) or ("open",)
     version = store.required()
     servers = living(version, names)
-    settings, table = checked_system(SYSTEM), as_dataset(servers)
+    stated, table = system_settings(SYSTEM), as_dataset(servers)
+    options = {key: value for key, value in stated["model"].items() if key != "_target_"}
+    system, seed = build_settings(FieldDense, options, system_file(SYSTEM), "model"), int(stated["seeds"][0])
     # Of other texts or settings the folder has another name.
-    digest = _digest([plain(settings)["model"], table.to_csv(index=False)])
+    digest = _digest([stated["model"], table.to_csv(index=False)])
     folder = version / f"{SYSTEM}-{'-'.join(sorted(names))}-{digest}"
     if nearest.Settings.read().kind(len(servers)) != nearest.EXACT:
-        system = build_system(settings)
-        assert isinstance(system, FieldDense)
-        return LargeFieldDense.of(SYSTEM, system, table, seed=int(settings.seeds[0]), folder=folder), servers
+        return LargeFieldDense.of(SYSTEM, system, table, seed=seed, folder=folder), servers
     try:
         model = SavedFieldDense.load(folder)
     except StudyError:  # not made yet, damaged, or of another version of the encoder
-        system = build_system(settings)
-        assert isinstance(system, FieldDense)
         # As fast as with PyTorch, whose import alone takes longer than the texts of most syncs.
         system.encoder = WITHOUT_TORCH.get(system.encoder, system.encoder)
         system.index(table)
-        model = SavedFieldDense(SYSTEM, system, table, seed=int(settings.seeds[0]))
+        model = SavedFieldDense(SYSTEM, system, table, seed=seed)
         model.save(folder)
     return model, servers
 

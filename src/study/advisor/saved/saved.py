@@ -103,9 +103,7 @@ def how_to_save(dataset: str, system: str) -> str:
 
 
 def _is_prepared(dataset: str) -> bool:
-    from study.data.dataset import PREPARED
-
-    return all((paths.prepared(dataset) / f"{part}.parquet").exists() for part in PREPARED)
+    return all((paths.prepared(dataset) / f"{part}.parquet").exists() for part in ("servers", "tasks", "labels"))
 
 
 def _saved_names(dataset: str) -> list[str]:

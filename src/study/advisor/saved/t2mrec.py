@@ -13,8 +13,8 @@ import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from study.advisor.retrieval.fields import TASK_FIELDS, join_values
 from study.advisor.saved.contract import Recommendation, nearest, require_request, rounded
-from study.data.dataset import TASK_FIELDS, join_values
 from study.errors import StudyError, require_file
 from study.evaluation.ranking import tie_order
 from study.files import replacing, write_json
