@@ -161,7 +161,7 @@ def find() -> Iterator[tuple[str, str]]:
     """`study tools find --json`, every mode."""
     for mode in MODES:
         for request in requests():
-            yield f"{mode}: {request}", call("tools", "find", request, "--mode", mode, "--json")
+            yield f"{mode}: {request}", call("tools", "find", request, "--method", mode, "--json")
 
 
 def agent() -> Iterator[tuple[str, str]]:

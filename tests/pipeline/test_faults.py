@@ -96,16 +96,12 @@ COMMANDS = {
     "llm serve": Command(["--model", "none"]),
     "tools index": Command(["--mcp-config", "none.json"]),
     "tools find": Command(["read a PDF", *MINE]),
-    "tools route": Command(["read a PDF", *MINE]),
-    "tools request": Command(["read a PDF", "--url", "http://127.0.0.1:9/v1", "--model", "none", *MINE]),
     "tools call": Command(["read a PDF", *MINE]),
     "tools synthesise": Command(MINE),
     "tools serve": Command(MINE),
     "tools export": Command(["--format", "openai"]),
     "tools finetune": Command(["none.jsonl", "--model", "none", "--output", "out"]),
     "tools loop": Command(["read a PDF", "--mcp-config", "none.json"]),
-    "tools recommend": Command(["read a PDF", *MINE]),
-    "tools feedback": Command(["{}", *MINE]),
     "tools run": Command(["--catalogue", "none"]),
 }
 LINKS = [("run", "circle"), ("run", "nowhere"), ("report", "circle")]

@@ -1,4 +1,4 @@
-"""`study tools` on the command line: find, route, request, synthesise, the loop of recommend and feedback, refusals."""
+"""`study tools` on the command line: find by every method, a model that asks, synthesise, feedback, refusals."""
 
 import json
 import re
@@ -24,17 +24,18 @@ from study.tools.intent import lessons
 from tests.tools.test_results import QUERIES
 
 TOY = ("--catalogue", "toy")
-REFUSED = [(["find", "x", *TOY, "--mode", "foo"], "unknown search mode 'foo'"), (["route", " ", *TOY], "no task")]
+REFUSED = [(["find", "x", *TOY, "--method", "foo"], "unknown search method 'foo'"), (["find", " ", *TOY], "is empty")]
 REFUSED += [(["find", "x", "--catalogue", "nothing"], "study tools index --catalogue nothing")]
 REFUSED += [(["find", "x", "--catalogue", "../../etc/passwd"], "not a catalogue name")]
 REFUSED += [(["run", "--catalogue", "nothing"], "no experiments"), (["run", "--part", "quality"], "unknown part")]
 REFUSED += [(["run", "--catalogue", "mcptools", "--part", "latency"], "no experiments")]
-REFUSED += [(["route", "x", *TOY, "--by", "oracle"], "unknown server stage")]
+REFUSED += [(["find", "x", *TOY, "--by", "oracle"], "unknown server stage")]
+REFUSED += [(["loop", "x"], "no servers to call")]
 
 
-@pytest.mark.parametrize("mode", ["dense", "bm25", "hybrid", "routed"])
-def test_find_answers_with_schemas_and_looks_for_the_parts_of_a_query(toy, run, catalog, embedder, mode):
-    words = ["find", "read a file", *TOY, "--mode", mode, "--document", "name_desc"]
+@pytest.mark.parametrize("method", ["dense", "bm25", "hybrid", "routed"])
+def test_find_answers_with_schemas_and_looks_for_the_parts_of_a_query(toy, run, catalog, embedder, method):
+    words = ["find", "read a file", *TOY, "--method", method, "--document", "name_desc"]
     first, second = json.loads(run(*words, "-k", "2", "--json").output)
     assert (first["rank"], first["server"]) == (1, {"id": "fs", "name": "Files", "sources": ["toy"]})
     given = {"name": "read_file", "description": "read a file", "inputSchema": catalog.tools[0].schema}
@@ -42,8 +43,8 @@ def test_find_answers_with_schemas_and_looks_for_the_parts_of_a_query(toy, run, 
     assert first["score"] >= second["score"]
     assert "Files / read_file" in run(*words).output.splitlines()[0]
     query = "read the big file and then send it by mail"
-    assert json.loads(run("find", query, *TOY, "--json", "--decompose", "--mode", mode).output)
-    assert "send it by mail" in embedder.asked or mode == "bm25"
+    assert json.loads(run("find", query, *TOY, "--json", "--decompose", "--method", method).output)
+    assert "send it by mail" in embedder.asked or method == "bm25"
 
 
 @pytest.mark.parametrize(("words", "reason"), REFUSED)
@@ -83,27 +84,24 @@ def test_an_endpoint_by_configuration(server, project, run, catalog):
         index.search("something else", 2)
 
 
-def test_a_model_asks_for_tools(server, toy, run, tmp_path):
-    url, cassette = f"http://127.0.0.1:{server.server_port}/v1", str(tmp_path / "c.jsonl")
-    fixed = ["request", "read it", "--url", url, "--model", "m", *TOY, "-k", "1", "--json"]
+def test_a_request_block_is_routed(toy, run):
+    block = "<tool_assistant>\nserver: mail\ntool: send\n</tool_assistant>"
+    (found,) = json.loads(run("find", f"please: {block}", *TOY, "-k", "1", "--json").output)
+    assert (found["server"]["name"], found["tool"]["name"]) == ("Mail", "send")
+
+
+def test_a_model_asks_for_tools_that_are_named_and_not_called(server, toy, run):
+    url = f"http://127.0.0.1:{server.server_port}/v1"
     server.script = ["block"]
-    recorded = run(*fixed, "--cassette", cassette, "--mode", "record")
-    (found,) = json.loads(recorded.stdout)
+    done = run("loop", "read it", "--dry", "--url", url, "--model", "m", *TOY, "--json")
+    found, *_ = json.loads(done.stdout)
     assert (found["server"]["name"], found["tool"]["name"]) == ("Files", "read_file")
-    assert "1 requests, 0 malformed" in recorded.stderr
-    assert recorded.stderr.rstrip().endswith("hello")
-    asked = len(server.seen)
-    assert run(*fixed, "--cassette", cassette).stdout == recorded.stdout
-    assert len(server.seen) == asked == 2
-    server.script = ["block"]
-    assert run(*fixed, "--mode", "off").stdout == recorded.stdout
-    for words, reason in (([], "needs a cassette"), (["--mode", "guess"], "unknown mode")):
-        with pytest.raises(StudyError, match=reason):
-            run(*fixed, *words)
+    assert "1 requests, 0 malformed" in done.stderr
+    assert done.stderr.rstrip().endswith("hello")
 
 
-def test_route(toy, run, catalog):
-    words = ["route", "send a mail", *TOY, "--by"]
+def test_servers_first_then_their_tools_within_a_budget(toy, run, catalog):
+    words = ["find", "send a mail", *TOY, "--document", "name_desc", "--by"]
     whole = json.loads(run(*words, "tfidf", "--servers", "2", "--budget", "70", "--json").output)
     names = [(answer["server"]["name"], answer["tool"]["name"]) for answer in whole["tools"]]
     assert names[:2] == [("Mail", "send"), ("Mail", "write_file")]
@@ -112,11 +110,11 @@ def test_route(toy, run, catalog):
     sizes = definition_tokens(catalog)
     row_of = {(catalog.servers[tool.server].name, tool.name): row for row, tool in enumerate(catalog.tools)}
     assert (whole["tokens"], whole["budget"]) == (sizes[[row_of[name] for name in names]].sum(), 70)
-    lines = run(*words, "mcp_zero", "--servers", "1").output.splitlines()
+    lines = run(*words, "mcp_zero", "--servers", "1", "--budget", "2000").output.splitlines()
     assert re.fullmatch(r"servers: Mail \(\d\.\d{3}\)", lines[0])
     assert "Mail / send" in lines[1]
     assert lines[-1] == f"{sizes[[2, 3]].sum()} of 2000 tokens"
-    assert run(*words, "all").output.splitlines()[0] == "servers: all"
+    assert "servers" not in run(*words, "all").output
 
 
 def test_made_instructions(toy, run, catalog):
@@ -124,52 +122,42 @@ def test_made_instructions(toy, run, catalog):
     assert {line["tool"] for line in lines} <= {tool.name for tool in catalog.tools}
 
 
-def test_the_loop_of_recommendation_and_feedback(toy, run):
-    done = run("recommend", "read a file", "-k", "3", "--agent", "a", *TOY)
-    assert "fs/read_file" in done.stdout.splitlines()[0]
-    assert "relevance" in done.stdout
-    event = json.loads(done.stderr)
-    assert (len(event["shown"]), len(event["factors"][0])) == (3, len(FACTORS))
-    assert "read a file" not in done.stderr
-    chosen = ["--selected", event["shown"][1], "--success", "--rating", "4", "--latency-ms", "20"]
-    for words in (chosen, ["--selected", "fs/read_file", "--failure"], []):
-        run("feedback", json.dumps(event), *words, *TOY)
-    stored = feedback_of("tools-toy").events()
-    assert [found.success for found in stored] == [True, False, None]
-    assert re.search(r"click_through_rate +0.667", run("feedback", *TOY).stdout)
+def test_intent_ranks_by_what_was_noted_and_the_notes_are_summed_up(toy, run):
+    by_intent = ["find", "read a file", "-k", "3", "--method", "intent", *TOY]
+    assert "fs/read_file" not in run("run", "--part", "feedback", *TOY).output
+    before = json.loads(run(*by_intent, "--json").output)
+    assert before[0]["tool"]["name"] == "read_file"
+    assert "relevance" in run(*by_intent).output
+    keys, store = ("fs/read_file", "fs/write_file", "mail/write_file"), feedback_of("tools-toy")
+    rows = tuple((1.0 - place / 4, 0.5, 0.0, 0.5, 0.5) for place in range(3))
+    for selected, success in ((keys[1], True), (keys[0], False), (None, None)):
+        store.append(Event("a", "h", keys, selected, success, rating=4.0 if success else None, factors=rows))
+    out = run("run", "--part", "feedback", *TOY).output
+    assert re.search(r"click_through_rate +0.667", out)
     # One successful use tells something: its tool against the other two shown; too little to settle weights.
-    assert [own.shape for own in lessons(stored)] == [(2, len(FACTORS))]
-    tuned = run("feedback", "--tune", *TOY)
-    assert tuned.stdout.startswith("1 successful uses")
-    assert "do not use them" in tuned.stderr
-    assert sum(json.loads(tuned.stdout.splitlines()[1]).values()) == pytest.approx(1, abs=1e-3)
-    again = json.loads(run("recommend", "read a file", "-k", "3", "--experiment", "trial", *TOY).stderr)
-    assert again["experiment"] == "trial"
-    assert again["factors"] != event["factors"]
+    assert [own.shape for own in lessons(store.events())] == [(2, len(FACTORS))]
+    assert "weights by 1 successful uses" in out
+    assert "do not use them" in out
+    assert sum(json.loads(out.splitlines()[-1]).values()) == pytest.approx(1, abs=1e-3)
+    assert json.loads(run(*by_intent, "--json").output) != before
 
 
-def test_compare_names_every_variant(toy, run):
+def test_every_variant_of_a_comparison_is_named(toy, run):
     store, names = feedback_of("tools-toy"), ["control", "variant_a", "variant_b"]
     rng = np.random.default_rng(0)
     for agent in (f"agent {number}" for number in range(600)):
         rate = 0.95 if assign(agent, names, "trial") == "variant_a" else 0.3
         store.append(Event(agent, "h", (), "fs/read_file", bool(rng.random() < rate), experiment="trial"))
-    lines = [line.split() for line in run("feedback", "--compare", "trial", *TOY).stdout.splitlines()]
-    assert {line[0]: line[-1] for line in lines[1:]} == {"variant_a": "better", "variant_b": "open"}
+    lines = [line.split() for line in run("run", "--part", "feedback", *TOY).stdout.splitlines()]
+    decided = {line[0]: line[-1] for line in lines if line and line[0].startswith("variant_")}
+    assert decided == {"variant_a": "better", "variant_b": "open"}
 
 
 def test_requirements_of_tools(toy, run, tmp_path):
-    needs = tmp_path / "needs.json"
-    needs.write_text(json.dumps({"fs/read_file": {"permissions": ["read"]}}))
-    for words, offered in (([], True), (["--permission", "read"], True), (["--permission", "write"], False)):
-        found = run("recommend", "read a file", "--needs", str(needs), *words, *TOY).stdout
-        assert ("fs/read_file" in found) is offered
-
-
-def test_bad_events_are_refused(toy, run):
-    start = '{"agent": "a", "query": "h"'
-    bad = ["{", "[]", start + ', "colour": 1}', start + ', "shown": ["t"], "factors": [[1]]}']
-    for words in (*([event] for event in bad), [start + "}", "--rating", "9"]):
-        with pytest.raises(StudyError):
-            run("feedback", *words, *TOY)
-    assert not feedback_of("tools-toy").events()
+    needs = {"fs/read_file": {"permissions": ["read"]}}
+    for held, offered in (({}, True), ({"permissions": ["read"]}, True), ({"permissions": ["write"]}, False)):
+        (tmp_path / "context.json").write_text(json.dumps({"needs": needs} | held))
+        words = ["--method", "intent", "--context", str(tmp_path / "context.json"), "--json"]
+        found = json.loads(run("find", "read a file", *words, *TOY).stdout)
+        names = {(answer["server"]["id"], answer["tool"]["name"]) for answer in found}
+        assert (("fs", "read_file") in names) is offered

@@ -114,4 +114,4 @@ def test_filters_by_server_and_tag(catalog):
 def test_only_the_chosen_servers_are_searched(toy, run):
     words = ["find", "write a file", "--catalogue", "toy", "--json", "--server", "mail"]
     for mode in ("dense", "bm25", "routed"):
-        assert {one["server"]["id"] for one in json.loads(run(*words, "--mode", mode).output)} == {"mail"}
+        assert {one["server"]["id"] for one in json.loads(run(*words, "--method", mode).output)} == {"mail"}

@@ -28,8 +28,8 @@ READ += [("the latest capital", (), CORRECTED, "", "", "")]
 READ += [("the latest capital", (), SUBSTRINGS, "", "documentation test", "")]
 READ += [("Verify, then (check)!", (), CORRECTED, "verify check", "test", "")]
 READ += [("Verify, then (check)!", (), BARE, "", "test", ""), ("verify it", (), BARE, "verify", "test", "")]
-BAD_NEEDS = ["{", "[]", '{"t": []}', '{"t": {"colour": ["red"]}}', '{"t": {"permissions": "all"}}']
-BAD_NEEDS += ['{"t": {"services": [1]}}']
+BAD_NEEDS = ["{", "[]", '{"needs": {"t": []}}', '{"colour": ["red"]}', '{"needs": {"t": {"permissions": "all"}}}']
+BAD_NEEDS += ['{"services": [1]}']
 
 
 def read(query, vocabulary=(), rules=CORRECTED):
@@ -131,11 +131,11 @@ def test_obstacles():
 
 
 @pytest.mark.parametrize("text", BAD_NEEDS)
-def test_bad_requirements(tmp_path, text):
+def test_bad_contexts(tmp_path, text):
     path = tmp_path / "needs.json"
     path.write_text(text)
     with pytest.raises(StudyError, match="fix:"):
-        context.read_requirements(path)
+        context.read_context(path)
 
 
 def test_rate_limit_is_a_sliding_window():

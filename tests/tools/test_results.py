@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study import paths
-from study.advisor.engine.tool_answers import listed
+from study.advisor.engine.render import tools_data
 from study.advisor.retrieval.documents import QuerySet
 from study.advisor.retrieval.index import discovery_settings
 from study.errors import StudyError
@@ -105,7 +105,7 @@ def test_the_committed_configuration_names_a_reference_for_every_compared_protoc
 def test_answers_are_tools_by_the_protocol(catalog):
     from mcp_types import methods, version
 
-    tools = [answer["tool"] for answer in listed(catalog, range(5))]
+    tools = [answer["tool"] for answer in tools_data(catalog, range(5))]
     # A tool without parameters too.
     assert tools[2]["inputSchema"] == {"type": "object", "properties": {}}
     methods.validate_server_result("tools/list", version.LATEST_HANDSHAKE_VERSION, {"tools": tools})

@@ -104,7 +104,7 @@ def test_ranking_by_intent_learns_from_every_call(served, tmp_path):
         assert orders[1] == orders[0][::-1]  # equal in meaning; one of them has just worked
         by_name = dict(zip([order[0] for order in orders], chains, strict=True))
         assert by_name == {"b__read_file": ["a__read_file"], "a__read_file": None}
-        assert gateway.recommender.recent(store.events()[-1].agent) == [gateway.view.row(last)] * 1
+        assert gateway.view.tools.recommender.recent(store.events()[-1].agent) == [gateway.view.row(last)] * 1
 
     served(work, scripted("a", "good"), scripted("b", "good", "x"), settings=settings, store=store)
     events = store.events()[4:]

@@ -19,15 +19,20 @@ from study.errors import StudyError, require_one_of
 if TYPE_CHECKING:
     from study.advisor.engine.intent.feedback import FeedbackStore
     from study.advisor.gateway.gateway import Gateway
-    from study.advisor.gateway.loop import Trajectory
+    from study.advisor.gateway.loop import LoopSettings, Trajectory
     from study.advisor.llm.client import Message
     from study.advisor.retrieval.documents import ToolCatalog
+    from study.advisor.retrieval.route import Chat
     from study.advisor.retrieval.vectors import IndexFile
 
 Configs = Annotated[list[Path] | None, typer.Option(help="Start the servers of MCP client configurations.")]
 Own = Annotated[str, typer.Option(help="Name of the catalogue of your servers.")]
 Allow = Annotated[list[str] | None, typer.Option(help="Only these tools: patterns of SERVER__TOOL.")]
 Deny = Annotated[list[str] | None, typer.Option(help="Never these tools: patterns of SERVER__TOOL.")]
+Catalogue = Annotated[
+    str | None,
+    typer.Option(help="An indexed catalogue: livemcpbench, mcptools, ... (default: mine, once it is indexed)."),
+]
 Documents = Annotated[
     list[str] | None, typer.Option(help="Forms of the documents: template (default), name_desc, desc, server.")
 ]
@@ -41,6 +46,11 @@ def catalogue_file(catalogue: str) -> Path:
     if not catalogue.replace("-", "").replace("_", "").isalnum():
         raise StudyError(f"not a catalogue name: {catalogue!r}", fix="use letters, digits, - and _")
     return paths.root() / "data" / "tools" / f"{catalogue}.json"
+
+
+def default_catalogue() -> str:
+    """The catalogue that answers: the user's own servers once they are indexed, else LiveMCPBench's."""
+    return OWN if catalogue_file(OWN).is_file() else "livemcpbench"
 
 
 def indexed(catalogue: str) -> ToolCatalog:
@@ -68,11 +78,11 @@ def keep(file: Path, index: IndexFile, catalog: ToolCatalog) -> None:
     save_catalog(file, catalog)
 
 
-def feedback_store(catalogue: str, **how: float) -> FeedbackStore:
+def feedback_store(catalogue: str) -> FeedbackStore:
     """The feedback about the tools of a catalogue (never committed)."""
     from study.advisor.engine.intent.feedback import feedback_of
 
-    return feedback_of(f"tools-{catalogue}", **how)
+    return feedback_of(f"tools-{catalogue}")
 
 
 def index(
@@ -157,7 +167,7 @@ def serve(
     """Run an MCP server through which a host finds and calls the tools of your servers, with four tools in all.
 
     Your servers start when they are needed, and end with this program. Every call is noted in the feedback store of
-    their catalogue, as `study tools feedback` does.
+    their catalogue (`study tools run --catalogue mine --part feedback`).
     """
     from study.advisor.gateway.server import make_server
     from study.advisor.gateway.server import run as run_server
@@ -197,7 +207,7 @@ def gateway(
 
 def loop(
     task: Task,
-    mcp_config: Annotated[list[Path], typer.Option(help="Your servers: MCP client configurations.")],
+    mcp_config: Annotated[list[Path] | None, typer.Option(help="Your servers: MCP client configurations.")] = None,
     url: Annotated[
         str | None, typer.Option(help="Another endpoint than conf/llm/local: an address, or local:NAME.")
     ] = None,
@@ -205,22 +215,31 @@ def loop(
     own: Own = OWN,
     allow: Allow = None,
     deny: Deny = None,
+    dry: Annotated[bool, typer.Option("--dry", help="Only name the tools that the model asks for; call none.")] = False,
+    catalogue: Catalogue = None,
     as_json: Json = False,
 ) -> None:
     """Let a model do a task with your servers: it asks for tools, calls them, and answers (MCP-Zero, with calls).
 
     The calls are real: name with --allow what it may use. Steps go to the error stream; the trajectory is added to
-    data/tools/OWN.trajectories.jsonl, in the form of MCP-Flow.
+    data/tools/OWN.trajectories.jsonl, in the form of MCP-Flow. With --dry it asks, over several rounds, for tools of an
+    indexed catalogue (--catalogue), and no server is started.
     """
     from study.advisor.gateway.loop import keep_trajectory, loop_settings, run_loop
     from study.advisor.llm.client import Client
     from study.advisor.llm.settings import endpoint_settings
 
-    settings, made = loop_settings(), gateway(mcp_config, None, own, allow, deny)
+    settings = loop_settings()
     client = Client(url, mode="off") if url else replace(endpoint_settings("local"), mode="off").client(None)
 
     def chat(messages: Sequence[Message]) -> str:
         return client.chat(model, messages, temperature=0, max_tokens=settings.tokens)
+
+    if dry:
+        return _asked(task, catalogue or default_catalogue(), chat, settings, as_json)
+    if not mcp_config:
+        raise StudyError("there are no servers to call", fix="give --mcp-config FILE, or --dry to call none")
+    made = gateway(mcp_config, None, own, allow, deny)
 
     async def work() -> Trajectory:
         async with made:
@@ -235,3 +254,20 @@ def loop(
     if as_json:
         return print_json(asdict(found))
     return say(found.final_response)
+
+
+def _asked(task: str, catalogue: str, chat: Chat, settings: LoopSettings, as_json: bool) -> None:
+    """Print the tools that a model asks for, each once, in the order of its requests."""
+    from study.advisor.engine import render
+    from study.advisor.retrieval.route import Router, gather_tools
+
+    with opened(catalogue) as (found, embedder):
+        chain = gather_tools(task, Router(found, embedder=embedder), chat, k=settings.k, max_rounds=settings.rounds)
+    tools = render.tools_data(found, chain.tools)
+    if as_json:
+        print_json(tools)
+    else:
+        say(*map(render.tool_line, tools))
+    ended = "finished" if chain.finished else f"stopped after {chain.rounds} rounds"
+    facts = f"{len(chain.requests)} requests, {chain.malformed} malformed, {chain.tokens} tokens, {ended}"
+    say(f"{facts}. {chain.answer}", err=True)

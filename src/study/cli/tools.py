@@ -1,28 +1,33 @@
-"""`study tools`: index catalogues of MCP tools, find and call tools, keep feedback, run the tool-level experiments."""
+"""`study tools`: index catalogues of MCP tools, find and call tools, run the tool-level experiments."""
 
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from study import paths
-from study.advisor.engine.tool_answers import as_line, listed, search
-from study.cli.shared import ENDPOINT, Json, Model, Task, Url, print_json, print_table, say
-from study.cli.tool_catalogues import catalogue_file, feedback_store, index, indexed, loop, opened, serve
-from study.errors import StudyError, require_one_of
+from study.cli.shared import Json, Model, Task, Url, print_json, print_table, say
+from study.cli.tool_catalogues import (
+    Catalogue,
+    catalogue_file,
+    default_catalogue,
+    feedback_store,
+    index,
+    indexed,
+    loop,
+    opened,
+    serve,
+)
+from study.errors import StudyError, printable, require_one_of
 
 if TYPE_CHECKING:
     from study.advisor.retrieval.route import Chat
 
 app = typer.Typer(no_args_is_help=True, help="Find, call and compare tools of MCP servers.")
-Catalogue = Annotated[str, typer.Option(help="An indexed catalogue: livemcpbench, mcptools, ..., or your own.")]
-Top = Annotated[int, typer.Option("-k", "--top", min=1, help="How many tools.")]
-Names = Annotated[list[str] | None, typer.Option(help="May be given several times.")]
-Experiment = Annotated[str | None, typer.Option(help="Name of a running comparison of the configured variants.")]
+T2MREC = "t2mrec"  # the method that asks the paper's model for servers
 CANDIDATES = 10  # the nearest tools, among which one is chosen
 
 for _command in (index, serve, loop):
@@ -32,79 +37,71 @@ for _command in (index, serve, loop):
 @app.command()
 def find(
     query: Task,
-    catalogue: Catalogue = "livemcpbench",
-    k: Top = 5,
-    mode: Annotated[str, typer.Option(help="dense, bm25, tfidf, hybrid, or routed (MCP-Zero's two stages).")] = "dense",
+    catalogue: Catalogue = None,
+    k: Annotated[
+        int | None, typer.Option("-k", "--top", min=1, help="How many tools (default: 5, or what the budget takes).")
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="dense, bm25, tfidf, hybrid, routed (MCP-Zero's two stages), intent (what earlier uses taught), or "
+            "t2mrec (its servers first, then their tools)."
+        ),
+    ] = "dense",
+    servers: Annotated[int | None, typer.Option(min=1, help="How many servers --by names (default: 5).")] = None,
+    by: Annotated[str | None, typer.Option(help="What names servers first: a stage of conf/tools/router.yaml.")] = None,
+    budget: Annotated[int | None, typer.Option(min=1, help="Tokens of tool definitions to hand over.")] = None,
     document: Annotated[
         str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")
     ] = "template",
     decompose: Annotated[bool, typer.Option(help="Search for the parts of the query too.")] = False,
     server: Annotated[list[str] | None, typer.Option(help="Only tools of these servers: names with * and ?.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only of servers with this category or source.")] = None,
+    context: Annotated[
+        Path | None, typer.Option(help="JSON for --method intent: who asks, what it may do, what tools need.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Search tools for a task: `study tools find "turn a word document into a PDF" --json`."""
+    """Search tools for a task: `study tools find "turn a word document into a PDF" --json`.
+
+    A request block (`<tool_assistant>server: ... tool: ...</tool_assistant>`) is routed as MCP-Zero does.
+    """
+    from study.advisor.engine import render
+    from study.advisor.engine.answer import ask
+    from study.advisor.engine.intent.context import Context, read_context
+    from study.advisor.engine.tools import INTENT, ToolOptions, Tools
     from study.advisor.retrieval.vectors import matching
+    from study.tools.router import server_stage
 
-    with opened(catalogue) as (found, embedder):
-        among = matching(found, server or (), tag or ())
-        answers = search(found, query, k, mode, document, decompose, among=among, embedder=embedder)
-    show_tools(answers, as_json)
-
-
-@app.command()
-def route(
-    task: Task,
-    catalogue: Catalogue = "livemcpbench",
-    by: Annotated[str, typer.Option(help="Server stage of conf/tools/router.yaml.")] = "minilm",
-    servers: Annotated[int | None, typer.Option(min=1, help="How many servers stay; default: as configured.")] = None,
-    budget: Annotated[int, typer.Option(min=1, help="Tokens of tool definitions to hand over.")] = 2000,
-    as_json: Json = False,
-) -> None:
-    """Choose servers for a task first, then their tools within a budget of tokens."""
-    from study.tools import router
-
-    keep = servers or router.router_settings().default_servers
-    with opened(catalogue) as (found, embedder):
-        routed = router.route_task(found, task, stage=by, keep=keep, budget=budget, embedder=embedder)
-    tools, chosen = listed(found, routed.tools, routed.scores), [(found.servers[row], s) for row, s in routed.servers]
-    if as_json:
+    by = by or (T2MREC if method == T2MREC else "minilm" if servers else None)
+    name, method = catalogue or default_catalogue(), "dense" if method == T2MREC else method
+    stage = server_stage(by) if by else None
+    store = feedback_store(name) if method == INTENT else None
+    asks, needs = read_context(context) if context else (Context(), None)
+    with opened(name) as (found, embedder):
+        tools = Tools(found, embedder, document=document, store=store, requirements=needs)
+        among, first = matching(found, server or (), tag or ()), k or (None if budget else 5)
+        options = ToolOptions(first, method, decompose, among, servers or 5, stage, budget, asks)
+        answer = ask(tools, query, options)
+    handed = [item for item in answer.items if item.whole]
+    rows, scores = [item.row for item in handed], [item.score for item in handed]
+    listed, chosen = render.tools_data(found, rows, scores), [(found.servers[row], s) for row, s in answer.servers]
+    if as_json and (by or budget):
         kept = [{"id": server.id, "name": server.name, "score": round(score, 4)} for server, score in chosen]
-        return print_json({"servers": kept, "tokens": routed.tokens, "budget": budget, "tools": tools})
-    say(f"servers: {', '.join(f'{server.name} ({score:.3f})' for server, score in chosen) or 'all'}")
-    show_tools(tools, as_json=False)
-    return typer.echo(f"{routed.tokens} of {budget} tokens")
-
-
-@app.command()
-def request(
-    task: Task,
-    url: Annotated[str, typer.Option(help=ENDPOINT)],
-    model: Model,
-    catalogue: Catalogue = "livemcpbench",
-    cassette: Annotated[Path | None, typer.Option(help="File of recorded replies; not with --mode off.")] = None,
-    mode: Annotated[str, typer.Option(help="replay (never connects), record, or off (keeps nothing).")] = "replay",
-    k: Top = 3,
-    as_json: Json = False,
-) -> None:
-    """Let a model ask for the tools that it needs, request by request (MCP-Zero), and name what it was given."""
-    from study.advisor.llm.client import Client
-    from study.advisor.retrieval.route import Router, chat_with, gather_tools
-
-    client = Client(url, mode=mode, cassette=cassette)  # type: ignore[arg-type]  # the client refuses unknown modes
-    with opened(catalogue) as (found, embedder):
-        router = Router(found, embedder=embedder)
-        chain = gather_tools(task, router, chat_with(client, model), k=k)
-    show_tools(listed(found, chain.tools), as_json)
-    ended = "finished" if chain.finished else f"stopped after {chain.rounds} rounds"
-    facts = f"{len(chain.requests)} requests, {chain.malformed} malformed, {chain.tokens} tokens, {ended}"
-    say(f"{facts}. {chain.answer}", err=True)
+        return print_json({"servers": kept, "tokens": answer.tokens, "budget": budget, "tools": listed})
+    if as_json:
+        return print_json(listed)
+    if chosen:
+        say(f"servers: {', '.join(f'{server.name} ({score:.3f})' for server, score in chosen)}")
+    for line, item in zip(map(render.tool_line, listed), handed, strict=True):
+        typer.echo(printable(f"{line}  ({item.why})") if item.why else line)
+    return typer.echo(f"{answer.tokens} of {budget} tokens") if budget else None
 
 
 @app.command()
 def call(
     instruction: Task,
-    catalogue: Catalogue = "livemcpbench",
+    catalogue: Catalogue = None,
     url: Url = None,
     model: Model = "gpt-4o",
 ) -> None:
@@ -117,7 +114,7 @@ def call(
     from study.tools.flow import language_model as flow_model
     from study.tools.flow import learned
 
-    with opened(catalogue) as (found, embedder):
+    with opened(catalogue or default_catalogue()) as (found, embedder):
         near, _ = ToolIndex(found, Settings(document="name_desc"), embedder).search(instruction, CANDIDATES)
     if url is not None:
         made = flow_model.ask_for_call(chat(url, model), found, instruction, near.tolist())
@@ -132,7 +129,7 @@ def call(
 
 @app.command()
 def synthesise(
-    catalogue: Catalogue = "livemcpbench",
+    catalogue: Catalogue = None,
     tools: Annotated[int, typer.Option(min=1, help="How many tools of the catalogue, drawn at random.")] = 10,
     url: Url = None,
     model: Model = "gpt-4o",
@@ -143,7 +140,7 @@ def synthesise(
     from study.tools.flow import synthesis
     from study.tools.flow.settings import flow_settings
 
-    flow, found = flow_settings(), indexed(catalogue)
+    flow, found = flow_settings(), indexed(catalogue or default_catalogue())
     how, seed = flow.synthesis, flow.seeds[0]
     drawn = np.random.default_rng(seed).permutation(len(found.tools))[:tools].tolist()
     writer = synthesis.Templates(how, seed) if url is None else synthesis.ModelWriter(chat(url, model))
@@ -202,96 +199,13 @@ def finetune(
 
 
 @app.command()
-def recommend(
-    query: Task,
-    catalogue: Catalogue = "livemcpbench",
-    agent: Annotated[str, typer.Option(help="Who asks.")] = "",
-    k: Top = 5,
-    language: Names = None,
-    system: Names = None,
-    needs: Annotated[Path | None, typer.Option(help="JSON: tool key -> permissions, services, languages.")] = None,
-    permission: Names = None,
-    service: Names = None,
-    experiment: Experiment = None,
-) -> None:
-    """Rank tools by meaning and by what earlier uses taught; the parts of each score are shown.
-
-    The last line (error stream) is an event: give it to `study tools feedback` with what came of it.
-    """
-    from study.advisor.engine.intent.context import Context, read_requirements
-    from study.advisor.engine.intent.recommender import IntentRecommender
-
-    stated = [None if names is None else frozenset(names) for names in (permission, service, language, system)]
-    how: dict[str, Any] = {"requirements": read_requirements(needs) if needs else None, "experiment": experiment}
-    with opened(catalogue) as (searched, embedder):
-        store = feedback_store(catalogue)
-        ranked = IntentRecommender(searched, store=store, embedder=embedder, **how)
-        found = ranked.recommend(query, Context(agent, *stated), k)
-    for rank, item in enumerate(found, start=1):
-        say(f"{rank:>2}  {item.score:.3f}  {item.key}  ({item.why})")
-    asked = {"agent": agent, "query": store.hashed(query), "asked": time.time(), "experiment": experiment}
-    table = [list(item.factors.values()) for item in found]
-    typer.echo(json.dumps(asked | {"shown": [item.key for item in found], "factors": table}), err=True)
-
-
-@app.command()
-def feedback(
-    event: Annotated[str | None, typer.Argument(help="What `recommend` wrote to the error stream.")] = None,
-    selected: Annotated[str | None, typer.Option(help="Key of the tool that was used; leave out for none.")] = None,
-    success: Annotated[bool | None, typer.Option("--success/--failure", help="Whether it worked.")] = None,
-    latency_ms: Annotated[float | None, typer.Option(min=0, help="Milliseconds that the tool took.")] = None,
-    rating: Annotated[float | None, typer.Option(min=0, help="From 0 to 5.")] = None,
-    compare: Experiment = None,
-    tune: Annotated[bool, typer.Option("--tune", help="Learn weights for conf/tools/intent.yaml.")] = False,
-    catalogue: Catalogue = "livemcpbench",
-) -> None:
-    """Record what came of a recommendation; without an event, show what the recorded feedback says.
-
-    Shown are click-through rate, success rate, time to success, satisfaction and coverage of the catalogue; with
-    --compare every variant of a comparison against the control (may be looked at after every use); with --tune the
-    weights that fit the uses best.
-    """
-    from study.advisor.engine.intent.ranking import by_factor
-    from study.advisor.engine.intent.settings import CONTROL, intent_settings
-    from study.advisor.retrieval.documents import tool_keys
-    from study.tools import intent as learning
-
-    settings = intent_settings()
-    store = feedback_store(catalogue, rating_scale=settings.ranking.rating_scale)
-    if event is not None:
-        outcome = {"selected": selected, "success": success, "latency_ms": latency_ms, "rating": rating}
-        try:
-            told = json.loads(event) | {"finished": time.time()} | outcome
-        except (ValueError, TypeError, RecursionError) as error:
-            fix = "paste what `study tools recommend` printed last"
-            raise StudyError(f"the event is not a JSON object ({error})", fix=fix) from error
-        store.append(store.event(told, "the event"))
-        return None
-    events = store.events()
-    if tune:
-        uses = learning.lessons(events)
-        weights = learning.tune(uses, settings.variants[CONTROL], settings.tuning)
-        count = sum(bool(len(own)) for own in uses)
-        typer.echo(f"{count} successful uses tell something")
-        if count < learning.FEW:
-            typer.echo(f"fewer than {learning.FEW}: these weights fit single uses, do not use them", err=True)
-        return typer.echo(json.dumps({name: round(value, 4) for name, value in by_factor(weights).items()}))
-    known = tool_keys(indexed(catalogue)) if catalogue_file(catalogue).is_file() else ()
-    shown = learning.online_metrics(events, known)
-    if compare is not None:
-        how = settings.comparison
-        observed = learning.outcomes(events, list(settings.variants), compare, how.uses_per_agent)
-        shown = learning.compare_variants(observed, how)
-    return print_table(shown)
-
-
-@app.command()
 def run(
     catalogue: Annotated[str, typer.Option(help="Collection, or scaling, intent, router.")] = "livemcpbench",
     part: Annotated[
         str,
         typer.Option(
-            help="all, latency (only the times), llm (only what a language model does) or report (only the tables)."
+            help="all, latency (only the times), llm (only what a language model does), report (only the tables), or "
+            "feedback (what the recorded uses of the catalogue's tools say; nothing is written)."
         ),
     ] = "all",
 ) -> None:
@@ -302,9 +216,36 @@ def run(
     """
     from study.tools.experiments import run_experiment
 
+    if part == "feedback":
+        return show_feedback(catalogue)
     collection = run_experiment(catalogue, part)
     if part != "latency":
         typer.echo((paths.tables(collection) / "overall.md").read_text(encoding="utf-8"))
+    return None
+
+
+def show_feedback(catalogue: str) -> None:
+    """Print click-through rate, success rate, time to success, satisfaction and coverage; every variant of a running
+    comparison against the control (may be looked at after every use); and the weights that fit the uses best."""
+    from study.advisor.engine.intent.ranking import by_factor
+    from study.advisor.engine.intent.settings import CONTROL, intent_settings
+    from study.advisor.retrieval.documents import tool_keys
+    from study.tools import intent
+
+    settings, events = intent_settings(), feedback_store(catalogue).events()
+    known = tool_keys(indexed(catalogue)) if catalogue_file(catalogue).is_file() else ()
+    print_table(intent.online_metrics(events, known))
+    for experiment in sorted({event.experiment for event in events if event.experiment}):
+        how = settings.comparison
+        observed = intent.outcomes(events, list(settings.variants), experiment, how.uses_per_agent)
+        typer.echo(f"\ncomparison {experiment}")
+        print_table(intent.compare_variants(observed, how))
+    uses = intent.lessons(events)
+    weights = intent.tune(uses, settings.variants[CONTROL], settings.tuning)
+    count = sum(bool(len(own)) for own in uses)
+    few = f"; fewer than {intent.FEW}: they fit single uses, do not use them" if count < intent.FEW else ""
+    shown = {name: round(value, 4) for name, value in by_factor(weights).items()}
+    typer.echo(f"\nweights by {count} successful uses that tell something{few}\n{json.dumps(shown)}")
 
 
 def chat(url: str, model: str) -> Chat:
@@ -313,12 +254,3 @@ def chat(url: str, model: str) -> Chat:
     from study.advisor.retrieval.route import chat_with
 
     return chat_with(Client(url, mode="off"), model)
-
-
-def show_tools(answers: list[dict[str, Any]], as_json: bool) -> None:
-    """Print tools for a person, or as JSON with their schemas."""
-    if as_json:
-        return print_json(answers)
-    for answer in answers:
-        typer.echo(as_line(answer))
-    return None

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from study import paths
 from study.advisor.encoders.choose import Embedder
+from study.advisor.engine.tools import ServerStage
 from study.advisor.retrieval.documents import Label, QuerySet, ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, within
 from study.advisor.retrieval.route import PAPER, Request, Router, Routing, best_servers
@@ -159,35 +160,15 @@ def route(servers: FloatArray, tools: FloatArray, server_of: IntArray, keep: int
     return ranked
 
 
-@dataclass(frozen=True)
-class Routed:
-    """What one task is handed."""
-
-    servers: tuple[tuple[int, float], ...]  # rows and scores of those that stayed, best first; empty without a stage
-    tools: tuple[int, ...]  # rows of the tools, best first
-    scores: tuple[float, ...]  # of these tools
-    tokens: int  # of their definitions
-
-
-def route_task(
-    catalog: ToolCatalog, task: str, *, stage: str, keep: int, budget: int, embedder: Embedder | None = None
-) -> Routed:
-    """Servers for one task, then their tools within a budget of tokens. Raises StudyError: an empty task, an unknown
-    stage, or numbers below 1."""
+def server_stage(name: str) -> ServerStage | None:
+    """What scores the servers of a catalogue for one task; None for the stage that keeps all. StudyError: an unknown
+    stage."""
     found = router_settings()
-    if not task.strip() or keep < 1 or budget < 1:
-        raise StudyError("no task, or servers or budget below 1", fix="say what is to be done; use numbers from 1")
-    usable = [name for name, value in found.stages.items() if value.system != "oracle"]
-    require_one_of(stage, "server stage", usable)
-    servers = server_scores(found.stages[stage], catalog, [task], seed=found.seed, embedder=embedder)
-    tools = ToolIndex(catalog, found.tools, embedder).scores([task], store=False)
-    every = found.stages[stage].system == "all"
-    order, sizes = tie_order(len(catalog.servers), found.seed), definition_tokens(catalog)
-    rows = within(route(servers, tools, catalog.server_of, None if every else keep, order), sizes, budget)[0]
-    best, values = top_k(servers, keep, order)
-    stayed = zip(best[0].tolist(), values[0].tolist(), strict=True)
-    kept = () if every else tuple((row, score) for row, score in stayed if row >= 0)
-    return Routed(kept, tuple(rows), tuple(tools[0, rows].tolist()), int(sizes[rows].sum()))
+    require_one_of(name, "server stage", [key for key, stage in found.stages.items() if stage.system != "oracle"])
+    stage = found.stages[name]
+    if stage.system == "all":
+        return None
+    return lambda catalog, task, embedder: server_scores(stage, catalog, [task], seed=found.seed, embedder=embedder)[0]
 
 
 def stage_runs(catalog: ToolCatalog, queries: QuerySet, settings: RouterSettings) -> Iterator[Run | Table]:

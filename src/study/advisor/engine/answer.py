@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any, overload
 
 from study.advisor.engine.catalogue import SYNC, Catalogue
 from study.advisor.engine.facts import Facts, prior, stars_share
@@ -18,6 +19,10 @@ from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.advisor.saved.saved import DATASET
 from study.advisor.saved.settings import Answering, Filtered, Known
 from study.errors import StudyError, printable, require_one_of
+
+if TYPE_CHECKING:
+    from study.advisor.engine.tools import ToolAnswer, ToolOptions, Tools
+    from study.advisor.retrieval.route import Request
 
 # Descriptions shorter than this may be alike by chance.
 LONG = 40
@@ -82,11 +87,22 @@ class Answer:
     reranked_by: str = ""
 
 
-def ask(catalogue: Catalogue, request: str, options: Options | None = None) -> Answer:
-    """The best servers of a catalogue for a request, with what is known of each.
+@overload
+def ask(catalogue: Catalogue, request: str, options: Options | None = None) -> Answer: ...
 
-    Raises StudyError: a limit or a check that is for the open catalogue alone; as `SavedModel.recommend`.
+
+@overload
+def ask(catalogue: Tools, request: str | Request, options: ToolOptions | None = None) -> ToolAnswer: ...
+
+
+def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswer:
+    """The best servers of a catalogue for a request, with what is known of each; of a catalogue of tools, tools.
+
+    Raises StudyError: a limit or a check that is for the open catalogue alone; as `SavedModel.recommend`, `Tools.find`.
     """
+    if not isinstance(catalogue, Catalogue):
+        found: ToolAnswer = catalogue.find(request, options)
+        return found
     options = options or Options()
     if options.verified and catalogue.table is None:
         raise StudyError("--verified is for the open catalogue", column="--verified", fix=SYNC)

@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from study.advisor.catalog.trust import trust
 from study.advisor.engine.answer import Answer, Item
@@ -16,7 +16,11 @@ from study.advisor.engine.facts import Facts
 from study.advisor.saved.contract import Recommendation
 from study.errors import printable
 
+if TYPE_CHECKING:
+    from study.advisor.retrieval.documents import ToolCatalog
+
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]()#+.!|~-]")
+SUMMARY = 100  # characters of a tool's description that a person is shown
 # What is shown without a terminal that tells its width.
 WIDTH = 100
 
@@ -77,6 +81,39 @@ def markdown(answer: Answer) -> str:
         )
         said.append(f"   {' · '.join(map(escaped, [*in_short(item.facts), *([start] if start else [])]))}")
     return "\n".join([*said, "", *filter(None, [escaped(ages(answer.items))])])
+
+
+def tools_data(
+    catalog: ToolCatalog, rows: Sequence[int], scores: Sequence[float] | None = None
+) -> list[dict[str, Any]]:
+    """Tools in their order, as data; `rows`: of the tools in the catalogue. `scores`: of the same tools.
+
+    Returns: rank, score (where there are some), server (id, name, sources), and tool, which is an entry of an MCP
+    server's list of tools: name, description, inputSchema.
+    """
+    found = []
+    for place, row in enumerate(rows):
+        tool = catalog.tools[row]
+        server = catalog.servers[tool.server]
+        score = {} if scores is None else {"score": round(float(scores[place]), 4)}
+        # The protocol wants a schema of type object, also of a tool without parameters.
+        schema = dict(tool.schema) or {"type": "object", "properties": {}}
+        owner = {"id": server.id, "name": server.name, "sources": [*(server.sources or (catalog.name,))]}
+        entry = {"name": tool.name, "description": tool.description, "inputSchema": schema}
+        found.append({"rank": place + 1, **score, "server": owner, "tool": entry})
+    return found
+
+
+def tool_line(found: Mapping[str, Any]) -> str:
+    """One tool of `tools_data` as a line of text."""
+    tool, score = found["tool"], f"  {found['score']:.3f}" if "score" in found else ""
+    text = f"{found['rank']:>2}{score}  {found['server']['name']} / {tool['name']}  {summary(tool['description'])}"
+    return printable(text)
+
+
+def summary(description: str) -> str:
+    """The beginning of a tool's description in one line."""
+    return " ".join(description.split())[:SUMMARY]
 
 
 def escaped(text: str) -> str:

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import numpy as np
 from cachetools import LRUCache
 from mcp_types import CallToolResult, TextContent
-from numpy.typing import NDArray
 
-from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.choose import Embedder, quick_embedder
+from study.advisor.engine.answer import ask
 from study.advisor.engine.intent.context import Context
 from study.advisor.engine.intent.feedback import Event, FeedbackStore
-from study.advisor.engine.intent.recommender import IntentRecommender
+from study.advisor.engine.tools import ToolOptions
 from study.advisor.gateway import live
 from study.advisor.gateway.arguments import Checker
 from study.advisor.gateway.children import Pool
@@ -29,7 +27,6 @@ from study.advisor.gateway.connection import ConnectionFailedError, Listing
 from study.advisor.gateway.settings import INTENT, ServeSettings
 from study.advisor.gateway.view import View
 from study.advisor.retrieval.documents import ToolCatalog
-from study.advisor.retrieval.index import best, within
 from study.advisor.retrieval.route import Request
 from study.advisor.retrieval.vectors import matching
 from study.errors import StudyError
@@ -105,21 +102,20 @@ class Gateway:
         self.pool = Pool(endpoints, settings, self.listed)
         self.checker = Checker(settings.check_seconds, settings.argument_characters)
         self.finds = Finds(self._unused)
-        self.recommender: IntentRecommender | None = None
-        self.ranking = asyncio.Lock()  # the recommender answers one question at a time
+        self.ranking = asyncio.Lock()  # one question at a time
         self.changing = asyncio.Lock()
-        self.view = View(self._own(), published, settings, self.embedder)
+        self.view = View(self._own(), published, settings, self.embedder, store)
 
     def _own(self) -> ToolCatalog:
         return live.build(self.name, self.listings.values())[0]
 
     def _view(self, own: ToolCatalog) -> View:
         """The state of the tools with everything that a search needs."""
-        view = View(own, self.published, self.settings, self.embedder)
+        view = View(own, self.published, self.settings, self.embedder, self.store)
         if view.catalog.tools:
-            view.index.scores(["warm"], store=False)
+            view.tools.index().scores(["warm"], store=False)
             if self.settings.ranking == INTENT:
-                self.recommender = view.recommender(self.store, self.settings.experiment)
+                _ = view.tools.recommender
         return view
 
     async def __aenter__(self) -> Gateway:
@@ -152,7 +148,7 @@ class Gateway:
         view = self.view
         sizes = len(view.catalog.tools), len({tool.server for tool in view.catalog.tools})
         lines = [f"{name}: {problem}" for name, problem in problems.items()]
-        before = f"{sizes[0]} tools of {sizes[1]} servers have {view.tokens.sum()} tokens of definitions"
+        before = f"{sizes[0]} tools of {sizes[1]} servers have {view.tools.tokens.sum()} tokens of definitions"
         seen = f"; the host sees {self.shown_tokens} instead" if self.shown_tokens else ""
         return "\n".join([*lines, before + seen])
 
@@ -206,49 +202,27 @@ class Gateway:
             raise StudyError("no tool is allowed", fix="patterns of allowed and denied tools are for SERVER__TOOL")
         if not view.catalog.tools:
             raise StudyError("there are no tools yet", fix="call `refresh`, which says what is wrong with the servers")
+        method = INTENT if self.settings.ranking == INTENT else "dense"
         among = matching(view.catalog, servers, tags)
+        options = ToolOptions(k, method, among=among, budget=budget, context=Context(host))
         async with self.ranking:
-            rows, values, factors = await asyncio.to_thread(self._ranked, view, host, task, request, k, among)
-        whole = set(within(rows[None, :], view.tokens, budget)[0])
-        tools = [
-            view.entry(row, whole=row in whole) | {"score": round(float(value), 3)}
-            for row, value in zip(rows.tolist(), values, strict=True)
-        ]
+            answer = await asyncio.to_thread(ask, view.tools, request or str(task), options)
+        rows = [item.row for item in answer.items]
+        tools = [view.entry(item.row, whole=item.whole) | {"score": round(item.score, 3)} for item in answer.items]
         words = self.store.hashed(task or " ".join(request or ())) if self.store else ""
-        self.finds.add(host, Find(words, tuple(view.keys[row] for row in rows.tolist()), time.time(), factors))
-        handed = int(view.tokens[sorted(whole)].sum()) if whole else 0
-        found = {"tools": tools, "tokens": {"definitions here": handed, "of all tools": int(view.tokens.sum())}}
-        return found | self._chain(view, rows.tolist())
-
-    def _ranked(
-        self,
-        view: View,
-        host: str,
-        task: str | None,
-        request: Request | None,
-        k: int,
-        among: NDArray[np.bool_] | None,
-    ) -> tuple[IntArray, FloatArray, tuple[tuple[float, ...], ...]]:
-        """The best tools' rows, scores, and their factors where intent ranked them."""
-        made = self.recommender
-        # Where the tools change just now, the recommender knows others.
-        if request is not None or made is None or made.catalog is not view.catalog:
-            asked = (
-                view.router.scores([request], store=False) if request else view.index.scores([str(task)], store=False)
-            )
-            scores = asked[0] if among is None else np.where(among, asked[0], np.float32(-np.inf))
-            return *best(scores, k, view.index.order), ()
-        made.refresh()
-        found = made.recommend(str(task), Context(host), k, among=among)
-        rows, scores = np.array([one.row for one in found], dtype=np.int64), [one.score for one in found]
-        return rows, np.array(scores, dtype=np.float32), tuple(tuple(one.factors.values()) for one in found)
+        factors = tuple(tuple(item.factors.values()) for item in answer.items if item.factors)
+        self.finds.add(host, Find(words, tuple(view.keys[row] for row in rows), time.time(), factors))
+        found = {
+            "tools": tools,
+            "tokens": {"definitions here": answer.tokens, "of all tools": int(view.tools.tokens.sum())},
+        }
+        return found | self._chain(view, rows)
 
     def _chain(self, view: View, rows: Sequence[int]) -> dict[str, Any]:
         """What the log says is often called after the first of these tools; nothing where it says nothing."""
-        made = self.recommender
-        if made is None or made.catalog is not view.catalog or not rows:
+        if self.settings.ranking != INTENT or not rows:
             return {}
-        after = [view.names[row] for row in made.chains.next_of(rows[0], NEXT)]
+        after = [view.names[row] for row in view.tools.recommender.chains.next_of(rows[0], NEXT)]
         return {"often_next": after} if after else {}
 
     def describe(self, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -296,8 +270,8 @@ class Gateway:
         now = max(time.time(), found.asked)
         how: Any = {"factors": found.factors, "experiment": self._experiment(found)}
         self.store.append(Event(host, found.query, found.shown, key, success, found.asked, now, latency, **how))
-        if self.recommender is not None and success is not None:
-            self.recommender.used(host, key)
+        if self.settings.ranking == INTENT and success is not None:
+            self.view.tools.recommender.used(host, key)
 
     def _unused(self, host: str, find: Find) -> None:
         """Note a search that no call followed."""

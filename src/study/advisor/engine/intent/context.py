@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from cachetools import LRUCache
@@ -45,16 +45,23 @@ class Requirements:
 NEEDS_NOTHING = Requirements()
 
 
-def read_requirements(path: Path) -> dict[str, Requirements]:
-    """Requirements by tool key from a JSON file: lists of names under permissions, services, languages, systems."""
-    fix = "write: tool key -> permissions, services, languages, systems, each a list of names"
+@dataclass(frozen=True)
+class _File(Context):
+    """Who asks, and what tools need by their keys."""
+
+    needs: Mapping[str, Requirements] = field(default_factory=dict)
+
+
+def read_context(path: Path) -> tuple[Context, Mapping[str, Requirements]]:
+    """Who asks, and what tools need by key, from a JSON file: the fields of `Context`, and ``needs``, tool key -> those
+    of `Requirements`, each a list of names. What is left out is not stated."""
+    fix = "write: agent, permissions, services, languages, systems, and needs (tool key -> lists of names)"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise StudyError(f"cannot be read ({error})", file=path, fix=fix) from error
-    if not isinstance(found, dict):
-        raise StudyError("not an object", file=path, fix=fix)
-    return {key: build_settings(Requirements, needs, path, key) for key, needs in found.items()}
+    read = build_settings(_File, found, path)
+    return Context(**{own.name: getattr(read, own.name) for own in fields(Context)}), read.needs
 
 
 class RateLimiter:
