@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from study.advisor.retrieval import texts as token_counts
-from study.advisor.retrieval.documents import QuerySet, Server, ToolCatalog, rank_all
-from study.advisor.retrieval.index import Settings, ToolIndex, above, best, fuse, order_of, with_every_part
+from study.advisor.retrieval.documents import Server, ToolCatalog
+from study.advisor.retrieval.index import Settings, ToolIndex, above, fuse, order_of, with_every_part
+from study.advisor.retrieval.ranking import best
 from study.advisor.retrieval.texts import MAX_PARTS, Bm25, TfIdf, decompose, documents, words_of
 from study.errors import StudyError
 from study.tools import discovery as experiments
 from study.tools import results
+from study.tools.queries import QuerySet, rank_all
 
 
 def test_documents(catalog):

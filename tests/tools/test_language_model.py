@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from study.advisor.llm.client import Usage
-from study.advisor.retrieval.documents import query_set
 from study.errors import StudyError
 from study.tools import language_model
 from study.tools.collections import apibank
@@ -21,6 +20,7 @@ from study.tools.flow.language_model import call_runs, stratified, synthesis_tab
 from study.tools.flow.samples import Sample
 from study.tools.flow.settings import Pool, Splits, flow_settings
 from study.tools.language_model import Kept, LanguageModel, apibank_runs, request_runs, selection_runs, tool_names
+from study.tools.queries import query_set
 from tests.tools.conftest import BLOCK
 
 SETTINGS = LanguageModel("local", "m", 400, 120, 6000, 100, [1, 2, 4], 3, [2], 4, 2)

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.advisor.retrieval import route as routing
-from study.advisor.retrieval.documents import QuerySet, Server, Tool, ToolCatalog
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.advisor.retrieval.route import BROKEN, PAPER, REPEATED, Request, Router, Routing, best_servers, combine
 from study.errors import StudyError
 from study.tools import mcp_zero as experiments
 from study.tools import request_log
 from study.tools.collections.apibank import Call
 from study.tools.discovery import hand_over
+from study.tools.queries import QuerySet
 from tests.tools.conftest import BLOCK
 
 WHOLE = f"First {BLOCK.format('my files', 'read')} then {BLOCK.format('b', 'd: e')}"

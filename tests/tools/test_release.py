@@ -8,7 +8,6 @@ import yaml
 
 from study import paths
 from study.advisor.retrieval import merge
-from study.advisor.retrieval.documents import rank_all
 from study.advisor.retrieval.index import Settings, ToolIndex, discovery_settings
 from study.advisor.retrieval.texts import definition_tokens
 from study.data import sources
@@ -21,6 +20,7 @@ from study.tools.flow.settings import flow_settings
 from study.tools.flow.slot_filler import SlotFiller
 from study.tools.intent import count
 from study.tools.mcp_zero import by_pool, pairs, parts, query
+from study.tools.queries import rank_all
 from study.tools.request_log import requests, requests_by_task
 
 pytestmark = pytest.mark.mirror

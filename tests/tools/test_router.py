@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from study.advisor.retrieval.documents import QuerySet
 from study.advisor.retrieval.index import Settings, within
 from study.advisor.retrieval.route import server_texts
 from study.config.compose import choices
@@ -16,6 +15,7 @@ from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.errors import StudyError
 from study.tools import router
+from study.tools.queries import QuerySet
 from study.tools.router import Stage
 
 pytestmark = pytest.mark.usefixtures("private_cache")

@@ -8,16 +8,7 @@ import sys
 import threading
 import time
 
-from threadpoolctl import threadpool_limits
-
-
-def limit_threads(threads: int) -> None:
-    """Let the numerical libraries use `threads` threads, those already loaded and those loaded later."""
-    for library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
-        os.environ[f"{library}_NUM_THREADS"] = str(threads)
-    threadpool_limits(threads)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
+from study.advisor.saved.ahead import limit_threads as limit_threads
 
 
 def end_with_parent() -> None:

@@ -12,14 +12,16 @@ import pandas as pd
 
 from study import paths
 from study.advisor.encoders.sentence import cosines
-from study.advisor.retrieval.documents import QuerySet, ToolCatalog, query_set, rank_all
-from study.advisor.retrieval.index import Settings, ToolIndex, above, best
+from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.index import Settings, ToolIndex, above
 from study.advisor.retrieval.merge import extend
+from study.advisor.retrieval.ranking import best
 from study.advisor.retrieval.texts import definition_quarters, definition_tokens, handed_over
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.metrics import f1_of_means
 from study.tools import results
 from study.tools.collections.published import plainly_read
+from study.tools.queries import QuerySet, query_set, rank_all
 from study.tools.results import Run, Table
 
 KS = (1, 2, 3, 5, 10)

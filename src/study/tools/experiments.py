@@ -8,7 +8,7 @@ from functools import partial
 import pandas as pd
 
 from study import paths
-from study.advisor.retrieval.documents import QuerySet, ToolCatalog
+from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import discovery_settings
 from study.advisor.retrieval.merge import entity_counts, group_members, merge_catalogs
 from study.advisor.retrieval.route import PAPER
@@ -23,6 +23,7 @@ from study.tools.flow.settings import flow_settings
 from study.tools.flow.tables import COLLECTION, report_flow
 from study.tools.intent import session_tables, targets_table
 from study.tools.language_model import apibank_runs, needle_runs, parts_with, request_runs, selection_runs
+from study.tools.queries import QuerySet
 from study.tools.results import Made, Table, collect_runs, report_runs, write_results
 from study.tools.router import router_settings, stage_runs
 

@@ -34,7 +34,7 @@ from study.advisor.engine.intent.settings import (
     as_designed,
     intent_settings,
 )
-from study.advisor.retrieval.documents import QuerySet, ToolCatalog, rank_all
+from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
@@ -43,6 +43,7 @@ from study.evaluation.statistics import bootstrap_interval, share_interval
 from study.t2mrec.structure import languages, operating_systems
 from study.tools import request_log, results
 from study.tools.collections.livemcpbench import Episode
+from study.tools.queries import QuerySet, rank_all
 from study.tools.request_log import Asks
 from study.tools.results import Run, Runs, Table
 

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from study import paths
 from study.advisor.llm.client import Client, Message
 from study.advisor.llm.settings import endpoint_settings
-from study.advisor.retrieval.documents import QuerySet, ToolCatalog, rank_all
+from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.route import PAPER, PROMPT, Request, Router, Routing, escaped, parse_requests
 from study.config.reader import read_settings
@@ -30,6 +30,7 @@ from study.files import write_csv
 from study.tools import mcp_zero, results
 from study.tools.collections import apibank
 from study.tools.discovery import Handed, union
+from study.tools.queries import QuerySet, rank_all
 from study.tools.request_log import TOP
 from study.tools.results import Made, Run, Table
 

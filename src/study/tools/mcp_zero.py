@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from study.advisor.retrieval.documents import QuerySet, ToolCatalog, query_set, rank_all
+from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.merge import PLAIN, name_key
 from study.advisor.retrieval.route import PAPER, Request, Router, Routing, combine
@@ -26,6 +26,7 @@ from study.evaluation.ranking import tie_order
 from study.tools import results
 from study.tools.collections import apibank
 from study.tools.collections.apibank import Call
+from study.tools.queries import QuerySet, query_set, rank_all
 from study.tools.results import Run, Table
 
 FORMS = ("dialogue_with_api_lines", "dialogue", "last_user", "last_two", "user_lines")

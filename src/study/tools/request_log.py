@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pandas as pd
 
-from study.advisor.retrieval.documents import QuerySet, ToolCatalog, query_set, rank_all
+from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.route import MATCHING, PAPER, Request, Router, Routing, count_malformed, parse_requests
 from study.advisor.retrieval.texts import definition_tokens
@@ -19,6 +19,7 @@ from study.data.dataset import FloatArray, IntArray
 from study.tools import results
 from study.tools.collections.livemcpbench import Episode
 from study.tools.discovery import Handed, hand_over, union
+from study.tools.queries import QuerySet, query_set, rank_all
 from study.tools.results import Run, Table
 
 TOP = (1, 3, 5)

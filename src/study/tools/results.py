@@ -18,7 +18,7 @@ import pandas as pd
 
 from study import paths
 from study.advisor.encoders import choose as embedding
-from study.advisor.retrieval.documents import QuerySet, ToolCatalog, credit, rank_all
+from study.advisor.retrieval.documents import ToolCatalog
 from study.data.dataset import FloatArray, IntArray
 from study.errors import StudyError, require_file
 from study.evaluation import metrics, per_task
@@ -34,6 +34,7 @@ from study.evaluation.statistics import (
     wilcoxon,
 )
 from study.files import read_csv, write_csv, write_json, write_parquet, write_text
+from study.tools.queries import QuerySet, credit, rank_all
 
 KS = (1, 2, 3, 5, 10, 20)
 PROFILE = "laptop"

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from study import paths
 from study.advisor.encoders.choose import Embedder
 from study.advisor.engine.tools import ServerStage
-from study.advisor.retrieval.documents import Label, QuerySet, ToolCatalog
+from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, within
 from study.advisor.retrieval.route import PAPER, Request, Router, Routing, best_servers
 from study.advisor.retrieval.texts import definition_tokens
@@ -26,6 +26,7 @@ from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.statistics import bootstrap_interval
 from study.runner.inputs import load_inputs
 from study.tools import results
+from study.tools.queries import Label, QuerySet
 from study.tools.results import Run, Table
 
 FILE = "conf/tools/router.yaml"

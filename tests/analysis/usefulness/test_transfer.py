@@ -5,10 +5,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from study.advisor.retrieval.documents import QuerySet, Server, Tool, ToolCatalog
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.analysis.usefulness import other_requests as transfer
 from study.tools.collections import published
 from study.tools.collections.files import Loaded
+from study.tools.queries import QuerySet
 from tests.analysis.toys import toy
 
 # The tools of a server do not stand together; the last server has none.

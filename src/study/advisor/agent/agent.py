@@ -43,11 +43,11 @@ from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.engine.answer import better_known, fitting_alone, not_understood, same_keys
 from study.advisor.engine.facts import Facts, Shelf, prior, stars_share
 from study.advisor.engine.request import Understood, reversed_only, understand, vocabulary
+from study.advisor.retrieval.ranking import tie_order, top_k
 from study.advisor.saved import saved
 from study.advisor.saved.settings import Answering
 from study.data.dataset import Dataset, load
 from study.errors import StudyError, require_one_of
-from study.evaluation.ranking import tie_order, top_k
 
 MOST_COMPARED = 5
 # Kinds of constraints whose values the catalogue's description lists.

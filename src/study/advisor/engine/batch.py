@@ -11,15 +11,16 @@ import pandas as pd
 
 from study import paths
 from study.advisor.arrays import IntArray
+from study.advisor.retrieval.fields import TASK_FIELDS, join_values
+from study.advisor.retrieval.ranking import chunks
+from study.advisor.saved.ahead import limit_threads
 from study.advisor.saved.contract import SavedModel
 from study.advisor.saved.saved import load_saved_model
 from study.advisor.saved.t2mrec import Recommender
-from study.data.dataset import TASK_FIELDS, join_values, read_parquet
+from study.data.dataset import read_parquet
 from study.errors import StudyError
-from study.evaluation.ranking import chunks
 from study.files import write_parquet
 from study.runner.cluster import started
-from study.runner.processes import limit_threads
 from study.t2mrec.fusion import expand, fuse
 from study.t2mrec.inference import embed
 from study.t2mrec.structure import structural_score

@@ -17,11 +17,11 @@ from study.advisor.engine.intent.feedback import FeedbackStore
 from study.advisor.engine.intent.recommender import IntentRecommender
 from study.advisor.engine.intent.settings import Intentions
 from study.advisor.retrieval.documents import ToolCatalog
-from study.advisor.retrieval.index import Settings, ToolIndex, best, within
+from study.advisor.retrieval.index import Settings, ToolIndex, within
+from study.advisor.retrieval.ranking import best, tie_order, top_k
 from study.advisor.retrieval.route import Request, Router, Routing, parse_requests
 from study.advisor.retrieval.texts import decompose, definition_tokens
 from study.errors import StudyError, require_one_of
-from study.evaluation.ranking import tie_order, top_k
 
 SEARCHES = ("dense", "bm25", "tfidf", "hybrid")
 # MCP-Zero's two stages, and the ranking by what earlier uses taught.

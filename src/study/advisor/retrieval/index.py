@@ -15,10 +15,10 @@ from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder
 from study.advisor.encoders.sentence import cosines
 from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.ranking import best, tie_order
 from study.advisor.retrieval.texts import Bm25, TfIdf, decompose, documents
 from study.config.reader import read_settings
 from study.errors import StudyError, require_one_of
-from study.evaluation.ranking import tie_order
 
 MODES = ("dense", "bm25", "tfidf", "hybrid", "random")
 
@@ -127,15 +127,6 @@ def order_of(settings: Settings, n_tools: int) -> IntArray:
     would be noise that the sum keeps. The reference scores of `hybrid_server` are met by a stable sort alone.
     """
     return np.arange(n_tools) if settings.mode == "hybrid" else tie_order(n_tools, settings.seed)
-
-
-def best(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatArray]:
-    """The `k` highest of `scores`, shape (n,), in linear time; ties in the given order; -inf is never ranked."""
-    n = len(scores)
-    border = np.partition(scores, n - k)[n - k] if k < n else -np.inf
-    kept = order[(scores[order] >= border) & ~np.isneginf(scores[order])]
-    chosen = kept[np.argsort(-scores[kept], kind="stable")][:k]
-    return chosen, scores[chosen]
 
 
 def with_every_part(rows: IntArray, scores: FloatArray, order: IntArray) -> IntArray:

@@ -20,10 +20,10 @@ from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder
 from study.advisor.llm.client import Client, Message
 from study.advisor.retrieval.documents import ToolCatalog
-from study.advisor.retrieval.index import best, nonempty
+from study.advisor.retrieval.index import nonempty
+from study.advisor.retrieval.ranking import best, tie_order
 from study.advisor.retrieval.texts import count_tokens, documents
 from study.errors import StudyError
-from study.evaluation.ranking import tie_order
 
 # MCP-Zero's own pattern as the released matcher applies it: both fields, in this order, the block closed.
 OPENING = "<tool_assistant>"

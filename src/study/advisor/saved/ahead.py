@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import suppress
 from threading import Thread
 
+from threadpoolctl import threadpool_limits
+
 from study.advisor.saved.saved import USEFUL, exists
 from study.errors import StudyError
-from study.runner.processes import limit_threads
 
+# Begun by `read_ahead`.
 _READING: list[Thread] = []
+
+
+def limit_threads(threads: int) -> None:
+    """Let the numerical libraries use `threads` threads, those already loaded and those loaded later."""
+    for library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
+        os.environ[f"{library}_NUM_THREADS"] = str(threads)
+    threadpool_limits(threads)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
 
 
 def read_ahead(dataset: str, *systems: str) -> None:

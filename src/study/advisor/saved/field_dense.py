@@ -23,10 +23,10 @@ from study.advisor.encoders.sentence import DIMENSION, WITHOUT_TORCH, cosines, e
 from study.advisor.retrieval.field_dense import FieldDense, standardised
 from study.advisor.retrieval.fields import TASK_FIELDS, VIEWS, texts
 from study.advisor.retrieval.names import Product, ProductNames, Spelling
+from study.advisor.retrieval.ranking import tie_order, top_k
 from study.advisor.retrieval.two_encoders import TwoEncoders
 from study.advisor.saved.contract import Recommendation, require_request
 from study.errors import StudyError
-from study.evaluation.ranking import tie_order, top_k
 from study.files import replacing, write_json
 
 KIND = "field_dense"

@@ -14,9 +14,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from study.advisor.retrieval.fields import TASK_FIELDS, join_values
+from study.advisor.retrieval.ranking import tie_order
 from study.advisor.saved.contract import Recommendation, nearest, require_request, rounded
 from study.errors import StudyError, require_file
-from study.evaluation.ranking import tie_order
 from study.files import replacing, write_json
 from study.t2mrec import lexical
 from study.t2mrec.fusion import expand, fuse

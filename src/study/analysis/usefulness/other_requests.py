@@ -19,7 +19,6 @@ from study.advisor.engine.answer import Options, ask
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Shelf
 from study.advisor.engine.request import plain
-from study.advisor.retrieval.documents import QuerySet
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.retrieval.names import inside, key
 from study.advisor.saved.field_dense import SavedFieldDense
@@ -35,6 +34,7 @@ from study.evaluation.statistics import mean_interval
 from study.evaluation.system import System
 from study.files import read_csv
 from study.tools.collections import published
+from study.tools.queries import QuerySet
 
 Rows = frozenset[int]  # of servers
 # The forms of the navigational queries, as the table names them.

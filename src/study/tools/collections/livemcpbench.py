@@ -13,8 +13,9 @@ from typing import Any
 
 from study.advisor.llm.reply import json_object
 from study.advisor.retrieval.building import CHANGED, LEFT_OUT, REPORTED, Builder
-from study.advisor.retrieval.documents import ToolCatalog, query_set
+from study.advisor.retrieval.documents import ToolCatalog
 from study.tools.collections.files import Loaded, read_list, tags_of, text_of
+from study.tools.queries import query_set
 
 TOOLS_FILE = "tools/LiveMCPTool/tools.json"
 TASKS_FILE = "annotated_data/all_annotations.json"

@@ -13,13 +13,14 @@ from typing import Any
 
 from study import paths
 from study.advisor.retrieval.building import CHANGED, LEFT_OUT, REPORTED, Builder
-from study.advisor.retrieval.documents import QuerySet, Server, Tool, ToolCatalog, query_set
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.config import compose
 from study.data import sources
 from study.errors import StudyError, require_one_of
 from study.files import write_csv
 from study.tools.collections import apibank, livemcpbench
 from study.tools.collections.files import AGAIN, Loaded, read_lines, read_list, tags_of, text_of
+from study.tools.queries import QuerySet, query_set
 
 SERVERS_FILE = "raw/mcp_zero_servers.jsonl"
 QUERIES_FILE = "ground_truth/mcp_atlas.jsonl"

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from study.advisor.retrieval.documents import QuerySet, ToolCatalog, query_set
+from study.advisor.retrieval.documents import ToolCatalog
 from study.data.dataset import IntArray
 from study.errors import StudyError, require_one_of
 from study.tools.collections.files import AGAIN, Loaded, read_list
 from study.tools.collections.published import MAX_DEPTH, SAMPLES_FOLDER, same_value
 from study.tools.flow.settings import Splits
+from study.tools.queries import QuerySet, query_set
 
 
 @dataclass(frozen=True)

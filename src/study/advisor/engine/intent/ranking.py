@@ -13,10 +13,9 @@ from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.engine.intent.feedback import Statistics
 from study.advisor.engine.intent.settings import CORRECTED, FACTORS, Float64Array, Intentions, Ranking, Rules
 from study.advisor.retrieval.documents import Tool, ToolCatalog
-from study.advisor.retrieval.index import best
+from study.advisor.retrieval.ranking import best, tie_order
 from study.advisor.retrieval.texts import words_of
 from study.errors import StudyError
-from study.evaluation.ranking import tie_order
 
 
 @dataclass(frozen=True)
