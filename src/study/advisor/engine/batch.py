@@ -10,20 +10,14 @@ from typing import Any
 import pandas as pd
 
 from study import paths
-from study.advisor.arrays import IntArray
-from study.advisor.retrieval.fields import TASK_FIELDS, join_values
 from study.advisor.retrieval.ranking import chunks
 from study.advisor.saved.ahead import limit_threads
 from study.advisor.saved.contract import SavedModel
 from study.advisor.saved.saved import load_saved_model
 from study.advisor.saved.t2mrec import Recommender
-from study.data.dataset import read_parquet
 from study.errors import StudyError
 from study.files import write_parquet
 from study.runner.cluster import started
-from study.t2mrec.fusion import expand, fuse
-from study.t2mrec.inference import embed
-from study.t2mrec.structure import structural_score
 
 TEXT, SERVERS = "text", "servers"
 ATTRIBUTES = ("language", "category", "subcategory", "theme")  # columns that a file may have
@@ -42,7 +36,7 @@ class Worker:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Answer the file ``source`` into ``target``; returns its number of texts, and processor seconds."""
         began = time.process_time()
-        requests = read_parquet(Path(row["source"]), columns=(TEXT,), fix="give a column named text")
+        requests = _requests(Path(row["source"]))
         servers = [
             found
             for part in chunks(requests.index.to_numpy())
@@ -87,6 +81,16 @@ def answer_files(
         ray.shutdown()
 
 
+def _requests(path: Path) -> pd.DataFrame:
+    try:
+        requests = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise StudyError(f"no parquet file ({error})", file=path, fix="write it again") from error
+    if TEXT not in requests:
+        raise StudyError("the column is missing", file=path, column=TEXT, fix="give a column named text")
+    return requests
+
+
 def best(model: SavedModel, requests: pd.DataFrame, k: int) -> Iterator[list[int]]:
     """The ids of the `k` best servers for each request, as `recommend` names them."""
     asked = {
@@ -94,23 +98,8 @@ def best(model: SavedModel, requests: pd.DataFrame, k: int) -> Iterator[list[int
     }
     texts = requests[TEXT].tolist()
     if isinstance(model, Recommender):
-        ids = model.servers["id"].to_numpy()
-        yield from ids[_rows(model, texts, asked, k)].tolist()
+        yield from model.servers["id"].to_numpy()[model.ranked(texts, asked, k).rows[:, :k]].tolist()
         return
     for place, text in enumerate(texts):
         found = model.recommend(text, **{name: values[place] for name, values in asked.items()}, k=k)
         yield [one.server_id for one in found]
-
-
-def _rows(model: Recommender, texts: list[str], asked: dict[str, list[str]], k: int) -> IntArray:
-    """T2MRec for many requests at a time, shape (len(texts), k)."""
-    empty = [""] * len(texts)
-    fields = {"name": texts, "description": empty, **asked}
-    words = [join_values(values) for values in zip(*(fields[name] for name in TASK_FIELDS), strict=True)]
-    embedding = embed(model.task_tower, model.vectorizer.transform(words))
-    features = model.structure.between(*(asked[name] for name in ("category", "subcategory", "language", "theme")))
-    structural = structural_score(features, model.scoring.structure_weights)
-    fused = fuse(embedding @ model.server_embeddings.T, structural, weight=model.scoring.semantic_weight)
-    anchors = model.scoring.anchors if model.scoring.expansion else k
-    pool, servers = max(k, model.scoring.pool), model.server_embeddings
-    return expand(fused, embedding, servers, anchors=anchors, pool=pool, order=model.order)[0][:, :k]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.retrieval.fields import TASK_FIELDS, join_values
 from study.advisor.retrieval.ranking import tie_order
 from study.advisor.saved.contract import Recommendation, nearest, require_request, rounded
@@ -31,6 +33,17 @@ if TYPE_CHECKING:  # importing the system itself would load what training needs
 TEXTS = "id name url description author license language category subcategory system stars_count"
 CARD = tuple(TEXTS.split())
 FORMAT = 1
+
+
+class Ranked(NamedTuple):
+    """Rows of servers by request, best first, and what decided: arrays of a row per request (`features` second)."""
+
+    rows: IntArray
+    embedding: FloatArray
+    semantic: FloatArray
+    structural: FloatArray
+    fused: FloatArray
+    features: FloatArray
 
 
 @dataclass(eq=False)
@@ -105,26 +118,36 @@ class Recommender:
     ) -> list[Recommendation]:
         """See `study.advisor.saved.contract.SavedModel`: Algorithm 1 of the paper without its last step."""
         require_request(text, k, len(self.servers))
-        fields = {"name": text, "description": "", "language": language, "category": category, "theme": theme}
-        words = join_values(fields[name] for name in TASK_FIELDS)
-        embedding = embed(self.task_tower, self.vectorizer.transform([words]))
-        features = self.structure.between([category], [subcategory], [language], [theme])
+        asked = {"language": [language], "category": [category], "subcategory": [subcategory], "theme": [theme]}
+        ranked, servers = self.ranked([text], asked, k), self.server_embeddings
+        anchors = self._anchors(k)
+        centroid = servers @ (ranked.embedding[0] + servers[ranked.rows[0, :anchors]].sum(0)) / (anchors + 1)
+        found = []
+        for place, row in enumerate(ranked.rows[0, :k]):
+            anchor = place < anchors
+            score = ranked.fused[0, row] if anchor else centroid[row]
+            parts = {"semantic": ranked.semantic[0, row], "structural": ranked.structural[0, row]}
+            stage = "anchor" if anchor else "expansion"
+            named = rounded(dict(zip(FEATURES, ranked.features[:, 0, row], strict=True)))
+            found.append(Recommendation.of(place + 1, self.cards[row], score, parts, stage=stage, features=named))
+        return found
+
+    def ranked(self, texts: Sequence[str], asked: Mapping[str, Sequence[str]], k: int) -> Ranked:
+        """The `k` best servers, or more, for several requests. `asked`: language, category, subcategory and theme of
+        each."""
+        fields = {"name": texts, "description": [""] * len(texts), **asked}
+        words = [join_values(values) for values in zip(*(fields[name] for name in TASK_FIELDS), strict=True)]
+        embedding = embed(self.task_tower, self.vectorizer.transform(words))
+        features = self.structure.between(*(asked[name] for name in ("category", "subcategory", "language", "theme")))
         semantic = embedding @ self.server_embeddings.T
         structural = structural_score(features, self.scoring.structure_weights)
         fused = fuse(semantic, structural, weight=self.scoring.semantic_weight)
-        anchors = self.scoring.anchors if self.scoring.expansion else k
-        pool, servers = max(k, self.scoring.pool), self.server_embeddings
-        rows, _ = expand(fused, embedding, servers, anchors=anchors, pool=pool, order=self.order)
-        centroid = servers @ (embedding[0] + servers[rows[0, :anchors]].sum(0)) / (anchors + 1)
-        found = []
-        for place, row in enumerate(rows[0, :k]):
-            anchor = place < anchors
-            score = fused[0, row] if anchor else centroid[row]
-            parts = {"semantic": semantic[0, row], "structural": structural[0, row]}
-            stage = "anchor" if anchor else "expansion"
-            named = rounded(dict(zip(FEATURES, features[:, 0, row], strict=True)))
-            found.append(Recommendation.of(place + 1, self.cards[row], score, parts, stage=stage, features=named))
-        return found
+        how: Any = {"anchors": self._anchors(k), "pool": max(k, self.scoring.pool), "order": self.order}
+        rows, _ = expand(fused, embedding, self.server_embeddings, **how)
+        return Ranked(rows, embedding, semantic, structural, fused, features)
+
+    def _anchors(self, k: int) -> int:
+        return self.scoring.anchors if self.scoring.expansion else k
 
     def closeness(self, text: str, nearest: int) -> None:
         """T2MRec's similarities do not tell a request that fits nothing."""
