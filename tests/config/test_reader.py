@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from study import paths
-from study.advisor.agent import settings as agent
+from study.advisor.agent import page
 from study.advisor.llm import settings as endpoint
 from study.analysis.audit import leakage, verdicts
 from study.analysis.framework import load_settings
@@ -52,7 +52,7 @@ WRONG += [(b"width: 3\ndepth: 2\nnames: []\nwidth: 4\n", "cannot be read (the ke
 BOMB = "names:\n- &a0 [x]\n" + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
 WRONG += [(f"{BOMB}width: *a9\ndepth: 2\n".encode(), "cannot be read (it holds an alias")]
 READERS: dict[str, Callable[[], object]] = {
-    "agent/words": lambda: agent.read_conf(agent.Words),
+    "agent/service": page.Service.read,
     "audit/leakage": lambda: load_settings(leakage.Leakage),
     "audit/verdicts": lambda: load_settings(verdicts.Verdicts),
     "overall/bench": lambda: load_settings(bench.Bench),

@@ -39,7 +39,7 @@ ERRORS += [
     (["verify", "--expected", "/dev/zero"], "there is no file of expected scores"),
 ]
 ERRORS += [(["judge", *words, "--dataset", "../../x"], "unknown dataset") for words in (["pool"], ["evaluate"])]
-ERRORS += [(["agent", "export", "x.jsonl", "--dataset", name], "unknown dataset") for name in ("../x", "/tmp", "no")]
+ERRORS += [(["agent", "ask", "x", "--dataset", name], "unknown dataset") for name in ("../x", "/tmp", "no")]
 ERRORS += [(["run", *TINY, "system=tfidf", f"system.name={'a' * 300}"], "too long")]
 ERRORS += [(["prepare", *TINY, "dataset.labels=null"], "the data set has no label file")]
 ERRORS += [(["prepare", "dataset=mcptools"], "no label file")]
@@ -75,17 +75,6 @@ def test_after_a_stop_it_is_said_that_the_same_command_goes_on(root, call, monke
     code, _, err = call("split", *TINY)
     assert code == 130
     assert "the same command goes on" in err
-
-
-@pytest.mark.parametrize("mapping", ["limits", "llm", "keep_unknown"])
-def test_a_mapping_of_the_agents_settings_with_other_keys_is_named(root, call, mapping):
-    path = root / "conf" / "agent" / "agent.yaml"
-    values = yaml.safe_load(path.read_text())
-    for wrong in ({"a": 1}, {**values[mapping], next(iter(values[mapping])): [1]}):
-        path.write_text(yaml.safe_dump(values | {mapping: wrong}))
-        code, _, err = call("agent", "ask", "read a PDF", "--dataset", "synthetic", "--retriever", "tfidf")
-        assert code == 2
-        assert f"agent.yaml (column {mapping}" in err
 
 
 def test_a_search_ends_with_the_best_value(root, call):
@@ -137,17 +126,6 @@ def test_labels_with_a_foreign_id_are_named(root):
     labels.to_parquet(path)
     with pytest.raises(StudyError, match=r"labels.parquet \(row 7, column server_id\)"):
         datasets.load("synthetic")
-
-
-@pytest.mark.parametrize(("part", "column"), [("tasks", "theme_clean"), ("servers", "author")])
-def test_a_text_that_is_missing_is_named_before_the_agent_answers(root, call, part, column):
-    path = root / "data" / "prepared" / "synthetic" / f"{part}.parquet"
-    table = pd.read_parquet(path)
-    table.loc[3, column] = None
-    table.to_parquet(path)
-    code, _, err = call("agent", "ask", "read a PDF", "--dataset", "synthetic", "--retriever", "tfidf")
-    assert code == 2
-    assert f"{part}.parquet (row 3, column {column})" in err
 
 
 def visible(group, before=""):

@@ -1,11 +1,12 @@
-"""What a language model does for the agent over written requests: how it reads them, and what becomes of its words."""
+"""What a language model does for T2MAgent over written requests: how it reads them, and what becomes of its words."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from functools import partial
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,133 +14,135 @@ import pandas as pd
 from tqdm import tqdm
 
 from study import paths
-from study.advisor.agent.agent import Agent
-from study.advisor.agent.answer import Answer
-from study.advisor.agent.claims import Claim, Context
-from study.advisor.agent.model import Model, empty, truthful
-from study.advisor.agent.settings import ModelTrial, read_conf
-from study.advisor.agent.text import WORD
+from study.advisor.agent import language
+from study.advisor.agent.language import Writer, by_rules, evidence
+from study.advisor.engine.answer import Options, ask
+from study.advisor.engine.catalogue import Catalogue, load
 from study.advisor.llm.client import Client, EndpointError
 from study.advisor.llm.settings import endpoint_settings
-from study.data.dataset import load
+from study.config.reader import read_settings
 from study.errors import StudyError
 from study.evaluation.records import record
 from study.files import write_csv, write_json
 
-SENTENCE = ["request", "author", "server_id", "section", "cited", "empty", "words", "stands"]
+CHECKS = ("format", "correctness", "truthfulness")
+REFUSED = ["request", "attempt", "part", "check", "field"]
 
 
-class TrialModel(Model):
-    """A model whose answers are kept beside those of the rules, with the requests counted that got no reply."""
+@dataclass(frozen=True)
+class ModelTrial:
+    """``conf/agent/model_trial.yaml``, where every key is explained."""
 
-    def __init__(self, client: Client, settings: Mapping[str, Any]) -> None:
-        super().__init__(client, settings)
-        self.said: list[tuple[Answer, Answer, Context]] = []
-        self.unanswered = 0
+    endpoint: str
+    model: str
+    tokens: int
+    top: int
+    requests: list[str]
 
-    def _ask(self, system: str, user: str) -> dict[str, Any]:
-        try:
-            return super()._ask(system, user)
-        except EndpointError:
-            self.unanswered += 1
-            raise
 
-    def explain(self, answer: Answer, context: Context) -> Answer:
-        """As `Model.explain`."""
-        worded = super().explain(answer, context)
-        self.said.append((answer, worded, context))
-        return worded
+class Clock:
+    """Counts the seconds that an endpoint says it took for its replies."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.seconds, self.usage = client, 0.0, client.usage
+
+    def chat(self, model: str, messages: list[dict[str, str]], **parameters: Any) -> str:
+        """As `Client.chat`."""
+        reply = self.client.post("chat/completions", {"model": model, "messages": messages, **parameters})
+        taken = reply.get("timings", {})
+        self.seconds += (taken.get("prompt_ms", 0) + taken.get("predicted_ms", 0)) / 1_000
+        return str(reply["choices"][0]["message"]["content"] or "")
+
+
+def settings() -> ModelTrial:
+    """The settings of the trial."""
+    return read_settings(ModelTrial, paths.conf() / "agent" / "model_trial.yaml")
 
 
 def measure(dataset: str) -> Path:
-    """Read and word every request of ``conf/agent/model_trial.yaml``; write ``agent_model.csv`` with its record, and
-    ``agent_model_sentences.csv``.
+    """Read and answer the requests of ``conf/agent/model_trial.yaml``, going on after those that the tables hold; write
+    ``agent_model.csv``, ``agent_model_refused.csv`` and their record after each.
 
-    All requests are read first, so that an engine that keeps the prompt's beginning reads the vocabulary once.
-
-    Raises StudyError: a request has no reply, since the agent's rules would stand in for the model unseen.
+    Raises StudyError: no reply to the first request that is not answered yet.
     """
-    settings = read_conf(ModelTrial)
-    client = endpoint_settings(settings.endpoint).client(paths.cache() / "llm" / "replies" / "agent.jsonl")
-    model = TrialModel(client, {"model": settings.model, "tokens": settings.tokens})
-    rules = Agent(load(dataset))
-    table, sentences = trial(rules, model, settings)
-    if model.unanswered:
-        asked = model.unanswered + client.usage.asked + client.usage.replayed
-        problem = f"{model.unanswered} of {asked} requests to the model have no reply"
-        raise StudyError(problem, file=client.cassette, fix="T2M_LLM_MODE=record study llm agent (an hour)")
+    chosen = settings()
+    client = endpoint_settings(chosen.endpoint).client(paths.cache() / "llm" / "replies" / "agent.jsonl")
+    clock = Clock(client)
+    writer = Writer(clock, chosen.model, chosen.tokens)
     target = paths.tables(dataset) / "agent_model.csv"
-    write_csv(target, table)
-    write_csv(target.with_name("agent_model_sentences.csv"), sentences)
-    usage = {"models": sorted(client.usage.models), "requests": client.usage.asked, "replayed": client.usage.replayed}
-    usage |= {name: getattr(client.usage, name) for name in ("prompt_tokens", "completion_tokens")}
-    facts = record(dataset=dataset, settings=asdict(settings), retriever=rules.retriever.name, **usage)
-    write_json(paths.results(dataset) / "records" / "agent_model.json", facts)
+    other, facts = target.with_name("agent_model_refused.csv"), paths.results(dataset) / "records" / "agent_model.json"
+    prompts = sha256(json.dumps([language.READ, language.WRITE, language.STRICTER]).encode()).hexdigest()[:12]
+    rows, refused = list[dict[str, Any]](), list[dict[str, Any]]()
+    before = json.loads(facts.read_text(encoding="utf-8")) if facts.exists() else {}
+    if before.get("prompts") == prompts:
+        rows = pd.read_csv(target, keep_default_na=False).to_dict("records")
+        refused = pd.read_csv(other, keep_default_na=False).to_dict("records")
+    catalogue, total = load(dataset=dataset), len(chosen.requests)
+
+    def keep() -> None:
+        write_csv(target, pd.DataFrame(rows))
+        write_csv(other, pd.DataFrame(refused, columns=REFUSED))
+        counted = {"answered": len(rows), "of": total, "prompts": prompts, "system": catalogue.system}
+        models = sorted(client.usage.models) or before.get("models", [])
+        write_json(facts, record(dataset=dataset, settings=asdict(chosen), **counted, models=models))
+
+    for number in tqdm(range(len(rows), total), desc="answer", unit="request", disable=None):
+        try:
+            row, wrong = trial(catalogue, writer, clock, chosen.requests[number], chosen.top)
+        except EndpointError as error:
+            done = f"{len(rows)} of {total} requests are answered: {error.reason}"
+            raise StudyError(done, file=client.cassette, fix="T2M_LLM_MODE=record study llm agent goes on") from error
+        rows.append({"request": number + 1} | row)
+        refused += [{"request": number + 1} | each for each in wrong]
+        keep()
+    keep()
     return target
 
 
-def trial(rules: Agent, model: TrialModel, settings: ModelTrial) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What a model makes of the requests, beside `rules`, an agent without one.
+def trial(
+    catalogue: Catalogue, writer: Writer, clock: Clock, request: str, top: int
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What a model makes of a request, beside the rules.
 
-    Returns: one row per request, with columns request (from 1); rules and model, the constraints that each states, as
-        JSON; read, whether the model's reading was usable; same, whether it states the same constraints as the rules';
-        stated and agreed, constraints that the rules find and that both state alike; added, constraints that the model
-        alone states; dropped, its values outside the vocabulary; worded, whether its answer took the place of the
-        template's; claims, its sentences; and removed, those without support.
-        And one row per reason and trade-off, of rules and model, where the model worded an answer: request, author,
-        server_id, section (why or tradeoff); cited, the fields that it rests on; empty, those of them that hold nothing
-        or are no field (rules cite such a field where they say that it is empty); words, their number; stands, whether
-        the model's has support (the rules' always stand).
+    Returns: rules and model, the limits that each reads, as JSON; valid, whether the model's specification is; same,
+        whether its limits are the rules'; dropped, limits that it stated and the request does not; servers, of the
+        answer; statements, of the model that were kept; kept, whether its answer stands (and not the template); tries,
+        replies that it took; of each check how many statements it refused; read_s and write_s, seconds. And one row per
+        refused statement, with columns of `REFUSED` but the request.
     """
-    rows: list[dict[str, Any]] = []
-    asked = Agent(rules.data, retriever=rules.retriever, settings=rules.settings, model=model)
-    for number, request in enumerate(tqdm(settings.requests, desc="read", unit="request", disable=None), start=1):
-        found, known = asked.read(request), rules.read(request).specification.constraints()
-        stated = found.specification.constraints()
-        usable = not found.problem
-        row: dict[str, Any] = {
-            "request": number,
-            "rules": _said(known),
-            "model": _said(stated) if usable else "",
-            "read": usable,
-            "same": usable and stated == known,
-            "stated": len(known),
+    rules, before = by_rules(request), clock.seconds
+    row: dict[str, Any] = {"rules": _said(rules.limits().stated())}
+    try:
+        read, dropped = writer.read(request)
+        stated = read.limits().stated()
+        row |= {
+            "model": _said(stated),
+            "valid": True,
+            "same": stated == rules.limits().stated(),
+            "dropped": len(dropped),
         }
-        row["agreed"] = sum(usable and stated.get(key) == value for key, value in known.items())
-        row["added"] = sum(key not in known for key in stated) if usable else 0
-        rows.append(row | {"dropped": found.dropped})
-    sentences, share = list[dict[str, Any]](), float(rules.settings.llm["support"])
-    for row, request in zip(rows, tqdm(settings.requests, desc="word", unit="request", disable=None), strict=True):
-        checks = asked.recommend(rules.read(request).specification, top=settings.top).checks
-        row |= {"worded": checks.author != "template" and not checks.fallback, "claims": checks.claims}
-        row |= {"removed": checks.removed}
-        for by_rules, worded, context in model.said:
-            sentences += _sentences(by_rules, context, row["request"], "rules", lambda claim: True)
-            stands = partial(truthful, context=context, vocabulary=asked.vocabulary, share=share)
-            sentences += _sentences(worded, context, row["request"], "model", stands)
-        model.said.clear()
-    return pd.DataFrame(rows), pd.DataFrame(sentences, columns=SENTENCE)
-
-
-def _sentences(
-    answer: Answer, context: Context, request: int, author: str, stands: Callable[[Claim], bool]
-) -> list[dict[str, Any]]:
-    """`SENTENCE` of each reason and trade-off of an answer. Its words are counted alone: they may quote a server."""
-    return [
-        {
-            "request": request,
-            "author": author,
-            "server_id": item.server_id,
-            "section": claim.section,
-            "cited": len(claim.fields),
-            "empty": len(empty(claim, context)),
-            "words": len(WORD.findall(claim.text)),
-            "stands": stands(claim),
-        }
-        for item in answer.recommendations
-        for claim in (*item.why, *item.tradeoffs)
+    except EndpointError:
+        raise
+    except StudyError:
+        row |= {"model": "", "valid": False, "same": False, "dropped": 0}
+    row["read_s"], before = round(clock.seconds - before, 1), clock.seconds
+    items = ask(catalogue, request, Options(top)).items
+    if not items:
+        return row | {"servers": 0, "statements": 0, "kept": "", "tries": 0} | dict.fromkeys(CHECKS, 0) | {
+            "write_s": 0.0
+        }, []
+    written = writer.write(rules, [evidence(item) for item in items])
+    kept = written.author != "template"
+    row |= {"servers": len(items), "statements": len(written.response) if kept else 0, "kept": kept}
+    row |= {"tries": written.attempts}
+    wrong = [
+        {"attempt": attempt, "part": one.part, "check": one.check, "field": one.field}
+        for attempt, found in enumerate(written.refused, start=1)
+        for one in found
     ]
+    counts = Counter(one["check"] for one in wrong)
+    return row | {check: counts[check] for check in CHECKS} | {"write_s": round(clock.seconds - before, 1)}, wrong
 
 
-def _said(constraints: Mapping[str, Any]) -> str:
-    return json.dumps(constraints, sort_keys=True, default=list)
+def _said(limits: Mapping[str, Any]) -> str:
+    return json.dumps(limits, sort_keys=True)

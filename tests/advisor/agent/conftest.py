@@ -1,74 +1,92 @@
-"""A catalogue small enough to compute by hand, and the agent over it."""
+"""A catalogue small enough to compute by hand, the agent over it, and a page that is served."""
 
+import re
 import socket
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
-from study.advisor.agent.agent import Agent
-from study.advisor.agent.retrieval import Lexical
-from study.advisor.agent.settings import Service, Settings, read_conf
+from study.advisor.agent.conversation import Agent
+from study.advisor.agent.page import Service
+from study.advisor.engine.catalogue import Catalogue
+from study.advisor.engine.facts import Facts, first_sentence
 from study.advisor.engine.intent.feedback import FeedbackStore
-from study.data.dataset import Dataset, relevance_from_lists
-from tests.advisor.agent.messages import hostile_rows
-from tests.tiny_study import lay_out, make_data, rooted
+from study.advisor.saved.contract import Recommendation, require_request
 
-COLUMNS = ["id", "name", "description", "language_tokens", "license_clean", "system_tokens"]
-COLUMNS += ["stars_count", "official", "tools"]
-ROWS = yaml.safe_load(Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8"))
-
-
-def catalogue(rows=ROWS, name="toy"):
-    servers = pd.DataFrame(rows, columns=COLUMNS)
-    slugs = servers["name"].str.lower().str.replace(r"[^a-z0-9]+", "-", regex=True).str.strip("-")
-    servers["url"] = "https://github.com/example/" + slugs
-    servers["web_url"] = "https://example.org/" + slugs
-    servers[["language", "system", "license"]] = servers[["language_tokens", "system_tokens", "license_clean"]]
-    servers["category"] = servers["category_clean"] = "tools"
-    servers["subcategory"] = servers["subcategory_clean"] = "General"
-    servers["author"], servers["origin"], servers["watching_count"], servers["activity"] = "example", "toy", 1, 1
-    servers["is_official"] = servers["official"] == "official"
-    tasks = pd.DataFrame({"language_tokens": ["Python", "Go", "TypeScript", "JavaScript", "C", "C++"]})
-    themes = ["Marketing", "Video Production", "Retail", "Retail", "Security", "Security"]
-    tasks = tasks.assign(id=range(1, 7), theme_clean=themes)
-    lists = (np.array([0], dtype=np.int64),) * len(tasks)
-    return Dataset(name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
+FOLDER = Path(__file__).parent
+ROWS = yaml.safe_load((FOLDER / "catalogue.yaml").read_text(encoding="utf-8"))
+KINDS = yaml.safe_load((FOLDER / "hostile.yaml").read_text(encoding="utf-8"))
+HOSTILE = range(901, 951)
+WORD = re.compile(r"\w+")
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    """A small synthetic data set in a folder of its own."""
-    root = tmp_path_factory.mktemp("study")
-    lay_out(root)
-    with rooted(root):
-        make_data()
-        yield root
+class Words:
+    """Ranks servers by the words that they share with a request; equal ones by id."""
+
+    standardised, title, caption = True, "words", "shared words"
+
+    def __init__(self, servers):
+        self.servers = servers
+
+    def recommend(self, text, *, k, **attributes):
+        require_request(text, k, len(self.servers))
+        wanted = set(WORD.findall(text.lower()))
+        scores = [len(wanted & set(WORD.findall(said.lower()))) for said in self.servers["description"]]
+        rows = (
+            self.servers.assign(score=scores).sort_values(["score", "id"], ascending=[False, True]).to_dict("records")
+        )
+        return [Recommendation.of(rank, row, row["score"], {}) for rank, row in enumerate(rows[:k], start=1)]
+
+    def closeness(self, text, nearest):
+        return None
+
+    def warnings(self, text, **attributes):
+        return []
+
+
+def toy(rows=ROWS, urls=None):
+    """The agent's catalogue over rows of ``catalogue.yaml``."""
+    columns = ["id", "name", "description", "language", "licence", "system", "stars", "official", "tools"]
+    table = pd.DataFrame(rows, columns=columns)
+    table["url"] = [(urls or {}).get(name, f"https://github.com/example/{name}") for name in table["id"]]
+    known = {row["id"]: row for row in table.to_dict("records")}
+
+    def facts(server):
+        row = known[server.server_id]
+        official, language = row["official"] == "official", row["language"].partition(",")[0]
+        does = first_sentence(row["description"])
+        return Facts("", row["url"], does, row["stars"], row["licence"], official, language)
+
+    return Catalogue("toy", "words", Words(table), facts)
+
+
+def hostile_catalogue():
+    """The toy catalogue and fifty servers whose texts attack whoever reads them."""
+    entries = [entry for kind in KINDS.values() for entry in kind]
+    rows, urls = [], {}
+    for server, (name, description, url, *times) in zip(HOSTILE, entries, strict=True):
+        rows.append((server, name, description * (times or [1])[0], "Python", "mit", "", 5, "non-official", ""))
+        urls[server] = url or f"https://github.com/hostile/{server}"
+    return toy([*ROWS, *rows], urls)
 
 
 @pytest.fixture(scope="session")
-def data():
-    return catalogue()
-
-
-def asking(data):
-    """An agent that asks for a language before it answers, which `conf/agent/agent.yaml` does not."""
-    return Agent(data, retriever=Lexical(data), settings=replace(read_conf(Settings), essential=["language"]))
+def agent():
+    return Agent(toy())
 
 
 @pytest.fixture(scope="session")
-def agent(data):
-    return asking(data)
+def hostile():
+    return Agent(hostile_catalogue())
 
 
 @pytest.fixture(scope="session")
 def service():
-    return read_conf(Service)
+    return Service.read()
 
 
 @pytest.fixture
@@ -90,12 +108,3 @@ def serving(app):
         finally:
             server.should_exit = True
             thread.join(20)
-
-
-@pytest.fixture(scope="session")
-def hostile():
-    """The agent over the toy catalogue and fifty hostile servers."""
-    rows, urls = hostile_rows()
-    data = catalogue([*ROWS, *rows], name="hostile")
-    data.servers["url"] = data.servers["id"].map(urls).fillna(data.servers["url"])
-    return asking(data)

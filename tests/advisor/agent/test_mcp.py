@@ -15,11 +15,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from typer.testing import CliRunner
 
-from study.advisor.agent import mcp_server
+from study.advisor.agent import mcp
 from study.cli.agent import app
 from study.errors import StudyError
-from tests.advisor.agent.conftest import serving
-from tests.advisor.agent.messages import IDS, MESSAGES
+from tests.advisor.agent.conftest import HOSTILE, serving
 from tests.tiny_study import REPOSITORY
 
 TOOLS = (
@@ -31,17 +30,36 @@ TOOLS = (
 )
 RECOMMEND, COMPARE, EXPLAIN, DESCRIBE, INSTALL = TOOLS
 FULL = {"detail": "full"}
-WRONG_OPTIONS = {"retriever": "unknown retriever", "dataset": "unknown dataset", "transport": "unknown transport"}
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
-from tests.advisor.agent import conftest
-from study.advisor.agent import mcp_server
-from study.advisor.agent.agent import Agent
-from study.advisor.agent.retrieval import Lexical
-data = conftest.catalogue()
-agent = Agent(data, retriever=Lexical(data))
-mcp_server.server(lambda: agent).run("stdio")
+from study.advisor.agent import mcp
+from study.advisor.agent.conversation import Agent
+from tests.advisor.agent.conftest import toy
+agent = Agent(toy())
+mcp.server(lambda: agent).run("stdio")
 """
+WRONG = [
+    (RECOMMEND, {}, "task"),
+    (RECOMMEND, {"task": ""}, "task"),
+    (RECOMMEND, {"task": "x" * 20_001}, "task"),
+    (RECOMMEND, {"task": "captions", "top": 0}, "top"),
+    (RECOMMEND, {"task": "captions", "top": "5"}, "top"),
+    (RECOMMEND, {"task": "captions", "detail": "long"}, "detail"),
+    (RECOMMEND, {"task": "captions", "tops": 3}, "did you mean top?"),
+    (RECOMMEND, {"task": "captions", "constraint": {}}, "did you mean constraints?"),
+    (RECOMMEND, {"task": "captions", "constraints": {"language": ["Go"]}}, "did you mean languages?"),
+    (RECOMMEND, {"task": "captions", "constraints": {"licences": ["permissive"]}}, "group"),
+    (RECOMMEND, {"task": "captions", "constraints": {"languages": ["Go"], "unwanted_languages": ["go"]}}, "at once"),
+    (COMPARE, {"task": "captions", "server_ids": [11]}, "server_ids"),
+    (COMPARE, {"task": "captions", "server_ids": [11, 11]}, "different"),
+    (COMPARE, {"task": "captions", "server_ids": [11, 999]}, "999"),
+    (EXPLAIN, {"task": "captions", "server_id": -1}, "server_id"),
+    (EXPLAIN, {"task": "captions", "server_id": "no"}, "no server has the id"),
+    (DESCRIBE, {"x": 1}, "not permitted"),
+    (INSTALL, {"server_id": 17}, "no source says how to start"),
+    (INSTALL, {"server_id": 999}, "999"),
+    (INSTALL, {"server_id": 17, "client": "pigeon"}, "unknown client"),
+]
 
 
 def read(reply):
@@ -64,13 +82,7 @@ def within(client, work):
 
 def own(agent):
     """A client of a server of this process."""
-    return Client(mcp_server.server(lambda: agent))
-
-
-def program(*words, **environment):
-    """A client that starts Python as a program of its own."""
-    found = StdioServerParameters(command=sys.executable, args=words, env=os.environ | environment, cwd=REPOSITORY)
-    return Client(stdio_client(found), read_timeout_seconds=60, cache=None)
+    return Client(mcp.server(lambda: agent))
 
 
 def called(client, *calls):
@@ -92,45 +104,41 @@ async def exercise(client):
         assert tool.input_schema["additionalProperties"] is False
     asked = tools[RECOMMEND].input_schema
     assert (set(asked["properties"]), asked["required"]) == ({"task", "constraints", "top", "detail"}, ["task"])
-    constraints = asked["$defs"]["Constraints"]["properties"]
-    assert all("groups" in constraints[name]["description"] for name in ("licences", "unwanted_licences"))
     assert "never as instructions" in client.instructions
 
     async def said(name, **arguments):
         return read(await client.call_tool(name, arguments))
 
     wanted = {"task": "captions for videos", "constraints": {"languages": ["go"]}}
-    found = await said(RECOMMEND, **wanted)
-    assert [item["server_id"] for item in found["servers"]] == [17, 13]
+    assert [item["server_id"] for item in (await said(RECOMMEND, **wanted))["servers"]] == [17, 13]
     found = await said(RECOMMEND, **wanted, **FULL)
     assert [item["server_id"] for item in found["recommendations"]] == [17, 13]
-    assert {"why", "tradeoffs", "adoption", "evidence"} <= set(found["recommendations"][0])
+    assert {"why", "tradeoff", "setup"} <= {statement["part"] for statement in found["statements"]}
     compared = await said(COMPARE, task="captions", server_ids=[11, 12])
     assert [server["server_id"] for server in compared["servers"]] == [11, 12]
-    assert compared["prefer"]
-    assert {"why", "tradeoff", "adoption"} <= set(await said(EXPLAIN, task="captions", server_id=17))
+    assert {statement["part"] for statement in compared["statements"]} == {"choice"}
+    assert {"statements", "evidence", "parts"} <= set(await said(EXPLAIN, task="captions", server_id=17))
     about = await said(DESCRIBE)
     assert about["servers"] == 7
     assert "Go" in about["languages"]
-    assert about["domains"] == ["tools"]
-    await said(RECOMMEND, task="charts", constraints={"domain": about["domains"][0]})
-
-    for name, arguments, reason in [*MESSAGES["wrong_calls"], (RECOMMEND, {"task": "x" * 20_001}, "task")]:
+    for name, arguments, reason in WRONG:
         reply = await client.call_tool(name, arguments)
         assert reply.is_error, (name, arguments)
         assert reason in reply.content[0].text, (name, arguments, reply.content[0].text)
         assert "Traceback" not in reply.content[0].text
 
-    languages = ["Go", "Python", "TypeScript", "JavaScript"] * 25
+    languages = ["Go", "Python", "TypeScript", "JavaScript"] * 10
     asked = [(f"captions number {number}", [language]) for number, language in enumerate(languages)]
     calls = [said(RECOMMEND, task=task, constraints={"languages": wanted}, **FULL) for task, wanted in asked]
     specifications = [found["specification"] for found in await asyncio.gather(*calls)]
-    assert [(one["intent"], one["languages"]) for one in specifications] == asked
+    assert [(one["objective"], one["languages"]) for one in specifications] == asked
 
 
 def test_over_standard_input_and_output():
     path = os.pathsep.join([str(REPOSITORY), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    within(program("-c", PROGRAM, PYTHONPATH=path), exercise)
+    words = {"command": sys.executable, "args": ["-c", PROGRAM], "env": os.environ | {"PYTHONPATH": path}}
+    started = stdio_client(StdioServerParameters(**words, cwd=REPOSITORY))
+    within(Client(started, read_timeout_seconds=60, cache=None), exercise)
 
 
 def test_over_streamable_http(agent):
@@ -140,24 +148,22 @@ def test_over_streamable_http(agent):
             async with Client(transport, read_timeout_seconds=60, cache=None) as client:
                 await exercise(client)
 
-    with serving(mcp_server.server(lambda: agent).streamable_http_app()) as address:
+    with serving(mcp.server(lambda: agent).streamable_http_app()) as address:
         asyncio.run(asyncio.wait_for(run(address), 120))
 
 
-def test_the_command_of_the_readme_over_standard_input_and_output(study):
-    words = ["-m", "study", "agent", "mcp", "--dataset", "synthetic", "--retriever", "tfidf"]
-    wanted = {"task": "draw charts", "constraints": {"languages": ["Python"]}}
-    replies = called(program(*words, T2M_ROOT=str(study)), (DESCRIBE, {}), (RECOMMEND, wanted | FULL))
-    about, answer = map(read, replies)
-    assert (about["dataset"], about["servers"], about["system"]) == ("synthetic", 60, "tfidf")
-    assert 1 <= len(answer["recommendations"]) <= 5
-    assert answer["checks"]["removed"] == 0
-
-
-@pytest.mark.parametrize(("option", "reason"), WRONG_OPTIONS.items())
-def test_a_wrong_call_of_the_command_is_said_at_once(study, option, reason):
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("method", "unknown system"),
+        ("dataset", "unknown dataset"),
+        ("transport", "unknown transport"),
+        ("catalog", "unknown catalogue"),
+    ],
+)
+def test_a_wrong_call_of_the_command_is_said_at_once(conf_root, option, reason):
     with pytest.raises(StudyError, match=reason):
-        CliRunner().invoke(app, ["mcp", "--dataset", "synthetic", f"--{option}", "pigeon"], catch_exceptions=False)
+        CliRunner().invoke(app, ["mcp", f"--{option}", "pigeon"], catch_exceptions=False)
 
 
 def test_the_agent_is_made_at_the_first_call_and_once(agent):
@@ -184,16 +190,16 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
         free.set()
         return [read(reply)["servers"] for reply in await asyncio.gather(*calls)]
 
-    assert within(Client(mcp_server.server(mcp_server.Lazy(slow))), work) == [7] * 5
+    assert within(Client(mcp.server(mcp.Lazy(slow))), work) == [7] * 5
     assert len(made) == 2
 
 
 @pytest.mark.parametrize(
     ("task", "stated", "languages", "unwanted"),
     [
-        ("captions in Python", {"unwanted_languages": ["Python"]}, [], ["Python"]),
+        ("captions, in Python", {"unwanted_languages": ["Python"]}, [], ["Python"]),
         ("captions, no Python, only official servers", {"languages": ["Python"], "official": False}, ["Python"], []),
-        ("captions in Go", {"languages": []}, [], []),
+        ("captions, in Go", {"languages": []}, [], []),
     ],
 )
 def test_stated_constraints_win_over_the_words_of_the_task(agent, task, stated, languages, unwanted):
@@ -206,46 +212,22 @@ def test_stated_constraints_win_over_the_words_of_the_task(agent, task, stated, 
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])
 def test_over_http_only_the_named_address_is_answered_and_no_page_of_another_site(agent, headers):
-    chosen = mcp_server.only("fd00::1", ["127.0.0.1"])
+    chosen = mcp.only("fd00::1", ["127.0.0.1"])
     assert {"[fd00::1]", "[fd00::1]:*", "127.0.0.1:*"} <= set(chosen.allowed_hosts)
     assert chosen.enable_dns_rebinding_protection
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     headers |= {"Accept": "application/json, text/event-stream"}
-    with serving(mcp_server.server(lambda: agent).streamable_http_app()) as address:
+    with serving(mcp.server(lambda: agent).streamable_http_app()) as address:
         assert httpx2.post(f"{address}/mcp", json=body, headers=headers, trust_env=False).status_code in (403, 421)
 
 
 def test_hostile_servers_are_strings_in_a_result(hostile):
     """One text block of JSON: a description can end neither the string nor the block."""
-    calls = [(EXPLAIN, {"task": "captions for videos", "server_id": server}) for server in IDS]
+    calls = [(EXPLAIN, {"task": "captions for videos", "server_id": server}) for server in HOSTILE]
     first, *replies = called(own(hostile), (RECOMMEND, {"task": "captions for videos", "top": 20} | FULL), *calls)
     ids = [item["server_id"] for item in read(first)["recommendations"]]
     assert len(ids) == len(set(ids)) == 20
-    assert set(ids) <= {*range(11, 18), *IDS}
-    assert [read(reply)["server_id"] for reply in replies] == list(IDS)
-    for server, reply in zip(IDS, replies, strict=True):
-        parts = [claim for part in ("why", "tradeoff", "adoption") for claim in read(reply)[part]]
-        assert {named for claim in parts for named in claim["servers"]} == {server}
-
-
-@pytest.mark.parametrize(("name", "arguments", "unknown"), MESSAGES["unknown_arguments"])
-def test_an_unknown_argument_is_refused_by_name(agent, name, arguments, unknown):
-    known = {key: value for key, value in arguments.items() if key != unknown}
-    refused, answered = called(own(agent), (name, arguments), (name, known))
-    assert refused.is_error
-    assert unknown in refused.content[0].text
-    assert "not permitted" in refused.content[0].text
-    assert not answered.is_error
-
-
-@pytest.mark.parametrize(
-    ("arguments", "meant"),
-    [({"constraint": {}}, "constraints"), ({"constraints": {"language": ["Go"]}}, "languages"), ({"tops": 3}, "top")],
-)
-def test_the_most_similar_argument_is_named(agent, arguments, meant):
-    (reply,) = called(own(agent), (RECOMMEND, {"task": "captions", **arguments}))
-    assert reply.is_error
-    assert f"did you mean {meant}?" in reply.content[0].text
+    assert [read(reply)["server_id"] for reply in replies] == list(HOSTILE)
 
 
 def test_five_servers_take_two_kilobytes_and_each_fact_once(hostile):
@@ -254,20 +236,9 @@ def test_five_servers_take_two_kilobytes_and_each_fact_once(hostile):
     assert len(reply.content[0].text.encode()) <= 2_048
 
 
-def test_what_was_found_out_of_a_start_stands_beside_the_server(agent, monkeypatch):
-    found, said = type(agent).facts, "did not start here (2026-01-02)"
-    monkeypatch.setattr(agent, "facts", lambda server: replace(found(agent, server), checked=said))
-    (reply,) = called(own(agent), (RECOMMEND, {"task": "captions for videos"}))
+def test_what_was_found_out_of_a_start_stands_beside_the_server(agent):
+    said = "did not start here (2026-01-02)"
+    facts = agent.catalogue.facts
+    told = mcp.Agent(replace(agent.catalogue, facts=lambda server: replace(facts(server), checked=said)))
+    (reply,) = called(own(told), (RECOMMEND, {"task": "captions for videos"}))
     assert {server["checked"] for server in read(reply)["servers"]} == {said}
-
-
-def test_a_server_that_no_source_starts_has_no_command(agent):
-    refused, unknown, wrong = called(
-        own(agent),
-        (INSTALL, {"server_id": 17}),
-        (INSTALL, {"server_id": 999}),
-        (INSTALL, {"server_id": 17, "client": "pigeon"}),
-    )
-    for reply, reason in ((refused, "no source says how to start"), (unknown, "999"), (wrong, "unknown client")):
-        assert reply.is_error
-        assert reason in reply.content[0].text

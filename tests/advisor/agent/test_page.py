@@ -1,316 +1,293 @@
-"""The page in a headless browser: a conversation by keyboard, hostile texts, a phone, chips and choices."""
+"""The page: its JSON interface, strangers refused, faults said clearly; and the page itself in a headless browser."""
 
 import json
-from contextlib import contextmanager
-from dataclasses import replace
+import re
+import socket
 
+import httpx2
 import pytest
+import uvicorn
+from typer.testing import CliRunner
 
-from study.advisor.agent import web
+from study.advisor.agent import address as addresses
+from study.advisor.agent import page
 from study.advisor.engine.intent.feedback import FeedbackStore
-from tests.advisor.agent import browser as agent_browser
-from tests.advisor.agent.browser import say, turns, waited
-from tests.advisor.agent.conftest import serving
-from tests.advisor.agent.messages import IDS, MESSAGES
+from study.cli import agent as cli
+from study.errors import StudyError
+from tests.advisor.agent import browser
+from tests.advisor.agent.conftest import HOSTILE, serving
 
-pytestmark = pytest.mark.skipif(agent_browser.CHROMIUM is None, reason="Chromium is not installed")
+HEADERS = {"content-type": "application/json"}
 # What the page may consist of; anything else came from a stranger's text.
-TAGS = set(MESSAGES["page_tags"])
-LAST = "[...document.querySelectorAll('#log > li.agent')].at(-1)"
-STATUS = "document.getElementById('status').textContent"
-OUTCOME = "document.querySelector('.outcome').offsetHeight"
+TAG_NAMES = (
+    "HTML HEAD META TITLE LINK SCRIPT BODY A HEADER H1 P MAIN SECTION DIV BUTTON OL LI SPAN FOOTER FORM LABEL TEXTAREA "
+    "ARTICLE H3 STRONG BLOCKQUOTE PRE DETAILS SUMMARY UL INPUT SELECT OPTION TABLE TR TH TD"
+)
+REQUEST = "captions for videos"
 
 
-def page_of(name):
-    """A fixture: the page over the agent of a fixture, for the tests of this file."""
-
-    @pytest.fixture(scope="module")
-    def opened(request, service, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("browser")
-        store = FeedbackStore(folder / "feedback.sqlite")
-        app = web.create_app(request.getfixturevalue(name), store, replace(service, keep_words=True))
-        with serving(app) as address, agent_browser.opened(folder, address) as browser:
-            browser.store = store
-            yield browser
-
-    return opened
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return FeedbackStore(tmp_path_factory.mktemp("feedback") / "toy.sqlite")
 
 
-page, toy_page = page_of("hostile"), page_of("agent")
-
-
-@contextmanager
-def quiet(page):
-    """The page anew; in the end it has logged nothing and asked no other host."""
-    page.open(page.address)
-    page.until("state.catalogue !== null")
-    yield page
-    assert page.logged == []
-    assert any(url.startswith(page.address) for url in page.requested)
-    assert [url for url in page.requested if not url.startswith((page.address, "about:", "data:"))] == []
+@pytest.fixture(scope="module")
+def address(agent, service, store):
+    with serving(page.create_app(agent, store, service)) as found:
+        yield found
 
 
 @pytest.fixture
-def fresh(page):
-    with quiet(page):
-        yield page
+def client(address):
+    with httpx2.Client(base_url=address, timeout=30, trust_env=False) as made:
+        yield made
 
 
-@pytest.fixture
-def asked(toy_page):
-    """The page over the toy catalogue after a request of three languages."""
-    with quiet(toy_page):
-        say(toy_page, "captions for videos in Python, Go or TypeScript")
-        yield toy_page
+class Talk:
+    """One conversation over HTTP."""
+
+    def __init__(self, client):
+        self.client = client
+        begun = client.post("/api/conversations", json={}).json()
+        self.headers, self.catalogue = {"X-Conversation": begun["conversation"]}, begun["catalogue"]
+
+    def post(self, path, **body):
+        return self.client.post(f"/api/{path}", json=body, headers=self.headers)
+
+    def ids(self, path, **body):
+        return [server["server_id"] for server in self.post(path, **body).json()["servers"]]
 
 
-def texts(page, selector, within="document"):
-    return page.run(f"[...{within}.querySelectorAll({selector!r})].map(e => e.textContent)")
+def test_a_whole_conversation(client, store):
+    talk = Talk(client)
+    assert {"Go", "Python"} <= set(talk.catalogue["languages"])
+    first = talk.post("messages", text=REQUEST).json()
+    assert [server["server_id"] for server in first["servers"]][:3] == [11, 17, 12]
+    assert first["question"]["limit"] == "languages"
+    assert {said["field"] for said in first["servers"][0]["said"]} <= {"description", "stars", "licence", "address"}
+    # A limit revised by hand, one by a message of limits alone, and the question is put once.
+    assert talk.ids("limits", languages=["Go"]) == [17, 13]
+    assert talk.ids("messages", text="at least 10 stars") == [13]
+    again = talk.post("limits").json()
+    assert ([server["server_id"] for server in again["servers"]][:3], again["question"]) == ([11, 17, 12], None)
+    assert talk.ids("regenerate")[:3] == [11, 17, 12]
+    compared = talk.post("compare", server_ids=[12, 11]).json()
+    assert [server["server_id"] for server in compared["servers"]] == [12, 11]
+    assert compared["table"][1] == {"field": "stars", "values": ["120 stars", "3 stars"]}
+    assert talk.post("install", server_id=11).status_code == 422  # nobody says how to start it
+    # Cards of an earlier answer are judged for that answer.
+    before = len(store.events())
+    assert [talk.post("feedback", kind="worked", answer=n, server_id=17).status_code for n in (1, 2, 3, 99)] == [
+        200,
+        200,
+        422,
+        422,
+    ]
+    events = store.events()[before:]
+    assert [(event.selected, event.success, event.words) for event in events] == [("17", True, "")] * 2
 
 
-def last(page, selector):
+def test_conversations_are_bounded_and_end(agent):
+    now = [0.0]
+    sessions = page.Sessions(agent, 2, 60, lambda: now[0])
+    first, second = sessions.begin(), sessions.begin()
+    assert sessions.find(first)
+    third = sessions.begin()
+    assert [bool(sessions.find(name)) for name in (first, second, third)] == [True, False, True]
+    now[0] = 61.0
+    assert sessions.find(first) is None
+    talk = page.Conversation(agent)
+    for _ in range(25):
+        talk.say(REQUEST)
+    assert (len(talk.turns), min(talk.turns)) == (20, 6)
+
+
+def test_a_fault_of_the_program_is_no_conversation_that_is_over(client, monkeypatch):
+    monkeypatch.setattr(page, "in_words", lambda *_: {}["a bug"])
+    done = Talk(client).post("messages", text=REQUEST)
+    assert (done.status_code, "Content-Security-Policy" in done.headers) == (500, True)
+    assert "over" not in done.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["", "unknown", "x" * 65, "../..", "a b"])
+def test_an_unknown_conversation_is_over(client, name):
+    reply = client.post("/api/messages", json={"text": "captions"}, headers={"X-Conversation": name})
+    assert reply.status_code in (404, 422)
+
+
+@pytest.mark.parametrize("headers", [{"host": "["}, {"origin": "http://["}])
+def test_headers_that_name_no_host_are_refused_with_the_headers_of_safety(client, headers):
+    done = client.get("/", headers=headers)
+    assert (done.status_code, "Content-Security-Policy" in done.headers) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 400),
+        ({"host": "127.0.0.1.evil.example"}, 400),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"content-length": "100001"}, 413),
+        ({"content-length": ""}, 413),
+    ],
+)
+def test_strangers_are_refused(client, headers, status):
+    content = {"100001": b"x" * 100_001, None: b"{}", "": iter([b"{}"])}[headers.get("content-length")]
+    headers = {name: value for name, value in headers.items() if value}
+    reply = client.post("/api/conversations", content=content, headers=HEADERS | headers)
+    assert reply.status_code == status
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("messages", "{"),
+        ("messages", '{"text": 3}'),
+        ("messages", '{"text": " "}'),
+        ("messages", '{"text": "' + "x" * 20_001 + '"}'),
+        ("messages", '{"text": "captions", "more": 1}'),
+        ("messages", "[" * 50_000),
+        ("limits", '{"languages": "Go"}'),
+        ("limits", '{"stars": -1}'),
+        ("limits", '{"language": ["Go"]}'),
+        ("compare", '{"server_ids": [11]}'),
+        ("compare", '{"server_ids": [11, 999]}'),
+        ("install", '{"server_id": 11, "client": "none"}'),
+        ("feedback", '{"answer": 1, "kind": "loved", "server_id": 11}'),
+    ],
+)
+def test_faults_are_said_and_leave_the_conversation_alone(client, path, content):
+    talk = Talk(client)
+    first = talk.post("messages", text=REQUEST).json()
+    reply = client.post(f"/api/{path}", content=content, headers=HEADERS | talk.headers)
+    assert reply.status_code in (400, 422)
+    assert reply.json()["error"]
+    assert "Traceback" not in reply.text
+    assert talk.ids("limits") == [server["server_id"] for server in first["servers"]]
+
+
+@pytest.mark.parametrize("path", ["/", "/app.js", "/style.css", "/icon.svg"])
+def test_the_page_is_safe_and_names_no_other_host(client, path):
+    reply = client.get(path)
+    assert reply.status_code == 200
+    assert "unsafe" not in reply.headers["content-security-policy"]
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert set(re.findall(r"https?://[^\s\"'<)]+", reply.text)) <= {"http://www.w3.org/2000/svg"}
+    writing = r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|<script>|\son\w+="
+    assert not re.search(writing, reply.text)
+
+
+@pytest.mark.parametrize(
+    "path", ["/docs", "/openapi.json", "/../page.py", "/%2e%2e/page.py", "/api/messages", "/static/app.js"]
+)
+def test_nothing_else_is_served(client, path):
+    assert client.get(path).status_code in (404, 405)
+
+
+def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, store):
+    with serving(page.create_app(agent, store, service, extra_host="Study.example")) as address:
+        for host, status in (("study.example:1", 200), ("evil.example", 400)):
+            assert httpx2.get(address, headers={"host": host}, trust_env=False).status_code == status
+
+
+@pytest.mark.parametrize("command", [["serve"], ["mcp", "--transport", "streamable-http"]])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "", "0", "0x0", "::ffff:0.0.0.0"])
+def test_an_address_that_names_no_machine_is_refused(command, host, monkeypatch):
+    monkeypatch.setattr(cli, "_agent", lambda *given: pytest.fail("the agent was built"))
+    monkeypatch.setattr("study.advisor.engine.catalogue.require", lambda *given: None)
+    with pytest.raises(StudyError, match="every address"):
+        CliRunner().invoke(cli.app, [*command, "--host", host], catch_exceptions=False)
+    assert addresses.concrete("192.168.1.20") == "192.168.1.20"
+
+
+@pytest.mark.parametrize("command", [["serve"], ["mcp", "--transport", "streamable-http"]])
+def test_a_taken_port_and_an_unknown_host_are_said_before_anything_is_served(command, monkeypatch, capsys):
+    monkeypatch.setattr("study.advisor.engine.catalogue.require", lambda *given: None)
+    with addresses.listening("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1])
+        with pytest.raises(StudyError, match=f"cannot listen on 127.0.0.1 port {port}"):
+            CliRunner().invoke(cli.app, [*command, "--port", port], catch_exceptions=False)
+    with pytest.raises(StudyError, match="there is no host"):
+        CliRunner().invoke(cli.app, [*command, "--host", "no host"], catch_exceptions=False)
+    assert capsys.readouterr().out == ""
+
+
+def test_the_address_that_is_said_is_the_one_that_is_bound(monkeypatch, agent):
+    monkeypatch.setattr(cli, "_agent", lambda *given: agent)
+    asked = {}
+
+    def run(self, sockets):
+        host, port = sockets[0].getsockname()
+        with socket.create_connection((host, port), timeout=5):
+            asked["port"] = port
+
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    said = CliRunner().invoke(cli.app, ["serve", "--port", "0"], catch_exceptions=False).output
+    assert f"http://127.0.0.1:{asked['port']} " in said
+
+
+@pytest.mark.parametrize(("key", "value"), [("port", 70_000), ("sessions", 0), ("body", 0)])
+def test_a_value_that_the_page_cannot_have_is_named(conf_root, key, value):
+    file = conf_root / "conf" / "agent" / "service.yaml"
+    file.write_text(re.sub(rf"(?m)^{key}: \d+", f"{key}: {value}", file.read_text()))
+    with pytest.raises(StudyError, match=rf"service.yaml \(column {key}\)"):
+        page.Service.read()
+
+
+# The page in a browser
+
+
+@pytest.fixture(scope="module")
+def shown(hostile, service, tmp_path_factory):
+    if browser.CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    folder = tmp_path_factory.mktemp("browser")
+    app = page.create_app(hostile, FeedbackStore(folder / "feedback.sqlite"), service)
+    with serving(app) as address, browser.opened(folder, address) as opened:
+        opened.open(address)
+        opened.until("state.catalogue !== null")
+        yield opened
+
+
+def last(shown, selector):
     """Texts of the elements of the last turn."""
-    return texts(page, selector, LAST)
+    within = "[...document.querySelectorAll('#log > li.agent')].at(-1)"
+    return shown.run(f"[...{within}.querySelectorAll({selector!r})].map(e => e.textContent)")
 
 
-def test_a_whole_conversation_by_keyboard(fresh):
-    say(fresh, "captions for videos")
-    assert last(fresh, ".options button")[-1] == "any"
-    say(fresh, "Go")
-    assert last(fresh, ".card h3") == ["1. Subtitle Fastid 17", "2. Postgres Queryid 13"]
-    assert "It is written in Go, as you asked." in " ".join(last(fresh, ".claims li"))
-    say(fresh, "or TypeScript")
-    assert len(last(fresh, ".card")) == 3
-    say(fresh, "compare 1 and 2")
-    assert any("stars" in text for text in last(fresh, "table th"))
-    say(fresh, "set up 1")
-    assert any("git clone https://github.com/example/" in text for text in last(fresh, "li"))
-    say(fresh, "undo")
-    assert last(fresh, ".card h3")[0].startswith("1. Subtitle Fast")
-    assert len(last(fresh, ".card")) == 2
-    assert len(fresh.screenshot()) > 10_000
+def press(shown, selector):
+    """Press a button of the last turn and wait for the answer."""
+    browser.waited(shown, lambda: shown.run(f"[...document.querySelectorAll({selector!r})].at(-1).click()"))
 
 
-def test_everything_is_reached_with_the_tab_key(fresh):
-    say(fresh, "captions for videos in Go")
-    fresh.run("document.body.focus(), document.activeElement.blur()")
+def test_the_page_shows_strangers_as_text_and_changes_limits(shown):
+    browser.say(shown, "captions for videos")
+    assert len(last(shown, ".card h3")) == 5
+    browser.say(shown, "captions, script alert, evil example; Python")
+    tags = set(shown.run("[...document.querySelectorAll('*')].map(e => e.tagName)"))
+    assert tags <= set(TAG_NAMES.split()), tags
+    assert shown.run("document.title") == "T2MAgent"
+    put = "const e = document.getElementById('set-language'); e.value = 'Go'; e.dispatchEvent(new Event('change'))"
+    browser.waited(shown, lambda: shown.run(f"(() => {{ {put} }})()"))
+    assert all("Go" in text for text in last(shown, ".facts"))
+    shown.run(
+        "[...document.querySelectorAll('#log > li.agent')].at(-1).querySelectorAll('input').forEach(e => e.click())"
+    )
+    ids = [int(re.search(r"id (\d+)", text)[1]) for text in last(shown, ".id")]
+    assert not set(ids) & set(HOSTILE)
+    assert shown.logged == []
+    assert [url for url in shown.requested if not url.startswith((shown.address, "about:", "data:"))] == []
+    assert json.loads(shown.run("JSON.stringify(state.limits.languages)")) == ["Go"]
+
+
+def test_everything_is_reached_with_the_tab_key(shown):
+    browser.say(shown, "captions for videos")
+    shown.run("document.body.focus(), document.activeElement.blur()")
     active, words = "document.activeElement", ""
-    for _ in range(60):
-        fresh.press("Tab")
-        words += fresh.run(f"{active}.textContent + '|' + ({active}.getAttribute('aria-label') || '') + ' '")
-    for wanted in MESSAGES["page_controls"]:
+    for _ in range(80):
+        shown.press("Tab")
+        words += shown.run(f"{active}.textContent + '|' + ({active}.id || '') + ' '")
+    for wanted in ("Send", "Set-up", "Useful", "Compare the chosen servers", "set-language", "set-official"):
         assert wanted in words, wanted
-    # The marked place can be seen.
-    assert fresh.run(f"{active} !== document.body")
-    assert fresh.run(f"getComputedStyle({active}).outlineStyle") != "none"
-    assert fresh.run(f"parseFloat(getComputedStyle({active}).outlineWidth)") >= 2
-
-
-def test_chips_change_the_constraints(fresh):
-    say(fresh, "captions for videos in Go")
-    fresh.run("document.querySelector('.chip button').focus()")
-    waited(fresh, lambda: fresh.press("Enter"))
-    assert last(fresh, ".options button")[-1] == "any"
-    say(fresh, "any")
-    assert fresh.run("document.querySelectorAll('.chip').length") == 0
-    put(fresh, 'select[aria-label="Add language"]', "TypeScript")
-    fresh.until("[...document.querySelectorAll('.chip')].some(e => e.textContent.includes('language: TypeScript'))")
-    assert last(fresh, ".card h3") == ["1. Caption Writerid 11"]
-
-
-def press(page, server, label):
-    """Click a button of the first card of the page that shows a server; returns what is said then."""
-    page.run("document.getElementById('status').textContent = ''")
-    card = f"document.querySelector('.card[data-id=\"{server}\"]')"
-    page.run(f"{card}.querySelectorAll('button').forEach(e => {{ if (e.textContent === {label!r}) e.click(); }})")
-    page.until(f"{STATUS} !== ''")
-    return page.run(STATUS)
-
-
-def requests(events):
-    return [json.loads(event.words)["intent"] for event in events]
-
-
-def test_a_card_of_an_earlier_answer_is_judged_for_its_own_request(fresh):
-    say(fresh, "captions for videos in Go")
-    say(fresh, "query a postgres database plan in Python")
-    say(fresh, "undo")
-    say(fresh, "MIT licence")
-    before = len(fresh.store.events())
-    assert press(fresh, 17, "Useful") == "Noted on this machine: useful, id 17."
-    assert press(fresh, 14, "Not useful") == "Noted on this machine: not useful, id 14."
-    events = fresh.store.events()[before:]
-    assert [(event.kind, event.selected) for event in events] == [("accepted", "17"), ("rejected", "14")]
-    assert requests(events) == ["captions for videos in Go", "query a postgres database plan in Python"]
-    assert [json.loads(event.words)["licences"] for event in events] == [[], []]
-
-
-def test_outcomes_can_be_told_of_accepted_servers(fresh):
-    say(fresh, "captions for videos in Go")
-    before = len(fresh.store.events())
-    assert fresh.run(OUTCOME) == 0
-    press(fresh, 17, "Useful")
-    assert fresh.run(OUTCOME) > 0
-    press(fresh, 17, "It worked")
-    press(fresh, 17, "It failed")
-    assert texts(fresh, "[aria-pressed=true]", "document.querySelector('.card')") == ["Useful", "It failed"]
-    press(fresh, 17, "Not useful")
-    assert fresh.run(OUTCOME) == 0
-    assert [event.kind for event in fresh.store.events()[before:]] == ["accepted", "worked", "failed", "rejected"]
-
-
-def test_a_card_keeps_to_its_conversation(fresh):
-    say(fresh, "captions for videos in Go")
-    fresh.run("state.name = null")  # as after the conversation was dropped
-    say(fresh, "query a postgres database plan in Python")
-    before = len(fresh.store.events())
-    press(fresh, 17, "Useful")
-    assert requests(fresh.store.events()[before:]) == ["captions for videos in Go"]
-
-
-def is_harmless(page):
-    """Nothing on the page came from a stranger's text but letters."""
-    assert set(page.run("[...new Set([...document.querySelectorAll('*')].map(e => e.tagName))]")) <= TAGS
-    assert page.run("document.title") == "T2MAgent"
-    strange = ", ".join(f"main {tag}" for tag in ("script", "img", "iframe", "style", "[style]"))
-    assert page.run(f"document.querySelectorAll('{strange}').length") == 0
-    attributes = "[...document.querySelectorAll('main *')].flatMap(e => [...e.attributes].map(a => a.name))"
-    assert not [name for name in page.run(attributes) if name.startswith("on")]
-    links = page.run("[...document.querySelectorAll('main a')].map(e => [e.protocol, e.rel])")
-    assert all(protocol == "https:" and "noopener" in rel for protocol, rel in links)
-
-
-def test_every_hostile_server_is_letters_on_the_page(fresh):
-    say(fresh, "captions for videos in Python")
-    for server in IDS:
-        say(fresh, f"{'set up' if server % 2 else 'why'} id {server}")
-        assert last(fresh, ".card .id") == [f"id {server}"]
-    shown = fresh.run("[...document.querySelectorAll('.card')].map(e => Number(e.dataset.id))")
-    assert set(IDS) <= set(shown)
-    is_harmless(fresh)
-
-
-@pytest.mark.parametrize("text", MESSAGES["hostile_requests_on_the_page"])
-def test_hostile_servers_are_letters_on_the_page(fresh, text):
-    say(fresh, text)
-    if not last(fresh, ".card"):
-        say(fresh, "any")
-    assert last(fresh, ".card")
-    is_harmless(fresh)
-
-
-def test_a_phone_needs_no_sideways_scrolling(fresh):
-    fresh.size(390, 844, mobile=True)
-    try:
-        say(fresh, "captions for videos in Python")
-        say(fresh, "compare 1 and 2")
-        # A start command on one line, which scrolls by itself.
-        start = "const [box, pre] = ['div', 'pre'].map(name => document.createElement(name)); box.className = 'copied';"
-        start += "pre.textContent = 'x'.repeat(200); box.append(pre); document.querySelector('.card').append(box)"
-        fresh.run(f"(() => {{{start}}})()")
-        assert fresh.run("document.documentElement.scrollWidth") <= 390
-        heights = fresh.run("[...document.querySelectorAll('button, select')].map(e => e.offsetHeight)")
-        assert min(filter(None, heights)) >= 30
-        assert fresh.run("document.querySelector('footer').offsetHeight") < 844 / 2
-    finally:
-        fresh.size(1000, 900)
-
-
-def test_a_lost_conversation_is_said_and_begun_again(fresh):
-    fresh.run("state.name = 'gone'")
-    agent_browser.send(fresh, "captions for videos in Go")
-    fresh.until(f"{STATUS}.includes('over')")
-    fresh.logged.clear()  # the browser itself notes the 404
-    say(fresh, "captions for videos in Go")
-    assert last(fresh, ".card h3")[0] == "1. Subtitle Fastid 17"
-
-
-def tick(page, answer, *places):
-    """Tick boxes of the cards of an answer, by places from 0; returns the ids of these servers."""
-    cards = f"[...document.querySelectorAll('.cards')][{answer}].children"
-    for place in places:
-        page.run(f"{cards}[{place}].querySelector('input').click()")
-    return [page.run(f"Number({cards}[{place}].dataset.id)") for place in places]
-
-
-def compare(page, answer):
-    """Press the button of an answer."""
-    buttons = "[...document.querySelectorAll('button')].filter(e => e.textContent === 'Compare the chosen servers')"
-    page.run(f"{buttons}[{answer}].click()")
-
-
-def compared(page, answer):
-    """What was asked when the button of an answer was pressed, and the heads of the table that it gave."""
-    waited(page, lambda: compare(page, answer))
-    said = texts(page, "#log > li.you > p")[-1]
-    return said, [text.rpartition("(")[2] for text in last(page, "th[scope=col]") if text]
-
-
-def test_the_chosen_servers_are_compared_and_a_single_one_with_the_best_of_the_others(asked):
-    (server,) = tick(asked, 0, 2)
-    said, heads = compared(asked, 0)
-    assert said == f"compare id {server}"
-    assert heads[0] == f"id {server})"
-    assert len(heads) == 2
-    (other,) = tick(asked, 0, 0)
-    assert compared(asked, 0) == (f"compare id {server} and {other}", [f"id {server})", f"id {other})"])
-    # A place that is not there is said without an error.
-    say(asked, "compare 9 and 1")
-    assert "there is no number 9" in asked.run(f"{LAST}.textContent")
-
-
-def test_every_answer_has_a_choice_of_its_own_and_without_one_nothing_is_asked(asked):
-    before = turns(asked)
-    compare(asked, 0)
-    assert "tick" in asked.run(STATUS)
-    tick(asked, 0, 1)
-    tick(asked, 0, 1)
-    compare(asked, 0)
-    assert turns(asked) == before
-    first = tick(asked, 0, 0, 1)
-    say(asked, "at least 1 stars")
-    compare(asked, 1)
-    assert "tick" in asked.run(STATUS)
-    second = tick(asked, 1, 1, 2)
-    assert compared(asked, 1)[0] == f"compare id {second[0]} and {second[1]}"
-    # The boxes of the first answer are still ticked, and still mean these servers.
-    assert compared(asked, 0)[0] == f"compare id {first[0]} and {first[1]}"
-
-
-def put(page, selector, value):
-    """Set a field as a reader would; a box is ticked."""
-    element = f"document.querySelector({selector!r})"
-    set_value = f"{element}.value = {value!r}, {element}.dispatchEvent(new Event('change'))"
-    waited(page, lambda: page.run(f"{element}.focus(), {f'{element}.click()' if value is None else set_value}"))
-
-
-def specification(page, *names):
-    return [page.run(f"state.specification.{name}") for name in names]
-
-
-def test_stars_the_mark_and_the_domain_are_set_by_hand(asked):
-    put(asked, "#set-least-stars", "15")
-    assert asked.run("[...document.querySelectorAll('.chip span')].some(e => e.textContent === 'stars ≥ 15')")
-    put(asked, "#set-official", None)
-    put(asked, "#set-domain", "tools")
-    assert specification(asked, "stars", "official", "domain") == [15, True, "tools"]
-    assert asked.run("document.getElementById('set-domain').value") == "tools"
-    assert specification(asked, "intent") == ["captions for videos in Python, Go or TypeScript"]
-    put(asked, "#set-official", None)
-    put(asked, "#set-domain", "")
-    put(asked, "#set-least-stars", "-3")
-    assert specification(asked, "stars", "official", "domain") == [0, False, ""]
-    put(asked, "#set-least-stars", "99999999999")
-    assert specification(asked, "stars") == [10_000_000]
-    labels = "[...document.querySelectorAll('#chips input, #chips select')]"
-    assert asked.run(f"{labels}.every(e => (e.labels && e.labels.length) || e.getAttribute('aria-label'))")
-
-
-def test_a_chip_is_denied_and_wanted_again(asked):
-    deny = "document.querySelector('button[aria-label=\"Not language: Go\"]')"
-    waited(asked, lambda: asked.run(f"{deny}.click()"))
-    assert specification(asked, "languages", "unwanted_languages") == [["Python", "TypeScript"], ["Go"]]
-    assert asked.run(f"{deny}.getAttribute('aria-pressed')") == "true"
-    waited(asked, lambda: asked.run(f"{deny}.click()"))
-    wanted, unwanted = specification(asked, "languages", "unwanted_languages")
-    assert (set(wanted), unwanted) == ({"Python", "TypeScript", "Go"}, [])

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from study.advisor.agent.model import Model
+from study.advisor.agent.language import Writer
 from study.advisor.llm import client as llm
 from study.advisor.llm.cassette import holds_replies
 from study.errors import StudyError
@@ -57,11 +57,11 @@ def test_refused_parameters_are_sent_otherwise_and_remembered(server, client):
 
 def test_the_model_of_the_agent_is_asked_as_the_endpoint_accepts(server, client):
     server.script = ["terse"] * 3
-    with pytest.raises(StudyError, match="no JSON object"):  # the reply is "hello", but there is one
-        Model(client, {"model": "m", "tokens": 9})._ask("read", "a request")
+    with pytest.raises(StudyError, match="not valid"):  # the reply is "hello", but there is one
+        Writer(client, "m", 9).read("a request")
     last = server.seen[-1][1]
     assert last["max_completion_tokens"] == 9
-    assert last["response_format"] == {"type": "json_object"}
+    assert last["response_format"]["type"] == "json_schema"
     assert {"max_tokens", "temperature"}.isdisjoint(last)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from study.advisor.engine.catalogue import SYNC, Catalogue
 from study.advisor.engine.facts import Facts, prior, stars_share
+from study.advisor.engine.limits import Limits, Read, read_limits
 from study.advisor.engine.request import WORD, Understood, plain, reversed_only, understand, vocabulary
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.advisor.saved.saved import DATASET
@@ -44,6 +45,7 @@ class Options:
         k: servers in the answer.
         attributes: language, category, subcategory and theme, as far as the model reads them.
         verified: only servers of the open catalogue that a source vouches for.
+        limits: what servers must be; None reads the limits that clauses of the request state.
         keep: leaves out the other servers; of a large catalogue, it then names only servers that fit by themselves.
         prior: False ranks by the model alone.
         unfit: True names the nearest servers even where nothing fits.
@@ -54,6 +56,7 @@ class Options:
     k: int = 5
     attributes: Mapping[str, str] = field(default_factory=dict)
     verified: bool = False
+    limits: Limits | None = None
     keep: Callable[[Recommendation], bool] | None = None
     prior: bool = True
     unfit: bool = False
@@ -85,6 +88,7 @@ class Answer:
     warnings: tuple[str, ...] = ()  # what of the request the model cannot use, and what could not be checked
     caption: str = ""  # what the score is
     reranked_by: str = ""
+    limits: Limits = field(default_factory=Limits)  # what servers had to be
 
 
 @overload
@@ -108,13 +112,20 @@ def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswe
         raise StudyError("--verified is for the open catalogue", column="--verified", fix=SYNC)
     if options.rerank:
         return _reranked(catalogue, request, options)
-    answer = _answered(catalogue, request, options)
+    read = read_limits(request)
+    if not read.text.strip():  # nothing but limits: taken as it stands
+        read = Read(request, Limits())
+    limits = read.limits if options.limits is None else options.limits
+    stated = {name: value for name, value in options.attributes.items() if value}
+    options = replace(options, limits=limits, attributes=limits.attributes() | stated)
+    answer = _answered(catalogue, read.text, options)
     unasked: list[str] = []
     if options.check:
-        answer, unasked = _checked(catalogue, request, options, answer)
+        answer, unasked = _checked(catalogue, read.text, options, answer)
     model = catalogue.model
     warnings = (*model.warnings(request, **options.attributes), *unasked)
-    return replace(answer, warnings=warnings, caption=model.caption)
+    notes = (*limits.notes(), *answer.notes)
+    return replace(answer, request=request, limits=limits, notes=notes, warnings=warnings, caption=model.caption)
 
 
 def _reranked(catalogue: Catalogue, request: str, options: Options) -> Answer:
@@ -166,6 +177,8 @@ def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
     keeps = [options.keep] if options.keep else []
     if options.verified:
         keeps.append(catalogue.is_verified)
+    if (limits := options.limits) is not None and limits.filters():
+        keeps.append(lambda server: limits.allow(catalogue.facts(server)))
     # A number outside the catalogue is the model's to refuse.
     depth = k if not 1 <= k <= size else size if keeps else min(size, max(k, settings.pool))
     ranked = model.recommend(text, **options.attributes, k=depth)
@@ -180,12 +193,11 @@ def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
         fitting = fitting_alone(text, [server.score for server in ranked], described, settings.filtered)
         alone = named | {server.server_id for server, fit in zip(ranked, fitting, strict=True) if fit}
     if keeps:
-        kept = {server.server_id for server in ranked if all(keep(server) for keep in keeps)}
+        may = (server for server in ranked if options.unfit or server.server_id in alone)
+        kept = {server.server_id for server in may if all(keep(server) for keep in keeps)}
         left_out = len(alone - kept)
         fits = fits and len(alone) > left_out
-        ranked = [
-            server for server in ranked if server.server_id in kept and (options.unfit or server.server_id in alone)
-        ]
+        ranked = [server for server in ranked if server.server_id in kept]
     first = max(k, settings.pool)
     ranked = [server for place, server in enumerate(ranked) if place < first or server.server_id in named]
     pool = [Item(server, catalogue.facts(server)) for server in ranked]

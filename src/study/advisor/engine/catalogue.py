@@ -86,16 +86,28 @@ def load(names: Sequence[str] | None = None, dataset: str | None = None, system:
         model, table = catalogue.load(*chosen)
         title = f"catalogue {' and '.join(chosen)}"
         return Catalogue.of_table(title, catalogue.SYSTEM, model, table, Shelf.here(table))
-    named = bool(names or dataset or system)
+    require(names, dataset, system)
     dataset, system = saved.choose(dataset or (saved.DATASET if names else None), system)
-    if not named and not saved.exists(dataset, system):
-        fix = f"{SYNC}; or for the servers of {dataset}: {saved.how_to_save(dataset, system)}"
-        raise UnavailableError("there is no catalogue yet, and no saved model", file=paths.root(), fix=fix)
     ahead.read_ahead(dataset, system)
     fitted = saved.load_saved_model(dataset, system)
     ahead.wait()
     shelf = Shelf.here() if dataset == saved.DATASET else Shelf(None, None)
     return Catalogue.of_dataset(dataset, system, fitted, shelf)
+
+
+def require(names: Sequence[str] | None = None, dataset: str | None = None, system: str | None = None) -> None:
+    """Raise StudyError, without reading any servers, where `load` could not answer."""
+    if _chosen(names, dataset, system):
+        return
+    named = bool(names or dataset or system)
+    dataset, system = saved.choose(dataset or (saved.DATASET if names else None), system)
+    how = saved.how_to_save(dataset, system)
+    if saved.exists(dataset, system):
+        return
+    if named:
+        raise UnavailableError("no saved model here", file=saved.folder_of(dataset, system), fix=f"run: {how}")
+    fix = f"{SYNC}; or for the servers of {dataset}: {how}"
+    raise UnavailableError("there is no catalogue yet, and no saved model", file=paths.root(), fix=fix)
 
 
 def _chosen(names: Sequence[str] | None, dataset: str | None, system: str | None) -> list[str]:

@@ -45,6 +45,7 @@ def data(catalogue: Catalogue, answer: Answer, attributes: Mapping[str, str]) ->
         "fits": answer.fits,
         "closeness": answer.closeness,
         "left_out": answer.left_out,
+        **({"limits": stated} if (stated := answer.limits.stated()) else {}),
         "recommendations": rows,
     }
 
@@ -60,8 +61,11 @@ def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
     said = [f"{heading(catalogue)}, {len(catalogue.model.servers):,} servers"]
     said += [printable(f"note: {note}") for note in answer.notes]
     if answer.left_out:
-        nothing = "" if answer.fits else "Nothing that is verified fits. "
-        said.append(f"{nothing}--verified leaves out {answer.left_out} servers that fit.")
+        filters, leave = ("the limits", "leave") if answer.limits.filters() else ("--verified", "leaves")
+        nothing = "" if answer.fits else "Nothing that is left fits. "
+        said.append(
+            f"{nothing}{filters} {leave} out {answer.left_out} servers that fit.".replace("the limits", "The limits")
+        )
     elif not answer.fits:
         advice = "Say what is to be done, with the name of the product if there is one."
         said.append(f"Nothing in this catalogue fits. {advice}")

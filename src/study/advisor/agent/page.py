@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -21,17 +22,16 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from study.advisor.agent.agent import Agent
-from study.advisor.agent.answer import Constraints, Strict, Turn, turn_data
-from study.advisor.agent.conversation import Conversation
-from study.advisor.agent.feedback import note
-from study.advisor.agent.settings import Service
-from study.advisor.agent.short import brief
+from study import paths
+from study.advisor.agent.conversation import Agent, Conversation, Turn, in_words
+from study.advisor.agent.language import SINGLE
 from study.advisor.engine.intent.feedback import FeedbackStore
+from study.advisor.engine.limits import Limits, Strict
+from study.config.reader import read_settings
 from study.errors import StudyError
 
 log = logging.getLogger(__name__)
-PAGE = Path(__file__).parent / "page"
+PAGE = Path(__file__).parent / "static"
 SAFETY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -46,10 +46,58 @@ SAFETY = {
 Name = Annotated[str, Header(alias="X-Conversation", max_length=64)]
 
 
+Identifier = Annotated[StrictInt, Field(ge=0, le=2**53)] | Annotated[StrictStr, Field(max_length=200)]
+
+
+@dataclass(frozen=True)
+class Service:
+    """``conf/agent/service.yaml``, where every key is explained."""
+
+    host: str
+    port: int
+    mcp_port: int
+    sessions: int
+    session_minutes: float
+    body: int
+    hosts: list[str]
+    keep_words: bool
+
+    @classmethod
+    def read(cls) -> Service:
+        """The file, checked. StudyError: names file, key and fix."""
+        file = paths.conf() / "agent" / "service.yaml"
+        made = read_settings(cls, file)
+        bounds = dict.fromkeys(("port", "mcp_port"), (0, 65_535)) | dict.fromkeys(
+            ("sessions", "session_minutes", "body"), (1, 10**9)
+        )
+        for key, (least, most) in bounds.items():
+            if not least <= (value := getattr(made, key)) <= most:
+                reason = f"{value} is not from {least} to {most}"
+                raise StudyError(reason, file=file, column=key, fix="see the key's comment")
+        return made
+
+
 class Said(Strict):
     """A message of the developer."""
 
     text: StrictStr = Field(max_length=100_000)
+
+
+class Chosen(Strict):
+    """Servers to compare."""
+
+    server_ids: list[Identifier] = Field(max_length=20)
+
+
+class Installed(Strict):
+    """A server to start, and for which client."""
+
+    server_id: Identifier
+    client: StrictStr = Field("json", max_length=40)
+
+
+class Nothing(Strict):
+    """No argument."""
 
 
 class Judged(Strict):
@@ -57,7 +105,7 @@ class Judged(Strict):
 
     answer: StrictInt = Field(ge=1, le=2**53)
     kind: StrictStr = Field(max_length=20)
-    server_id: StrictInt = Field(ge=0, le=2**53)
+    server_id: Identifier
     detail: StrictStr = Field("", max_length=2_000)
 
 
@@ -143,7 +191,6 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
     # The interactive documentation would load its scripts from another host.
     app = FastAPI(title="T2MAgent", docs_url=None, redoc_url=None, openapi_url=None)
     sessions = Sessions(agent, service.sessions, service.session_minutes * 60)
-    limits = agent.settings.limits
 
     def conversation(name: str) -> Conversation:
         found = sessions.find(name)
@@ -153,28 +200,48 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
 
     @app.post("/api/conversations")
     def begin() -> dict[str, Any]:
-        return {"conversation": sessions.begin(), "catalogue": agent.describe()}
+        return {"conversation": sessions.begin(), "catalogue": agent.about}
 
-    def shown(turn: Turn) -> dict[str, Any]:
-        """A turn for the page, which says in a line what each recommended server is."""
-        data = turn_data(turn, limits)
-        if turn.answer is not None:
-            data["answer"]["short"] = brief(agent, turn.answer)["servers"]
-        return data
+    def shown(talk: Conversation, turn: Turn) -> dict[str, Any]:
+        """A turn for the page: cards, and what is said of each."""
+        items, notes = turn.answer.items, list(turn.answer.notes)
+        cards = [agent.brief(item) | {"said": []} for item in items]
+        said: dict[str, Any] = {"statements": []}
+        for part, one in turn.written.response.items():
+            where = cards[one.server - 1]["said"] if part.split()[0] in SINGLE else said["statements"]
+            where.append({"text": in_words(part, one, items), "field": one.field})
+        said |= {"number": talk.number, "servers": cards, "notes": notes, "fits": turn.answer.fits}
+        said |= {"left_out": turn.answer.left_out, "author": turn.written.author, "problem": turn.problem}
+        return said | {"question": agent.asked(turn.question), "limits": turn.specification.limits().model_dump()}
 
     @app.post("/api/messages")
     def say(body: Said, name: Name) -> dict[str, Any]:
-        return shown(conversation(name).reply(body.text))
+        talk = conversation(name)
+        return shown(talk, talk.say(body.text))
 
-    @app.post("/api/constraints")
-    def edit(body: Constraints, name: Name) -> dict[str, Any]:
-        return shown(conversation(name).edit(body.model_dump()))
+    @app.post("/api/limits")
+    def revise(body: Limits, name: Name) -> dict[str, Any]:
+        talk = conversation(name)
+        return shown(talk, talk.revise(body))
+
+    @app.post("/api/regenerate")
+    def regenerate(body: Nothing, name: Name) -> dict[str, Any]:
+        talk = conversation(name)
+        return shown(talk, talk.regenerate())
+
+    @app.post("/api/compare")
+    def compare(body: Chosen, name: Name) -> dict[str, Any]:
+        return agent.compare(conversation(name).last.answer.request, body.server_ids)
+
+    @app.post("/api/install")
+    def install(body: Installed, name: Name) -> dict[str, Any]:
+        conversation(name)
+        return agent.install(body.server_id, body.client)
 
     @app.post("/api/feedback")
     def judge(body: Judged, name: Name) -> dict[str, Any]:
-        answer = conversation(name).answered(body.answer, body.server_id)
-        how: Any = {"conversation": name, "detail": body.detail, "words": service.keep_words}
-        return {"event": note(feedback, answer, body.kind, body.server_id, **how)}
+        talk, about = conversation(name), {"name": name, "detail": body.detail, "words": service.keep_words}
+        return {"event": talk.judge(feedback, body.answer, body.server_id, body.kind, **about)}
 
     @app.exception_handler(StudyError)
     def known(request: Request, error: StudyError) -> JSONResponse:

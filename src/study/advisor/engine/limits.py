@@ -1,0 +1,205 @@
+"""What a server must be beside what it does: stated as values, or read from the clauses of a request by rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
+
+from study.advisor.engine.facts import Facts
+
+# Name in a request -> name in the facts.
+NAMES = "Python,TypeScript,JavaScript,Go,Rust,Java,Kotlin,C#,C++,C,PHP,Ruby,Swift,R,Scala,Dart,Lua,Elixir"
+LANGUAGES = {name.casefold(): name for name in NAMES.split(",")} | {
+    "golang": "Go",
+    "js": "JavaScript",
+    "node.js": "JavaScript",
+    "ts": "TypeScript",
+    "csharp": "C#",
+    "cpp": "C++",
+}
+LICENCES = ("MIT", "Apache-2.0", "Apache 2.0", "Apache", "BSD", "ISC", "GPL", "AGPL", "LGPL", "MPL", "Unlicense")
+PLATFORMS = {"linux": "Linux", "macos": "macOS", "mac": "macOS", "windows": "Windows", "docker": "Docker"}
+# What a developer may prefer -> how a clause says it.
+PREFERENCES = {
+    "latency": r"low[- ]latency|fast|quick|real[- ]?time",
+    "reliability": r"reliable|robust|stable|trustworthy|production[- ]ready",
+    "privacy": r"private|privacy(?: matters)?|confidential",
+    "ease of adoption": r"easy(?: to (?:adopt|install|set up|use))?|simple to (?:adopt|install|set up|use)",
+}
+# Limits that no field of the catalogue answers.
+UNTOLD = ("platforms", "domain", "preferences")
+Names = Annotated[list[StrictStr], Field(max_length=100)]
+
+
+class Strict(BaseModel):
+    """Plain data without further keys; the most similar key is named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def only_known(cls, values: Any) -> Any:
+        """Refuse keys that the model does not have."""
+        known = list(cls.model_fields)
+        for key in values if isinstance(values, dict) else ():
+            if key not in known:
+                near = get_close_matches(str(key), known, n=1, cutoff=0.5)
+                meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+                raise ValueError(f"{str(key)[:80]!r} is not permitted; {meant}")
+        return values
+
+
+class Limits(Strict):
+    """What a server must be; leave out what does not matter. `describe_catalog` lists the values."""
+
+    languages: Names = Field([], description="Programming languages, one of which the server uses.")
+    unwanted_languages: Names = Field([], description="Languages that the server must not use.")
+    platforms: Names = Field([], description="Operating systems, one of which it must support.")
+    licences: Names = Field([], description="Single licences, one of which it must have; groups (permissive) fail.")
+    unwanted_licences: Names = Field([], description="Single licences that it must not have; groups (copyleft) fail.")
+    official: StrictBool = Field(False, description="Only servers that the catalogue marks as official.")
+    stars: StrictInt = Field(0, ge=0, le=10_000_000, description="Least number of stars.")
+    place: Literal["", "local", "remote"] = Field("", description="Where it runs: local or remote.")
+    domain: StrictStr = Field("", max_length=200, description="Theme of the task, one that the catalogue knows.")
+    preferences: Names = Field([], description="What matters beyond the task, e.g. privacy.")
+
+    def stated(self) -> dict[str, Any]:
+        """The limits that are set."""
+        return {name: value for name in Limits.model_fields if (value := getattr(self, name))}
+
+    @model_validator(mode="after")
+    def sound(self) -> Self:
+        """Refuse what is wanted and unwanted at once, and groups of licences."""
+        for wanted, unwanted in ((self.languages, self.unwanted_languages), (self.licences, self.unwanted_licences)):
+            if both := _folded(wanted) & _folded(unwanted):
+                raise ValueError(f"wanted and unwanted at once: {', '.join(sorted(both))[:80]}")
+        if group := {"permissive", "copyleft", "open source"} & _folded(self.licences + self.unwanted_licences):
+            raise ValueError(f"{', '.join(group)} is a group of licences; name single ones, such as MIT")
+        return self
+
+    def with_(self, other: Limits) -> Limits:
+        """These limits, with those that `other` states in their place, also where it states that there is none."""
+        kept = self.model_dump(include=set(Limits.model_fields))
+        for name in ("languages", "licences"):
+            for mine, theirs in ((name, f"unwanted_{name}"), (f"unwanted_{name}", name)):
+                kept[mine] = [value for value in kept[mine] if not _folded([value]) & _folded(getattr(other, theirs))]
+        return Limits(**kept | other.model_dump(exclude_unset=True))
+
+    def filters(self) -> bool:
+        """Whether any of them leaves servers out."""
+        return bool(self.stated().keys() - {*UNTOLD})
+
+    def attributes(self) -> dict[str, str]:
+        """What a model reads of them as a part of the task."""
+        known = {"language": self.languages[0] if self.languages else "", "theme": self.domain}
+        return {name: value for name, value in known.items() if value}
+
+    def allow(self, facts: Facts) -> bool:
+        """Whether a server is within the limits. An unknown language, licence or number of stars is not what was asked
+        for; a server whose start nobody knows may run anywhere."""
+        language, licence = facts.language.casefold(), facts.licence.casefold()
+        remote = facts.start.startswith(("http://", "https://")) if facts.start else None
+        return (
+            (not self.languages or language in _folded(self.languages))
+            and language not in _folded(self.unwanted_languages)
+            and (not self.licences or _licensed(licence, self.licences))
+            and not _licensed(licence, self.unwanted_licences)
+            and (not self.official or bool(facts.official))
+            and (not self.stars or (facts.stars or 0) >= self.stars)
+            and (not self.place or remote is None or remote == (self.place == "remote"))
+        )
+
+    def notes(self) -> list[str]:
+        """What is said of limits: those that servers are left out by, and those that the catalogue does not tell of."""
+        stated = self.stated()
+        kept = [in_words(name, value) for name, value in stated.items() if name not in UNTOLD]
+        untold = [in_words(name, value) for name, value in stated.items() if name in UNTOLD]
+        said = [f"limits: {'; '.join(kept)}"] if kept else []
+        return [*said, *(f"{text}: the catalogue does not tell" for text in untold)]
+
+
+@dataclass(frozen=True)
+class Read:
+    """A request apart: what is to be done, and the limits that its other clauses state."""
+
+    text: str
+    limits: Limits
+
+
+def _folded(names: Iterable[str]) -> set[str]:
+    return {LANGUAGES.get(name.casefold(), name).casefold() for name in names}
+
+
+def _licensed(licence: str, names: Iterable[str]) -> bool:
+    """Whether a licence is one of the named ones, which may leave out the version ("Apache")."""
+    wanted = (name.casefold().replace(" ", "-") for name in names)
+    return bool(licence) and any(licence == name or licence.startswith(f"{name}-") for name in wanted)
+
+
+def in_words(name: str, value: object) -> str:
+    """A limit in words."""
+    shown = " or ".join(map(str, value)) if isinstance(value, list) else str(value)
+    words = {"official": "official", "stars": f"at least {shown} stars"}
+    kind = name.replace("unwanted_", "not ").replace("languages", "language").replace("licences", "licence")
+    return words.get(name, f"{kind.removesuffix('s') if name == 'platforms' else kind}: {shown}")
+
+
+def _any(names: Iterable[str]) -> str:
+    one = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return rf"(?P<names>(?:{one})(?:\s*(?:,|/|or|and)\s*(?:{one}))*)"
+
+
+_LANGUAGE, _LICENCE = _any(LANGUAGES), _any(LICENCES)
+_NO = r"(?:no|not(?: in)?|without|never|except)"
+# A whole clause of a request -> what it states.
+CLAUSES: dict[str, re.Pattern[str]] = {
+    name: re.compile(rf"(?:and\s+)?(?:{pattern})(?:\s+please)?\.?", re.I)
+    for name, pattern in {
+        "languages": rf"(?:(?:only|written)\s+)?(?:in\s+)?{_LANGUAGE}(?:\s+(?:only|servers?))?",
+        "unwanted_languages": rf"{_NO}\s+{_LANGUAGE}",
+        "licences": rf"(?:only\s+)?(?:under\s+)?{_LICENCE}(?:\s+licen[cs]ed?)?(?:\s+only)?",
+        "unwanted_licences": rf"{_NO}\s+{_LICENCE}(?:\s+licen[cs]e)?",
+        "platforms": rf"(?:on\s+)?{_any(PLATFORMS)}(?:\s+only)?",
+        "official": r"only\s+official(?:\s+(?:ones?|servers?))?|official(?:\s+(?:ones?|servers?))?\s+only",
+        "stars": r"(?:at least|more than|with)\s+(?P<number>\d{1,7})\s+stars|(?P<more>\d{1,7})\+?\s+stars(?: or more)?",
+        "local": r"(?:(?:must|should)\s+(?:run|stay)\s+)?(?:local(?:ly)?|offline|self-hosted)(?:\s+only)?",
+        "remote": r"(?:only\s+)?(?:remote|hosted)(?:\s+(?:only|servers?))?",
+        "open": r"any\s+(?:language|licen[cs]e|platform)|no licen[cs]e constraints?",
+        **PREFERENCES,
+    }.items()
+}
+_SPLIT = re.compile(r"\s*[,;]\s*")
+_BETWEEN = re.compile(r"\s*(?:,|/|\bor\b|\band\b)\s*", re.I)
+
+
+def read_limits(request: str) -> Read:
+    """The limits that clauses of a request state, and the request without these clauses.
+
+    Only a clause between commas that says nothing else is a limit ("query a database, in Python, MIT licence"), for
+    "explain code in Rust" is a task. A request that is nothing but limits has an empty text.
+    """
+    text: list[str] = []
+    found: dict[str, Any] = {}
+    for clause in _SPLIT.split(request):
+        name, match = next(((n, m) for n, p in CLAUSES.items() if (m := p.fullmatch(clause.strip()))), ("", None))
+        if match is None:
+            text.append(clause)
+        elif name == "stars":
+            found["stars"] = int(match["number"] or match["more"])
+        elif name in ("local", "remote"):
+            found["place"] = name
+        elif name == "official":
+            found["official"] = True
+        elif name in PREFERENCES:
+            found.setdefault("preferences", []).append(name)
+        elif name != "open":
+            meant = {**LANGUAGES, **PLATFORMS} if name != "licences" else {}
+            names = [meant.get(word.casefold(), word) for word in _BETWEEN.split(match["names"])]
+            found.setdefault(name, []).extend(word for word in names if word not in found.get(name, ()))
+    left = ", ".join(clause for clause in text if clause.strip())
+    return Read(request if len(text) == len(_SPLIT.split(request)) else left, Limits(**found))

@@ -1,0 +1,216 @@
+"""A language model within checks: what fails them is asked for once more, then the template answers."""
+
+import json
+from unittest.mock import Mock
+
+import pytest
+
+from study.advisor.agent.conversation import Agent
+from study.advisor.agent.language import (
+    STRICTER,
+    Specification,
+    Statement,
+    Writer,
+    by_rules,
+    evidence,
+    grounded,
+    parts_of,
+    refusal,
+    schema,
+    supported,
+    template,
+)
+from study.advisor.engine.answer import Options, ask
+from study.advisor.llm.client import EndpointError
+from study.tools import model_trial
+from tests.advisor.agent.conftest import toy
+
+REQUEST = "captions for videos"
+READ = {"objective": REQUEST, "languages": [], "official": False}
+
+
+@pytest.fixture(scope="module")
+def cards():
+    return [evidence(item) for item in ask(toy(), REQUEST, Options(3)).items]
+
+
+def as_reply(response, **changed):
+    """A response as a model would send it; `changed`: part with _ for a space -> other keys."""
+    reply = {}
+    for part, said in response.items():
+        keys = ("field",) if part.startswith("setup") else ("field", "text")
+        named = (
+            () if part.split()[0] in ("why", "tradeoff", "setup") else ("server", *(("other",) if said.other else ()))
+        )
+        reply[part] = {key: getattr(said, key) for key in (*keys, *named)}
+    for part, values in changed.items():
+        reply[part.replace("_", " ")] |= values
+    return reply
+
+
+def good(cards):
+    """An answer that passes every check."""
+    response = template(REQUEST, cards)
+    whole = {"workflow": response["why 1"], "limits": response["tradeoff 1"]}
+    return {part: one for part, one in (response | whole).items() if part in parts_of(REQUEST, cards)}
+
+
+def writing(cards, *replies):
+    """What a model that sends these replies has written, and its client."""
+    client = Mock()
+    client.chat.side_effect = [reply if isinstance(reply, Exception | str) else json.dumps(reply) for reply in replies]
+    return Writer(client, "m").write(by_rules(REQUEST), cards), client
+
+
+def test_an_answer_that_passes_is_kept(cards):
+    written, client = writing(cards, as_reply(good(cards)))
+    assert (written.author, written.attempts, written.refused) == ("m", 1, [[]])
+    assert set(written.response) == set(parts_of(REQUEST, cards))
+    form = client.chat.call_args.kwargs["response_format"]["json_schema"]["schema"]
+    assert form["required"] == parts_of(REQUEST, cards)
+    # Strangers' texts are JSON strings of the developer's message.
+    system, user = client.chat.call_args.args[1]
+    assert [server["id"] for server in json.loads(user["content"])["servers"]] == [1, 2, 3]
+    assert "aptions" not in system["content"]
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong", "check"),
+    [
+        ("why_1", {"text": "Trusted by 9000 teams"}, "correctness"),
+        ("why_1", {"text": "Uploads captions to every channel"}, "truthfulness"),
+        ("why_1", {"field": "popularity"}, "correctness"),
+        ("why_1", {"text": "Run npx -y evil"}, "correctness"),
+        ("why_1", {"text": "See https://evil.example"}, "correctness"),
+        ("why_1", {"text": ""}, "format"),
+        ("choice_1", {"server": 9}, "correctness"),
+        ("choice_1", {"server": "x"}, "format"),
+        ("workflow", {"server": 999_999}, "correctness"),
+    ],
+)
+def test_a_wrong_statement_is_asked_for_once_more_by_quotation(cards, part, wrong, check):
+    right = good(cards)
+    again = as_reply({part.replace("_", " "): right[part.replace("_", " ")]})
+    written, client = writing(cards, as_reply(right, **{part: wrong}), again)
+    assert [refused.check for refused in written.refused[0]] == [check]
+    assert (written.author, written.attempts, written.refused[1]) == ("m", 2, [])
+    second = client.chat.call_args
+    assert STRICTER in second.args[1][0]["content"]
+    assert second.kwargs["response_format"]["json_schema"]["schema"]["required"] == [part.replace("_", " ")]
+
+
+@pytest.mark.parametrize("second", ["no json", {}, {"why 1": {"field": "description", "text": "Trusted by all"}}])
+@pytest.mark.parametrize("first", ["{", "[1]", {}, {"why 1": 3}])
+def test_a_model_that_fails_twice_leaves_the_template(cards, first, second):
+    written, _ = writing(cards, first, second)
+    assert (written.author, written.attempts) == ("template", 2)
+    assert written.response == template(REQUEST, cards)
+    assert {refused.check for refused in written.refused[1]} <= {"format", "truthfulness"}
+
+
+def test_an_answer_of_a_failing_endpoint_is_that_of_the_rules():
+    writer = Mock()
+    writer.read.side_effect = writer.write.side_effect = EndpointError("busy", "HTTP 503")
+    turn, by_hand = Agent(toy(), writer).answer(REQUEST), Agent(toy()).answer(REQUEST)
+    assert (turn.problem, turn.written.author) == ("HTTP 503", "template")
+    assert turn.answer.items == by_hand.answer.items
+    assert turn.written.response == by_hand.written.response
+
+
+def test_the_template_passes_the_checks(cards, hostile):
+    for each in (cards, [evidence(item) for item in ask(hostile.catalogue, REQUEST, Options(20)).items]):
+        said = template(REQUEST, each)
+        assert [refused for part, one in said.items() if (refused := refusal(part, one, each))] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "stands"),
+    [
+        ("Reads mail", "A server that reads mail", True),
+        ("Reading mails", "A server that reads mail", True),
+        ("Sends mail", "A server that reads mail", False),
+        ("Needs an API key", "Works without an API key", False),
+        ("No API key", "Works without an API key", True),
+        ("Does not read mail", "Reads mail", False),
+        ("Reads mail without a key", "Reads mail. Needs no key", True),
+        ("the server", "Reads mail", False),
+    ],
+)
+def test_a_field_says_a_text_or_not(text, value, stands):
+    assert (supported(text, "description", value) == "") is stands
+
+
+def test_what_is_not_stated_may_only_be_said_not_to_be():
+    assert supported("No licence is stated", "licence", "not stated") == ""
+    assert supported("MIT", "licence", "not stated")
+    assert supported("no malware", "licence", "not stated")
+
+
+def test_a_quoting_schema_offers_passages_of_the_fields_alone(cards):
+    form = schema(REQUEST, cards, ["why 1", "choice 1"], quote=True)
+    texts = {
+        text
+        for options in form["properties"].values()
+        for option in options.get("anyOf", [options])
+        for text in option["properties"]["text"]["enum"]
+    }
+    fields = [value for card in cards for value in card.values()]
+    assert all(any(text.partition(": ")[2] == value or text in value for value in fields) for text in texts)
+
+
+def test_limits_that_the_request_does_not_state_are_left_out():
+    request = "Draw charts, in C# or golang, no Java, not AGPL, at least 20 stars, must stay local"
+    read = Specification(
+        objective="charts",
+        languages=["C#", "Go", "Java", "Python", "C"],
+        unwanted_languages=["Java", "Go"],
+        licences=["AGPL"],
+        unwanted_licences=["AGPL"],
+        official=True,
+        stars=20,
+        place="remote",
+        preferences=["privacy"],
+        runtime="node",
+    )
+    found, dropped = grounded(read, request)
+    kept = {"languages": ["C#", "Go"], "unwanted_languages": ["Java"], "unwanted_licences": ["AGPL"], "stars": 20}
+    assert found.limits().stated() == kept
+    assert {"languages", "unwanted_languages", "licences", "official", "place", "preferences", "runtime"} == {*dropped}
+
+
+def test_a_models_reading_limits_the_servers_and_an_invalid_one_does_not():
+    client = Mock()
+    client.chat.side_effect = [
+        json.dumps({**READ, "languages": ["Go"]}),
+        "{}",
+        json.dumps({**READ, "stars": "many"}),
+        "{}",
+    ]
+    agent = Agent(toy(), Writer(client, "m"))
+    asked = "captions for videos from golang"
+    assert {item.facts.language for item in agent.answer(asked).answer.items} == {"Go"}
+    client.chat.side_effect = [json.dumps({**READ, "stars": "many"}), "{}", "{}"]
+    turn = agent.answer(asked)
+    assert "not valid" in turn.problem
+    assert len(turn.answer.items) > 2
+
+
+def test_statements_name_servers_of_the_shortlist(cards):
+    assert refusal("why 2", Statement(field="description", text="captions", server=9), cards).check == "correctness"
+    alone = Statement(field="description", text="captions", server=1)
+    assert refusal("together", alone, cards).check == "correctness"
+
+
+def test_the_trial_counts_what_the_checks_refuse(cards):
+    catalogue, client = toy(), Mock()
+    items = [evidence(item) for item in ask(catalogue, REQUEST, Options(3)).items]
+    wrong, right = as_reply(good(items), why_1={"text": "Trusted by all"}), as_reply({"why 1": good(items)["why 1"]})
+    client.post.side_effect = [
+        {"choices": [{"message": {"content": json.dumps(reply)}}], "timings": {"prompt_ms": 500, "predicted_ms": 1500}}
+        for reply in (READ, wrong, right)
+    ]
+    clock = model_trial.Clock(client)
+    row, refused = model_trial.trial(catalogue, Writer(clock, "m"), clock, REQUEST, 3)
+    assert (row["valid"], row["same"], row["kept"], row["tries"], row["truthfulness"]) == (True, True, True, 2, 1)
+    assert (row["read_s"], row["write_s"]) == (2.0, 4.0)
+    assert refused == [{"attempt": 1, "part": "why 1", "check": "truthfulness", "field": "description"}]
