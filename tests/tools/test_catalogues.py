@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from study.advisor.retrieval import documents as catalogs
 from study.advisor.retrieval.building import Builder
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, concatenate, fault, parameters
-from study.advisor.retrieval.merge import entity_counts, extend, group_members, merge_catalogs, names_agree
+from study.advisor.retrieval.merge import extend, merge_catalogs
 from study.cli.tool_catalogues import catalogue_file
 from study.errors import StudyError
 from study.evaluation import metrics
 from study.tools.collections import apibank, livemcpbench, published, registries
 from study.tools.collections.files import Loaded
+from study.tools.experiments import entity_counts, group_members, names_agree
 from study.tools.queries import QuerySet, credit
 
 

@@ -18,6 +18,7 @@ from study.advisor.retrieval.texts import MAX_PARTS, Bm25, TfIdf, decompose, doc
 from study.errors import StudyError
 from study.tools import discovery as experiments
 from study.tools import results
+from study.tools.mcp_zero import last_tokens
 from study.tools.queries import QuerySet, rank_all
 
 
@@ -162,9 +163,9 @@ def test_token_counts():
     assert token_counts.count_tokens(["", "hello world", "a" * 3000]).tolist()[:2] == [0, 2]
     # A text far beyond the model's 256 tokens is counted to its end.
     assert token_counts.count_tokens(["word " * 1000])[0] == 1000
-    assert token_counts.last_tokens(["one two three", "one"], 2) == ["two three", "one"]
+    assert last_tokens(["one two three", "one"], 2) == ["two three", "one"]
     sizes = np.array([5, 7, 11])
-    assert token_counts.handed_over(np.array([[2, 0], [1, -1]]), sizes).tolist() == [16, 7]
+    assert experiments.handed_over(np.array([[2, 0], [1, -1]]), sizes).tolist() == [16, 7]
 
 
 def test_reduction_falls_with_k_and_ends_at_zero(catalog, embedder):

@@ -8,12 +8,14 @@ import yaml
 
 from study import paths
 from study.advisor.retrieval import merge
-from study.advisor.retrieval.index import Settings, ToolIndex, discovery_settings
+from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.texts import definition_tokens
 from study.data import sources
 from study.tools import discovery as experiments
 from study.tools import results
 from study.tools.collections import apibank, livemcpbench, published
+from study.tools.discovery import discovery_settings
+from study.tools.experiments import entity_counts
 from study.tools.flow import experiments as flows
 from study.tools.flow import samples, tables
 from study.tools.flow.settings import flow_settings
@@ -87,7 +89,7 @@ def test_listings_and_entities(loaded):
     catalogs = [loaded[name].catalog for name in ("mcptools", "livemcpbench", "mcpflow")]
     merged = merge.merge_catalogs("all", catalogs)
     facts = {"listings": 1509, "entities": 1450, "groups": 57, "listings_in_groups": 116, "names_disagree": 6}
-    assert facts.items() <= merge.entity_counts(catalogs, merged).items()
+    assert facts.items() <= entity_counts(catalogs, merged).items()
 
 
 def test_the_pool_of_the_reference_scores(loaded, tasks, folders, monkeypatch):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from study import paths
 from study.advisor.engine.render import tools_data
-from study.advisor.retrieval.index import discovery_settings
 from study.errors import StudyError
 from study.evaluation.statistics import bootstrap_interval, cluster_interval, compare_all, randomisation
 from study.tools import results
+from study.tools.discovery import discovery_settings
 from study.tools.mcp_zero import FORMS
 from study.tools.queries import QuerySet
 

@@ -101,7 +101,7 @@ def index(
     does not answer keeps its last good list.
     """
     from study.advisor.retrieval.index import Settings, ToolIndex
-    from study.advisor.retrieval.merge import entity_counts, merge_catalogs
+    from study.advisor.retrieval.merge import merge_catalogs
     from study.advisor.retrieval.route import Router
     from study.advisor.retrieval.vectors import index_file
     from study.tools.collections.registries import PUBLISHED, published_catalog
@@ -120,8 +120,8 @@ def index(
     else:
         catalogs = [published_catalog(one) if one in PUBLISHED else indexed(one) for one in names]
         merged = merge_catalogs(MERGED, catalogs)
-        found, counts = merged.catalog, entity_counts(catalogs, merged)
-        typer.echo(", ".join(f"{counts[kind]} {kind}" for kind in ("listings", "entities", "groups")))
+        found, listings = merged.catalog, len(merged.entity_of)
+        typer.echo(f"{listings} listings, {len(found.servers)} entities, {len(merged.groups())} groups")
     file = index_file(catalogue_file(name))
     for form in document or ["template"]:
         _ = ToolIndex(found, Settings(document=form), file).vectors

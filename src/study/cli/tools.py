@@ -71,11 +71,14 @@ def find(
     from study.advisor.engine.intent.context import Context, read_context
     from study.advisor.engine.tools import INTENT, ToolOptions, Tools
     from study.advisor.retrieval.vectors import matching
-    from study.tools.router import server_stage
 
     by = by or (T2MREC if method == T2MREC else "minilm" if servers else None)
     name, method = catalogue or default_catalogue(), "dense" if method == T2MREC else method
-    stage = server_stage(by) if by else None
+    stage = None
+    if by:
+        from study.tools.router import server_stage  # needs the whole study
+
+        stage = server_stage(by)
     store = feedback_store(name) if method == INTENT else None
     asks, needs = read_context(context) if context else (Context(), None)
     with opened(name) as (found, embedder):

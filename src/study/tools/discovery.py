@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,8 @@ from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, above
 from study.advisor.retrieval.merge import extend
 from study.advisor.retrieval.ranking import best
-from study.advisor.retrieval.texts import definition_quarters, definition_tokens, handed_over
+from study.advisor.retrieval.texts import definition_tokens
+from study.config.reader import read_settings
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.metrics import f1_of_means
 from study.tools import results
@@ -34,6 +36,38 @@ PER_REQUEST = (3, TOP)  # tools that one request brings
 Handed = dict[int, list[list[int]]]  # k -> the tools that each task is handed
 SYSTEMS = {"discovery_name_desc": Settings("dense", "name_desc"), "bm25_name_desc": Settings("bm25", "name_desc")}
 REFERENCE = "reference_"  # before the names of systems on the pool of the reference scores
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """``conf/tools/discovery.yaml``, where every key is explained."""
+
+    systems: Mapping[str, Settings]
+    # collection -> protocol -> the system that the others are compared with, and the metric
+    references: Mapping[str, Mapping[str, tuple[str, str]]]
+    # collection -> protocol -> further comparisons: system, reference, metric
+    pairs: Mapping[str, Mapping[str, tuple[tuple[str, str, str], ...]]]
+    targets: Mapping[str, float]
+    thresholds: tuple[float, ...]
+    ten_servers: tuple[str, ...]
+
+
+def discovery_settings() -> Discovery:
+    """Read ``conf/tools/discovery.yaml``."""
+    return read_settings(Discovery, paths.conf() / "tools" / "discovery.yaml")
+
+
+def definition_quarters(catalog: ToolCatalog) -> IntArray:
+    """A quarter of each definition's characters, the usual rule of thumb for tokens, shape (n_tools,)."""
+    texts = [json.dumps(tool.definition(), ensure_ascii=False) for tool in catalog.tools]
+    return np.array([len(text) // 4 for text in texts], dtype=np.int64)
+
+
+def handed_over(ranked: IntArray, sizes: IntArray) -> IntArray:
+    """Tokens of the tools in each ranking, shape (b,). `ranked`: tool rows, shape (b, K), -1 where unfilled. `sizes`:
+    tokens per tool, shape (n_tools,)."""
+    total: IntArray = np.where(ranked >= 0, sizes[np.maximum(ranked, 0)], 0).sum(axis=1)
+    return total
 
 
 def search_runs(

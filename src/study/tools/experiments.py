@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import combinations
 
 import pandas as pd
 
 from study import paths
 from study.advisor.retrieval.documents import ToolCatalog
-from study.advisor.retrieval.index import discovery_settings
-from study.advisor.retrieval.merge import entity_counts, group_members, merge_catalogs
+from study.advisor.retrieval.merge import Merged, merge_catalogs
 from study.advisor.retrieval.route import PAPER
 from study.errors import StudyError, require_one_of
 from study.files import read_csv
@@ -28,10 +28,40 @@ from study.tools.results import Made, Table, collect_runs, report_runs, write_re
 from study.tools.router import router_settings, stage_runs
 
 
+def names_agree(names: Sequence[str]) -> bool:
+    """Whether listings can be one server by their names: of every two keys (`name_key`) one holds the other."""
+    keys = [mcp_zero.name_key(name) for name in names]
+    return all(keys) and all(a in b or b in a for a, b in combinations(keys, 2))
+
+
+def entity_counts(catalogs: Sequence[ToolCatalog], merged: Merged) -> dict[str, object]:
+    """How many listings became how many entities, and how many groups hold names that have nothing in common."""
+    listings = [server for catalog in catalogs for server in catalog.servers]
+    groups = merged.groups()
+    agree = [names_agree([listings[row].name for row in group]) for group in groups]
+    names = " + ".join(catalog.name for catalog in catalogs)
+    sizes = {"listings": len(merged.entity_of), "entities": len(merged.catalog.servers), "groups": len(groups)}
+    counts = {"listings_in_groups": sum(map(len, groups)), "names_disagree": agree.count(False)}
+    return {"catalogues": names, **sizes, **counts}
+
+
+def group_members(catalogs: Sequence[ToolCatalog], merged: Merged) -> pd.DataFrame:
+    """One row per listing of every group: ids alone, no text of a catalogue; names_agree is of the whole group."""
+    listings = [(catalog, row) for catalog in catalogs for row in range(len(catalog.servers))]
+    lines = []
+    for number, group in enumerate(merged.groups(), start=1):
+        own = [(catalog, row, catalog.servers[row]) for catalog, row in (listings[place] for place in group)]
+        agree = names_agree([server.name for *_, server in own])
+        for catalog, row, server in own:
+            tools = len(catalog.tools_of(row))
+            lines.append((number, catalog.name, " ".join(server.sources), server.id, tools, agree))
+    return pd.DataFrame(lines, columns=["group", "catalogue", "marketplace", "listing", "tools", "names_agree"])
+
+
 def livemcpbench() -> Iterator[Made]:
     """Raw queries with every search, the routed query, the real requests, and tokens."""
     catalog, queries, episodes = logged_tasks()
-    settings = discovery_settings()
+    settings = discovery.discovery_settings()
     yield discovery.search_runs("query", catalog, queries, settings.systems)
     yield request_log.query_runs(catalog, queries)
     yield request_log.request_runs(catalog, queries, episodes)
@@ -90,7 +120,7 @@ def router() -> Iterator[Made]:
 
 def mcptools() -> Iterator[Made]:
     """Atlas queries on all tools and on ten servers, the needle tests."""
-    loaded, settings = load_collection("mcptools"), discovery_settings()
+    loaded, settings = load_collection("mcptools"), discovery.discovery_settings()
     catalog, queries = loaded.catalog, loaded.queries["atlas"]
     ten = discovery.ten_servers(catalog, queries, settings.ten_servers)
     asked = {"query": (catalog, queries), "query_ten": ten}
@@ -112,7 +142,7 @@ def mcptools_model() -> Iterator[Made]:
 def mcptoolbench() -> Iterator[Made]:
     """The labelled tool alone, and with its published equivalents; servers have no text of their own."""
     loaded = load_collection("mcptoolbench")
-    systems = {name: own for name, own in discovery_settings().systems.items() if own.document != "server"}
+    systems = {name: own for name, own in discovery.discovery_settings().systems.items() if own.document != "server"}
     for name, queries in loaded.queries.items():
         yield discovery.search_runs(name, loaded.catalog, queries, systems)
         # Its groups are the domains; what one query may not know is the same text with its label.
@@ -205,7 +235,7 @@ def report_collection(collection: str) -> None:
     if collection == COLLECTION:
         report_flow(flow_settings())
     else:
-        settings = discovery_settings()
+        settings = discovery.discovery_settings()
         report_runs(collection, settings.references.get(collection, {}), settings.pairs.get(collection, {}))
         times = paths.tables(collection) / "intent_latency.csv"
         made = targets_table(collect_runs(collection), read_csv(times) if times.exists() else None)

@@ -7,6 +7,7 @@ in its own words (`identity`, which only checks the plumbing) or in another cata
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from difflib import SequenceMatcher
@@ -18,9 +19,8 @@ import pandas as pd
 
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
-from study.advisor.retrieval.merge import PLAIN, name_key
 from study.advisor.retrieval.route import PAPER, Request, Router, Routing, combine
-from study.advisor.retrieval.texts import definition_tokens, last_tokens
+from study.advisor.retrieval.texts import definition_tokens, encoded
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.ranking import tie_order
 from study.tools import results
@@ -36,6 +36,9 @@ MAJORITY = "GetUserToken"
 # MiniLM reads 256 word pieces; this many from the end leave room for the special ones.
 TAIL = 240
 KS = (1, 3, 5)
+PLAIN = re.compile(r"[^a-z0-9]+")
+# Words of names that name no server.
+FILLER = ("mcp", "server", "official")
 SYSTEMS = {
     "discovery_desc": Settings(document="desc"),
     "discovery_name_desc": Settings(document="name_desc"),
@@ -43,6 +46,16 @@ SYSTEMS = {
     "tfidf_desc": Settings("tfidf", "desc"),
     "hybrid_desc": Settings("hybrid", "desc"),
 }
+
+
+def name_key(name: str) -> str:
+    """A server's name without the words that say that it is one; letters and digits only, in lower case."""
+    return "".join(word for word in PLAIN.split(name.lower()) if word not in FILLER)
+
+
+def last_tokens(texts: Sequence[str], limit: int) -> list[str]:
+    """Each text's last `limit` tokens, cut where a token begins; short texts stay as they are."""
+    return [text[tokens.offsets[-limit][0] :] if len(tokens.ids) > limit else text for text, tokens in encoded(texts)]
 
 
 def query(call: Call, form: str) -> str:

@@ -1,4 +1,4 @@
-"""The search among many vectors: against an exact scan, after a stop, with filters, additions and removals."""
+"""The search among many vectors: against an exact scan, after a stop, with filters."""
 
 import json
 from dataclasses import replace
@@ -6,13 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from study.advisor.encoders import nearest, nearest_build
-from study.advisor.encoders.nearest import EXACT, PRODUCT, SCALAR, NearestIndex, Settings, best
-from study.advisor.encoders.nearest_build import Source, build, recall
+from study.advisor.encoders import nearest
+from study.advisor.encoders.nearest import EXACT, PRODUCT, SCALAR, NearestIndex, Settings, Source, best, build, recall
 from study.errors import StudyError
 
 N, DIMENSION = 3000, 24
-SMALL = Settings(10**9, 10**9, 700, 16, 100, 16, 8, (50, 400), 0.9, 0.03, 0.2)
+SMALL = Settings(10**9, 10**9, 700, 16, 100, 16, 8, (50, 400), 0.9, 0.03)
 KINDS = {
     EXACT: SMALL,
     SCALAR: replace(SMALL, exact_below=100),
@@ -67,27 +66,6 @@ def test_a_filter_names_allowed_rows_alone_and_the_nearest_of_them(index, share)
     rows, _ = index.search(QUESTIONS, 10, allowed)
     assert allowed[rows].all()
     assert recall(rows, exact(QUESTIONS, VECTORS, allowed)) >= 0.9
-
-
-def test_rows_that_are_added_are_found_and_removed_ones_are_not_also_after_reading_again(index):
-    new = QUESTIONS[:3]
-    rows = index.add(new)
-    assert rows.tolist() == [N, N + 1, N + 2]
-    assert index.search(QUESTIONS[:3], 1)[0].ravel().tolist() == rows.tolist()
-    index.remove(rows[:1])
-    gone = int(exact(QUESTIONS[5:6], VECTORS)[0, 0])
-    index.remove([gone])
-    index.save()
-    again = NearestIndex(index.folder, index.settings)
-    for one in (index, again):
-        found = one.search(QUESTIONS[:6], 10)[0]
-        assert found[1:3, 0].tolist() == rows[1:].tolist()
-        assert N not in found
-        assert gone not in found
-    assert again.changed() == pytest.approx(5 / N)
-    assert not again.is_stale()
-    again.remove(np.arange(N // 2))
-    assert again.is_stale()
 
 
 def test_a_stopped_build_goes_on_and_ends_with_the_same_index(kind, tmp_path):
@@ -164,5 +142,5 @@ def test_the_file_of_settings_divides_the_sizes_as_it_says():
     assert [settings.kind(n) for n in (49_999, 50_000, 999_999, 1_000_000)] == [EXACT, SCALAR, SCALAR, PRODUCT]
     assert settings.lists(10_000) == 400
     assert settings.lists(10**7) == settings.most_lists
-    assert nearest_build.TENS == 10
+    assert nearest.TENS == 10
     assert nearest.ALIGNED == 16

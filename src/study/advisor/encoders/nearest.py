@@ -3,20 +3,27 @@
 Above `exact_below` vectors, k-means divides the catalogue into lists, of which a question reads the nearest (IVF; Sivic
 & Zisserman 2003). Up to `scalar_below`, a list holds its vectors with 8 bits a coordinate. Above, it holds short codes
 of their principal axes (product quantisation with 4 bits, Jegou et al. 2011, Andre et al. 2017), and the best of these
-are refined by the vectors with 8 bits, which stay on disk. `study.advisor.encoders.nearest_build` makes an index.
+are refined by the vectors with 8 bits, which stay on disk.
+
+A build reads its source in pieces and writes each, so that it needs the memory of one piece and goes on after a stop.
+Along the way it scans the catalogue exactly for some questions. Half of them choose how much is read, the other half
+measure the recall that is stored.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from study import paths
 from study.advisor.arrays import FloatArray, IntArray
@@ -28,6 +35,12 @@ Mask = NDArray[np.bool_]
 FORMAT, ALIGNED, CODES = 1, 16, "codes.u8"
 WIDER = 0.1  # share by which the range of a coordinate in the sample is widened at either end
 EXACT, SCALAR, PRODUCT = "exact", "ivf_sq8", "ivf_pq"
+TENS = 10  # places of an answer that recall is about
+# Settings that decide the files of a build.
+SHAPING = ("piece", "most_lists", "per_list", "reduced", "subquantisers")
+SPENT = ("source", "index", "scan")  # what the seconds of a piece go to
+APART = 8  # a byte of a vector that lies alone costs as many bytes of a list
+SCANNED = 8192  # vectors of which all products are held at a time
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,6 @@ class Settings:
     candidates: tuple[int, ...]
     wanted: float
     margin: float
-    stale: float
 
     @classmethod
     def read(cls) -> Settings:
@@ -79,10 +91,7 @@ def faiss() -> Any:
 
 
 class NearestIndex:
-    """Vectors that can be searched, extended and thinned out; `build` makes one, `load` reads one.
-
-    `about`: what the build measured. `removed`: rows that no answer names any more, shape (n,).
-    """
+    """Vectors of a folder that can be searched; `build` makes one. `about`: what the build measured."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder, self.settings = folder, settings
@@ -94,10 +103,6 @@ class NearestIndex:
             self.kind, self.n, self.dimension = (self.about[name] for name in ("kind", "n", "dimension"))
             self.reading = Reading(*self.about["reading"])
             self._open()
-            removed = folder / "removed.npy"
-            self.removed = np.load(removed) if removed.exists() else np.zeros(self.n, dtype=np.bool_)
-            if self.removed.shape != (self.n,):
-                raise ValueError(f"{len(self.removed)} marks of {self.n} vectors")
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise StudyError(f"the index does not load: {error}", file=folder, fix=fix) from error
 
@@ -120,14 +125,11 @@ class NearestIndex:
         `questions`: shape (m, dimension). `keep`: which rows may be named, shape (n,); None: all.
         Returns: rows and products, shape (m, k); -1 and -inf where the index found fewer.
         """
-        allowed = None
-        if keep is not None or self.removed.any():
-            allowed = ~self.removed if keep is None else keep & ~self.removed
-        few = allowed is not None and int(allowed.sum()) < self.settings.exact_below
+        few = keep is not None and int(keep.sum()) < self.settings.exact_below
         if self.kind == EXACT or (few and self.kind == PRODUCT):
-            return self._scan(questions, k, allowed)
+            return self._scan(questions, k, keep)
         reading = Reading(self.lists.nlist, 0) if few else self.reading
-        return self.read(questions, k, reading, allowed)
+        return self.read(questions, k, reading, keep)
 
     def _scan(self, questions: FloatArray, k: int, allowed: Mask | None) -> tuple[IntArray, FloatArray]:
         rows = np.arange(self.n) if allowed is None else np.flatnonzero(allowed)
@@ -161,44 +163,6 @@ class NearestIndex:
         vectors = self.trained.decode(self.codes[rows])
         product: FloatArray = question[None] @ vectors[:, : len(question)].T
         return product
-
-    def add(self, vectors: FloatArray) -> IntArray:
-        """Append vectors, shape (m, dimension), and return their rows; kept on disk by `save`."""
-        rows = np.arange(self.n, self.n + len(vectors))
-        if self.kind == EXACT:
-            self.vectors = np.vstack([self.vectors, vectors])
-        else:
-            self.lists.add_with_ids(self.trained.turned(vectors), rows)
-            if self.kind == PRODUCT:
-                self.trained.write_codes(self.folder, self.n, vectors)
-                self.codes = _codes(self.folder, self.n + len(vectors), self.trained.width)
-        self.n += len(vectors)
-        self.removed = np.append(self.removed, np.zeros(len(vectors), dtype=np.bool_))
-        return rows
-
-    def remove(self, rows: Sequence[int] | IntArray) -> None:
-        """Let no answer name these rows; kept on disk by `save`."""
-        self.removed[np.asarray(rows, dtype=np.int64)] = True
-
-    def changed(self) -> float:
-        """The share of the vectors that were added or removed since the build."""
-        built: int = self.about["built"]
-        return float(self.n - built + self.removed.sum()) / built
-
-    def is_stale(self) -> bool:
-        """Whether so much has changed that the measured recall says little, and a new build is due."""
-        return self.changed() > self.settings.stale
-
-    def save(self) -> None:
-        """Write what `add` and `remove` changed; about.json comes last, and without it the folder is no index."""
-        (self.folder / "about.json").unlink(missing_ok=True)
-        if self.kind == EXACT:
-            write_array(self.folder / "vectors.npy", np.asarray(self.vectors, dtype=np.float32))
-        else:
-            write_faiss(self.folder / "index.faiss", self.lists)
-        write_array(self.folder / "removed.npy", self.removed)
-        self.about["n"] = self.n
-        write_json(self.folder / "about.json", self.about)
 
 
 @dataclass(eq=False)
@@ -315,3 +279,190 @@ def write_faiss(path: Path, index: Any) -> None:
     """Write an index of faiss."""
     with replacing(path) as temporary:
         faiss().write_index(index, str(temporary))
+
+
+class Source(NamedTuple):
+    """The vectors of a catalogue, made on demand.
+
+    `piece`: of a first and a last row (exclusive), shape (rows, dimension), float32, the same at every call.
+    `identity`: names what it holds; a stopped build goes on only for the same.
+    """
+
+    n: int
+    dimension: int
+    piece: Callable[[int, int], FloatArray]
+    identity: str
+
+
+def recall(found: IntArray, exact: IntArray) -> float:
+    """The mean share of the exact answers' rows that were found, both of shape (m, k); -1 is no row."""
+    pairs = ((own, true[true >= 0]) for own, true in zip(found, exact, strict=True))
+    return float(np.mean([len(np.intersect1d(own, true)) / len(true) for own, true in pairs]))
+
+
+def build(folder: Path, source: Source, questions: FloatArray, settings: Settings | None = None) -> NearestIndex:
+    """Index the vectors of a source in `folder`; a stopped build goes on, a finished one is read.
+
+    `questions`: of the kind that will be asked, shape (m, dimension), m >= 2; they measure the recall.
+    Raises StudyError: the index finds less than the wanted share of the exact answers, or faiss is not installed.
+    """
+    settings = settings or Settings.read()
+    _take_over(folder, source, settings)
+    if not (folder / "about.json").exists():
+        if settings.kind(source.n) == EXACT:
+            _write_exact(folder, source)
+        else:
+            _build_lists(folder, source, questions, settings)
+    index = NearestIndex(folder, settings)
+    if index.about["recall"] < settings.wanted:
+        _measure(index, questions, settings)
+    if (measured := index.about["recall"]) < settings.wanted:
+        raise StudyError(
+            f"the index finds {measured:.3f} of the ten nearest, {settings.wanted} are wanted",
+            file=folder,
+            column="candidates",
+            fix="raise candidates, subquantisers or most_lists in conf/encoders/nearest.yaml, or lower wanted",
+        )
+    # Kept until here: to try other candidates, no new lists are needed.
+    for path in (*folder.glob("piece-*"), *folder.glob("truth-*")):
+        path.unlink()
+    return index
+
+
+def _take_over(folder: Path, source: Source, settings: Settings) -> None:
+    """Keep the files of a build of the same source and shape; remove those of another."""
+    kind = settings.kind(source.n)
+    shaping: dict[str, Any] = {"kind": kind}
+    if kind != EXACT:
+        shaping |= {name: value for name, value in asdict(settings).items() if name in SHAPING}
+    wanted = {"identity": source.identity, "n": source.n, "dimension": source.dimension, "settings": shaping}
+    state = folder / "source.json"
+    if state.exists() and json.loads(state.read_text(encoding="utf-8")) == wanted:
+        return
+    for path in folder.glob("*") if folder.exists() else ():
+        path.unlink()
+    write_json(state, wanted)
+
+
+def _write_exact(folder: Path, source: Source) -> None:
+    write_array(folder / "vectors.npy", source.piece(0, source.n))
+    about = {"format": FORMAT, "kind": EXACT, "n": source.n, "dimension": source.dimension}
+    write_json(folder / "about.json", about | {"reading": [0, 0], "recall": 1.0})
+
+
+def _build_lists(folder: Path, source: Source, questions: FloatArray, settings: Settings) -> None:
+    if not (folder / "trained.faiss").exists():
+        _train(folder, source, settings)
+    trained, clock = Trained.load(folder), Clock()
+    spans = list(_spans(source.n, settings.piece))
+    for number, (start, stop) in enumerate(tqdm(spans, desc="index", unit="piece", disable=not sys.stderr.isatty())):
+        if not _truth_file(folder, number).exists():
+            _write_piece(folder, number, trained, start, source, stop, questions)
+    clock.lap()
+    lists = trained.empty
+    for number in range(len(spans)):
+        lists.merge_from(faiss().read_index(str(_piece_file(folder, number))), 0)
+    if settings.kind(source.n) == PRODUCT:  # faiss's merge of lists that are laid out for the fast scan damages memory
+        lists = faiss().IndexIVFPQFastScan(lists)
+    write_faiss(folder / "index.faiss", lists)
+    del lists, trained
+    seconds = json.loads((folder / "clock.json").read_text(encoding="utf-8")) | {"merge": clock.lap()}
+    seconds |= dict(zip(SPENT, np.sum([truth["seconds"] for truth in _truths(folder)], axis=0).tolist(), strict=True))
+    about = {"format": FORMAT, "kind": settings.kind(source.n), "n": source.n}
+    about |= {"dimension": source.dimension, "reading": [1, 0], "recall": 0.0, "seconds": seconds}
+    write_json(folder / "about.json", about)
+
+
+def _train(folder: Path, source: Source, settings: Settings) -> None:
+    clock = Clock()
+    sample = sampled(source, settings.lists(source.n) * settings.per_list, settings)
+    trained = Trained.of(sample, source.n, settings)
+    write_json(folder / "clock.json", {"train": clock.lap()})
+    trained.save(folder)
+
+
+class Clock:
+    """Processor seconds from one `lap` to the next: those of one thread that nothing disturbs."""
+
+    def __init__(self) -> None:
+        self.before = time.process_time()
+
+    def lap(self) -> float:
+        """The seconds since the last call."""
+        before, self.before = self.before, time.process_time()
+        return self.before - before
+
+
+def sampled(source: Source, size: int, settings: Settings) -> FloatArray:
+    """`size` random vectors of up to eight pieces that are spread evenly over a source; all, where it has no more."""
+    spans = list(_spans(source.n, settings.piece))
+    chosen = [spans[at] for at in np.unique(np.linspace(0, len(spans) - 1, 8).astype(int))]
+    rng, share = np.random.default_rng(0), size / sum(stop - start for start, stop in chosen)
+    parts = []
+    for start, stop in chosen:
+        piece = source.piece(start, stop)
+        rows = rng.permutation(len(piece))[: math.ceil(share * len(piece))]
+        parts.append(piece[np.sort(rows)])
+    return np.vstack(parts)
+
+
+def _write_piece(
+    folder: Path, number: int, trained: Trained, start: int, source: Source, stop: int, questions: FloatArray
+) -> None:
+    """The codes of one piece, its lists, and the exact scan of it; the truth comes last and says that all is there."""
+    clock, seconds = Clock(), []
+    vectors, rows = source.piece(start, stop), np.arange(start, stop)
+    seconds.append(clock.lap())
+    if trained.rotation is not None:
+        trained.write_codes(folder, start, vectors)
+    lists = faiss().clone_index(trained.empty)
+    lists.add_with_ids(trained.turned(vectors), rows)
+    write_faiss(_piece_file(folder, number), lists)
+    seconds.append(clock.lap())
+    parts = (slice(*span) for span in _spans(len(rows), SCANNED))
+    scanned = [best([(rows[own], questions @ vectors[own].T)], len(questions), TENS) for own in parts]
+    found, scores = best(scanned, len(questions), TENS)
+    seconds.append(clock.lap())
+    with replacing(_truth_file(folder, number)) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, rows=found, scores=scores, seconds=np.array(seconds))
+
+
+def _measure(index: NearestIndex, questions: FloatArray, settings: Settings) -> None:
+    """Store the least reading whose recall on every other question suffices, with its recall on the rest.
+
+    Bytes are compared and not seconds, so that a build gives the same index however busy the machine is.
+    """
+    exact, _ = best([(truth["rows"], truth["scores"]) for truth in _truths(index.folder)], len(questions), TENS)
+    clock = Clock()
+    choosing, checking = slice(0, None, 2), slice(1, None, 2)
+    lists, tried = index.lists.nlist, settings.candidates if index.kind == PRODUCT else (0,)
+    enough: dict[Reading, float] = {}
+    for candidates in tried:
+        for probes in (2**power for power in range(lists.bit_length())):
+            found, _ = index.read(questions[choosing], TENS, reading := Reading(probes, candidates))
+            if recall(found, exact[choosing]) >= settings.wanted + settings.margin:
+                listed = probes * index.n / lists * index.lists.code_size
+                enough[reading] = listed + APART * candidates * index.trained.width
+                break
+    reading = min(enough, key=enough.__getitem__) if enough else Reading(lists, max(tried))
+    rows, _ = index.read(questions[checking], TENS, reading)
+    index.reading = reading
+    index.about |= {"reading": list(reading), "recall": round(recall(rows, exact[checking]), 4)}
+    index.about["seconds"]["measure"] = clock.lap()
+    write_json(index.folder / "about.json", index.about)
+
+
+def _spans(n: int, size: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(n, start + size)) for start in range(0, n, size))
+
+
+def _piece_file(folder: Path, number: int) -> Path:
+    return folder / f"piece-{number:05d}.faiss"
+
+
+def _truths(folder: Path) -> list[Any]:
+    return [np.load(path) for path in sorted(folder.glob("truth-*"))]
+
+
+def _truth_file(folder: Path, number: int) -> Path:
+    return folder / f"truth-{number:05d}.npz"

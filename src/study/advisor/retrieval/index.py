@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from study import paths
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder
@@ -17,7 +16,6 @@ from study.advisor.encoders.sentence import cosines
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.ranking import best, tie_order
 from study.advisor.retrieval.texts import Bm25, TfIdf, decompose, documents
-from study.config.reader import read_settings
 from study.errors import StudyError, require_one_of
 
 MODES = ("dense", "bm25", "tfidf", "hybrid", "random")
@@ -155,30 +153,9 @@ def above(rows: IntArray, values: FloatArray, threshold: float | None) -> tuple[
 def fuse(matrices: Sequence[FloatArray], constant: int) -> FloatArray:
     """Reciprocal rank fusion: the sum over systems of 1 / (constant + rank), shape of each matrix (b, n). Equal scores
     of a system are ranked in the order of the catalogue, see `order_of`."""
-    from scipy.stats import rankdata  # loads much that an answer by meaning does not need
-
-    ranks = np.stack([rankdata(-scores, method="ordinal", axis=1) for scores in matrices])
-    fused: FloatArray = (1 / (constant + ranks)).sum(axis=0).astype(np.float32)
+    places = (np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1, kind="stable") for scores in matrices)
+    fused: FloatArray = (1 / (constant + 1 + np.stack(list(places)))).sum(axis=0).astype(np.float32)
     return fused
-
-
-@dataclass(frozen=True)
-class Discovery:
-    """``conf/tools/discovery.yaml``, where every key is explained."""
-
-    systems: Mapping[str, Settings]
-    # collection -> protocol -> the system that the others are compared with, and the metric
-    references: Mapping[str, Mapping[str, tuple[str, str]]]
-    # collection -> protocol -> further comparisons: system, reference, metric
-    pairs: Mapping[str, Mapping[str, tuple[tuple[str, str, str], ...]]]
-    targets: Mapping[str, float]
-    thresholds: tuple[float, ...]
-    ten_servers: tuple[str, ...]
-
-
-def discovery_settings() -> Discovery:
-    """Read ``conf/tools/discovery.yaml``."""
-    return read_settings(Discovery, paths.conf() / "tools" / "discovery.yaml")
 
 
 def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import NamedTuple
-
-import pandas as pd
 
 from study.advisor.retrieval.documents import Tool, ToolCatalog, concatenate
 
 # Two tools with one name and this much of one description are one tool, whatever follows.
 SAME_START = 60
-PLAIN = re.compile(r"[^a-z0-9]+")
-# Words of names that name no server.
-FILLER = ("mcp", "server", "official")
 
 
 class Merged(NamedTuple):
@@ -31,17 +24,6 @@ class Merged(NamedTuple):
         for listing, entity in enumerate(self.entity_of):
             found.setdefault(entity, []).append(listing)
         return [listings for listings in found.values() if len(listings) > 1]
-
-
-def name_key(name: str) -> str:
-    """A server's name without the words that say that it is one; letters and digits only, in lower case."""
-    return "".join(word for word in PLAIN.split(name.lower()) if word not in FILLER)
-
-
-def names_agree(names: Sequence[str]) -> bool:
-    """Whether listings can be one server by their names: of every two keys (`name_key`) one holds the other."""
-    keys = [name_key(name) for name in names]
-    return all(keys) and all(a in b or b in a for a, b in combinations(keys, 2))
 
 
 def signatures(catalog: ToolCatalog) -> list[tuple[str, ...]]:
@@ -94,27 +76,3 @@ def extend(name: str, base: ToolCatalog, other: ToolCatalog, *, against: ToolCat
 
 def _start(tool: Tool) -> tuple[str, str]:
     return tool.name, tool.description[:SAME_START]
-
-
-def entity_counts(catalogs: Sequence[ToolCatalog], merged: Merged) -> dict[str, object]:
-    """How many listings became how many entities, and how many groups hold names that have nothing in common."""
-    listings = [server for catalog in catalogs for server in catalog.servers]
-    groups = merged.groups()
-    agree = [names_agree([listings[row].name for row in group]) for group in groups]
-    names = " + ".join(catalog.name for catalog in catalogs)
-    sizes = {"listings": len(merged.entity_of), "entities": len(merged.catalog.servers), "groups": len(groups)}
-    counts = {"listings_in_groups": sum(map(len, groups)), "names_disagree": agree.count(False)}
-    return {"catalogues": names, **sizes, **counts}
-
-
-def group_members(catalogs: Sequence[ToolCatalog], merged: Merged) -> pd.DataFrame:
-    """One row per listing of every group: ids alone, no text of a catalogue; names_agree is of the whole group."""
-    listings = [(catalog, row) for catalog in catalogs for row in range(len(catalog.servers))]
-    lines = []
-    for number, group in enumerate(merged.groups(), start=1):
-        own = [(catalog, row, catalog.servers[row]) for catalog, row in (listings[place] for place in group)]
-        agree = names_agree([server.name for *_, server in own])
-        for catalog, row, server in own:
-            tools = len(catalog.tools_of(row))
-            lines.append((number, catalog.name, " ".join(server.sources), server.id, tools, agree))
-    return pd.DataFrame(lines, columns=["group", "catalogue", "marketplace", "listing", "tools", "names_agree"])

@@ -183,7 +183,7 @@ def _tokenizer() -> Any:
     return tokenizer
 
 
-def _encoded(texts: Sequence[str]) -> list[tuple[str, Any]]:
+def encoded(texts: Sequence[str]) -> list[tuple[str, Any]]:
     """Each text as UTF-8 can hold it, and its tokens without special ones."""
     clean = [text.encode("utf-8", "replace").decode() for text in texts]
     return list(zip(clean, _tokenizer().encode_batch(clean, add_special_tokens=False), strict=True))
@@ -191,27 +191,9 @@ def _encoded(texts: Sequence[str]) -> list[tuple[str, Any]]:
 
 def count_tokens(texts: Sequence[str]) -> IntArray:
     """Tokens of each text without special ones, shape (len(texts),)."""
-    return np.array([len(tokens.ids) for _, tokens in _encoded(texts)], dtype=np.int64)
+    return np.array([len(tokens.ids) for _, tokens in encoded(texts)], dtype=np.int64)
 
 
 def definition_tokens(catalog: ToolCatalog) -> IntArray:
     """Tokens of each tool's definition, the JSON of name, description and parameters, shape (n_tools,)."""
     return count_tokens([json.dumps(tool.definition(), ensure_ascii=False) for tool in catalog.tools])
-
-
-def definition_quarters(catalog: ToolCatalog) -> IntArray:
-    """A quarter of each definition's characters, the usual rule of thumb for tokens, shape (n_tools,)."""
-    texts = [json.dumps(tool.definition(), ensure_ascii=False) for tool in catalog.tools]
-    return np.array([len(text) // 4 for text in texts], dtype=np.int64)
-
-
-def handed_over(ranked: IntArray, sizes: IntArray) -> IntArray:
-    """Tokens of the tools in each ranking, shape (b,). `ranked`: tool rows, shape (b, K), -1 where unfilled. `sizes`:
-    tokens per tool, shape (n_tools,)."""
-    total: IntArray = np.where(ranked >= 0, sizes[np.maximum(ranked, 0)], 0).sum(axis=1)
-    return total
-
-
-def last_tokens(texts: Sequence[str], limit: int) -> list[str]:
-    """Each text's last `limit` tokens, cut where a token begins; short texts stay as they are."""
-    return [text[tokens.offsets[-limit][0] :] if len(tokens.ids) > limit else text for text, tokens in _encoded(texts)]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from study import paths
 from study.advisor.arrays import FloatArray, IntArray
-from study.advisor.encoders import nearest, nearest_build
+from study.advisor.encoders import nearest
 from study.advisor.encoders.sentence import DIMENSION, WITHOUT_TORCH, encode, model_version
 from study.advisor.retrieval.field_dense import FieldDense, combined_priors
 from study.advisor.retrieval.fields import FIELDS, VIEWS, texts
@@ -36,7 +36,7 @@ class LargeFieldDense(SavedFieldDense):
         """Index a catalogue (columns of `CARD` and of `Dataset.servers`) in `folder`, or read the index of a stopped or
         finished call. `system`: neither fitted nor indexed.
 
-        Raises StudyError: as `nearest_build.build`.
+        Raises StudyError: as `nearest.build`.
         """
         system.prior = combined_priors(servers, system.priors)
         system.products = ProductNames.of(servers) if system.product_bonus else None
@@ -50,12 +50,12 @@ class LargeFieldDense(SavedFieldDense):
 
         contents = pd.util.hash_pandas_object(servers.drop(columns="id")).to_numpy().tobytes()
         identity = hashlib.sha256(f"{system.parts} {model_version(system.encoder)}".encode() + contents).hexdigest()
-        source = nearest_build.Source(len(servers), DIMENSION * len(names) + 1, piece, identity)
+        source = nearest.Source(len(servers), DIMENSION * len(names) + 1, piece, identity)
         model = cls(name, system, servers, seed=seed)
         model.moments = _moments(folder / f"moments-{identity[:8]}.npz", source)
         asked = pd.concat([request_of(text) for text in _requests()])
         questions = model.moments.questions(system.terms, model.views(asked)).vectors
-        model.index = nearest_build.build(folder / "index", source, questions)
+        model.index = nearest.build(folder / "index", source, questions)
         system.encoder = WITHOUT_TORCH.get(system.encoder, system.encoder)
         return model
 
@@ -118,12 +118,12 @@ class LargeFieldDense(SavedFieldDense):
         return self.encoder, float(products[0].mean())
 
 
-def _moments(file: Path, source: nearest_build.Source) -> Moments:
+def _moments(file: Path, source: nearest.Source) -> Moments:
     """The statistics of a catalogue, measured once."""
     if file.exists():
         with np.load(file) as kept:
             return Moments(kept["mean"], kept["covariance"])
-    found = Moments.of(nearest_build.sampled(source, STATISTICS, nearest.Settings.read()))
+    found = Moments.of(nearest.sampled(source, STATISTICS, nearest.Settings.read()))
     with replacing(file) as temporary, temporary.open("wb") as stream:
         np.savez(stream, mean=found.mean, covariance=found.covariance)
     return found

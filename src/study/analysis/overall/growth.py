@@ -27,7 +27,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from study import paths
-from study.advisor.encoders import nearest, nearest_build
+from study.advisor.encoders import nearest
 from study.advisor.encoders.nearest import write_array
 from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval.fields import VIEWS, texts
@@ -187,7 +187,7 @@ def _build(dataset: str, system: str, n: int, folder: Path) -> None:
         write_array(folder / "questions.npy", questions)
         gc.collect()
         began = time.process_time()
-        index = nearest_build.build(folder / "index", source, questions)
+        index = nearest.build(folder / "index", source, questions)
         spent = index.about.get("seconds") or {"index": time.process_time() - began}
         facts["index"] = index.kind
         facts["build_s"] = sum(spent.get(name, 0.0) for name in ("train", "index", "merge", "measure"))
@@ -224,7 +224,7 @@ def _answer(dataset: str, system: str, n: int, folder: Path) -> None:
     shutil.rmtree(folder / "index", ignore_errors=True)
 
 
-def case_of(dataset: str, system: str, n: int) -> tuple[nearest_build.Source, FloatArray]:
+def case_of(dataset: str, system: str, n: int) -> tuple[nearest.Source, FloatArray]:
     """A system's catalogue of `n` servers, and the vectors of the test tasks as its questions, shape (m, d). Raises
     StudyError: not exported."""
     settings = load_settings(Growth)
@@ -241,7 +241,7 @@ def case_of(dataset: str, system: str, n: int) -> tuple[nearest_build.Source, Fl
     vectors = DrawnVectors(real, len(fields.fields), (real.shape[1] - 1) // len(fields.fields), settings.seed)
     source = _source(system, n, vectors)
     # The statistics of the catalogue, from the sample that places the lists: they are needed before the catalogue is.
-    moments = Moments.of(nearest_build.sampled(source, SAMPLE, nearest.Settings.read()))
+    moments = Moments.of(nearest.sampled(source, SAMPLE, nearest.Settings.read()))
     names = sorted({term.view for term in terms})
     requests = data.tasks.iloc[asked]
     views = {name: encode(texts(requests, VIEWS, name)) for name in names}
@@ -253,9 +253,9 @@ def _saved_model(dataset: str, system: str) -> Path:
     return require_file(paths.models(dataset) / system / "model.json", fix, "no saved model here").parent
 
 
-def _source(system: str, n: int, vectors: DrawnVectors) -> nearest_build.Source:
+def _source(system: str, n: int, vectors: DrawnVectors) -> nearest.Source:
     identity = f"{system} {vectors.seed} {vectors.length:.6f} {vectors.real.shape} {float(vectors.real.sum()):.6f}"
-    return nearest_build.Source(n, vectors.real.shape[1], vectors.piece, identity)
+    return nearest.Source(n, vectors.real.shape[1], vectors.piece, identity)
 
 
 def _build_bm25(dataset: str, n: int, folder: Path) -> None:
