@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from study.advisor.encoders.sentence import encode
-from study.advisor.engine.intent.context import Context, Requirements, obstacle
+from study.advisor.engine.intent.recommender import Context, Requirements, obstacle
 from study.advisor.engine.intent.settings import FACTORS
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split

@@ -10,7 +10,7 @@ import yaml
 
 from study import paths
 from study.advisor.engine.intent.feedback import Event, feedback_of
-from study.advisor.engine.intent.ranking import assign
+from study.advisor.engine.intent.recommender import assign
 from study.advisor.engine.intent.settings import FACTORS
 from study.advisor.retrieval.documents import save_catalog
 from study.advisor.retrieval.index import Settings, ToolIndex

@@ -13,7 +13,7 @@ from scipy import optimize, stats
 
 from baselines.intent import IntentServers
 from study.advisor.engine.intent.feedback import Event
-from study.advisor.engine.intent.ranking import assign
+from study.advisor.engine.intent.recommender import assign
 from study.advisor.engine.intent.settings import Comparison, Rules, Tuning, intent_settings
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split

@@ -8,13 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.advisor.engine.intent import context, feedback, ranking, settings
+from study.advisor.engine.intent import feedback, settings
 from study.advisor.engine.intent import recommender as answers
-from study.advisor.engine.intent.context import PAIRS, Context, RateLimiter, Requirements, obstacle, usable
 from study.advisor.engine.intent.feedback import Event, FeedbackStore, statistics
-from study.advisor.engine.intent.ranking import SignalIndex, analyse, most_named
-from study.advisor.engine.intent.sessions import Chains, Sessions, session_settings, sessions_of
-from study.advisor.engine.intent.settings import CORRECTED, FACTORS, Limit, Rules, as_designed
+from study.advisor.engine.intent.recommender import (
+    PAIRS,
+    Chains,
+    Context,
+    RateLimiter,
+    Requirements,
+    SignalIndex,
+    analyse,
+    most_named,
+    obstacle,
+    sessions_of,
+    usable,
+)
+from study.advisor.engine.intent.settings import CORRECTED, FACTORS, Limit, Rules, Sessions, as_designed
 from study.errors import StudyError
 
 SET = settings.intent_settings()
@@ -78,7 +88,7 @@ FAILS, EXTREME, CAP = Rules(unused_fails=True), Rules(extreme_unknowns=True), Ru
 BY_HAND = [("success_rate", USED, [], [(5 + 2 * RATE) / 12, (2 + 2 * RATE) / 4, RATE])]
 BY_HAND += [("success_rate", USED, [FAILS], [0.5, 1, 0]), ("success_rate", past(), [], [0.5] * 3)]
 # Tool 0: the most used, half decayed, bias 0.5 + (2 + 1) / 4 = 1.25; tool 1: half as much, bias 1.
-BY_HAND += [("popularity", KNOWN, [30 * ranking.DAY, "a"], [0.625, 0.25, 0])]
+BY_HAND += [("popularity", KNOWN, [30 * answers.DAY, "a"], [0.625, 0.25, 0])]
 BY_HAND += [("popularity", KNOWN, [0, "a"], [1, 0.5, 0])]
 BY_HAND += [("popularity", past(calls=[2000, 500, 0]), [0, "", CAP], [1, 0.5, 0])]
 # What is not known is neutral.
@@ -89,14 +99,14 @@ BY_HAND += [("user_rating", RATED, [EXTREME], [1, 0, 0])]
 
 @pytest.mark.parametrize(("factor", "known", "more", "expected"), BY_HAND)
 def test_factors_by_hand(factor, known, more, expected):
-    np.testing.assert_allclose(getattr(ranking, factor)(known, SET.ranking, *more), expected)
+    np.testing.assert_allclose(getattr(answers, factor)(known, SET.ranking, *more), expected)
 
 
 def test_half_life():
     days = np.array([0, 30, 60, np.nan, -5.0])
-    np.testing.assert_allclose(ranking.recency(days, 30), [1, 0.5, 0.25, 1, 1])
+    np.testing.assert_allclose(answers.recency(days, 30), [1, 0.5, 0.25, 1, 1])
     # exp(-d / 30) is at one half after 20.8 days, not after 30.
-    designed = ranking.recency(np.array([0, 30, 30 * math.log(2)]), 30, Rules(e_folding_decay=True))
+    designed = answers.recency(np.array([0, 30, 30 * math.log(2)]), 30, Rules(e_folding_decay=True))
     np.testing.assert_allclose(designed, [1, math.exp(-1), 0.5])
 
 
@@ -110,7 +120,7 @@ def test_factors_stay_between_0_and_1(pairs, relevance, now, latency):
     used = {"calls": calls, "successes": successes, "latency_ms": calls * latency, "timed": calls}
     rated = {"rating": 5 * ratings, "rated": calls, "last_used": np.full(len(pairs), 10.0)}
     known = replace(feedback.empty(len(pairs)), **used, **rated)
-    table = ranking.factors(np.full(len(pairs), relevance, np.float32), known, SET.ranking, now=now)
+    table = answers.factors(np.full(len(pairs), relevance, np.float32), known, SET.ranking, now=now)
     assert table.shape == (len(pairs), len(FACTORS))
     assert ((table >= 0) & (table <= 1)).all()
 
@@ -127,7 +137,7 @@ def test_obstacles():
     assert "another system" in obstacle(needs, replace(allowed, systems=frozenset({"windows"})))
     # Nothing stated about the project: nothing is filtered; a tool that states nothing serves all.
     assert obstacle(needs, replace(allowed, languages=frozenset())) is None
-    assert obstacle(context.NEEDS_NOTHING, Context(permissions=frozenset(), languages=frozenset({"go"}))) is None
+    assert obstacle(answers.NEEDS_NOTHING, Context(permissions=frozenset(), languages=frozenset({"go"}))) is None
 
 
 @pytest.mark.parametrize("text", BAD_NEEDS)
@@ -135,7 +145,7 @@ def test_bad_contexts(tmp_path, text):
     path = tmp_path / "needs.json"
     path.write_text(text)
     with pytest.raises(StudyError, match="fix:"):
-        context.read_context(path)
+        answers.read_context(path)
 
 
 def test_rate_limit_is_a_sliding_window():
@@ -195,7 +205,9 @@ def test_a_session_moves_the_ranking_as_its_weight_says(recommender, tmp_path):
             store.append(Event("a", "q", (), key, True, start + offset, start + offset))
     store.append(Event("b", "q", (), "geo/route", True, 30_000.0, 30_000.0))
     made = {
-        weight: recommender(store=store, clock=lambda: 30_001.0, sessions=replace(session_settings(), weight=weight))
+        weight: recommender(
+            store=store, clock=lambda: 30_001.0, intentions=replace(SET, sessions=replace(SET.sessions, weight=weight))
+        )
         for weight in (0.0, 1.0)
     }
     assert made[1.0].recent("b") == [4]
@@ -206,7 +218,7 @@ def test_a_session_moves_the_ranking_as_its_weight_says(recommender, tmp_path):
         for agent in ("b", "c")
     }
     gained = {key: scores[1.0, "b"][key] - scores[0.0, "b"][key] for key in scores[0.0, "b"]}
-    assert gained.pop("mail/write_file") == pytest.approx(3 / (4 + session_settings().prior_strength))
+    assert gained.pop("mail/write_file") == pytest.approx(3 / (4 + SET.sessions.prior_strength))
     assert set(gained.values()) == {0.0}
     assert scores[1.0, "c"] == scores[0.0, "c"]
 

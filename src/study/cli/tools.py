@@ -68,7 +68,7 @@ def find(
     """
     from study.advisor.engine import render
     from study.advisor.engine.answer import ask
-    from study.advisor.engine.intent.context import Context, read_context
+    from study.advisor.engine.intent.recommender import Context, read_context
     from study.advisor.engine.tools import INTENT, ToolOptions, Tools
     from study.advisor.retrieval.vectors import matching
 
@@ -230,7 +230,7 @@ def run(
 def show_feedback(catalogue: str) -> None:
     """Print click-through rate, success rate, time to success, satisfaction and coverage; every variant of a running
     comparison against the control (may be looked at after every use); and the weights that fit the uses best."""
-    from study.advisor.engine.intent.ranking import by_factor
+    from study.advisor.engine.intent.recommender import by_factor
     from study.advisor.engine.intent.settings import CONTROL, intent_settings
     from study.advisor.retrieval.documents import tool_keys
     from study.tools import intent

@@ -17,11 +17,19 @@ import numpy as np
 import pandas as pd
 
 from study.advisor.encoders.choose import Embedder
-from study.advisor.engine.intent.context import Context, Requirements, obstacle
 from study.advisor.engine.intent.feedback import Event, Statistics, empty
-from study.advisor.engine.intent.ranking import SIGNALS, SignalIndex, assign, factors, most_named
-from study.advisor.engine.intent.recommender import IntentRecommender
-from study.advisor.engine.intent.sessions import Chains, session_settings
+from study.advisor.engine.intent.recommender import (
+    SIGNALS,
+    Chains,
+    Context,
+    IntentRecommender,
+    Requirements,
+    SignalIndex,
+    assign,
+    factors,
+    most_named,
+    obstacle,
+)
 from study.advisor.engine.intent.settings import (
     CONTROL,
     CORRECTED,
@@ -526,7 +534,7 @@ def following(asks: Asks, episodes: Sequence[Episode], n_tools: int) -> Float64A
     """`Chains.following` of what an agent had run before each request, shape (n_asks, n_tools); its own task is not in
     the log that it is counted in."""
     used = [[run.tool for run in one.executions if run.tool is not None and run.ok] for one in episodes]
-    settings, found = session_settings(), np.zeros((len(asks.queries), n_tools))
+    settings, found = intent_settings().sessions, np.zeros((len(asks.queries), n_tools))
     for ask, (own, name) in enumerate(zip(asks.episode.tolist(), asks.queries.ids, strict=True)):
         number = int(name.rpartition(":")[2])  # of the request in its task
         before = (run for run in episodes[own].executions if run.after < number and run.ok)

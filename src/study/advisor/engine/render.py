@@ -1,9 +1,7 @@
-"""An answer as text for a terminal, as Markdown, and as plain data."""
+"""An answer as text for a terminal, and as plain data."""
 
 from __future__ import annotations
 
-import html
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,7 +17,6 @@ from study.errors import printable
 if TYPE_CHECKING:
     from study.advisor.retrieval.documents import ToolCatalog
 
-_MARKDOWN = re.compile(r"[\\`*_{}\[\]()#+.!|~-]")
 SUMMARY = 100  # characters of a tool's description that a person is shown
 # What is shown without a terminal that tells its width.
 WIDTH = 100
@@ -72,21 +69,6 @@ def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
     return [*said, *lines(answer.items, columns), *filter(None, (ages(answer.items), install_hint(answer.items)))]
 
 
-def markdown(answer: Answer) -> str:
-    """An answer in Markdown that shows strangers' characters as they stand."""
-    said = [f"*{escaped(note)}*\n" for note in answer.notes]
-    if not answer.fits:
-        said.append("Nothing in this catalogue fits.\n")
-    for item in answer.items:
-        marks = "".join(f" [{mark.upper()}]" for mark in warned(item.facts))
-        start = item.facts.start or item.server.url
-        said.append(
-            f"{item.server.rank}. **{escaped(item.server.name)}**{escaped(marks)}: {escaped(item.facts.does)}  "
-        )
-        said.append(f"   {' · '.join(map(escaped, [*in_short(item.facts), *([start] if start else [])]))}")
-    return "\n".join([*said, "", *filter(None, [escaped(ages(answer.items))])])
-
-
 def tools_data(
     catalog: ToolCatalog, rows: Sequence[int], scores: Sequence[float] | None = None
 ) -> list[dict[str, Any]]:
@@ -118,11 +100,6 @@ def tool_line(found: Mapping[str, Any]) -> str:
 def summary(description: str) -> str:
     """The beginning of a tool's description in one line."""
     return " ".join(description.split())[:SUMMARY]
-
-
-def escaped(text: str) -> str:
-    """A stranger's text in one line of Markdown, without any of its signs."""
-    return _MARKDOWN.sub(r"\\\g<0>", html.escape(printable(" ".join(text.split())), quote=False))
 
 
 def width() -> int:

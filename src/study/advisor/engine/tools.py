@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.choose import Embedder, quick_embedder
-from study.advisor.engine.intent.context import Context, Requirements
 from study.advisor.engine.intent.feedback import FeedbackStore
-from study.advisor.engine.intent.recommender import IntentRecommender
+from study.advisor.engine.intent.recommender import Context, IntentRecommender, Requirements
 from study.advisor.engine.intent.settings import Intentions
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, within

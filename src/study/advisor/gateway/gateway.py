@@ -16,8 +16,8 @@ from mcp_types import CallToolResult, TextContent
 
 from study.advisor.encoders.choose import Embedder, quick_embedder
 from study.advisor.engine.answer import ask
-from study.advisor.engine.intent.context import Context
 from study.advisor.engine.intent.feedback import Event, FeedbackStore
+from study.advisor.engine.intent.recommender import Context
 from study.advisor.engine.tools import ToolOptions
 from study.advisor.gateway import live
 from study.advisor.gateway.arguments import Checker

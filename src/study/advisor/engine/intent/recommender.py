@@ -1,29 +1,393 @@
-"""The recommender: query and context in, ranked tools with the parts of their scores out; answers are cached."""
+"""Intent-based ranking: the intent of a query, candidates by four signals, five factors, context filters, tool chains.
+
+Query and context in, ranked tools with the parts of their scores out; answers are cached. A session is a run of one
+agent's successful uses with less than a stated time between them. A tool follows another one where a session uses it at
+any later time; per session that counts once.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 from numpy.typing import NDArray
 
-from study.advisor.arrays import FloatArray
+from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.choose import Embedder
-from study.advisor.engine.intent.context import Context, RateLimiter, Requirements, obstacle, usable
-from study.advisor.engine.intent.feedback import FeedbackStore, Statistics, statistics
-from study.advisor.engine.intent.ranking import SignalIndex, assign, by_factor, factors
-from study.advisor.engine.intent.sessions import Chains, Sessions, session_settings, sessions_of
-from study.advisor.engine.intent.settings import CONTROL, CORRECTED, Float64Array, Intentions, Rules, intent_settings
-from study.advisor.retrieval.documents import ToolCatalog, tool_keys
+from study.advisor.engine.intent.feedback import Event, FeedbackStore, Statistics, statistics
+from study.advisor.engine.intent.settings import (
+    CONTROL,
+    CORRECTED,
+    FACTORS,
+    Float64Array,
+    Intentions,
+    Limit,
+    Ranking,
+    Rules,
+    Sessions,
+    intent_settings,
+)
+from study.advisor.retrieval.documents import Tool, ToolCatalog, tool_keys
 from study.advisor.retrieval.index import Settings, ToolIndex
+from study.advisor.retrieval.ranking import best, tie_order
+from study.advisor.retrieval.texts import words_of
+from study.config.reader import build_settings
 from study.errors import StudyError
+
+PAIRS = 10_000  # an agent chooses its own name
+
+
+@dataclass(frozen=True)
+class Context:
+    """Who asks, and from where. None means "not stated": that filter is then off."""
+
+    agent: str = ""  # the agent's name
+    permissions: frozenset[str] | None = None  # what it may do
+    services: frozenset[str] | None = None  # what runs at its side
+    languages: frozenset[str] | None = None  # languages, systems: of its project, in any case
+    systems: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a tool needs. Empty means that it needs nothing, or serves every project."""
+
+    permissions: frozenset[str] = frozenset()  # permissions, services: all of them are needed
+    services: frozenset[str] = frozenset()
+    languages: frozenset[str] = frozenset()  # languages, systems: one of them must be the project's
+    systems: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(name, str) for names in vars(self).values() for name in names):
+            raise StudyError("a requirement is no text", fix="give lists of names")
+
+
+NEEDS_NOTHING = Requirements()
+
+
+@dataclass(frozen=True)
+class _File(Context):
+    """Who asks, and what tools need by their keys."""
+
+    needs: Mapping[str, Requirements] = field(default_factory=dict)
+
+
+def read_context(path: Path) -> tuple[Context, Mapping[str, Requirements]]:
+    """Who asks, and what tools need by key, from a JSON file: the fields of `Context`, and ``needs``, tool key -> those
+    of `Requirements`, each a list of names. What is left out is not stated."""
+    fix = "write: agent, permissions, services, languages, systems, and needs (tool key -> lists of names)"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise StudyError(f"cannot be read ({error})", file=path, fix=fix) from error
+    read = build_settings(_File, found, path)
+    return Context(**{own.name: getattr(read, own.name) for own in fields(Context)}), read.needs
+
+
+class RateLimiter:
+    """At most `calls` uses of one tool by one agent in any window of `seconds`; `PAIRS` of both are remembered."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self.calls: LRUCache[tuple[str, str], deque[float]] = LRUCache(PAIRS)
+
+    def record(self, agent: str, tool: str, now: float) -> None:
+        """Count a call; `now` in seconds of a clock that never goes back."""
+        self.calls.setdefault((agent, tool), deque(maxlen=self.limit.calls)).append(now)
+
+    def limited(self, agent: str, tool: str, now: float) -> bool:
+        """Whether one more call would be too many."""
+        made = self.calls.get((agent, tool))
+        return made is not None and len(made) == self.limit.calls and made[0] > now - self.limit.seconds
+
+
+def obstacle(needs: Requirements, context: Context) -> str | None:
+    """Why the tool is of no use in the context, or None."""
+    for name in ("permission", "service"):
+        wanted, held = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
+        if held is not None and (missing := sorted(wanted - held)):
+            return f"{name} missing: {', '.join(missing)}"
+    for name in ("language", "system"):
+        served, own = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
+        if own and served and not _fold(served) & _fold(own):
+            return f"serves another {name}: {', '.join(sorted(served))}"
+    return None
+
+
+def _fold(names: frozenset[str]) -> set[str]:
+    return {name.strip().casefold() for name in names}
+
+
+def usable(
+    rows: Sequence[int],
+    keys: Sequence[str],
+    requirements: Mapping[str, Requirements],
+    context: Context,
+    limiter: RateLimiter,
+    now: float,
+) -> tuple[list[int], dict[int, str]]:
+    """The rows that pass every filter, in order, and the reason for each of the others. `keys`: key of every tool.
+    `requirements`: by key; a tool that is not named needs nothing."""
+    kept, left_out = [], {}
+    for row in rows:
+        reason = obstacle(requirements.get(keys[row], NEEDS_NOTHING), context)
+        if reason is None and limiter.limited(context.agent, keys[row], now):
+            reason = f"used {limiter.limit.calls} times in {limiter.limit.seconds:g} s"
+        if reason is None:
+            kept.append(row)
+        else:
+            left_out[row] = reason
+    return kept, left_out
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What a query says about the tool that it needs; each list without repeats, in the order of the query."""
+
+    query: str  # the words as given
+    verbs: tuple[str, ...]  # action verbs
+    domains: tuple[str, ...]  # domains one of whose keywords occurs
+    terms: tuple[str, ...]  # technical terms
+
+
+def analyse(
+    query: str,
+    verbs: Collection[str],
+    domains: Mapping[str, Collection[str]],
+    vocabulary: Collection[str],
+    rules: Rules = CORRECTED,
+) -> Intent:
+    """Read a query.
+
+    `verbs`: known action verbs. `domains`: domain -> keywords. `vocabulary`: technical terms, which the specification
+    leaves open; here the words by which the catalogue's own tools and parameters are named (`SignalIndex`).
+    """
+    words = list(dict.fromkeys(words_of(query)))
+    spaced = query.lower().split() if rules.bare_verbs else words
+    acting = tuple(dict.fromkeys(word for word in spaced if word in verbs))
+    searched = query.lower() if rules.substring_domains else set(words)
+    touched = tuple(name for name, own in domains.items() if any(keyword in searched for keyword in own))
+    keywords = {keyword for listed in domains.values() for keyword in listed}
+    terms = tuple(word for word in words if word in vocabulary and word not in verbs and word not in keywords)
+    return Intent(query, acting, touched, terms)
+
+
+SIGNALS = ("domain", "verb", "term", "semantic")
+# Shorter words (articles, letters of variables) name nothing.
+SHORTEST_TERM = 3
+
+
+class SignalIndex:
+    """The tools of a catalogue by domain, action verb and technical term.
+
+    A tool's verbs and domains are those of its name and description, read as a query is. Its terms are the words of its
+    name and of its parameters' names, except words that more than `common_term` of the tools share.
+    """
+
+    def __init__(self, catalog: ToolCatalog, intentions: Intentions, rules: Rules = CORRECTED) -> None:
+        self.catalog, self.intentions, self.rules, self.size = catalog, intentions, rules, len(catalog.tools)
+        names = [_named(tool) for tool in catalog.tools]
+        counts = Counter(word for words in names for word in words)
+        most = max(1.0, intentions.ranking.common_term * self.size)
+        self.vocabulary = {word for word, count in counts.items() if count <= most and len(word) >= SHORTEST_TERM}
+        self.tools: dict[str, dict[str, list[int]]] = {name: defaultdict(list) for name in SIGNALS[:3]}
+        for row, (tool, words) in enumerate(zip(catalog.tools, names, strict=True)):
+            read = self.read(f"{tool.name.replace('_', ' ')} {tool.description}")
+            keys_of = {"domain": read.domains, "verb": read.verbs, "term": sorted(words & self.vocabulary)}
+            for signal, keys in keys_of.items():
+                for key in keys:
+                    self.tools[signal][key].append(row)
+        self.order = tie_order(self.size, 0)
+
+    def read(self, query: str) -> Intent:
+        """The intent of a query."""
+        return analyse(query, self.intentions.verbs, self.intentions.domains, self.vocabulary, self.rules)
+
+    def named(self, intent: Intent, relevance: FloatArray, count: int) -> dict[str, list[int]]:
+        """What each signal brings: a tool as often as the intent's keys name it; and the `count` nearest in meaning."""
+        keys: dict[str, Sequence[str]] = {"domain": intent.domains, "verb": intent.verbs, "term": intent.terms}
+        found = {
+            signal: [row for key in listed for row in self.tools[signal].get(key, ())]
+            for signal, listed in keys.items()
+        }
+        return found | {"semantic": best(relevance, count, self.order)[0].tolist()}
+
+    def candidates(self, intent: Intent, relevance: FloatArray) -> IntArray:
+        """The tools to be scored, shape (at most ``ranking.candidates``,). `relevance`: cosine of the query with every
+        tool, shape (n_tools,); decides between equally often named ones. -inf is never a candidate."""
+        count = self.intentions.ranking.candidates
+        if count is None:
+            return np.flatnonzero(~np.isneginf(relevance)).astype(np.int64)
+        named = {
+            signal: [row for row in rows if not np.isneginf(relevance[row])]
+            for signal, rows in self.named(intent, relevance, count).items()
+        }
+        return most_named(named, relevance, self.order, count, self.rules)
+
+
+def most_named(
+    named: dict[str, list[int]], relevance: FloatArray, order: IntArray, count: int, rules: Rules
+) -> IntArray:
+    """The `count` tools that the signals name most often, shape (at most count,). `named`: tool rows by signal, repeats
+    counting. `relevance`: shape (n_tools,), breaks ties; tools equal in that too are taken in the order `order`."""
+    counts = Counter(row for rows in named.values() for row in rows)
+    if rules.first_seen_ties:
+        return np.array([row for row, _ in counts.most_common(count)], dtype=np.int64)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    chosen = sorted(counts, key=lambda row: (-counts[row], -relevance[row], place[row]))
+    return np.array(chosen[:count], dtype=np.int64)
+
+
+def _named(tool: Tool) -> set[str]:
+    return set(words_of(" ".join([tool.name, *(parameter.name for parameter in tool.parameters)])))
+
+
+DAY = 86_400.0  # seconds
+DESIGN_CAP = 1_000
+
+
+def smoothed(part: Float64Array, whole: Float64Array, prior: float, strength: float) -> Float64Array:
+    """(part + prior x strength) / (whole + strength): the rate, drawn to `prior` where there is little to go by."""
+    rate: Float64Array = (part + prior * strength) / (whole + strength)
+    return rate
+
+
+def success_rate(statistics: Statistics, ranking: Ranking, rules: Rules = CORRECTED) -> Float64Array:
+    """Share of calls that worked, drawn to the share over all tools; (n_tools,). Unused tools get that share."""
+    calls, successes = statistics.calls, statistics.successes
+    if rules.unused_fails:
+        return successes / np.maximum(calls, 1)
+    overall = successes.sum() / calls.sum() if calls.any() else ranking.neutral
+    return smoothed(successes, calls, overall, ranking.prior_strength)
+
+
+def recency(days: Float64Array, half_life: float, rules: Rules = CORRECTED) -> Float64Array:
+    """What is left of popularity after `days` without use: half after a half-life; NaN days (unknown) leave it."""
+    age = np.maximum(np.nan_to_num(days, nan=0.0), 0.0)
+    left: Float64Array = np.exp(-age / half_life) if rules.e_folding_decay else np.exp2(-age / half_life)
+    return left
+
+
+def popularity(
+    statistics: Statistics, ranking: Ranking, now: float, agent: str, rules: Rules = CORRECTED
+) -> Float64Array:
+    """Calls relative to the cap, decayed, times the agent's bias of 0.5 to 1.5; (n_tools,)."""
+    cap = DESIGN_CAP if rules.fixed_cap else ranking.popularity_cap or max(1.0, float(statistics.calls.max(initial=0)))
+    base = np.minimum(statistics.calls / cap, 1)
+    days = (now - statistics.last_used) / DAY
+    # The specification counts whole days.
+    left = recency(np.floor(days) if rules.e_folding_decay else days, ranking.half_life_days, rules)
+    calls, successes = statistics.agents.get(agent, (np.zeros(len(base)), np.zeros(len(base))))
+    rate = smoothed(successes, calls, 0.5, ranking.prior_strength)
+    if rules.unused_fails:
+        rate = np.where(calls > 0, successes / np.maximum(calls, 1), 0.5)
+    value: Float64Array = base * left * (0.5 + rate)
+    return value if rules.fixed_cap else np.minimum(value, 1)
+
+
+def performance(statistics: Statistics, ranking: Ranking, rules: Rules = CORRECTED) -> Float64Array:
+    """1 at 0 ms, 0 at `slowest_ms` and above; neutral where nothing was timed; (n_tools,)."""
+    mean = statistics.latency_ms / np.maximum(statistics.timed, 1)
+    unknown = 1.0 if rules.extreme_unknowns else ranking.neutral
+    return np.where(statistics.timed > 0, 1 - np.minimum(mean / ranking.slowest_ms, 1), unknown)
+
+
+def user_rating(statistics: Statistics, ranking: Ranking, rules: Rules = CORRECTED) -> Float64Array:
+    """Mean rating as a share of the scale, drawn to the mean over all tools; neutral without any; (n_tools,)."""
+    shares = statistics.rating / ranking.rating_scale
+    if rules.extreme_unknowns:
+        return shares / np.maximum(statistics.rated, 1)
+    overall = shares.sum() / statistics.rated.sum() if statistics.rated.any() else ranking.neutral
+    return smoothed(shares, statistics.rated, overall, ranking.prior_strength)
+
+
+def factors(
+    relevance: FloatArray,
+    statistics: Statistics,
+    ranking: Ranking,
+    *,
+    now: float = 0.0,
+    agent: str = "",
+    rules: Rules = CORRECTED,
+) -> Float64Array:
+    """The five factors of every tool, shape (n_tools, 5), in the order of `settings.FACTORS`. `relevance`: cosines,
+    shape (n_tools,); negative ones count as 0. `now`: seconds since 1970."""
+    columns = (
+        np.clip(relevance.astype(np.float64), 0, 1),
+        success_rate(statistics, ranking, rules),
+        popularity(statistics, ranking, now, agent, rules),
+        performance(statistics, ranking, rules),
+        user_rating(statistics, ranking, rules),
+    )
+    return np.stack(columns, axis=1)
+
+
+def by_factor(weights: Float64Array) -> dict[str, float]:
+    """Weights by factor."""
+    return {name: float(value) for name, value in zip(FACTORS, weights, strict=True)}
+
+
+def assign(agent: str, variants: Sequence[str], experiment: str) -> str:
+    """The variant of an agent: equal shares, always the same, and independent from one experiment to the next."""
+    if not variants:
+        raise StudyError("there are no variants", fix="name at least one")
+    digest = hashlib.sha256(f"{experiment}\0{agent}".encode("utf-8", "replace")).digest()
+    # 64 bits leave a bias of less than 1e-18 for any number of variants.
+    return variants[int.from_bytes(digest[:8], "big") % len(variants)]
+
+
+def sessions_of(events: Iterable[Event], seconds: float) -> dict[str, list[list[tuple[str, float]]]]:
+    """The sessions of every agent, oldest first: keys of the tools that it used with success, and when it finished."""
+    found: dict[str, list[list[tuple[str, float]]]] = defaultdict(list)
+    for event in events:
+        moment = event.finished if event.finished is not None else event.asked
+        if not event.success or event.selected is None or moment is None:
+            continue
+        own = found[event.agent]
+        if not own or moment - own[-1][-1][1] >= seconds:
+            own.append([])
+        own[-1].append((event.selected, moment))
+    return found
+
+
+class Chains:
+    """How often one tool follows another, counted over sessions. `sessions`: tool rows in the order of use."""
+
+    def __init__(self, sessions: Iterable[Sequence[int]], n_tools: int, settings: Sessions) -> None:
+        self.n_tools, self.settings = n_tools, settings
+        self.begun: Counter[int] = Counter()
+        self.after: dict[int, Counter[int]] = defaultdict(Counter)
+        for used in sessions:
+            self.begun.update(set(used))
+            pairs = {(one, other) for place, one in enumerate(used) for other in used[place + 1 :] if one != other}
+            for one, other in pairs:
+                self.after[one][other] += 1
+
+    def following(self, recent: Iterable[int]) -> Float64Array:
+        """Per tool, shape (n_tools,): the greatest share of the sessions with a recent tool in which it came later; a
+        share is drawn to 0 by `prior_strength` sessions. 0 where nothing is known."""
+        found = np.zeros(self.n_tools)
+        for one in set(recent):
+            for other, count in self.after.get(one, {}).items():
+                found[other] = max(found[other], count / (self.begun[one] + self.settings.prior_strength))
+        return found
+
+    def next_of(self, row: int, most: int) -> list[int]:
+        """The tools that most often came after one, in at least `least` sessions; at most `most`, best first."""
+        counts: Mapping[int, int] = self.after.get(row, {})
+        often = [(-count, other) for other, count in counts.items() if count >= self.settings.least]
+        return [other for _, other in sorted(often)[:most]]
+
 
 # What an answer depends on besides the question: fingerprints of the catalogue, of the settings with the tools'
 # requirements, and of the tools that may be found; how many events the statistics hold; the tools used a moment ago.
@@ -69,7 +433,6 @@ class IntentRecommender:
         keys: Sequence[str] | None = None,
         requirements: Mapping[str, Requirements] | None = None,
         intentions: Intentions | None = None,
-        sessions: Sessions | None = None,
         rules: Rules = CORRECTED,
         weights: Float64Array | None = None,
         experiment: str | None = None,
@@ -78,7 +441,7 @@ class IntentRecommender:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.catalog, self.store, self.rules = catalog, store, rules
-        self.intentions, self.session_rules = intentions or intent_settings(), sessions or session_settings()
+        self.intentions = intentions or intent_settings()
         self.requirements, self.weights, self.experiment = requirements or {}, weights, experiment
         self.clock, self.monotonic = clock, monotonic
         self.index = ToolIndex(catalog, Settings(document=self.intentions.ranking.document), embedder)
@@ -99,7 +462,7 @@ class IntentRecommender:
             return
         self.statistics: Statistics = statistics(events, self.keys, self.rules)
         self.n_events = len(events)
-        settings = self.session_rules
+        settings = self.intentions.sessions
         self.sessions = sessions_of(events, settings.seconds)
         known = (
             [self.rows[key] for key, _ in used if key in self.rows] for own in self.sessions.values() for used in own
@@ -109,7 +472,7 @@ class IntentRecommender:
     def recent(self, agent: str) -> list[int]:
         """The tools of the session that an agent is in, in the order of use."""
         own = self.sessions.get(agent)
-        if not own or self.clock() - own[-1][-1][1] >= self.session_rules.seconds:
+        if not own or self.clock() - own[-1][-1][1] >= self.intentions.sessions.seconds:
             return []
         return [self.rows[key] for key, _ in own[-1] if key in self.rows]
 
@@ -172,7 +535,7 @@ class IntentRecommender:
         rows = self.signals.candidates(self.signals.read(query), offered)
         when: dict[str, Any] = {"now": self.clock(), "agent": context.agent, "rules": self.rules}
         table = factors(relevance, self.statistics, self.intentions.ranking, **when)[rows]
-        scores = table @ weights + self.session_rules.weight * self.chains.following(recent)[rows]
+        scores = table @ weights + self.intentions.sessions.weight * self.chains.following(recent)[rows]
         # Candidates come most often named first, so equal scores keep that order.
         found = []
         for i in np.argsort(-scores, kind="stable"):

@@ -107,6 +107,20 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Sessions:
+    """Key ``sessions``: what an agent used a moment ago, and which tools follow each other."""
+
+    seconds: float
+    weight: float
+    prior_strength: float
+    least: int
+
+    def __post_init__(self) -> None:
+        if not (self.seconds > 0 and self.weight >= 0 and self.prior_strength > 0 and self.least >= 1):
+            raise StudyError("a value is out of its range", file=FILE, column="sessions", fix="see the comments there")
+
+
+@dataclass(frozen=True)
 class Intentions:
     """The whole file."""
 
@@ -118,6 +132,7 @@ class Intentions:
     cache: CacheSize
     rate_limit: Limit
     comparison: Comparison
+    sessions: Sessions
 
     def __post_init__(self) -> None:
         checked = {name: weights(values, name) for name, values in self.variants.items()}
