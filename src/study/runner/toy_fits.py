@@ -9,11 +9,10 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -21,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from study import paths
 from study.advisor.encoders import mpnet, sentence
 from study.advisor.llm.client import Client
+from study.advisor.llm.settings import OVERRIDES
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import build_system, choices, load, plain
 from study.data.dataset import Dataset
@@ -120,8 +120,19 @@ def _stopping(work: Path | None) -> Iterator[None]:
             raise _Stopped
         replace(source, target, **options)
 
-    with patch.object(os, "replace", counted):
+    with _standing_in(os, "replace", counted):
         yield
+
+
+@contextmanager
+def _standing_in(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Within the block, an attribute has another value."""
+    own = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, own)
 
 
 @contextmanager
@@ -137,18 +148,20 @@ def stand_ins(cache_folder: Path) -> Iterator[set[str]]:
 
         return embed
 
-    with (
-        patch.object(paths, "cache", lambda: cache_folder),
-        patch.object(sentence, "_embed", encoder("minilm", sentence.DIMENSION)),
-        patch.object(mpnet, "_embed", encoder("mpnet", mpnet.DIMENSION)),
-        patch.object(Client, "post", _reply),
-        patch.dict(os.environ, {"T2M_LLM_MODE": "off"}),
-    ):
+    with ExitStack() as stack:
+        for owner, name, value in (
+            (paths, "cache", lambda: cache_folder),
+            (sentence, "_embed", encoder("minilm", sentence.DIMENSION)),
+            (mpnet, "_embed", encoder("mpnet", mpnet.DIMENSION)),
+            (Client, "post", _reply),
+        ):
+            stack.enter_context(_standing_in(owner, name, value))
+        mode = os.environ.get(OVERRIDES["mode"], "")  # an empty one counts as none
+        stack.callback(os.environ.__setitem__, OVERRIDES["mode"], mode)
+        os.environ[OVERRIDES["mode"]] = "off"
+        stack.callback(logging.disable, logging.NOTSET)
         logging.disable(logging.WARNING)
-        try:
-            yield asked
-        finally:
-            logging.disable(logging.NOTSET)
+        yield asked
 
 
 def _embedded(texts: list[str], dimension: int) -> np.ndarray:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from study import paths
 from study.advisor.llm import client as llm
 from study.advisor.llm.cassette import holds_replies
 from study.config.reader import build_settings, read_keys
 from study.errors import StudyError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 # Environment variables that stand in for the keys of the same name, so that recording changes no file.
 OVERRIDES = {"mode": "T2M_LLM_MODE", "base_url": "T2M_LLM_URL"}
