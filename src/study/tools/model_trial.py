@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -46,9 +46,9 @@ class Clock:
     def __init__(self, client: Client) -> None:
         self.client, self.seconds, self.usage = client, 0.0, client.usage
 
-    def chat(self, model: str, messages: list[dict[str, str]], **parameters: Any) -> str:
+    def chat(self, model: str, messages: Sequence[Mapping[str, Any]], **parameters: Any) -> str:
         """As `Client.chat`."""
-        reply = self.client.post("chat/completions", {"model": model, "messages": messages, **parameters})
+        reply = self.client.post("chat/completions", {"model": model, "messages": [*messages], **parameters})
         taken = reply.get("timings", {})
         self.seconds += (taken.get("prompt_ms", 0) + taken.get("predicted_ms", 0)) / 1_000
         return str(reply["choices"][0]["message"]["content"] or "")
@@ -72,7 +72,7 @@ def measure(dataset: str) -> Path:
     target = paths.tables(dataset) / "agent_model.csv"
     other, facts = target.with_name("agent_model_refused.csv"), paths.results(dataset) / "records" / "agent_model.json"
     prompts = sha256(json.dumps([language.READ, language.WRITE, language.STRICTER]).encode()).hexdigest()[:12]
-    rows, refused = list[dict[str, Any]](), list[dict[str, Any]]()
+    rows, refused = list[dict[Any, Any]](), list[dict[Any, Any]]()
     before = json.loads(facts.read_text(encoding="utf-8")) if facts.exists() else {}
     if before.get("prompts") == prompts:
         rows = pd.read_csv(target, keep_default_na=False).to_dict("records")

@@ -131,7 +131,8 @@ class Agent:
             raise StudyError(
                 f"no server has the id {str(server_id)[:80]!r}", column="server_id", fix="take one of an answer"
             )
-        found = Recommendation.of(0, self.catalogue.model.servers.iloc[row].to_dict(), 0.0, {})
+        card: dict[Any, Any] = self.catalogue.model.servers.iloc[row].to_dict()
+        found = Recommendation.of(0, card, 0.0, {})
         return Item(found, self.catalogue.facts(found))
 
     def compare(self, request: str, server_ids: Sequence[int | str]) -> dict[str, Any]:
@@ -196,7 +197,8 @@ class Agent:
     def about(self) -> dict[str, Any]:
         """What the catalogue holds, and which values limits may take."""
         servers = self.catalogue.model.servers
-        found = [self.catalogue.facts(Recommendation.of(0, row, 0.0, {})) for row in servers.to_dict("records")]
+        cards: list[dict[Any, Any]] = servers.to_dict("records")
+        found = [self.catalogue.facts(Recommendation.of(0, row, 0.0, {})) for row in cards]
         names = {
             "languages": Counter(facts.language for facts in found),
             "licences": Counter(facts.licence for facts in found),
@@ -336,5 +338,10 @@ class Conversation:
         if (turn := self.turns.get(number)) is None:
             raise StudyError(f"answer {number} is not kept", column="answer", fix="ask again")
         shown = [self.agent.name(item.server) for item in turn.answer.items]
-        about = {"conversation": name, "detail": detail, "words": words, "system": self.agent.catalogue.system}
+        about: dict[str, Any] = {
+            "conversation": name,
+            "detail": detail,
+            "words": words,
+            "system": self.agent.catalogue.system,
+        }
         return note(feedback, turn.answer.request, shown, kind, server_id, **about)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -31,7 +31,6 @@ from study.errors import StudyError
 
 if TYPE_CHECKING:
     from study.advisor.engine.answer import Item
-    from study.advisor.llm.client import Client
 
 LONGEST, EXCERPT, DESCRIPTION = 160, 120, 260
 ABSENT = "not stated"
@@ -76,7 +75,7 @@ class Specification(Limits):
 
     objective: Annotated[str, Field(max_length=20_000)]
     runtime: Annotated[str, Field(max_length=60)] = ""
-    missing: list[str] = Field([])
+    missing: list[str] = Field(default=[])
 
     @model_validator(mode="after")
     def sound(self) -> Self:
@@ -394,10 +393,17 @@ def grounded(read: Specification, request: str) -> tuple[Specification, list[str
     return read.model_copy(update=kept | {"missing": list(dict.fromkeys(read.missing))}), dropped
 
 
+class Chat(Protocol):
+    """What answers: `study.advisor.llm.client.Client`."""
+
+    def chat(self, model: str, messages: Sequence[Mapping[str, Any]], **parameters: Any) -> str:
+        """The text of a chat completion."""
+
+
 class Writer:
     """A language model of an endpoint (`client`)."""
 
-    def __init__(self, client: Client, model: str, tokens: int = TOKENS) -> None:
+    def __init__(self, client: Chat, model: str, tokens: int = TOKENS) -> None:
         self.client, self.name, self.tokens = client, model, tokens
 
     def _ask(self, name: str, system: str, user: Any, form: Mapping[str, Any]) -> dict[str, Any]:

@@ -240,7 +240,8 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
 
     @app.post("/api/feedback")
     def judge(body: Judged, name: Name) -> dict[str, Any]:
-        talk, about = conversation(name), {"name": name, "detail": body.detail, "words": service.keep_words}
+        talk = conversation(name)
+        about: dict[str, Any] = {"name": name, "detail": body.detail, "words": service.keep_words}
         return {"event": talk.judge(feedback, body.answer, body.server_id, body.kind, **about)}
 
     @app.exception_handler(StudyError)

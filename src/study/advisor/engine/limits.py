@@ -57,16 +57,22 @@ class Strict(BaseModel):
 class Limits(Strict):
     """What a server must be; leave out what does not matter. `describe_catalog` lists the values."""
 
-    languages: Names = Field([], description="Programming languages, one of which the server uses.")
-    unwanted_languages: Names = Field([], description="Languages that the server must not use.")
-    platforms: Names = Field([], description="Operating systems, one of which it must support.")
-    licences: Names = Field([], description="Single licences, one of which it must have; groups (permissive) fail.")
-    unwanted_licences: Names = Field([], description="Single licences that it must not have; groups (copyleft) fail.")
-    official: StrictBool = Field(False, description="Only servers that the catalogue marks as official.")
-    stars: StrictInt = Field(0, ge=0, le=10_000_000, description="Least number of stars.")
-    place: Literal["", "local", "remote"] = Field("", description="Where it runs: local or remote.")
-    domain: StrictStr = Field("", max_length=200, description="Theme of the task, one that the catalogue knows.")
-    preferences: Names = Field([], description="What matters beyond the task, e.g. privacy.")
+    languages: Names = Field(default=[], description="Programming languages, one of which the server uses.")
+    unwanted_languages: Names = Field(default=[], description="Languages that the server must not use.")
+    platforms: Names = Field(default=[], description="Operating systems, one of which it must support.")
+    licences: Names = Field(
+        default=[], description="Single licences, one of which it must have; groups (permissive) fail."
+    )
+    unwanted_licences: Names = Field(
+        default=[], description="Single licences that it must not have; groups (copyleft) fail."
+    )
+    official: StrictBool = Field(default=False, description="Only servers that the catalogue marks as official.")
+    stars: StrictInt = Field(default=0, ge=0, le=10_000_000, description="Least number of stars.")
+    place: Literal["", "local", "remote"] = Field(default="", description="Where it runs: local or remote.")
+    domain: StrictStr = Field(
+        default="", max_length=200, description="Theme of the task, one that the catalogue knows."
+    )
+    preferences: Names = Field(default=[], description="What matters beyond the task, e.g. privacy.")
 
     def stated(self) -> dict[str, Any]:
         """The limits that are set."""
