@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from study.advisor.llm.client import Message
     from study.advisor.retrieval.documents import ToolCatalog
     from study.advisor.retrieval.route import Chat
-    from study.advisor.retrieval.vectors import IndexFile
 
 Configs = Annotated[list[Path] | None, typer.Option(help="Start the servers of MCP client configurations.")]
 Own = Annotated[str, typer.Option(help="Name of the catalogue of your servers.")]
@@ -60,24 +58,6 @@ def indexed(catalogue: str) -> ToolCatalog:
     return load_catalog(catalogue_file(catalogue))
 
 
-@contextmanager
-def opened(catalogue: str) -> Iterator[tuple[ToolCatalog, IndexFile]]:
-    """An indexed catalogue and its index, which keeps what is embedded meanwhile."""
-    from study.advisor.retrieval.vectors import kept_index
-
-    found = indexed(catalogue)
-    with kept_index(catalogue_file(catalogue), found) as file:
-        yield found, file
-
-
-def keep(file: Path, index: IndexFile, catalog: ToolCatalog) -> None:
-    """Write a catalogue and its index."""
-    from study.advisor.retrieval.documents import save_catalog
-
-    index.save(catalog)
-    save_catalog(file, catalog)
-
-
 def feedback_store(catalogue: str) -> FeedbackStore:
     """The feedback about the tools of a catalogue (never committed)."""
     from study.advisor.engine.intent.feedback import feedback_of
@@ -100,10 +80,11 @@ def index(
     servers with equal lists of tool descriptions are one. Running servers make the catalogue `mine`; a server that
     does not answer keeps its last good list.
     """
+    from study.advisor.encoders.choose import quick_embedder
+    from study.advisor.retrieval.documents import save_catalog
     from study.advisor.retrieval.index import Settings, ToolIndex
     from study.advisor.retrieval.merge import merge_catalogs
     from study.advisor.retrieval.route import Router
-    from study.advisor.retrieval.vectors import index_file
     from study.tools.collections.registries import PUBLISHED, published_catalog
 
     names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config else "livemcpbench"]
@@ -122,13 +103,12 @@ def index(
         merged = merge_catalogs(MERGED, catalogs)
         found, listings = merged.catalog, len(merged.entity_of)
         typer.echo(f"{listings} listings, {len(found.servers)} entities, {len(merged.groups())} groups")
-    file = index_file(catalogue_file(name))
+    embedder = quick_embedder()
     for form in document or ["template"]:
-        _ = ToolIndex(found, Settings(document=form), file).vectors
-    _ = Router(found, embedder=file).server_vectors
-    sizes = f"{len(found.servers)} servers, {len(found.tools)} tools in {catalogue_file(name)}; {file.new} new texts"
-    keep(catalogue_file(name), file, found)
-    typer.echo(sizes)
+        _ = ToolIndex(found, Settings(document=form), embedder).vectors
+    _ = Router(found, embedder=embedder).server_vectors
+    save_catalog(catalogue_file(name), found)
+    typer.echo(f"{len(found.servers)} servers, {len(found.tools)} tools in {catalogue_file(name)}")
 
 
 def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
@@ -182,25 +162,23 @@ def serve(
 def gateway(
     mcp_config: list[Path] | None, catalogue: str | None, own: str, allow: list[str] | None, deny: list[str] | None
 ) -> Gateway:
-    """What serves a user's servers (and finds the tools of a published catalogue), with their index and feedback."""
+    """What serves a user's servers (and finds the tools of a published catalogue), with their feedback."""
     from study.advisor.gateway.client_config import read_config
     from study.advisor.gateway.gateway import Gateway
     from study.advisor.gateway.server import say as note
     from study.advisor.gateway.settings import serve_settings
-    from study.advisor.retrieval.vectors import index_file
+    from study.advisor.retrieval.documents import save_catalog
 
     settings, file = serve_settings(), catalogue_file(own)
     settings = replace(settings, allow=tuple(allow or settings.allow), deny=(*settings.deny, *(deny or ())))
-    vectors = index_file(file)
     return Gateway(
         read_config(*mcp_config) if mcp_config else [],
         settings,
         name=own,
         own=indexed(own) if mcp_config and file.is_file() else None,
         published=None if catalogue is None else indexed(catalogue),
-        embedder=vectors if catalogue is None else index_file(catalogue_file(catalogue), vectors),
         store=feedback_store(own),
-        save=partial(keep, file, vectors),
+        save=partial(save_catalog, file),
         say=note,
     )
 
@@ -258,11 +236,13 @@ def loop(
 
 def _asked(task: str, catalogue: str, chat: Chat, settings: LoopSettings, as_json: bool) -> None:
     """Print the tools that a model asks for, each once, in the order of its requests."""
+    from study.advisor.encoders.choose import quick_embedder
     from study.advisor.engine import render
     from study.advisor.retrieval.route import Router, gather_tools
 
-    with opened(catalogue) as (found, embedder):
-        chain = gather_tools(task, Router(found, embedder=embedder), chat, k=settings.k, max_rounds=settings.rounds)
+    found = indexed(catalogue)
+    router = Router(found, embedder=quick_embedder())
+    chain = gather_tools(task, router, chat, k=settings.k, max_rounds=settings.rounds)
     tools = render.tools_data(found, chain.tools)
     if as_json:
         print_json(tools)

@@ -18,7 +18,6 @@ from study.cli.tool_catalogues import (
     index,
     indexed,
     loop,
-    opened,
     serve,
 )
 from study.errors import StudyError, printable, require_one_of
@@ -70,7 +69,7 @@ def find(
     from study.advisor.engine.answer import ask
     from study.advisor.engine.intent.recommender import Context, read_context
     from study.advisor.engine.tools import INTENT, ToolOptions, Tools
-    from study.advisor.retrieval.vectors import matching
+    from study.advisor.retrieval.index import matching
 
     by = by or (T2MREC if method == T2MREC else "minilm" if servers else None)
     name, method = catalogue or default_catalogue(), "dense" if method == T2MREC else method
@@ -81,11 +80,10 @@ def find(
         stage = server_stage(by)
     store = feedback_store(name) if method == INTENT else None
     asks, needs = read_context(context) if context else (Context(), None)
-    with opened(name) as (found, embedder):
-        tools = Tools(found, embedder, document=document, store=store, requirements=needs)
-        among, first = matching(found, server or (), tag or ()), k or (None if budget else 5)
-        options = ToolOptions(first, method, decompose, among, servers or 5, stage, budget, asks)
-        answer = ask(tools, query, options)
+    found = indexed(name)
+    tools = Tools(found, document=document, store=store, requirements=needs)
+    among, first = matching(found, server or (), tag or ()), k or (None if budget else 5)
+    answer = ask(tools, query, ToolOptions(first, method, decompose, among, servers or 5, stage, budget, asks))
     handed = [item for item in answer.items if item.whole]
     rows, scores = [item.row for item in handed], [item.score for item in handed]
     listed, chosen = render.tools_data(found, rows, scores), [(found.servers[row], s) for row, s in answer.servers]
@@ -113,12 +111,13 @@ def call(
     `missing` names required parameters for which the instruction holds no value. The first call learns from MCP-Flow,
     which takes minutes; later ones read what was learned.
     """
+    from study.advisor.encoders.choose import quick_embedder
     from study.advisor.retrieval.index import Settings, ToolIndex
     from study.tools.flow import language_model as flow_model
     from study.tools.flow import learned
 
-    with opened(catalogue or default_catalogue()) as (found, embedder):
-        near, _ = ToolIndex(found, Settings(document="name_desc"), embedder).search(instruction, CANDIDATES)
+    found = indexed(catalogue or default_catalogue())
+    near, _ = ToolIndex(found, Settings(document="name_desc"), quick_embedder()).search(instruction, CANDIDATES)
     if url is not None:
         made = flow_model.ask_for_call(chat(url, model), found, instruction, near.tolist())
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,12 +43,18 @@ class MiniLm:
 
 
 class QuickMiniLm(MiniLm):
-    """MiniLM in numpy for few texts."""
+    """MiniLM, in numpy for few new texts; its vectors are kept apart from those of the study's rows."""
 
     def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
         """Shape (len(texts), 384); as `MiniLm` up to rounding."""
-        model = encoders.WITHOUT_TORCH["minilm"] if len(texts) <= FEW else "minilm"
-        return encoders.encode(texts, model=model, store=store)
+        quick, slow = encoders.WITHOUT_TORCH["minilm"], "minilm"
+
+        def embed(new: list[str]) -> FloatArray:
+            few = len(new) <= FEW or importlib.util.find_spec("sentence_transformers") is None
+            return encoders.encode(new, model=quick if few else slow, store=store and not few)
+
+        identity, folder = encoders.model_version(quick), paths.cache() / "embeddings" / "tools" if store else None
+        return encoders.cached(texts, embed, identity=identity, dimension=encoders.DIMENSION, folder=folder)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from study.advisor.gateway.connection import ConnectionFailedError, Listing
 from study.advisor.gateway.settings import INTENT, ServeSettings
 from study.advisor.gateway.view import View
 from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.index import matching
 from study.advisor.retrieval.route import Request
-from study.advisor.retrieval.vectors import matching
 from study.errors import StudyError
 
 FINDS = 20  # answers of `find` that are remembered per host, to know what a called tool was shown for

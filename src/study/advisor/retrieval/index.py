@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 
 import numpy as np
@@ -170,3 +171,27 @@ def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:
                 left -= int(sizes[tool])
         handed.append(own)
     return handed
+
+
+def matching(catalog: ToolCatalog, servers: Sequence[str], tags: Sequence[str]) -> NDArray[np.bool_] | None:
+    """Which tools are of a server by one of these names and with one of these tags, shape (n_tools,); None: all are.
+
+    `servers`: patterns with * and ? of ids, names and aliases. `tags`: categories or sources. Case is no matter.
+    Raises StudyError: no server is left.
+    """
+    if not servers and not tags:
+        return None
+    named, tagged = ([word.casefold() for word in words] for words in (servers, tags))
+    chosen = []
+    for own in catalog.servers:
+        names = [name.casefold() for name in (own.id, own.name, *own.aliases)]
+        marks = {mark.casefold() for mark in (*own.tags, *own.sources)}
+        by_name = not named or any(fnmatchcase(name, word) for name in names for word in named)
+        chosen.append(by_name and (not tagged or bool(marks.intersection(tagged))))
+    if not any(chosen):
+        known = sorted({mark for own in catalog.servers for mark in (*own.tags, *own.sources)})
+        fix = f"its tags are: {', '.join(known) or 'none'}" if tags else "patterns may hold * and ?"
+        wanted = [f"named {' or '.join(servers)}"] * bool(servers) + [f"with the tag {' or '.join(tags)}"] * bool(tags)
+        raise StudyError(f"{catalog.name} has no server {' '.join(wanted)}", fix=fix)
+    found: NDArray[np.bool_] = np.array(chosen)[catalog.server_of]
+    return found
