@@ -36,6 +36,7 @@ FREE = ("results/*/notebooks/*",)
 GONE = {
     "estimates of GPU hours": ("results/task2mcp/tables/gpu_hours.csv", "results/task2mcp/records/gpu_hours.json"),
     "load test of the agent": ("results/task2mcp/tables/agent_load.csv", "results/task2mcp/records/agent_load.json"),
+    "sentences of the agent's old trial": ("results/task2mcp/tables/agent_model_sentences.csv",),
     "label mixture models": ("results/task2mcp/audit/mixture*.csv",),
     "task quality": ("results/task2mcp/audit/task_quality*",),
     "codebooks' page": ("results/task2mcp/audit/codebooks.*",),
@@ -78,6 +79,8 @@ CORRECTIONS: dict[str, str] = {
         ),
         "one more system: t2mrec_in_batch_set",
     ),
+    "results/task2mcp/tables/agent_model.csv": "T2MAgent anew: another trial",
+    "results/task2mcp/records/agent_model.json": "T2MAgent anew: another trial",
     "results/task2mcp/sweeps/*/record.json": "a key says of which settings, data and version a search is",
     "results/task2mcp/robustness/split_fits.parquet": "its fits are keyed by data, split, settings and version",
     "results/task2mcp/tables/overall.*": ONE,
@@ -109,6 +112,7 @@ MOVED |= {
 # Path -> why it is new. Patterns are allowed.
 NEW: dict[str, str] = {
     "task2mcp/cold/t2mrec_in_batch_set *": "row of eq. 9 over the set of a batch's servers",
+    "results/task2mcp/tables/agent_model_refused.csv": "T2MAgent anew: what its checks refuse",
     "results/task2mcp/pools.*": "pools of the rows with recorded replies",
     "results/task2mcp/audit/protocols.json": "one record an analysis",
     "results/task2mcp/robustness/order.json": "one record an analysis",

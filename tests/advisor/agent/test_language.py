@@ -180,15 +180,12 @@ def test_limits_that_the_request_does_not_state_are_left_out():
 
 def test_a_models_reading_limits_the_servers_and_an_invalid_one_does_not():
     client = Mock()
-    client.chat.side_effect = [
-        json.dumps({**READ, "languages": ["Go"]}),
-        "{}",
-        json.dumps({**READ, "stars": "many"}),
-        "{}",
-    ]
+    client.chat.side_effect = [json.dumps({**READ, "languages": ["Go"]}), "{}", "{}"]
     agent = Agent(toy(), Writer(client, "m"))
     asked = "captions for videos from golang"
     assert {item.facts.language for item in agent.answer(asked).answer.items} == {"Go"}
+    client.chat.side_effect = [json.dumps(READ), "{}", "{}"]
+    assert {item.facts.language for item in agent.answer("captions, in Python").answer.items} == {"Python"}
     client.chat.side_effect = [json.dumps({**READ, "stars": "many"}), "{}", "{}"]
     turn = agent.answer(asked)
     assert "not valid" in turn.problem

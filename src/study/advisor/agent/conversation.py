@@ -89,7 +89,9 @@ class Agent:
         if self.writer and limits is None:
             try:
                 read = self.writer.read(request)[0]
-                specification = read.model_copy(update=read.limits().with_(stated).model_dump() if stated else {})
+                # What the rules read stands: a model may add to it what the request says in other ways.
+                found = by_rules(request).limits().with_(Limits(**read.limits().stated()))
+                specification = read.model_copy(update=(found.with_(stated) if stated else found).model_dump())
             except StudyError as error:
                 problem = error.reason
         if limits is not None:

@@ -138,7 +138,6 @@ class Written:
     author: str = "template"
     attempts: int = 0
     refused: list[list[Refusal]] = field(default_factory=list)
-    problem: str = ""
 
 
 def evidence(item: Item) -> dict[str, str]:
