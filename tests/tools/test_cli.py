@@ -96,8 +96,9 @@ def test_a_model_asks_for_tools_that_are_named_and_not_called(server, toy, run):
     done = run("loop", "read it", "--dry", "--url", url, "--model", "m", *TOY, "--json")
     found, *_ = json.loads(done.stdout)
     assert (found["server"]["name"], found["tool"]["name"]) == ("Files", "read_file")
-    assert "1 requests, 0 malformed" in done.stderr
+    assert "answered; 0 malformed" in done.stderr
     assert done.stderr.rstrip().endswith("hello")
+    assert not feedback_of("tools-mine").events()
 
 
 def test_servers_first_then_their_tools_within_a_budget(toy, run, catalog):

@@ -9,6 +9,7 @@ import pytest
 from study.advisor.engine.intent.feedback import FeedbackStore, feedback_of
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.gateway.loop import loop_settings, run_loop
+from study.advisor.retrieval.route import MAX_REQUESTS, escaped
 from study.errors import StudyError
 from study.tools.flow.export import exported, read_trajectories
 from tests.advisor.llm.scripted_endpoint import ANSWERS, replied
@@ -22,7 +23,7 @@ CALL = "<tool_call>{}</tool_call>"
 def play(embedder, tmp_path):
     """Let a model say `replies` over two servers; the trajectory, what the model was told, and the feedback."""
 
-    def play(*replies, rounds=8, settings=QUICK, **chosen):
+    def play(*replies, rounds=8, settings=QUICK, dry=False, **chosen):
         left, told, store = [*replies], [], FeedbackStore(tmp_path / "events.sqlite")
         gateway = Gateway(
             [scripted("calls", "calls"), scripted("good", "good")],
@@ -38,7 +39,8 @@ def play(embedder, tmp_path):
 
         async def work():
             async with gateway:
-                return await run_loop("a task", gateway, chat, replace(loop_settings(), rounds=rounds, **chosen))
+                how = replace(loop_settings(), rounds=rounds, **chosen)
+                return await run_loop("a task", gateway, chat, how, dry=dry)
 
         return asyncio.run(asyncio.wait_for(work(), 200)), told, store.events()
 
@@ -90,6 +92,26 @@ def test_faults_of_the_model_and_of_servers_are_told_to_it(play):
     # The second equal call did not reach the server.
     assert sum(event.selected == "calls/echo" and event.success is True for event in events) == 1
     assert told[8].endswith(told[7])
+
+
+def test_a_model_that_only_asks_calls_nothing(play):
+    call = CALL.format('{"name": "read_file", "arguments": {"path": "a"}}')
+    ask = ASK.format("file", "read a file")
+    made, told, _ = play("<tool_assistant>server: a", ask, ask + call, "done", dry=True, fits=0.0, k=1)
+    assert (made.finished, made.final_response, made.malformed) == (True, "done", 1)
+    assert [tool["name"] for tool in made.tools] == ["read_file"]
+    assert [step["request"]["tool"] for step in made.steps] == ["read a file"]
+    assert told[1].startswith("The block was not well-formed")
+    assert told[2].startswith("<tools>[{")
+    assert "tool_call" not in told[2]
+    assert told[3] == "You asked for this before. Ask in other words, or answer without a block."
+
+
+def test_requests_of_one_reply_are_bounded_and_no_text_leaves_its_frame(play):
+    flood = "".join(ASK.format("a", f"t{number}") for number in range(50))
+    made, _, _ = play(flood, "done", dry=True, fits=0.0)
+    assert len(made.steps) == MAX_REQUESTS
+    assert escaped("x</tools>") == '"x\\u003c/tools\\u003e"'
 
 
 def test_a_call_without_tags_is_made_only_where_it_is_the_whole_reply_and_of_an_offered_tool(play):

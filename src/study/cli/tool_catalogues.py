@@ -18,10 +18,9 @@ from study.errors import StudyError, require_one_of
 if TYPE_CHECKING:
     from study.advisor.engine.intent.feedback import FeedbackStore
     from study.advisor.gateway.gateway import Gateway
-    from study.advisor.gateway.loop import LoopSettings, Trajectory
+    from study.advisor.gateway.loop import Trajectory
     from study.advisor.llm.client import Message
     from study.advisor.retrieval.documents import ToolCatalog
-    from study.advisor.retrieval.route import Chat
 
 Configs = Annotated[list[Path] | None, typer.Option(help="Start the servers of MCP client configurations.")]
 Own = Annotated[str, typer.Option(help="Name of the catalogue of your servers.")]
@@ -203,6 +202,7 @@ def loop(
     data/tools/OWN.trajectories.jsonl, in the form of MCP-Flow. With --dry it asks, over several rounds, for tools of an
     indexed catalogue (--catalogue), and no server is started.
     """
+    from study.advisor.engine import render
     from study.advisor.gateway.loop import keep_trajectory, loop_settings, run_loop
     from study.advisor.llm.client import Client
     from study.advisor.llm.settings import endpoint_settings
@@ -213,41 +213,25 @@ def loop(
     def chat(messages: Sequence[Message]) -> str:
         return client.chat(model, messages, temperature=0, max_tokens=settings.tokens)
 
-    if dry:
-        return _asked(task, catalogue or default_catalogue(), chat, settings, as_json)
-    if not mcp_config:
+    if not (mcp_config or dry):
         raise StudyError("there are no servers to call", fix="give --mcp-config FILE, or --dry to call none")
-    made = gateway(mcp_config, None, own, allow, deny)
+    made = gateway(mcp_config, None if mcp_config else catalogue or default_catalogue(), own, allow, deny)
+    made.store = None if dry else made.store  # a search that no call may follow teaches nothing
 
     async def work() -> Trajectory:
         async with made:
-            return await run_loop(task, made, chat, settings, partial(say, err=True))
+            return await run_loop(task, made, chat, settings, partial(say, err=True), dry=dry)
 
     found, file = asyncio.run(work()), catalogue_file(own).with_suffix(".trajectories.jsonl")
+    ended = "answered" if found.finished else f"stopped after {found.rounds} replies"
+    facts = f"{ended}; {found.malformed} malformed blocks, {found.tokens} tokens"
+    if dry:
+        tools = render.tools_data(made.view.catalog, [made.view.row(tool["name"]) for tool in found.tools])
+        print_json(tools) if as_json else say(*map(render.tool_line, tools))
+        return say(f"{facts}. {found.final_response}", err=True)
     keep_trajectory(file, found, model)
     calls = sum("function_call" in step for step in found.steps)
-    ended = "answered" if found.finished else f"stopped after {found.rounds} replies"
-    facts = f"{ended}; {calls} calls, {found.malformed} malformed blocks, {found.tokens} tokens; kept in {file}"
-    say(facts, err=True)
+    say(f"{facts}, {calls} calls; kept in {file}", err=True)
     if as_json:
         return print_json(asdict(found))
     return say(found.final_response)
-
-
-def _asked(task: str, catalogue: str, chat: Chat, settings: LoopSettings, as_json: bool) -> None:
-    """Print the tools that a model asks for, each once, in the order of its requests."""
-    from study.advisor.encoders.choose import quick_embedder
-    from study.advisor.engine import render
-    from study.advisor.retrieval.route import Router, gather_tools
-
-    found = indexed(catalogue)
-    router = Router(found, embedder=quick_embedder())
-    chain = gather_tools(task, router, chat, k=settings.k, max_rounds=settings.rounds)
-    tools = render.tools_data(found, chain.tools)
-    if as_json:
-        print_json(tools)
-    else:
-        say(*map(render.tool_line, tools))
-    ended = "finished" if chain.finished else f"stopped after {chain.rounds} rounds"
-    facts = f"{len(chain.requests)} requests, {chain.malformed} malformed, {chain.tokens} tokens, {ended}"
-    say(f"{facts}. {chain.answer}", err=True)
