@@ -76,12 +76,13 @@ def measure(dataset: str) -> Path:
     before = json.loads(facts.read_text(encoding="utf-8")) if facts.exists() else {}
     if before.get("prompts") == prompts:
         rows = pd.read_csv(target, keep_default_na=False).to_dict("records")
-        refused = pd.read_csv(other, keep_default_na=False).to_dict("records")
+        # A stop between the two leaves what was refused of a request that has no row.
+        refused = [row for row in pd.read_csv(other).to_dict("records") if row["request"] <= len(rows)]
     catalogue, total = load(dataset=dataset), len(chosen.requests)
 
     def keep() -> None:
-        write_csv(target, pd.DataFrame(rows))
         write_csv(other, pd.DataFrame(refused, columns=REFUSED))
+        write_csv(target, pd.DataFrame(rows))
         counted = {"answered": len(rows), "of": total, "prompts": prompts, "system": catalogue.system}
         models = sorted(client.usage.models) or before.get("models", [])
         write_json(facts, record(dataset=dataset, settings=asdict(chosen), **counted, models=models))

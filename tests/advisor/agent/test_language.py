@@ -3,6 +3,7 @@
 import json
 from unittest.mock import Mock
 
+import pandas as pd
 import pytest
 
 from study.advisor.agent.conversation import Agent
@@ -22,6 +23,7 @@ from study.advisor.agent.language import (
 )
 from study.advisor.engine.answer import Options, ask
 from study.advisor.llm.client import EndpointError
+from study.errors import StudyError
 from study.tools import model_trial
 from tests.advisor.agent.conftest import toy
 
@@ -211,3 +213,34 @@ def test_the_trial_counts_what_the_checks_refuse(cards):
     assert (row["valid"], row["same"], row["kept"], row["tries"], row["truthfulness"]) == (True, True, True, 2, 1)
     assert (row["read_s"], row["write_s"]) == (2.0, 4.0)
     assert refused == [{"attempt": 1, "part": "why 1", "check": "truthfulness", "field": "description"}]
+
+
+def test_the_trial_goes_on_after_a_stop(conf_root, monkeypatch):
+    catalogue, asked = toy(), []
+    chosen = model_trial.ModelTrial("local", "m", 100, 3, ["captions for videos", "send mail", "plot charts"])
+
+    def post(path, body):
+        asked.append(json.loads(body["messages"][1]["content"])["request"])
+        if len(asked) == 4:
+            raise EndpointError("timeout", "too slow")
+        reply = READ if len(asked) % 3 == 1 else {}
+        return {"choices": [{"message": {"content": json.dumps(reply)}}]}
+
+    client = Mock(post=post, cassette=None, usage=Mock(models={"m@sha256:1"}))
+    monkeypatch.setattr(model_trial, "settings", lambda: chosen)
+    monkeypatch.setattr(model_trial, "load", lambda dataset: catalogue)
+    monkeypatch.setattr(model_trial, "endpoint_settings", lambda name: Mock(client=lambda path: client))
+    with pytest.raises(StudyError, match="1 of 3 requests are answered: too slow"):
+        model_trial.measure("toy")
+    table = pd.read_csv(model_trial.measure("toy"))
+    assert table["request"].tolist() == [1, 2, 3]
+    assert not table["kept"].any()
+    assert asked.count("captions for videos") == 3
+    facts = json.loads((conf_root / "results" / "toy" / "records" / "agent_model.json").read_text())
+    assert (facts["answered"], facts["of"], facts["models"]) == (3, 3, ["m@sha256:1"])
+    # With other prompts the replies are those of another trial.
+    monkeypatch.setattr(model_trial.language, "READ", "Read")
+    asked.clear()
+    asked.extend(["", "", ""])
+    with pytest.raises(StudyError, match="0 of 3"):
+        model_trial.measure("toy")
