@@ -92,7 +92,7 @@ KILLED = {
     "run": (["run", *FAST], ["results/*/rows/own/cold/*.parquet"]),
     "sweep": (["sweep", "temperature", *TINY], ["results/*/sweeps/temperature/*.csv*"]),
     "report": (["report", *TINY], ["results/*/tables/*"]),
-    "catalogue": (["catalog", "add", "own.json"], ["data/catalog/*/servers.parquet", "data/catalog/*/changes.csv"]),
+    "catalogue": (["catalog", "add", "own.json"], ["data/catalog/*/servers.json.gz", "data/catalog/*/changes.csv"]),
 }
 
 

@@ -71,6 +71,7 @@ def recommend(
     if batch is not None:
         from study.advisor.engine.batch import ATTRIBUTES, answer_files
         from study.advisor.saved import saved
+        from study.runner.cluster import started
 
         idle: dict[str, Any] = dict(zip(ATTRIBUTES, (language, category, subcategory, theme), strict=True))
         idle |= {"catalog": catalog, "verified": verified, "no-prior": not prior, "explain": explain, "json": as_json}
@@ -79,7 +80,8 @@ def recommend(
             fix = f"leave it out; a file may have the columns {', '.join(ATTRIBUTES)}"
             raise StudyError(f"--batch takes no {' and no '.join(named)}", column=named[0], fix=fix)
         chosen_dataset, chosen = saved.choose(dataset, system)
-        done = answer_files(Path(task), batch, dataset=chosen_dataset, system=chosen, k=k, workers=workers)
+        how: Any = {"dataset": chosen_dataset, "system": chosen, "k": k, "workers": workers, "started": started}
+        done = answer_files(Path(task), batch, **how)
         return typer.echo(f"{sum(each['texts'] for each in done)} requests answered by {chosen} in {batch}")
     from study.advisor.engine import render
     from study.advisor.engine.answer import Options, ask

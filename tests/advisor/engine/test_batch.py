@@ -38,15 +38,15 @@ def test_many_at_once_are_answered_as_one_at_a_time(t2mrec, k):
     assert [len(found) for found in batch.best(model, REQUESTS, k)] == [k] * len(REQUESTS)
 
 
-def test_an_older_ray_is_refused_with_what_to_do(t2mrec, monkeypatch, tmp_path):
+def test_an_older_ray_is_refused_with_what_to_do(t2mrec, tmp_path):
     ended = []
 
     data = SimpleNamespace(from_items=lambda files: files, DataContext=SimpleNamespace(get_current=SimpleNamespace))
     older = SimpleNamespace(__version__="2.6.3", data=data, shutdown=lambda: ended.append(True))
-    monkeypatch.setattr(batch, "started", lambda workers: older)
     REQUESTS.to_parquet(tmp_path / "0.parquet")
+    how = {"dataset": "synthetic", "system": "t2mrec", "k": 3, "workers": 2}
     with pytest.raises(StudyError, match=r"2\.6\.3") as caught:
-        batch.answer_files(tmp_path, tmp_path / "out", dataset="synthetic", system="t2mrec", k=3, workers=2)
+        batch.answer_files(tmp_path, tmp_path / "out", **how, started=lambda workers: older)
     assert "RAY=1" in str(caught.value.fix)
     assert ended
 

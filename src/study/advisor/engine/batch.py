@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from study.advisor.saved.saved import load_saved_model
 from study.advisor.saved.t2mrec import Recommender
 from study.errors import StudyError
 from study.files import write_parquet
-from study.runner.cluster import started
 
 TEXT, SERVERS = "text", "servers"
 ATTRIBUTES = ("language", "category", "subcategory", "theme")  # columns that a file may have
@@ -48,13 +47,13 @@ class Worker:
 
 
 def answer_files(
-    folder: Path, output: Path, *, dataset: str, system: str, k: int, workers: int
+    folder: Path, output: Path, *, dataset: str, system: str, k: int, workers: int, started: Callable[[int], Any]
 ) -> list[dict[str, Any]]:
     """Write for every parquet file of `folder` (column ``text``, and `ATTRIBUTES`) one of the same name into `output`
     with the column ``servers``: the ids of the `k` best, best first. Files that are there stay: a stopped call goes on.
 
-    `workers`: processes of Ray, one processor each, here or on the cluster that `RAY_ADDRESS` names; one alone is this
-    process. Returns: texts and processor seconds of each file. Raises StudyError: no files, no model, or no Ray.
+    `workers`: processes of Ray, one processor each; one alone is this process. `started`: gives Ray for so many
+    processors. Returns: texts and processor seconds of each file. Raises StudyError: no files, no model, or no Ray.
     """
     sources = sorted(folder.glob("*.parquet"))
     if not sources:

@@ -214,22 +214,23 @@ class Shelf:
         marks = self.settings.marks_of(name, description)
         if server is not None and _ARCHIVED.search(server["repository"]) and "archived" not in marks:
             marks = (*marks, "archived")
+        start = "" if started is None else started.url
+        if started is not None and started.command:
+            start = shlex.join([started.command, *started.args])
         return Facts(
-            "" if server is None else str(server["id"]),
-            self._address(server, own),
-            first_sentence(description),
-            None if stars is None else int(stars),
-            licence or "",
-            True if official else (False if listed is not None else None),
-            language,
-            str(status or ""),
-            str(updated or "")[:10],
-            vouched,
-            ""
-            if started is None
-            else (shlex.join([started.command, *started.args]) if started.command else started.url),
-            marks,
-            () if server is None else tuple(flags(server)),
-            "" if server is None else self._checked(server),
-            sources,
+            id="" if server is None else str(server["id"]),
+            address=self._address(server, own),
+            does=first_sentence(description),
+            stars=None if stars is None else int(stars),
+            licence=licence or "",
+            official=True if official else (False if listed is not None else None),
+            language=language,
+            status=str(status or ""),
+            updated=str(updated or "")[:10],
+            vouched=vouched,
+            start=start,
+            marks=marks,
+            flags=() if server is None else tuple(flags(server)),
+            checked="" if server is None else self._checked(server),
+            sources=sources,
         )

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from study.advisor.engine.batch import answer_files
 from study.analysis.framework import Context, Tables, analysis
 from study.evaluation.runs import KEPT
 from study.files import write_parquet
+from study.runner.cluster import started
 
 TEXTS, FILE = 1_000_000, 5_000  # of the requests, and of a file, which is what a worker takes
 REPLACED = 0.3  # share of a text's words that are those of another text
@@ -34,7 +36,7 @@ def batch(study: Context) -> Tables:
         shutil.rmtree(folder / "answers", ignore_errors=True)
         (folder / "answers").mkdir()
         began = time.perf_counter()
-        words = {"dataset": study.dataset, "system": name, "k": KEPT, "workers": workers}
+        words: Any = {"dataset": study.dataset, "system": name, "k": KEPT, "workers": workers, "started": started}
         done = answer_files(folder / "requests", folder / "answers", **words)
         seconds, spent = time.perf_counter() - began, sum(each["seconds"] for each in done)
         texts = sum(each["texts"] for each in done)

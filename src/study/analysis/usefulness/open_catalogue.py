@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from study import paths
-from study.advisor.catalog.store import required
+from study.advisor.catalog.store import read, required
 from study.advisor.encoders.sentence import WITHOUT_TORCH, without_torch
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Shelf
@@ -131,7 +131,7 @@ def make_pool() -> Path:
 
 def _sources(version: Path) -> dict[str, int]:
     """How many entries each source had at its last sync."""
-    records = pd.read_parquet(version / "records.parquet", columns=["source", "gone"])
+    records = read(version, "records")[["source", "gone"]]
     return {str(name): int(count) for name, count in records[records["gone"] == ""]["source"].value_counts().items()}
 
 
