@@ -157,7 +157,7 @@ def main() -> None:
     def refuse(*_: object, **__: object) -> None:
         sys.exit("FAIL a training begins: a row does not rank by the kept pools")
 
-    client.models.identity = cache(client.models.identity)  # it reads a file at every request
+    client.weights.identity = cache(client.weights.identity)  # it reads a file at every request
     T2MRec.fit = refuse  # type: ignore[method-assign,assignment]
     for part in (rows, variants, graded, tools):
         part()
