@@ -58,7 +58,7 @@ def test_a_light_installation_answers_and_holds_nothing_heavy(installed):
     about = {"mcpServers": {"database": {"command": "npx", "args": ["-y", "server-postgres"]}}}
     (folder / "mcp.json").write_text(json.dumps(about))
     call(installed, "catalog", "add", "mcp.json")
-    found = json.loads(call(installed, "recommend", "query a postgres database", "-k", "1", "--json"))
+    found = json.loads(call(installed, "recommend", "query a postgres database", "--json"))
     assert [server["name"] for server in found["recommendations"]] == ["database"]
     assert (folder / "data" / "t2mrec-study" / "data" / "catalog").is_dir()
     there = "import importlib.util as u, sys; print([name for name in sys.argv[1:] if u.find_spec(name)])"

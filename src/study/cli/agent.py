@@ -69,7 +69,9 @@ def ask(
     catalog: Catalog = None,
     dataset: Data = None,
     method: Method = None,
-    k: Annotated[int, typer.Option("-k", "--top", help="How many servers to name.")] = 5,
+    k: Annotated[
+        int | None, typer.Option("-k", "--top", help="How many servers to name (default: 5, or all of fewer).")
+    ] = None,
     url: Url = None,
     model: Model = "",
     as_json: Json = False,

@@ -188,7 +188,7 @@ def install(
     `study install ID --client cursor --write`
 
     The version is pinned: the registry's, or else the latest that npm or pip names now. Values that you must fill in
-    stand as <NAME>. `study uninstall` undoes it.
+    stand as `<NAME>`. `study uninstall` undoes it.
     """
     from dataclasses import asdict
 

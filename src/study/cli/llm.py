@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from study.errors import StudyError
+from study.errors import StudyError, require_one_of
 
 app = typer.Typer(no_args_is_help=True, help="Fetch and serve small language models on this machine.")
 Model = Annotated[str | None, typer.Option(help="qwen or smollm (default: conf/llm/models.yaml).")]
@@ -37,6 +37,7 @@ def fetch(
         return
     chosen = LocalModels.read()
     name = model or chosen.default
+    require_one_of(name, "model", [*chosen.models, *fetched.NAMES], column="--model")
     typer.echo(f"{chosen[name].title} ({chosen[name].licence}) in {fetch_model(name)}")
 
 

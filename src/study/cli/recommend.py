@@ -10,6 +10,8 @@ import typer
 from study.cli.shared import Json, Task, print_json, warn
 from study.errors import StudyError
 
+FIRST = 5
+
 
 def recommend(
     task: Task,
@@ -17,7 +19,10 @@ def recommend(
     theme: Annotated[str, typer.Option(help="Application domain of the task.")] = "",
     category: Annotated[str, typer.Option(help="Category of the task, where known.")] = "",
     subcategory: Annotated[str, typer.Option(help="Subcategory within --category, where known.")] = "",
-    k: Annotated[int, typer.Option("-k", "--top", help="How many servers to name.")] = 5,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", "--top", help="How many servers to name (default: 5, or all of a smaller catalogue)."),
+    ] = None,
     dataset: Annotated[str | None, typer.Option(help="Whose saved model to use (default: task2mcp).")] = None,
     system: Annotated[
         str | None,
@@ -80,7 +85,13 @@ def recommend(
             fix = f"leave it out; a file may have the columns {', '.join(ATTRIBUTES)}"
             raise StudyError(f"--batch takes no {' and no '.join(named)}", column=named[0], fix=fix)
         chosen_dataset, chosen = saved.choose(dataset, system)
-        how: Any = {"dataset": chosen_dataset, "system": chosen, "k": k, "workers": workers, "started": started}
+        how: Any = {
+            "dataset": chosen_dataset,
+            "system": chosen,
+            "k": k or FIRST,
+            "workers": workers,
+            "started": started,
+        }
         done = answer_files(Path(task), batch, **how)
         return typer.echo(f"{sum(each['texts'] for each in done)} requests answered by {chosen} in {batch}")
     from study.advisor.engine import render
@@ -89,7 +100,8 @@ def recommend(
 
     asked = load(catalog, dataset, system)
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
-    options = Options(k, attributes, verified=verified, prior=prior, unfit=explain, check=check, rerank=rerank)
+    first = min(FIRST, len(asked.model.servers)) if k is None else k
+    options = Options(first, attributes, verified=verified, prior=prior, unfit=explain, check=check, rerank=rerank)
     answer = ask(asked, task, options)
     if note := asked.instead(system):
         typer.echo(note, err=True)

@@ -84,16 +84,17 @@ def index(
     from study.advisor.retrieval.index import Settings, ToolIndex
     from study.advisor.retrieval.merge import merge_catalogs
     from study.advisor.retrieval.route import Router
-    from study.tools.collections.registries import PUBLISHED, published_catalog
 
     names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config else "livemcpbench"]
     alone = len(names) == 1
     name = names[0] if alone else MERGED
     if mcp_config and not alone:
         raise StudyError("running servers make one catalogue", fix="give --catalogue once")
-    if mcp_config and name in PUBLISHED:
-        raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
+    if name != OWN or not mcp_config:  # one's own servers need nothing of the study
+        from study.tools.collections.registries import PUBLISHED, published_catalog
     if mcp_config:
+        if name != OWN and name in PUBLISHED:
+            raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
         found = live_catalog(name, mcp_config, timeout)
     elif alone:
         found = published_catalog(name)

@@ -79,12 +79,14 @@ class Agent:
         *,
         limits: Limits | None = None,
         stated: Limits | None = None,
-        top: int = TOP,
+        top: int | None = None,
         again: bool = False,
     ) -> Turn:
         """The answer to a request. `limits`: in place of those that the request states; `stated`: win over them.
         `again`: words that quote the fields alone. StudyError: as `engine.answer.ask`."""
-        require_request(request, top, len(self.catalogue.model.servers))
+        servers = len(self.catalogue.model.servers)
+        top = min(TOP, servers) if top is None else top
+        require_request(request, top, servers)
         specification, problem = by_rules(request, stated), ""
         if self.writer and limits is None:
             try:
@@ -290,23 +292,18 @@ class Conversation:
         if self.turns and message.strip() and not read.text.strip():
             return self.revise(self.last.specification.limits().with_(read.limits))
         with self.lock:
-            return self._kept(self.agent.answer(message, top=self.top))
+            return self._kept(self.agent.answer(message))
 
     def revise(self, limits: Limits) -> Turn:
         """The last request within other limits."""
         with self.lock:
-            return self._kept(self.agent.answer(self.last.answer.request, limits=limits, top=self.top))
+            return self._kept(self.agent.answer(self.last.answer.request, limits=limits))
 
     def regenerate(self) -> Turn:
         """The last answer in other words."""
         with self.lock:
             limits = self.last.specification.limits()
-            return self._kept(self.agent.answer(self.last.answer.request, limits=limits, top=self.top, again=True))
-
-    @property
-    def top(self) -> int:
-        """How many servers an answer names: all of a smaller catalogue."""
-        return min(TOP, len(self.agent.catalogue.model.servers))
+            return self._kept(self.agent.answer(self.last.answer.request, limits=limits, again=True))
 
     @property
     def last(self) -> Turn:

@@ -69,7 +69,7 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
     ) -> str:
         """Name the MCP servers that fit a task, best first: what each does, stars, licence, how to start it."""
         agent = get()
-        turn = agent.answer(task, stated=constraints, top=top)
+        turn = agent.answer(task, stated=constraints, top=min(top, len(agent.catalogue.model.servers)))
         return compact(agent.short(turn) if detail == "short" else agent.data(turn))
 
     def get_install_command(

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-from tqdm import tqdm
-
 from study import paths
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders import fetched
@@ -18,7 +15,6 @@ from study.advisor.encoders.sentence import cached
 NAME = "mpnet"
 DIMENSION = 768
 LONGEST = 384  # tokens of a text that are read at most, as the model's authors state
-BATCH = 16  # texts whose tokens are multiplied together
 
 
 def encode(texts: Sequence[str], *, store: bool = True) -> FloatArray:
@@ -37,14 +33,7 @@ def version() -> str:
 
 
 def _embed(texts: list[str]) -> FloatArray:
-    model = _load(str(fetched.place(NAME)))
-    # Texts of like length stand together, so that the progress bar tells the truth.
-    order = np.argsort([len(text) for text in texts], kind="stable")
-    found = np.empty((len(texts), DIMENSION), dtype=np.float32)
-    blocks = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-    for block in tqdm(blocks, desc="mpnet", unit="batch", disable=None if len(blocks) > 1 else True, leave=False):
-        found[block] = model.embed([texts[place] for place in block])
-    return found
+    return _load(str(fetched.place(NAME))).embed(texts, told=NAME)
 
 
 @cache

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 from tokenizers import Encoding, Tokenizer
+from tqdm import tqdm
 
 from study.advisor.arrays import FloatArray
 
+BATCH = 16  # texts whose tokens are multiplied together
 DISTANCE = 128  # tokens beyond which all distances share a bucket, as in the published MPNet
 # Names of MPNet's published file -> those of BERT.
 _NAMES = (
@@ -47,8 +49,8 @@ class Transformer:
     """BERT (Devlin et al. 2019) or MPNet (Song et al. 2020: a learned bias for the distance of two tokens, no token
     types), with mean pooling and L2 normalisation (Reimers & Gurevych 2019).
 
-    The tokens of all texts stand in one array, so nothing is padded and the weights are read once; only attention goes
-    text by text. The vectors are those of the library sentence-transformers up to rounding; a test holds both together.
+    The tokens of some texts stand in one array, so nothing is padded; only attention goes text by text. The vectors are
+    those of the library sentence-transformers up to rounding; a test holds both together.
     """
 
     weights: dict[str, FloatArray]  # arrays by BERT's names, those of linear maps of shape (in, out)
@@ -81,10 +83,19 @@ class Transformer:
         sizes = shape["num_hidden_layers"], shape["num_attention_heads"], shape["layer_norm_eps"]
         return cls(weights, tokenizer, *sizes, longest)
 
-    def embed(self, texts: list[str]) -> FloatArray:
-        """Sentence vectors, shape (len(texts), d), float32, rows of length 1."""
-        if not texts:
-            return np.zeros((0, self.weights["embeddings.word_embeddings.weight"].shape[1]), dtype=np.float32)
+    def embed(self, texts: list[str], *, told: str = "encode") -> FloatArray:
+        """Sentence vectors, shape (len(texts), d), float32, rows of length 1. `told`: what a progress bar calls it."""
+        # Texts of like length stand together, so that the progress bar tells the truth. More at a time are slower: the
+        # system would hand out and take back their large arrays again and again.
+        order = np.argsort([len(text) for text in texts], kind="stable")
+        found = np.zeros((len(texts), self.weights["embeddings.word_embeddings.weight"].shape[1]), dtype=np.float32)
+        blocks = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+        for block in tqdm(blocks, desc=told, unit="batch", disable=None if len(blocks) > 1 else True, leave=False):
+            found[block] = self._embed([texts[place] for place in block])
+        return found
+
+    def _embed(self, texts: list[str]) -> FloatArray:
+        """Sentence vectors of a few texts, their tokens in one array."""
         tokens = [self._read(text).ids for text in texts]
         ends = np.cumsum([len(own) for own in tokens])
         spans = [slice(end - len(own), end) for own, end in zip(tokens, ends, strict=True)]

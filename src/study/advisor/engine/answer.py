@@ -137,7 +137,8 @@ def _reranked(catalogue: Catalogue, request: str, options: Options) -> Answer:
         if options.rerank == "llm"
         else grading.DistilledGrader.kept(DATASET, catalogue.model)
     )
-    answer = ask(catalogue, request, replace(options, rerank=None, k=max(options.k, grading.DEPTH)))
+    depth = max(options.k, min(grading.DEPTH, len(catalogue.model.servers)))
+    answer = ask(catalogue, request, replace(options, rerank=None, k=depth))
     known = {item.server.server_id: item for item in answer.items}
     graded = grading.graded(grader, request, [item.server for item in answer.items])[: options.k]
     items = tuple(replace(known[server.server_id], server=server) for server in graded)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from study.config.reader import build_settings
 from study.config.registry import system_file, system_settings
 from study.errors import StudyError, require_file
 
+LOG = logging.getLogger(__name__)
 SYSTEM = "field_dense"
 # What a server's text holds of Task2MCP beside the columns of the catalogue.
 TEXTS = ("language", "system", "subcategory")
@@ -64,6 +66,7 @@ def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
     except StudyError:  # not made yet, damaged, or of another version of the encoder
         # As fast as with PyTorch, whose import alone takes longer than the texts of most syncs.
         system.encoder = WITHOUT_TORCH.get(system.encoder, system.encoder)
+        LOG.info("encoding the texts of %d servers, once: minutes on a processor", len(table))
         system.index(table)
         model = SavedFieldDense(SYSTEM, system, table, seed=seed)
         model.save(folder)
