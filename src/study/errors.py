@@ -119,7 +119,7 @@ def explained(error: BaseException, path: Path | None = None) -> StudyError | No
     if isinstance(error, StudyError):
         return error
     if isinstance(error, ModuleNotFoundError):
-        fix = "install the whole study: pip install '.[study]' in its folder"
+        fix = "install the whole study: pip install '.[study]' in a clone of its repository"
         return StudyError(f"this needs the package {error.name}, which is not installed", fix=fix)
     while not isinstance(error, OSError):
         if isinstance(error, sqlite3.Error):

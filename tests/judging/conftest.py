@@ -107,4 +107,4 @@ def shared_root(prepared_root, monkeypatch):
 def few_draws(monkeypatch):
     """Intervals from a few draws: their width is not what the test asks."""
     monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 3)
-    monkeypatch.setattr(labels, "RESAMPLES", 20)
+    monkeypatch.setattr(labels, "FEW_RESAMPLES", 20)

@@ -66,7 +66,8 @@ def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
     elif not answer.fits:
         advice = "Say what is to be done, with the name of the product if there is one."
         said.append(f"Nothing in this catalogue fits. {advice}")
-    return [*said, *lines(answer.items, columns), *filter(None, (ages(answer.items), install_hint(answer.items)))]
+    hint = install_hint(answer.items) if answer.fits else ""
+    return [*said, *lines(answer.items, columns), *filter(None, (ages(answer.items), hint))]
 
 
 def tools_data(
