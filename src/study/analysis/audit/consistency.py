@@ -6,9 +6,10 @@ Outside, a row cannot be right by the paper's definitions; inside, it may still 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import combinations, product
-from typing import Any
+from itertools import chain, combinations, product
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,7 @@ from study.evaluation.metrics import PAPER_METRICS, Float64Array
 from study.evaluation.statistics import harmonic_mean
 from study.runner.row_store import read_per_task
 
+T = TypeVar("T")
 CELLS = list(PAPER_METRICS)
 DISCOUNT = 1 / np.log2(np.arange(2, 12))
 IDEAL = np.r_[1.0, DISCOUNT.cumsum()]  # DCG of so many right servers in the first places; of none, what 0 is divided by
@@ -212,15 +214,22 @@ def own_rows(dataset: str, protocol: str) -> pd.DataFrame:
     return wide.assign(table="own", place=protocol, row="ours: " + wide.index, own=wide.index).reset_index(drop=True)
 
 
+def concurrently(compute: Callable[[Any], T], items: Sequence[Any], told: str) -> list[T]:
+    """What is computed of each item, two at a time: the solver lets another thread run."""
+    with ThreadPoolExecutor(2) as pool:
+        bar = tqdm(pool.map(compute, items), desc=told, total=len(items), unit=told[:-1], leave=False, disable=None)
+        return list(bar)
+
+
 def cell_checks(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.DataFrame:
     """Per row and cutoff, what precision and recall imply and whether F1 and NDCG can stand beside them.
 
     precision_least is R / k, as no task has less than one relevant server; _low and _high bound the mean F1 and NDCG;
     `breaks` names the violated bounds.
     """
-    lines = []
-    for entry in rows.to_dict("records"):
-        printed = np.array([entry[name] for name in CELLS])
+
+    def check(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+        lines, printed = [], np.array([entry[name] for name in CELLS])
         for k in (5, 10):
             precision, recall, f1, ndcg = (entry[f"{name}@{k}"] for name in ("precision", "recall", "f1", "ndcg"))
             implied = implied_relevant(precision, recall, k, rounding=rounding)
@@ -236,7 +245,9 @@ def cell_checks(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.Dat
                 broken += [f"{name} too low"] * (value + rounding < least)
                 broken += [f"{name} too high"] * (value - rounding > most)
             lines.append(line | {"breaks": "; ".join(broken)})
-    return pd.DataFrame(lines)
+        return lines
+
+    return pd.DataFrame(chain.from_iterable(concurrently(check, rows.to_dict("records"), "rows")))
 
 
 def feasibility(rows: pd.DataFrame, assumed: Scenarios, rounding: float) -> pd.DataFrame:
@@ -245,14 +256,14 @@ def feasibility(rows: pd.DataFrame, assumed: Scenarios, rounding: float) -> pd.D
     labels names the assumption, cells says which count; change is 0 to 1, possible: change within rounding.
     Printed rows are also tried under `OTHER_DEFINITIONS` of their columns.
     """
-    lines = []
     again = {
         (title, name): points(np.unique(possible.index).tolist(), recall=recall, ndcg=ndcg)
         for title, (possible, _) in assumed.items()
         for name, (recall, ndcg) in OTHER_DEFINITIONS.items()
     }
-    for entry in tqdm(rows.to_dict("records"), desc="rows", unit="row", leave=False, disable=None):
-        printed = np.array([entry[name] for name in CELLS])
+
+    def check(entry: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        lines, printed = list[tuple[Any, ...]](), np.array([entry[name] for name in CELLS])
         for title, (possible, fixed) in assumed.items():
             tried = {name: (possible, cells) for name, cells in CELL_SETS.items()}
             if entry["table"] != "own":
@@ -260,6 +271,9 @@ def feasibility(rows: pd.DataFrame, assumed: Scenarios, rounding: float) -> pd.D
             for name, (kind, cells) in tried.items():
                 change = smallest_change([printed], kind, shares=fixed, cells=cells)
                 lines.append((entry["table"], entry["row"], title, name, change, change <= rounding))
+        return lines
+
+    lines = chain.from_iterable(concurrently(check, rows.to_dict("records"), "rows"))
     return pd.DataFrame(lines, columns=["table", "row", "labels", "cells", "change", "possible"])
 
 
@@ -272,8 +286,12 @@ def pairs(rows: pd.DataFrame, possible: Points, rounding: float) -> pd.DataFrame
     printed = {entry["row"]: np.array([entry[name] for name in CELLS]) for entry in rows.to_dict("records")}
     alone = {name: smallest_change([row], possible, cells=WITHOUT_F1) for name, row in printed.items()}
     lines = []
-    for a, b in tqdm(list(combinations(printed, 2)), desc="pairs", unit="pair", leave=False, disable=None):
-        change = smallest_change([printed[a], printed[b]], possible, cells=WITHOUT_F1)
+    both = list(combinations(printed, 2))
+
+    def together(pair: tuple[str, str]) -> float:
+        return smallest_change([printed[name] for name in pair], possible, cells=WITHOUT_F1)
+
+    for (a, b), change in zip(both, concurrently(together, both, "pairs"), strict=True):
         lines.append((a, b, alone[a], alone[b], change, change <= rounding))
     table = pd.DataFrame(lines, columns=["row_a", "row_b", "change_a", "change_b", "change", "together"])
     singly = (table["change_a"] <= rounding) & (table["change_b"] <= rounding)
