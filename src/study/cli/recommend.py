@@ -10,8 +10,6 @@ import typer
 from study.cli.shared import Json, Task, print_json, warn
 from study.errors import StudyError
 
-FIRST = 5
-
 
 def recommend(
     task: Task,
@@ -74,6 +72,7 @@ def recommend(
     catalogue unless --dataset, --system or --catalog task2mcp asks for the data set's; `study install ID` starts one.
     """
     if batch is not None:
+        from study.advisor.engine.answer import FIRST
         from study.advisor.engine.batch import ATTRIBUTES, answer_files
         from study.advisor.saved import saved
         from study.runner.cluster import started
@@ -100,8 +99,7 @@ def recommend(
 
     asked = load(catalog, dataset, system)
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
-    first = min(FIRST, len(asked.model.servers)) if k is None else k
-    options = Options(first, attributes, verified=verified, prior=prior, unfit=explain, check=check, rerank=rerank)
+    options = Options(k, attributes, verified=verified, prior=prior, unfit=explain, check=check, rerank=rerank)
     answer = ask(asked, task, options)
     if note := asked.instead(system):
         typer.echo(note, err=True)

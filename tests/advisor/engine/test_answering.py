@@ -10,8 +10,9 @@ from study.advisor.engine.answer import ask as answer_of
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts, first_sentence, prior
 from study.advisor.engine.render import lines
-from study.advisor.saved.contract import Recommendation
+from study.advisor.saved.contract import Recommendation, require_request
 from study.advisor.saved.settings import Answering, Filtered, Known
+from study.errors import StudyError
 
 SETTINGS = replace(Answering.read(), large=3)
 LONG = "Sends messages to the channels of a workspace, and reads their history"
@@ -27,6 +28,7 @@ class Stated:
     title = caption = "stated"
 
     def recommend(self, text, *, k, **attributes):
+        require_request(text, k, len(self.servers))
         rows = self.servers.head(k).to_dict("records")
         return [
             Recommendation(place + 1, row["id"], row["name"], row["url"], row["score"], dict(row["parts"]), row["text"])
@@ -86,7 +88,7 @@ def test_a_repository_that_has_moved_is_shown_once(stars, shown):
     places = "https://github.com/old/pdf-reader-mcp", "https://github.com/new/PDF-reader-mcp/"
     facts = [replace(NONE, address=place, stars=own) for place, own in zip(places, stars, strict=True)]
     system, facts_of = model(("PDF", 2.0, facts[0]), ("Reader", 1.0, facts[1]))
-    assert len(ask(system, "reads mail", facts_of, SETTINGS, k=5).items) == shown
+    assert len(ask(system, "reads mail", facts_of, SETTINGS).items) == shown
 
 
 def test_the_prior_decides_among_about_equal_servers_and_is_a_component():
@@ -185,6 +187,14 @@ def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():
     settings = replace(settings, large=9)
     found = asked("three", "four")
     assert (names(found), found.fits, found.left_out) == (["three", "four"], True, 2)
+
+
+@pytest.mark.parametrize(("size", "shown"), [(1, 1), (3, 3), (7, 5)])
+def test_without_a_number_all_servers_of_a_small_catalogue_answer(size, shown):
+    system, facts = model(*((f"server {place}", 9.0 - place, NONE) for place in range(size)))
+    assert len(ask(system, "reads mail", facts, replace(SETTINGS, large=99)).items) == shown
+    with pytest.raises(StudyError, match="the size of the catalogue"):
+        ask(system, "reads mail", facts, SETTINGS, k=size + 1)
 
 
 def test_a_request_without_a_known_word_fits_nothing():

@@ -33,7 +33,7 @@ from study.advisor.engine.limits import Limits, read_limits
 from study.advisor.saved.contract import Recommendation, require_request
 from study.errors import StudyError
 
-TOP, MOST, MOST_COMPARED = 5, 20, 5
+MOST, MOST_COMPARED = 20, 5
 KEPT_TURNS = 20  # of a conversation
 SENTENCE, COMMAND = 110, 100  # characters of a sentence and of a start command on a small card
 QUESTIONS = {
@@ -84,9 +84,7 @@ class Agent:
     ) -> Turn:
         """The answer to a request. `limits`: in place of those that the request states; `stated`: win over them.
         `again`: words that quote the fields alone. StudyError: as `engine.answer.ask`."""
-        servers = len(self.catalogue.model.servers)
-        top = min(TOP, servers) if top is None else top
-        require_request(request, top, servers)
+        require_request(request, Options(top).first(self.catalogue), len(self.catalogue.model.servers))
         specification, problem = by_rules(request, stated), ""
         if self.writer and limits is None:
             try:

@@ -21,8 +21,9 @@ from mcp.types import ToolAnnotations
 from pydantic import Field, StrictInt, StrictStr
 
 from study import __version__
-from study.advisor.agent.conversation import MOST, MOST_COMPARED, TOP, Agent
+from study.advisor.agent.conversation import MOST, MOST_COMPARED, Agent
 from study.advisor.catalog.clients import known_clients
+from study.advisor.engine.answer import FIRST
 from study.advisor.engine.limits import Limits, Strict
 from study.errors import StudyError
 
@@ -62,7 +63,7 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
     def recommend_mcp_servers(
         task: Task,
         constraints: Limits | None = None,
-        top: Annotated[StrictInt, Field(ge=1, le=MOST, description="How many servers.")] = TOP,
+        top: Annotated[StrictInt, Field(ge=1, le=MOST, description="How many servers.")] = FIRST,
         detail: Annotated[
             Literal["short", "full"], Field(description="full: reasons, evidence and scores, 5 KB a server.")
         ] = "short",

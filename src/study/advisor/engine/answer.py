@@ -37,12 +37,15 @@ RERANKERS = ("llm", "distilled")
 CHECK_ROUNDS = 5
 
 
+FIRST = 5  # servers of an answer
+
+
 @dataclass(frozen=True)
 class Options:
     """How a request is answered.
 
     Attributes:
-        k: servers in the answer.
+        k: servers in the answer; None for `FIRST`, or all of a smaller catalogue.
         attributes: language, category, subcategory and theme, as far as the model reads them.
         verified: only servers of the open catalogue that a source vouches for.
         limits: what servers must be; None reads the limits that clauses of the request state.
@@ -53,7 +56,7 @@ class Options:
         rerank: one of `RERANKERS`, for the first `grading.DEPTH` servers.
     """
 
-    k: int = 5
+    k: int | None = None
     attributes: Mapping[str, str] = field(default_factory=dict)
     verified: bool = False
     limits: Limits | None = None
@@ -63,6 +66,10 @@ class Options:
     check: bool = False
     rerank: str | None = None
     settings: Answering = field(default_factory=Answering.read)
+
+    def first(self, catalogue: Catalogue) -> int:
+        """How many servers of a catalogue the answer has."""
+        return min(FIRST, len(catalogue.model.servers)) if self.k is None else self.k
 
 
 @dataclass(frozen=True)
@@ -137,10 +144,11 @@ def _reranked(catalogue: Catalogue, request: str, options: Options) -> Answer:
         if options.rerank == "llm"
         else grading.DistilledGrader.kept(DATASET, catalogue.model)
     )
-    depth = max(options.k, min(grading.DEPTH, len(catalogue.model.servers)))
+    k = options.first(catalogue)
+    depth = max(k, min(grading.DEPTH, len(catalogue.model.servers)))
     answer = ask(catalogue, request, replace(options, rerank=None, k=depth))
     known = {item.server.server_id: item for item in answer.items}
-    graded = grading.graded(grader, request, [item.server for item in answer.items])[: options.k]
+    graded = grading.graded(grader, request, [item.server for item in answer.items])[:k]
     items = tuple(replace(known[server.server_id], server=server) for server in graded)
     # The hash is in the JSON answer.
     graded_by = f"{grader.weight:g} x grade by {printable(grader.named).split('@')[0]}"
@@ -169,7 +177,7 @@ def _checked(catalogue: Catalogue, request: str, options: Options, answer: Answe
 
 
 def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
-    model, settings, k = catalogue.model, options.settings, options.k
+    model, settings, k = catalogue.model, options.settings, options.first(catalogue)
     read, near, fits = read_request(model, request, settings)
     text = read.text if read.text.strip() else request
     notes = [*read.notes, *not_understood(read, fits)]

@@ -101,9 +101,9 @@ def require(names: Sequence[str] | None = None, dataset: str | None = None, syst
         return
     named = bool(names or dataset or system)
     dataset, system = saved.choose(dataset or (saved.DATASET if names else None), system)
-    how = saved.how_to_save(dataset, system)
     if saved.exists(dataset, system):
         return
+    how = saved.how_to_save(dataset, system)
     if named:
         raise UnavailableError("no saved model here", file=saved.folder_of(dataset, system), fix=f"run: {how}")
     fix = f"{SYNC}; or for the servers of {dataset}: {how}"
