@@ -19,10 +19,10 @@ from baselines.generative.search import Generative, PrefixTree, batched, prefixe
 from baselines.generative.text import BytePairs, Published, Vocabulary, from_disk, padded, task_tokens, widened
 from baselines.training import Job, fingerprint
 from study.advisor.encoders.sentence import encode
+from study.base.errors import require_one_of
 from study.data.dataset import Dataset, IntArray
 from study.data.lists import training_lists
 from study.data.splits import Split
-from study.errors import require_one_of
 
 
 @dataclass(frozen=True)

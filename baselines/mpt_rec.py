@@ -30,10 +30,10 @@ from baselines.training import (
     validation_quality,
 )
 from study.advisor.encoders.sentence import encode
+from study.base.errors import StudyError
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.normalise import licence_key, spelling_key
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation.ranking import chunks
 from study.t2mrec.lexical import vectorize
 

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from baselines.collaborative import ItemItem, Representations, keep_largest, kept, unranked_without_history
+from study.base.errors import require_one_of
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import require_one_of
 
 SIMILARITIES = ("cosine", "jaccard", "dice")
 

@@ -17,10 +17,10 @@ from baselines.generative.search import PAD, Generative, PrefixTree, batched, pr
 from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
 from baselines.generative.text import BytePairs, Published, Vocabulary, numbers, padded
 from baselines.training import Job, fingerprint
+from study.base.errors import require_one_of
 from study.data.dataset import Dataset, IntArray
 from study.data.lists import training_lists
 from study.data.splits import Split
-from study.errors import require_one_of
 
 FIRST_NUMBER = 1001
 OTHER = "<other>"  # the cluster of items without a training interaction

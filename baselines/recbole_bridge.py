@@ -27,11 +27,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from baselines.collaborative import Representations, unranked_without_history
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import replacing, sha256, write_json
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
-from study.files import replacing, sha256, write_json
 from study.t2mrec.device import chosen
 
 LOG = logging.getLogger(__name__)

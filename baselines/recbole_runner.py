@@ -23,8 +23,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from baselines.recbole_bridge import score
+from study.base.files import replacing, write_json
 from study.evaluation.metrics import ndcg
-from study.files import replacing, write_json
 
 CUTOFF = 10  # NDCG@10, the study's criterion of every choice
 USER, ITEM = "task", "server"

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from study.base.errors import StudyError
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.system import System
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from study.errors import require_one_of
+from study.base.errors import require_one_of
 
 
 def require_choice(key: str, value: str, allowed: Collection[str]) -> None:

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from study.base.errors import require_one_of
+from study.base.files import replacing
 from study.data.dataset import FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import require_one_of
 from study.evaluation.metrics import ndcg
 from study.evaluation.ranking import chunks, mask_known, tie_order, top_k
-from study.files import replacing
 from study.t2mrec.device import chosen
 
 Batch = TypeVar("Batch")

@@ -44,7 +44,7 @@ def freeze_what_is_loaded() -> None:
 @pytest.fixture(scope="module")
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A cache folder for the tests of one file; encodings of toy texts stay out of the real cache."""
-    from study import paths
+    from study.base import paths
 
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from study import paths
+from study.base import paths
 from study.runner import row_store
 from study.runner.row_store import Row
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import study
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.evaluation.runs import run_seed
 from tests.tiny_study import REPOSITORY, lay_out, rooted
 

@@ -5,8 +5,8 @@ import lzma
 import pandas as pd
 import pytest
 
-from study.errors import StudyError
-from study.files import read_csv, read_text, write_csv
+from study.base.errors import StudyError
+from study.base.files import read_csv, read_text, write_csv
 
 TEXT = "tâche,serveur\r\n1,2\r\n"
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from baselines import training
 from baselines.training import Job, Progress, Schedule, fingerprint, train
-from study import paths
+from study.base import paths
 from study.data.dataset import FloatArray, IntArray
 
 LOG = logging.getLogger(__name__)

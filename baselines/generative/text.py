@@ -10,8 +10,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor, nn
 
+from study.base.errors import StudyError
 from study.data.dataset import FIELD_SEPARATOR, TASK_FIELDS, Dataset
-from study.errors import StudyError
 
 PAD, END = 0, 1  # of vocabularies learned here
 

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from baselines.ease import Ease
 from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval.field_dense import standardised
+from study.base.errors import StudyError
 from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.t2mrec.lexical import fit_vectorizer
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import build_system, load
 from study.data import dataset as datasets
 from study.data import splits
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.data.stages import fetch, make_split, prepare
-from study.errors import StudyError
 from study.evaluation import metrics, per_task, statistics
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks, run_table
 from study.evaluation.system import System

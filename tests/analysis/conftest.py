@@ -1,6 +1,6 @@
 import pytest
 
-from study import paths
+from study.base import paths
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import json
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis import framework
 from study.analysis.framework import Analysis, Context, Fits, GroupTables, run_analyses, run_analysis
+from study.base import paths
+from study.base.errors import StudyError, UnavailableError
 from study.config.compose import load
-from study.errors import StudyError, UnavailableError
 
 
 def ones(study: Context) -> dict[str, pd.DataFrame]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from study import paths
+from study.base import paths
 from study.data import dataset, prepare, synthetic
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
 from tests.tiny_study import lay_out, make_data, rooted

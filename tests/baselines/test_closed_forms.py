@@ -22,7 +22,7 @@ from baselines.random_walk import RandomWalk
 from baselines.recafr import ReCAFR
 from baselines.rrf import ReciprocalRankFusion
 from baselines.slim import Slim
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.evaluation.ranking import tie_order
 from tests.baselines.toys import N_SERVERS, all_epochs, bare, copy_dataset, fit, scores, weights_of, without_training
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from baselines.training import Trained
+from study.base.errors import StudyError
 from study.config.compose import build_system, load
 from study.data.splits import make
-from study.errors import StudyError
 from study.runner.devices import on_gpu
 from study.runner.toy_fits import stand_ins
 from tests.baselines.toys import build, fit

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from study.base.errors import StudyError
 from study.data.dataset import relevance_from_lists
 from study.data.splits import make
-from study.errors import StudyError
 from study.judging import store
 from study.runner.own_system import contract
 from study.runner.toy_fits import cases, stand_ins

@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from baselines.generative import quantisation
 from baselines.generative.quantisation import Quantiser, RqVae, fit_codes, sinkhorn, standardised
 from baselines.training import Schedule
-from study import paths
+from study.base import paths
 from study.data.splits import make
 from tests.baselines.toys import build, fit
 

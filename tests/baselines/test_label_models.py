@@ -13,9 +13,9 @@ from baselines.probes.label_ranker import LabelRanker, ServerFeatures
 from baselines.probes.list_order import ListOrder, behind, onward, runs
 from study.analysis.audit.detectors import Labels
 from study.analysis.framework import load_settings
+from study.base.errors import StudyError
 from study.data.lists import steps
 from study.data.splits import make
-from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.ranking import top_k
 from tests.baselines import toys

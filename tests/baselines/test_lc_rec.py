@@ -17,8 +17,8 @@ from baselines.lc_rec import (
     pack,
     visible,
 )
+from study.base.errors import StudyError
 from study.data.splits import make
-from study.errors import StudyError
 from tests.baselines import toys
 from tests.baselines.generative_toys import LLAMA, codes, steps
 from tests.baselines.toys import copy_dataset, fit, scores

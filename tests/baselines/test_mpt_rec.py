@@ -21,9 +21,9 @@ from baselines.mpt_rec import (
     codes,
     only,
 )
+from study.base.errors import StudyError
 from study.data.normalise import spelling_key
 from study.data.splits import make
-from study.errors import StudyError
 from tests.baselines.generative_toys import steps
 from tests.baselines.toys import all_training, block_dataset, copy_dataset, fit, make_dataset, recall10, split_of
 

@@ -19,10 +19,10 @@ from baselines import recbole_bridge
 from baselines.ease import Ease
 from baselines.neighbours import ItemKNN
 from baselines.recbole_bridge import LOG_FILE, RecBole, count_known
+from study.base.errors import StudyError
 from study.config import compose
 from study.config.changes import changed
 from study.data.splits import make
-from study.errors import StudyError
 from tests.baselines import recbole_toys, toys
 from tests.baselines.recbole_toys import EVERY_MODEL, TRANSFERS, folder_of, interruptible, said, toy
 from tests.baselines.toys import copy_dataset, fit, recall10, relabelled, with_other_answers, without_training

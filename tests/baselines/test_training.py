@@ -11,7 +11,7 @@ import torch
 
 from baselines import training
 from baselines.training import Job, Schedule, fingerprint, load_checkpoint, train
-from study import paths
+from study.base import paths
 from study.data.splits import make
 from study.evaluation.metrics import ndcg
 from tests.baselines.generative_toys import steps as schedule

@@ -5,8 +5,8 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pytest
 
+from study.base.errors import StudyError
 from study.data.splits import make
-from study.errors import StudyError
 from tests.baselines.toys import ask, block_dataset, build, ranked_systems, settings
 
 NUMBERS = ("float", "float | None")

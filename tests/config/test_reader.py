@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from study import paths
 from study.advisor.agent import page
 from study.advisor.llm import settings as endpoint
 from study.analysis.audit import leakage, verdicts
@@ -15,8 +14,9 @@ from study.analysis.framework import load_settings
 from study.analysis.overall import bench
 from study.analysis.report import runs
 from study.analysis.usefulness import stuffing
-from study.config.reader import read_keys, read_settings
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_keys, read_settings
 from study.judging import store
 from study.tools import router
 

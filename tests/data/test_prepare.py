@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from study import files, paths
+from study.base import files, paths
+from study.base.errors import StudyError
 from study.data import dataset, prepare, raw_files
-from study.errors import StudyError
 
 
 @pytest.fixture

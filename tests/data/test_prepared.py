@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
+from study.base.errors import StudyError
 from study.data import dataset
-from study.errors import StudyError
 
 WRONG = {
     "null text": (

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from study import paths
+from study.base import paths
+from study.base.files import write_csv
 from study.data import describe, splits
-from study.files import write_csv
 
 pytestmark = pytest.mark.mirror
 

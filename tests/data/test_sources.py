@@ -8,9 +8,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from omegaconf import OmegaConf
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
 from study.data import sources
-from study.errors import StudyError
 
 CONTENT = {"data/a.json": b"[1]\n", "data/deep/b c.csv": b"x,y\n", "other/c.txt": "é\n".encode()}
 ADDRESS = "owner/repo/0123abc"

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import train_test_split
 
+from study.base.errors import StudyError
 from study.data import splits
 from study.data.dataset import Dataset, relevance_from_lists
-from study.errors import StudyError
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
 

@@ -10,10 +10,10 @@ import scipy.stats
 from omegaconf import OmegaConf
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
 from study.data import annotation, prepare, splits, synthetic
 from study.data.dataset import load
-from study.errors import StudyError
 from tests.tiny_study import true_relevance
 
 MIXTURE = {"topic_match": 0.4, "language_match": 0.3, "alphabetical": 0.2, "random": 0.1}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ir_measures import AP, RR, P, R, Success, nDCG
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.evaluation import metrics
 
 MEASURES = sorted(metrics.PER_TASK)

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from study.errors import StudyError
+from study.base.errors import StudyError
+from study.base.files import write_csv, write_parquet
 from study.evaluation import metrics, per_task
-from study.files import write_csv, write_parquet
 
 
 def frame(**columns):

@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 from statsmodels.stats.multitest import multipletests
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.evaluation import statistics
 from study.evaluation.statistics import holm
 

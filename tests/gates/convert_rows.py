@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from study import paths
+from study.base import paths
 from study.config.registry import folder_of
 from study.runner import row_store
 from study.runner.row_store import Row

@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.advisor.llm import client
 from study.advisor.llm import settings as endpoint
 from study.analysis.usefulness import contribution, grades
+from study.base import paths
+from study.base.settings import read_settings
 from study.config.compose import build_system, load
-from study.config.reader import read_settings
 from study.evaluation.metrics import per_task
 from study.evaluation.runs import CUTOFFS, rank_tasks
 from study.judging import store

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from study import paths
+from study.base import paths
+from study.base.files import write_parquet, write_text
 from study.config.changes import with_tuned_values
 from study.config.compose import load, plain
-from study.files import write_parquet, write_text
 from study.runner import provenance, row_store
 from study.runner.identity import identity, row_key
 
@@ -26,7 +26,7 @@ DATASET = "task2mcp"
 # Run with the code of the base commit: states of all rows, and fingerprints of the settings of kept fits.
 OLD_RULE = """
 import json, sys
-from study import paths
+from study.base import paths
 from study.config.compose import load
 from study.config.changes import with_tuned_values
 from study.evaluation.records import read_record

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from study import paths
 from study.analysis.notebooks import execute
+from study.base import paths
 from study.judging import evaluate, labels, pools, store, workflow
 from tests.tiny_study import REPOSITORY, lay_out, make_data, true_relevance
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.judging import agreement, store
 from study.judging.collection import Collection
 from tests.judging.conftest import truth_of

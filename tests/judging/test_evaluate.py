@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from scipy.stats import kendalltau
 
-from study import paths
 from study.analysis.usefulness.choosing import against
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 from study.evaluation.statistics import tau_b
 from study.judging import evaluate, labels, store
 from study.judging.collection import Collection

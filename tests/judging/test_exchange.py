@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.judging import exchange, store
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task

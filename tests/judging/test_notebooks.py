@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 
-from study import paths
 from study.analysis.framework import ANALYSES, Context, load_settings, settings_file
 from study.analysis.usefulness import calibration, choosing, curves
 from study.analysis.usefulness.figures import label_precision, labels_against_judgements
+from study.base import paths
+from study.base.errors import StudyError, UnavailableError
+from study.base.files import write_csv
 from study.config.compose import load
-from study.errors import StudyError, UnavailableError
-from study.files import write_csv
 from study.judging import evaluate, store, verify
 from study.judging.collection import Collection
 from tests.judging.conftest import change_yaml, drawn, shown

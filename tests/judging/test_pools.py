@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import load
 from study.data import dataset as datasets
 from study.data import splits
-from study.errors import StudyError
 from study.judging import pools, store
 from study.runner.rows import run_row
 from tests.judging.conftest import SYSTEMS, change_yaml

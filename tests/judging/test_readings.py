@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.judging import evaluate, readings, store, threats, workflow
 from study.judging.collection import Collection
 from tests.judging.conftest import change_yaml, parsed, truth_of, useful_judgements

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from study.base.files import write_csv
 from study.cli.judge import app
-from study.files import write_csv
 from study.judging import croissant, exchange, store, verify
 from study.judging.collection import Collection
 

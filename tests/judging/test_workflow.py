@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study import paths
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 from study.judging import store, workflow
 from tests.judging.conftest import judge, parsed, truth_of
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from study import paths
+from study.base import paths
 from tests.tiny_study import SIZE, lay_out, make_data, rooted
 
 PARTS = ("00_quickstart", "01_dataset", "02_rq1_overall")  # what the runs below fill

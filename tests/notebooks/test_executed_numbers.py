@@ -6,8 +6,8 @@ import nbformat
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis.report.results import Results
+from study.base import paths
 
 HEAD = ["title", "quality", "seconds_fit"]
 

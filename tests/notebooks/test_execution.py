@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis import notebooks
 from study.analysis.notebooks import execute
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 from tests.notebooks.conftest import PARTS
 from tests.notebooks.test_dependencies import KNOWN, covered
 from tests.tiny_study import REPOSITORY

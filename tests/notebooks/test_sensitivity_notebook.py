@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from study import paths
+from study.base import paths
 from study.runner.row_store import read_per_task
 from tests.tiny_study import REPOSITORY, TINY, lay_out, make_data, rooted
 

@@ -9,11 +9,11 @@ import yaml
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError, printable
 from study.cli import main as cli
 from study.config.compose import choices, load
 from study.data import dataset as datasets
-from study.errors import StudyError, printable
 from study.runner import row_store
 from study.search.tune import sweep_folder
 from tests.pipeline.conftest import results

@@ -24,11 +24,11 @@ from safetensors.numpy import save_file
 from typer.main import get_command
 
 from study.analysis.report.main import report
+from study.base.errors import StudyError, explained
+from study.base.files import replacing, write_text
 from study.cli import main as cli
 from study.config import compose
 from study.config.compose import load
-from study.errors import StudyError, explained
-from study.files import replacing, write_text
 from study.search.export import export
 from tests.pipeline.test_cli import visible
 from tests.tiny_study import REPOSITORY, SIZE, TINY, keep_systems, rooted

@@ -6,13 +6,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis.report.expected import verify
 from study.analysis.report.main import headline, report
 from study.analysis.report.runs import parameters
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import load
 from study.data import dataset as datasets
-from study.errors import StudyError
 from study.evaluation.per_task import AGGREGATE_COLUMNS
 from study.runner.row_store import long_files, read_row
 from study.runner.rows import run_row

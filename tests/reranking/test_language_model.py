@@ -12,12 +12,12 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from study import paths
 from study.advisor.llm import client as llm
 from study.advisor.llm import settings as endpoints
+from study.base import paths
+from study.base.errors import StudyError
 from study.config import compose as config
 from study.config.compose import sound_systems
-from study.errors import StudyError
 from study.reranking.language_model import LanguageModelReranker, Question
 from study.reranking.system import Rules
 from study.runner import rows as runs

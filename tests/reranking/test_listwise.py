@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.base.errors import StudyError
 from study.config import compose as config
-from study.errors import StudyError
 from study.reranking import listwise
 from study.reranking.listwise import NAMES, Listwise, PairFeatures, Pools, T2MRecListwise, behind, importances, train
 from study.reranking.system import Rules

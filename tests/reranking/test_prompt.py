@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study import paths
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 from study.reranking import grades, prompt
 from study.reranking.language_model import Question
 from tests.reranking.misbehaving_endpoint import pool_of, task_of

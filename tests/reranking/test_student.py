@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from study.advisor.encoders.sentence import DIMENSION
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.reranking.student import COLUMNS, FIELDS, Student
 
 TASKS, EACH = 40, 12

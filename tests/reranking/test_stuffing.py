@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from study import paths
 from study.analysis import framework
 from study.analysis.framework import load_settings, run_analyses
 from study.analysis.usefulness import stuffing
 from study.analysis.usefulness.figures import keyword_stuffing
 from study.analysis.usefulness.stuffing import Stuffing, gains, keywords, plan, stuffed, summary
+from study.base import paths
+from study.base.errors import StudyError
 from study.config import compose as config
-from study.errors import StudyError
 
 SYSTEMS = ["tfidf", "popularity"]
 SMALL = {"per_group": 3, "group": "theme", "attackers": 8, "controls": 6, "words": [3, 9]}

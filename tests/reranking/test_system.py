@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.reranking.system import FAULTS, Rules
 
 POOL = [11, 12, 13, 14, 15, 16]

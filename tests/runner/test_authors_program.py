@@ -7,8 +7,8 @@ import math
 import pandas as pd
 import pytest
 
+from study.base.errors import StudyError
 from study.config.compose import load
-from study.errors import StudyError
 from study.runner import authors_program
 from tests.tiny_study import TINY
 

@@ -10,8 +10,8 @@ import time
 import psutil
 import pytest
 
+from study.base.errors import StudyError
 from study.config.compose import load
-from study.errors import StudyError
 from study.runner import cluster, rows
 from study.runner.cluster import run_seeds
 from study.runner.row_store import read_row

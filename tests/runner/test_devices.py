@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy.stats import permutation_test
 
+from study.base.errors import StudyError
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, plain
-from study.errors import StudyError
 from study.runner.devices import on_trainer
 from study.runner.provenance import require_own_row
 from study.runner.row_store import read_row

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from study.base.errors import StudyError
 from study.config.compose import load
-from study.errors import StudyError
 from study.runner import exchange
 from study.runner.inputs import load_inputs
 from study.runner.row_store import read_row

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
+from study.base.errors import StudyError
 from study.config.compose import load
-from study.errors import StudyError
 from study.runner.row_store import list_rows
 from study.runner.rows import run_row
 from tests.tiny_study import TINY

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study import paths
 from study.advisor.encoders import sentence
 from study.advisor.llm.settings import cassette
 from study.analysis.report.main import report
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import load, plain
 from study.config.registry import system_file, system_settings
 from study.data import dataset as datasets
-from study.errors import StudyError
 from study.runner import provenance as stale
 from study.runner.identity import CLASSES, DEFAULTS, GONE, OPTIONS, identity, normal_form, versions_file
 from study.runner.provenance import as_configured, differences, require_own_row

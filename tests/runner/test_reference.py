@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from baselines import bm25, popularity
-from study import paths
+from study.base import paths
 from study.config import compose
 from study.config.registry import OWN, folder_of, system_file
 from study.runner import reference

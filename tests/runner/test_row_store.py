@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from study import paths
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 from study.runner import row_store, rows
 from study.runner.row_store import Row, list_rows, lock_row, long_files, read_per_task, read_row, remove_row, write_rows
 from study.runner.rows import run_row

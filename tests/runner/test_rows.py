@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from baselines.popularity import Popularity
-from study import paths
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 from study.runner import rows as running
 from study.runner.inputs import load_inputs
 from study.runner.row_store import list_rows, read_row

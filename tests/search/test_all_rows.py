@@ -7,9 +7,9 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import load
-from study.errors import StudyError
 from study.runner.row_store import read_row, remove_row
 from study.search import all_rows, sweep
 from study.search.all_rows import due, hours, is_current, run_all, summary

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
 from study.cli.main import app
 from study.config.changes import with_tuned_values, with_values
 from study.config.compose import build_system, load
-from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.runs import run_seed

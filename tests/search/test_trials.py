@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.search.trials import Search, earlier_trials, label, run_search
 from tests.search import workers as w
 

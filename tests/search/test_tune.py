@@ -11,12 +11,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
 from study.cli.main import app
 from study.config.changes import changed, value_of
 from study.config.compose import choices, load, plain
 from study.data.dataset import relevance_from_lists
-from study.errors import StudyError
 from study.runner.rows import run_row
 from study.search import trials as searches
 from study.search import tune as tuning

@@ -13,8 +13,8 @@ import pytest
 from markupsafe import Markup
 
 from study.analysis.report.main import report
+from study.base.errors import StudyError
 from study.config.compose import load, sound_systems
-from study.errors import StudyError
 from study.runner.row_store import read_per_task
 from study.site import content, markup
 from study.site.build import build

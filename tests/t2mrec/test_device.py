@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.t2mrec.module import TwoTowers
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec

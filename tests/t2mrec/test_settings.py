@@ -5,8 +5,8 @@ from dataclasses import asdict
 import pytest
 import yaml
 
+from study.base.errors import StudyError
 from study.config.compose import build_system, load
-from study.errors import StudyError
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.t2mrec.supervision import Supervision, agreeing, card_queries, taught, without
 from tests.baselines.toys import build, make_dataset, split_of
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.evaluation.ranking import top_k
 from study.t2mrec.pairs import draw_pairs, draw_triples, nearest_negatives, shuffled
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training

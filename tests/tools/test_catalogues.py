@@ -11,8 +11,8 @@ from study.advisor.retrieval import documents as catalogs
 from study.advisor.retrieval.building import Builder
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, concatenate, fault, parameters
 from study.advisor.retrieval.merge import extend, merge_catalogs
+from study.base.errors import StudyError
 from study.cli.tool_catalogues import catalogue_file
-from study.errors import StudyError
 from study.evaluation import metrics
 from study.tools.collections import apibank, livemcpbench, published, registries
 from study.tools.collections.files import Loaded

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from study import paths
 from study.advisor.engine.intent.feedback import Event, feedback_of
 from study.advisor.engine.intent.recommender import assign
 from study.advisor.engine.intent.settings import FACTORS
@@ -16,8 +15,9 @@ from study.advisor.retrieval.documents import save_catalog
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.route import Request, Router
 from study.advisor.retrieval.texts import definition_tokens
+from study.base import paths
+from study.base.errors import StudyError
 from study.cli.tool_catalogues import catalogue_file
-from study.errors import StudyError
 from study.tools import experiments
 from study.tools.collections.files import Loaded
 from study.tools.intent import lessons

@@ -15,7 +15,7 @@ from study.advisor.retrieval.documents import Server, ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, above, fuse, order_of, with_every_part
 from study.advisor.retrieval.ranking import best
 from study.advisor.retrieval.texts import MAX_PARTS, Bm25, TfIdf, decompose, documents, words_of
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.tools import discovery as experiments
 from study.tools import results
 from study.tools.mcp_zero import last_tokens

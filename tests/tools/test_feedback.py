@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from study.advisor.engine.intent.feedback import Event, FeedbackStore, feedback_of
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 WRITER = """
 import sys

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from study import paths
 from study.advisor.encoders import sentence
 from study.advisor.encoders.choose import FEW, QuickMiniLm
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import matching
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 
 
 def test_few_new_texts_need_no_torch_and_a_question_is_not_kept(project, monkeypatch):

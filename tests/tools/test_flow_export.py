@@ -8,7 +8,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsNon
 from pydantic import TypeAdapter
 
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.tools.flow import export
 from study.tools.flow.samples import Sample
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
-from study.config.reader import build_settings
-from study.errors import StudyError
+from study.base.errors import StudyError
+from study.base.settings import build_settings
 from study.tools import results
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, learned, selector, settings, tables

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.tools.flow import lora
 from study.tools.flow.export import conversation, exported
 

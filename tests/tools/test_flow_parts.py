@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.advisor.retrieval.documents import Parameter, Server, Tool, ToolCatalog
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.tools.collections.published import same_value
 from study.tools.flow import language_model as flow_model
 from study.tools.flow import samples, settings, synthesis

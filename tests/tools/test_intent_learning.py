@@ -15,9 +15,9 @@ from baselines.intent import IntentServers
 from study.advisor.engine.intent.feedback import Event
 from study.advisor.engine.intent.recommender import assign
 from study.advisor.engine.intent.settings import Comparison, Rules, Tuning, intent_settings
+from study.base.errors import StudyError
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
-from study.errors import StudyError
 from study.tools import intent, request_log
 from study.tools.collections.livemcpbench import Episode, Execution, Route
 from study.tools.queries import QuerySet

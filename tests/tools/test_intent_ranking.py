@@ -25,7 +25,7 @@ from study.advisor.engine.intent.recommender import (
     usable,
 )
 from study.advisor.engine.intent.settings import CORRECTED, FACTORS, Limit, Rules, Sessions, as_designed
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 SET = settings.intent_settings()
 CONTROL = SET.variants["control"]

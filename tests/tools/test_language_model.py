@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from study.advisor.llm.client import Usage
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.tools import language_model
 from study.tools.collections import apibank
 from study.tools.collections.apibank import Call

@@ -12,8 +12,8 @@ from mcp.server.mcpserver import MCPServer
 from study.advisor.encoders import sentence as encoders
 from study.advisor.gateway import client_config, live
 from study.advisor.retrieval import documents as catalogs
+from study.base.errors import StudyError
 from study.cli.tool_catalogues import catalogue_file
-from study.errors import StudyError
 from study.tools.collections import published
 from tests.advisor.agent.conftest import serving
 

@@ -10,7 +10,7 @@ from study.advisor.engine.intent.feedback import FeedbackStore, feedback_of
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.gateway.loop import loop_settings, run_loop
 from study.advisor.retrieval.route import MAX_REQUESTS, escaped
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.tools.flow.export import exported, read_trajectories
 from tests.advisor.llm.scripted_endpoint import ANSWERS, replied
 from tests.tools.served import QUICK, SCRIPT, scripted

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from study.advisor.retrieval import route as routing
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.advisor.retrieval.route import PAPER, Request, Router, Routing, best_servers, combine
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.tools import mcp_zero as experiments
 from study.tools import request_log
 from study.tools.collections.apibank import Call

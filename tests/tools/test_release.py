@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import yaml
 
-from study import paths
 from study.advisor.retrieval import merge
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.texts import definition_tokens
+from study.base import paths
 from study.data import sources
 from study.tools import discovery as experiments
 from study.tools import results

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study import paths
 from study.advisor.engine.render import tools_data
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 from study.evaluation.statistics import bootstrap_interval, cluster_interval, compare_all, randomisation
 from study.tools import results
 from study.tools.discovery import discovery_settings

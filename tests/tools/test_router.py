@@ -10,10 +10,10 @@ from hypothesis.extra import numpy as hnp
 
 from study.advisor.retrieval.index import Settings, within
 from study.advisor.retrieval.route import server_texts
+from study.base.errors import StudyError
 from study.config.compose import choices
 from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
-from study.errors import StudyError
 from study.tools import router
 from study.tools.queries import QuerySet
 from study.tools.router import Stage

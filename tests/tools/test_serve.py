@@ -26,7 +26,7 @@ from study.advisor.gateway.server import make_server
 from study.advisor.gateway.settings import ServeSettings, serve_settings
 from study.advisor.retrieval.documents import load_catalog
 from study.advisor.retrieval.texts import count_tokens
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.tools.intent import lessons, outcomes
 from tests.advisor.agent.conftest import serving
 from tests.tiny_study import REPOSITORY

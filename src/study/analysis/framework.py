@@ -22,15 +22,15 @@ import pandas as pd
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from study import paths
-from study.config.reader import read_settings
+from study.base import paths
+from study.base.errors import StudyError, UnavailableError, require_file
+from study.base.files import read_csv, write_csv, write_json, write_parquet
+from study.base.settings import read_settings
 from study.data import dataset as datasets
 from study.data import splits
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.errors import StudyError, UnavailableError, require_file
 from study.evaluation.records import record
-from study.files import read_csv, write_csv, write_json, write_parquet
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -11,9 +11,9 @@ import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from study import paths
 from study.analysis.report import plots
-from study.config.reader import read_settings
+from study.base import paths
+from study.base.settings import read_settings
 from study.evaluation.statistics import mean_interval
 from study.tools import mcp_zero, results
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from study.base.errors import StudyError, printable, require_one_of
 from study.cli.shared import TRANSPORTS, Json, Port, Transport, print_json
-from study.errors import StudyError, printable, require_one_of
 
 if TYPE_CHECKING:
     from study.advisor.agent.conversation import Agent, Turn

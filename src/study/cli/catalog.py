@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from study.base.errors import StudyError, printable, require_one_of
 from study.cli.shared import Json, print_foreign, say, warn
-from study.errors import StudyError, printable, require_one_of
 
 app = typer.Typer(no_args_is_help=True, help="Keep a catalogue of MCP servers from open registries.")
 Server = Annotated[str, typer.Argument(metavar="ID", help="A server's id, or a name or package that only one has.")]

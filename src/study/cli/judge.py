@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from study.base.errors import StudyError
 from study.cli.shared import print_table
-from study.errors import StudyError
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from study.errors import StudyError, require_one_of
+from study.base.errors import StudyError, require_one_of
 
 app = typer.Typer(no_args_is_help=True, help="Fetch and serve small language models on this machine.")
 Model = Annotated[str | None, typer.Option(help="qwen or smollm (default: conf/llm/models.yaml).")]

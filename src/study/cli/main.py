@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from study.base.errors import StudyError, explained
 from study.cli.agent import app as agent
 from study.cli.analyse import analyse
 from study.cli.catalog import app as catalog
@@ -23,7 +24,6 @@ from study.cli.systems import check, new, remove
 from study.cli.terminal import drop_unwritten_output, require_utf8, show_anything
 from study.cli.tools import app as tools
 from study.cli.verify import verify
-from study.errors import StudyError, explained
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -220,7 +220,7 @@ def export(
     `--form model`: T2MRec, trained once under `cold`, or `system=field_dense`. `trec` and `recbole` let others run on
     exactly these splits and score exactly these runs. `croissant` describes the result tables for an archive.
     """
-    from study import paths
+    from study.base import paths
 
     config, target = configured(overrides), output or paths.root() / "data" / "export"
     if form == "model":
@@ -271,7 +271,7 @@ def site(
     ] = False,
 ) -> None:
     """Write tables, figures, notebooks and docs as static pages."""
-    from study import paths
+    from study.base import paths
     from study.site.build import build
 
     start = build(configured(overrides, ["dataset"]).dataset.name, output or paths.root() / "site", texts=texts)

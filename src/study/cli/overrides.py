@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from study.base.errors import StudyError
 from study.config.registry import GROUPS, choices, folder_of
-from study.errors import StudyError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

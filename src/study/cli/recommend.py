@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from study.base.errors import StudyError
 from study.cli.shared import Json, Task, print_json, warn
-from study.errors import StudyError
 
 
 def recommend(

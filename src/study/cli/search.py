@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from study.base.errors import StudyError
 from study.cli.overrides import Overrides, Replace, configured
-from study.errors import StudyError
 
 
 def tune(
@@ -89,7 +89,7 @@ def sweep(
 
 def _show_best(folder: Path) -> None:
     """Say what a search chose, and where its tables are."""
-    from study.config.reader import read_yaml
+    from study.base.settings import read_yaml
 
     best = read_yaml(folder / "best.yaml")
     values = ", ".join(f"{name}={value}" for name, value in best["values"].items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from study.errors import printable
+from study.base.errors import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from study.errors import StudyError, printable
+from study.base.errors import StudyError, printable
 
 
 def show_anything() -> None:

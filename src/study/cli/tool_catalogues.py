@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError, require_one_of
 from study.cli.shared import TRANSPORTS, Json, Port, Task, Transport, print_json, say
-from study.errors import StudyError, require_one_of
 
 if TYPE_CHECKING:
     from study.advisor.engine.intent.feedback import FeedbackStore

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError, printable, require_one_of
 from study.cli.shared import Json, Model, Task, Url, print_json, print_table, say
 from study.cli.tool_catalogues import (
     Catalogue,
@@ -20,7 +21,6 @@ from study.cli.tool_catalogues import (
     loop,
     serve,
 )
-from study.errors import StudyError, printable, require_one_of
 
 if TYPE_CHECKING:
     from study.advisor.retrieval.route import Chat
@@ -164,7 +164,7 @@ def export(
     """Write MCP-Flow's samples, or trajectories, as JSON lines for programs that fine-tune a language model."""
     import numpy as np
 
-    from study.files import write_text
+    from study.base.files import write_text
     from study.tools.collections.published import load_collection
     from study.tools.flow import export as forms
     from study.tools.flow import samples

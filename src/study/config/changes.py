@@ -7,10 +7,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, read_write
 
-from study import paths
-from study.config.reader import read_yaml
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_yaml
 from study.config.registry import choices
-from study.errors import StudyError
 
 ABSENT = object()
 

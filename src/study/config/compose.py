@@ -21,13 +21,13 @@ from hydra.utils import get_object, instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import build_settings, read_yaml
 from study.config import groups
-from study.config.reader import build_settings, read_yaml
 from study.config.registry import GROUPS as GROUPS
 from study.config.registry import choices as choices
 from study.config.registry import require_choice, suggestion, system_file, system_settings
-from study.errors import StudyError
 
 LOG = logging.getLogger(__name__)
 COMPOSED = (*GROUPS, "trainer", "logger")

@@ -16,9 +16,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from study import paths
-from study.config.reader import read_yaml
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_yaml
 
 GROUPS = ("dataset", "protocol", "system", "profile")  # what a row is named by
 OWN = "own"  # the folder of systems that `study new` makes

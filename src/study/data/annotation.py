@@ -10,8 +10,8 @@ import pandas as pd
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from study.base.errors import StudyError
 from study.data.dataset import FloatArray, IntArray
-from study.errors import StudyError
 
 FILE = "conf/dataset/synthetic.yaml"
 SOURCES = ("topic_match", "language_match", "alphabetical", "random")

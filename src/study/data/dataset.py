@@ -11,14 +11,14 @@ import pandas as pd
 import scipy.sparse as sp
 from pandas.api.types import is_integer_dtype
 
-from study import paths
 from study.advisor.arrays import FloatArray as FloatArray
 from study.advisor.arrays import IntArray as IntArray
 from study.advisor.retrieval.fields import FIELD_SEPARATOR as FIELD_SEPARATOR
 from study.advisor.retrieval.fields import SERVER_FIELDS as SERVER_FIELDS
 from study.advisor.retrieval.fields import TASK_FIELDS as TASK_FIELDS
 from study.advisor.retrieval.fields import join_values as join_values
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 
 # The prepared tables and the columns without which they are of no use.
 PREPARED = {

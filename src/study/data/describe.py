@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
-from study import files, paths
-from study.config.reader import read_keys
+from study.base import files, paths
+from study.base.settings import read_keys
 from study.data import normalise
 from study.data.dataset import Dataset, load
 

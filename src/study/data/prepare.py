@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from study import files, paths
+from study.base import files, paths
 from study.data import normalise, raw_files
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from study import files
+from study.base import files
+from study.base.errors import StudyError
 from study.data import raw_files
 from study.data.prepare import SERVERS_FILE, TASKS_FILE
-from study.errors import StudyError
 
 SERVERS, TASKS, LABELS = "mcp_raw.csv", "task.csv", "mcp_task.csv"
 # The released lists have ten ids each. Longer ones (mcp_task_all.csv) get further columns, which the program reads too.

@@ -16,8 +16,8 @@ import pandas as pd
 import pandera.errors
 import pandera.pandas as pa
 
-from study import files, paths
-from study.errors import StudyError
+from study.base import files, paths
+from study.base.errors import StudyError
 
 SERVER_TEXT = ("name", "url", "description", "author", "category", "origin")
 SERVER_NULLABLE = ("license", "language", "subcategory", "system", "tools", "web_url")

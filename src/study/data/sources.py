@@ -13,9 +13,9 @@ import pooch
 import requests
 from tqdm import tqdm
 
-from study import paths
-from study.errors import StudyError, require_file
-from study.paths import MIRROR
+from study.base import paths
+from study.base.errors import StudyError, require_file
+from study.base.paths import MIRROR
 
 UPSTREAM = "https://raw.githubusercontent.com"
 # Further attempts after a failed download; the pause between two grows from one second.

@@ -14,9 +14,9 @@ import pandas as pd
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from study import files
+from study.base import files
+from study.base.errors import StudyError
 from study.data.dataset import Dataset, IntArray, read_parquet, relevance_from_lists
-from study.errors import StudyError
 
 TRAIN, VALID, TEST = 0, 1, 2
 WARM = 0.2  # share of a known task's servers in validation under `warm`, and as many in test

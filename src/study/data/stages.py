@@ -7,14 +7,14 @@ from pathlib import Path
 import pandas as pd
 from omegaconf import DictConfig
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv
 from study.config.compose import load, plain
 from study.data import dataset as datasets
 from study.data import describe, sources, splits, synthetic
 from study.data import prepare as preparing
 from study.data.dataset import Dataset
-from study.errors import StudyError
-from study.files import write_csv
 
 TUNED_ON = ("cold", "warm")  # protocols on whose validation parts systems are tuned
 

@@ -17,11 +17,11 @@ import pandas as pd
 import yaml
 from pydantic import ValidationError
 
-from study import files
+from study.base import files
+from study.base.errors import StudyError
 from study.data import annotation
 from study.data.annotation import FILE, SOURCES, Parameters
 from study.data.dataset import IntArray
-from study.errors import StudyError
 
 
 class Facet(NamedTuple):

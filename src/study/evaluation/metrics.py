@@ -16,8 +16,8 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from study.base.errors import StudyError
 from study.data.dataset import IntArray
-from study.errors import StudyError
 
 Float64Array = NDArray[np.float64]
 

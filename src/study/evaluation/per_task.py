@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study.errors import StudyError
+from study.base.errors import StudyError
+from study.base.files import read_csv
 from study.evaluation import metrics
-from study.files import read_csv
 
 KEYS = ["task_id", "seed"]
 CELL = ["dataset", "protocol", "system", "profile"]

@@ -13,8 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from study import paths
-from study.errors import StudyError, require_file
+from study.base import paths
+from study.base.errors import StudyError, require_file
 
 # Packages whose version can change a result.
 PACKAGES = "numpy scipy pandas scikit-learn torch pytorch-lightning numba bm25s sentence-transformers transformers "

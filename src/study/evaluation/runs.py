@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from study.base.errors import StudyError
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation.metrics import per_task
 from study.evaluation.per_task import table
 from study.evaluation.ranking import chunks, mask_known, restrict, tie_order, tied, top_k

@@ -9,8 +9,8 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from study import paths
-from study.config.reader import read_keys
+from study.base import paths
+from study.base.settings import read_keys
 from study.data.dataset import FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation.statistics import auc

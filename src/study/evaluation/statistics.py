@@ -18,7 +18,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.evaluation import per_task
 
 Float64Array = NDArray[np.float64]

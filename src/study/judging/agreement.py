@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from study.base.errors import StudyError
+from study.base.files import read_csv
 from study.data.dataset import IntArray
-from study.errors import StudyError
 from study.evaluation.statistics import FEW_RESAMPLES, cluster_interval, percentile_limits, resample_counts
-from study.files import read_csv
 from study.judging import store
 from study.judging.collection import Collection, Float64Array
 

@@ -14,10 +14,10 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from study.base.errors import StudyError, UnavailableError
+from study.base.files import sha256
 from study.data.dataset import IntArray
-from study.errors import StudyError, UnavailableError
 from study.evaluation import metrics
-from study.files import sha256
 from study.judging import store
 
 DEPTH = 10

@@ -12,10 +12,10 @@ from typing import Any
 import pandas as pd
 
 import study
-from study import paths
-from study.config.reader import read_keys
-from study.errors import StudyError
-from study.files import read_csv, sha256, write_json
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import read_csv, sha256, write_json
+from study.base.settings import read_keys
 from study.judging import store
 from study.judging.collection import Collection
 

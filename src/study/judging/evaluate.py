@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.evaluation import metrics, statistics
 from study.judging import collection as measures
 from study.judging import store

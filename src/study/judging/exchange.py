@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.base.errors import StudyError
+from study.base.files import read_text, write_text
 from study.data import dataset as datasets
-from study.errors import StudyError
 from study.evaluation import metrics
-from study.files import read_text, write_text
 from study.judging import collection as measures
 from study.judging import store
 from study.judging.collection import DEPTH, UNJUDGED, Collection

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from study import paths
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 from study.evaluation.statistics import FEW_RESAMPLES, percentile_limits, resampled, tau_b
 from study.judging import store
 from study.judging.collection import Collection, Float64Array

@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv, write_json
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, choices, load
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import PARTS, Split
-from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import rank_tasks, run_table
-from study.files import write_csv, write_json
 from study.judging import store
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads

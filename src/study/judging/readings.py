@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from study.base.errors import StudyError
 from study.data.dataset import IntArray
-from study.errors import StudyError
 from study.evaluation.statistics import rank_correlation
 from study.judging import agreement, store, workflow
 from study.judging.collection import Collection, Float64Array

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from study import paths
-from study.config.reader import read_settings
-from study.errors import StudyError
-from study.files import read_csv, write_csv
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import read_csv, write_csv
+from study.base.settings import read_settings
 
 LABELS = "labels"
 PAIR = ["task_id", "server_id"]

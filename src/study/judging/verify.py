@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.files import write_csv, write_json, write_text
+from study.base.files import write_csv, write_json, write_text
 from study.judging import agreement, croissant, evaluate, exchange, labels, readings, store, threats
 from study.judging.collection import Collection
 from study.judging.workflow import final_grades

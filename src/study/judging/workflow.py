@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError, require_file, require_one_of
+from study.base.files import read_text, write_json, write_text
 from study.data import dataset as datasets
-from study.errors import StudyError, require_file, require_one_of
-from study.files import read_text, write_json, write_text
 from study.judging import store
 from study.judging.store import PAIR
 

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.advisor.encoders.sentence import encode
+from study.base.errors import StudyError
+from study.base.files import replacing
 from study.data.dataset import SERVER_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import WORD, Split
-from study.errors import StudyError
 from study.evaluation.ranking import chunks
-from study.files import replacing
 from study.reranking.system import RerankedT2MRec, Rules
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.structure import FEATURES, StructuralFeatures

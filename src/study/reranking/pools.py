@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.t2mrec.system import T2MRec
 

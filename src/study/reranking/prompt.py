@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from study import paths
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 
 # Fields of the task and of a candidate card, with the names they have in the prompt.
 TASK_CARD = ("id", "name", "description", "language", "category", "subcategory", "theme")

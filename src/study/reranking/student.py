@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.advisor.encoders.sentence import DIMENSION
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv
 from study.data.dataset import FloatArray
-from study.errors import StudyError
 from study.evaluation.metrics import Float64Array
-from study.files import write_csv
 
 FIELDS = ("description", "all")  # of `study.advisor.retrieval.field_dense`
 VIEW = "description"  # of a request

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from study.base.errors import StudyError
 from study.data.dataset import FloatArray, IntArray
-from study.errors import StudyError
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 

@@ -22,11 +22,11 @@ import pandas as pd
 import scipy.sparse as sp
 from omegaconf import DictConfig
 
-from study import files, paths
+from study.base import files, paths
+from study.base.errors import StudyError
+from study.base.settings import read_keys
 from study.config.compose import plain
-from study.config.reader import read_keys
 from study.data import program_input, sources
-from study.errors import StudyError
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_keys
 from study.config.compose import plain
-from study.config.reader import read_keys
-from study.errors import StudyError
 from study.runner.row_store import lock_row
 from study.runner.rows import pending, ready, run_one
 

@@ -8,9 +8,9 @@ from typing import Any
 from hydra.utils import get_object
 from omegaconf import DictConfig
 
+from study.base.errors import StudyError
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import choices, plain
-from study.errors import StudyError
 
 T2MREC = "study.t2mrec.system.T2MRec"
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
-from study import paths
+from study.base import paths
 
 OK, OPTIONAL, FAULT = "ok", "optional", "fault"  # optional: only some commands need it
 DISK_GIB, MEMORY_GIB, GIB = 2.0, 4.0, 2**30  # data and caches of Task2MCP take 1.5 GiB, two trainings of T2MRec 2.8

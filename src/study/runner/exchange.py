@@ -10,10 +10,10 @@ import scipy.sparse as sp
 import yaml
 from omegaconf import DictConfig
 
+from study.base.errors import StudyError
+from study.base.files import write_text
 from study.data.dataset import Dataset
 from study.data.splits import PARTS
-from study.errors import StudyError
-from study.files import write_text
 from study.runner import row_store
 from study.runner.inputs import load_inputs
 

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
-from study import paths
 from study.advisor.encoders import mpnet, sentence
 from study.advisor.llm.settings import cassette
+from study.base import paths
+from study.base.errors import StudyError, require_file
+from study.base.files import sha256
+from study.base.settings import read_yaml
 from study.config.compose import plain
-from study.config.reader import read_yaml
 from study.config.registry import choices, system_settings
 from study.data import dataset as datasets
-from study.errors import StudyError, require_file
-from study.files import sha256
 from study.reranking.pools import file_of
 
 POOLED = "study.reranking.pools.PooledT2MRec"

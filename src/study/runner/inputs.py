@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from omegaconf import DictConfig, OmegaConf
 
-from study import paths
-from study.config.reader import read_yaml
+from study.base import paths
+from study.base.errors import StudyError, require_file
+from study.base.settings import read_yaml
 from study.config.registry import system_file
 from study.data import dataset as datasets
 from study.data import splits
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.errors import StudyError, require_file
 
 POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from study import paths
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 from study.t2mrec.settings import TRAINER
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import read_text, write_text
+from study.base.settings import read_yaml
 from study.config.compose import build_system, load
-from study.config.reader import read_yaml
 from study.config.registry import NAME, OWN, choices, folder_of, parents, require_choice, stated_settings, system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.data.toys import block_dataset, relabelled, with_other_answers
-from study.errors import StudyError
 from study.evaluation.runs import rank_tasks
-from study.files import read_text, write_text
 from study.runner import reference, row_store
 from study.runner.identity import read_versions
 from study.runner.toy_fits import SEED, Case, cases, composed, fit, model_settings, stand_ins

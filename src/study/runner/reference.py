@@ -19,12 +19,12 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from study import files
+from study.base import files
+from study.base.errors import StudyError, require_file
 from study.config.compose import choices
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.data.toys import reference_dataset
-from study.errors import StudyError, require_file
 from study.evaluation.metrics import per_task
 from study.evaluation.ranking import mask_known, tie_order, tied, top_k
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks

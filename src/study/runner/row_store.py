@@ -26,12 +26,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import ABANDONED, read_text, replacing, write_text
 from study.config.registry import folder_of
-from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.records import parse_record
-from study.files import ABANDONED, read_text, replacing, write_text
 
 LOG = logging.getLogger(__name__)
 

@@ -16,16 +16,16 @@ import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError, explained
+from study.base.files import write_json, write_parquet
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, plain, recorded
 from study.config.registry import system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.errors import StudyError, explained
 from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
-from study.files import write_json, write_parquet
 from study.runner.identity import identity, row_key
 from study.runner.inputs import load_inputs, require_applicable, require_places
 from study.runner.loggers import logged, make_logger

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from study import paths
 from study.advisor.encoders import mpnet, sentence
 from study.advisor.llm.client import Client
 from study.advisor.llm.settings import OVERRIDES
+from study.base import paths
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import build_system, choices, load, plain
 from study.data.dataset import Dataset

@@ -14,15 +14,15 @@ from typing import NamedTuple
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from study import paths
 from study.advisor.llm.settings import awaits_replies
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_json
+from study.base.settings import read_yaml
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import load
-from study.config.reader import read_yaml
 from study.config.registry import OWN, choices, folder_of, left_out
-from study.errors import StudyError
 from study.evaluation.records import read_record
-from study.files import write_json
 from study.runner import provenance
 from study.runner.cluster import Launcher, run_seeds
 from study.runner.devices import on_trainer, uses_gpu

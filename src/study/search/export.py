@@ -9,16 +9,16 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from study import paths
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.saved import saved
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.advisor.saved.t2mrec import Recommender
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_json
 from study.config.compose import build_system, plain
 from study.data import dataset as datasets
-from study.errors import StudyError
 from study.evaluation.records import read_record, record
-from study.files import write_json
 from study.runner.identity import data_hash, row_key, settings_key
 from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads

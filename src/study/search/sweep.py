@@ -24,14 +24,15 @@ import pandas as pd
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError, require_one_of
+from study.base.files import write_csv, write_parquet
+from study.base.settings import read_settings, read_yaml
 from study.config.changes import ABSENT, value_of, with_values
 from study.config.compose import build_system, plain, recorded
-from study.config.reader import read_settings, read_yaml
 from study.config.registry import FEW, NAME, choices
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError, require_one_of
 from study.evaluation import per_task as per_task_table
 from study.evaluation.metrics import PAPER_METRICS, per_task
 from study.evaluation.records import read_record, record
@@ -39,7 +40,6 @@ from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.evaluation.separation import embedding_settings, mean_separation
 from study.evaluation.statistics import bootstrap_interval, compare_all
 from study.evaluation.system import System
-from study.files import write_csv, write_parquet
 from study.runner.identity import row_key
 from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads

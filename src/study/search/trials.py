@@ -31,9 +31,9 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from study.errors import StudyError, explained
+from study.base.errors import StudyError, explained
+from study.base.files import read_csv, write_csv, write_json, write_text
 from study.evaluation.records import read_record
-from study.files import read_csv, write_csv, write_json, write_text
 from study.runner.processes import start_worker
 
 # (values by parameter, number of the point) -> measures, such as "valid/ndcg@10".

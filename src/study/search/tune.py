@@ -16,13 +16,13 @@ import optuna
 import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.changes import ABSENT, changed, setting_key, value_of, with_values
 from study.config.compose import build_system, plain, recorded
 from study.config.registry import system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation.records import read_record, record
 from study.evaluation.runs import run_seed
 from study.runner.identity import row_key

@@ -16,11 +16,11 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from study import paths
 from study.analysis.report.plots import look
 from study.analysis.report.results import Results, lineage
-from study.errors import StudyError
-from study.files import replacing, write_text
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import replacing, write_text
 from study.site import content, markup
 
 STATIC = Path(__file__).parent / "static"

@@ -12,15 +12,15 @@ from typing import Any
 
 import pandas as pd
 
-from study import paths
 from study.analysis.audit.verdicts import Verdicts
 from study.analysis.framework import load_settings
 from study.analysis.report.results import Results
 from study.analysis.report.tables import named
+from study.base import paths
+from study.base.files import read_csv
 from study.config.compose import sound_systems
 from study.config.registry import system_file
 from study.data import dataset as datasets
-from study.files import read_csv
 from study.judging import store
 
 SHOWN = ("ndcg@10", "recall@10", "precision@10")  # measures of a row on a leaderboard

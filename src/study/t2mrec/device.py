@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812 - the name every torch program use
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 
-from study.errors import StudyError, require_one_of
+from study.base.errors import StudyError, require_one_of
 from study.t2mrec.module import Ragged, TwoTowers
 from study.t2mrec.settings import Towers, Training
 

@@ -22,8 +22,8 @@ from pytorch_lightning.core.optimizer import LightningOptimizer
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
+from study.base.files import replacing
 from study.data.dataset import IntArray
-from study.files import replacing
 from study.t2mrec.pairs import Sampler
 from study.t2mrec.row_adamw import RowAdamW
 from study.t2mrec.settings import TRAINER, Towers, Training

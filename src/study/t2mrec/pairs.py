@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
+from study.base.errors import StudyError
 from study.data.dataset import IntArray
-from study.errors import StudyError
 from study.evaluation.ranking import chunks, mask_known, top_k
 from study.t2mrec.settings import Training
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 # Makes the trainer of a training from its arguments; `study run` puts that of ``conf/trainer`` here, with its logger.
 TRAINER: ContextVar[Callable[..., Any] | None] = ContextVar("TRAINER", default=None)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from study.base.errors import StudyError
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order
 from study.t2mrec import lexical
 from study.t2mrec.fusion import expand, fuse

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.advisor.encoders.sentence import cosines
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, above
 from study.advisor.retrieval.merge import extend
 from study.advisor.retrieval.ranking import best
 from study.advisor.retrieval.texts import definition_tokens
-from study.config.reader import read_settings
+from study.base import paths
+from study.base.settings import read_settings
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.metrics import f1_of_means
 from study.tools import results

@@ -8,12 +8,12 @@ from itertools import combinations
 
 import pandas as pd
 
-from study import paths
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.merge import Merged, merge_catalogs
 from study.advisor.retrieval.route import PAPER
-from study.errors import StudyError, require_one_of
-from study.files import read_csv
+from study.base import paths
+from study.base.errors import StudyError, require_one_of
+from study.base.files import read_csv
 from study.runner.inputs import load_inputs
 from study.tools import discovery, intent, mcp_zero, request_log
 from study.tools.collections.livemcpbench import Episode, load_log

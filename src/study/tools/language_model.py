@@ -17,16 +17,16 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from study import paths
 from study.advisor.llm.client import Client, Message
 from study.advisor.llm.settings import endpoint_settings
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.route import PAPER, PROMPT, Request, Router, Routing, escaped, parse_requests
-from study.config.reader import read_settings
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv
+from study.base.settings import read_settings
 from study.evaluation.ranking import tie_order
-from study.files import write_csv
 from study.tools import mcp_zero, results
 from study.tools.collections import apibank
 from study.tools.discovery import Handed, union

@@ -13,17 +13,17 @@ from typing import Any
 import pandas as pd
 from tqdm import tqdm
 
-from study import paths
 from study.advisor.agent import language
 from study.advisor.agent.language import Writer, by_rules, evidence
 from study.advisor.engine.answer import Options, ask
 from study.advisor.engine.catalogue import Catalogue, load
 from study.advisor.llm.client import Client, EndpointError
 from study.advisor.llm.settings import endpoint_settings
-from study.config.reader import read_settings
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv, write_json
+from study.base.settings import read_settings
 from study.evaluation.records import record
-from study.files import write_csv, write_json
 
 CHECKS = ("format", "correctness", "truthfulness")
 REFUSED = ["request", "attempt", "part", "check", "field"]

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from study.advisor.arrays import FloatArray, IntArray
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 
 Label = tuple[int, ...]

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.advisor.encoders import choose as embedding
 from study.advisor.retrieval.documents import ToolCatalog
+from study.base import paths
+from study.base.errors import StudyError, require_file
+from study.base.files import read_csv, write_csv, write_json, write_parquet, write_text
 from study.data.dataset import FloatArray, IntArray
-from study.errors import StudyError, require_file
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
 from study.evaluation.statistics import (
@@ -33,7 +34,6 @@ from study.evaluation.statistics import (
     randomisation,
     wilcoxon,
 )
-from study.files import read_csv, write_csv, write_json, write_parquet, write_text
 from study.tools.queries import QuerySet, credit, rank_all
 
 KS = (1, 2, 3, 5, 10, 20)

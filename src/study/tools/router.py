@@ -10,18 +10,18 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from study import paths
 from study.advisor.encoders.choose import Embedder
 from study.advisor.engine.tools import ServerStage
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, within
 from study.advisor.retrieval.route import PAPER, Request, Router, Routing, best_servers
 from study.advisor.retrieval.texts import definition_tokens
+from study.base import paths
+from study.base.errors import StudyError, require_one_of
+from study.base.settings import read_settings
 from study.config import compose as config
-from study.config.reader import read_settings
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split
-from study.errors import StudyError, require_one_of
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.statistics import bootstrap_interval
 from study.runner.inputs import load_inputs

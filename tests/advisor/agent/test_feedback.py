@@ -5,8 +5,8 @@ from typer.testing import CliRunner
 
 from study.advisor.agent.feedback import note
 from study.advisor.engine.intent import feedback as module
+from study.base.errors import StudyError
 from study.cli import agent as cli
-from study.errors import StudyError
 
 UNUSABLE = [("loved", ""), ("accepted", "x" * 2_001), ("'); DROP TABLE events; --", "")]
 

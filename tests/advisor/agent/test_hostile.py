@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from study.advisor.agent import text as texts
 from study.advisor.agent.language import evidence
 from study.advisor.agent.text import plain, safe_link
-from study.errors import printable
+from study.base.errors import printable
 from tests.advisor.agent.conftest import HOSTILE
 
 ORDINARY = ["https://github.com/a/b", "http://example.org:8080/x?y=1#z", " https://example.org/%20 "]

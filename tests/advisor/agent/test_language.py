@@ -23,7 +23,7 @@ from study.advisor.agent.language import (
 )
 from study.advisor.engine.answer import Options, ask
 from study.advisor.llm.client import EndpointError
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.tools import model_trial
 from tests.advisor.agent.conftest import toy
 

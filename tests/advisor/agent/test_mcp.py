@@ -16,8 +16,8 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from typer.testing import CliRunner
 
 from study.advisor.agent import mcp
+from study.base.errors import StudyError
 from study.cli.agent import app
-from study.errors import StudyError
 from tests.advisor.agent.conftest import HOSTILE, serving
 from tests.tiny_study import REPOSITORY
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from study.advisor.agent import address as addresses
 from study.advisor.agent import page
 from study.advisor.engine.intent.feedback import FeedbackStore
+from study.base.errors import StudyError
 from study.cli import agent as cli
-from study.errors import StudyError
 from tests.advisor.agent import browser
 from tests.advisor.agent.conftest import HOSTILE, serving
 

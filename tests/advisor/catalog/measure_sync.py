@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from study import paths
 from study.advisor.catalog.archives import archive_files
 from study.advisor.catalog.settings import Sources
+from study.base import paths
+from study.base.files import write_csv, write_json
+from study.base.paths import MIRROR
 from study.evaluation.records import record
-from study.files import write_csv, write_json
-from study.paths import MIRROR
 from tests.advisor.catalog.sources import pin
 
 NAMES = ("toolsdk", "docker", "toolhive")

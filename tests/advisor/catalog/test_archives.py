@@ -13,7 +13,7 @@ import pytest
 from study.advisor.catalog import archives, records
 from study.advisor.catalog.archived import READERS
 from study.advisor.catalog.settings import Sources
-from study.errors import StudyError
+from study.base.errors import StudyError
 from tests.advisor.catalog.sources import pack
 
 MOST = 10**6

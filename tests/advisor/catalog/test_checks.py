@@ -21,7 +21,7 @@ from study.advisor.gateway import live
 from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.connection import Listing
 from study.advisor.gateway.live import lacks, starts
-from study.errors import StudyError
+from study.base.errors import StudyError
 from tests.advisor.catalog.sources import record, toolsdk_entry, toolsdk_files
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")

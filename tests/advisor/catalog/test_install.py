@@ -15,7 +15,7 @@ from study.advisor.catalog import checks, clients
 from study.advisor.catalog.merge import servers
 from study.advisor.catalog.records import Package, Record, Remote, Variable
 from study.advisor.catalog.start import start
-from study.errors import StudyError
+from study.base.errors import StudyError
 from tests.advisor.catalog.sources import pin, toolsdk_entry, toolsdk_files
 from tests.tiny_study import REPOSITORY
 

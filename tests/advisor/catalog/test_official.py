@@ -15,7 +15,7 @@ import yaml
 from study.advisor.catalog import official, store
 from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.sync import sync
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 META = "io.modelcontextprotocol.registry/official"
 OLD = "2026-01-01T00:00:00Z"

@@ -15,7 +15,7 @@ from study.advisor.catalog.records import Refusal
 from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.store import Batch
 from study.advisor.catalog.sync import add, remove, sync
-from study.errors import StudyError
+from study.base.errors import StudyError
 from tests.advisor.catalog.sources import COMMIT, pin, record, toolsdk_entry, toolsdk_files
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")

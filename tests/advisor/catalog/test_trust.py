@@ -12,7 +12,7 @@ from study.advisor.catalog.records import Reader
 from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.store import Batch
 from study.advisor.catalog.trust import flags, in_words, trust
-from study.errors import StudyError
+from study.base.errors import StudyError
 from tests.advisor.catalog.sources import record
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")

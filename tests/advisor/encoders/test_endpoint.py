@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import yaml
 
-from study import paths
 from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import EndpointEmbedder
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 
 WRONG = {"kind: magic": "unknown embedder", "modle: m": "modle", "timeout: long": r"column timeout\): 'long'"}
 WRONG |= {"kind: endpoint\nbase_url: http://x\nmodel: m": "without base_url, model or dimension"}

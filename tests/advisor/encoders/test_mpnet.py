@@ -7,10 +7,10 @@ import yaml
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import MPNetConfig, MPNetModel
 
-from study import paths
 from study.advisor.encoders import fetched, mpnet
 from study.advisor.encoders.numpy_transformer import Transformer
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 
 WORDS = 60
 

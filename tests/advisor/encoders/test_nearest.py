@@ -8,7 +8,7 @@ import pytest
 
 from study.advisor.encoders import nearest
 from study.advisor.encoders.nearest import EXACT, PRODUCT, SCALAR, NearestIndex, Settings, Source, best, build, recall
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 N, DIMENSION = 3000, 24
 SMALL = Settings(10**9, 10**9, 700, 16, 100, 16, 8, (50, 400), 0.9, 0.03)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from study.advisor.encoders import sentence as encoders
 from study.advisor.encoders.sentence import WITHOUT_TORCH, cached, encode, without_torch
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 
 class StandIn:

@@ -6,7 +6,7 @@ import pytest
 
 from study.advisor.encoders import mpnet
 from study.advisor.saved import ahead
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 
 @pytest.mark.parametrize(("saved", "fails"), [(True, False), (True, True), (False, False)])

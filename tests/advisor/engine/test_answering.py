@@ -12,7 +12,7 @@ from study.advisor.engine.facts import Facts, first_sentence, prior
 from study.advisor.engine.render import lines
 from study.advisor.saved.contract import Recommendation, require_request
 from study.advisor.saved.settings import Answering, Filtered, Known
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 SETTINGS = replace(Answering.read(), large=3)
 LONG = "Sends messages to the channels of a workspace, and reads their history"

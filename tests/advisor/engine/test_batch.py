@@ -9,7 +9,7 @@ import pytest
 
 from study.advisor.engine import batch
 from study.advisor.saved.saved import load_saved_model
-from study.errors import StudyError
+from study.base.errors import StudyError
 from tests.advisor.engine.conftest import exported
 
 TEXTS = ["read a PDF and extract tables", "", "send an e-mail", "query a database in Go", "PDF database " * 40]

@@ -11,7 +11,7 @@ from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.store import Batch
 from study.advisor.retrieval import field_dense
 from study.advisor.saved import open_catalogue as catalogue
-from study.errors import StudyError
+from study.base.errors import StudyError
 from tests.advisor.catalog.sources import record
 
 pytestmark = pytest.mark.usefixtures("private_cache")

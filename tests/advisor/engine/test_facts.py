@@ -10,7 +10,7 @@ from study.advisor.engine.answer import Item
 from study.advisor.engine.facts import Shelf
 from study.advisor.engine.render import in_short, install_hint
 from study.advisor.saved.contract import Recommendation
-from study.errors import StudyError
+from study.base.errors import StudyError
 from tests.advisor.catalog.sources import record
 
 ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")

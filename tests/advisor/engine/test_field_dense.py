@@ -24,8 +24,8 @@ from study.advisor.retrieval.two_encoders import TwoEncoders
 from study.advisor.saved import saved
 from study.advisor.saved.contract import Recommendation
 from study.advisor.saved.field_dense import SavedFieldDense, explain, request_of
+from study.base.errors import StudyError
 from study.config.compose import build_system, load
-from study.errors import StudyError
 from study.evaluation.ranking import top_k
 from study.runner.inputs import load_inputs
 from study.search.export import export

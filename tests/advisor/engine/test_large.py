@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from study import paths
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.saved import open_catalogue as catalogue
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.advisor.saved.large import LargeFieldDense
+from study.base import paths
 from tests.advisor.engine.test_catalogue import TEXTS, take
 
 pytestmark = pytest.mark.usefixtures("private_cache", "conf_root")

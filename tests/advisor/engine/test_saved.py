@@ -8,8 +8,8 @@ from hydra.utils import get_object
 
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.saved import saved
+from study.base.errors import StudyError
 from study.config.compose import choices, load
-from study.errors import StudyError
 from study.reranking.pools import PooledT2MRec
 from study.reranking.system import RerankedT2MRec
 from study.search.export import export

@@ -8,8 +8,8 @@ import pytest
 
 from study.advisor.saved.saved import folder_of
 from study.advisor.saved.t2mrec import Recommender
+from study.base.errors import StudyError
 from study.config.compose import load
-from study.errors import StudyError
 from study.search.export import export
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec

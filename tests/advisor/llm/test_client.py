@@ -8,7 +8,7 @@ import pytest
 from study.advisor.agent.language import Writer
 from study.advisor.llm import client as llm
 from study.advisor.llm.cassette import holds_replies
-from study.errors import StudyError
+from study.base.errors import StudyError
 from tests.advisor.llm.scripted_endpoint import ask, limited
 
 ENDS = [("html", ""), ("torn", ""), ("full", "; the last: HTTP 503: no room today")]

@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from study import paths
 from study.advisor.encoders import fetched
 from study.advisor.llm import weights
+from study.base import paths
+from study.base.errors import StudyError
 from study.cli import main as cli
-from study.errors import StudyError
 
 PARTS = (b"one" * 1000, b"two" * 700)
 WHOLE = b"".join(PARTS)

@@ -15,8 +15,8 @@ import pytest
 
 from study.advisor.llm import local, weights
 from study.advisor.llm.client import Client, EndpointError
-from study.errors import StudyError
-from study.files import sha256
+from study.base.errors import StudyError
+from study.base.files import sha256
 from tests.tiny_study import REPOSITORY
 
 STUB = str(Path(__file__).with_name("stub_engine"))
@@ -147,7 +147,7 @@ def test_serve_prints_its_address_and_stops_cleanly(model, stop):
 
 def test_without_engine_or_file_it_says_what_to_run(model, monkeypatch, tmp_path):
     monkeypatch.setattr(local, "ENGINE", "no_such_engine")
-    monkeypatch.setattr("study.paths.cache", lambda: tmp_path)
+    monkeypatch.setattr("study.base.paths.cache", lambda: tmp_path)
     both = "run: make setup LLM=1 && study llm fetch --model qwen$"
     with pytest.raises(StudyError, match=both), local.local_model("qwen"):
         pass

@@ -13,8 +13,8 @@ from study.advisor.retrieval.names import ProductNames, Spelling, key
 from study.advisor.retrieval.two_encoders import TwoEncoders
 from study.analysis.framework import load_settings
 from study.analysis.usefulness import choosing
+from study.base.errors import StudyError
 from study.config.compose import build_system, choices, load
-from study.errors import StudyError
 from study.judging.store import pool_settings
 
 EMPTY = dict.fromkeys(("language", "category", "subcategory", "theme", "system", "tools"), "")

@@ -10,17 +10,17 @@ import yaml
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from study import paths
 from study.advisor.saved.saved import folder_of
 from study.advisor.saved.t2mrec import Recommender
 from study.analysis.ablation import embedding, figures
 from study.analysis.ablation.embedding import PANELS, Points, difference_table, group_tests, mismatched, released
 from study.analysis.framework import run_analyses
+from study.base import paths
+from study.base.errors import StudyError, UnavailableError
+from study.base.files import write_json
 from study.config.compose import load
-from study.errors import StudyError, UnavailableError
 from study.evaluation.records import read_record
 from study.evaluation.separation import listed, mean_separation, separation
-from study.files import write_json
 from study.runner.inputs import load_inputs
 from tests.analysis.toys import small_study
 from tests.tiny_study import REPOSITORY, SIZE

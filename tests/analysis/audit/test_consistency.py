@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import OptimizeResult
 
-from study import paths
 from study.analysis.audit import consistency as rules
 from study.analysis.audit import figures
 from study.analysis.audit.protocols import Definition, Protocols, measures, printed_form
 from study.analysis.framework import GroupTables, load_settings, run_analyses
 from study.analysis.report.paper import printed_rows
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import load
 from study.data import dataset, splits
-from study.errors import StudyError
 from study.evaluation import metrics, per_task, records
 from tests.analysis.toys import small_study
 from tests.rows import put_row

@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis.audit import figures
 from study.analysis.audit import leakage as audited
 from study.analysis.framework import run_analyses
+from study.base import paths
+from study.base.errors import StudyError
 from study.config import compose as config
 from study.data import splits
 from study.data.splits import TEST, TRAIN, VALID, Split, by_tasks, make, matrix
-from study.errors import StudyError
 from tests.analysis.toys import toy
 from tests.rows import put_row
 

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from study import paths
 from study.analysis.audit import figures, protocols
 from study.analysis.audit.protocols import Definition, Protocols, Variant
 from study.analysis.framework import load_settings, run_analyses
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_settings
 from study.config.compose import build_system, load
-from study.config.reader import read_settings
 from study.data import dataset, splits
-from study.errors import StudyError
 from study.evaluation import metrics, records, runs
 from study.runner.identity import BY_PROFILE, CLASSES
 from tests.analysis.toys import change, small_study

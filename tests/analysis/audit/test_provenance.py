@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from study.analysis.audit import figures, provenance
 from study.analysis.audit.detectors import BY_CONTENT, Labels, in_pattern
 from study.analysis.framework import load_settings, run_analyses
+from study.base.errors import StudyError
 from study.config import compose as config
-from study.errors import StudyError
 from study.evaluation.statistics import clustered_share
 from tests.analysis import toys
 from tests.analysis.toys import NO_REASON, UNSORTED, made

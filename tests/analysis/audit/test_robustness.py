@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from study import paths
 from study.analysis.audit import figures, robustness
 from study.analysis.audit.protocols import labelled
 from study.analysis.audit.robustness import Robustness
 from study.analysis.framework import ANALYSES, Context, load_settings, run_analyses
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv
+from study.base.settings import read_yaml
 from study.config import compose as config
-from study.config.reader import read_yaml
 from study.data.dataset import load
 from study.data.splits import make
-from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.statistics import rank_correlation
-from study.files import write_csv
 from study.runner.row_store import read_per_task, read_top10
 from study.runner.rows import run_row
 from tests.analysis.toys import small_study

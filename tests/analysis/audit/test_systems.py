@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgba
 
-from study import paths
 from study.analysis.audit import figures, systems
 from study.analysis.audit.systems import ReferenceBugs, Rules
 from study.analysis.framework import load_settings, run_analyses
 from study.analysis.report.plots import GREEN, RED
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import load, sound_systems
-from study.errors import StudyError
 from study.evaluation import per_task
 from tests.analysis.toys import small_study
 from tests.rows import put_row

@@ -6,19 +6,19 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from study import paths
 from study.analysis.audit import figures, protocols, rq1, verdicts
 from study.analysis.audit.protocols import Definition, Protocols
 from study.analysis.audit.verdicts import Verdicts
 from study.analysis.framework import GroupTables, load_settings, run_analyses
 from study.analysis.report import paper
 from study.analysis.sensitivity import sweeps as sensitivity
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv
 from study.cli import main
 from study.config.compose import load
 from study.data.splits import make
-from study.errors import StudyError
 from study.evaluation import metrics, per_task, records
-from study.files import write_csv
 from study.search import sweep as searches
 from tests.analysis import toys
 from tests.rows import put_row

@@ -8,11 +8,11 @@ import pytest
 import scipy.sparse as sp
 import yaml
 
-from study import paths
 from study.analysis.overall import bench
 from study.analysis.overall.compute_cost import Limits, Work, encoding_work, narrow_weights, ranking_work, training_work
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import load
-from study.errors import StudyError
 from study.t2mrec.settings import Towers
 from tests.tiny_study import TINY
 

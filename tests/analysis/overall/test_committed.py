@@ -5,8 +5,8 @@ from dataclasses import asdict
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis.report import expected
+from study.base import paths
 from study.evaluation.statistics import compare
 from study.runner.row_store import read_per_task
 

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from study import paths
 from study.analysis.framework import load_settings, run_analyses
 from study.analysis.overall import growth
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import load
-from study.errors import StudyError
 from tests.advisor.engine.conftest import exported
 from tests.tiny_study import TINY
 

@@ -4,12 +4,12 @@ import pandas as pd
 import pytest
 import yaml
 
-from study import paths
 from study.analysis.overall import tuning
 from study.analysis.report.results import Results
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv, write_json, write_text
 from study.evaluation.records import read_record
-from study.files import write_csv, write_json, write_text
 from tests.analysis.report.helpers import results_of
 
 pytestmark = pytest.mark.usefixtures("conf_root")

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from study.analysis.report.expected import compare, load_expected, verdict
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.evaluation import per_task
 
 SCORE = {"dataset": "synthetic", "protocol": "cold", "system": "t2mrec", "metric": "recall", "k": 10}

@@ -14,8 +14,8 @@ from study.analysis.report.runs import (
     overall_means,
     read_statistics,
 )
+from study.base.errors import StudyError
 from study.config.compose import choices
-from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.statistics import bootstrap_interval

@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from study import paths
 from study.analysis.report import paper
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import choices
-from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 
 

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from study import paths
 from study.analysis.report import plots
+from study.base import paths
 from study.config.compose import sound_systems
 from study.data.dataset import Dataset, relevance_from_lists
 from tests.analysis.report.helpers import misplaced

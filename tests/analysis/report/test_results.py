@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis.report.results import Results, licensed
 from study.analysis.report.runs import with_intervals
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv
 from study.evaluation import per_task
-from study.files import write_csv
 from tests.rows import put_row
 
 CONF = paths.conf()

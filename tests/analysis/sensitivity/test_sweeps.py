@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 from study.analysis.sensitivity import sweeps as sensitivity
-from study.errors import StudyError
+from study.base.errors import StudyError
+from study.base.files import write_csv, write_json
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import record
-from study.files import write_csv, write_json
 from study.search import sweep as search_settings
 from study.search.sweep import Sweep, load_sweep
 from tests.rows import put_row

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from study import paths
 from study.analysis import framework
 from study.analysis.framework import load_settings, run_analyses
 from study.analysis.usefulness import curves
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import load
 from study.data.splits import Split
-from study.errors import StudyError
 
 STEPS = {"words": {"trees": 0, "ridges": [{"text": 1.0}]}, "all": {}}
 WANTED = curves.LabelSteps(protocol="cold", system="label_ranker", seed=3, steps=STEPS)

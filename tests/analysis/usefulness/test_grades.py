@@ -10,7 +10,7 @@ import pytest
 
 from study.analysis.framework import load_settings
 from study.analysis.usefulness import grades as measured
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.judging import store
 from study.judging.collection import Collection
 

@@ -8,8 +8,8 @@ from study.analysis import framework
 from study.analysis.framework import run_analyses
 from study.analysis.usefulness import other_requests
 from study.analysis.usefulness.other_requests import KnownItems, filled
+from study.base.errors import StudyError
 from study.config.compose import load
-from study.errors import StudyError
 from tests.analysis.toys import toy
 
 SETTINGS = KnownItems(["bm25"], [], 2, 0)

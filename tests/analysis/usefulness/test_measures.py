@@ -14,7 +14,7 @@ from scipy.special import expit
 
 from study.analysis.usefulness import calibration as c
 from study.analysis.usefulness import choosing, figures, pareto
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.judging.collection import Collection
 
 SETTINGS = c.Calibration("field_dense", ["score", "noise"], list(c.METHODS), target=0.8, bins=5, resamples=500, seed=0)

@@ -6,14 +6,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from study import paths
 from study.advisor.retrieval.names import key
 from study.analysis import framework
 from study.analysis.framework import load_settings
 from study.analysis.usefulness import other_requests as nav
+from study.base import paths
+from study.base.errors import UnavailableError
+from study.base.settings import build_settings
 from study.config.compose import load
-from study.config.reader import build_settings
-from study.errors import UnavailableError
 from study.evaluation.records import read_record
 from tests.analysis import toys
 

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from study import paths
 from study.advisor.catalog import store as catalogue_store
 from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.store import Batch
@@ -17,7 +16,8 @@ from study.advisor.saved import field_dense as saved
 from study.analysis.framework import load_settings
 from study.analysis.usefulness import open_catalogue
 from study.analysis.usefulness import rivals as products
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 from study.judging import store, workflow
 from tests.advisor.catalog.sources import record
 from tests.tiny_study import REPOSITORY

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study import paths
 from study.analysis.framework import load_settings
 from study.analysis.usefulness import calibration, choosing, curves, other_requests, pareto
+from study.base import paths
 from study.evaluation.records import read_record
 from study.judging import store
 

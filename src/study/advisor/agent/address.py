@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 CONCRETE = "name the one address or host name that others use, e.g. --host 192.168.1.20"
 

@@ -31,7 +31,7 @@ from study.advisor.engine.facts import Facts
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.advisor.engine.limits import Limits, read_limits
 from study.advisor.saved.contract import Recommendation, require_request
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 MOST, MOST_COMPARED = 20, 5
 KEPT_TURNS = 20  # of a conversation

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from study.advisor.engine.intent.feedback import Event, FeedbackStore
-from study.errors import StudyError, require_one_of
+from study.base.errors import StudyError, require_one_of
 
 WORKED = {"accepted": None, "rejected": None, "worked": True, "failed": False}
 

@@ -27,7 +27,7 @@ from study.advisor.engine.limits import (
     read_limits,
 )
 from study.advisor.llm.reply import json_object
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 if TYPE_CHECKING:
     from study.advisor.engine.answer import Item

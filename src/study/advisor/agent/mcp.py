@@ -25,7 +25,7 @@ from study.advisor.agent.conversation import MOST, MOST_COMPARED, Agent
 from study.advisor.catalog.clients import known_clients
 from study.advisor.engine.answer import FIRST
 from study.advisor.engine.limits import Limits, Strict
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 INSTRUCTIONS = (
     "Recommends MCP servers for a software development task. Names, descriptions and tool lists inside results were "

@@ -22,13 +22,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from study import paths
 from study.advisor.agent.conversation import Agent, Conversation, Turn, in_words
 from study.advisor.agent.language import SINGLE
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.advisor.engine.limits import Limits, Strict
-from study.config.reader import read_settings
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_settings
 
 log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "static"

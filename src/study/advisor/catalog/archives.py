@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from study.advisor.catalog.settings import Archive
-from study.errors import StudyError, require_file
-from study.paths import MIRROR
+from study.base.errors import StudyError, require_file
+from study.base.paths import MIRROR
 
 if TYPE_CHECKING:
     import requests

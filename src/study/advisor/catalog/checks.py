@@ -29,8 +29,8 @@ from packaging.version import Version
 
 from study.advisor.catalog import store
 from study.advisor.catalog.records import package_key, repository
-from study.errors import StudyError
-from study.files import locking, write_json
+from study.base.errors import StudyError
+from study.base.files import locking, write_json
 
 ASKED = ("npm", "pypi")
 _LIBRARIES = ("mcp", "fastmcp")  # whose next major version breaks servers

@@ -18,12 +18,12 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from study import paths
 from study.advisor.catalog import store
 from study.advisor.catalog.start import Start
-from study.config.reader import read_settings
-from study.errors import StudyError, require_one_of
-from study.files import locking, replace_foreign, require_regular, strangers_json, write_json
+from study.base import paths
+from study.base.errors import StudyError, require_one_of
+from study.base.files import locking, replace_foreign, require_regular, strangers_json, write_json
+from study.base.settings import read_settings
 
 # Folders of a repository whose names say nothing about a server.
 _FOLDERS = ("src", "server", "mcp", "mcp-server", "packages", "dist")

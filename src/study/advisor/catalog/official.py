@@ -22,8 +22,8 @@ from study.advisor.catalog.archives import bounded
 from study.advisor.catalog.records import Reader, RefusedError
 from study.advisor.catalog.settings import OFFICIAL, Registry, Sources
 from study.advisor.catalog.store import Batch, now
-from study.errors import StudyError
-from study.files import require_plain, write_json, write_text
+from study.base.errors import StudyError
+from study.base.files import require_plain, write_json, write_text
 
 if TYPE_CHECKING:
     import requests

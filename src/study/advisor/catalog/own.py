@@ -17,8 +17,8 @@ from study.advisor.catalog.archives import bounded
 from study.advisor.catalog.commands import of_command
 from study.advisor.catalog.records import Package, Reader, Record, RefusedError, Variable, remote, variable
 from study.advisor.catalog.settings import MINE, Limits
-from study.errors import StudyError, without_secrets
-from study.files import require_regular, strangers_json
+from study.base.errors import StudyError, without_secrets
+from study.base.files import require_regular, strangers_json
 
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 _REDIRECTS = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from study import paths
-from study.config.reader import read_settings
+from study.base import paths
+from study.base.settings import read_settings
 
 OFFICIAL, MINE = "official", "mine"
 

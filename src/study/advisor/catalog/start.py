@@ -11,7 +11,7 @@ from typing import Any
 from study.advisor.catalog import checks
 from study.advisor.catalog.merge import GONE
 from study.advisor.catalog.records import VERSIONS, package_key
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 METHODS = ("npm", "pypi", "oci", "remote")
 

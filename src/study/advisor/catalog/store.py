@@ -22,12 +22,12 @@ from typing import Any
 
 import pandas as pd
 
-from study import files, paths
 from study.advisor.catalog.merge import COLUMNS, GONE, servers
 from study.advisor.catalog.records import Record, Refusal, sha256
 from study.advisor.catalog.settings import Sources
-from study.errors import StudyError, UnavailableError
-from study.files import locking
+from study.base import files, paths
+from study.base.errors import StudyError, UnavailableError
+from study.base.files import locking
 
 RECORDS = ("source", "key", "sha256", "seen", "changed", "gone", "note", "record")
 _FIX = "run: study catalog sync --source toolsdk"

@@ -12,7 +12,7 @@ from study.advisor.catalog.own import combined, own_servers
 from study.advisor.catalog.records import Reader, Record
 from study.advisor.catalog.settings import MINE, OFFICIAL, Sources
 from study.advisor.catalog.store import Batch
-from study.errors import StudyError, require_one_of, without_secrets
+from study.base.errors import StudyError, require_one_of, without_secrets
 
 
 def sync(names: Sequence[str], *, url: str | None = None, full: bool = False) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from study import paths
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders import sentence as encoders
 from study.advisor.llm import client as llm
-from study.config.reader import read_settings
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_settings
 
 BATCH = 64
 KINDS = ("minilm", "endpoint")

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from study import files, paths
 from study.advisor.llm import weights
-from study.config.reader import read_settings
-from study.errors import StudyError, UnavailableError
+from study.base import files, paths
+from study.base.errors import StudyError, UnavailableError
+from study.base.settings import read_settings
 
 NAMES = ("minilm", "mpnet")
 

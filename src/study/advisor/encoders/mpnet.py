@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from study import paths
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders import fetched
 from study.advisor.encoders.numpy_transformer import Transformer
 from study.advisor.encoders.sentence import cached
+from study.base import paths
 
 NAME = "mpnet"
 DIMENSION = 768

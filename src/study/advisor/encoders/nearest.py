@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from study import paths
 from study.advisor.arrays import FloatArray, IntArray
-from study.config.reader import read_settings
-from study.errors import StudyError
-from study.files import replacing, write_json
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import replacing, write_json
+from study.base.settings import read_settings
 
 Mask = NDArray[np.bool_]
 FORMAT, ALIGNED, CODES = 1, 16, "codes.u8"

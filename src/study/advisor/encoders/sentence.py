@@ -21,11 +21,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from threadpoolctl import ThreadpoolController
 
-from study import paths
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders import fetched
-from study.errors import StudyError
-from study.files import replacing
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import replacing
 
 if TYPE_CHECKING:
     from study.advisor.encoders.numpy_transformer import Transformer

@@ -19,7 +19,7 @@ from study.advisor.engine.request import WORD, Understood, plain, reversed_only,
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.advisor.saved.saved import DATASET
 from study.advisor.saved.settings import Answering, Filtered, Known
-from study.errors import StudyError, printable, require_one_of
+from study.base.errors import StudyError, printable, require_one_of
 
 if TYPE_CHECKING:
     from study.advisor.engine.tools import ToolAnswer, ToolOptions, Tools

@@ -9,14 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from study import paths
 from study.advisor.retrieval.ranking import chunks
 from study.advisor.saved.ahead import limit_threads
 from study.advisor.saved.contract import SavedModel
 from study.advisor.saved.saved import load_saved_model
 from study.advisor.saved.t2mrec import Recommender
-from study.errors import StudyError
-from study.files import write_parquet
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_parquet
 
 TEXT, SERVERS = "text", "servers"
 ATTRIBUTES = ("language", "category", "subcategory", "theme")  # columns that a file may have

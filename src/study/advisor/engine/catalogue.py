@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from study import paths
 from study.advisor.catalog.start import known_start
 from study.advisor.engine.facts import Facts, Shelf
 from study.advisor.saved import ahead, saved
 from study.advisor.saved import open_catalogue as catalogue
 from study.advisor.saved.contract import Recommendation, SavedModel
-from study.errors import StudyError, UnavailableError, require_one_of
+from study.base import paths
+from study.base.errors import StudyError, UnavailableError, require_one_of
 
 if TYPE_CHECKING:
     import pandas as pd

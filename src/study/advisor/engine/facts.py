@@ -17,7 +17,6 @@ from typing import Any
 
 import pandas as pd
 
-from study import paths
 from study.advisor.catalog import checks, store
 from study.advisor.catalog.merge import GONE
 from study.advisor.catalog.records import repository
@@ -26,7 +25,8 @@ from study.advisor.catalog.start import known_start
 from study.advisor.catalog.trust import failed, flags
 from study.advisor.saved.saved import DATASET
 from study.advisor.saved.settings import Answering, Prior
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
 
 # Columns of its servers that are read here.
 COLUMNS = ("id", "name", "url", "description", "stars_count", "license_clean", "language_tokens", "is_official")

@@ -12,7 +12,7 @@ from study.advisor.engine.answer import Answer, Item
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts
 from study.advisor.saved.contract import Recommendation
-from study.errors import printable
+from study.base.errors import printable
 
 if TYPE_CHECKING:
     from study.advisor.retrieval.documents import ToolCatalog

@@ -20,7 +20,7 @@ from study.advisor.retrieval.index import Settings, ToolIndex, within
 from study.advisor.retrieval.ranking import best, tie_order, top_k
 from study.advisor.retrieval.route import Request, Router, Routing, parse_requests
 from study.advisor.retrieval.texts import decompose, definition_tokens
-from study.errors import StudyError, require_one_of
+from study.base.errors import StudyError, require_one_of
 
 SEARCHES = ("dense", "bm25", "tfidf", "hybrid")
 # MCP-Zero's two stages, and the ranking by what earlier uses taught.

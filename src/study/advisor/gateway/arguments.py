@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from study.errors import StudyError, printable
+from study.base.errors import StudyError, printable
 
 PROGRAM = Path(__file__).with_name("checker.py")  # not imported: it is no part of this process
 WRITE = "correct the arguments; `describe_tools` shows the schema"

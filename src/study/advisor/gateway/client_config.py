@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from study import paths
 from study.advisor.catalog.commands import of_command
 from study.advisor.catalog.records import RefusedError
-from study.errors import StudyError, require_file, require_one_of, without_secrets
-from study.files import local_salt, require_regular, strangers_json
+from study.base import paths
+from study.base.errors import StudyError, require_file, require_one_of, without_secrets
+from study.base.files import local_salt, require_regular, strangers_json
 
 # The key of most clients, and that of VS Code.
 KEYS = ("mcpServers", "servers")

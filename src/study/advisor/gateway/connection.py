@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from study.advisor.gateway import guard
 from study.advisor.gateway.client_config import Endpoint
-from study.errors import printable
+from study.base.errors import printable
 
 # The SDK writes a traceback for every line that is no message.
 logging.getLogger("mcp.client").setLevel(logging.CRITICAL)

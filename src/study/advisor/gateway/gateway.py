@@ -29,7 +29,7 @@ from study.advisor.gateway.view import View
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import matching
 from study.advisor.retrieval.route import Request
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 FINDS = 20  # answers of `find` that are remembered per host, to know what a called tool was shown for
 HOSTS = 1_000  # hosts of which that is remembered

@@ -25,7 +25,7 @@ from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.connection import Listing, connected, list_tools, reason_of
 from study.advisor.retrieval.building import LEFT_OUT, REPORTED, Builder
 from study.advisor.retrieval.documents import ToolCatalog, tool_keys
-from study.errors import without_secrets
+from study.base.errors import without_secrets
 
 # Programs that start together compete for the processor, and their time limits run.
 AT_ONCE = 4

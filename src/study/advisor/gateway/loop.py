@@ -18,7 +18,6 @@ from typing import Any
 
 from mcp_types import CallToolResult, TextContent
 
-from study import paths
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.llm.client import Message
 from study.advisor.llm.reply import json_object
@@ -37,8 +36,9 @@ from study.advisor.retrieval.route import (
     PROMPT as ASKING,
 )
 from study.advisor.retrieval.texts import count_tokens
-from study.config.reader import read_settings
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_settings
 
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 FRAME = re.compile("<tools>|<result>")

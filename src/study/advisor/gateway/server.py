@@ -24,7 +24,7 @@ from study import __version__
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.retrieval.route import Request
 from study.advisor.retrieval.texts import count_tokens
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 INSTRUCTIONS = (
     "Finds and calls the tools of many MCP servers: first find_tools, then call_tool with arguments that fit the "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from study import paths
-from study.config.reader import read_settings
-from study.errors import StudyError, require_one_of
+from study.base import paths
+from study.base.errors import StudyError, require_one_of
+from study.base.settings import read_settings
 
 RELEVANCE, INTENT = RANKINGS = "relevance", "intent"
 

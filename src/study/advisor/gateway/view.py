@@ -16,7 +16,7 @@ from study.advisor.gateway.settings import ServeSettings
 from study.advisor.retrieval.documents import ToolCatalog, tool_keys
 from study.advisor.retrieval.merge import extend
 from study.advisor.retrieval.route import Routing
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 DOCUMENT = "template"  # the form that `study tools index` embeds, so that a published catalogue is not embedded again
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 # Why there is no reply: the `kind` of an `EndpointError`, and the `fault` of a line.
 KINDS = ("no_record", "timeout", "connection", "busy", "server_error", "not_json", "too_long", "refused", "not_a_chat")

@@ -27,7 +27,7 @@ from study.advisor.llm.cassette import KINDS as KINDS
 from study.advisor.llm.cassette import Cassette, Entry
 from study.advisor.llm.cassette import Usage as Usage
 from study.advisor.llm.cassette import key as key
-from study.errors import StudyError, UnavailableError
+from study.base.errors import StudyError, UnavailableError
 
 if TYPE_CHECKING:
     from study.advisor.llm.local import Served

@@ -22,7 +22,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from study.advisor.llm.weights import OWN, LocalModels, how_to_fetch, identity, model_file, place
-from study.errors import StudyError, UnavailableError, printable
+from study.base.errors import StudyError, UnavailableError, printable
 
 ENGINE = "xllamacpp"
 SCRIPT = Path(__file__).with_name("engine.py")

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from study import paths
 from study.advisor.llm import client as llm
 from study.advisor.llm.cassette import holds_replies
-from study.config.reader import build_settings, read_keys
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import build_settings, read_keys
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -22,9 +22,9 @@ from typing import IO
 
 from tqdm import tqdm
 
-from study import files, paths
-from study.config.reader import read_settings
-from study.errors import StudyError, UnavailableError, explained, printable
+from study.base import files, paths
+from study.base.errors import StudyError, UnavailableError, explained, printable
+from study.base.settings import read_settings
 
 OWN = "T2M_GGUF"  # environment variable: a GGUF file that stands in for the chosen model's
 PIP = ("download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check", "--quiet")

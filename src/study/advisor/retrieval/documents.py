@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from study import files
 from study.advisor.arrays import IntArray
-from study.errors import StudyError, require_file
+from study.base import files
+from study.base.errors import StudyError, require_file
 
 # Characters of a schema's JSON: the largest of 12,777 public tools has 36,000. A larger one is not a tool's interface.
 MAX_CHARACTERS = 200_000

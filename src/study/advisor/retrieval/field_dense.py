@@ -15,7 +15,7 @@ from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.sentence import cosines, encode
 from study.advisor.retrieval.fields import FIELDS, VIEWS, texts
 from study.advisor.retrieval.names import ProductNames
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 if TYPE_CHECKING:
     from study.data.dataset import Dataset

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pandas as pd
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 Row = Mapping[str, str]
 

@@ -17,7 +17,7 @@ from study.advisor.encoders.sentence import cosines
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.ranking import best, tie_order
 from study.advisor.retrieval.texts import Bm25, TfIdf, decompose, documents
-from study.errors import StudyError, require_one_of
+from study.base.errors import StudyError, require_one_of
 
 MODES = ("dense", "bm25", "tfidf", "hybrid", "random")
 

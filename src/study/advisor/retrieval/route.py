@@ -22,7 +22,7 @@ from study.advisor.llm.client import Client, Message
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import nonempty
 from study.advisor.retrieval.texts import documents
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 # MCP-Zero's own pattern as the released matcher applies it: both fields, in this order, the block closed.
 OPENING = "<tool_assistant>"

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.sentence import folder_of
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
-from study.errors import require_one_of
+from study.base.errors import require_one_of
 
 Template = Callable[[Server, Tool], str]
 

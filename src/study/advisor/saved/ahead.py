@@ -10,7 +10,7 @@ from threading import Thread
 from threadpoolctl import threadpool_limits
 
 from study.advisor.saved.saved import USEFUL, exists
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 # Begun by `read_ahead`.
 _READING: list[Thread] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,8 +26,8 @@ from study.advisor.retrieval.names import Product, ProductNames, Spelling
 from study.advisor.retrieval.ranking import tie_order, top_k
 from study.advisor.retrieval.two_encoders import TwoEncoders
 from study.advisor.saved.contract import Recommendation, require_request
-from study.errors import StudyError
-from study.files import replacing, write_json
+from study.base.errors import StudyError
+from study.base.files import replacing, write_json
 
 KIND = "field_dense"
 FORMAT = 1

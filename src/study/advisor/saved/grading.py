@@ -18,7 +18,7 @@ from study.advisor.llm.client import LOCAL, Client
 from study.advisor.llm.settings import OVERRIDES, endpoint_settings
 from study.advisor.llm.weights import OWN, LocalModels, place
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
-from study.errors import StudyError
+from study.base.errors import StudyError
 from study.reranking import grades
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders import nearest
 from study.advisor.encoders.sentence import DIMENSION, WITHOUT_TORCH, encode, model_version
@@ -18,8 +17,9 @@ from study.advisor.retrieval.names import ProductNames
 from study.advisor.retrieval.one_product import Moments
 from study.advisor.saved.contract import Recommendation, require_request
 from study.advisor.saved.field_dense import SavedFieldDense, request_of
-from study.config.reader import read_keys
-from study.files import replacing
+from study.base import paths
+from study.base.files import replacing
+from study.base.settings import read_keys
 
 DEEPEST = 1000  # servers of an answer at most
 STATISTICS = 50_000  # servers whose vectors give mean and covariance; all of a smaller catalogue

@@ -15,7 +15,6 @@ from typing import Any
 
 import pandas as pd
 
-from study import paths
 from study.advisor.catalog import store
 from study.advisor.catalog.merge import COLUMNS, GONE
 from study.advisor.catalog.records import repository
@@ -26,9 +25,10 @@ from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.advisor.saved.large import LargeFieldDense
 from study.advisor.saved.saved import BRING, DATASET
-from study.config.reader import build_settings
+from study.base import paths
+from study.base.errors import StudyError, require_file
+from study.base.settings import build_settings
 from study.config.registry import system_file, system_settings
-from study.errors import StudyError, require_file
 
 LOG = logging.getLogger(__name__)
 SYSTEM = "field_dense"

@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from study import paths
 from study.advisor.saved.contract import SavedModel
+from study.base import paths
+from study.base.errors import StudyError, UnavailableError
 from study.config.registry import NAME, choices, require_choice, suggestion, system_settings
-from study.errors import StudyError, UnavailableError
 
 DEFAULT = "field_dense"  # the system to save; the one before it needs weights that no data set brings
 USEFUL = ("field_dense_mpnet", DEFAULT)  # systems chosen for usefulness, the best first

@@ -18,8 +18,8 @@ from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.retrieval.fields import TASK_FIELDS, join_values
 from study.advisor.retrieval.ranking import tie_order
 from study.advisor.saved.contract import Recommendation, nearest, require_request, rounded
-from study.errors import StudyError, require_file
-from study.files import replacing, write_json
+from study.base.errors import StudyError, require_file
+from study.base.files import replacing, write_json
 from study.t2mrec import lexical
 from study.t2mrec.fusion import expand, fuse
 from study.t2mrec.inference import TowerWeights, embed

@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from tqdm import tqdm
 
-from study import paths
 from study.advisor.saved.saved import folder_of
 from study.advisor.saved.t2mrec import Recommender
 from study.analysis.framework import Context, Tables, analysis
+from study.base import paths
+from study.base.errors import StudyError, UnavailableError
+from study.base.files import read_csv, sha256, write_parquet
 from study.config.compose import build_system
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.errors import StudyError, UnavailableError
 from study.evaluation import statistics
 from study.evaluation.records import read_record
 from study.evaluation.separation import all_distances, embedding_settings, listed, separation
-from study.files import read_csv, sha256, write_parquet
 from study.runner.processes import limit_threads
 from study.search.export import export, model_key
 from study.t2mrec.inference import embed

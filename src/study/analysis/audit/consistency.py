@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from tqdm import tqdm
 
-from study import paths
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report import paper
 from study.analysis.report.tables import named
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.registry import OWN, folder_of
 from study.data import splits
 from study.data.dataset import Dataset
-from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS, Float64Array
 from study.evaluation.statistics import harmonic_mean

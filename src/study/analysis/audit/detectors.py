@@ -15,11 +15,11 @@ from scipy import stats
 from sklearn.feature_extraction.text import CountVectorizer
 
 from study.analysis.framework import settings_file
+from study.base.errors import StudyError
 from study.data.annotation import later_repeats
 from study.data.dataset import Dataset, IntArray
 from study.data.lists import BoolArray, padded, places, run_lengths, set_keys, shuffled, steps
 from study.data.normalise import tokens
-from study.errors import StudyError
 
 BY_CONTENT = ("theme_token", "theme_pool", "text_token", "language")
 ORDER_RULES = ("language_run", "alphabetical", "balancing")

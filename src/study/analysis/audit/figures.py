@@ -18,8 +18,8 @@ from study.analysis.framework import Tables
 from study.analysis.report import plots
 from study.analysis.report.plots import Look, canvas, forest, heat, metric_name, one_panel, styled
 from study.analysis.report.tables import RISING
+from study.base.errors import StudyError
 from study.config.compose import sound_systems
-from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 
 OURS = "ours: "  # begins the name of this study's rows in consistency.csv and feasibility.csv

@@ -17,12 +17,12 @@ import pandas as pd
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from study import paths
 from study.analysis.framework import Context, Tables, analysis
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import choices
 from study.data.dataset import Dataset
 from study.data.splits import WORD, Split
-from study.errors import StudyError
 from study.evaluation.metrics import Float64Array
 from study.evaluation.statistics import FEW_RESAMPLES, difference_interval, mean_interval, share_interval
 from study.runner.row_store import read_per_task

@@ -19,11 +19,12 @@ import scipy.sparse as sp
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from study import paths
 from study.analysis.audit.consistency import CELLS, DISCOUNT, IDEAL
 from study.analysis.audit.verdicts import within
 from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits
 from study.analysis.report import paper
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, plain
 from study.config.registry import require_choice
@@ -31,7 +32,6 @@ from study.data import dataset as datasets
 from study.data import splits
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.metrics import Float64Array
 from study.evaluation.records import git_state

@@ -21,10 +21,10 @@ from study.analysis.audit.detectors import (
     rates,
 )
 from study.analysis.framework import Context, Tables, analysis
+from study.base.files import write_parquet
 from study.data.dataset import Dataset
 from study.data.lists import BoolArray, places, set_keys, shuffled
 from study.evaluation.statistics import clustered_share
-from study.files import write_parquet
 from study.runner.row_store import read_top10
 
 NONE = "none"

@@ -17,17 +17,18 @@ import scipy.sparse as sp
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from study import paths
 from study.analysis.audit.protocols import labelled
 from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits, load_settings, settings_file
 from study.analysis.report.runs import APART
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import read_csv
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, choices, load, sound_systems
 from study.data import dataset as datasets
 from study.data import splits
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation import metrics
 from study.evaluation.per_task import KEYS
 from study.evaluation.ranking import chunks, top_k
@@ -35,7 +36,6 @@ from study.evaluation.records import git_state
 from study.evaluation.runs import KEPT, run_seed
 from study.evaluation.statistics import paired, paired_resamples, percentile_limits, rank_correlation
 from study.evaluation.system import Ranker
-from study.files import read_csv
 from study.runner.identity import row_key
 from study.runner.row_store import list_rows, read_per_task, read_top10, rows_folder
 

@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from study import paths
 from study.analysis.framework import Context, Tables, analysis
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import build_system, load
 from study.config.registry import require_choice
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation.runs import run_seed
 from study.evaluation.statistics import FEW_RESAMPLES, bootstrap_interval, mean_interval, paired
 from study.runner.row_store import list_rows, read_per_task, read_record

@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from study import paths
 from study.analysis.framework import Context, Tables, analysis, load_settings
 from study.analysis.report import paper
 from study.analysis.report.tables import markdown
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import read_csv
 from study.config.compose import sound_systems
-from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.runs import CUTOFFS
 from study.evaluation.statistics import bootstrap_means, harmonic_mean, percentile_limits
-from study.files import read_csv
 from study.runner.row_store import read_per_task
 
 REPRODUCED, NOT = "reproduced", "not reproduced"

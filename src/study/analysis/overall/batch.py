@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.advisor.engine.batch import answer_files
 from study.analysis.framework import Context, Tables, analysis
+from study.base import paths
+from study.base.files import write_parquet
 from study.evaluation.runs import KEPT
-from study.files import write_parquet
 from study.runner.cluster import started
 
 TEXTS, FILE = 1_000_000, 5_000  # of the requests, and of a file, which is what a worker takes

@@ -19,20 +19,20 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
-from study import paths
 from study.advisor.saved.t2mrec import Recommender
 from study.analysis.framework import load_settings
 from study.analysis.overall.compute_cost import Limits, Work, encoding_work, ranking_work, training_work
 from study.analysis.report.runs import REFERENCE
 from study.analysis.report.tables import markdown
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv, write_json
 from study.config.changes import with_values
 from study.config.compose import build_system, plain, sound_systems
 from study.data.dataset import TASK_FIELDS, Dataset, join_values
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation.records import record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
-from study.files import write_csv, write_json
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile

@@ -26,7 +26,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from study import paths
 from study.advisor.encoders import nearest
 from study.advisor.encoders.nearest import write_array
 from study.advisor.encoders.sentence import encode
@@ -35,9 +34,10 @@ from study.advisor.retrieval.one_product import Moments, server_vectors
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.advisor.saved.t2mrec import Recommender
 from study.analysis.framework import Context, Tables, analysis, load_settings
+from study.base import paths
+from study.base.errors import StudyError, require_file
+from study.base.files import write_json
 from study.data.dataset import FloatArray
-from study.errors import StudyError, require_file
-from study.files import write_json
 from study.runner.inputs import load_inputs
 from study.runner.processes import end_with_parent, limit_threads
 from study.t2mrec.inference import embed

@@ -14,16 +14,16 @@ import yaml
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
-from study import paths
 from study.analysis.report import plots
 from study.analysis.report.results import TUNED_SUFFIX, Results
 from study.analysis.report.tables import NOT_RUN, RISING, duration
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import read_csv
+from study.base.settings import parsed
 from study.config.compose import plain, sound_systems
-from study.config.reader import parsed
-from study.errors import StudyError
 from study.evaluation.records import read_record
 from study.evaluation.statistics import bootstrap_interval
-from study.files import read_csv
 from study.search.sweep import TUNED, load_sweep
 
 # What a search is for: `study tune` draws 12 settings for every system, `study sweep` varies the settings of T2MRec

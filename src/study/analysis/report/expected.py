@@ -14,13 +14,13 @@ import pandas as pd
 import yaml
 from pydantic import Field
 
-from study import paths
 from study.analysis.report.runs import collect
 from study.analysis.report.tables import markdown
-from study.config.reader import build_settings, parsed
-from study.errors import StudyError, require_file
+from study.base import paths
+from study.base.errors import StudyError, require_file
+from study.base.files import read_csv
+from study.base.settings import build_settings, parsed
 from study.evaluation import metrics, per_task
-from study.files import read_csv
 from study.judging import verify as judged
 from study.search.all_rows import datasets
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from study import paths
 from study.analysis.report.results import TUNED_SUFFIX
 from study.analysis.report.tables import cell, comparison, marked, named, remarked
-from study.config.reader import read_keys
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_keys
 from study.data.describe import printed_table2
-from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 
 # What is set beside the paper: its T2MRec rows hold the F1 of the mean precision and recall (notebook 05_audit).

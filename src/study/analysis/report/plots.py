@@ -33,11 +33,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from PIL import Image
 
-from study import paths
 from study.analysis.report.runs import ORACLE
+from study.base import paths
+from study.base.files import replacing
 from study.data.dataset import Dataset
 from study.data.normalise import tokens
-from study.files import replacing
 
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, YELLOW, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F"

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study import paths
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_settings
 from study.config.compose import sound_systems
-from study.config.reader import read_settings
 from study.config.registry import left_out
-from study.errors import StudyError
 from study.evaluation.per_task import aggregate, overall
 from study.evaluation.statistics import bootstrap_means, compare_all, harmonic_mean, percentile_limits
 from study.runner import provenance

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.analysis.framework import GroupTables
 from study.analysis.report.runs import SIDES, read_statistics
+from study.base import paths
+from study.base.errors import StudyError
 from study.config.compose import sound_systems
-from study.errors import StudyError
 from study.evaluation.metrics import PAPER_METRICS
 
 if TYPE_CHECKING:

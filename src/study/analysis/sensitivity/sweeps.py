@@ -13,17 +13,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from study import paths
 from study.analysis.report import paper, plots
 from study.analysis.report.runs import COMPARED, FAILS, HOLDS, SIDES, overall_means, read_statistics
 from study.analysis.report.tables import cell
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import read_csv
 from study.config.registry import choices
-from study.errors import StudyError
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record
 from study.evaluation.statistics import compare, compare_all, holm
-from study.files import read_csv
 from study.runner.row_store import read_per_task
 from study.search import sweep as search
 from study.search.sweep import Sweep, folder_of, load_sweep

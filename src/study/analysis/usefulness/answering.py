@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.advisor.engine.answer import Options, ask, fitting_alone, read_request, same_keys
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts, Shelf, prior
@@ -19,11 +18,12 @@ from study.advisor.saved.contract import SavedModel
 from study.advisor.saved.settings import Answering
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import first_ten, judged_rows, topic_scores, variants
-from study.config.reader import read_settings
+from study.base import paths
+from study.base.files import read_csv
+from study.base.settings import read_settings
 from study.data.dataset import Dataset, FloatArray
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.separation import separation
-from study.files import read_csv
 from study.judging import store
 from study.judging.collection import DEPTH, Collection
 from study.judging.pools import load_split

@@ -19,9 +19,9 @@ from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.retrieval.fields import FIELDS, VIEWS, texts
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import topic_scores
+from study.base.errors import StudyError
 from study.config.compose import build_system, load
 from study.data.dataset import FloatArray, IntArray
-from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.statistics import percentile_limits, share_interval
 from study.judging.collection import DEPTH, Collection, Float64Array

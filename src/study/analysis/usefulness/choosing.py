@@ -14,9 +14,9 @@ import scipy.sparse as sp
 from study.advisor.retrieval.field_dense import FieldDense
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report.runs import read_statistics
+from study.base.errors import StudyError
 from study.config.compose import load, plain
 from study.data.dataset import Dataset, FloatArray
-from study.errors import StudyError
 from study.evaluation.ranking import mask_known, tie_order, top_k
 from study.evaluation.runs import run_table
 from study.evaluation.statistics import compare, compare_all, holm, mean_interval, percentile_limits, resampled

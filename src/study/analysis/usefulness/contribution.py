@@ -15,10 +15,10 @@ import pandas as pd
 import scipy.sparse as sp
 from scipy.stats import kendalltau
 
-from study import paths
 from study.advisor.llm import settings as endpoint
 from study.advisor.llm.client import Client
 from study.analysis.framework import Context, Tables, analysis
+from study.base import paths
 from study.config.compose import build_system, load
 from study.data.dataset import Dataset, IntArray
 from study.evaluation.metrics import ndcg

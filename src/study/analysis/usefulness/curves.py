@@ -17,10 +17,10 @@ from omegaconf import DictConfig
 
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import one_at_a_time
+from study.base.errors import StudyError
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import build_system, load
 from study.data.splits import Split
-from study.errors import StudyError
 from study.evaluation.runs import run_seed
 from study.evaluation.statistics import mean_interval
 from study.runner.identity import row_key

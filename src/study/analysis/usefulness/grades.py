@@ -15,22 +15,22 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from tqdm import tqdm
 
-from study import paths
 from study.advisor.encoders.sentence import DIMENSION, encode
 from study.advisor.llm.settings import endpoint_settings
 from study.advisor.retrieval import fields as kinds
 from study.advisor.saved.grading import scaled
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import METRIC, judged_rows
+from study.base import paths
+from study.base.errors import UnavailableError, require_one_of
+from study.base.files import read_csv, write_csv
 from study.config.compose import build_system, load
 from study.data import dataset as datasets
 from study.data.dataset import Dataset, FloatArray
 from study.data.splits import Split
-from study.errors import UnavailableError, require_one_of
 from study.evaluation.metrics import Float64Array
 from study.evaluation.statistics import auc
 from study.evaluation.system import System
-from study.files import read_csv, write_csv
 from study.judging import agreement, store
 from study.judging.collection import Collection
 from study.judging.pools import load_split

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.advisor.catalog.store import read, required
 from study.advisor.encoders.sentence import WITHOUT_TORCH, without_torch
 from study.advisor.engine.catalogue import Catalogue
@@ -26,13 +25,14 @@ from study.analysis.framework import Context, Tables, analysis, load_settings
 from study.analysis.usefulness.answering import FIRST, OPEN, Requests
 from study.analysis.usefulness.other_requests import recommended, scores, unlabelled
 from study.analysis.usefulness.rivals import METHODS, Rows
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import write_csv, write_json, write_parquet
 from study.config.compose import build_system, load
 from study.data.dataset import PREPARED, Dataset
-from study.errors import StudyError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.records import record
 from study.evaluation.statistics import compare_all, mean_interval
-from study.files import write_csv, write_json, write_parquet
 from study.judging import pools, store
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task

@@ -14,7 +14,6 @@ import pandas as pd
 import scipy.sparse as sp
 from tqdm import tqdm
 
-from study import paths
 from study.advisor.engine.answer import Options, ask
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Shelf
@@ -23,16 +22,17 @@ from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.retrieval.names import inside, key
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.analysis.framework import Context, Tables, analysis
+from study.base import paths
+from study.base.errors import StudyError, UnavailableError
+from study.base.files import read_csv
 from study.config.changes import changed
 from study.config.compose import build_system, load
 from study.data.dataset import Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split
-from study.errors import StudyError, UnavailableError
 from study.evaluation import metrics, per_task
 from study.evaluation.ranking import chunks, tie_order, top_k
 from study.evaluation.statistics import mean_interval
 from study.evaluation.system import System
-from study.files import read_csv
 from study.tools.collections import published
 from study.tools.queries import QuerySet
 

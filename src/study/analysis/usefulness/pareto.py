@@ -22,14 +22,14 @@ from study.advisor.saved import saved
 from study.advisor.saved.grading import DEPTH, DistilledGrader, graded
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report.runs import APART
+from study.base.errors import UnavailableError
+from study.base.files import read_csv
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, sound_systems
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.errors import UnavailableError
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.runs import KEPT, rank_tasks
-from study.files import read_csv
 from study.judging.pools import load_split
 from study.judging.store import folder, topic_settings
 from study.runner.processes import limit_threads

@@ -20,12 +20,12 @@ import pandas as pd
 from omegaconf import DictConfig
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from study import paths
 from study.analysis.framework import Context, Tables, analysis, settings_file
+from study.base import paths
+from study.base.errors import StudyError, require_one_of
 from study.config.compose import build_system, load, plain
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import PARTS, WORD, Split
-from study.errors import StudyError, require_one_of
 from study.evaluation.runs import KEPT, rank_tasks
 from study.evaluation.statistics import mean_interval
 from study.runner.identity import row_key

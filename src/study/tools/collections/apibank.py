@@ -16,8 +16,8 @@ from typing import Any
 
 from study.advisor.retrieval.building import LEFT_OUT, REPORTED, Builder
 from study.advisor.retrieval.documents import ToolCatalog
+from study.base.errors import StudyError
 from study.data.raw_files import read_text
-from study.errors import StudyError
 from study.tools.collections.files import AGAIN, Loaded, read_lines
 
 APIS_FILE, DIALOGUES = "data/all_apis.csv", "lv1-lv2-samples/level-1-given-desc"

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from study.advisor.retrieval.documents import ToolCatalog
+from study.base.errors import StudyError
 from study.data.raw_files import read_records, read_text
-from study.errors import StudyError
 from study.tools.queries import QuerySet
 
 AGAIN = "fetch the data set again (study fetch dataset=..., study fetch --help)"

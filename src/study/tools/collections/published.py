@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from study import paths
 from study.advisor.retrieval.building import CHANGED, LEFT_OUT, REPORTED, Builder
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
+from study.base import paths
+from study.base.errors import StudyError, require_one_of
+from study.base.files import write_csv
 from study.config import compose
 from study.data import sources
-from study.errors import StudyError, require_one_of
-from study.files import write_csv
 from study.tools.collections import apibank, livemcpbench
 from study.tools.collections.files import AGAIN, Loaded, read_lines, read_list, tags_of, text_of
 from study.tools.queries import QuerySet, query_set

@@ -8,7 +8,7 @@ from study.advisor.catalog.records import Reader
 from study.advisor.catalog.settings import Sources
 from study.advisor.retrieval.building import Builder
 from study.advisor.retrieval.documents import ToolCatalog
-from study.errors import require_one_of
+from study.base.errors import require_one_of
 from study.tools.collections.published import LOADERS, load_collection
 
 PUBLISHED = (*LOADERS, *READERS)

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from study import paths
 from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import documents
+from study.base import paths
+from study.base.errors import StudyError
 from study.data.dataset import FloatArray, IntArray
-from study.errors import StudyError
 from study.tools.collections import published
 from study.tools.flow import samples, selector
 from study.tools.flow.samples import Sample, measures

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from study.advisor.retrieval.documents import ToolCatalog
-from study.errors import StudyError, require_one_of
+from study.base.errors import StudyError, require_one_of
 from study.tools.flow.samples import Sample
 from study.tools.flow.selector import duplicates, pool_of
 

@@ -11,11 +11,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.advisor.encoders import choose as embedding
 from study.advisor.llm.reply import json_object
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.route import Chat, escaped
+from study.base import paths
 from study.evaluation import per_task
 from study.tools import results
 from study.tools.flow import bench as benches

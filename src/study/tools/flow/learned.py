@@ -17,13 +17,13 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from study import paths
 from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import documents
+from study.base import paths
+from study.base.files import replacing, sha256
 from study.data.dataset import FloatArray, IntArray
-from study.files import replacing, sha256
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, selector
 from study.tools.flow.abstention import least_probability

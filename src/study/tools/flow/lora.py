@@ -16,10 +16,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from study import paths
-from study.config.reader import read_settings
-from study.errors import StudyError
-from study.files import sha256, write_json
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import sha256, write_json
+from study.base.settings import read_settings
 from study.tools.flow.export import read_lines
 
 Count = Annotated[int, Field(ge=1)]

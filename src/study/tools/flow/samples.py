@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from study.advisor.retrieval.documents import ToolCatalog
+from study.base.errors import StudyError, require_one_of
 from study.data.dataset import IntArray
-from study.errors import StudyError, require_one_of
 from study.tools.collections.files import AGAIN, Loaded, read_list
 from study.tools.collections.published import MAX_DEPTH, SAMPLES_FOLDER, same_value
 from study.tools.flow.settings import Splits

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from study import paths
-from study.config.reader import read_settings
+from study.base import paths
+from study.base.settings import read_settings
 
 FILE = "conf/tools/flow.yaml"
 

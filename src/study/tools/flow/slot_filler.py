@@ -17,8 +17,8 @@ from sklearn.linear_model import LogisticRegression
 
 from study.advisor.retrieval.documents import Parameter, Tool, ToolCatalog, resolve
 from study.advisor.retrieval.texts import words_of
+from study.base.errors import require_one_of
 from study.data.dataset import FloatArray
-from study.errors import require_one_of
 from study.tools.collections.published import same_value
 from study.tools.flow.samples import Call, Sample
 from study.tools.flow.selector import Exemplars

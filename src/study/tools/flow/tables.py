@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from study import paths
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import definition_tokens
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import read_csv, write_csv, write_text
 from study.evaluation.statistics import bootstrap_interval, compare_all
-from study.files import read_csv, write_csv, write_text
 from study.tools import results
 from study.tools.collections import apibank, published
 from study.tools.collections.files import read_list

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from study import paths
 from study.advisor.engine.intent.settings import CORRECTED, FACTORS, Float64Array, Rules
-from study.config.reader import build_settings
-from study.errors import StudyError
-from study.files import local_salt
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import local_salt
+from study.base.settings import build_settings
 
 FORMAT = 2
 BUSY = 10.0  # seconds that a write waits for another process's write

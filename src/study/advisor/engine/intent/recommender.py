@@ -40,8 +40,8 @@ from study.advisor.retrieval.documents import Tool, ToolCatalog, tool_keys
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.ranking import best, tie_order
 from study.advisor.retrieval.texts import words_of
-from study.config.reader import build_settings
-from study.errors import StudyError
+from study.base.errors import StudyError
+from study.base.settings import build_settings
 
 PAIRS = 10_000  # an agent chooses its own name
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from study import paths
-from study.config.reader import read_settings
-from study.errors import StudyError
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.settings import read_settings
 
 FILE = "conf/tools/intent.yaml"
 CONTROL = "control"  # the variant that the others are compared with

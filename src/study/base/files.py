@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock, Timeout
 
-from study.errors import StudyError, explained, require_file
+from study.base.errors import StudyError, explained, require_file
 
 PIECE = 1 << 24  # bytes hashed at a time; after each, a thread waits for its turn
 MADE = "take it from git, or make it again"  # what to do about a table of `results`

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from study.errors import StudyError
+from study.base.errors import StudyError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

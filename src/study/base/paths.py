@@ -23,13 +23,13 @@ def root() -> Path:
 
 @functools.cache
 def _home() -> Path:
-    checkout = Path(__file__).resolve().parents[2]
+    checkout = Path(__file__).resolve().parents[3]
     return checkout if (checkout / "conf").is_dir() else user_data_path("t2mrec-study", appauthor=False)
 
 
 def conf() -> Path:
     """The folder of settings: that of the project, or the one that was installed with the package."""
-    own, packaged = root() / "conf", Path(__file__).parent / "conf"
+    own, packaged = root() / "conf", Path(__file__).parents[1] / "conf"
     return packaged if packaged.is_dir() and not own.is_dir() else own
 
 

@@ -1,0 +1,1 @@
+"""The ground that every package stands on: errors, files, folders, and the reader of settings."""
