@@ -96,6 +96,7 @@ def remove_system(name: str, *, really: bool) -> list[str]:
         found.append(paths.cache() / "check" / own)
         for kind, end in (("runs", ""), ("tune", ""), ("locks", ".lock"), ("locks", ".holder")):
             found += (paths.cache() / kind / dataset).glob(f"*/{own}{end}")
+    for dataset in choices("dataset"):
         for record in (paths.results(dataset) / "sweeps").glob("*/record.json"):
             sweeps.setdefault(record.parent.name, json.loads(record.read_bytes())["system"])
     for sweep in sorted(each for each, system in sweeps.items() if each == name or system in names):

@@ -172,7 +172,8 @@ def renamed(
     if protocol is not None and protocol != sweep.protocol:
         changes["protocol"] = protocol
     if name is None and changes:
-        other = " and ".join(key for key in changes if key not in ("enqueue", "simplex", "kind"))
+        options = {"space": "values", "trials": "number of trials", "protocol": "protocol"}
+        other = " and ".join(options[key] for key in changes if key in options)
         fix = f"add --name {sweep.name}_own"
         raise StudyError(f"with another {other} this would replace the results of the sweep {sweep.name}", fix=fix)
     if name is not None and (not NAME.fullmatch(name) or name in {*choices("sweep"), *choices("system")}):

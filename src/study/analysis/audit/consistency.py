@@ -217,7 +217,7 @@ def own_rows(dataset: str, protocol: str) -> pd.DataFrame:
 def concurrently(compute: Callable[[Any], T], items: Sequence[Any], told: str) -> list[T]:
     """What is computed of each item, two at a time: the solver lets another thread run."""
     with ThreadPoolExecutor(2) as pool:
-        bar = tqdm(pool.map(compute, items), desc=told, total=len(items), unit=told[:-1], leave=False, disable=None)
+        bar = tqdm(pool.map(compute, items), desc=told, total=len(items), leave=False, disable=None)
         return list(bar)
 
 
