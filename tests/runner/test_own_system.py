@@ -142,7 +142,7 @@ def test_a_system_that_ranks_nothing_is_told_so(own_root: Path, call) -> None:
 
 
 def test_the_log_that_an_error_of_a_check_names_is_kept(own_root: Path, call) -> None:
-    make_wrong("raise __import__('study').errors.StudyError('it stopped', file=self.log)")
+    make_wrong("raise __import__('study.base.errors').base.errors.StudyError('it stopped', file=self.log)")
     text = class_file("mine").read_text()
     line = "        self.log = workdir / 'its.log'; self.log.write_text('why')\n        self.data, self.split"
     class_file("mine").write_text(text.replace("        self.data, self.split", line))
