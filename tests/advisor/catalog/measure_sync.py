@@ -61,7 +61,7 @@ def measure(share, rounds):
     try:
         shutil.copytree(paths.conf(), root / "conf")
         settings = Sources.read()
-        files = {name: archive_files(settings.archives[name], most=settings.limits.archive) for name in NAMES}
+        files = {name: archive_files(settings.archives[name], settings.limits) for name in NAMES}
         for name in NAMES:
             pin(root, root / "mirror", name, files[name])
         step("first sync", 0, SYNC)

@@ -1,5 +1,6 @@
 """A registry with the official interface that pages, stalls, fails, repeats and deletes, by script."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -55,6 +56,19 @@ class Handler(BaseHTTPRequestHandler):
         if step == "stall":
             time.sleep(3)
             return None
+        if step in ("head", "body"):  # a byte now and then, without end
+            whole = b"HTTP/1.1 200 OK\r\nX: " if step == "head" else b"HTTP/1.1 200 OK\r\n\r\n"
+            with contextlib.suppress(OSError):
+                self.wfile.write(whole)
+                for _ in range(200):
+                    self.wfile.write(b"x")
+                    time.sleep(0.1)
+            return None
+        if step == "endless":
+            registry.script.append(step)
+            page = [entry(f"io.github.o/n{len(registry.asked)}")]
+            about = {"nextCursor": f"c{len(registry.asked)}"}
+            return self.answer(200, json.dumps({"servers": page, "metadata": about}).encode())
         if isinstance(step, int):
             return self.answer(step, b"no")
         if step is not None:
@@ -285,6 +299,30 @@ def test_a_registry_that_runs_in_a_circle_is_stopped(registry):
     with pytest.raises(StudyError, match="repeats the cursor"):
         sync(["official"])
     assert len(registry.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("step", "part", "bound", "value", "said"),
+    [
+        ("endless", "registry", "pages", 7, "more than 7 pages"),
+        ("endless", "registry", "entries", 5, "more than 5 entries"),
+        ("endless", "limits", "archive", 2_000, "more than 2000 bytes"),
+        ("endless", "limits", "seconds", 0.5, "a poll may take 0.5 s"),
+        ("head", "limits", "seconds", 1.0, "a poll may take 1 s"),
+        ("body", "limits", "seconds", 1.0, "a poll may take 1 s"),
+    ],
+)
+def test_a_registry_without_end_is_stopped(registry, conf_root, step, part, bound, value, said):
+    path = conf_root / "conf" / "catalog" / "sources.yaml"
+    settings = yaml.safe_load(path.read_text())
+    settings[part][bound] = value
+    path.write_text(yaml.safe_dump(settings))
+    registry.script = [step]
+    began = time.monotonic()
+    with pytest.raises(StudyError, match=said):
+        sync(["official"])
+    assert time.monotonic() - began < 10
+    assert store.current() is None
 
 
 def test_a_redirect_is_not_followed(registry):

@@ -13,6 +13,7 @@ from study.advisor.catalog import store
 from study.advisor.catalog.merge import clusters, servers
 from study.advisor.catalog.records import Refusal
 from study.advisor.catalog.settings import Sources
+from study.advisor.catalog.start import start
 from study.advisor.catalog.store import Batch
 from study.advisor.catalog.sync import add, remove, sync
 from study.base.errors import StudyError
@@ -118,14 +119,30 @@ def test_two_entries_that_swap_names_end_well(conf_root):
     assert set(rows["status"]) == {"active"}
 
 
-def test_a_change_of_owner_is_noted_and_nobody_vouches_any_more(conf_root):
-    take([record("toolsdk", "a", "github.com/good/n", "x")])
-    _, rows = take([record("toolsdk", "a", "github.com/evil/n", "x")])
-    assert "owner changed from github.com/good to github.com/evil" in rows.loc["evil/n", "notes"]
-    assert json.loads(rows.loc["evil/n", "packages"])[0]["vouched"] == []
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("github.com/good/n", "1"), ("github.com/evil/n", "1")),
+        (("github.com/good/n", ""), ("gitlab.com/good/n", "")),
+        (("github.com/good/n", "1"), ("", "")),
+        (("github.com/good/n", "1"), ("github.com/good/n", "2")),
+        (("github.com/good/n", "1"), ("github.com/good/n", "")),
+    ],
+)
+def test_a_change_of_owner_is_noted_and_nobody_vouches_any_more(conf_root, before, after):
+    def one(at, **more):
+        _, rows = take([record("official", "a", at[0], "x", repository_id=at[1], **more)], "official")
+        (row,) = rows[rows["status"] == "active"].reset_index().to_dict("records")
+        return row
+
+    assert one(before)["notes"] == "[]"
+    row = one(after)
+    assert " changed from " in row["notes"]
+    assert json.loads(row["packages"])[0]["vouched"] == []
+    with pytest.raises(StudyError, match="changed from"):
+        start(row)
     # The note stays, though the owner does not change again.
-    _, rows = take([record("toolsdk", "a", "github.com/evil/n", "x", description="new")])
-    assert "owner changed" in rows.loc["evil/n", "notes"]
+    assert " changed from " in one(after, description="new")["notes"]
 
 
 def test_an_entry_that_changed_its_owner_takes_no_place_of_another(conf_root):
@@ -137,12 +154,6 @@ def test_an_entry_that_changed_its_owner_takes_no_place_of_another(conf_root):
     assert rows.loc["good/other", "description"] == "true"
     assert json.loads(rows.loc["good/other", "members"]) == [["toolsdk", "b"]]
     assert json.loads(rows.loc["evil/n", "packages"])[0]["vouched"] == []
-
-
-def test_a_repository_made_anew_is_noted(conf_root):
-    take([record("official", "a", REPO, repository_id="1")], "official")
-    _, rows = take([record("official", "a", REPO, repository_id="2")], "official")
-    assert "repository id changed from 1 to 2" in rows.loc["o/n", "notes"]
 
 
 def test_an_incomplete_batch_removes_nothing_and_the_last_of_equals_counts(conf_root):

@@ -91,7 +91,7 @@ def test_a_broken_rule_is_named(conf_root):
 @pytest.mark.mirror
 def test_so_many_tools_of_the_pinned_archive_are_flagged():
     settings = Sources.read()
-    files = archive_files(settings.archives["toolsdk"], most=settings.limits.archive)
+    files = archive_files(settings.archives["toolsdk"], settings.limits)
     found = toolsdk(files, Reader("toolsdk", 20_000, 500), settings.limits.file)
     tools = [tool for item in found for tool in item.tools]
     assert len(tools) == 8010

@@ -11,12 +11,14 @@ import hashlib
 import io
 import os
 import tarfile
+import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from study.advisor.catalog.settings import Archive
+from study.advisor.catalog.settings import Archive, Limits
 from study.base.errors import StudyError, require_file
 from study.base.paths import MIRROR
 
@@ -25,14 +27,16 @@ if TYPE_CHECKING:
 
 UPSTREAM = "https://github.com"
 _DAMAGED = "fetch it again; if it stays so, do not use it"
+_READ = 60.0  # seconds without a byte
+Value = TypeVar("Value")
 
 
-def archive_files(archive: Archive, *, most: int, timeout: float = 60.0) -> dict[str, bytes]:
+def archive_files(archive: Archive, limits: Limits) -> dict[str, bytes]:
     """The files of the pinned folders, path -> content, checked.
 
     The archive is read from the folder that T2M_MIRROR names (`<owner>/<name>/<commit>.tar.gz`), or downloaded.
 
-    `most`: bytes that it may have unpacked. Raises StudyError: missing, too large, damaged, or another tree id.
+    Raises StudyError: missing, too large, too slow, damaged, or another tree id.
     """
     mirror, address = os.environ.get(MIRROR), f"{archive.repository}/{archive.commit}.tar.gz"
     if mirror:
@@ -40,8 +44,8 @@ def archive_files(archive: Archive, *, most: int, timeout: float = 60.0) -> dict
         packed = Path(where).read_bytes()
     else:
         where = f"{UPSTREAM}/{archive.repository}/archive/{archive.commit}.tar.gz"
-        packed = _download(where, most, timeout)
-    entries = read_archive(packed, where, most=most)
+        packed = _download(where, limits)
+    entries = read_archive(packed, where, most=limits.archive)
     for folder, expected in archive.folders.items():
         if (found := tree_id(entries, folder)) != expected:
             raise StudyError(f"the tree of {folder!r} is {found}, expected {expected}", file=where, fix=_DAMAGED)
@@ -49,13 +53,16 @@ def archive_files(archive: Archive, *, most: int, timeout: float = 60.0) -> dict
     return {name: content for name, (mode, content) in entries.items() if name.startswith(wanted) and mode != "120000"}
 
 
-def _download(url: str, most: int, timeout: float) -> bytes:
+def _download(url: str, limits: Limits) -> bytes:
     import requests  # an archive of the mirror needs none
 
-    try:
-        with requests.get(url, stream=True, timeout=timeout) as answer:
+    def read() -> bytes:
+        with requests.get(url, stream=True, timeout=_READ) as answer:
             answer.raise_for_status()
-            return bounded(answer, most)
+            return bounded(answer, limits.archive)
+
+    try:
+        return within(limits.seconds, read)
     except (OSError, ValueError) as error:  # OSError: all that `requests` raises
         fix = f"check the network, or set {MIRROR} to a folder that holds the archive"
         raise StudyError(f"could not download ({type(error).__name__}: {error})", file=url, fix=fix) from error
@@ -71,10 +78,29 @@ def bounded(answer: requests.Response, most: int) -> bytes:
     return bytes(body)
 
 
+def within(seconds: float, work: Callable[[], Value]) -> Value:
+    """What `work` returns; TimeoutError after `seconds`. A server that sends a byte now and then keeps within every
+    limit of a single read, also in its headers; such a read is left to itself, and ends with the program."""
+    done: Future[Value] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return done.result(max(seconds, 0))
+    except TimeoutError as error:
+        raise (error if done.done() else TimeoutError(f"no complete answer within {seconds:.0f} s")) from None
+
+
 def read_archive(packed: bytes, where: str, *, most: int) -> dict[str, tuple[str, bytes]]:
     """Every file of a tar.gz below its one top folder: path -> git mode and content (of a link: its target).
 
-    Raises StudyError: more than `most` bytes unpacked, damaged, an unsafe or repeated name, a device or hard link.
+    Size and kind are read from each member's head, before its content. Raises StudyError: more than `most` bytes
+    unpacked, damaged, an unsafe or repeated name, a file that is also a folder, or another kind than a plain file.
     """
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
@@ -82,7 +108,8 @@ def read_archive(packed: bytes, where: str, *, most: int) -> dict[str, tuple[str
         if len(unpacked) > most:
             raise StudyError(f"the archive has more than {most:,} bytes unpacked", file=where, fix=_DAMAGED)
         found: dict[str, tuple[str, bytes]] = {}
-        with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as tar:
+        folders: set[str] = set()
+        with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:", errors="strict") as tar:
             for member in tar:
                 parts = member.name.rstrip("/").split("/")
                 if member.name.startswith("/") or {"", ".", ".."} & set(parts):
@@ -90,12 +117,17 @@ def read_archive(packed: bytes, where: str, *, most: int) -> dict[str, tuple[str
                 if member.isdir():
                     continue
                 name = "/".join(parts[1:])
-                if not name or name in found or not (member.isreg() or member.issym()):
-                    problem = f"not a plain file, or named twice: {member.name!r:.80}"
-                    raise StudyError(problem, file=where, fix=_DAMAGED)
+                above = {"/".join(parts[1:end]) for end in range(2, len(parts))}
+                # A sparse member, which counts as regular, may state any size.
+                plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+                if not name or name in found or name in folders or above & found.keys():
+                    raise StudyError(f"named twice: {member.name!r:.80}", file=where, fix=_DAMAGED)
+                if not (plain or member.issym()) or not 0 <= member.size <= len(unpacked):
+                    raise StudyError(f"not a plain file: {member.name!r:.80}", file=where, fix=_DAMAGED)
+                folders |= above
                 found[name] = _git_mode(member), _content(tar, member)
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        raise StudyError(f"the archive cannot be read ({error})", file=where, fix=_DAMAGED) from error
+    except (OSError, EOFError, ValueError, ArithmeticError, zlib.error, tarfile.TarError) as error:
+        raise StudyError(f"the archive cannot be read ({error!r:.200})", file=where, fix=_DAMAGED) from error
     return found
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from study.advisor.catalog import server_json, store
-from study.advisor.catalog.archives import bounded
+from study.advisor.catalog.archives import bounded, within
 from study.advisor.catalog.records import Reader, RefusedError
 from study.advisor.catalog.settings import OFFICIAL, Registry, Sources
 from study.advisor.catalog.store import Batch, now
@@ -43,7 +43,8 @@ class Progress:
         watermark: the latest `updatedAt` seen in a finished poll; empty before the first.
         full: when the last full poll began.
         etags: of the last answer that was one page, by query.
-        began, since, cursor, pages: of the poll under way; `pages` counts the pages on disk.
+        began, since, cursor: of the poll under way.
+        pages, entries, bytes: counts of what lies on disk of the poll under way.
     """
 
     url: str
@@ -54,6 +55,8 @@ class Progress:
     since: str = ""
     cursor: str = ""
     pages: int = 0
+    entries: int = 0
+    bytes: int = 0
 
 
 def address(url: str | None, settings: Registry) -> str:
@@ -92,7 +95,7 @@ def poll(
         log.info("the registry has nothing new since %s", state.watermark)
     # A date in the future would hide everything that is updated before it.
     watermark = max(state.watermark, min(latest, _utc(state.began)))
-    return batch, replace(state, watermark=watermark, began="", since="", cursor="", pages=0)
+    return batch, _forget_pages(replace(state, watermark=watermark))
 
 
 def finished(state: Progress) -> None:
@@ -120,7 +123,7 @@ def _all_pages(
     session: requests.Session, state: Progress, settings: Sources, sleep: Callable[[float], None]
 ) -> tuple[Progress, bool]:
     """Read pages until the last; True if the registry said that the first is unchanged."""
-    seen = {state.cursor}
+    seen, until, registry = {state.cursor}, time.monotonic() + settings.limits.seconds, settings.registry
     # Stopped after the last page, before the catalogue was written.
     while not (state.pages and not state.cursor):
         query = {"limit": str(settings.registry.page), "version": "latest"}
@@ -130,7 +133,7 @@ def _all_pages(
         target = f"{state.url}/v0.1/servers?{urlencode(query)}"
         tag = None if state.cursor else state.etags.get(first)
         try:
-            body, etag = _get(session, target, tag, settings, sleep)
+            body, etag = _get(session, target, tag, settings, until, sleep)
         except _GoneError as error:
             if not state.cursor:
                 raise StudyError(str(error), file=target, fix="check the address") from error
@@ -142,14 +145,19 @@ def _all_pages(
             return state, True
         entries, cursor = _parsed(body, target)
         # As it came: an entry that holds what no file may hold is refused by itself, by `_batch`.
-        write_text(_page(state.pages), json.dumps(entries, separators=(",", ":")))
+        write_text(_page(state.pages), text := json.dumps(entries, separators=(",", ":")))
         # An unchanged first page of several would say nothing of the others.
         etags = {first: etag} if etag and state.since and not state.cursor and not cursor else {}
-        state = replace(state, cursor=cursor, pages=state.pages + 1, etags=etags)
+        counts = {"pages": state.pages + 1, "entries": state.entries + len(entries), "bytes": state.bytes + len(text)}
+        state = replace(state, cursor=cursor, etags=etags, **counts)
         _save(state)
-        if cursor in seen and cursor:
+        bounds = {"pages": registry.pages, "entries": registry.entries, "bytes": settings.limits.archive}
+        over = [f"has more than {most} {what}" for what, most in bounds.items() if counts[what] + bool(cursor) > most]
+        over += [f"repeats the cursor {cursor!r:.60}"] if cursor and cursor in seen else []
+        if over:
             _save(_forget_pages(state))
-            raise StudyError(f"the registry repeats the cursor {cursor!r:.60}", file=target, fix="try again later")
+            fix = "try again later; the limits stand in conf/catalog/sources.yaml"
+            raise StudyError(f"the registry {over[0]}", file=target, fix=fix)
         seen.add(cursor)
     return state, False
 
@@ -159,33 +167,47 @@ class _GoneError(Exception):
 
 
 def _get(
-    session: requests.Session, target: str, tag: str | None, settings: Sources, sleep: Callable[[float], None]
+    session: requests.Session,
+    target: str,
+    tag: str | None,
+    settings: Sources,
+    until: float,
+    sleep: Callable[[float], None],
 ) -> tuple[bytes | None, str]:
-    """Body (None: not modified) and ETag of one answer, with further attempts after failures."""
+    """Body (None: not modified) and ETag of one answer, with further attempts after failures, while the poll may last
+    (`until`, as of `time.monotonic`)."""
     registry, problem = settings.registry, ""
+    headers = {"Accept": "application/json"} | ({"If-None-Match": tag} if tag else {})
+
+    def ask() -> tuple[int, bytes, Mapping[str, str]]:
+        # Redirects could lead anywhere, and a registry's own address needs none.
+        how: Any = {"timeout": registry.timeout, "stream": True, "allow_redirects": False}
+        with session.get(target, headers=headers, **how) as answer:
+            body = bounded(answer, settings.limits.answer) if answer.status_code == 200 else b""
+            return answer.status_code, body, answer.headers
+
     for attempt in range(registry.retries + 1):
         wait = registry.pause * 2**attempt
+        if (left := until - time.monotonic()) <= 0:
+            problem += f"; a poll may take {settings.limits.seconds:g} s"
+            break
         try:
-            headers = {"Accept": "application/json"} | ({"If-None-Match": tag} if tag else {})
-            # Redirects could lead anywhere, and a registry's own address needs none.
-            with session.get(
-                target, headers=headers, timeout=registry.timeout, stream=True, allow_redirects=False
-            ) as answer:
-                if answer.status_code == 304 and tag:
-                    return None, tag
-                if answer.status_code == 200:
-                    return bounded(answer, settings.limits.answer), answer.headers.get("ETag", "")
-                problem = f"HTTP {answer.status_code}"
-                if answer.status_code not in (429, 500, 502, 503, 504):
-                    raise _GoneError(problem)
-                if (asked := answer.headers.get("Retry-After", "")).isdigit():
-                    wait = max(wait, min(int(asked), 60))
+            status, body, about = within(left, ask)
+            if status == 304 and tag:
+                return None, tag
+            if status == 200:
+                return body, about.get("ETag", "")
+            problem = f"HTTP {status}"
+            if status not in (429, 500, 502, 503, 504):
+                raise _GoneError(problem)
+            if (asked := about.get("Retry-After", "")).isdigit():
+                wait = max(wait, min(int(asked), 60))
         except (OSError, ValueError) as error:  # OSError: all that `requests` raises
             problem = f"{type(error).__name__}: {error}"
         if attempt < registry.retries:
-            sleep(wait)
+            sleep(min(wait, max(until - time.monotonic(), 0)))
     fix = "run the same command again; it goes on from here"
-    raise StudyError(f"the registry does not answer ({problem:.200})", file=target, fix=fix)
+    raise StudyError(f"the registry does not answer ({problem.lstrip('; '):.200})", file=target, fix=fix)
 
 
 def _parsed(body: bytes, target: str) -> tuple[list[Any], str]:
@@ -267,4 +289,4 @@ def _save(state: Progress) -> None:
 
 
 def _forget_pages(state: Progress) -> Progress:
-    return replace(state, began="", since="", cursor="", pages=0)
+    return replace(state, began="", since="", cursor="", pages=0, entries=0, bytes=0)

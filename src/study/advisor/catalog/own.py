@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from study.advisor.catalog import server_json
-from study.advisor.catalog.archives import bounded
+from study.advisor.catalog.archives import bounded, within
 from study.advisor.catalog.commands import of_command
 from study.advisor.catalog.records import Package, Reader, Record, RefusedError, Variable, remote, variable
 from study.advisor.catalog.settings import MINE, Limits
@@ -22,21 +22,23 @@ from study.base.files import require_regular, strangers_json
 
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 _REDIRECTS = 5
+_READ = 30.0  # seconds without a byte
 _FORMS = "give a server.json, or a client's configuration with `mcpServers` or `servers`"
 
 
-def own_servers(source: str, limits: Limits, *, timeout: float = 30.0) -> tuple[list[Record], Reader]:
+def own_servers(source: str, limits: Limits) -> tuple[list[Record], Reader]:
     """The servers that a file or https address describes.
 
     Raises StudyError: not readable, too large, not JSON, a key given twice, or no server in it.
     """
     place = without_secrets(source)
     try:
-        value = strangers_json(_content(source, limits.file, timeout))
+        value = strangers_json(within(limits.seconds, lambda: _content(source, limits.file)))
     except (OSError, ValueError) as error:
         # What `requests` raises (an OSError) holds the whole address.
         status = getattr(getattr(error, "response", None), "status_code", "")
-        said = status if _ADDRESS.match(source) and isinstance(error, OSError) else error
+        quotes = _ADDRESS.match(source) and isinstance(error, OSError) and not isinstance(error, TimeoutError)
+        said = status if quotes else error
         raise StudyError(f"cannot be read ({type(error).__name__}: {said})", file=place, fix=_FORMS) from None
     reader, found = Reader(MINE, limits.text, limits.tools, quoting=False), []
     for name, item in _entries(value, place):
@@ -50,7 +52,7 @@ def own_servers(source: str, limits: Limits, *, timeout: float = 30.0) -> tuple[
     return found, reader
 
 
-def _content(source: str, most: int, timeout: float) -> bytes:
+def _content(source: str, most: int) -> bytes:
     if not _ADDRESS.match(source):
         require_regular(Path(source))
         if Path(source).stat().st_size > most:
@@ -65,7 +67,7 @@ def _content(source: str, most: int, timeout: float) -> bytes:
             raise ValueError("an address must use https, also one that it redirects to")
         if address != source and _local(address):
             raise ValueError("an address redirects to this machine")
-        with requests.get(address, stream=True, timeout=timeout, allow_redirects=False) as answer:
+        with requests.get(address, stream=True, timeout=_READ, allow_redirects=False) as answer:
             if not answer.is_redirect:
                 answer.raise_for_status()
                 return bounded(answer, most)

@@ -32,12 +32,15 @@ class Registry:
     pause: float
     full_every: float
     overlap: float
+    pages: int
+    entries: int
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes beyond which something is refused."""
+    """What is read at most; more is refused."""
 
+    seconds: float
     archive: int
     file: int
     answer: int

@@ -178,12 +178,11 @@ def _updated(known: pd.DataFrame, batch: Batch, when: str) -> tuple[pd.DataFrame
 
 
 def _changed_owner(past: Record, record: Record, when: str) -> str:
-    """A note where an entry names another owner's repository, or one that was made anew, than it did before."""
+    """A note where an entry names another owner's repository than before, one that was made anew, or none any more."""
     owners = [item.repository.rpartition("/")[0] for item in (past, record)]
-    if all(owners) and owners[0] != owners[1]:
-        return f"owner changed from {owners[0]} to {owners[1]} ({when[:10]})"
-    if past.repository_id and record.repository_id and past.repository_id != record.repository_id:
-        return f"repository id changed from {past.repository_id} to {record.repository_id} ({when[:10]})"
+    for what, (before, after) in (("owner", owners), ("repository id", [past.repository_id, record.repository_id])):
+        if before and before != after:
+            return f"{what} changed from {before} to {after or 'none'} ({when[:10]})"
     return ""
 
 

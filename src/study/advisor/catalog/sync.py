@@ -32,7 +32,7 @@ def sync(names: Sequence[str], *, url: str | None = None, full: bool = False) ->
             else:
                 archive, limits = settings.archives[name], settings.limits
                 reader = Reader(name, limits.text, limits.tools)
-                records = READERS[name](archive_files(archive, most=limits.archive), reader, limits.file)
+                records = READERS[name](archive_files(archive, limits), reader, limits.file)
                 about = {"repository": archive.repository, "commit": archive.commit}
                 batch = Batch(name, records, reader.refused, True, about)
             batches.append(batch)

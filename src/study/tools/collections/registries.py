@@ -24,7 +24,7 @@ def registry_catalog(source: str) -> ToolCatalog:
     """The servers of a registry that lists their tools; the category is the tag. `source`: a key of `READERS`."""
     settings, builder = Sources.read(), Builder(source)
     reader = Reader(source, settings.limits.text, settings.limits.tools)
-    packed = archive_files(settings.archives[source], most=settings.limits.archive)
+    packed = archive_files(settings.archives[source], settings.limits)
     for record in READERS[source](packed, reader, settings.limits.file):
         if record.tools:
             tags = (record.category,) if record.category else ()
