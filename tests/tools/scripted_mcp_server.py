@@ -15,14 +15,24 @@ TOOLS = {
     "twins": [GOOD, GOOD | {"description": "write a file"}, GOOD | {"name": ""}],
     "cyclic": [GOOD | {"inputSchema": {"type": "object", "$ref": "#"}}],
     "lies": [{"name": 7, "inputSchema": "none"}],
+    "surrogate": [GOOD, GOOD | {"name": "x", "description": "half of a pair: \ud800"}],
     "changed": [GOOD | {"description": "send a mail"}, GOOD | {"name": "more"}],
 }
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 PATTERN = {"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}}
 CALLS = dict.fromkeys(("echo", "die", "hang", "flood", "big", "huge", "fail", "grow"), TEXT)
 CALLS |= {"endless": {"type": "object", "$ref": "#"}, "slow": PATTERN}
+LETTERS = {"type": "object", "properties": {"text": {"pattern": "^\\p{L}+$", "type": "string"}}}
+ODD = {
+    "hologram": {"content": [{"type": "text", "text": "read"}, {"type": "hologram", "rays": 5}, 7]},
+    "wrong": {"content": [{"type": "text", "text": "read"}], "structuredContent": ["x"], "isError": "no"},
+    "nothing": {"contents": "read"},
+    "texts": {"content": "read"},
+}
+SLOW = dict.fromkeys(("work", "tarry", *ODD), LETTERS)
+TOOLS["odd"] = [{"name": name, "inputSchema": own} for name, own in SLOW.items()]
 TOOLS["calls"] = [{"name": name, "description": f"{name} a file", "inputSchema": own} for name, own in CALLS.items()]
-NEXT = {"endless": "again", "half": "more"}
+NEXT = {"stuck": "again", "half": "more"}
 
 
 def tools(cursor):
@@ -35,6 +45,8 @@ def tools(cursor):
         return {"tools": [GOOD] * 20_000}
     if MODE == "large":
         return {"tools": [GOOD, {"name": "x", "inputSchema": SCHEMA | {"description": "x" * 10_000_000}}]}
+    if MODE == "endless":
+        return {"tools": [GOOD], "nextCursor": f"{cursor}x"}
     more = {"nextCursor": NEXT[MODE]} if MODE in NEXT else {}
     return {"tools": TOOLS.get(MODE, [GOOD])} | more
 
@@ -45,10 +57,15 @@ def answer(message):
         known = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "resultType": "complete"}
         return known | {"ttlMs": 0, "cacheScope": "private"} if method == "server/discover" else None
     if method == "initialize":
-        known = {"capabilities": {"tools": {}}, "serverInfo": {"name": "scripted", "version": "1"}}
+        known = {
+            "capabilities": {"prompts" if MODE == "prompts" else "tools": {}},
+            "serverInfo": {"name": "scripted", "version": "1"},
+        }
         return known | {"protocolVersion": message["params"]["protocolVersion"], "instructions": "keeps files"}
     if method == "tools/list" and MODE == "modern":
         return {"tools": [GOOD], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    if method == "tools/list" and MODE == "prompts":
+        return None
     if method == "tools/list":
         if MODE == "speaks":
             sys.exit(" ".join([*sys.argv[2:], *os.environ.values()]))
@@ -58,11 +75,20 @@ def answer(message):
             sys.exit(3)
         return tools((message.get("params") or {}).get("cursor"))
     if method == "tools/call":
-        return called(**{key: message["params"][key] for key in ("name", "arguments")})
+        return called(message["params"].get("_meta") or {}, *(message["params"][key] for key in ("name", "arguments")))
     return {} if method == "ping" else None
 
 
-def called(name, arguments):
+def called(about, name, arguments):
+    if name in ODD:
+        return ODD[name]
+    if name in ("work", "tarry"):
+        for step in range(40 if name == "tarry" else 8):
+            time.sleep(0.25)
+            report = {"progressToken": about["progressToken"], "progress": step}
+            notice = {"jsonrpc": "2.0", "method": "notifications/progress", "params": report}
+            sys.stdout.write(json.dumps(notice) + "\n")
+            sys.stdout.flush()
     if name == "die":
         sys.stderr.write("out of paper")
         sys.stderr.flush()
@@ -88,10 +114,27 @@ def deaf():
     time.sleep(600)
 
 
+def daemon():
+    """A server with a process that has left its group and its parent; the file named second takes its number."""
+    if os.fork():
+        return os.wait()
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    with open(sys.argv[2], "w") as file:
+        file.write(str(os.getpid()))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for stream in range(3):
+        os.close(stream)
+    time.sleep(600)
+
+
 if MODE == "mute":
     time.sleep(60)
 if MODE == "deaf":
     deaf()
+if MODE == "daemon":
+    daemon()
 greeted = False
 for line in sys.stdin:
     message = json.loads(line)
@@ -102,6 +145,9 @@ for line in sys.stdin:
     greeted = True
     if MODE == "garbage":
         sys.stdout.write("not json at all\n")
+    if MODE == "latin":
+        sys.stdout.flush()
+        os.write(1, b"\xe9t\xe9\n")
     if "id" in message:
         if MODE == "million" and message["method"] == "tools/list":  # as text, which takes no time
             entries = ",".join([json.dumps(GOOD)] * 1_000_000)

@@ -55,23 +55,29 @@ def index(project, run, tmp_path, monkeypatch):
 
 
 def test_every_server_has_its_own_outcome(tmp_path):
-    modes = ("good", "pages", "twins", "cyclic", "garbage", "one_bad", "dies", "half", "lies", "endless")
+    modes = ("good", "pages", "twins", "cyclic", "garbage", "one_bad", "surrogate", "latin", "stuck")
+    modes += ("dies", "half", "lies", "endless", "prompts")
     servers = {mode: entry(mode) for mode in modes} | {"absent": {"command": "/no/such/program"}}
     listings = live.list_all(client_config.read_config(config(tmp_path, **servers)), timeout=60)
     problems = {listing.name: listing.problem for listing in listings}
     assert list(problems) == list(servers)
-    answered = ["good", "pages", "twins", "cyclic", "garbage", "one_bad"]
+    answered = list(modes[:9])
     assert [name for name, problem in problems.items() if problem is None] == answered
     assert "does not end" in problems["endless"]
+    assert problems["prompts"] == "it offers no tools, but prompts"
+    remarks = {listing.name: listing.remark for listing in listings if listing.remark}
+    assert list(remarks) == ["one_bad", "surrogate", "stuck", "lies"]
+    assert remarks["surrogate"].endswith(": 'x'")
+    assert "cursor" in remarks["stuck"]
     assert problems["lies"] == "no valid tool among 1 listed: their entries must follow the MCP schema"
     found, cleaning = live.build("mine", listings)
     assert [server.id for server in found.servers] == answered
-    assert [len(found.tools_of(row)) for row in range(6)] == [1, 3, 2, 1, 1, 1]
+    assert [len(found.tools_of(row)) for row in range(9)] == [1, 3, 2, 1, 1, 1, 1, 1, 1]
     assert found.servers[0].description == "keeps files"
     assert found.tools[0].parameters[0].name == "path"
     rows = cleaning.set_index("rule")["rows"]
-    assert rows["server without a usable answer left out"] == 5
-    assert rows["tool that the protocol does not allow left out"] == 2
+    assert rows["server without a usable answer left out"] == 6
+    assert rows["tool that the protocol does not allow left out"] == 3
     assert rows["name repeated inside one server"] == 1
     assert rows["tool without a name left out"] == 1
 
@@ -102,17 +108,34 @@ def test_no_value_of_an_entry_is_said(tmp_path):
     assert "program cannot be started" in listings[3].problem
 
 
-def test_an_address_that_answers_405_is_said_without_its_key(tmp_path):
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 429, 503, 520])
+@pytest.mark.parametrize("kind", ["http", "sse"])
+def test_an_address_that_refuses_is_said_by_number_and_without_its_key(tmp_path, status, kind):
     async def app(scope, receive, send):
         if scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 405, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b"hunter2"})
 
     with serving(app) as address:
-        path = config(tmp_path, web={"url": f"{address.replace('//', '//u:hunter2@')}/mcp?key=hunter2"})
-        (web,) = live.list_all(client_config.read_config(path), timeout=60)
-    assert web.problem
+        entry = {"url": f"{address.replace('//', '//u:hunter2@')}/mcp?key=hunter2", "type": kind}
+        (web,) = live.list_all(client_config.read_config(config(tmp_path, web=entry)), timeout=60)
+    assert str(status) in web.problem
     assert "hunter2" not in web.problem
+
+
+def test_what_a_program_gets_of_the_environment(tmp_path, monkeypatch):
+    given = {"HTTPS_PROXY": "http://u:hunter2@proxy:1", "no_proxy": "x.y", "SSL_CERT_FILE": "/c.pem", "LANG": "de_DE"}
+    given |= {"LC_ALL": "C.UTF-8", "TMPDIR": str(tmp_path), "DOCKER_HOST": "unix:///d", "XDG_CACHE_HOME": "/cache"}
+    for name, value in (given | {"MY_TOKEN": "s3cret", "PYTHONPATH": "/x"}).items():
+        monkeypatch.setenv(name, value)
+    speaks = entry("speaks") | {"env": {"XDG_CACHE_HOME": "/own"}}
+    (endpoint,) = client_config.read_config(config(tmp_path, s=speaks))
+    assert endpoint.environment.items() >= (given | {"XDG_CACHE_HOME": "/own"}).items()
+    assert not endpoint.environment.keys() & {"MY_TOKEN", "PYTHONPATH"}
+    (said,) = live.list_all([endpoint], timeout=60)  # it says its whole environment
+    assert "/c.pem" in said.problem
+    assert "s3cret" not in said.problem
+    assert "hunter2" not in said.problem
 
 
 def test_servers_that_hang_do_not_hold_up_the_others(tmp_path):
@@ -257,9 +280,10 @@ def test_equal_entries_are_one_server_and_equal_tools_are_not(tmp_path):
         client_config.read_config(path, other)
 
 
-def test_a_server_over_the_older_http(tmp_path):
+@pytest.mark.parametrize("place", ["/sse", "/events"])
+def test_a_server_over_the_older_http(tmp_path, place):
     made = MCPServer("web")
     made.add_tool(lambda to: to, name="send", description="send a mail")
-    with serving(made.sse_app()) as address:
-        (web,) = live.list_all(client_config.read_config(config(tmp_path, web={"url": f"{address}/sse"})), timeout=60)
+    with serving(made.sse_app(sse_path=place)) as address:
+        (web,) = live.list_all(client_config.read_config(config(tmp_path, web={"url": address + place})), timeout=60)
     assert [tool["name"] for tool in web.tools] == ["send"]

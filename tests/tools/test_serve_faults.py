@@ -11,10 +11,13 @@ from dataclasses import replace
 import httpx2
 import psutil
 import pytest
+from mcp.server.mcpserver import MCPServer
 
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.advisor.gateway import connection
+from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.gateway import HOSTS
+from tests.advisor.agent.conftest import serving
 from tests.tiny_study import REPOSITORY
 from tests.tools.served import QUICK, SCRIPT, ask, call, gone, scripted
 
@@ -31,6 +34,31 @@ FAULTS = {
     "slow": ({"text": "a" * 40 + "!"}, "the tool's schema cannot be used to check the call: the check takes more than"),
 }
 SHORT = {"hang": {"call_seconds": 1.0}, "slow": {"check_seconds": 0.5}}  # where a limit is waited for
+
+
+LEFT_OUT = "[left out, as the protocol does not know it:"
+ODD = {
+    "work": (2.0, False, '{"text": "x"}'),
+    "tarry": (3.0, True, "no answer within 5 s"),  # its progress renews the limit, but not for ever
+    "hologram": (2.0, False, f"read {LEFT_OUT} a block of the kind 'hologram', a block of the kind '7']"),
+    "wrong": (2.0, False, f"read {LEFT_OUT} structuredContent]"),
+    "nothing": (2.0, True, "server s: its answer is no result of a tool: content"),
+    "texts": (2.0, True, "server s: its answer is no result of a tool: content"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_progress_renews_the_limit_and_what_is_understood_of_a_result_is_passed_on(served, name):
+    seconds, fails, expected = ODD[name]
+
+    async def work(client, gateway):
+        text, failed = await call(client, name, text="x")  # a pattern of ECMA-262 goes unchecked
+        assert (failed, expected in text) == (fails, True), text
+        text, failed = await call(client, name, text=5)
+        assert failed
+        assert "5 is not of type 'string'" in text
+
+    served(work, scripted("s", "odd"), settings=replace(QUICK, call_seconds=seconds / 2, longest_seconds=5.0))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -166,6 +194,57 @@ def test_nothing_outlives_a_host_that_is_killed(project, tmp_path, way):
     host.send_signal(way)
     host.wait(30)
     assert gone(numbers)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the group is ended, which docs/tools.md says")
+@pytest.mark.parametrize("end", ["closed", signal.SIGTERM])
+def test_what_left_its_group_and_its_parent_ends_too(tmp_path, end):
+    file, pipe = tmp_path / "number", subprocess.PIPE
+    words = [sys.executable, "-I", "-S", connection.guard.__file__, "100000", sys.executable, "-I", "-S", SCRIPT]
+    with subprocess.Popen([*words, "daemon", str(file)], stdin=pipe, stdout=pipe, stderr=pipe) as guard:
+        until = time.monotonic() + 30
+        while not (file.exists() and file.read_text()):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        number = int(file.read_text())
+        assert psutil.pid_exists(number)
+        guard.stdin.close() if end == "closed" else guard.send_signal(end)
+        guard.wait(30)
+    assert gone([number])
+
+
+@pytest.mark.parametrize("refusal", [(404, b""), (404, b'{"jsonrpc": "2.0", "id": null, "error": %s}'), (400, b"%s")])
+def test_a_call_goes_on_in_a_new_session_where_the_server_lost_the_old(served, refusal):
+    made = MCPServer("web")
+    made.add_tool(lambda to: f"sent to {to}", name="send", description="send a mail", structured_output=False)
+    app, lost, calls = made.streamable_http_app(), set(), []
+    status, body = refusal
+    if b"%s" in body:
+        error = b'{"code": -32000, "message": "Bad Request: Server not initialized"}'
+        body = body % error if status == 404 else b'{"jsonrpc": "2.0", "id": null, "error": %s}' % error
+
+    async def forgetful(scope, receive, send):
+        session = dict(scope.get("headers", ())).get(b"mcp-session-id")
+        if session in lost:
+            calls.append(scope["method"])
+            head = [(b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": status, "headers": head})
+            await send({"type": "http.response.body", "body": body})
+        else:
+            known.add(session)
+            await app(scope, receive, send)
+
+    known = set()
+
+    async def work(client, gateway):
+        assert await call(client, "send", to="you") == ("sent to you", False)
+        lost.update(known - {None})
+        assert await call(client, "send", to="you") == ("sent to you", False)
+        assert calls.count("POST") == 1
+        lost.update(known - {None})
+
+    with serving(forgetful) as address:
+        served(work, Endpoint("web", url=f"{address}/mcp", transport="http"))
 
 
 def test_a_gateway_works_without_the_modules_of_unix(tmp_path):

@@ -125,7 +125,8 @@ def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
     kept = {server.id: f"kept from {server.listed}" for server in found.servers if server.problem}
     for listing in listings:
         problem = f"{kept.get(listing.name, 'left out')}: {listing.problem}"
-        outcome = f"{len(listing.tools)} tools" if listing.problem is None else problem
+        remark = f" ({listing.remark})" if listing.remark else ""
+        outcome = f"{len(listing.tools)} tools{remark}" if listing.problem is None else problem
         say(f"{listing.name}: {outcome}")
     for row in cleaning[cleaning["rows"] > 0].itertuples():
         say(f"cleaning: {row.rule}: {row.rows} ({row.table}, {row.action})")

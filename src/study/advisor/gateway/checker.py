@@ -12,7 +12,9 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -20,18 +22,31 @@ from typing import Any
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 from jsonschema import Draft202012Validator  # noqa: E402
 from jsonschema.exceptions import best_match  # noqa: E402
-from jsonschema.validators import validator_for  # noqa: E402
+from jsonschema.validators import extend, validator_for  # noqa: E402
 from referencing import Registry  # noqa: E402
 
 MEMORY = 1_000_000_000  # bytes
 LONGEST = 300  # characters of a reason
+PATTERNED = ("pattern", "patternProperties", "additionalProperties", "unevaluatedProperties")
+
+
+def tolerant(check: Any) -> Any:
+    """The check of a keyword, which says nothing where a pattern is none of Python's: JSON Schema has ECMA-262's."""
+
+    def checked(*asked: Any) -> Iterator[Any]:
+        with suppress(re.error, OverflowError):
+            yield from check(*asked) or ()
+
+    return checked
 
 
 def fault(schema: Any, arguments: Any) -> tuple[str, str]:
     """What is at fault and why; the schema, where nothing can be said about the arguments. References lead nowhere
     outside the schema: nothing is fetched."""
     try:
-        validator = validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
+        known = validator_for(schema, default=Draft202012Validator)
+        patterned = {name: tolerant(known.VALIDATORS[name]) for name in PATTERNED if name in known.VALIDATORS}
+        validator = extend(known, patterned)(schema, registry=Registry())
         error = best_match(validator.iter_errors(arguments))
     except RecursionError:
         return "schema", "its references have no end"

@@ -7,6 +7,7 @@ host cancels that request, and take other calls with it.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +22,7 @@ from mcp_types import (
     PingRequest,
     ToolListChangedNotification,
 )
+from pydantic import ValidationError
 
 from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.connection import (
@@ -28,6 +30,7 @@ from study.advisor.gateway.connection import (
     ConnectionFailedError,
     Listing,
     connected,
+    invalid,
     list_tools,
     reason_of,
     shortened,
@@ -38,6 +41,16 @@ PING_SECONDS = 2.0  # for a server whose call took too long to show that it live
 PAUSE_SECONDS = 0.5  # after a changed list, before the next one is asked for
 CLOSE_SECONDS = 15.0  # for a session to end; the SDK's own limits add up to less
 Listed = Callable[[Listing], Awaitable[None]]
+
+
+class SessionOverError(ConnectionFailedError):
+    """The server does not know the session any more; the call did not reach a tool."""
+
+
+def session_over(error: MCPError) -> bool:
+    """Whether a server at an address refused a request for its session: 404, or 400 by servers that say so in words."""
+    status = error.data.get("status") if isinstance(error.data, dict) else None
+    return status == 404 or (status == 400 and re.search("session|initializ", error.message, re.IGNORECASE) is not None)
 
 
 class Child:
@@ -130,15 +143,27 @@ class Child:
         """What a tool answers. Raises ConnectionFailedError: no answer, or one that is an error of the protocol."""
         # Not the SDK's call_tool: it checks results against schemas of the server's, without any bound.
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        settings, now = self.settings, asyncio.get_running_loop().time
+        most = now() + max(settings.longest_seconds, settings.call_seconds)
         try:
-            async with asyncio.timeout(self.settings.call_seconds):
-                return await connection.session.send_request(request, CallToolResult)
+            async with asyncio.timeout(settings.call_seconds) as clock:
+
+                async def renew(*_: Any) -> None:
+                    clock.reschedule(min(now() + settings.call_seconds, most))
+
+                how: Any = {"request_read_timeout_seconds": 2 * (most - now()), "progress_callback": renew}
+                return await connection.session.send_request(request, CallToolResult, **how)
         except TimeoutError:
             alive = await self._answers(connection)
             state = "it still runs" if alive else "it was ended, and starts again with the next call"
-            reason = f"no answer within {self.settings.call_seconds:g} s; {state}"
-            raise ConnectionFailedError(reason) from None
+            waited = settings.longest_seconds if now() >= most else settings.call_seconds
+            raise ConnectionFailedError(f"no answer within {waited:g} s; {state}") from None
+        except ValidationError as error:
+            raise ConnectionFailedError(f"its answer is no result of a tool: {invalid(error)}") from error
         except MCPError as error:
+            if self.endpoint.url is not None and session_over(error):
+                await self.close()
+                raise SessionOverError(shortened(error.message, self.endpoint)) from error
             # Of a server at an address only an answer shows that it is still there.
             if self.endpoint.url is not None and not await self._answers(connection):
                 raise ConnectionFailedError(

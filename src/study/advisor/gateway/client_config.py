@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from study.advisor.catalog.commands import of_command
 from study.advisor.catalog.records import RefusedError
@@ -30,6 +31,14 @@ TRANSPORTS = {"stdio": "stdio", "sse": "sse"} | dict.fromkeys(("http", "streamab
 SHORTEST, SCHEMES = 4, ("Bearer", "Basic", "Token", "token")
 PATH = re.compile(r"~?[\\/]|\.{1,2}[\\/]|[A-Za-z]:[\\/]|.*\.(?:[cm]?[jt]s|py|jar|json|ya?ml|toml)$")
 PLAIN = re.compile(r"[a-z][a-z_-]{0,19}")
+# Of the environment, what a program gets beside HOME, PATH, SHELL, TERM and USER: how the network is reached, whom it
+# trusts, language, time, folders, and where containers run. What an entry says wins.
+PASSED = (
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
+    *("LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TEMP", "TMP", "XDG_*"),
+    *("DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY"),
+)
 # ${NAME}, ${env:NAME} (VS Code), ${NAME:-default} (Claude Code).
 VARIABLE = re.compile(r"\$\{(?:env:)?([^${}:]+)(?::-([^{}]*))?\}")
 
@@ -49,6 +58,12 @@ class Endpoint:
     aliases: tuple[str, ...] = ()  # other names for the same program or address
 
     @cached_property
+    def environment(self) -> dict[str, str]:
+        """What the program gets of the environment (`PASSED`), and what its entry says."""
+        shared = {name for name in os.environ if any(fnmatchcase(name, pattern) for pattern in PASSED)}
+        return {name: os.environ[name] for name in sorted(shared)} | dict(self.env)
+
+    @cached_property
     def program(self) -> str:
         """What is started or asked, by which it is known again on this machine: arguments may be secret, so salted."""
         place = json.dumps([self.command, self.args, self.cwd, self.url, self.transport])
@@ -62,7 +77,9 @@ class Endpoint:
         if self.url is not None:
             parts = urlsplit(self.url)
             values += [parts.query, *(value for _, value in parse_qsl(parts.query)), parts.fragment]
-            values += [parts.username or "", parts.password or ""]
+        for address in (self.url or "", *self.environment.values()):  # a proxy has a password, too
+            user = address.partition("://")[2].rpartition("@")[0]
+            values += [user, *map(unquote, user.split(":", 1))]
         values += [piece for value in values for piece in value.split() if piece not in SCHEMES]
         forms = {form for value in values for form in (value, value.strip(), repr(value)[1:-1], quote(value, safe=""))}
         forms |= {json.dumps(value)[1:-1] for value in values}

@@ -9,18 +9,19 @@ import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import httpx2
-from mcp import Client, ClientSession, StdioServerParameters
+from mcp import Client, ClientSession, MCPError, StdioServerParameters
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, methods, version
+from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT, ErrorData, JSONRPCError, methods, version
 from pydantic import ValidationError
 
 from study.advisor.gateway import guard
@@ -35,9 +36,16 @@ MAX_TOOLS, MAX_PAGES = 5_000, 200
 MESSAGE = 16_000_000  # bytes of one message
 DEFINITION = 100_000  # characters of one tool's definition; of real ones the largest known has a tenth
 LISTED = 20_000_000  # characters of all definitions
+NAMED = 5  # tools that are left out, by name
 REASON = 400  # characters of a failure that are shown
 # Lines of a traceback (Node, Python) that say where, not what.
 _PLACE = re.compile(r"^\s*(?:at\s.*|File\s\".*|[~^]+)$", re.MULTILINE)
+# What the SDK says in the place of a refusal without words, and the names of HTTP statuses.
+_STAND_INS = ("Server returned an error response", "Not Found", "Session terminated")
+BROKEN = "\ufffd"  # in the place of bytes, or half of a surrogate pair, that are no letter
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+OLDER = 5.0  # seconds to try the older HTTP
+_BLANK = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 Notify = Callable[[Any], Awaitable[None]]
 
 
@@ -49,6 +57,7 @@ class Listing:
     description: str = ""
     tools: tuple[Mapping[str, Any], ...] = ()  # plain records
     problem: str | None = None  # what kept it from answering
+    remark: str = ""  # what is odd about an answer that is taken
     faulty: int = 0  # tools that the protocol does not allow, which are left out
     large: int = 0  # tools whose definition is too long, which are left out
     aliases: tuple[str, ...] = ()  # other names of the server
@@ -58,12 +67,17 @@ class Listing:
 
 
 class Sieve:
-    """The reading end of a transport without the tools that the protocol does not allow; `faulty` counts these. The
-    official client refuses a whole page for one of them. `over` is set when the server says nothing more."""
+    """The reading end of a transport without the tools, and the parts of results, that the protocol does not allow. The
+    official client refuses a whole page, or a whole result, for one of them.
+
+    `faulty`: tools left out, by what they call themselves. `failed`: the HTTP status of a request that an address
+    refused, by its id; its error says the number. `over` is set when the server says nothing more.
+    """
 
     def __init__(self) -> None:
         self.stream: Any = None
-        self.faulty = 0
+        self.faulty: list[str] = []
+        self.failed: dict[Any, int] = {}
         self.over = asyncio.Event()
 
     @asynccontextmanager
@@ -73,13 +87,27 @@ class Sieve:
             yield self, writing
 
     def sift(self, item: Any) -> Any:
-        """One incoming message, mended in place; errors and everything but lists of tools stay as they are."""
-        result = getattr(getattr(item, "message", None), "result", None)
-        listed = result.get("tools") if isinstance(result, dict) else None
-        if isinstance(result, dict) and isinstance(listed, list):
+        """One incoming message, mended in place: a list of tools, the result of a call, the error of an HTTP status."""
+        message = getattr(item, "message", None)
+        if isinstance(message, JSONRPCError) and (status := self.failed.pop(message.id, None)):
+            phrase, error = _PHRASES.get(status, ""), message.error
+            said = "" if error.message in _STAND_INS else f": {error.message}"
+            text = f"HTTP {status}{f' ({phrase})' if phrase else ''}{said}"
+            message.error = ErrorData(code=error.code, message=text, data={"status": status})
+        result = getattr(message, "result", None)
+        if not isinstance(result, dict):
+            return item
+        if isinstance(listed := result.get("tools"), list):
             # One more than the bound shows that there are too many; checking a million would take minutes.
-            result["tools"] = [tool for tool in listed[: MAX_TOOLS + 1] if allowed(tool)]
-            self.faulty += min(len(listed), MAX_TOOLS + 1) - len(result["tools"])
+            result["tools"] = []
+            for tool in listed[: MAX_TOOLS + 1]:
+                if allowed("tools/list", {"tools": [tool]}) and BROKEN not in json.dumps(tool, ensure_ascii=False):
+                    result["tools"].append(tool)
+                else:
+                    name = tool.get("name") if isinstance(tool, dict) else tool
+                    self.faulty.append(printable(f"{name!r:.40}"))
+        if isinstance(result.get("content"), list) and not allowed("tools/call", result):
+            mend_result(result)
         return item
 
     def __getattr__(self, name: str) -> Any:
@@ -108,13 +136,33 @@ class Sieve:
         return await self.stream.__aexit__(*error)
 
 
-def allowed(tool: Any) -> bool:
-    """Whether the protocol allows this entry of a list of tools."""
+def allowed(method: str, result: Any) -> bool:
+    """Whether the protocol allows this result of a method."""
     try:
-        methods.validate_server_result("tools/list", version.LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
+        methods.validate_server_result(method, version.LATEST_HANDSHAKE_VERSION, result)
     except (ValidationError, RecursionError):
         return False
     return True
+
+
+def mend_result(result: dict[str, Any]) -> None:
+    """Take out of a call's result what the protocol does not know, and say so in a text of it."""
+    blocks = result["content"]
+    kept = [block for block in blocks if allowed("tools/call", {"content": [block]})]
+    kinds = [str(block.get("type") if isinstance(block, dict) else block)[:40] for block in blocks if block not in kept]
+    odd = [f"a block of the kind {printable(kind)!r}" for kind in dict.fromkeys(kinds)]
+    for key in [name for name in result if name != "content"]:
+        if not allowed("tools/call", {"content": [], key: result[key]}):
+            odd.append(printable(key[:40]))
+            del result[key]
+    text = f"[left out, as the protocol does not know it: {', '.join(odd[:5])}]"
+    result["content"] = [*kept, {"type": "text", "text": text}]
+
+
+def invalid(error: ValidationError) -> str:
+    """The first fault that a check of the protocol found, without the value."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return printable(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")[:REASON]
 
 
 class ConnectionFailedError(Exception):
@@ -155,45 +203,68 @@ async def _opened(
     endpoint: Endpoint, timeout: float, stack: AsyncExitStack, log: Any, notify: Notify | None
 ) -> Connection:
     """A session that begins with `initialize`, as every server of today knows it and some end on anything else; only
-    with a server that refuses it, one of the protocol's next version."""
-    for mode in ("legacy", "auto"):
+    with a server that refuses it, one of the protocol's next version, or the older HTTP with server-sent events."""
+    ways: list[tuple[str, Endpoint, float | None]] = [("legacy", endpoint, None), ("auto", endpoint, None)]
+    if endpoint.transport == "http":
+        ways.append(("legacy", replace(endpoint, transport="sse"), OLDER))
+    problem: Exception | None = None
+    for mode, own, seconds in ways:
+        if problem is not None and not _another_way(problem, own):
+            break
         attempt, sieve = await stack.enter_async_context(AsyncExitStack()), Sieve()
         try:
-            transport = sieve.around(await _transport(endpoint, timeout, attempt, log))
-            how: Any = {"read_timeout_seconds": timeout, "cache": None, "mode": mode, "message_handler": notify}
-            client = await attempt.enter_async_context(Client(transport, **how))
-            return Connection(client, client.session, sieve)
-        except Exception as error:
-            refused = getattr(innermost(error), "code", CONNECTION_CLOSED) not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
-            if mode == "auto" or not refused:
-                raise
+            async with asyncio.timeout(seconds):
+                transport = sieve.around(await _transport(own, timeout, attempt, log, sieve))
+                how: Any = {"read_timeout_seconds": timeout, "cache": None, "mode": mode, "message_handler": notify}
+                client = await attempt.enter_async_context(Client(transport, **how))
+                return Connection(client, client.session, sieve)
+        except Exception as error:  # a stranger's program may fail in any way
+            problem = error if own is endpoint else problem
             await attempt.aclose()
-    raise AssertionError
+    raise problem or AssertionError
 
 
-async def _transport(endpoint: Endpoint, timeout: float, stack: AsyncExitStack, log: Any) -> Any:
+def _another_way(problem: Exception, endpoint: Endpoint) -> bool:
+    """Whether a server that refused the first message may take another: it answered, and an address did not refuse
+    everybody."""
+    error = innermost(problem)
+    status = error.data.get("status") if isinstance(error, MCPError) and isinstance(error.data, dict) else None
+    if endpoint.transport == "sse" or status is not None:
+        return status in (400, 404, 405)
+    return getattr(error, "code", CONNECTION_CLOSED) not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
+
+
+async def _transport(endpoint: Endpoint, timeout: float, stack: AsyncExitStack, log: Any, sieve: Sieve) -> Any:
     if endpoint.command is not None:
         watched = ["-I", "-S", str(Path(guard.__file__)), str(MESSAGE), endpoint.command, *endpoint.args]
-        program = {"command": sys.executable, "args": watched, "env": endpoint.env, "cwd": endpoint.cwd}
+        program = {"command": sys.executable, "args": watched, "env": endpoint.environment, "cwd": endpoint.cwd}
+        # One byte that is no letter must not end the connection.
+        program |= {"encoding_error_handler": "replace"}
         return stdio_client(StdioServerParameters.model_validate(program), errlog=log)
     assert endpoint.url is not None
     headers = dict(endpoint.headers)
     if endpoint.transport == "sse":
         return sse_client(endpoint.url, headers=headers, timeout=timeout, httpx_client_factory=bounded_http)
-    http = await stack.enter_async_context(bounded_http(headers=headers))
+    http = await stack.enter_async_context(bounded_http(headers=headers, failed=sieve.failed))
     return streamable_http_client(endpoint.url, http_client=http)
 
 
 def bounded_http(
-    headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
+    headers: dict[str, str] | None = None,
+    timeout: httpx2.Timeout | None = None,
+    auth: httpx2.Auth | None = None,
+    failed: dict[Any, int] | None = None,
 ) -> httpx2.AsyncClient:
     """The SDK's HTTP client, which breaks off a message of more than `MESSAGE` bytes: a whole body, or what stands
-    between two blank lines of an event stream."""
+    between two blank lines of an event stream. `failed` takes the status of a refused request by the message's id."""
 
     async def bound(response: httpx2.Response) -> None:
+        if failed is not None and response.status_code >= 400 and response.request.method == "POST":
+            with suppress(ValueError, KeyError):  # a notification has no id
+                failed[json.loads(response.request.content)["id"]] = response.status_code
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         events = response.headers.get("content-type", "").startswith("text/event-stream")
-        response.stream = Bounded(response.stream, events)
+        response.stream = Bounded(response.stream, events, "content-encoding" not in response.headers)
 
     client = create_mcp_http_client(headers, timeout, auth)
     client.event_hooks = {"response": [*client.event_hooks["response"], bound]}
@@ -201,19 +272,28 @@ def bounded_http(
 
 
 class Bounded(httpx2.AsyncByteStream):
-    """A response's bytes until one message is too long."""
+    """A response's bytes, whole messages at a time, until one is too long. `plain`: they are not compressed, so that
+    what is no letter can be seen (`guard.mended`)."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, events: bool) -> None:
-        self.stream, self.events, self.length = stream, events, 0
+    def __init__(self, stream: httpx2.AsyncByteStream, events: bool, plain: bool = True) -> None:
+        self.stream, self.events, self.plain = stream, events, plain
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        held = bytearray()
         async for chunk in self.stream:
-            self.length += len(chunk)
-            if self.length > MESSAGE:
+            new = max(len(held) - 3, 0)
+            held += chunk
+            ends = [found.end() for found in _BLANK.finditer(held, new)] if self.events else []
+            if (ends[0] if ends else len(held)) > MESSAGE:
                 raise ConnectionFailedError(f"a message is longer than {MESSAGE} bytes")
-            if self.events and (b"\n\n" in chunk or b"\r\n\r\n" in chunk):
-                self.length = 0
-            yield chunk
+            if ends:
+                yield self._mended(held[: ends[-1]])
+                del held[: ends[-1]]
+        if held:
+            yield self._mended(held)
+
+    def _mended(self, content: bytearray) -> bytes:
+        return guard.mended(content.decode("utf-8", "replace").encode()) if self.plain else bytes(content)
 
     async def aclose(self) -> None:
         """Close the response."""
@@ -224,9 +304,22 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
     """All pages of a server's tools; a list without end is its problem."""
     tools: list[Mapping[str, Any]] = []
     cursor: str | None = None
-    kept, size, large, before = {"name", "description", "input_schema"}, 0, 0, connection.sieve.faulty
+    asked: set[str] = set()
+    remark, kept = "", {"name", "description", "input_schema"}
+    size, large, before = 0, 0, len(connection.sieve.faulty)
     for _ in range(MAX_PAGES):
-        page = await connection.client.list_tools(cursor=cursor)
+        if cursor in asked:
+            remark, cursor = "the cursor of its list leads back", None
+            tools = list({json.dumps(tool, sort_keys=True): tool for tool in tools}.values())
+            break
+        asked |= {cursor} if cursor else set()
+        try:
+            page = await connection.client.list_tools(cursor=cursor)
+        except MCPError as error:
+            offered = connection.client.server_capabilities.model_dump(exclude_none=True)
+            if error.code != METHOD_NOT_FOUND or "tools" in offered:
+                raise
+            raise ConnectionFailedError(f"it offers no tools, but {', '.join(offered) or 'nothing'}") from error
         for tool in page.tools:
             record = tool.model_dump(by_alias=True, include=kept)
             length = len(json.dumps(record, default=str))
@@ -237,7 +330,10 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
         cursor = page.next_cursor
         if not cursor or len(tools) > MAX_TOOLS or size > LISTED:
             break
-    faulty = connection.sieve.faulty - before
+    faulty = len(connection.sieve.faulty) - before
+    if faulty:
+        names = ", ".join(connection.sieve.faulty[before:][:NAMED])
+        remark = f"{remark}{remark and '; '}left out, as the protocol does not allow it: {names}"
     problem = None
     if cursor or len(tools) > MAX_TOOLS or size > LISTED:
         problem, tools = f"its list does not end ({len(tools)} tools so far)", []
@@ -249,8 +345,8 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
         )
         problem = f"no valid tool among {faulty + large} listed: {rule}"
     text = (connection.client.instructions or "")[:2_000]
-    how: Any = {"aliases": endpoint.aliases, "program": endpoint.program}
-    return Listing(endpoint.name, text, tuple(tools), problem, faulty, large, **how)
+    how: Any = {"remark": remark, "aliases": endpoint.aliases, "program": endpoint.program}
+    return Listing(endpoint.name, text, tuple(tools), problem, faulty=faulty, large=large, **how)
 
 
 def _said(log: Any, endpoint: Endpoint) -> str:

@@ -21,7 +21,7 @@ from study.advisor.engine.intent.recommender import Context
 from study.advisor.engine.tools import ToolOptions
 from study.advisor.gateway import live
 from study.advisor.gateway.arguments import Checker
-from study.advisor.gateway.children import Pool
+from study.advisor.gateway.children import Pool, SessionOverError
 from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.connection import ConnectionFailedError, Listing
 from study.advisor.gateway.settings import INTENT, ServeSettings
@@ -160,7 +160,7 @@ class Gateway:
         asked = [self.endpoints[name] for name in names or self.endpoints]
         listings = await live.ask_all(asked, self.settings.start_seconds)
         counts = await self._take(listings)
-        return counts | {"problems": {one.name: one.problem for one in listings if one.problem is not None}}
+        return counts | {"problems": {one.name: said for one in listings if (said := one.problem or one.remark)}}
 
     async def listed(self, listing: Listing) -> None:
         """Take what a running server lists."""
@@ -243,14 +243,19 @@ class Gateway:
         success, started = None, time.time()
         began = time.perf_counter()
         try:
-            child = await self.pool.child(owner)
-            async with child.using() as connection:
-                tool = self.view.catalog.tools[
-                    self.view.row(name)
-                ]  # its server may have listed another schema just now
-                await self.checker.check(arguments, tool.schema)
-                success, began = False, time.perf_counter()
-                result = await child.call(connection, tool.name, arguments)
+            for again in (False, True):
+                child = await self.pool.child(owner)
+                async with child.using() as connection:
+                    # Its server may have listed another schema just now.
+                    tool = self.view.catalog.tools[self.view.row(name)]
+                    await self.checker.check(arguments, tool.schema)
+                    success, began = False, time.perf_counter()
+                    try:
+                        result = await child.call(connection, tool.name, arguments)
+                        break
+                    except SessionOverError:
+                        if again:
+                            raise
             success = not result.is_error
             return limited(result, self.settings.result_characters)
         except ConnectionFailedError as error:

@@ -1,23 +1,32 @@
 """A program that runs one MCP server for a host and never outlives it. Standard library only, so it starts at once.
 
-``python -I -S guard.py BYTES PROGRAM ARGUMENT ...`` passes standard input and output through. It ends its whole process
-group, the server and what the server started, when the host closes its end or dies in any way, when the server ends,
-and when a message is longer than BYTES. It swallows what the server writes to standard error, and says at the end why
-it ended, with the last of these words.
+``python -I -S guard.py BYTES PROGRAM ARGUMENT ...`` passes standard input and output through. It ends the server and
+what the server started, when the host closes its end or dies in any way, when the server ends, and when a message is
+longer than BYTES: on Linux also what has left its group and its parent (`setsid`, two forks), elsewhere its process
+group. It swallows what the server writes to standard error, and says at the end why it ended, with the last of these
+words.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 CHUNK, TAIL = 65_536, 4_000  # bytes read at once; bytes of standard error that are kept
+# A backslash, a whole pair, or (the group) half of one.
+ESCAPES = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
 LAST_WORDS = "its last words:"
 GRACE, WATCH = 1.0, 0.5  # seconds: for a server to end by itself; between two looks at the host
+ENDING = 3.0  # seconds within which everything must be gone
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux: whoever loses its parent becomes this program's child
 
 
 class Guard:
@@ -36,6 +45,15 @@ class Guard:
         try:
             os.write(2, b"" if self.closing else said.encode())
         finally:
+            until = time.monotonic() + ENDING
+            while (left := descendants()) and time.monotonic() < until:
+                for number in left:
+                    with suppress(OSError):
+                        os.kill(number, signal.SIGKILL)
+                time.sleep(0.01)
+                with suppress(OSError):
+                    while os.waitpid(-1, os.WNOHANG)[0]:
+                        pass
             if hasattr(os, "killpg"):
                 os.killpg(0, signal.SIGKILL)
             # Windows has no groups of this kind, but knows who started whom.
@@ -51,9 +69,7 @@ class Guard:
         assert self.server.stdin is not None
         try:
             while chunk := os.read(0, CHUNK):
-                left = memoryview(chunk)
-                while left:
-                    left = left[os.write(self.server.stdin.fileno(), left) :]
+                write(self.server.stdin.fileno(), chunk)
         except OSError:
             return  # the server has closed its end; what follows from that shows on its output
         self.closing = True
@@ -62,9 +78,13 @@ class Guard:
         self.end("closed")
 
     def watch(self) -> None:
-        """End when the host is gone, even where the server reads nothing."""
+        """End when the host is gone, even where the server reads nothing; let go of what has ended meanwhile."""
         while os.getppid() == self.host:
             time.sleep(WATCH)
+            with suppress(OSError, AttributeError):  # no child has ended; a system without this call
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is not None and ended.si_pid != self.server.pid:
+                    os.waitpid(ended.si_pid, os.WNOHANG)
         self.end("the host is gone")
 
     def hear(self) -> None:
@@ -82,15 +102,17 @@ class Guard:
         ):
             thread.start()
         assert self.server.stdout is not None
-        length = 0
+        held = bytearray()
         while chunk := os.read(self.server.stdout.fileno(), CHUNK):
-            head, border, _ = chunk.partition(b"\n")
-            if length + len(head) > self.limit:
+            end = chunk.find(b"\n")
+            if len(held) + (len(chunk) if end < 0 else end) > self.limit:
                 self.end(f"a message is longer than {self.limit} bytes")
-            length = len(chunk) - chunk.rfind(b"\n") - 1 if border else length + len(chunk)
-            left = memoryview(chunk)
-            while left:
-                left = left[os.write(1, left) :]
+            held += chunk
+            if end >= 0:
+                whole = held.rfind(b"\n") + 1
+                write(1, mended(bytes(held[:whole])))
+                del held[:whole]
+        write(1, bytes(held))
         try:
             code: int | str = self.server.wait(GRACE)
         except subprocess.TimeoutExpired:
@@ -99,14 +121,54 @@ class Guard:
         self.end(f"the program ended (exit code {code})")
 
 
+def write(stream: int, content: bytes) -> None:
+    """Write all of it."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(stream, left) :]
+
+
+def mended(content: bytes) -> bytes:
+    """JSON with a replacement character for every half of a surrogate pair, for which all of it would be refused."""
+    return ESCAPES.sub(lambda found: rb"\ufffd" if found[1] else found[0], content) if b"\\u" in content else content
+
+
+def descendants() -> list[int]:
+    """The running processes that this one, or one of them, started; none where the system does not tell."""
+    parents: dict[int, int] = {}
+    with suppress(OSError):
+        for name in os.listdir("/proc"):
+            with suppress(OSError, ValueError, IndexError):
+                with open(f"/proc/{int(name)}/stat", "rb") as file:
+                    state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if state not in (b"Z", b"X"):
+                    parents[int(name)] = int(parent)
+    found, size = {os.getpid()}, 0
+    while len(found) > size:
+        size = len(found)
+        found |= {number for number, parent in parents.items() if parent in found}
+    return sorted(found - {os.getpid()})
+
+
+def adopt() -> None:
+    """Become the parent of every descendant that loses its own, where the system has that (Linux)."""
+    if sys.platform == "linux":
+        with suppress(ImportError, OSError, AttributeError):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
 def main(limit: str, *command: str) -> None:
     """Run a command under the guard; a program that cannot be started is said on standard error."""
+    adopt()
     if hasattr(os, "setpgrp") and os.getpgrp() != os.getpid():
         os.setpgrp()  # the group that is ended must be no one else's
     try:
         guard = Guard(int(limit), list(command))
     except OSError as error:
         sys.exit(f"the program cannot be started: {error}")
+    signal.signal(signal.SIGTERM, lambda *_: guard.end("ended from outside"))
     try:
         guard.run()
     except OSError:

@@ -20,6 +20,7 @@ class ServeSettings:
     budget: int
     start_seconds: float
     call_seconds: float
+    longest_seconds: float
     idle_seconds: float
     most_running: int
     check_seconds: float
