@@ -148,7 +148,11 @@ def _all_pages(
         write_text(_page(state.pages), text := json.dumps(entries, separators=(",", ":")))
         # An unchanged first page of several would say nothing of the others.
         etags = {first: etag} if etag and state.since and not state.cursor and not cursor else {}
-        counts = {"pages": state.pages + 1, "entries": state.entries + len(entries), "bytes": state.bytes + len(text)}
+        counts: dict[str, Any] = {
+            "pages": state.pages + 1,
+            "entries": state.entries + len(entries),
+            "bytes": state.bytes + len(text),
+        }
         state = replace(state, cursor=cursor, etags=etags, **counts)
         _save(state)
         bounds = {"pages": registry.pages, "entries": registry.entries, "bytes": settings.limits.archive}
