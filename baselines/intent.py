@@ -16,9 +16,9 @@ import pandas as pd
 from study.advisor.encoders.sentence import encode
 from study.advisor.engine.intent.recommender import Context, Requirements, obstacle
 from study.advisor.engine.intent.settings import FACTORS
+from study.advisor.retrieval.structure import languages, operating_systems
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.t2mrec.structure import languages, operating_systems
 
 
 @dataclass

@@ -7,8 +7,8 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from baselines.recbole_bridge import RecBole
+from study.base.registry import parents
 from study.config import compose as config
-from study.config.registry import parents
 from tests.baselines.toys import build, settings
 
 RECBOLE = "baselines.recbole_bridge.RecBole"

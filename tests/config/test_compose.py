@@ -9,10 +9,10 @@ from omegaconf.errors import ReadonlyConfigError
 
 from study.analysis.report.plots import FAMILIES
 from study.base.errors import StudyError
+from study.base.registry import FEW, folder_of, parents, system_file
 from study.config.changes import changed, value_of, with_values
 from study.config.compose import GROUPS, build_system, choices, load, sound_systems
 from study.config.groups import FAMILIES as KINDS_OF_SYSTEMS
-from study.config.registry import FEW, folder_of, parents, system_file
 from study.evaluation.system import System
 from study.search.all_rows import rows
 from tests.tiny_study import keep_systems

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from study.base import paths
-from study.config.registry import folder_of
+from study.base.registry import folder_of
 from study.runner import row_store
 from study.runner.row_store import Row
 

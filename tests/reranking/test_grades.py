@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from study.advisor.llm.client import Usage
-from study.reranking.grades import expected_grade
+from study.advisor.llm.grades import expected_grade
 from study.reranking.language_model import GradingReranker, Question, condensed
 from study.reranking.system import Rules
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.advisor.llm import grades
+from study.advisor.llm.grades import clean
 from study.base import paths
 from study.base.errors import StudyError
-from study.reranking import grades, prompt
+from study.reranking import prompt
 from study.reranking.language_model import Question
 from tests.reranking.misbehaving_endpoint import pool_of, task_of
 from tests.t2mrec.conftest import make_data
@@ -111,9 +113,9 @@ def test_the_rule_about_substitutions():
 
 
 def test_clean_by_hand():
-    assert prompt.clean("a\n\tb\u200bc  d\x00e", 99) == "a bc de"
-    assert prompt.clean("abcdef", 3) == "abc"
-    assert prompt.clean("\ud800 half", 99) == "half"
+    assert clean("a\n\tb\u200bc  d\x00e", 99) == "a bc de"
+    assert clean("abcdef", 3) == "abc"
+    assert clean("\ud800 half", 99) == "half"
 
 
 @pytest.mark.parametrize("text", WRONG)

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from study.advisor.encoders.sentence import DIMENSION
+from study.advisor.saved.student import COLUMNS, FIELDS, Student
 from study.base.errors import StudyError
-from study.reranking.student import COLUMNS, FIELDS, Student
 
 TASKS, EACH = 40, 12
 

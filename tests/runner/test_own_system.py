@@ -16,7 +16,7 @@ from study.analysis.report.results import outcome
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import write_json
-from study.config.registry import system_file
+from study.base.registry import system_file
 from study.runner import own_system
 from study.runner.own_system import class_file, examine, new_system, remove_system
 from study.runner.row_store import list_rows

@@ -16,8 +16,8 @@ from study.advisor.llm.settings import cassette
 from study.analysis.report.main import report
 from study.base import paths
 from study.base.errors import StudyError
+from study.base.registry import system_file, system_settings
 from study.config.compose import load, plain
-from study.config.registry import system_file, system_settings
 from study.data import dataset as datasets
 from study.runner import provenance as stale
 from study.runner.identity import CLASSES, DEFAULTS, GONE, OPTIONS, identity, normal_form, versions_file

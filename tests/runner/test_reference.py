@@ -11,8 +11,8 @@ import pytest
 
 from baselines import bm25, popularity
 from study.base import paths
+from study.base.registry import OWN, folder_of, system_file
 from study.config import compose
-from study.config.registry import OWN, folder_of, system_file
 from study.runner import reference
 from study.runner.identity import CLASSES, read_versions
 from study.runner.own_system import require_sound

@@ -11,12 +11,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.advisor.retrieval.fusion import centroids, expand, fuse
+from study.advisor.retrieval.lexical import TfIdf
+from study.advisor.retrieval.structure import StructuralFeatures, languages, operating_systems, structural_score
+from study.advisor.retrieval.towers import normalize
 from study.evaluation.ranking import tie_order
 from study.t2mrec import lexical
-from study.t2mrec.fusion import centroids, expand, fuse
-from study.t2mrec.inference import normalize
 from study.t2mrec.pairs import Pairs
-from study.t2mrec.structure import StructuralFeatures, languages, operating_systems, structural_score
+from study.t2mrec.settings import Lexical, Scoring, Towers, Training
+from study.t2mrec.system import T2MRec
 from study.t2mrec.towers import info_nce, pointwise_bce
 
 
@@ -110,29 +113,37 @@ SERVERS = np.array([[1, 0], [0, 1], [0.8, 0.6], [-1, 0]], np.float32)
 TASK = np.array([[1, 0]], np.float32)
 
 
+def near(tasks, servers):
+    return lambda anchors: centroids(tasks, servers, anchors) @ servers.T
+
+
 def test_fused_scores_and_the_centroid_which_is_the_mean_of_task_and_anchors():
     fused = fuse(np.float32([[1.0, 0.0]]), np.float32([[0.0, 1.0]]), weight=0.9)
     np.testing.assert_allclose(fused, [[0.9, 0.1]], rtol=1e-6)
     anchors = np.array([[1, 2]])
     np.testing.assert_allclose(centroids(TASK, SERVERS, anchors), [[(1 + 0 + 0.8) / 3, (0 + 1 + 0.6) / 3]], rtol=1e-6)
-    sparse = centroids(sp.csr_matrix(TASK), sp.csr_matrix(SERVERS), anchors)
-    np.testing.assert_allclose(sparse.toarray(), centroids(TASK, SERVERS, anchors), rtol=1e-6)
     missing = np.array([[2, -1]])  # which does not count
     np.testing.assert_allclose(centroids(TASK, SERVERS, missing), [[0.9, 0.3]], rtol=1e-6)
+    for servers, task in ((SERVERS, TASK), (sp.csr_matrix(SERVERS), sp.csr_matrix(TASK))):  # without towers: sparse
+        system = T2MRec(Lexical(), Towers(), Training(), Scoring())
+        system.task_embeddings, system.server_embeddings = task, servers
+        for rows in (anchors, missing):
+            near = system._centroid_similarity(np.array([0]), rows)
+            np.testing.assert_allclose(near, centroids(TASK, SERVERS, rows) @ SERVERS.T, rtol=1e-6)
 
 
 def test_expansion_follows_the_centroid_not_the_task():
     # The anchor is server 1 (fused 0.9). The centroid (0.5, 0.5) is nearest to server 2, then 0, then 3,
     # while the fused score alone would put server 3 second.
     fused = np.array([[0.1, 0.9, 0.2, 0.5]], np.float32)
-    rows, scores = expand(fused, TASK, SERVERS, anchors=1, pool=4, order=np.arange(4))
+    rows, scores = expand(fused, near(TASK, SERVERS), anchors=1, pool=4, order=np.arange(4))
     np.testing.assert_array_equal(rows, [[1, 2, 0, 3]])
     np.testing.assert_allclose(scores, [[0.9, 0.7 - 1.1, 0.5 - 1.1, -0.5 - 1.1]], rtol=1e-5)
 
 
 def test_servers_that_must_not_be_returned_are_not():
     fused = np.array([[0.1, -np.inf, 0.2, 0.5]], np.float32)
-    rows, scores = expand(fused, TASK, SERVERS, anchors=2, pool=4, order=np.arange(4))
+    rows, scores = expand(fused, near(TASK, SERVERS), anchors=2, pool=4, order=np.arange(4))
     assert set(rows[0]) == {0, 2, 3, -1}
     assert np.isneginf(scores[0, -1])
 
@@ -142,7 +153,9 @@ def test_pool_holds_the_anchors_first_and_no_server_twice(seed, anchors, more, n
     rng = np.random.default_rng(seed)
     tasks, servers = (normalize(rng.normal(size=(count, 4)).astype(np.float32)) for count in (3, n))
     fused = rng.normal(size=(3, n)).astype(np.float32)
-    rows, scores = expand(fused, tasks, servers, anchors=anchors, pool=anchors + more, order=tie_order(n, seed % 100))
+    rows, scores = expand(
+        fused, near(tasks, servers), anchors=anchors, pool=anchors + more, order=tie_order(n, seed % 100)
+    )
     for row, score, values in zip(rows, scores, fused, strict=True):
         filled = row[row >= 0]
         assert len(set(filled)) == len(filled) == min(n, anchors + more)
@@ -159,5 +172,7 @@ def test_vectors_are_unit_by_a_vocabulary_that_knows_no_test_task_and_is_saved(t
     assert not {f"item{row}" for row in toy_split.tasks("test")} & words
     assert {f"item{row}" for row in toy_split.tasks("train")} <= words
     assert len(lexical.vectorize(toy, toy_split.tasks("train"), max_features=17)[0].vocabulary_) == 17
-    rebuilt = lexical.from_json(json.loads(json.dumps(lexical.to_json(vectorizer))))
-    np.testing.assert_allclose(rebuilt.transform(toy.task_texts()).toarray(), tasks.toarray(), rtol=1e-6)
+    rebuilt = TfIdf.of_saved(json.loads(json.dumps(lexical.to_json(vectorizer)))).transform(toy.task_texts())
+    assert (rebuilt.indices.tolist(), rebuilt.data.tolist()) == (tasks.indices.tolist(), tasks.data.tolist())
+    tower = np.random.default_rng(0).normal(size=(len(words), 8)).astype(np.float32)
+    np.testing.assert_array_equal(rebuilt @ tower, tasks @ tower)

@@ -9,11 +9,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from study.advisor.retrieval.structure import StructuralFeatures, languages
 from study.base.errors import StudyError
 from study.evaluation.ranking import top_k
 from study.t2mrec.pairs import draw_pairs, draw_triples, nearest_negatives, shuffled
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
-from study.t2mrec.structure import StructuralFeatures, languages
 from study.t2mrec.system import T2MRec
 from study.t2mrec.towers import program_bce
 

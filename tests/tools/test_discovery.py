@@ -13,8 +13,9 @@ from hypothesis.extra import numpy as hnp
 from study.advisor.retrieval import texts as token_counts
 from study.advisor.retrieval.documents import Server, ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, above, fuse, order_of, with_every_part
+from study.advisor.retrieval.lexical import Bm25, TfIdfIndex, words_of
 from study.advisor.retrieval.ranking import best
-from study.advisor.retrieval.texts import MAX_PARTS, Bm25, TfIdf, decompose, documents, words_of
+from study.advisor.retrieval.texts import MAX_PARTS, decompose, documents
 from study.base.errors import StudyError
 from study.tools import discovery as experiments
 from study.tools import results
@@ -61,7 +62,7 @@ def test_word_search_of_nothing_known_and_words_split_names():
     assert found == ["get", "user", "token", "read", "file", "v", "2", "使", "用", "httpserver"]
     assert Bm25(["read file", "send mail"]).scores(["zzz", ""]).tolist() == [[0, 0], [0, 0]]
     assert Bm25(["", "..."]).scores(["read"]).tolist() == [[0, 0]]
-    assert TfIdf(["read file", "send mail"]).scores(["read read"])[0].argmax() == 0
+    assert TfIdfIndex(["read file", "send mail"]).scores(["read read"])[0].argmax() == 0
 
 
 @given(

@@ -24,8 +24,8 @@ from tqdm import tqdm
 from study.base import paths
 from study.base.errors import StudyError, require_one_of
 from study.base.files import write_json, write_text
+from study.base.registry import choices
 from study.config.compose import load
-from study.config.registry import choices
 from study.runner.processes import end_with_parent, limit_threads
 
 TABLES = (".csv", ".xz", ".parquet", ".yaml")

@@ -20,7 +20,7 @@ app = typer.Typer(
 
 def known(dataset: str) -> str:
     """The data set's name. StudyError: there is none of that name."""
-    from study.config.registry import require_choice
+    from study.base.registry import require_choice
 
     require_choice("dataset", dataset)
     return dataset

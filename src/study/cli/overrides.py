@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from study.base.errors import StudyError
-from study.config.registry import GROUPS, choices, folder_of
+from study.base.registry import GROUPS, choices, folder_of
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -9,8 +9,8 @@ from omegaconf import DictConfig, OmegaConf, read_write
 
 from study.base import paths
 from study.base.errors import StudyError
+from study.base.registry import choices
 from study.base.settings import read_yaml
-from study.config.registry import choices
 
 ABSENT = object()
 

@@ -23,11 +23,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from study.base import paths
 from study.base.errors import StudyError
+from study.base.registry import GROUPS as GROUPS
+from study.base.registry import choices as choices
+from study.base.registry import require_choice, suggestion, system_file, system_settings
 from study.base.settings import build_settings, read_yaml
 from study.config import groups
-from study.config.registry import GROUPS as GROUPS
-from study.config.registry import choices as choices
-from study.config.registry import require_choice, suggestion, system_file, system_settings
 
 LOG = logging.getLogger(__name__)
 COMPOSED = (*GROUPS, "trainer", "logger")

@@ -10,7 +10,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 from pydantic import AfterValidator, Field
 
-from study.config.registry import NAME, choices, suggestion
+from study.base.registry import NAME, choices, suggestion
 
 # Kinds of systems: how each is drawn and named stands in study.analysis.report.plots; `baseline` is drawn as "other".
 FAMILIES = {

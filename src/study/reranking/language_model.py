@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from study.advisor.llm import grades
 from study.advisor.llm import settings as endpoint
 from study.advisor.llm.client import KINDS, Client, EndpointError
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
-from study.reranking import grades, prompt
+from study.reranking import prompt
 from study.reranking.pools import PooledT2MRec
 from study.reranking.system import RerankedT2MRec, Rules
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training

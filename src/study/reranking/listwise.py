@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.advisor.encoders.sentence import encode
+from study.advisor.retrieval.structure import FEATURES, StructuralFeatures
 from study.base.errors import StudyError
 from study.base.files import replacing
 from study.data.dataset import SERVER_FIELDS, Dataset, FloatArray, IntArray
@@ -26,7 +27,6 @@ from study.data.splits import WORD, Split
 from study.evaluation.ranking import chunks
 from study.reranking.system import RerankedT2MRec, Rules
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
-from study.t2mrec.structure import FEATURES, StructuralFeatures
 from study.t2mrec.system import T2MRec
 
 Float64Array = NDArray[np.float64]

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from study.advisor.llm.grades import TASK_LONGEST, card
 from study.base import paths
 from study.base.errors import StudyError
 
@@ -23,9 +23,6 @@ from study.base.errors import StudyError
 TASK_CARD = ("id", "name", "description", "language", "category", "subcategory", "theme")
 ATTRIBUTES = ("category", "subcategory", "language", "system", "license", "official")
 SERVER_CARD = ("id", "name", "description", "tools", *ATTRIBUTES)
-TASK_LONGEST = (
-    600  # characters of a task's field, at least: short cards save time, a need cut short changes the question
-)
 
 
 class Keys(NamedTuple):
@@ -82,21 +79,6 @@ def instructions(k: int, substitutions: int) -> str:
     """The part that is the same for every task."""
     rule = NO_SUBSTITUTION.format(k=k) if substitutions == 0 else SUBSTITUTION.format(n=substitutions, k=k)
     return INSTRUCTIONS.format(k=k, substitutions=rule)
-
-
-def clean(text: str, longest: int) -> str:
-    """`text` on one line, without control, formatting, private and half characters (Unicode C), cut to `longest`."""
-    # Newlines and tabs are control characters too, but they separate words.
-    kept = (letter for letter in text if letter.isspace() or unicodedata.category(letter)[0] != "C")
-    return " ".join("".join(kept).split())[:longest]
-
-
-def card(row: Mapping[Any, Any], fields: Sequence[str], longest: int) -> str:
-    """One JSON object on one line: the row's id and its fields that are not empty. Angle brackets are written as
-    escapes, so that no text can close a mark of the prompt."""
-    found: dict[str, Any] = {"id": int(row["id"])} if "id" in row else {}
-    found |= {name: text for name in fields if name != "id" and (text := clean(str(row[name]), longest))}
-    return json.dumps(found, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def read_template(file: str | None) -> str | None:

@@ -17,9 +17,9 @@ from study.advisor.llm.settings import cassette
 from study.base import paths
 from study.base.errors import StudyError, require_file
 from study.base.files import sha256
+from study.base.registry import choices, system_settings
 from study.base.settings import read_yaml
 from study.config.compose import plain
-from study.config.registry import choices, system_settings
 from study.data import dataset as datasets
 from study.reranking.pools import file_of
 

@@ -6,8 +6,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from study.base import paths
 from study.base.errors import StudyError, require_file
+from study.base.registry import system_file
 from study.base.settings import read_yaml
-from study.config.registry import system_file
 from study.data import dataset as datasets
 from study.data import splits
 from study.data.dataset import Dataset

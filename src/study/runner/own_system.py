@@ -18,9 +18,9 @@ import numpy as np
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import read_text, write_text
+from study.base.registry import NAME, OWN, choices, folder_of, parents, require_choice, stated_settings, system_file
 from study.base.settings import read_yaml
 from study.config.compose import build_system, load
-from study.config.registry import NAME, OWN, choices, folder_of, parents, require_choice, stated_settings, system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.data.toys import block_dataset, relabelled, with_other_answers

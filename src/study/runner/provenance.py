@@ -10,9 +10,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from study.base.errors import StudyError
+from study.base.registry import system_file
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import GROUPS, choices, load, plain
-from study.config.registry import system_file
 from study.evaluation.records import read_record
 from study.runner.identity import identity, normal_settings
 

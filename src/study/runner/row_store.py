@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import ABANDONED, read_text, replacing, write_text
-from study.config.registry import folder_of
+from study.base.registry import folder_of
 from study.evaluation import per_task
 from study.evaluation.records import parse_record
 

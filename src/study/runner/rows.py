@@ -19,9 +19,9 @@ from tqdm import tqdm
 from study.base import paths
 from study.base.errors import StudyError, explained
 from study.base.files import write_json, write_parquet
+from study.base.registry import system_file
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, plain, recorded
-from study.config.registry import system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.evaluation.records import accelerator, record

@@ -18,10 +18,10 @@ from study.advisor.llm.settings import awaits_replies
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import write_json
+from study.base.registry import OWN, choices, folder_of, left_out
 from study.base.settings import read_yaml
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import load
-from study.config.registry import OWN, choices, folder_of, left_out
 from study.evaluation.records import read_record
 from study.runner import provenance
 from study.runner.cluster import Launcher, run_seeds

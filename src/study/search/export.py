@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.saved import saved
 from study.advisor.saved.field_dense import SavedFieldDense
-from study.advisor.saved.t2mrec import Recommender
+from study.advisor.saved.t2mrec import CARD, Recommender
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import write_json
@@ -22,6 +22,8 @@ from study.evaluation.records import read_record, record
 from study.runner.identity import data_hash, row_key, settings_key
 from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads
+from study.t2mrec import lexical
+from study.t2mrec.system import T2MRec
 
 
 def export(config: DictConfig) -> Path:
@@ -58,9 +60,17 @@ def export(config: DictConfig) -> Path:
         workdir = paths.cache() / "export" / dataset / f"{row_key(config)}-{seed}"
         workdir.mkdir(parents=True, exist_ok=True)
         system.fit(data, split, seed=seed, workdir=workdir)
-        Recommender.of(system, seed=seed).save(folder)
+        recommender(system, seed=seed).save(folder)
     write_json(folder / "record.json", record(dataset=dataset, config=plain(config), **facts))
     return folder
+
+
+def recommender(system: T2MRec, *, seed: int) -> Recommender:
+    """The part of a fitted T2MRec (towers over TF-IDF) that answers requests."""
+    assert system.module is not None
+    tower, vectorizer = system.module.task_tower.weights(), lexical.to_json(system.vectorizer)
+    servers, themes = system.data.servers[list(CARD)], tuple(sorted(set(system.data.tasks["theme"]) - {""}))
+    return Recommender(tower, system.server_embeddings, vectorizer, servers, system.scoring, seed, themes)
 
 
 def model_key(config: DictConfig, system: object) -> str:

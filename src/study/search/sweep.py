@@ -27,10 +27,10 @@ from omegaconf import DictConfig, OmegaConf
 from study.base import paths
 from study.base.errors import StudyError, require_one_of
 from study.base.files import write_csv, write_parquet
+from study.base.registry import FEW, NAME, choices
 from study.base.settings import read_settings, read_yaml
 from study.config.changes import ABSENT, value_of, with_values
 from study.config.compose import build_system, plain, recorded
-from study.config.registry import FEW, NAME, choices
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation import per_task as per_task_table

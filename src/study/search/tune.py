@@ -18,9 +18,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from study.base import paths
 from study.base.errors import StudyError
+from study.base.registry import system_file
 from study.config.changes import ABSENT, changed, setting_key, value_of, with_values
 from study.config.compose import build_system, plain, recorded
-from study.config.registry import system_file
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.evaluation.records import read_record, record

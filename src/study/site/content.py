@@ -18,8 +18,8 @@ from study.analysis.report.results import Results
 from study.analysis.report.tables import named
 from study.base import paths
 from study.base.files import read_csv
+from study.base.registry import system_file
 from study.config.compose import sound_systems
-from study.config.registry import system_file
 from study.data import dataset as datasets
 from study.judging import store
 

@@ -38,14 +38,6 @@ def vectorize(
 
 
 def to_json(vectorizer: TfidfVectorizer) -> dict[str, Any]:
-    """The fitted vectoriser as plain data, so that no pickle is ever loaded."""
+    """The fitted vectoriser as plain data, so that no pickle is ever loaded; `TfIdf.of_saved` reads it."""
     terms = sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)
     return {"terms": terms, "idf": [float(value) for value in vectorizer.idf_], "ngrams": list(vectorizer.ngram_range)}
-
-
-def from_json(saved: dict[str, Any]) -> TfidfVectorizer:
-    """Rebuild the vectoriser that `to_json` saved."""
-    vocabulary = {term: column for column, term in enumerate(saved["terms"])}
-    vectorizer = TfidfVectorizer(vocabulary=vocabulary, ngram_range=tuple(saved["ngrams"]), dtype=np.float32)
-    vectorizer.idf_ = np.asarray(saved["idf"], dtype=np.float64)
-    return vectorizer

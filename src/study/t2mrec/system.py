@@ -3,20 +3,21 @@ that of `study.reranking`)."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from study.advisor.retrieval.fusion import centroids, expand, fuse
+from study.advisor.retrieval.structure import StructuralFeatures
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation.ranking import mask_known, tie_order
 from study.t2mrec import lexical
-from study.t2mrec.fusion import expand, fuse
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
-from study.t2mrec.structure import StructuralFeatures
 
 if TYPE_CHECKING:  # importing torch and Lightning takes seconds; systems without towers do without them
     from study.advisor.retrieval.field_dense import FieldDense
@@ -132,10 +133,20 @@ class T2MRec:
         fused = mask_known(self.score(tasks), tasks, known)
         pool = max(k, self.scoring.pool)
         anchors = self.scoring.anchors if self.scoring.expansion else pool
-        rows, scores = expand(
-            fused, self.task_embeddings[tasks], self.server_embeddings, anchors=anchors, pool=pool, order=self.order
-        )
+        near = partial(self._centroid_similarity, tasks)
+        rows, scores = expand(fused, near, anchors=anchors, pool=pool, order=self.order)
         return rows[:, :k], scores[:, :k]
+
+    def _centroid_similarity(self, tasks: IntArray, anchors: IntArray) -> FloatArray:
+        """For `expand`; without towers the embeddings are sparse."""
+        own, servers = self.task_embeddings[tasks], self.server_embeddings
+        if not sp.issparse(servers):
+            return np.asarray(centroids(own, servers, anchors) @ servers.T, np.float32)
+        rows, places = np.nonzero(anchors >= 0)
+        chosen = (np.ones(len(rows), np.float32), (rows, anchors[rows, places]))
+        members = sp.csr_matrix(chosen, shape=(len(anchors), servers.shape[0]))
+        share = sp.diags_array((1 / ((anchors >= 0).sum(axis=1) + 1)).astype(np.float32))
+        return np.asarray((share @ (own + members @ servers) @ servers.T).toarray(), np.float32)
 
     def parameters(self) -> int:
         """Trained weights of both towers, the first layers included."""

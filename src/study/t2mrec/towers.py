@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name every torch program uses
 from torch import Tensor, nn
 
+from study.advisor.retrieval.towers import TowerWeights, embed
 from study.data.dataset import FloatArray
-from study.t2mrec.inference import TowerWeights, embed
 
 
 class Tower(nn.Module):

@@ -44,11 +44,11 @@ from study.advisor.engine.intent.settings import (
 )
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
+from study.advisor.retrieval.structure import languages, operating_systems
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation.statistics import bootstrap_interval, share_interval
-from study.t2mrec.structure import languages, operating_systems
 from study.tools import request_log, results
 from study.tools.collections.livemcpbench import Episode
 from study.tools.queries import QuerySet, rank_all

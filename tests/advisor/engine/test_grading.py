@@ -12,8 +12,8 @@ from study.advisor.encoders.sentence import DIMENSION
 from study.advisor.llm import local
 from study.advisor.saved import grading
 from study.advisor.saved.contract import Recommendation
+from study.advisor.saved.student import COLUMNS, FIELDS, Student, file_of
 from study.base.errors import StudyError
-from study.reranking.student import COLUMNS, FIELDS, Student, file_of
 
 
 def reply(*pairs):

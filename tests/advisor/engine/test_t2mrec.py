@@ -10,7 +10,7 @@ from study.advisor.saved.saved import folder_of
 from study.advisor.saved.t2mrec import Recommender
 from study.base.errors import StudyError
 from study.config.compose import load
-from study.search.export import export
+from study.search.export import export, recommender
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 from tests.advisor.engine.conftest import exported
@@ -32,7 +32,7 @@ def fitted(toy, toy_split, tmp_path_factory):
 @pytest.fixture(scope="module")
 def saved(fitted, tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy") / "t2mrec"
-    Recommender.of(fitted, seed=1).save(folder)
+    recommender(fitted, seed=1).save(folder)
     return folder
 
 

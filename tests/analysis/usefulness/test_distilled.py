@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from study.advisor.encoders.sentence import DIMENSION
+from study.advisor.saved.student import COLUMNS, FIELDS, Student, file_of
 from study.analysis import framework
 from study.analysis.framework import ANALYSES, Context, load_settings
 from study.analysis.usefulness import grades as distilled
 from study.config.compose import load
-from study.reranking.student import COLUMNS, FIELDS, Student, file_of
 
 SETTINGS = load_settings(distilled.Distilled)
 SMALL = replace(SETTINGS, tasks=2, first=2, deeper=1, until=4, anywhere=1)

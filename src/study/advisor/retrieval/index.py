@@ -15,8 +15,9 @@ from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder
 from study.advisor.encoders.sentence import cosines
 from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.lexical import Bm25, TfIdfIndex
 from study.advisor.retrieval.ranking import best, tie_order
-from study.advisor.retrieval.texts import Bm25, TfIdf, decompose, documents
+from study.advisor.retrieval.texts import decompose, documents
 from study.base.errors import StudyError, require_one_of
 
 MODES = ("dense", "bm25", "tfidf", "hybrid", "random")
@@ -66,9 +67,9 @@ class ToolIndex:
         return Bm25(self.documents)
 
     @cached_property
-    def tfidf(self) -> TfIdf:
+    def tfidf(self) -> TfIdfIndex:
         """The TF-IDF index."""
-        return TfIdf(self.documents)
+        return TfIdfIndex(self.documents)
 
     def scores(self, queries: Sequence[str], *, store: bool = True) -> FloatArray:
         """Scores, higher is better, shape (len(queries), n_tools). `store`: keep the queries' vectors on disk; False

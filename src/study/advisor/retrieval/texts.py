@@ -1,4 +1,4 @@
-"""Texts of tools and queries: documents (Semantic Tool Discovery, section 3.1.1), words, sub-tasks, token counts.
+"""Texts of tools and queries: documents (Semantic Tool Discovery, section 3.1.1), sub-tasks, token counts.
 
 Tokens are those of the WordPiece of all-MiniLM-L6-v2, whose vocabulary ships in its package. Counts of other
 tokenizers differ by a factor that hardly depends on the tools; the shares reported here do not.
@@ -7,7 +7,6 @@ tokenizers differ by a factor that hardly depends on the tools; the shares repor
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from study.advisor.arrays import FloatArray, IntArray
+from study.advisor.arrays import IntArray
 from study.advisor.encoders.sentence import folder_of
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.base.errors import require_one_of
@@ -62,62 +61,6 @@ def documents(catalog: ToolCatalog, form: str, limit: int | None = None) -> list
     if limit is not None:
         tools = tuple(Tool(t.server, t.name, t.description[:limit], t.schema) for t in tools)
     return [write(catalog.servers[tool.server], tool) for tool in tools]
-
-
-# A lower-case letter before an upper-case one: getUserToken is three words.
-CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-# One CJK ideograph, or a run of other letters, or a run of digits; so snake_case and kebab-case fall apart too.
-WORD = re.compile(r"[\u4e00-\u9fff]|[^\W\d_\u4e00-\u9fff]+|\d+")
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text in lower case."""
-    return [word.lower() for word in WORD.findall(CAMEL.sub(" ", text))]
-
-
-class Bm25:
-    """BM25 with Lucene's idf (Robertson & Zaragoza 2009); a word that the query repeats counts each time."""
-
-    def __init__(self, documents: Sequence[str]) -> None:
-        """Index the documents, shape (n,), n > 0."""
-        import bm25s  # loads much that a figure or an answer in words does not need
-
-        logging.getLogger("bm25s").setLevel(logging.WARNING)  # it tells of every index that it builds
-        listed = [words_of(document) for document in documents]
-        self.vocabulary = {
-            word: number for number, word in enumerate(dict.fromkeys(w for words in listed for w in words))
-        }
-        self.size = len(listed)
-        self.index = bm25s.BM25(k1=1.5, b=0.75, method="lucene", backend="numpy")
-        if self.vocabulary:
-            ids = [[self.vocabulary[word] for word in words] for words in listed]
-            self.index.index((ids, self.vocabulary), show_progress=False)
-
-    def scores(self, queries: Sequence[str]) -> FloatArray:
-        """Scores >= 0, shape (len(queries), n)."""
-        found = np.zeros((len(queries), self.size), dtype=np.float32)
-        for row, query in enumerate(queries):
-            known = [self.vocabulary[word] for word in words_of(query) if word in self.vocabulary]
-            if known:
-                found[row] = self.index.get_scores_from_ids(known)
-        return found
-
-
-class TfIdf:
-    """Cosine of TF-IDF vectors with logarithmic term frequency (Salton & Buckley 1988)."""
-
-    def __init__(self, documents: Sequence[str]) -> None:
-        from sklearn.feature_extraction.text import TfidfVectorizer  # as slow to load as bm25s
-
-        self.vectorizer = TfidfVectorizer(
-            tokenizer=words_of, token_pattern=None, lowercase=False, sublinear_tf=True, dtype=np.float32
-        )
-        self.documents = self.vectorizer.fit_transform(documents)
-
-    def scores(self, queries: Sequence[str]) -> FloatArray:
-        """Cosines in [0, 1], shape (len(queries), n)."""
-        found: FloatArray = (self.vectorizer.transform(queries) @ self.documents.T).toarray()
-        return found
 
 
 # Ends of sentences and items; then words that begin a further step.

@@ -14,16 +14,16 @@ from tqdm import tqdm
 
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders.sentence import DIMENSION
+from study.advisor.llm import grades
 from study.advisor.llm.client import LOCAL, Client
 from study.advisor.llm.settings import OVERRIDES, endpoint_settings
 from study.advisor.llm.weights import OWN, LocalModels, place
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.base.errors import StudyError
-from study.reranking import grades
 
 if TYPE_CHECKING:
     from study.advisor.saved.field_dense import SavedFieldDense
-    from study.reranking.student import Student
+    from study.advisor.saved.student import Student
 
 DEPTH = 20  # servers that are graded
 LONGEST = 400  # characters of a server's description and of the request that a language model reads
@@ -108,7 +108,7 @@ class Grader:
 
 @dataclass
 class DistilledGrader:
-    """Grades servers together, by `study.reranking.student` and the vectors that a saved model keeps."""
+    """Grades servers together, by `study.advisor.saved.student` and the vectors that a saved model keeps."""
 
     weight: ClassVar[float] = 1.0  # usefulness/distilled.csv
     part: ClassVar[str] = "distilled model"
@@ -119,7 +119,7 @@ class DistilledGrader:
     def kept(cls, dataset: str, model: SavedModel) -> DistilledGrader:
         """Raises StudyError: none was trained, or the model keeps no such vectors."""
         from study.advisor.saved.field_dense import SavedFieldDense
-        from study.reranking.student import FIELDS, Student, file_of
+        from study.advisor.saved.student import FIELDS, Student, file_of
 
         if not isinstance(model, SavedFieldDense) or not set(FIELDS) <= model.system.fields.keys():
             reason = f"{model.title} keeps no vectors of {' and '.join(FIELDS)}, which the distilled model reads"

@@ -27,8 +27,8 @@ from study.advisor.saved.large import LargeFieldDense
 from study.advisor.saved.saved import BRING, DATASET
 from study.base import paths
 from study.base.errors import StudyError, require_file
+from study.base.registry import system_file, system_settings
 from study.base.settings import build_settings
-from study.config.registry import system_file, system_settings
 
 LOG = logging.getLogger(__name__)
 SYSTEM = "field_dense"

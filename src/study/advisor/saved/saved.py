@@ -11,7 +11,8 @@ from typing import Any
 from study.advisor.saved.contract import SavedModel
 from study.base import paths
 from study.base.errors import StudyError, UnavailableError
-from study.config.registry import NAME, choices, require_choice, suggestion, system_settings
+from study.base.registry import NAME, choices, require_choice, suggestion, system_settings
+from study.base.settings import read_yaml
 
 DEFAULT = "field_dense"  # the system to save; the one before it needs weights that no data set brings
 USEFUL = ("field_dense_mpnet", DEFAULT)  # systems chosen for usefulness, the best first
@@ -89,9 +90,7 @@ def is_savable(model: Mapping[str, Any]) -> bool:
 
 def labelled_datasets() -> list[str]:
     """The data sets of ``conf/dataset`` that can be prepared; the others serve `study tools` alone."""
-    from study.config.compose import load  # the answer itself needs none of it
-
-    return [name for name in choices("dataset") if load([f"dataset={name}"]).dataset.labels]
+    return [name for name in choices("dataset") if read_yaml(paths.conf() / "dataset" / f"{name}.yaml").get("labels")]
 
 
 def how_to_save(dataset: str, system: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,18 +16,20 @@ from safetensors.numpy import load_file, save_file
 
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.retrieval.fields import TASK_FIELDS, join_values
+from study.advisor.retrieval.fusion import Scoring, centroids, expand, fuse
+from study.advisor.retrieval.lexical import TfIdf
 from study.advisor.retrieval.ranking import tie_order
+from study.advisor.retrieval.structure import (
+    FEATURES,
+    StructuralFeatures,
+    languages,
+    operating_systems,
+    structural_score,
+)
+from study.advisor.retrieval.towers import TowerWeights, embed
 from study.advisor.saved.contract import Recommendation, nearest, require_request, rounded
 from study.base.errors import StudyError, require_file
 from study.base.files import replacing, write_json
-from study.t2mrec import lexical
-from study.t2mrec.fusion import expand, fuse
-from study.t2mrec.inference import TowerWeights, embed
-from study.t2mrec.settings import Scoring
-from study.t2mrec.structure import FEATURES, StructuralFeatures, languages, operating_systems, structural_score
-
-if TYPE_CHECKING:  # importing the system itself would load what training needs
-    from study.t2mrec.system import T2MRec
 
 # What a recommendation shows of a server, and what the structural score reads.
 TEXTS = "id name url description author license language category subcategory system stars_count"
@@ -52,7 +54,7 @@ class Recommender:
 
     task_tower: TowerWeights  # the trained task tower
     server_embeddings: np.ndarray  # z_m of the catalogue, shape (n_servers, d')
-    saved_vectorizer: dict[str, Any]  # as plain data, see `study.t2mrec.lexical.to_json`
+    saved_vectorizer: dict[str, Any]  # what `TfIdf.of_saved` reads
     servers: pd.DataFrame  # the catalogue, columns `CARD`
     scoring: Scoring  # fusion and expansion
     seed: int  # of the tie order
@@ -68,18 +70,10 @@ class Recommender:
         self.cards = self.servers.to_dict("records")
         self.order = tie_order(len(self.servers), self.seed)
 
-    @classmethod
-    def of(cls, system: T2MRec, *, seed: int) -> Recommender:
-        """The part of a fitted T2MRec (towers over TF-IDF) that answers requests."""
-        assert system.module is not None
-        tower, vectorizer = system.module.task_tower.weights(), lexical.to_json(system.vectorizer)
-        servers, themes = system.data.servers[list(CARD)], tuple(sorted(set(system.data.tasks["theme"]) - {""}))
-        return cls(tower, system.server_embeddings, vectorizer, servers, system.scoring, seed, themes)
-
     @cached_property
-    def vectorizer(self) -> Any:
-        """The fitted TF-IDF vectoriser."""
-        return lexical.from_json(self.saved_vectorizer)
+    def vectorizer(self) -> TfIdf:
+        """Makes the lexical vectors of texts."""
+        return TfIdf.of_saved(self.saved_vectorizer)
 
     def save(self, folder: Path) -> None:
         """Write model.safetensors, vectorizer.json, catalogue.json and model.json into `folder`."""
@@ -142,8 +136,9 @@ class Recommender:
         semantic = embedding @ self.server_embeddings.T
         structural = structural_score(features, self.scoring.structure_weights)
         fused = fuse(semantic, structural, weight=self.scoring.semantic_weight)
+        servers = self.server_embeddings
         how: Any = {"anchors": self._anchors(k), "pool": max(k, self.scoring.pool), "order": self.order}
-        rows, _ = expand(fused, embedding, self.server_embeddings, **how)
+        rows, _ = expand(fused, lambda anchors: centroids(embedding, servers, anchors) @ servers.T, **how)
         return Ranked(rows, embedding, semantic, structural, fused, features)
 
     def _anchors(self, k: int) -> int:
@@ -157,7 +152,7 @@ class Recommender:
     ) -> list[str]:
         """See `study.advisor.saved.contract.SavedModel`."""
         found = []
-        if text.strip() and not self.vectorizer.transform([text]).nnz:
+        if text.strip() and not len(self.vectorizer.transform([text]).data):
             found.append("no word of the request occurs in the model's vocabulary; the ranking does not rest on it")
         for name in sorted(languages(language) - self.structure.language_index.keys()):
             found.append(f"no server is written in {name!r}{nearest(name, self.structure.language_index)}")

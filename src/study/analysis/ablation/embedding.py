@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from tqdm import tqdm
 
+from study.advisor.retrieval.towers import embed
 from study.advisor.saved.saved import folder_of
 from study.advisor.saved.t2mrec import Recommender
 from study.analysis.framework import Context, Tables, analysis
@@ -31,7 +32,6 @@ from study.evaluation.records import read_record
 from study.evaluation.separation import all_distances, embedding_settings, listed, separation
 from study.runner.processes import limit_threads
 from study.search.export import export, model_key
-from study.t2mrec.inference import embed
 
 RELEASED = "T2MRec/task_mcp_embedding.csv"
 LEVELS = ("category", "subcategory")
@@ -49,7 +49,8 @@ Spaces = dict[str, tuple[Any, Any]]
 
 def spaces(model: Recommender, data: Dataset) -> Spaces:
     """The input space and the embedding space of a saved model."""
-    tasks, servers = (model.vectorizer.transform(texts) for texts in (data.task_texts(), data.server_texts()))
+    parts = [model.vectorizer.transform(texts) for texts in (data.task_texts(), data.server_texts())]
+    tasks, servers = (sp.csr_matrix((own.data, own.indices, own.indptr), own.shape) for own in parts)
     return {"input": (tasks, servers), "embedded": (embed(model.task_tower, tasks), model.server_embeddings)}
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import DictConfig
 
+from study.advisor.retrieval.structure import FEATURES, StructuralFeatures
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report import paper
 from study.analysis.report.runs import (
@@ -32,7 +33,6 @@ from study.data.dataset import Dataset
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.statistics import RESAMPLES, compare, compare_all, holm
 from study.runner.row_store import HITS_ONLY, list_rows, read_per_task, read_record, read_top10
-from study.t2mrec.structure import FEATURES, StructuralFeatures
 
 # The paper's rows with and without the LLM re-ranker, and the system that has one.
 FULL, BASE, RERANKED = "T2MRec", "w/o Re-ranking", "t2mrec_llm"

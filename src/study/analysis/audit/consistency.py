@@ -23,7 +23,7 @@ from study.analysis.report import paper
 from study.analysis.report.tables import named
 from study.base import paths
 from study.base.errors import StudyError
-from study.config.registry import OWN, folder_of
+from study.base.registry import OWN, folder_of
 from study.data import splits
 from study.data.dataset import Dataset
 from study.evaluation import per_task

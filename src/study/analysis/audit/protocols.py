@@ -25,9 +25,9 @@ from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits
 from study.analysis.report import paper
 from study.base import paths
 from study.base.errors import StudyError
+from study.base.registry import require_choice
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, plain
-from study.config.registry import require_choice
 from study.data import dataset as datasets
 from study.data import splits
 from study.data.dataset import Dataset, IntArray

@@ -17,7 +17,7 @@ import pandas as pd
 from scipy import stats
 
 from study.analysis.framework import Context, Tables, analysis
-from study.config.registry import require_choice
+from study.base.registry import require_choice
 from study.data.dataset import FloatArray
 from study.evaluation import per_task
 from study.runner import authors_program

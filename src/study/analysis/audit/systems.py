@@ -18,8 +18,8 @@ from omegaconf import DictConfig
 from study.analysis.framework import Context, Tables, analysis
 from study.base import paths
 from study.base.errors import StudyError
+from study.base.registry import require_choice
 from study.config.compose import build_system, load
-from study.config.registry import require_choice
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.evaluation.runs import run_seed

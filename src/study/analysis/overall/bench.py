@@ -217,7 +217,7 @@ def _recommendation(
             milliseconds.append(1e3 * (time.perf_counter() - started))
             fields = {"name": name, "language": language}
             text = join_values(fields.get(field, "") for field in TASK_FIELDS)
-            terms.append(recommender.vectorizer.transform([text]).nnz)
+            terms.append(len(recommender.vectorizer.transform([text]).data))
     work = encoding_work(float(np.mean(terms)), 1, system.towers)
     work += ranking_work(1, data.n_servers, system.towers.output)
     note, quantiles = f"{len(milliseconds)} requests", {q: float(np.percentile(milliseconds, q)) for q in (50, 95, 99)}

@@ -31,6 +31,7 @@ from study.advisor.encoders.nearest import write_array
 from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval.fields import VIEWS, texts
 from study.advisor.retrieval.one_product import Moments, server_vectors
+from study.advisor.retrieval.towers import embed
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.advisor.saved.t2mrec import Recommender
 from study.analysis.framework import Context, Tables, analysis, load_settings
@@ -40,7 +41,6 @@ from study.base.files import write_json
 from study.data.dataset import FloatArray
 from study.runner.inputs import load_inputs
 from study.runner.processes import end_with_parent, limit_threads
-from study.t2mrec.inference import embed
 
 LOG = logging.getLogger(__name__)
 TOP, SAMPLE, PROTOCOL, BM25 = 10, 50_000, "cold", "bm25"

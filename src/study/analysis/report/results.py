@@ -12,8 +12,8 @@ from study.analysis.framework import GroupTables
 from study.analysis.report import tables
 from study.analysis.report.runs import APART, COMPARED, REFERENCE, overall_means
 from study.analysis.report.tables import named
+from study.base.registry import left_out, parents
 from study.config.compose import load, sound_systems
-from study.config.registry import left_out, parents
 from study.evaluation.statistics import compare
 from study.runner.row_store import read_per_task, read_row
 

@@ -13,9 +13,9 @@ import pandas as pd
 
 from study.base import paths
 from study.base.errors import StudyError
+from study.base.registry import left_out
 from study.base.settings import read_settings
 from study.config.compose import sound_systems
-from study.config.registry import left_out
 from study.evaluation.per_task import aggregate, overall
 from study.evaluation.statistics import bootstrap_means, compare_all, harmonic_mean, percentile_limits
 from study.runner import provenance

@@ -19,7 +19,7 @@ from study.analysis.report.tables import cell
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import read_csv
-from study.config.registry import choices
+from study.base.registry import choices
 from study.evaluation import per_task
 from study.evaluation.metrics import PAPER_METRICS
 from study.evaluation.records import read_record

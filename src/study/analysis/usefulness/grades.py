@@ -19,6 +19,7 @@ from study.advisor.encoders.sentence import DIMENSION, encode
 from study.advisor.llm.settings import endpoint_settings
 from study.advisor.retrieval import fields as kinds
 from study.advisor.saved.grading import scaled
+from study.advisor.saved.student import COLUMNS, FIELDS, VIEW, Student, features, file_of
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import METRIC, judged_rows
 from study.base import paths
@@ -35,7 +36,6 @@ from study.judging import agreement, store
 from study.judging.collection import Collection
 from study.judging.pools import load_split
 from study.reranking import grades as model_grades
-from study.reranking.student import COLUMNS, FIELDS, VIEW, Student, features, file_of
 
 SAVE_EVERY = 50  # grades
 GRADED = [*store.PAIR, "expected", "model"]

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from sklearn.feature_extraction.text import CountVectorizer
 
 from study.advisor.retrieval.documents import ToolCatalog
-from study.advisor.retrieval.texts import Bm25, words_of
+from study.advisor.retrieval.lexical import Bm25, words_of
 from study.data.dataset import FloatArray, IntArray
 from study.tools.flow.samples import Sample
 

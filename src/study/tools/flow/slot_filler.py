@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from study.advisor.retrieval.documents import Parameter, Tool, ToolCatalog, resolve
-from study.advisor.retrieval.texts import words_of
+from study.advisor.retrieval.lexical import words_of
 from study.base.errors import require_one_of
 from study.data.dataset import FloatArray
 from study.tools.collections.published import same_value

@@ -38,8 +38,8 @@ from study.advisor.engine.intent.settings import (
 )
 from study.advisor.retrieval.documents import Tool, ToolCatalog, tool_keys
 from study.advisor.retrieval.index import Settings, ToolIndex
+from study.advisor.retrieval.lexical import words_of
 from study.advisor.retrieval.ranking import best, tie_order
-from study.advisor.retrieval.texts import words_of
 from study.base.errors import StudyError
 from study.base.settings import build_settings
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from study.data.dataset import FloatArray, IntArray
+from study.advisor.arrays import FloatArray, IntArray
 
 FEATURES = ("category", "language", "theme")
 COLUMNS = ("category", "subcategory", "language", "theme")  # of a task, that the features read

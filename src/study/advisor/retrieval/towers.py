@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from study.data.dataset import FloatArray
+from study.advisor.arrays import FloatArray
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ def normalize(rows: FloatArray) -> FloatArray:
     return unit
 
 
-def embed(tower: TowerWeights, vectors: sp.csr_matrix) -> FloatArray:
+def embed(tower: TowerWeights, vectors: Any) -> FloatArray:
     """z = g(v) / |g(v)| (eq. 6-7) without dropout.
 
     Args:
-        vectors: lexical vectors, shape (n, d).
+        vectors: lexical vectors, shape (n, d): `study.advisor.retrieval.texts.SparseRows`, or CSR.
 
     Returns: shape (n, d'), float32.
     """

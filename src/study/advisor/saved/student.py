@@ -13,12 +13,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from study.advisor.arrays import Float64Array, FloatArray
 from study.advisor.encoders.sentence import DIMENSION
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import write_csv
-from study.data.dataset import FloatArray
-from study.evaluation.metrics import Float64Array
 
 FIELDS = ("description", "all")  # of `study.advisor.retrieval.field_dense`
 VIEW = "description"  # of a request
