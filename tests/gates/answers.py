@@ -1,4 +1,5 @@
-"""Gate "answers": what the commands answer, against what they answered at commit 225550bc.
+"""Gate "answers": what the commands answer, against what they answered at commit 225550bc, or after the last wanted
+change.
 
 Asked are the requests of ``conf/recommend/requests.yaml`` over Task2MCP and over the open catalogue (`study recommend
 --json`), over LiveMCPBench's tools (`study tools find --json`, every mode) and of the agent; the lists of
@@ -6,7 +7,8 @@ tools of both MCP servers; and installations of twelve servers into nine clients
 
     T2M_MIRROR=... .venv/bin/python tests/gates/answers.py prepare [--embeddings DIR]   once; needs no network
     .venv/bin/python tests/gates/answers.py check [GROUP ...]     exit code 1 and the names of the answers that differ
-    .venv/bin/python tests/gates/answers.py write                 at 225550bc alone (with that tree's python)
+    .venv/bin/python tests/gates/answers.py renew GROUP ...       after a wanted change, named in CHANGELOG.md: stores
+                                                                  today's answers and names those that differed
 
 Every answer is kept as text in ``.cache/gates/answers/said``, so that two trees can be compared by `diff -r`. The tree
 is the one whose environment runs this file. In git stand a digest of each answer's words and its numbers, which are
@@ -26,13 +28,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import yaml
 
 import study
@@ -45,6 +49,7 @@ SETUP = (
     "export dataset=task2mcp system=field_dense",
     "fetch dataset=livemcpbench",
     "tools index --catalogue livemcpbench --document template",
+    "recommend weather --catalog open",  # whose first call says that it encodes the catalogue
 )
 MODES = ("dense", "bm25", "tfidf", "hybrid", "routed")
 SERVERS = {  # id -> options; of each kind of start, two of them refused
@@ -228,9 +233,9 @@ def digest(text: str) -> tuple[str, list[float]]:
     return hashlib.sha256(NUMBER.sub("#", text).encode()).hexdigest()[:12], numbers
 
 
-def same(one: tuple[str, list[float]], other: tuple[str, list[float]]) -> bool:
+def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     """Whether two digests are of the same answer."""
-    return one[0] == other[0] and all(abs(a - b) <= TOLERANCE for a, b in zip(one[1], other[1], strict=True))
+    return one[0] == other[0] and bool(np.allclose(one[1], other[1], rtol=0, atol=TOLERANCE + 1e-9))
 
 
 def answers(group: str) -> dict[str, tuple[str, list[float]]]:
@@ -247,7 +252,7 @@ def answers(group: str) -> dict[str, tuple[str, list[float]]]:
 def main() -> int:
     """Run the gate; see the module."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("prepare", "check", "write"))
+    parser.add_argument("what", choices=("prepare", "check", "renew"))
     parser.add_argument("groups", nargs="*", choices=[*GROUPS, []])
     parser.add_argument("--embeddings", type=Path, default=TREE / ".cache" / "embeddings")
     chosen = parser.parse_args()
@@ -260,15 +265,15 @@ def main() -> int:
     differ = 0
     for group in chosen.groups or GROUPS:
         now = answers(group)
-        if chosen.what == "write":
-            stored[group] = now
-            STORED.write_bytes(lzma.compress(json.dumps(stored).encode(), preset=9))
-            continue
-        others = [name for name in stored[group] if name not in now or not same(tuple(stored[group][name]), now[name])]
-        print(f"{group}: {len(stored[group])} answers, {len(others)} differ", flush=True)
+        old = stored.get(group, {})
+        others = [name for name in old | now if not (name in old and name in now and same(old[name], now[name]))]
+        print(f"{group}: {len(now)} answers, {len(others)} differ", flush=True)
         for name in others:
             print(f"  {name}")
         differ += len(others)
+        if chosen.what != "check":
+            stored[group] = now
+            STORED.write_bytes(lzma.compress(json.dumps(stored).encode(), preset=9))
     return 1 if differ else 0
 
 

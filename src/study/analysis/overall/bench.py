@@ -36,6 +36,7 @@ from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
+from study.search.export import recommender
 from study.t2mrec.system import T2MRec
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def measure(config: DictConfig, settings: Bench, data: Dataset, split: Split, se
         rows.append((part, "gflops", own.flops_per_second / 1e9, "measured: matrix product"))
         rows.append((part, "gigabytes_per_second", own.bytes_per_second / 1e9, "measured: copying"))
     rows += _evaluation(system, data, split, seed, limits["machine"], settings)
-    rows += _recommendation(Recommender.of(system, seed=seed), system, data, split, limits["machine"], settings)
+    rows += _recommendation(recommender(system, seed=seed), system, data, split, limits["machine"], settings)
     shutil.rmtree(workdir)
     table = pd.DataFrame(rows, columns=["part", "measure", "value", "note"])
     wanted = [settings.at_most.get(part, {}).get(name) for part, name, *_ in rows]

@@ -16,6 +16,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from tqdm import tqdm
 
 from study.advisor.encoders.sentence import DIMENSION, encode
+from study.advisor.llm import grades as model_grades
 from study.advisor.llm.settings import endpoint_settings
 from study.advisor.retrieval import fields as kinds
 from study.advisor.saved.grading import scaled
@@ -35,7 +36,6 @@ from study.evaluation.system import System
 from study.judging import agreement, store
 from study.judging.collection import Collection
 from study.judging.pools import load_split
-from study.reranking import grades as model_grades
 
 SAVE_EVERY = 50  # grades
 GRADED = [*store.PAIR, "expected", "model"]
