@@ -275,11 +275,11 @@ class LCRec(Generative):
         self.lists = training_lists(data, split)
         self._read_texts(data, split)
         self.indices, starts = as_tokens(made_unique(*spread_last(codes[0], vectors)), self.vocabulary.size)
-        levels = [torch.arange(start, end) for start, end in pairwise(starts)] if self.constraint == "level" else None
+        levels = list(pairwise(starts)) if self.constraint == "level" else None
         torch.manual_seed(seed)
         writer = Continuer(starts[-1], self.size, pad=self.vocabulary.pad)
         job = Job(seed, workdir, "lc_rec", fingerprint(self, seed, split.train, split.valid, vectors))
-        self.train(writer, PrefixTree.of(self.indices, levels), split, job, codes=codes)
+        self.train(writer, PrefixTree(self.indices, levels), split, job, codes=codes)
 
     def _read_texts(self, data: Dataset, split: Split) -> None:
         """The vocabulary, learned from training tasks, servers and templates alone, and the tokens of all texts."""

@@ -224,7 +224,7 @@ class OpenP5(Generative):
                 nn.init.normal_(rows := torch.empty(len(spelled), writer.t5.config.d_model))
                 writer.t5.get_input_embeddings().weight[spelled] = rows
         identity = fingerprint(self, seed, split.train, split.valid, self.answers, self.texts)
-        self.train(writer, PrefixTree.of(self.answers), split, Job(seed, workdir, "openp5", identity))
+        self.train(writer, PrefixTree(self.answers), split, Job(seed, workdir, "openp5", identity))
 
     def _vocabulary(self, data: Dataset, split: Split) -> Vocabulary:
         """Of the published model, or learned from the templates (and, where texts are read, from training tasks)."""

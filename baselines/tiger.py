@@ -56,13 +56,13 @@ class Tiger(Generative):
         self.lists = training_lists(data, split)
         self.texts: list[list[int]] | None = None
         vocabulary = starts[-1]
-        anything = None if self.constrained else [torch.arange(vocabulary)] * self.identifiers.shape[1]
+        anything = None if self.constrained else [(0, vocabulary)] * self.identifiers.shape[1]
         if self.source == "text":
             vocabulary += self._read_texts(data, split, vocabulary)
         torch.manual_seed(seed)
         writer = ItemWriter(vocabulary, self.size, pad=PAD)
         job = Job(seed, workdir, "tiger", fingerprint(self, seed, split.train, split.valid, vectors))
-        self.train(writer, PrefixTree.of(self.identifiers, anything), split, job, codes=codes)
+        self.train(writer, PrefixTree(self.identifiers, anything), split, job, codes=codes)
 
     def _read_texts(self, data: Dataset, split: Split, first: int) -> int:
         """Tokens of all tasks' texts, from `first` on; returns the size of their vocabulary."""

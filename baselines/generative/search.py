@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +10,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
+from baselines.generative.text import padded
 from baselines.training import (
     Job,
     Progress,
@@ -60,74 +59,40 @@ def batched(
     return [parts[i] for i in rng.permutation(len(parts))]
 
 
-@dataclass(frozen=True)
 class PrefixTree:
-    """All identifiers of a catalogue; a node is the set of items that share a prefix, node 0 the empty one.
+    """What may follow each beginning of an identifier in a catalogue.
 
-    With `levels` the looser constraint of the reference programs: any token of its level may follow, whether an item
-    has the whole identifier or not.
+    Args:
+        identifiers: of all items, shape (n_items, length), rows filled up with PAD.
+        levels: the looser constraint of the reference programs: the first token of each level and the first one after
+            it; any of these may follow, whether an item has the whole identifier (all of one length) or not.
+
+    Raises ValueError: an identifier is repeated, or is the beginning of another one.
     """
 
-    first: Tensor  # (n_nodes + 1,): the children of node v are the edges first[v] to first[v + 1] - 1
-    token: Tensor  # (n_nodes - 1,): the token of an edge; edge e leads to node e + 1
-    item: Tensor  # (n_nodes,): the item whose identifier ends in a node, else UNFINISHED
-    depth: int  # tokens of the longest identifier
-    levels: Sequence[Tensor] | None = None  # the tokens that are allowed at each level
+    def __init__(self, identifiers: IntArray, levels: Sequence[tuple[int, int]] | None = None) -> None:
+        self.depth, self.levels = identifiers.shape[1], levels
+        self.following: dict[tuple[int, ...], dict[int, int]] = {}  # token -> item that ends there, else UNFINISHED
+        rows = [tuple(row[row != PAD].tolist()) for row in identifiers]
+        for item in sorted(range(len(rows)), key=rows.__getitem__):
+            for place, token in enumerate(row := rows[item]):
+                end = item if place + 1 == len(row) else UNFINISHED
+                if self.following.setdefault(row[:place], {}).setdefault(token, end) != end:
+                    raise ValueError("an identifier is repeated, or is the beginning of another one")
 
-    @classmethod
-    def of(cls, identifiers: IntArray, levels: Sequence[Tensor] | None = None) -> PrefixTree:
-        """The tree of `identifiers`, shape (n_items, length), rows filled up with PAD.
-
-        `ValueError` where an identifier is repeated, or is the beginning of another one.
-        """
-        n_items, length = identifiers.shape
-        node = np.zeros(n_items, dtype=np.int64)  # reached by each item so far
-        parents, tokens, n_nodes = [], [], 1
-        for level in range(length):
-            alive = np.flatnonzero(identifiers[:, level] != PAD)
-            edges, place = np.unique(
-                np.stack([node[alive], identifiers[alive, level]], axis=1), axis=0, return_inverse=True
-            )
-            node[alive] = n_nodes + place.ravel()
-            parents.append(edges[:, 0])
-            tokens.append(edges[:, 1])
-            n_nodes += len(edges)
-        # Nodes are numbered level by level, and by parent within a level, so that edges are sorted by parent.
-        first = np.searchsorted(np.concatenate(parents), np.arange(n_nodes + 1))
-        item = np.full(n_nodes, UNFINISHED, dtype=np.int64)
-        item[node] = np.arange(n_items)
-        if len(np.unique(node)) < n_items or (np.diff(first)[node] > 0).any():
-            raise ValueError("an identifier is repeated, or is the beginning of another one")
-        token = torch.from_numpy(np.concatenate(tokens))
-        return cls(torch.from_numpy(first), token, torch.from_numpy(item), length, levels)
-
-    def children(self, nodes: Tensor, level: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What may follow the prefixes `nodes`, shape (n,), that have `level` tokens.
-
-        Returns: tokens, nodes reached, items (or UNFINISHED, INVALID), and whether the entry counts; each (n, c).
-        """
-        if self.levels is not None:
-            tokens = self.levels[level].expand(len(nodes), -1)
-            reached = self.find(nodes[:, None].expand_as(tokens), tokens)
-            items = torch.full_like(reached, UNFINISHED)
-            if level + 1 == self.depth:
-                items = torch.where(reached >= 0, self.item[reached], INVALID)
-            return tokens, reached, items, torch.ones_like(tokens, dtype=torch.bool)
-        start, count = self.first[nodes], self.first[nodes + 1] - self.first[nodes]
-        place = torch.arange(max(1, int(count.max())))
-        counts = place < count[:, None]
-        edge = (start[:, None] + place).clamp(max=len(self.token) - 1)
-        return self.token[edge], edge + 1, self.item[edge + 1], counts
-
-    def find(self, nodes: Tensor, tokens: Tensor) -> Tensor:
-        """The nodes reached from `nodes` by `tokens` (same shape), -1 where there is none (-1 stays -1)."""
-        parents = torch.repeat_interleave(torch.arange(len(self.first) - 1), self.first.diff())
-        base = int(self.token.max()) + 1
-        keys = parents * base + self.token  # ascending, as edges are sorted by parent and then by token
-        wanted = nodes * base + tokens
-        edge = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
-        found = (keys[edge] == wanted) & (nodes >= 0) & (tokens < base)
-        return torch.where(found, edge + 1, -1)
+    def children(self, beginnings: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
+        """The tokens that may follow each of n beginnings of one length, filled up with PAD, and the items that end
+        there (or UNFINISHED, INVALID); each of shape (n, c)."""
+        found = [self.following.get(beginning, {}) for beginning in beginnings]
+        if self.levels is None:
+            tokens = padded([list(each) for each in found], PAD)
+            return tokens, padded([list(each.values()) for each in found], UNFINISHED)
+        level = len(beginnings[0])
+        first, end = self.levels[level]
+        items = torch.full((len(found), end - first), INVALID if level + 1 == self.depth else UNFINISHED)
+        for row, each in enumerate(found):
+            items[row, [token - first for token in each]] = torch.tensor(list(each.values()), dtype=torch.int64)
+        return torch.arange(first, end).expand(len(found), -1), items
 
 
 class Decoder(Protocol):
@@ -159,14 +124,13 @@ def beam_search(
     """
     likely = decoder.start().cpu()
     b = len(likely)
-    nodes, scores = torch.zeros(b, 1, dtype=torch.int64), torch.zeros(b, 1)
-    best = torch.full((b, beam), -torch.inf)
-    items = torch.full((b, beam), UNFINISHED)
+    beginnings: list[tuple[int, ...]] = [()] * b
+    scores, best, items = torch.zeros(b, 1), torch.full((b, beam), -torch.inf), torch.full((b, beam), UNFINISHED)
     for level in range(tree.depth):
-        tokens, reached, ends, counts = tree.children(nodes.flatten(), level)
-        total = scores.flatten()[:, None] + likely.gather(1, tokens)
-        total = total.masked_fill(~counts, -torch.inf).view(b, -1)
-        tokens, reached, ends = tokens.reshape(b, -1), reached.reshape(b, -1), ends.reshape(b, -1)
+        tokens, ends = tree.children(beginnings)
+        total = scores.flatten()[:, None] + likely.gather(1, tokens.clamp(min=0))
+        total = total.masked_fill(tokens == PAD, -torch.inf).view(b, -1)
+        tokens, ends, each = tokens.reshape(b, -1), ends.reshape(b, -1), tokens.shape[1]
         done = (total / (level + 1) ** length_power).masked_fill(ends == UNFINISHED, -torch.inf)
         best, chosen = torch.cat([best, done], dim=1).topk(beam, dim=1)
         items = torch.cat([items, ends], dim=1).gather(1, chosen)
@@ -174,12 +138,13 @@ def beam_search(
         width = min(beam, int((going > -torch.inf).sum(dim=1).max()))
         if not width:
             break
+        parents = torch.arange(b)[:, None] * scores.shape[1]
         scores, chosen = going.topk(width, dim=1)
-        parents = chosen // (total.shape[1] // nodes.shape[1]) + torch.arange(b)[:, None] * nodes.shape[1]
-        nodes = reached.gather(1, chosen)
-        likely = decoder.step(parents.flatten(), tokens.gather(1, chosen).flatten()).cpu()
-    items = items.masked_fill(best == -torch.inf, UNFINISHED)
-    return items.numpy(), best.numpy()
+        parents, tokens = (parents + chosen // each).flatten(), tokens.gather(1, chosen).flatten().clamp(min=0)
+        pairs = zip(parents.tolist(), tokens.tolist(), strict=True)
+        beginnings = [(*beginnings[parent], token) for parent, token in pairs]
+        likely = decoder.step(parents, tokens).cpu()
+    return items.masked_fill(best == -torch.inf, UNFINISHED).numpy(), best.numpy()
 
 
 @dataclass(kw_only=True)
@@ -246,15 +211,14 @@ class Generative(Trained):
         scores[ranked] = self.likelihoods([self.asked(int(task)) for task in tasks[ranked]])
         return scores
 
-    @torch.no_grad()
     def likelihoods(self, readings: Sequence[Any]) -> FloatArray:
         """Log-probabilities for what the model reads, shape (len(readings), n_servers)."""
         scores = np.full((len(readings), self.n_servers), -np.inf, dtype=np.float32)
-        beam, starts = min(self.beam, self.n_servers), range(0, len(readings), self.score_batch)
-        label, quiet = type(self).__name__, not sys.stderr.isatty()
-        for start in tqdm(starts, desc=label, unit="batch", leave=False, disable=quiet):
+        for start in range(0, len(readings), self.score_batch):
             decoder = self.decoder(readings[start : start + self.score_batch])
-            items, values = beam_search(decoder, self.tree, beam, length_power=self.length_power)
+            items, values = beam_search(
+                decoder, self.tree, min(self.beam, self.n_servers), length_power=self.length_power
+            )
             row, place = np.nonzero(items >= 0)
             scores[start + row, items[row, place]] = values[row, place]
             self.written, self.invalid = self.written + items.size, self.invalid + int((items == INVALID).sum())

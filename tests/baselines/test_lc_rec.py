@@ -73,7 +73,7 @@ def test_only_responses_are_labels_and_no_response_sees_another():
 def test_the_search_gives_the_log_likelihoods_of_prompts_of_any_length(model):
     identifiers = np.array([[20, 30, 40], [20, 30, 41], [21, 30, 40], [22, 31, 41]])
     prompts = [[5, 6, 7, 8], [9], [10, 11]]
-    items, values = beam_search(CausalBeams(model, prompts), PrefixTree.of(identifiers), 4)
+    items, values = beam_search(CausalBeams(model, prompts), PrefixTree(identifiers), 4)
     for prompt, row, value in zip(prompts, items, values, strict=True):
         expected = np.array([sum(alone(model, prompt, identifier)) for identifier in identifiers.tolist()])
         np.testing.assert_allclose(value, expected[row], rtol=1e-4)

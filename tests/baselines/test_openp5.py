@@ -38,10 +38,8 @@ def test_identifiers_are_unique_and_no_answer_begins_another(indexing, blocks, t
     """The tree refuses both; from an answer it leads back to its item."""
     system = fit(small(indexing=indexing), *blocks, tmp_path)
     for item, row in enumerate(system.answers):
-        node = torch.zeros(1, dtype=torch.int64)
-        for token in row[row != PAD]:
-            node = system.tree.find(node, torch.tensor([token]))
-        assert int(system.tree.item[node]) == item
+        *beginning, last = row[row != PAD].tolist()
+        assert system.tree.following[tuple(beginning)][last] == item
 
 
 def test_items_listed_together_get_numbers_in_a_row_and_random_ones_depend_on_the_seed():

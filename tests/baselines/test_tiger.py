@@ -44,7 +44,7 @@ def test_fifty_random_identifiers_are_enumerated_in_batches_of_any_size():
     every = np.array(np.meshgrid(*[range(1, 8)] * 3)).reshape(3, -1).T
     identifiers = every[rng.permutation(len(every))[:50]] + np.array([0, 10, 20])
     readings = [rng.integers(1, 60, size=length).tolist() for length in (3, 8, 5)]
-    asked, tree = [(reading, [0] * len(reading)) for reading in readings], PrefixTree.of(identifiers)
+    asked, tree = [(reading, [0] * len(reading)) for reading in readings], PrefixTree(identifiers)
     for first, last in ((0, 1), (1, 2), (0, 3)):
         found = zip(*beam_search(T5Beams(writer, asked[first:last]), tree, 50), readings[first:last], strict=True)
         for items, values, reading in found:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from study.t2mrec import lexical
-from study.t2mrec.module import RowTowers
+from study.t2mrec.module import TwoTowers
 from study.t2mrec.pairs import draw_pairs
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
@@ -24,7 +24,7 @@ def small(epochs=12, towers=SMALL, **training):
 def dense_reference(data, split, size, *, epochs, seed):
     """The same method with dense inputs, torch's own layers and torch's own AdamW."""
     _, tasks, servers = lexical.vectorize(data, split.tasks("train"))
-    start = RowTowers(tasks.shape[1], size, Training(), seed=seed)
+    start = TwoTowers(tasks.shape[1], size, Training(), seed=seed)
     towers = []
     for tower in (start.task_tower, start.server_tower):
         first = torch.nn.Linear(tasks.shape[1], size.hidden)
@@ -57,7 +57,7 @@ def test_ctrl_c_in_a_training_is_one_of_the_command(toy, toy_split, tmp_path, mo
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RowTowers, "on_train_epoch_end", stop)
+    monkeypatch.setattr(TwoTowers, "on_train_epoch_end", stop)
     with pytest.raises(KeyboardInterrupt):
         small().fit(toy, toy_split, seed=1, workdir=tmp_path)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

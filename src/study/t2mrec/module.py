@@ -6,7 +6,6 @@ import logging
 import signal
 import sys
 import warnings
-from abc import abstractmethod
 from collections import UserList
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812 - the name every torch program use
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.core.optimizer import LightningOptimizer
 from pytorch_lightning.plugins.io import TorchCheckpointIO
-from torch import Tensor
+from torch import Tensor, nn
 
 from study.base.files import replacing
 from study.data.dataset import IntArray
@@ -30,6 +29,7 @@ from study.t2mrec.settings import TRAINER, Towers, Training
 from study.t2mrec.towers import LOSSES, Tower
 
 LOG = logging.getLogger(__name__)
+CPU = torch.device("cpu")
 CHUNK = 64  # batches that are prepared in one pass, at most
 
 
@@ -124,39 +124,62 @@ class PairData(pl.LightningDataModule):
 
 
 class TwoTowers(pl.LightningModule):
-    """Trains the two towers. `projected` says how the first layer is computed and `update` how it learns.
+    """Trains the two towers.
+
+    Row-wise, a first layer is an array whose own optimiser moves only the rows that a batch uses, which is what a
+    processor is good at (`study.t2mrec.row_adamw`). Otherwise it is an embedding bag that the AdamW of all other
+    weights moves, too: an accelerator rewrites all 51 million weights in less time than a batch takes to reach it. Both
+    start from the same weights, see the same batches and, on a processor, the same dropout.
 
     Args:
         n_terms: size of the vocabulary.
         seed: fixes initial weights and dropout.
+        device: where weights, moments and batches are.
+        bf16: the hidden layers in mixed precision (bfloat16); the first layer, the loss and AdamW stay in float32.
     """
 
     last_loss: Tensor
 
-    def __init__(self, n_terms: int, towers: Towers, training: Training, *, seed: int) -> None:
+    def __init__(
+        self,
+        n_terms: int,
+        towers: Towers,
+        training: Training,
+        *,
+        seed: int,
+        device: torch.device = CPU,
+        bf16: bool = False,
+        row_wise: bool = True,
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.training_settings, self.seed = training, seed
+        self.training_settings, self.seed, self.place, self.bf16 = training, seed, device, bf16
         torch.manual_seed(seed)
         shape: dict[str, Any] = {name: getattr(towers, name) for name in ("hidden", "output", "layers", "dropout")}
         self.task_tower = Tower(n_terms, **shape)
         self.server_tower = self.task_tower if towers.shared else Tower(n_terms, **shape)
         self.sides = {"task": self.task_tower} | ({} if towers.shared else {"server": self.server_tower})
-
-    @abstractmethod
-    def projected(self, side: str, vectors: Ragged) -> Tensor:
-        """v W_1 of a tower, shape (b, hidden)."""
-
-    @abstractmethod
-    def update(self, side: str, projected: Tensor) -> None:
-        """One step of a tower's W_1 after the backward pass. `projected`: what the method of that name gave last."""
+        self.rates = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
+        self.rows: dict[str, RowAdamW] = {}
+        self.wide = nn.ParameterDict()
+        for side, tower in self.sides.items():
+            if row_wise:
+                self.rows[side] = RowAdamW(tower.wide, **self.rates)
+            else:
+                self.wide[side] = nn.Parameter(torch.from_numpy(tower.wide))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW for all parameters of the module."""
-        training = self.training_settings
-        return torch.optim.AdamW(
-            self.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
-        )
+        """AdamW for all parameters of the module. The trainer, which knows processors alone, asks for it once the
+        module is where it put it; from here on the module is on its own device."""
+        self.to(self.place)
+        return torch.optim.AdamW(self.parameters(), **self.rates, fused=True)  # type: ignore[arg-type]
+
+    def on_train_start(self) -> None:
+        """Bring the moments of a resumed training to the device: the trainer left them where it is."""
+        optimizer = self.optimizers()
+        assert isinstance(optimizer, LightningOptimizer)
+        inner = optimizer.optimizer
+        inner.load_state_dict(inner.state_dict())  # puts each part of the state beside its weights
 
     def on_train_epoch_start(self) -> None:
         """Dropout depends on (seed, epoch) alone, so that a resumed training equals an undisturbed one."""
@@ -176,8 +199,10 @@ class TwoTowers(pl.LightningModule):
             optimizer.zero_grad()
             self.manual_backward(loss)
             optimizer.step()
-            for side, part in projected.items():
-                self.update(side, part)
+            for side, rows in self.rows.items():
+                gradient = projected[side].grad
+                assert gradient is not None
+                rows.step(gradient.numpy())
         self.last_loss = loss.detach()
 
     def on_train_epoch_end(self) -> None:
@@ -185,9 +210,28 @@ class TwoTowers(pl.LightningModule):
         self.log("loss", self.last_loss, prog_bar=True)
         self.log("step", float(self.current_epoch))
 
+    def on_train_end(self) -> None:
+        """Bring the first layers to the last step, and all weights back to where answers are computed."""
+        for rows in self.rows.values():
+            rows.catch_up_all()
+        self.cpu()
+        for side, weight in self.wide.items():
+            self.sides[side].wide = weight.detach().numpy()
+
+    def projected(self, side: str, vectors: Ragged) -> Tensor:
+        """v W_1 of a tower, shape (b, hidden)."""
+        starts, terms, values = vectors
+        if self.rows:
+            product = self.rows[side].project((starts.numpy(), terms.numpy(), values.numpy()))
+            return torch.from_numpy(product).requires_grad_()
+        return F.embedding_bag(
+            terms, self.wide[side], starts, mode="sum", per_sample_weights=values, include_last_offset=True
+        )
+
     def forward(self, projected: dict[str, Tensor]) -> list[Tensor]:
         """Unit embeddings of each side."""
-        return [tower(projected[side]) for side, tower in self.sides.items()]
+        with torch.autocast(self.place.type, dtype=torch.bfloat16, enabled=self.bf16):
+            return [tower(projected[side]).float() for side, tower in self.sides.items()]
 
     def loss(self, tasks: Tensor, servers: Tensor, own: Tensor | None) -> Tensor:
         """The configured objective on unit embeddings, shapes (b, d') and (m, d'), and each task's own server."""
@@ -200,41 +244,17 @@ class TwoTowers(pl.LightningModule):
         rest = sum(part.numel() for tower in self.sides.values() for part in tower.parameters())
         return rest + sum(tower.wide.size for tower in self.sides.values())
 
-
-class RowTowers(TwoTowers):
-    """The two towers on a processor, where the first layer is a row store with its own optimiser."""
-
-    def __init__(self, n_terms: int, towers: Towers, training: Training, *, seed: int) -> None:
-        super().__init__(n_terms, towers, training, seed=seed)
-        options: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
-        self.wide = {side: RowAdamW(tower.wide, **options) for side, tower in self.sides.items()}
-
-    def projected(self, side: str, vectors: Ragged) -> Tensor:
-        """See `TwoTowers`."""
-        rows = vectors.starts.numpy(), vectors.terms.numpy(), vectors.values.numpy()
-        return torch.from_numpy(self.wide[side].project(rows)).requires_grad_()
-
-    def update(self, side: str, projected: Tensor) -> None:
-        """See `TwoTowers`."""
-        assert projected.grad is not None
-        self.wide[side].step(projected.grad.numpy())
-
-    def on_train_end(self) -> None:
-        """Bring the first layers to the last step."""
-        for optimizer in self.wide.values():
-            optimizer.catch_up_all()
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the first layers and their optimisers."""
+        """Add the row-wise first layers and their optimisers."""
         checkpoint["wide"] = {
-            side: {name: torch.from_numpy(value) for name, value in optimizer.state().items()}
-            for side, optimizer in self.wide.items()
+            side: {name: torch.from_numpy(value) for name, value in rows.state().items()}
+            for side, rows in self.rows.items()
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the first layers and their optimisers."""
-        for side, optimizer in self.wide.items():
-            optimizer.load({name: value.numpy() for name, value in checkpoint["wide"][side].items()})
+        """Restore the row-wise first layers and their optimisers."""
+        for side, rows in self.rows.items():
+            rows.load({name: value.numpy() for name, value in checkpoint["wide"][side].items()})
 
 
 class WholeFileCheckpoint(TorchCheckpointIO):

@@ -98,17 +98,12 @@ class T2MRec:
     def _train(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, split: Split, seed: int, workdir: Path) -> TwoTowers:
         import torch
 
-        from study.t2mrec.module import PairData, RowTowers, train
+        from study.t2mrec.module import PairData, TwoTowers, train
         from study.t2mrec.pairs import sampler
 
         device = torch.device(self.device)
-        settings: Any = tasks.shape[1], self.towers, self.training
-        if self.row_wise:
-            module: TwoTowers = RowTowers(*settings, seed=seed)
-        else:
-            from study.t2mrec.device import DeviceTowers
-
-            module = DeviceTowers(*settings, seed=seed, place=device, bf16=self.bf16)
+        options: dict[str, Any] = {"device": device, "bf16": self.bf16, "row_wise": self.row_wise}
+        module = TwoTowers(tasks.shape[1], self.towers, self.training, seed=seed, **options)
         draw = sampler(tasks, servers, split.train, self.training, self.order, seed)
         pairs = PairData(tasks, servers, draw, self.training, seed=seed, device=device)
         where = "" if self.row_wise else f" on {self.device}"
