@@ -11,21 +11,16 @@ import scipy.sparse as sp
 
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
+from study.evaluation.system import System
 
 # One row per task: a history (sparse, n_servers wide) or a vector (dense, d wide).
 Representations: TypeAlias = sp.csr_matrix | FloatArray
 
 
-class Transferable(Protocol):
+class Transferable(System, Protocol):
     """A fitted collaborative system that knows a task by one row, so that the rows of several can be averaged."""
 
     representations: Representations  # what the system knows of each task, shape (n_tasks, d)
-
-    def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
-        """As `study.evaluation.system.System.fit`."""
-
-    def score(self, tasks: IntArray) -> FloatArray:
-        """As `study.evaluation.system.System.score`."""
 
     def score_representations(self, rows: Representations) -> FloatArray:
         """Scores of every server for tasks that are known by `rows`, shape (len(rows), n_servers)."""

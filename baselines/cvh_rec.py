@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +14,7 @@ import pandas as pd
 import scipy.sparse as sp
 import torch
 from sklearn.decomposition import PCA
+from sklearn.preprocessing import MultiLabelBinarizer
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, softplus
 
@@ -61,7 +61,7 @@ def similarity(members: sp.csr_matrix, alpha: float) -> Hypergraph:
     known = np.flatnonzero(group >= 0)
     first = known[np.unique(group[known], return_index=True)[1]]
     sizes = np.bincount(group[known], minlength=len(first)).astype(np.float64)
-    weighted = sp.csr_matrix(_jaccard(sp.csr_matrix(rows[first], dtype=np.float64), alpha) @ sp.diags_array(sizes))
+    weighted = sp.csr_matrix(jaccard(sp.csr_matrix(rows[first], dtype=np.float64), alpha) @ sp.diags_array(sizes))
     step = sp.csr_matrix(weighted, dtype=np.float32)
     degree = np.asarray(weighted.sum(axis=1)).ravel()
     step.data *= np.repeat((1 / degree).astype(np.float32), np.diff(step.indptr))
@@ -71,7 +71,8 @@ def similarity(members: sp.csr_matrix, alpha: float) -> Hypergraph:
     return mean, step, step, members_of
 
 
-def _jaccard(rows: sp.csr_matrix, alpha: float) -> sp.csr_matrix:
+def jaccard(rows: sp.csr_matrix, alpha: float) -> sp.csr_matrix:
+    """|X_a and X_b| / |X_a or X_b| of the rows of a binary matrix, where it is at least `alpha`."""
     common = sp.coo_matrix(rows @ rows.T)
     sizes = np.diff(rows.indptr)
     common.data = common.data / (sizes[common.row] + sizes[common.col] - common.data)
@@ -110,39 +111,29 @@ def mixed(layers: Sequence[Tensor], weights: Tensor) -> Tensor:
 
 
 def tags(data: Dataset, known: IntArray) -> tuple[list[str], sp.csr_matrix, sp.csr_matrix]:
-    """Tags of tasks and servers over one vocabulary, spelling variants together.
+    """Tags of the tasks `known` and of all servers over one vocabulary, spelling variants together, so that nothing of
+    a new task is in the graph.
 
-    Tasks outside `known` have none, so that nothing of a new task is in the graph.
-
-    Returns: the tags, those of tasks, shape (n_tasks, n_tags), and of servers, shape (n_servers, n_tags); entries 1.
+    Returns: the tags, those of the tasks, shape (len(known), n_tags), and of servers, shape (n_servers, n_tags);
+        entries 1.
     """
-    of_known, of_servers = _names(data.tasks.iloc[known], TASK_TAGS), _names(data.servers, SERVER_TAGS)
-    frequency = Counter(tag for names in of_known + of_servers for tag in names)
-    vocabulary = sorted(tag for tag, count in frequency.items() if count >= LEAST_FREQUENCY)
-    of_tasks: list[set[str]] = [set() for _ in range(data.n_tasks)]
-    for row, names in zip(known, of_known, strict=True):
-        of_tasks[row] = names
-    return vocabulary, _matrix(of_tasks, vocabulary), _matrix(of_servers, vocabulary)
+    names = _names(data.tasks.iloc[known], TASK_TAGS) + _names(data.servers, SERVER_TAGS)
+    binarizer = MultiLabelBinarizer(sparse_output=True)
+    found = sp.csr_matrix(binarizer.fit_transform(names), dtype=np.float64)
+    frequent = found.getnnz(axis=0) >= LEAST_FREQUENCY
+    found = found[:, frequent]
+    found.sort_indices()
+    return binarizer.classes_[frequent].tolist(), found[: len(known)], found[len(known) :]
 
 
 def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[set[str]]:
     """The tags of each row; several languages are separated by commas."""
     names: list[set[str]] = [set() for _ in range(len(table))]
-    for column in columns:
-        if column not in table:
-            continue
+    for column in set(columns) & set(table):
+        key = licence_key if column == "license" else spelling_key
         for own, text in zip(names, table[column].fillna("").astype(str), strict=True):
-            parts = text.split(",") if column == "language" else [text]
-            keys = (licence_key(part) if column == "license" else spelling_key(part) for part in parts)
-            own |= {key for key in keys if key}
+            own |= {key(part) for part in (text.split(",") if column == "language" else [text])} - {""}
     return names
-
-
-def _matrix(names: Sequence[set[str]], vocabulary: Sequence[str]) -> sp.csr_matrix:
-    column = {tag: number for number, tag in enumerate(vocabulary)}
-    pairs = [(row, column[tag]) for row, own in enumerate(names) for tag in sorted(own) if tag in column]
-    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return sp.csr_matrix((np.ones(len(pairs)), (rows, columns)), shape=(len(names), len(vocabulary)))
 
 
 class Views(NamedTuple):
@@ -289,8 +280,7 @@ class CVHRec(VectorModel):
         self.new = np.setdiff1d(np.arange(data.n_tasks), self.known)
         self.histories = sp.csr_matrix(split.train)
         self.pairs = Pairs(self.histories[self.known])
-        names, task_tags, server_tags = tags(data, self.known)
-        self.task_tags = task_tags[self.known]
+        names, self.task_tags, server_tags = tags(data, self.known)
         self.texts, servers = encode(data.task_texts()), encode(data.server_texts())
         named = encode(names) if names else np.zeros((0, servers.shape[1]), np.float32)
         reduce = reduction(np.concatenate([servers, self.texts[self.known]]), self.width)

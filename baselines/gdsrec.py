@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
@@ -26,7 +25,6 @@ from study.evaluation.ranking import chunks, tie_order, top_k
 MIDPOINT = 3.0  # of the scale from 1 to 5
 LEVELS = 5  # deviations are whole numbers from 0 to 4
 PADDING = -1
-BLOCK = 64  # tasks whose pairs with all servers are predicted at once
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,12 @@ class Lists:
         return Lists(np.take_along_axis(self.entries, kept, axis=1), np.take_along_axis(self.deviations, kept, axis=1))
 
 
-@dataclass(frozen=True)
 class Averages:
-    """Sums and numbers of ratings of each row, from which an average can be taken without one of them."""
+    """Averages of the rows of `ratings`, from which one of them can be left out; a row without any has that of all."""
 
-    total: NDArray[np.float64]
-    number: NDArray[np.float64]
-    overall: float  # mean of all ratings, the average of a row without any
+    def __init__(self, ratings: sp.csr_matrix) -> None:
+        self.total = np.asarray(ratings.sum(axis=1), dtype=np.float64).ravel()
+        self.number, self.overall = np.diff(ratings.indptr).astype(np.float64), float(ratings.data.mean())
 
     def of(self, rows: IntArray, without: FloatArray | None = None) -> FloatArray:
         """Averages of `rows`; `without` holds the rating that each leaves out, 0 where it leaves out none."""
@@ -65,12 +62,6 @@ class Averages:
             total, number = total - without, number - (without > 0)
         mean = np.divide(total, number, out=np.full(len(rows), self.overall), where=number > 0)
         return np.asarray(mean, dtype=np.float32)
-
-
-def averages(ratings: sp.csr_matrix) -> Averages:
-    """Of the rows of `ratings`."""
-    number = np.diff(ratings.indptr).astype(np.float64)
-    return Averages(np.asarray(ratings.sum(axis=1), dtype=np.float64).ravel(), number, float(ratings.data.mean()))
 
 
 def deviation_lists(ratings: sp.csr_matrix, columns: Averages) -> Lists:
@@ -192,15 +183,6 @@ class Network(nn.Module):
         result: Tensor = self.predictor(torch.cat([left, servers], dim=-1)).squeeze(-1)
         return result
 
-    def predict_all(self, left: Tensor, servers: Tensor) -> Tensor:
-        """phi of every pair, shape (len(left), len(servers)); its first layer is a sum of two parts."""
-        first, *rest = self.predictor
-        own, others = first.weight.split(left.shape[1], dim=1)  # type: ignore[operator]
-        one, other = left @ own.T + first.bias, servers @ others.T
-        finish = nn.Sequential(*rest)
-        found = [finish(row + other).squeeze(1) for row in one]
-        return torch.stack(found) if found else one.new_empty(0, len(other))
-
 
 class Groups(NamedTuple):
     """A batch: b tasks, for each a relevant server, then n sampled ones; what their lists and averages leave out."""
@@ -260,7 +242,7 @@ class GDSRec(Scheduled):
         transposed = sp.csr_matrix(self.ratings.T)
         transposed.sort_indices()
         self.pairs, self.listers = Pairs(split.train), Pairs(sp.csr_matrix(split.train.T))
-        self.task_averages, self.server_averages = averages(self.ratings), averages(transposed)
+        self.task_averages, self.server_averages = Averages(self.ratings), Averages(transposed)
         self.all_task_lists = deviation_lists(self.ratings, self.server_averages)
         self.all_server_lists = deviation_lists(transposed, self.task_averages)
         self.near = nearest(encode(data.task_texts()), split.tasks("train"), self.friends, seed)
@@ -275,7 +257,7 @@ class GDSRec(Scheduled):
     def batches(self, rng: np.random.Generator) -> Iterator[Groups]:
         """Every training interaction once, with drawn servers."""
         self.cap(rng)
-        tasks = np.repeat(np.arange(len(self.pairs.counts)), self.pairs.counts)
+        tasks = self.pairs.rows
         for part in shuffled(len(tasks), self.batch_size, rng):
             drawn = self.pairs.draw_outside(np.repeat(tasks[part], self.negatives), rng).reshape(len(part), -1)
             servers = np.concatenate([self.pairs.indices[part][:, None], drawn], axis=1)
@@ -344,8 +326,11 @@ class GDSRec(Scheduled):
         return np.asarray(scores - MIDPOINT, dtype=np.float32)
 
     def _predict(self, left: Tensor, rows: IntArray) -> FloatArray:
-        """phi of `rows` and all servers, shape (len(rows), n_servers)."""
+        """phi of `rows` and all servers, shape (len(rows), n_servers); its first layer is a sum of two parts."""
+        first, *rest = self.network.predictor
+        own, others = first.weight.split(self.width, dim=1)
+        one, other, finish = left[self.tensor(rows)] @ own.T + first.bias, self.z @ others.T, nn.Sequential(*rest)
         found = np.empty((len(rows), self.pairs.width), dtype=np.float32)
-        for part in chunks(rows, BLOCK):
-            found[part] = array(self.network.predict_all(left[self.tensor(rows[part])], self.z))
+        for place, row in enumerate(one):
+            found[place] = array(finish(row + other).squeeze(1))
         return found

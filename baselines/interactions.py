@@ -23,7 +23,8 @@ class Pairs:
         sorted_.sum_duplicates()
         self.indptr, self.indices, self.width = sorted_.indptr, sorted_.indices.astype(np.int64), matrix.shape[1]
         self.counts: IntArray = np.diff(self.indptr).astype(np.int64)
-        self.keys = np.repeat(np.arange(matrix.shape[0]), self.counts) * self.width + self.indices  # ascending
+        self.rows: IntArray = np.repeat(np.arange(matrix.shape[0]), self.counts)  # of the pairs, as `indices` columns
+        self.keys = self.rows * self.width + self.indices  # ascending
 
     def hold(self, rows: IntArray, columns: IntArray) -> NDArray[np.bool_]:
         """Whether each (row, column) is in the set, shape (len(rows),)."""
@@ -71,35 +72,21 @@ def shuffled(size: int, batch: int, rng: np.random.Generator) -> Iterator[IntArr
         yield order[start : start + batch]
 
 
-def train_positions(data: Dataset, split: Split) -> sp.csr_matrix:
-    """Place (from 1) of every training server in its task's list, int64, with the stored entries of ``split.train``.
+def stars(data: Dataset, split: Split, kind: str) -> sp.csr_matrix:
+    """Ratings, float64, with the stored entries of ``split.train``: all 5 (``binary``), or by the place of a server in
+    its task's list, 1-2 -> 5, 3-4 -> 4, ..., 9 and later -> 1 (``rank``).
 
     Which servers stand at the other places is not looked at. Whether the order means anything is doubtful, so every
     method that uses it offers a way without it.
     """
-    positions = sp.csr_matrix(split.train, dtype=np.int64)
-    positions.sort_indices()
-    for task in split.tasks("train"):
-        span = slice(positions.indptr[task], positions.indptr[task + 1])
-        place = {server: number for number, server in enumerate(data.lists[task], start=1)}
-        positions.data[span] = [place[server] for server in positions.indices[span]]
-    return positions
-
-
-def counts(data: Dataset, split: Split, kind: str) -> sp.csr_matrix:
-    """Interaction counts, float64: 1 (``binary``), or longest list + 1 - position (``rank``)."""
-    if kind == "binary":
-        return sp.csr_matrix(split.train, dtype=np.float64)
-    positions = train_positions(data, split)
-    longest = max(len(row) for row in data.lists)
-    return sp.csr_matrix((longest + 1.0 - positions.data, positions.indices, positions.indptr), shape=positions.shape)
-
-
-def stars(data: Dataset, split: Split, kind: str) -> sp.csr_matrix:
-    """Ratings, float64: all 5 (``binary``), or positions 1-2 -> 5, 3-4 -> 4, ..., 9 and later -> 1 (``rank``)."""
-    positions = train_positions(data, split) if kind == "rank" else sp.csr_matrix(split.train)
-    values = np.maximum(5.0 - (positions.data - 1) // 2, 1.0) if kind == "rank" else np.full(positions.nnz, 5.0)
-    return sp.csr_matrix((values, positions.indices, positions.indptr), shape=positions.shape)
+    ratings = sp.csr_matrix(split.train, dtype=np.float64)
+    ratings.sort_indices()
+    ratings.data[:] = 5.0
+    for task in split.tasks("train") if kind == "rank" else ():
+        span = slice(ratings.indptr[task], ratings.indptr[task + 1])
+        place = {server: number for number, server in enumerate(data.lists[task])}
+        ratings.data[span] = [max(5.0 - place[server] // 2, 1.0) for server in ratings.indices[span]]
+    return ratings
 
 
 class _Product(torch.autograd.Function):

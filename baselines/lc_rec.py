@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -93,20 +93,11 @@ class Continuer(nn.Module):
     def __init__(self, vocabulary: int, size: LlamaSize, *, pad: int) -> None:
         super().__init__()
         if size.pretrained is None:
-            lm: Any = LlamaForCausalLM(
-                LlamaConfig(
-                    vocab_size=vocabulary,
-                    hidden_size=size.width,
-                    intermediate_size=size.feed_forward,
-                    num_hidden_layers=size.layers,
-                    num_attention_heads=size.heads,
-                    max_position_embeddings=size.context,
-                    tie_word_embeddings=True,
-                    pad_token_id=pad,
-                    bos_token_id=None,
-                    eos_token_id=None,
-                )
-            )
+            sizes = {"hidden_size": size.width, "intermediate_size": size.feed_forward, "vocab_size": vocabulary}
+            layers = {"num_hidden_layers": size.layers, "num_attention_heads": size.heads}
+            kind = {"max_position_embeddings": size.context, "tie_word_embeddings": True}
+            special = {"pad_token_id": pad, "bos_token_id": None, "eos_token_id": None}
+            lm: Any = LlamaForCausalLM(LlamaConfig(**sizes, **layers, **kind, **special))  # type: ignore[arg-type]
         else:
             options = {"use_safetensors": True, "dtype": torch.float32}
             lm = widened(from_disk(AutoModelForCausalLM, size.pretrained, **options), vocabulary)
@@ -161,15 +152,8 @@ class CausalBeams:
         return log_softmax(out.logits[:, -1].float(), dim=-1)
 
 
-# The share of its examples that each of the six kinds adds to an epoch (Zheng et al. 2024, section III-C).
-SHARES = {
-    "next_item": 1.0,  # history of indices -> index
-    "index_of_text": 1.0,  # name and description -> index
-    "text_of_index": 1.0,  # index -> name and description
-    "fusion": 1.0,  # history of names -> index, and history of indices -> name
-    "search": 1.0,  # the task's text, with a history where there is one -> index
-    "preference": 1.0,  # indices of a task's servers -> the task's text
-}
+# The kinds of instructions (Zheng et al. 2024, section III-C); the method `_KIND` of `LCRec` makes their examples.
+KINDS = ("next_item", "index_of_text", "text_of_index", "fusion", "search", "preference")
 
 # LC-Rec (Zheng et al. 2024, section III-C): five templates for each of its tasks. {text} is a task's text, {items} are
 # indices, {names} are names, {item} is one index, {name} and {about} belong to one server.
@@ -241,7 +225,7 @@ class LCRec(Generative):
     Sinkhorn-Knopp ("uniform semantic mapping", section III-B). The tokens of indices join a language model's
     vocabulary, and six kinds of instructions are tuned together by cross-entropy on the responses (section III-C). A
     task's text replaces the intention that the paper has an LLM write. score(t, m) = log p(index of m | instruction
-    with the text of t).
+    with the text of t, in its first wording).
 
     Deviations: the prompt templates are our own, five for each kind. Shared indices are made unique. The search follows
     the tree of existing indices; the reference program allows any token of a level (``constraint: level``). Lists are
@@ -255,9 +239,8 @@ class LCRec(Generative):
 
     quantiser: Quantiser = field(default_factory=lambda: Quantiser(levels=4))
     size: LlamaSize = field(default_factory=LlamaSize)
-    shares: Mapping[str, float] = field(default_factory=lambda: dict(SHARES))
+    shares: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 1.0))
     asks: Literal["search", "next_item"] = "search"
-    template: int = 0
     constraint: Literal["tree", "level"] = "tree"
     text_tokens: int = 64
     name_tokens: int = 12
@@ -266,7 +249,7 @@ class LCRec(Generative):
         """Refuse a kind of instruction that there is not."""
         super().__post_init__()
         for kind in self.shares:
-            require_one_of(kind, "shares", SHARES, column="system.model.shares")
+            require_one_of(kind, "shares", KINDS, column="system.model.shares")
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, or take up a kept one, then the language model; goes on from a checkpoint in `workdir`."""
@@ -294,20 +277,13 @@ class LCRec(Generative):
         self.names = [self.vocabulary.encode(name, self.name_tokens) for name in data.servers["name"]]
         self.about = [self.vocabulary.encode(text, self.text_tokens) for text in data.servers["description"]]
 
-    # Parts of instructions
-
     def _indices(self, servers: IntArray) -> list[int]:
         """The tokens of the servers' indices, one after another."""
         return self.indices[servers[-self.history :]].ravel().tolist()
 
-    def _names(self, servers: IntArray) -> list[int]:
-        comma = self.vocabulary.encode(",")
-        joined = [token for server in servers[-self.history :] for token in (*self.names[server], *comma)]
-        return joined[: -len(comma)]
-
-    def _index(self, server: int) -> list[int]:
-        """A server's index as a response."""
-        return [*map(int, self.indices[server]), self.vocabulary.end]
+    def _responses(self, servers: IntArray) -> list[list[int]]:
+        """The servers' indices as responses."""
+        return [[*self.indices[server].tolist(), self.vocabulary.end] for server in servers]
 
     def instruction(self, template: str, **slots: list[int]) -> list[int]:
         """The tokens of a template with its slots filled; a slot's tokens are never read as words of the template."""
@@ -318,68 +294,61 @@ class LCRec(Generative):
 
     def question(self, task: int, seen: IntArray, template: int, *, asks: str = "search") -> list[int]:
         """What is asked about a task of which the servers `seen` are known."""
-        slots = {"items": self._indices(seen)}
-        if asks == "next_item":
-            return self.instruction(INSTRUCTIONS["next_item"][template], **slots)
-        slots["text"] = self.task_texts[task]
-        kind = "search_with_history" if len(seen) else "search"
-        return self.instruction(INSTRUCTIONS[kind][template], **slots)
+        kind = "search_with_history" if asks == "search" and len(seen) else asks
+        return self.instruction(INSTRUCTIONS[kind][template], items=self._indices(seen), text=self.task_texts[task])
 
-    # Examples of each kind
-
-    def _pick(self, rng: np.random.Generator, templates: Sequence[str]) -> str:
-        return templates[int(rng.integers(len(templates)))]
+    def _drawn(self, rng: np.random.Generator, kind: str, **slots: list[int]) -> list[int]:
+        """An instruction of a kind in one of its wordings."""
+        return self.instruction(INSTRUCTIONS[kind][int(rng.integers(len(INSTRUCTIONS[kind])))], **slots)
 
     def _next_item(self, rng: np.random.Generator) -> Iterator[Example]:
-        for task, seen, targets in prefixes(self.lists, "random", rng):
-            asked = self.question(task, seen, int(rng.integers(len(INSTRUCTIONS["next_item"]))), asks="next_item")
-            yield Example(asked, [self._index(server) for server in targets])
+        """Indices of a history -> index."""
+        for _, seen, targets in prefixes(self.lists, "random", rng):
+            yield Example(self._drawn(rng, "next_item", items=self._indices(seen)), self._responses(targets))
 
     def _index_of_text(self, rng: np.random.Generator) -> Iterator[Example]:
+        """Name and description -> index."""
         for server, (name, about) in enumerate(zip(self.names, self.about, strict=True)):
-            template = self._pick(rng, INSTRUCTIONS["index_of_text"])
-            yield Example(self.instruction(template, name=name, about=about), [self._index(server)])
+            asked = self._drawn(rng, "index_of_text", name=name, about=about)
+            yield Example(asked, self._responses(np.array([server])))
 
     def _text_of_index(self, rng: np.random.Generator) -> Iterator[Example]:
-        for server, (name, about) in enumerate(zip(self.names, self.about, strict=True)):
-            asked = self.instruction(self._pick(rng, INSTRUCTIONS["text_of_index"]), item=self._index(server)[:-1])
+        """Index -> name and description."""
+        for index, name, about in zip(self.indices.tolist(), self.names, self.about, strict=True):
+            asked = self._drawn(rng, "text_of_index", item=index)
             yield Example(asked, [[*[*name, *about][: self.text_tokens], self.vocabulary.end]])
 
     def _fusion(self, rng: np.random.Generator) -> Iterator[Example]:
+        """Names of a history -> index, or its indices -> name."""
+        comma = self.vocabulary.encode(",")
         for _, seen, targets in prefixes(self.lists, "random", rng):
             if rng.random() < 0.5:
-                asked = self.instruction(self._pick(rng, INSTRUCTIONS["names_to_index"]), names=self._names(seen))
-                yield Example(asked, [self._index(server) for server in targets])
+                names = [token for server in seen[-self.history :] for token in (*self.names[server], *comma)]
+                asked = self._drawn(rng, "names_to_index", names=names[: -len(comma)])
+                yield Example(asked, self._responses(targets))
             else:
-                asked = self.instruction(self._pick(rng, INSTRUCTIONS["indices_to_name"]), items=self._indices(seen))
+                asked = self._drawn(rng, "indices_to_name", items=self._indices(seen))
                 yield Example(asked, [[*self.names[server], self.vocabulary.end] for server in targets])
 
     def _search(self, rng: np.random.Generator) -> Iterator[Example]:
+        """A task's text, half of the time with a history -> index."""
         for task in self.known:
             mixed = rng.permutation(self.lists[task])
-            # Half of the questions have no history, as those about a new task.
             cut = int(rng.integers(1, len(mixed))) if len(mixed) > 1 and rng.random() < 0.5 else 0
             asked = self.question(int(task), mixed[:cut], int(rng.integers(len(INSTRUCTIONS["search"]))))
-            yield Example(asked, [self._index(server) for server in mixed[cut:]])
+            yield Example(asked, self._responses(mixed[cut:]))
 
     def _preference(self, rng: np.random.Generator) -> Iterator[Example]:
+        """Indices of a task's servers -> its text."""
         for task in self.known:
             items = self._indices(rng.permutation(self.lists[task]))
-            asked = self.instruction(self._pick(rng, INSTRUCTIONS["preference"]), items=items)
+            asked = self._drawn(rng, "preference", items=items)
             yield Example(asked, [[*self.task_texts[task], self.vocabulary.end]])
 
     def examples(self, rng: np.random.Generator) -> Iterator[Example]:
         """The examples of an epoch, kind after kind, each present with the chance that `shares` gives its kind."""
-        kinds: dict[str, Callable[[np.random.Generator], Iterator[Example]]] = {
-            "next_item": self._next_item,
-            "index_of_text": self._index_of_text,
-            "text_of_index": self._text_of_index,
-            "fusion": self._fusion,
-            "search": self._search,
-            "preference": self._preference,
-        }
         for kind, share in self.shares.items():
-            yield from (example for example in kinds[kind](rng) if rng.random() < share)
+            yield from (example for example in getattr(self, f"_{kind}")(rng) if rng.random() < share)
 
     def batches(self, epoch: int, seed: int) -> list[Packed]:
         """The batches of an epoch."""
@@ -394,7 +363,7 @@ class LCRec(Generative):
 
     def asked(self, task: int) -> list[int]:
         """The question about a task of which all training servers are known."""
-        return self.question(task, self.lists[task], self.template, asks=self.asks)
+        return self.question(task, self.lists[task], 0, asks=self.asks)
 
     def decoder(self, readings: Sequence[list[int]]) -> CausalBeams:
         """The decoder of some questions."""

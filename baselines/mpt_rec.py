@@ -178,8 +178,7 @@ class Reader(nn.Module):
         if not split.cold:
             columns.append(np.where(np.isin(np.arange(data.n_tasks), known), np.arange(data.n_tasks) + 1, UNKNOWN))
         self.task_fields: IntArray = np.stack(columns, axis=1)
-        languages = data.servers["language"].str.casefold().str.split(",")
-        languages = languages.map(lambda names: [name.strip() for name in names])
+        languages = data.servers["language"].str.casefold().str.strip().str.split(r"\s*,\s*", regex=True)
         columns = [
             codes(data.servers[name], licence_key if name == "license" else spelling_key)
             for name in SERVER_COLUMNS
@@ -189,15 +188,16 @@ class Reader(nn.Module):
         columns += [bins(data.servers[name]) for name in COUNTS if name in data.servers]
         columns.append(np.arange(data.n_servers) + 1)
         self.server_fields: IntArray = np.stack(columns, axis=1)
-        tasks, servers = encode(data.task_texts()), encode(data.server_texts())
-        fitted = np.concatenate([servers, tasks[known]])
+        self.task_vectors, self.server_vectors = encode(data.task_texts()), encode(data.server_texts())
+        fitted = np.concatenate([self.server_vectors, self.task_vectors[known]])
         components = PCA(min(dense, *fitted.shape), svd_solver="full").fit(fitted)
         scale = np.sqrt(components.explained_variance_).clip(min=1e-6)
-        self.task_dense: FloatArray = (components.transform(tasks) / scale).astype(np.float32)
+        self.task_dense, server_parts = (
+            (components.transform(vectors) / scale).astype(np.float32)
+            for vectors in (self.task_vectors, self.server_vectors)
+        )
         popularity = np.log1p(split.train.getnnz(axis=0)).astype(np.float32)
-        server_parts = (components.transform(servers) / scale).astype(np.float32)
         self.server_dense: FloatArray = np.concatenate([server_parts, popularity[:, None]], axis=1)
-        self.task_vectors, self.server_vectors = tasks, servers
         _, self.task_terms, self.server_terms = vectorize(data, known)
         names = [set(row) - {""} for row in languages]
         wanted, numbers = np.unique(data.tasks["language"].str.strip().str.casefold(), return_inverse=True)
@@ -332,16 +332,11 @@ class MPTRec(Trained):
         self.category, numbers = category, np.unique(category[split.tasks("train")])
         numbers = numbers[numbers != UNKNOWN]
         if len(numbers) < 2:
-            raise StudyError(
-                "the training tasks have one category, and another one is needed to learn from", fix="system=mpt_rec"
-            )
+            raise StudyError("the training tasks have one category: none is left to learn from", fix="system=mpt_rec")
         for number in map(int, numbers):
-            model, folder, new = (
-                replace(self, head="scenario"),
-                workdir / f"new_{number}",
-                only(split, category == number),
-            )
-            model.fit(data, only(split, category != number), seed=seed, workdir=folder)
+            model, folder = replace(self, head="scenario"), workdir / f"new_{number}"
+            new, others = (only(split, mask) for mask in (category == number, category != number))
+            model.fit(data, others, seed=seed, workdir=folder)
             model.listed = Pairs(new.train)
             model.prompt = codes(data.tasks["subcategory"], spelling_key, new.tasks("train")) - 1
             prompted = model.tune(new, seed, folder, fingerprint(model, "prompts", seed, new.train, new.valid))
@@ -367,11 +362,10 @@ class MPTRec(Trained):
         rng = np.random.default_rng([seed, epoch, stage])
         settings = self.first if stage == 1 else self.second
         listed, each = self.listed, 1 + self.negatives
-        tasks = np.repeat(np.arange(len(listed.counts)), listed.counts * each)
-        servers = np.repeat(listed.indices, each)
+        tasks, servers = (np.repeat(numbers, each) for numbers in (listed.rows, listed.indices))
         labels = np.tile(np.eye(1, each, dtype=np.float32)[0], len(listed.indices))
         drawn = labels == 0
-        servers[drawn] = self.listed.draw_outside(tasks[drawn], rng)
+        servers[drawn] = listed.draw_outside(tasks[drawn], rng)
         parts = list(shuffled(len(tasks), settings.batch_size, rng))
         done = ((epoch + np.arange(len(parts)) / len(parts)) / settings.epochs).tolist()
         return [Batch(tasks[part], servers[part], labels[part], share) for part, share in zip(parts, done, strict=True)]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, softplus
 
 from baselines.collaborative import kept
-from baselines.interactions import Pairs, counts
+from baselines.interactions import Pairs
 from baselines.scheduled import VectorModel
 from baselines.training import Job, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
@@ -115,15 +115,14 @@ class MSBPR(VectorModel):
     Terms with an empty set are left out; there is no term between i and p. Sums, not means: a mean over n draws would
     divide the learning rate by n.
 
-    Deviations: a step updates tasks and servers at the same time; Task2MCP has no counts, so r = 1, or follows the
-    place in the list; similarities use training interactions, while the reference program also uses the held-out ones
+    Deviations: a step updates tasks and servers at the same time; Task2MCP has no counts, so r = 1;
+    similarities use training interactions, while the reference program also uses the held-out ones
     (`leaky_similarity`); validation chooses the weights.
 
     `conf/system/paper/msbpr.yaml` explains every setting.
     """
 
     variant: Literal["item", "user", "hybrid"] = "item"
-    counts: Literal["binary", "rank"] = "binary"
     similarity: Literal["corated", "full"] = "corated"
     popularity: int = 1
     item_threshold: Mapping[str, float] = field(default_factory=lambda: {"corated": 0.5, "full": 0.1})
@@ -142,7 +141,7 @@ class MSBPR(VectorModel):
         """Mine the sets, then train; goes on from the checkpoint in `workdir`."""
         torch.manual_seed(seed)
         self.histories = sp.csr_matrix(split.train)
-        weights = counts(data, split, self.counts)
+        weights = sp.csr_matrix(split.train, dtype=np.float64)
         self.mine(weights, sp.csr_matrix(data.relevance, dtype=np.float64) if self.leaky_similarity else weights)
         bias = np.asarray(weights.sum(axis=0)).ravel() / data.n_tasks - weights.sum() / np.prod(weights.shape)
         factors = Factors(bias.astype(np.float32), data.n_tasks, self.width, self.spread)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -100,13 +101,7 @@ class Speller:
             symbols += [*"0123456789", *names]
         self.symbols = {symbol: vocabulary.size + number for number, symbol in enumerate(symbols)}
         self.size = vocabulary.size + len(symbols)
-        self.known: dict[str, Word] = {}
-
-    def word(self, text: str) -> Word:
-        """An ordinary word."""
-        if text not in self.known:
-            self.known[text] = tuple(self.vocabulary.encode(text))
-        return self.known[text]
+        self.word = cache(lambda text: tuple(vocabulary.encode(text)))  # an ordinary word
 
     def name(self, text: str) -> Word:
         """One of the `names`."""
@@ -242,16 +237,15 @@ class OpenP5(Generative):
         servers = [self.items[server] for server in seen[max(0, len(seen) - self.longest) :]]
         comma = self.speller.word(",")
         history = [word for server in servers for word in (server, comma)][:-1]
-        slots = {"{dataset}": [self.dataset], "{user}": self._user(task), "{history}": history}
+        if self.texts is None:
+            user = [self.speller.named("user", tuple(str(task + 1)))]
+        else:
+            user = [self.speller.word(word) for word in self.texts[task].split()[: self.text_words]]
+        slots = {"{dataset}": [self.dataset], "{user}": user, "{history}": history}
         words: list[Word] = []
         for piece in TEMPLATES[kind][template].split():
             words += slots[piece] if piece in slots else [self.speller.word(piece)]
         return flatten(words, self.input_tokens)
-
-    def _user(self, task: int) -> list[Word]:
-        if self.texts is None:
-            return [self.speller.named("user", tuple(str(task + 1)))]
-        return [self.speller.word(word) for word in self.texts[task].split()[: self.text_words]]
 
     def examples(self, kind: str, rng: np.random.Generator) -> Iterator[tuple[Reading, list[int]]]:
         """Prompts of one kind, and the servers that answer them."""

@@ -107,13 +107,13 @@ class ReCAFR(VectorModel):
 
     def batches(self, rng: np.random.Generator) -> Iterator[Triples]:
         """Every training interaction once, with one drawn server."""
-        tasks = np.repeat(np.arange(len(self.pairs.counts)), self.pairs.counts)
+        tasks = self.pairs.rows
         for part in shuffled(len(tasks), self.batch_size, rng):
             drawn = self.pairs.draw_outside(tasks[part], rng)
             others = self.known
             if self.contrast is not None and self.contrast < len(self.known):
                 others = rng.choice(self.known, self.contrast, replace=False)
-            graph = self.graph if self.keep_edges == 1 else drop_entries(self.graph, self.keep_edges, rng)
+            graph = drop_entries(self.graph, self.keep_edges, rng)
             yield Triples(tasks[part], self.pairs.indices[part], drawn, graph, others)
 
     def loss(self, batch: Triples) -> Tensor:

@@ -6,14 +6,13 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -93,8 +92,8 @@ class RecBole:
 
     def _write_job(self, folder: Path, data: Dataset, split: Split, seed: int) -> dict[str, Any]:
         """Write everything that the runner reads: atomic files by row number, interactions, job.json."""
-        job = asdict(self) | {"seed": seed, "n_tasks": data.n_tasks, "n_servers": data.n_servers}
-        job["device"] = chosen(self.device).type
+        size = {"n_tasks": data.n_tasks, "n_servers": data.n_servers}
+        job = asdict(self) | size | {"seed": seed, "device": chosen(self.device).type}
         parts = {"train": split.train} | ({"valid": split.valid} if self.uses_validation else {})
         digest = hashlib.sha256(json.dumps(job, sort_keys=True, default=dict).encode())
         for part in parts.values():
@@ -139,8 +138,15 @@ class RecBole:
             key: their place in the yaml file, for the message.
         """
         model, settings = str(arguments.get("model")), dict(arguments.get("settings") or {})
-        require_known([model], known_models(), "recbole has no model", f"{key}.model")
-        names = known_settings(model)
+        # Read from the package's own files, since importing it takes seconds and changes numpy.
+        folder = recbole_folder()
+        general = {path.stem for path in (folder / "model/general_recommender").glob("*.py")}
+        files = {path.stem: path for path in (folder / "properties/model").glob("*.yaml")}
+        models = {name for name in files if name.lower() in general}
+        require_known([model], models, "recbole has no model", f"{key}.model")
+        names: dict[str, Any] = {}
+        for path in (folder / "properties/overall.yaml", files[model]):
+            names |= yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         require_known(settings, names, f"{model} has no setting", f"{key}.settings.")
         for name, value in settings.items():
             if isinstance(value, Mapping) and isinstance(names[name], Mapping):
@@ -173,23 +179,6 @@ class RecBole:
         """Warm and cold tasks and servers, epochs, the best of them on validation, and the seconds of all epochs."""
         names = ("epochs", "best_epoch", "validation_ndcg", "seconds_trained")
         return self.counts | {name: self.facts[name] for name in names}
-
-
-@cache
-def known_models() -> frozenset[str]:
-    """The general recommenders of RecBole by their files, since importing it takes seconds and changes numpy."""
-    files = (recbole_folder() / "model" / "general_recommender").glob("*.py")
-    found = (re.findall(rf"^class ({path.stem})\b", path.read_text(encoding="utf-8"), re.I | re.M) for path in files)
-    return frozenset(name for names in found for name in names)
-
-
-def known_settings(model: str) -> dict[str, Any]:
-    """RecBole's defaults by name, those of every training and those of a model, from the package's own files."""
-    folder, found = recbole_folder() / "properties", dict[str, Any]()
-    for path in (folder / "overall.yaml", folder / "model" / f"{model}.yaml"):
-        if path.exists():
-            found |= yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    return found
 
 
 def recbole_folder() -> Path:

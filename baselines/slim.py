@@ -27,35 +27,26 @@ class Slim(ItemItem):
 
     def item_weights(self, train: sp.csr_matrix, order: IntArray) -> sp.csr_matrix:
         """W, sparse, shape (n_servers, n_servers)."""
-        n_tasks, n_servers = train.shape
-        by_server = sp.csc_matrix(train, dtype=np.float64)
-        found: list[tuple[IntArray, np.ndarray]] = []
+        n_servers, by_server = train.shape[1], sp.csc_matrix(train, dtype=np.float64)
+        parts = []
         for server in range(n_servers):
-            tasks = by_server.indices[by_server.indptr[server] : by_server.indptr[server + 1]]
-            candidates = np.setdiff1d(train[tasks].indices, server)
-            found.append((candidates, self._regress(by_server, train, server, candidates, n_tasks)))
-        column = np.repeat(np.arange(n_servers), [len(rows) for rows, _ in found])
-        rows, values = (np.concatenate([part[i] for part in found]) for i in (0, 1))
-        positive = values > 0
-        by_target = sp.csr_matrix(
-            (values[positive], (column[positive], rows[positive])), shape=(n_servers, n_servers), dtype=np.float32
-        )
+            listed = by_server.indices[by_server.indptr[server] : by_server.indptr[server + 1]]
+            candidates = np.setdiff1d(train[listed].indices, server)
+            if len(candidates):
+                weights = self.regress(by_server[:, candidates], by_server[:, [server]])
+                parts.append(np.stack([np.full(len(candidates), server), candidates, weights])[:, weights > 0])
+        column, rows, values = np.concatenate([np.zeros((3, 0)), *parts], axis=1)
+        places = column.astype(np.int64), rows.astype(np.int64)
+        by_target = sp.csr_matrix((values, places), shape=(n_servers, n_servers), dtype=np.float32)
         return sp.csr_matrix(keep_largest(by_target, self.k, order).T)
 
-    def _regress(
-        self, by_server: sp.csc_matrix, train: sp.csr_matrix, server: int, candidates: IntArray, n_tasks: int
-    ) -> np.ndarray:
-        """Weights of `candidates` for `server`, shape (len(candidates),)."""
-        if not len(candidates):
-            return np.zeros(0)
-        features = by_server[:, candidates]
+    def regress(self, features: sp.csc_matrix, target: sp.csc_matrix) -> np.ndarray:
+        """Weights of the servers whose columns are `features`, shape (n_tasks, n), for one of column `target`."""
         # Tasks that list none of the candidates add a constant to the loss; dropping them only rescales the penalty.
         used = np.unique(features.indices)
-        dense = features[used].toarray()
-        target = by_server[:, [server]][used].toarray().ravel()
-        alpha = self.alpha * n_tasks / len(used)
+        alpha = self.alpha * features.shape[0] / len(used)
         model = ElasticNet(alpha=alpha, l1_ratio=self.l1_ratio, positive=True, fit_intercept=False, copy_X=False)
-        return np.asarray(model.fit(np.asfortranarray(dense), target).coef_)
+        return np.asarray(model.fit(np.asfortranarray(features[used].toarray()), target[used].toarray().ravel()).coef_)
 
     def parameters(self) -> int:
         """Weights that are not zero."""

@@ -21,12 +21,9 @@ from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 
 
-class Vectors(nn.Module):
-    """E^0: a vector of every task, then of every server; Xavier start, as the LightGCN and XSimGCL programs have it."""
-
-    def __init__(self, n: int, width: int) -> None:
-        super().__init__()
-        self.start = nn.Parameter(nn.init.xavier_uniform_(torch.empty(n, width)))
+def vectors(n: int, width: int) -> nn.ParameterDict:
+    """E^0 (`start`): a vector of every task, then of every server; Xavier start, as the methods' programs have it."""
+    return nn.ParameterDict({"start": nn.init.xavier_uniform_(torch.empty(n, width))})
 
 
 @dataclass
@@ -64,10 +61,10 @@ class SoftmaxGraph(VectorModel):
         self.histories = sp.csr_matrix(split.train)
         self.graph = bipartite(self.histories)
         self.asked = np.flatnonzero(np.diff(self.histories.indptr))
-        vectors = Vectors(sum(self.histories.shape), self.width)
+        network = vectors(sum(self.histories.shape), self.width)
         job = Job(seed, workdir, "softmax", fingerprint(self, seed, self.histories.indptr, self.histories.indices))
         optimiser = partial(torch.optim.Adam, lr=self.learning_rate)
-        self.train(vectors, self.batches, split, job, optimiser=optimiser, ranks_new=False)
+        self.train(network, self.batches, split, job, optimiser=optimiser, ranks_new=False)
 
     def batches(self, rng: np.random.Generator) -> Iterator[tuple[IntArray, IntArray]]:
         """Tasks, of which all pairs are learned, and the servers to tell theirs from (none drawn: all servers)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,7 @@ class Likeness:
     no such factor.
     """
 
-    def __init__(
-        self, data: Dataset, known: IntArray, kernels: Iterable[str], *, max_features: int | None, max_ngram: int
-    ) -> None:
+    def __init__(self, data: Dataset, known: IntArray, kernels: Iterable[str]) -> None:
         self.known = known
         self.values: dict[str, FloatArray | IntArray | sp.csr_matrix] = {}
         for name in sorted({factor for kernel in kernels for factor in kernel.split("*")}):
@@ -47,8 +46,7 @@ class Likeness:
                 self.values[name] = np.asarray(found, dtype=np.int64)
             elif name in TEXTS:
                 texts = data.task_texts(TEXTS[name])
-                learned = [texts[row] for row in known]
-                vectorizer = fit_vectorizer(learned, max_features=max_features, ngram_range=(1, max_ngram))
+                vectorizer = fit_vectorizer([texts[row] for row in known], max_features=50_000, ngram_range=(1, 2))
                 self.values[name] = sp.csr_matrix(vectorizer.transform(texts))
             elif name == SENTENCE:
                 self.values[name] = encode(data.task_texts())
@@ -60,24 +58,21 @@ class Likeness:
 
     def factor(self, name: str, tasks: IntArray) -> FloatArray:
         """One factor between `tasks` and the training tasks, shape (len(tasks), n_known), float32."""
-        values = self.values[name]
-        left, right = values[tasks], values[self.known]
+        left, right = self.values[name][tasks], self.values[name][self.known]
         if name in ATTRIBUTES:
-            return np.asarray(left[:, None] == right[None, :], dtype=np.float32)
-        if name in TEXTS:
-            return np.asarray(sp.csr_matrix(left @ right.T).toarray(), dtype=np.float32)
-        if name == SENTENCE:
-            return np.asarray(left @ right.T, dtype=np.float32)
-        apart = np.abs(left[:, None] - right[None, :]).astype(np.float32)
-        return np.asarray(np.exp(-apart / np.float32(name.removeprefix(NEAR))), dtype=np.float32)
+            product = left[:, None] == right[None, :]
+        elif name in TEXTS:
+            product = sp.csr_matrix(left @ right.T).toarray()
+        elif name == SENTENCE:
+            product = left @ right.T
+        else:
+            apart = np.abs(left[:, None] - right[None, :]).astype(np.float32)
+            product = np.exp(-apart / np.float32(name.removeprefix(NEAR)))
+        return np.asarray(product, dtype=np.float32)
 
     def kernel(self, name: str, tasks: IntArray) -> FloatArray:
         """The product of a kernel's factors, shape (len(tasks), n_known)."""
-        first, *others = name.split("*")
-        product = self.factor(first, tasks)
-        for factor in others:
-            product *= self.factor(factor, tasks)
-        return product
+        return reduce(np.multiply, (self.factor(factor, tasks) for factor in name.split("*")))
 
     def total(self, weights: Mapping[str, float], tasks: IntArray) -> FloatArray:
         """The weighted sum of kernels, shape (len(tasks), n_known)."""
@@ -152,8 +147,6 @@ class LabelRanker:
     learning_rate: float = 0.05
     least_in_leaf: int = 50
     penalty: float = 5.0
-    max_features: int | None = 50_000
-    max_ngram: int = 2
     catalogue_place: bool = True
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
@@ -163,7 +156,7 @@ class LabelRanker:
         self.place[self.known] = np.arange(len(self.known))
         self.labels = sp.csr_matrix(split.train[self.known])
         kernels = {name for weights in self.ridges for name in weights} | set(self.shares if self.trees else ())
-        self.likeness = Likeness(data, self.known, kernels, max_features=self.max_features, max_ngram=self.max_ngram)
+        self.likeness = Likeness(data, self.known, kernels)
         self.fitted = []
         for weights in self.ridges[: None if self.trees else 1]:
             self.fitted.append(Ridge(weights, self.regularisation))
@@ -185,7 +178,7 @@ class LabelRanker:
         rows, targets = [], []
         for tasks in np.array_split(self.known, max(1, len(self.known) // BLOCK)):
             first = self.first_stage(tasks)
-            chosen = self.choose(first)
+            chosen, _ = top_k(first, self.candidates, self.order)
             rows.append(self.features(tasks, chosen, first))
             targets.append(np.take_along_axis(self.labels[self.place[tasks]].toarray(), chosen, axis=1).reshape(-1))
         per_task = min(self.candidates, self.data.n_servers)
@@ -194,23 +187,11 @@ class LabelRanker:
         train = lightgbm.Dataset(
             features.reshape(-1, features.shape[-1]), listed, group=np.full(len(self.known), per_task)
         )
-        settings = {
-            "objective": "lambdarank",
-            "num_leaves": self.leaves,
-            "learning_rate": self.learning_rate,
-            "min_data_in_leaf": self.least_in_leaf,
-            "lambda_l2": self.penalty,
-            "label_gain": [0, 1],
-            "lambdarank_truncation_level": 20,
-            "bagging_fraction": 0.8,
-            "bagging_freq": 1,
-            "feature_fraction": 0.7,
-            "seed": seed,
-            "deterministic": True,
-            "force_row_wise": True,
-            "num_threads": 1,
-            "verbose": -1,
-        }
+        settings = {"objective": "lambdarank", "label_gain": [0, 1], "lambdarank_truncation_level": 20}
+        settings |= {"num_leaves": self.leaves, "learning_rate": self.learning_rate, "lambda_l2": self.penalty}
+        settings |= {"min_data_in_leaf": self.least_in_leaf, "feature_fraction": 0.7, "seed": seed}
+        settings |= {"bagging_fraction": 0.8, "bagging_freq": 1, "deterministic": True, "force_row_wise": True}
+        settings |= {"num_threads": 1, "verbose": -1}
         return lightgbm.train(settings, train, num_boost_round=self.trees)
 
     def first_stage(self, tasks: IntArray) -> FloatArray:
@@ -219,10 +200,6 @@ class LabelRanker:
         if self.history is not None:
             scores += np.float32(self.history_weight) * standardised(self.history.score(tasks))
         return scores
-
-    def choose(self, scores: FloatArray) -> IntArray:
-        """The candidates of each task, best first, shape (len(tasks), candidates)."""
-        return top_k(scores, self.candidates, self.order)[0]
 
     def features(self, tasks: IntArray, chosen: IntArray, first: FloatArray) -> FloatArray:
         """What the trees see of each candidate, shape (len(tasks), candidates, n_features).
@@ -254,7 +231,7 @@ class LabelRanker:
         first = self.first_stage(tasks)
         if self.booster is None:
             return first
-        chosen = self.choose(mask_known(first.copy(), tasks, self.split.train))
+        chosen, _ = top_k(mask_known(first.copy(), tasks, self.split.train), self.candidates, self.order)
         valid = np.where(chosen >= 0, chosen, 0)
         features = self.features(tasks, valid, first)
         predicted = self.booster.predict(features.reshape(-1, features.shape[-1]), num_threads=1)

@@ -17,7 +17,7 @@ SIDES = ["task", "server", "friend"]
 
 def test_deviations_and_friend_weights_of_a_small_matrix_by_hand():
     ratings = sp.csr_matrix(np.array(RATINGS, dtype=float))
-    rows, columns = networks.averages(ratings), networks.averages(sp.csr_matrix(ratings.T))
+    rows, columns = networks.Averages(ratings), networks.Averages(sp.csr_matrix(ratings.T))
     np.testing.assert_allclose(rows.of(np.arange(3)), [4.5, 1.5, 3.0])  # the third row has none: the mean of 5 4 1 2
     np.testing.assert_allclose(columns.of(np.arange(3)), [3.0, 4.0, 2.0])
     np.testing.assert_allclose(rows.of(np.array([0, 0]), without=np.array([5.0, 0.0])), [4.0, 4.5])
@@ -107,12 +107,6 @@ def test_the_setting_for_deviation_0_reaches_training_and_ranking(padding, block
     system.network.zero_grad()
     system.loss(batch).backward()
     assert system.network.deviations.grad[0].any() != padding
-
-
-def test_predictions_for_all_pairs_equal_those_of_single_pairs(network):
-    left, servers = torch.randn(3, 6), torch.randn(5, 6)
-    pairs = network.predict(left[:, None].expand(3, 5, 6), servers[None].expand(3, 5, 6))
-    torch.testing.assert_close(network.predict_all(left, servers), pairs)
 
 
 def groups(tasks, servers, ratings):

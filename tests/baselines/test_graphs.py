@@ -9,7 +9,7 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from baselines.interactions import Pairs, bipartite, propagate
 from baselines.recafr import Network, ReCAFR, Triples, contrast
-from baselines.softmax_graph import SoftmaxGraph, Vectors
+from baselines.softmax_graph import SoftmaxGraph, vectors
 from study.data.splits import make
 from tests.baselines.toys import WORDS, all_epochs, fit, make_dataset, recall10, top10
 
@@ -201,7 +201,7 @@ ASKED, PAIRS = np.array([0, 1]), ([0, 0, 1], [0, 3, 1])
 def ready(**settings):
     """A system with the vectors `START`, which learns `TRAIN`."""
     system = SoftmaxGraph(**settings)
-    system.histories, system.graph, system.network = TRAIN, bipartite(TRAIN), Vectors(7, 5)
+    system.histories, system.graph, system.network = TRAIN, bipartite(TRAIN), vectors(7, 5)
     with torch.no_grad():
         system.network.start.copy_(torch.from_numpy(START))
     return system

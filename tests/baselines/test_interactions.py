@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from baselines.interactions import Pairs, counts, stars, train_positions
+from baselines.interactions import Pairs, stars
 from study.data.lists import training_lists
 from study.data.splits import make
 from tests.baselines.toys import with_other_answers
@@ -46,14 +46,11 @@ def test_pairs_answer_as_the_matrix_does_and_negatives_are_uniform_outside_of_it
     assert len(pairs.draw_outside(np.ones(4, dtype=np.int64), np.random.default_rng(0))) == 4
 
 
-def test_counts_and_stars_follow_the_place_of_training_servers_in_the_list(blocks):
+def test_stars_follow_the_place_of_training_servers_in_the_list(blocks):
     data, split = blocks
-    places, ratings, weights = train_positions(data, split), stars(data, split, "rank"), counts(data, split, "rank")
+    ratings = stars(data, split, "rank")
     for task in (0, 4, 17):
         for server in split.train[[task]].indices:
             place = list(data.lists[task]).index(server) + 1
-            assert places[task, server] == place
             assert ratings[task, server] == [5, 5, 4, 4, 3, 3, 2, 2, 1, 1][place - 1]
-            assert weights[task, server] == 11 - place
     assert set(stars(data, split, "binary").data) == {5.0}
-    assert set(counts(data, split, "binary").data) == {1.0}

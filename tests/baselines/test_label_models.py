@@ -205,7 +205,7 @@ def toy(seed=0):
 
 
 def likeness(data, known):
-    return k.Likeness(data, known, KERNELS, max_features=None, max_ngram=1)
+    return k.Likeness(data, known, KERNELS)
 
 
 def test_factors_by_hand():

@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from baselines.generative.search import PrefixTree, beam_search
 from baselines.lc_rec import (
     INSTRUCTIONS,
-    SHARES,
+    KINDS,
     CausalBeams,
     Continuer,
     Example,
@@ -141,10 +141,10 @@ def test_all_six_kinds_are_trained_on_and_each_can_be_left_out(untrained, monkey
         monkeypatch.setattr(untrained, "shares", shares)
         return len(list(untrained.examples(np.random.default_rng(0))))
 
-    counts = {kind: drawn({kind: 1.0}) for kind in SHARES}
+    counts = {kind: drawn({kind: 1.0}) for kind in KINDS}
     # 24 training tasks, 30 servers
-    assert counts == dict.fromkeys(SHARES, 24) | dict.fromkeys(("index_of_text", "text_of_index"), 30)
-    assert drawn(SHARES) == sum(counts.values())
+    assert counts == dict.fromkeys(KINDS, 24) | dict.fromkeys(("index_of_text", "text_of_index"), 30)
+    assert drawn(dict.fromkeys(KINDS, 1.0)) == sum(counts.values())
     assert 4 <= drawn({"search": 0.5, "preference": 0.0}) <= 20
     with pytest.raises(StudyError, match="reviews"):
         LCRec(shares={"reviews": 1.0})

@@ -63,7 +63,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 # Class now or then -> keys that records may have and that are gone, with the value that reproduces what is done now.
 GONE: dict[str, dict[str, Any]] = {
     "baselines.cvh_rec.CVHRec": {"keywords": 0},
+    "baselines.lc_rec.LCRec": {"template": 0},
+    "baselines.msbpr.MSBPR": {"counts": "binary"},
     "baselines.openp5.OpenP5": {"order": "random"},
+    "baselines.probes.label_ranker.LabelRanker": {"max_features": 50_000, "max_ngram": 2},
     "baselines.tiger.Tiger": {"user_tokens": 0},
     "baselines.generative.quantisation.Quantiser": {"device": "cpu"},
     "baselines.generative.seq2seq.T5Size": {"device": "cpu"},

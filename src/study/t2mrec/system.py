@@ -53,8 +53,7 @@ class T2MRec:
         bf16: bool = False,
     ) -> None:
         self.lexical, self.towers, self.training, self.scoring = lexical, towers, training, scoring
-        self.supervision, self.teacher, self.bf16 = supervision, teacher, bf16
-        self.device = "cpu"
+        self.supervision, self.teacher, self.device, self.bf16 = supervision, teacher, device, bf16
         if device != "cpu":
             from study.t2mrec.device import chosen
 
@@ -87,12 +86,8 @@ class T2MRec:
 
             self.vectorizer = None
             return sp.csr_matrix(encode(self.data.task_texts())), sp.csr_matrix(encode(self.data.server_texts()))
-        self.vectorizer, tasks, servers = lexical.vectorize(
-            self.data,
-            split.tasks("train"),
-            max_features=self.lexical.max_features,
-            ngram_range=self.lexical.ngrams,
-        )
+        size: dict[str, Any] = {"max_features": self.lexical.max_features, "ngram_range": self.lexical.ngrams}
+        self.vectorizer, tasks, servers = lexical.vectorize(self.data, split.tasks("train"), **size)
         return tasks, servers
 
     def _train(self, tasks: sp.csr_matrix, servers: sp.csr_matrix, split: Split, seed: int, workdir: Path) -> TwoTowers:

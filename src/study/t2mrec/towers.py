@@ -23,11 +23,7 @@ class Tower(nn.Module):
     optimiser of their own (`study.t2mrec.row_adamw`). Initial values are drawn as torch.nn.Linear draws them.
 
     Args:
-        n_terms: d, size of the vocabulary.
-        hidden: width of the hidden layers (paper: 512).
-        output: d', width of the embedding (paper: 256).
-        layers: L, number of affine layers, at least 2 (paper: 3).
-        dropout: rate (paper: 0.2).
+        n_terms: d, size of the vocabulary; the others are those of `study.t2mrec.settings.Towers`.
     """
 
     def __init__(self, n_terms: int, *, hidden: int, output: int, layers: int, dropout: float) -> None:
@@ -49,9 +45,8 @@ class Tower(nn.Module):
 
     def weights(self) -> TowerWeights:
         """The weights as arrays that share memory with this tower."""
-        layers = [layer for layer in self.rest if isinstance(layer, nn.Linear)]
-        rest = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in layers]
-        return TowerWeights(self.wide, self.bias.detach().numpy(), rest)
+        bias, *rest = (weight.detach().numpy() for weight in self.parameters())
+        return TowerWeights(self.wide, bias, list(zip(rest[::2], rest[1::2], strict=True)))
 
     def embed(self, vectors: sp.csr_matrix) -> FloatArray:
         """Unit embeddings without dropout, shape (n, d'), float32."""
@@ -120,8 +115,4 @@ def program_bce(tasks: Tensor, servers: Tensor, own: None = None, *, temperature
     return F.binary_cross_entropy_with_logits(logits, labels.float())
 
 
-LOSSES: dict[str, Callable[..., Tensor]] = {
-    "info_nce": info_nce,
-    "bce": pointwise_bce,
-    "program_bce": program_bce,
-}
+LOSSES: dict[str, Callable[..., Tensor]] = {"info_nce": info_nce, "bce": pointwise_bce, "program_bce": program_bce}
