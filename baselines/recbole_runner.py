@@ -45,11 +45,7 @@ def restore_aliases() -> None:
             setattr(np, name, kind)
     if not hasattr(sp.dok_matrix, "_update"):
         # scipy 1.13 removed this private method, with which RecBole's graph models fill matrices (RecBole issue 2034).
-        sp.dok_matrix._update = _update
-
-
-def _update(matrix: sp.dok_matrix, entries: dict[tuple[int, int], float]) -> None:
-    matrix._dict.update(entries)
+        sp.dok_matrix._update = lambda matrix, entries: matrix._dict.update(entries)
 
 
 def settings(job: dict[str, Any]) -> dict[str, Any]:
@@ -71,16 +67,6 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
         "save_dataset": False,
         "save_dataloaders": False,
     }
-
-
-def with_fast_adjacency(model: type) -> type:
-    """The model with RecBole's normalised adjacency built from arrays instead of a Python dictionary."""
-    if not hasattr(model, "get_norm_adj_mat"):
-        return model
-    # RecBole finds its default settings by the class's name.
-    return type(
-        model.__name__, (model,), {"get_norm_adj_mat": lambda self: normalised_adjacency(self.interaction_matrix)}
-    )
 
 
 def normalised_adjacency(interactions: sp.coo_matrix) -> Tensor:
@@ -109,24 +95,23 @@ class Training:
         self.job = job
         # Not RecBole's own look-up: it goes on to models that need packages of their own, and fails on those.
         module = importlib.import_module(f"recbole.model.general_recommender.{job['model'].lower()}")
-        config = Config(
-            model=with_fast_adjacency(getattr(module, job["model"])), dataset="data", config_dict=settings(job)
-        )
+        kind = getattr(module, job["model"])
+        if hasattr(kind, "get_norm_adj_mat"):  # from arrays instead of a Python dictionary
+            fast = {"get_norm_adj_mat": lambda self: normalised_adjacency(self.interaction_matrix)}
+            kind = type(kind.__name__, (kind,), fast)  # RecBole finds its default settings by the class's name
+        config = Config(model=kind, dataset="data", config_dict=settings(job))
         init_seed(job["seed"], reproducibility=True)
         (train,) = Dataset(config).build()
-        sampled = config["train_neg_sample_args"]["distribution"]
-        # Only training pairs are known here, so no held-out server is spared from being drawn as a negative one.
-        sampler = (
-            None
-            if sampled == "none"
-            else Sampler(["train"], [train], sampled, config["train_neg_sample_args"]["alpha"]).set_phase("train")
-        )
+        sampling, sampler = config["train_neg_sample_args"], None
+        if sampling["distribution"] != "none":
+            # Only training pairs are known here, so no held-out server is spared from being drawn as a negative one.
+            sampler = Sampler(["train"], [train], sampling["distribution"], sampling["alpha"]).set_phase("train")
         self.loader = get_dataloader(config, "train")(config, train, sampler, shuffle=True)
         self.model = config.model_class(config, train).to(config["device"])
         self.trainer = get_trainer(config["MODEL_TYPE"], config["model"])(config, self.model)
         if type(self.trainer).fit is not Trainer.fit:  # the epochs are run here, without what such a loop does between
             sys.exit(f"{job['model']} has a training loop of its own, {type(self.trainer).__name__}.fit, not run here")
-        if config["train_neg_sample_args"].get("dynamic", False):
+        if sampling.get("dynamic", False):
             self.loader.get_model(self.model)
         # RecBole numbers tasks and servers by first appearance, from 1.
         self.users, self.items = (
@@ -218,11 +203,10 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Train, resuming from the checkpoint if there is one of this job; returns what was learned, and facts."""
     training = Training(job)
     trainer, checkpoint = training.trainer, Path("checkpoint.pt")
-    train_pairs, valid = sp.load_npz("train.npz").tocsr(), None
-    if job["patience"] is not None:
-        valid = sp.load_npz("valid.npz").tocsr()
-    progress: dict[str, Any] = dict.fromkeys(("epoch", "best_epoch", "stale"), 0)
-    progress |= {"best": -1.0, "best_model": None, "seconds": 0.0}
+    train_pairs = sp.load_npz("train.npz").tocsr()
+    valid = None if job["patience"] is None else sp.load_npz("valid.npz").tocsr()
+    progress: dict[str, Any] = {"epoch": 0, "best_epoch": 0, "stale": 0, "seconds": 0.0}
+    progress |= {"best": -1.0, "best_model": None}
     if checkpoint.exists():
         with torch.serialization.safe_globals(ARRAYS):  # nothing else in the file is executed
             saved = torch.load(checkpoint, weights_only=True)
@@ -246,10 +230,9 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         line = f"epoch {progress['epoch']}: loss {np.sum(loss):.4f}, {time.monotonic() - started:.2f} s"
         if valid is not None:
             quality = validation_ndcg(training.learned(), valid, train_pairs)
-            better = quality > progress["best"]
-            progress["stale"] = 0 if better else progress["stale"] + 1
-            if better:
-                progress |= {"best": quality, "best_epoch": progress["epoch"]}
+            progress["stale"] += 1
+            if quality > progress["best"]:
+                progress |= {"best": quality, "best_epoch": progress["epoch"], "stale": 0}
                 progress["best_model"] = {name: value.clone() for name, value in training.model.state_dict().items()}
             line += f", validation NDCG@10 {quality:.4f}"
         print(line, flush=True)

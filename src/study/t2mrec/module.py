@@ -159,7 +159,7 @@ class TwoTowers(pl.LightningModule):
         self.task_tower = Tower(n_terms, **shape)
         self.server_tower = self.task_tower if towers.shared else Tower(n_terms, **shape)
         self.sides = {"task": self.task_tower} | ({} if towers.shared else {"server": self.server_tower})
-        self.rates = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
+        self.rates: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
         self.rows: dict[str, RowAdamW] = {}
         self.wide = nn.ParameterDict()
         for side, tower in self.sides.items():
@@ -172,7 +172,7 @@ class TwoTowers(pl.LightningModule):
         """AdamW for all parameters of the module. The trainer, which knows processors alone, asks for it once the
         module is where it put it; from here on the module is on its own device."""
         self.to(self.place)
-        return torch.optim.AdamW(self.parameters(), **self.rates, fused=True)  # type: ignore[arg-type]
+        return torch.optim.AdamW(self.parameters(), **self.rates, fused=True)
 
     def on_train_start(self) -> None:
         """Bring the moments of a resumed training to the device: the trainer left them where it is."""
