@@ -2,6 +2,7 @@
 
 import pytest
 
+from study.advisor.engine import request
 from study.advisor.engine.request import conversions, reversed_only, understand, vocabulary
 from study.advisor.saved.settings import Answering
 
@@ -44,6 +45,19 @@ def test_a_conversion_in_one_word_is_read_as_three(request_, read):
     understood = understand(request_, {}, SETTINGS)
     assert understood.text == read
     assert len(understood.notes) == (request_ != read)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[f"databs{number:x}e" for number in range(1_800)], ["query"] * 400 + ["databse"] * 9],
+    ids=["all mistyped", "mistyped at the end"],
+)
+def test_a_long_request_is_looked_up_within_bounds(monkeypatch, words):
+    asked = []
+    monkeypatch.setattr(request, "get_close_matches", lambda word, *_, **__: asked.append(word) or [])
+    understood = understand(" ".join(words)[:19_000], KNOWN, SETTINGS)
+    lost = len(words) > 1_000
+    assert (len(asked), understood.partly) == (20 if lost else 0, lost)
 
 
 def test_a_small_catalogue_says_nothing_of_words():

@@ -55,6 +55,10 @@ class Understood:
     direction: tuple[str, str] = ("", "")
 
 
+# A look-up compares a word with thousands: that many of a request, among its first characters.
+LOOK_UPS, MISTYPED = 20, 2_000
+
+
 def plain(name: str) -> str:
     """A name without the case of its letters, and with one space for all that is neither letter nor digit."""
     return " ".join(re.findall(r"[^\W_]+", name.casefold()))
@@ -87,7 +91,7 @@ def understand(request: str, known: Mapping[str, int], settings: Answering) -> U
     if known:
         text, read, unknown = _typos(text, known, settings)
         notes += read
-    words = WORD.findall(text)
+    words = WORD.findall(text[:MISTYPED])
     partly = bool(unknown) and len(unknown) * 2 >= len(words)
     if partly:
         # Another language, or no language: what servers could be found by are the names in it.
@@ -140,15 +144,16 @@ def english() -> frozenset[str]:
 
 def _typos(text: str, known: Mapping[str, int], settings: Answering) -> tuple[str, list[str], list[str]]:
     """The text with probable typos corrected, notes, and words that stay unknown."""
-    notes, unknown = [], []
+    notes, unknown, looked_up = [], [], 0
     frequent: list[str] | None = None
-    for word in dict.fromkeys(WORD.findall(text)):
+    for word in dict.fromkeys(WORD.findall(text[:MISTYPED])):
         low = word.lower()
         if known.keys() & {low, low.removesuffix("s"), low.removesuffix("'s"), low.removesuffix("’s")}:
             continue
         if low in settings.aliases:
             continue
-        if len(low) >= settings.typos.letters and low not in english():
+        if len(low) >= settings.typos.letters and low not in english() and looked_up < LOOK_UPS:
+            looked_up += 1
             if frequent is None:
                 many = (name for name, count in known.items() if count >= settings.typos.servers)
                 frequent = [*many, *settings.aliases]
