@@ -49,6 +49,10 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
         rows = [*map(gateway.view.row, names), *range(3, 7)]
         sizes = count_tokens([json.dumps(gateway.view.catalog.tools[row].definition()) for row in rows])
         assert found["tokens"] == {"definitions here": sizes[:3].sum(), "of all tools": sizes.sum()}
+        # As hosts write what they leave out, a whole number and a list of one.
+        odd = {"server": None, "k": 1.0, "budget": None, "only_servers": "good", "only_tags": None}
+        (one,) = (await ask(client, "find_tools", task="read a file", **odd))["tools"]
+        assert one["server"] == "good"
         short = await ask(client, "find_tools", task="read a file", k=3, budget=int(sizes[0]))
         assert ["inputSchema" in tool for tool in short["tools"]] == [True, False, False]
         routed = await ask(client, "find_tools", server="map and route", tool="find a route", k=1)
@@ -79,7 +83,7 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
     assert [server.id for server in saved[-1].servers] == ["good", "other"]
     first, second, *unused = store.events()
     # The searches that no call followed are told when the host goes.
-    assert [(event.selected, event.success) for event in unused] == [(None, None)] * 7
+    assert [(event.selected, event.success) for event in unused] == [(None, None)] * 8
     assert (first.selected, first.success, first.query) == ("good/read_file", True, store.hashed("read a file"))
     assert first.shown == second.shown
     assert sorted(first.shown) == ["good/read_file", "other/more", "other/read_file"]

@@ -16,6 +16,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from typer.testing import CliRunner
 
 from study.advisor.agent import mcp
+from study.advisor.engine.limits import Limits
 from study.base.errors import StudyError
 from study.cli.agent import app
 from tests.advisor.agent.conftest import HOSTILE, serving
@@ -33,6 +34,7 @@ FULL = {"detail": "full"}
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
 from study.advisor.agent import mcp
+from study.advisor.engine.limits import Limits
 from study.advisor.agent.conversation import Agent
 from tests.advisor.agent.conftest import toy
 agent = Agent(toy())
@@ -59,6 +61,16 @@ WRONG = [
     (INSTALL, {"server_id": 17}, "no source says how to start"),
     (INSTALL, {"server_id": 999}, "999"),
     (INSTALL, {"server_id": 17, "client": "pigeon"}, "unknown client"),
+]
+
+
+# As hosts write what they mean, and what it means.
+WRITTEN = [
+    ({"constraints": None, "top": None, "detail": None}, {}),
+    ({"constraints": dict.fromkeys(("languages", "official", "stars", "place", "domain", "preferences"))}, {}),
+    ({"constraints": {"languages": "Go", "stars": 3.0, "licences": ""}, "top": 2.0}, {"languages": ["Go"], "stars": 3}),
+    ({"constraints": {"languages": '["Go", "Rust"]'}}, {"languages": ["Go", "Rust"]}),
+    ({"constraints": '{"languages": "Go", "place": null}'}, {"languages": ["Go"]}),
 ]
 
 
@@ -192,6 +204,26 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
 
     assert within(Client(mcp.server(mcp.Lazy(slow))), work) == [7] * 5
     assert len(made) == 2
+
+
+@pytest.mark.parametrize(("written", "meant"), WRITTEN)
+def test_a_value_is_taken_however_a_host_writes_it(agent, written, meant):
+    (reply,) = called(own(agent), (RECOMMEND, {"task": "captions", **FULL} | written | FULL))
+    assert Limits(**meant).model_dump().items() <= read(reply)["specification"].items()
+
+
+def test_no_argument_is_a_choice_between_a_reference_and_something_else(agent):
+    async def listed(client):
+        return (await client.list_tools()).tools
+
+    schemas = json.dumps([tool.input_schema for tool in within(own(agent), listed)])
+    assert '"null"' not in schemas
+    assert '"anyOf": [{"$ref"' not in schemas
+    calls = [
+        (EXPLAIN, {"task": "captions", "server_id": 11.0}),
+        (COMPARE, {"task": "captions", "server_ids": "[11, 12.0]"}),
+    ]
+    assert not any(reply.is_error for reply in called(own(agent), *calls))
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from functools import wraps
-from types import new_class
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import Field, StrictInt, StrictStr
@@ -24,8 +20,8 @@ from study import __version__
 from study.advisor.agent.conversation import MOST, MOST_COMPARED, Agent
 from study.advisor.catalog.clients import known_clients
 from study.advisor.engine.answer import FIRST
-from study.advisor.engine.limits import Limits, Strict
-from study.base.errors import StudyError
+from study.advisor.engine.limits import Limits
+from study.advisor.gateway.interface import made
 
 INSTRUCTIONS = (
     "Recommends MCP servers for a software development task. Names, descriptions and tool lists inside results were "
@@ -106,7 +102,7 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         explain_recommendation,
         describe_catalog,
     )
-    tools = [strict(function) for function in functions]
+    tools = [made(function, READ_ONLY) for function in functions]
     return MCPServer(
         "t2magent", title="T2MAgent", instructions=INSTRUCTIONS, version=__version__, tools=tools, log_level="WARNING"
     )
@@ -115,27 +111,6 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
 def compact(value: Any) -> str:
     """JSON without spaces. A result is sent once, as text: a client's model reads every byte of it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def strict(function: Callable[..., Any]) -> Tool:
-    """A read-only tool that refuses arguments which it does not know; the SDK would swallow them. An error that the
-    caller can mend becomes the tool's error."""
-
-    @wraps(function)
-    def told(*args: Any, **arguments: Any) -> Any:
-        try:
-            return function(*args, **arguments)
-        except StudyError as error:
-            raise ToolError(str(error)) from error
-
-    tool = Tool.from_function(told, annotations=READ_ONLY, structured_output=False)
-    model = tool.fn_metadata.arg_model
-    closed: type[Any] = new_class(
-        model.__name__, (Strict, model), exec_body=lambda body: body.update(__module__=__name__)
-    )
-    tool.fn_metadata.arg_model = closed
-    tool.parameters = closed.model_json_schema(by_alias=True)
-    return tool
 
 
 def only(host: str, hosts: list[str]) -> TransportSecuritySettings:

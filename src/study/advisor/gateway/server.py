@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import wraps
-from inspect import cleandoc
-from types import new_class
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, ToolAnnotations
-from pydantic import ConfigDict, Field
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic import Field
 
 from study import __version__
 from study.advisor.gateway.gateway import Gateway
+from study.advisor.gateway.interface import Short, made
 from study.advisor.retrieval.route import Request
 from study.advisor.retrieval.texts import count_tokens
 from study.base.errors import StudyError
@@ -81,7 +76,8 @@ def make_server(gateway: Gateway) -> MCPServer[Any]:
         await gateway.ready()
         return as_json(await gateway.refresh(servers))
 
-    tools = [made(find_tools, READS), made(describe_tools, READS), made(call_tool, ACTS), made(refresh, READS)]
+    reading = [made(function, READS, Short) for function in (find_tools, describe_tools, refresh)]
+    tools = [*reading[:2], made(call_tool, ACTS, Short), reading[2]]
     seen = [{"name": tool.name, "description": tool.description, "inputSchema": tool.parameters} for tool in tools]
     gateway.shown_tokens = int(count_tokens(list(map(as_json, seen))).sum())
 
@@ -92,45 +88,6 @@ def make_server(gateway: Gateway) -> MCPServer[Any]:
 
     how: Any = {"version": __version__, "tools": tools, "log_level": "WARNING", "lifespan": lifespan}
     return MCPServer("t2mtools", title="Tools of many MCP servers", instructions=INSTRUCTIONS, **how)
-
-
-def made(function: Callable[..., Awaitable[Any]], annotations: ToolAnnotations) -> Tool:
-    """A tool that refuses arguments which it does not know; the SDK would swallow them. An error that the caller can
-    mend becomes the tool's error."""
-
-    @wraps(function)
-    async def told(*args: Any, **arguments: Any) -> Any:
-        try:
-            return await function(*args, **arguments)
-        except StudyError as error:
-            raise ToolError(str(error)) from error
-
-    how: Any = {"description": cleandoc(str(function.__doc__)), "annotations": annotations}
-    tool = Tool.from_function(told, structured_output=False, **how)
-    model = tool.fn_metadata.arg_model
-    body = {"model_config": ConfigDict(extra="forbid"), "__module__": __name__}
-    closed: type[Any] = new_class(model.__name__, (model,), exec_body=lambda space: space.update(body))
-    tool.fn_metadata.arg_model = closed
-    tool.parameters = closed.model_json_schema(by_alias=True, schema_generator=Plain)
-    del tool.parameters["title"]
-    return tool
-
-
-class Plain(GenerateJsonSchema):
-    """Schemas without titles, which repeat the names at the cost of tokens. What may be left out has its type alone:
-    pydantic offers null beside it, as the default, and some clients cannot read a choice of types."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        """No."""
-        return False
-
-    def nullable_schema(self, schema: Any) -> JsonSchemaValue:
-        """The schema without null."""
-        return self.generate_inner(schema["schema"])
-
-    def default_schema(self, schema: Any) -> JsonSchemaValue:
-        """The schema without its default, which is null for every value here."""
-        return self.generate_inner(schema["schema"])
 
 
 def host(ctx: Context) -> str:
