@@ -154,6 +154,7 @@ def mcp(
     from study.advisor.agent import address, page
     from study.advisor.agent import mcp as agent_mcp
     from study.advisor.engine.catalogue import require
+    from study.advisor.gateway.interface import SESSIONS
 
     service = page.Service.read()
     # What is wrong with the call itself is said now; the agent is made at the first request.
@@ -165,4 +166,5 @@ def mcp(
     with address.listening(host, port):
         pass  # a taken port is said before the server starts
     guard = agent_mcp.only(host, service.hosts)
-    return made.run("streamable-http", host=host, port=port, transport_security=guard)
+    how: Any = {"transport_security": guard, "max_sessions": SESSIONS}
+    return made.run("streamable-http", host=host, port=port, **how)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -151,6 +152,40 @@ def test_over_standard_input_and_output():
     words = {"command": sys.executable, "args": ["-c", PROGRAM], "env": os.environ | {"PYTHONPATH": path}}
     started = stdio_client(StdioServerParameters(**words, cwd=REPOSITORY))
     within(Client(started, read_timeout_seconds=60, cache=None), exercise)
+
+
+CALL = '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "describe_catalog", "arguments": %s}}'
+NO_MESSAGES = [
+    (CALL % '"\\ud800"', 7, -32600),
+    (CALL % ("[" * 200 + "]" * 200), 7, -32600),
+    (CALL % ("[" * 100_000 + "]" * 100_000), None, -32700),
+    (CALL % ("9" * 5_000), 7, -32600),
+    ('{"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": [1]}', "a", -32600),
+    ('{"jsonrpc": "2.0", "id": 7}', 7, -32600),
+    ('[{"jsonrpc": "2.0", "id": 7, "method": "ping"}]', None, -32600),
+    ("hello", None, -32700),
+    ('\ud8ff{"jsonrpc": "2.0", "id": 7, "method": "ping"}', None, -32700),
+]
+
+
+def test_what_is_no_message_is_answered_over_standard_input_and_output():
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    lines = [json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})]
+    lines += [*(line for line, _, _ in NO_MESSAGES), "", '{"jsonrpc": "2.0", "id": 5, "result": [1]}']
+    lines += ['{"jsonrpc": "2.0", "id": 99, "method": "ping"}']
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe, env=environment) as program:
+        late = threading.Timer(60, program.kill)
+        late.start()
+        program.stdin.write("\n".join([*lines, ""]).encode("utf-8", "surrogatepass"))
+        program.stdin.flush()
+        replies = [json.loads(program.stdout.readline()) for _ in range(len(NO_MESSAGES) + 2)]
+        late.cancel()
+        program.kill()
+    refused = sorted((str(reply["id"]), reply["error"]["code"]) for reply in replies if "error" in reply)
+    assert refused == sorted((str(name), code) for _, name, code in NO_MESSAGES)
+    assert {reply["id"] for reply in replies if "result" in reply} == {1, 99}
 
 
 def test_over_streamable_http(agent):

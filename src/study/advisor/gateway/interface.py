@@ -1,20 +1,97 @@
-"""A tool of the study's own MCP servers, made of a function: strict about names, lenient about how values stand."""
+"""What the study's own MCP servers share: tools made of functions, and answers to what is no message."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import wraps
 from types import new_class
 from typing import Any
 
+import anyio
+from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
+from mcp.server.stdio import stdio_server
 from mcp.types import ToolAnnotations
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
+from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from study.advisor.engine.limits import Strict
 from study.base.errors import StudyError
+
+LONG = 1_000  # digits of an integer
+SESSIONS = 1_000  # over HTTP, at once; the SDK ends one after half an hour without a request
+
+
+class Server(MCPServer[Any]):
+    """The SDK's server, which over standard input and output answers what is no message, too: the SDK drops it, and who
+    sent it waits for ever."""
+
+    async def run_stdio_async(self) -> None:
+        """Serve until standard input ends. What else is printed goes to standard error."""
+        lines = anyio.wrap_file(open(os.dup(0), encoding="utf-8", errors="replace"))  # noqa: SIM115
+        answers = Answers(anyio.wrap_file(open(os.dup(1), "w", encoding="utf-8", newline="\n")))  # noqa: SIM115
+        os.dup2(2, 1)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        messages: Any = Messages(lines, answers)
+        out: Any = answers
+        async with stdio_server(messages, out) as (reading, writing):
+            await self._lowlevel_server.run(reading, writing, self._lowlevel_server.create_initialization_options())
+
+
+class Answers:
+    """Standard output, of which one line is written at a time."""
+
+    def __init__(self, stream: anyio.AsyncFile[str]) -> None:
+        self.stream, self.free = stream, anyio.Lock()
+
+    async def write(self, line: str) -> None:
+        """Write a line and hand it over."""
+        async with self.free:
+            await self.stream.write(line)
+            await self.stream.flush()
+
+    async def flush(self) -> None:
+        """Nothing: each line is handed over when it is written."""
+
+
+class Messages:
+    """The lines of standard input that are messages; the others are answered."""
+
+    def __init__(self, lines: anyio.AsyncFile[str], answers: Answers) -> None:
+        self.lines, self.answers = lines, answers
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        async for line in self.lines:
+            if (answer := refusal(line)) is None:
+                yield line
+            elif line.strip():
+                await self.answers.write(json.dumps(answer) + "\n")
+
+
+def refusal(line: str) -> dict[str, Any] | None:
+    """The error for a line that is no message of JSON-RPC, with the id that it names; None for a message, and for what
+    would have been an answer."""
+    try:
+        jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError:
+        code, said, name = PARSE_ERROR, "Parse error", None
+        with suppress(ValueError, RecursionError):  # too deep, or no JSON
+            # An integer of thousands of digits is JSON, but Python would refuse to read it.
+            value = json.loads(line, parse_int=lambda digits: int(digits) if len(digits) < LONG else None)
+            code, said = INVALID_REQUEST, "Invalid Request"
+            if isinstance(value, dict):
+                name = value.get("id")
+                if "method" not in value and value.keys() & {"result", "error"}:
+                    return None
+        named = name if isinstance(name, (int, str)) and not isinstance(name, bool) else None
+        return {"jsonrpc": "2.0", "id": named, "error": {"code": code, "message": said}}
+    return None
 
 
 class Plain(GenerateJsonSchema):

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from study import __version__
 from study.advisor.gateway.gateway import Gateway
-from study.advisor.gateway.interface import Short, made
+from study.advisor.gateway.interface import SESSIONS, Server, Short, made
 from study.advisor.retrieval.route import Request
 from study.advisor.retrieval.texts import count_tokens
 from study.base.errors import StudyError
@@ -87,7 +87,7 @@ def make_server(gateway: Gateway) -> MCPServer[Any]:
             yield
 
     how: Any = {"version": __version__, "tools": tools, "log_level": "WARNING", "lifespan": lifespan}
-    return MCPServer("t2mtools", title="Tools of many MCP servers", instructions=INSTRUCTIONS, **how)
+    return Server("t2mtools", title="Tools of many MCP servers", instructions=INSTRUCTIONS, **how)
 
 
 def host(ctx: Context) -> str:
@@ -111,7 +111,7 @@ def run(server: MCPServer[Any], transport: str, port: int) -> None:
         # Nothing but this machine's own names: a page of a stranger could reach it through its visitor's browser.
         names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost")]
         guard = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
-        server.run("streamable-http", host="127.0.0.1", port=port, transport_security=guard)
+        server.run("streamable-http", host="127.0.0.1", port=port, transport_security=guard, max_sessions=SESSIONS)
 
 
 def say(text: str) -> None:
