@@ -5,9 +5,10 @@ import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from study.advisor.saved.saved import folder_of
-from study.advisor.saved.t2mrec import Recommender
+from study.advisor.saved.t2mrec import FILES, MANIFEST, Recommender
 from study.base.errors import StudyError
 from study.config.compose import load
 from study.search.export import export, recommender
@@ -72,19 +73,44 @@ def test_missing_model_says_how_to_make_one(tmp_path):
         Recommender.load(tmp_path / "synthetic" / "t2mrec")
 
 
-@pytest.mark.parametrize("damage", ["model.safetensors cut", "catalogue.json cut", "foreign format", "missing rows"])
-def test_damaged_model_is_named(saved, tmp_path, damage):
+def _array(change):
+    def damage(path):
+        arrays = load_file(path)
+        arrays["servers"] = change(arrays["servers"])
+        save_file(arrays, path)
+
+    return damage
+
+
+def _values(change):
+    return lambda path: path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def _reversed(table):
+    return {name: values[::-1] for name, values in table.items()}
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        *((name, lambda path: path.write_bytes(path.read_bytes()[:-20])) for name in (*FILES, MANIFEST)),
+        *((name, lambda path: path.unlink()) for name in (*FILES[:3], MANIFEST)),
+        ("model.safetensors", _array(lambda servers: servers * np.float32("nan"))),
+        ("model.safetensors", _array(lambda servers: np.ascontiguousarray(servers[::-1]))),
+        ("vectorizer.json", _values(lambda value: {})),
+        ("vectorizer.json", _values(lambda value: dict(reversed(value.items())))),
+        ("catalogue.json", _values(_reversed)),
+        ("catalogue.json", _values(lambda table: dict(list(table.items())[1:]))),
+        ("model.json", _values(lambda about: about | {"format": 99})),
+        (MANIFEST, _values(lambda known: [])),
+    ],
+)
+def test_damaged_model_is_named(saved, tmp_path, file, damage):
     folder = tmp_path / "toy" / "t2mrec"
     shutil.copytree(saved, folder)
-    if damage.endswith("cut"):
-        target = folder / damage.removesuffix(" cut")
-        target.write_bytes(target.read_bytes()[:-20])
-    elif damage == "foreign format":
-        about = json.loads((folder / "model.json").read_text())
-        (folder / "model.json").write_text(json.dumps(about | {"format": 99}))
-    else:
-        catalogue = json.loads((folder / "catalogue.json").read_text())
-        (folder / "catalogue.json").write_text(json.dumps({key: values[:-1] for key, values in catalogue.items()}))
+    before = (folder / file).read_bytes()
+    damage(folder / file)
+    assert not (folder / file).exists() or (folder / file).read_bytes() != before
     with pytest.raises(StudyError, match="does not load") as caught:
         Recommender.load(folder)
     assert str(folder) in str(caught.value)

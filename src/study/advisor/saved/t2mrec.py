@@ -29,12 +29,13 @@ from study.advisor.retrieval.structure import (
 from study.advisor.retrieval.towers import TowerWeights, embed
 from study.advisor.saved.contract import Recommendation, nearest, require_request, rounded
 from study.base.errors import StudyError, require_file
-from study.base.files import replacing, write_json
+from study.base.files import replacing, sha256, write_json
 
 # What a recommendation shows of a server, and what the structural score reads.
 TEXTS = "id name url description author license language category subcategory system stars_count"
 CARD = tuple(TEXTS.split())
 FORMAT = 1
+MANIFEST, FILES = "files.json", ("model.safetensors", "vectorizer.json", "catalogue.json", "model.json")
 
 
 class Ranked(NamedTuple):
@@ -76,7 +77,7 @@ class Recommender:
         return TfIdf.of_saved(self.saved_vectorizer)
 
     def save(self, folder: Path) -> None:
-        """Write model.safetensors, vectorizer.json, catalogue.json and model.json into `folder`."""
+        """Write `FILES` into `folder`, and the manifest with their hashes that ties them together."""
         arrays = self.task_tower.arrays("task") | {"servers": np.ascontiguousarray(self.server_embeddings)}
         with replacing(folder / "model.safetensors") as temporary:
             save_file(arrays, temporary)
@@ -84,6 +85,7 @@ class Recommender:
         write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
         about = {"format": FORMAT, "seed": self.seed, "scoring": asdict(self.scoring), "themes": list(self.themes)}
         write_json(folder / "model.json", about)
+        write_json(folder / MANIFEST, {name: sha256(folder / name) for name in FILES})
 
     @classmethod
     def load(cls, folder: Path) -> Recommender:
@@ -91,6 +93,10 @@ class Recommender:
         fix = f"run: study export dataset={folder.parent.name}"
         require_file(folder / "model.json", fix, "no saved model here")
         try:
+            known = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            for name in FILES:
+                if sha256(folder / name) != known[name]:
+                    raise ValueError(f"{name} is not the file that was saved with the others")
             about, vectorizer, catalogue = (
                 json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
                 for name in ("model", "vectorizer", "catalogue")
@@ -99,8 +105,6 @@ class Recommender:
             if about["format"] != FORMAT:
                 raise ValueError(f"format {about['format']}, this version reads {FORMAT}")
             servers = pd.DataFrame(catalogue)
-            if len(servers) != len(arrays["servers"]):
-                raise ValueError(f"{len(servers)} servers in the catalogue, {len(arrays['servers'])} in the weights")
             tower, scoring = TowerWeights.from_arrays(arrays, "task"), Scoring(**about["scoring"])
             themes = tuple(about.get("themes", ()))
             return cls(tower, arrays["servers"], vectorizer, servers, scoring, about["seed"], themes)
