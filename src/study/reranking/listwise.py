@@ -15,9 +15,9 @@ from typing import Any
 import lightgbm
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from study.advisor.arrays import Float64Array
 from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval.structure import FEATURES, StructuralFeatures
 from study.base.errors import StudyError
@@ -29,7 +29,6 @@ from study.reranking.system import RerankedT2MRec, Rules
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 
-Float64Array = NDArray[np.float64]
 OBJECTIVES = ("rank_xendcg", "lambdarank")
 # Task field and server field whose words are compared.
 FIELD_PAIRS = (

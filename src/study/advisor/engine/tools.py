@@ -17,7 +17,7 @@ from study.advisor.engine.intent.recommender import Context, IntentRecommender, 
 from study.advisor.engine.intent.settings import Intentions
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, within
-from study.advisor.retrieval.ranking import best, tie_order, top_k
+from study.advisor.retrieval.ranking import best, tie_order
 from study.advisor.retrieval.route import Request, Router, Routing, parse_requests
 from study.advisor.retrieval.texts import decompose, definition_tokens
 from study.base.errors import StudyError, require_one_of
@@ -147,11 +147,8 @@ class Tools:
     def _stage(self, scores: FloatArray, keep: int | None) -> tuple[NDArray[np.bool_], list[tuple[int, float]]]:
         """Which tools are of the `keep` best servers, shape (n_tools,), and these servers with their scores."""
         n = len(scores)
-        best_rows, values = top_k(scores[None, :], keep or n, tie_order(n, 0))
-        servers = [
-            (row, score) for row, score in zip(best_rows[0].tolist(), values[0].tolist(), strict=True) if row >= 0
-        ]
-        return np.isin(self.catalog.server_of, [row for row, _ in servers]), servers
+        rows, values = best(scores, keep or n, tie_order(n, 0))
+        return np.isin(self.catalog.server_of, rows), list(zip(rows.tolist(), values.tolist(), strict=True))
 
     def _ranked(
         self, words: str, blocks: Sequence[Request], options: ToolOptions, among: NDArray[np.bool_] | None

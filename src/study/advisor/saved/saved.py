@@ -63,14 +63,6 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
     return named, system or DEFAULT
 
 
-def require_real_data() -> None:
-    """Raise `StudyError`, which names the commands that bring Task2MCP, unless it is prepared."""
-    if not _is_prepared(DATASET):
-        raise StudyError(
-            "no servers that exist are here", file=paths.prepared(DATASET), fix=f"{BRING}, or name --dataset synthetic"
-        )
-
-
 def savable() -> list[str]:
     """The systems that `study export` saves; a damaged file names none."""
     found = []

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from study.advisor.arrays import Float64Array as Float64Array
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.settings import read_settings
@@ -16,7 +16,6 @@ from study.base.settings import read_settings
 FILE = "conf/tools/intent.yaml"
 CONTROL = "control"  # the variant that the others are compared with
 FACTORS = ("relevance", "success_rate", "popularity", "performance", "user_rating")
-Float64Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
