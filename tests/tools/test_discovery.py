@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.advisor.retrieval import texts as token_counts
 from study.advisor.retrieval.documents import Server, ToolCatalog
@@ -55,6 +56,14 @@ PARTS += [["Find a route. Go. Then book a cheap hotel.", "Find a route. Go.", "T
 @given(st.lists(TEXT, min_size=1, max_size=6), TEXT)
 def test_bm25_against_its_formula(documents, query):
     np.testing.assert_allclose(Bm25(documents).scores([query])[0], own_bm25(documents, query), rtol=1e-4)
+
+
+@given(st.lists(TEXT, min_size=1, max_size=6), st.lists(TEXT, max_size=3))
+def test_tfidf_is_that_of_scikit_learn(documents, queries):
+    options = {"tokenizer": words_of, "token_pattern": None, "lowercase": False, "sublinear_tf": True}
+    other = TfidfVectorizer(**options, dtype=np.float32).fit(documents)
+    cosines = [(other.transform([query]) @ other.transform(documents).T).toarray()[0] for query in queries]
+    np.testing.assert_array_equal(TfIdfIndex(documents).scores(queries), np.reshape(cosines, (-1, len(documents))))
 
 
 def test_word_search_of_nothing_known_and_words_split_names():

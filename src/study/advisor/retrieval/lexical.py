@@ -101,13 +101,13 @@ class TfIdf:
     logarithmic: bool = False
 
     @classmethod
-    def of(cls, documents: Sequence[str], terms_of: Callable[[str], list[str]] = words_of) -> TfIdf:
-        """The terms of some documents, n > 0, with a smoothed idf and logarithmic frequencies."""
-        frequency = Counter(term for text in documents for term in set(terms_of(text)))
+    def of(cls, documents: Sequence[str]) -> TfIdf:
+        """The words of some documents, with a smoothed idf and logarithmic frequencies."""
+        frequency = Counter(word for text in documents for word in set(words_of(text)))
         terms = sorted(frequency)
         counts = np.array([frequency[term] for term in terms], np.float32) + np.float32(1)
         idf = np.log(np.float32(len(documents) + 1) / counts) + np.float32(1)
-        return cls(_numbered(terms), idf, terms_of, logarithmic=True)
+        return cls(_numbered(terms), idf, words_of, logarithmic=True)
 
     @classmethod
     def of_saved(cls, saved: Mapping[str, Any]) -> TfIdf:
@@ -117,7 +117,7 @@ class TfIdf:
 
     def transform(self, texts: Sequence[str]) -> SparseRows:
         """The vectors of some texts, shape (len(texts), len(vocabulary))."""
-        columns, values = list[IntArray](), list[FloatArray]()
+        columns, values = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         for text in texts:
             counts = Counter(self.vocabulary[term] for term in self.terms_of(text) if term in self.vocabulary)
             own = np.array(sorted(counts), np.int64)
@@ -129,7 +129,7 @@ class TfIdf:
             length = np.float64(sum((row * row).astype(np.float64).tolist())) ** 0.5
             columns.append(own)
             values.append((row / (length or 1.0)).astype(np.float32))
-        starts = np.cumsum([0, *map(len, columns)])
+        starts = np.cumsum([len(own) for own in columns])
         return SparseRows(starts, np.concatenate(columns), np.concatenate(values), len(self.vocabulary))
 
 
