@@ -44,7 +44,8 @@ class StudyError(Exception):
     def __str__(self) -> str:
         names_itself = isinstance(self.row, str) and self.row.startswith(("line ", "cell ", "entry "))
         where = [] if self.row is None else [str(self.row) if names_itself else f"row {self.row}"]
-        where += [] if self.column is None else [f"column {self.column}"]
+        if self.column is not None:
+            where.append(f"{'option' if self.column.startswith('--') else 'column'} {self.column}")
         place = f"{self.file}" if self.file is not None else ""
         if where:
             place = f"{place} ({', '.join(where)})" if place else ", ".join(where)

@@ -27,7 +27,9 @@ SHOWN = 600
 
 @app.command()
 def sync(
-    source: Annotated[list[str], typer.Option(help="toolsdk, docker, toolhive or official; may be repeated.")],
+    source: Annotated[
+        list[str] | None, typer.Option(help="toolsdk, docker, toolhive or official; may be repeated.")
+    ] = None,
     url: Annotated[
         str | None, typer.Option(help="Address of the registry for official (default: the variable T2M_REGISTRY).")
     ] = None,
@@ -41,9 +43,13 @@ def sync(
     All sources are read before anything changes: one that fails leaves the catalogue as it was. A stopped poll of
     `official` goes on with the same command. What was refused, and why, is listed in data/catalog/VERSION/refused.csv.
     """
+    from study.advisor.catalog.settings import MINE, Sources
     from study.advisor.catalog.store import folder
     from study.advisor.catalog.sync import sync as bring
 
+    if not source:
+        known = ", ".join(name for name in Sources.read().order if name != MINE)
+        raise StudyError("no source is named", column="--source", fix=f"one or more of: {known}; e.g. --source toolsdk")
     counts = bring(source, url=url, full=full)
     if as_json:
         return print_foreign(counts)
@@ -213,7 +219,11 @@ def install(
     for title, names in (("fill in: ", way.fill), ("optional:", way.optional)):
         if names:
             typer.echo(f"{title} {', '.join(names)}")
-    typer.echo(json.dumps({done["key"]: {done["name"]: done["entry"]}}, indent=2))
+    kind = clients.client(client)
+    if kind.format == "toml":
+        typer.echo(printable(clients.changed("", kind, Path(client), done["name"], done["entry"]).rstrip(), keep="\n"))
+    else:
+        typer.echo(json.dumps({done["key"]: {done["name"]: done["entry"]}}, indent=2))
     if not done["file"]:
         return None
     happens = {"add": "entry added", "replace": "entry replaced", "unchanged": "already there, nothing changed"}

@@ -312,6 +312,10 @@ def test_a_new_user_installs_and_undoes(home, conf_root, call, monkeypatch, tmp_
     assert "fill in:  TOKEN" in out
     assert "nothing written" in out
     assert "rm -rf" not in out
+    for name, read in (("codex", tomllib.loads), ("cursor", json.loads)):  # as that client's file has it
+        shown = call("install", "a-mcp", "--client", name)[1].partition("fill in:  TOKEN\n")[2].rpartition("\n/")[0]
+        ((entry,),) = [part.values() for part in read(shown).values()]
+        assert (entry["command"], entry["args"]) == ("npx", ["-y", "a-mcp@1.0.0"])
     assert "curl" not in out
     assert tree(home) == {}
     assert call("install", "o/a", "--client", "claude-desktop", "--write")[0] == 0

@@ -376,6 +376,8 @@ def test_the_commands_say_what_is_there(mirror, call):
     code, _, err = call("catalog", "diff", "--since", "v9")
     assert (code, "v000001" in err) == (2, True)
     assert call("catalog", "sync", "--source", "else")[0] == 2
+    code, _, err = call("catalog", "sync")
+    assert (code, all(name in err for name in ("option --source", "toolsdk", "docker", "official"))) == (2, True)
 
 
 def test_hostile_yaml_is_refused_and_the_rest_is_read(conf_root, tmp_path_factory, monkeypatch):
