@@ -15,11 +15,11 @@ from pydantic import Field
 from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.retrieval.fields import FIELDS, VIEWS, capability, texts
+from study.advisor.retrieval.fusion import Count, Group
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.data.splits import Split
 from study.evaluation.ranking import chunks, tie_order, top_k
-from study.t2mrec.settings import Count, Group
 
 LOG = logging.getLogger(__name__)
 
