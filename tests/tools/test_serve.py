@@ -40,6 +40,7 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == ["find_tools", "describe_tools", "call_tool", "refresh"]
         known = tools[0].input_schema["properties"]
+        assert not any("title" in tool.input_schema for tool in tools)
         assert known["task"] == {"type": "string", "maxLength": 20_000}
         assert all(isinstance(own["type"], str) and "title" not in own for own in known.values())
         # Both servers have a tool read_file; the published one is the same tool as that of the first.

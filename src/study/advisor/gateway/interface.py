@@ -146,4 +146,5 @@ def made(function: Callable[..., Any], annotations: ToolAnnotations, schemas: ty
     )
     tool.fn_metadata.arg_model = closed
     tool.parameters = closed.model_json_schema(by_alias=True, schema_generator=schemas)
+    del tool.parameters["title"]  # it repeats the name, at the cost of tokens
     return tool
