@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pandas as pd
 import pytest
@@ -205,3 +206,18 @@ def test_a_protocol_that_a_data_set_lacks_is_named_with_the_file(call):
 def test_an_unknown_data_set_is_refused_at_once(call, command):
     code, _, said = call(command, "dataset=nosuch")
     assert (code, "unknown dataset 'nosuch'" in said) == (2, True)
+
+
+@pytest.mark.parametrize("module", ["study.runner.cluster", "study.tools.router"])
+@pytest.mark.parametrize("right", [True, False])
+def test_a_wrong_name_is_said_before_a_missing_part_of_the_study(conf_root, call, monkeypatch, module, right):
+    monkeypatch.setitem(sys.modules, module, None)
+    name = "t2mrec" if right else "t3mrec"
+    words = ["recommend", "x", "--batch", "out", "--system"] if "cluster" in module else ["tools", "find", "x", "--by"]
+    code, _, err = call(*words, name)
+    assert (code, module in err, "unknown" in err) == (2, right, not right)
+
+
+def test_a_wrong_reranker_is_said_before_a_missing_catalogue(conf_root, call):
+    code, _, err = call("recommend", "x", "--rerank", "magic")
+    assert (code, "magic" in err) == (2, True)

@@ -13,7 +13,7 @@ from study.cli.shared import Json, Task, print_json, warn
 
 def recommend(
     task: Task,
-    language: Annotated[str, typer.Option(help="Programming language that the task asks for.")] = "",
+    language: Annotated[str, typer.Option(help="Programming language, whatever the request says.")] = "",
     theme: Annotated[str, typer.Option(help="Application domain of the task.")] = "",
     category: Annotated[str, typer.Option(help="Category of the task, where known.")] = "",
     subcategory: Annotated[str, typer.Option(help="Subcategory within --category, where known.")] = "",
@@ -75,7 +75,6 @@ def recommend(
         from study.advisor.engine.answer import FIRST
         from study.advisor.engine.batch import ATTRIBUTES, answer_files
         from study.advisor.saved import saved
-        from study.runner.cluster import started
 
         idle: dict[str, Any] = dict(zip(ATTRIBUTES, (language, category, subcategory, theme), strict=True))
         idle |= {"catalog": catalog, "verified": verified, "no-prior": not prior, "explain": explain, "json": as_json}
@@ -84,6 +83,8 @@ def recommend(
             fix = f"leave it out; a file may have the columns {', '.join(ATTRIBUTES)}"
             raise StudyError(f"--batch takes no {' and no '.join(named)}", column=named[0], fix=fix)
         chosen_dataset, chosen = saved.choose(dataset, system)
+        from study.runner.cluster import started  # needs the whole study, which a wrong name should not bring
+
         how: Any = {
             "dataset": chosen_dataset,
             "system": chosen,
@@ -97,9 +98,9 @@ def recommend(
     from study.advisor.engine.answer import Options, ask
     from study.advisor.engine.catalogue import load
 
-    asked = load(catalog, dataset, system)
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
     options = Options(k, attributes, verified=verified, prior=prior, unfit=explain, check=check, rerank=rerank)
+    asked = load(catalog, dataset, system)
     answer = ask(asked, task, options)
     if note := asked.instead(system):
         typer.echo(note, err=True)

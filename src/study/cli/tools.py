@@ -10,6 +10,7 @@ import typer
 
 from study.base import paths
 from study.base.errors import StudyError, printable, require_one_of
+from study.base.settings import read_yaml
 from study.cli.shared import Json, Model, Task, Url, print_json, print_table, say
 from study.cli.tool_catalogues import (
     Catalogue,
@@ -75,6 +76,9 @@ def find(
     name, method = catalogue or default_catalogue(), "dense" if method == T2MREC else method
     stage = None
     if by:
+        stages = read_yaml(paths.conf() / "tools" / "router.yaml")["stages"]
+        known = [key for key, value in stages.items() if value["system"] != "oracle"]
+        require_one_of(by, "server stage", known, column="--by")
         from study.tools.router import server_stage  # needs the whole study
 
         stage = server_stage(by)

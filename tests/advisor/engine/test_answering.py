@@ -39,7 +39,7 @@ class Stated:
         return "minilm", self.near
 
     def warnings(self, text, **attributes):
-        return []
+        return [f"{name} has no effect" for name, value in attributes.items() if value]
 
 
 def ask(system, request, facts, settings, *, with_prior=True, **more):
@@ -187,6 +187,22 @@ def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():
     settings = replace(settings, large=9)
     found = asked("three", "four")
     assert (names(found), found.fits, found.left_out) == (["three", "four"], True, 2)
+
+
+@pytest.mark.parametrize(
+    ("request_", "option", "shown", "warned"),
+    [
+        ("reads mail, in Python", "", ["py"], False),
+        ("reads mail, in Python", "golang", ["go"], False),
+        ("reads mail, no Go", "Go", ["go"], False),
+        ("reads mail, in Rust", "Python or Go", ["py", "go"], False),
+        ("reads mail, at least 0 stars", "Go", ["py", "go"], True),  # the request limits no language
+    ],
+)
+def test_a_stated_language_overrules_the_clauses_of_the_request(request_, option, shown, warned):
+    system, facts = model(*((name, 1.0, replace(NONE, language=of)) for name, of in (("py", "Python"), ("go", "Go"))))
+    found = ask(system, request_, facts, SETTINGS, attributes={"language": option})
+    assert (names(found), bool(found.warnings)) == (shown, warned)
 
 
 @pytest.mark.parametrize(("size", "shown"), [(1, 1), (3, 3), (7, 5)])

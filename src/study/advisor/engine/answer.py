@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from study.advisor.engine.catalogue import SYNC, Catalogue
 from study.advisor.engine.facts import Facts, prior, stars_share
-from study.advisor.engine.limits import Limits, Read, read_limits
+from study.advisor.engine.limits import Limits, Read, names_in, read_limits
 from study.advisor.engine.request import WORD, Understood, plain, reversed_only, understand, vocabulary
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.advisor.saved.saved import DATASET
@@ -46,7 +46,8 @@ class Options:
 
     Attributes:
         k: servers in the answer; None for `FIRST`, or all of a smaller catalogue.
-        attributes: language, category, subcategory and theme, as far as the model reads them.
+        attributes: language, category, subcategory and theme, as far as the model reads them; the language takes the
+            place of those that clauses of the request state.
         verified: only servers of the open catalogue that a source vouches for.
         limits: what servers must be; None reads the limits that clauses of the request state.
         keep: leaves out the other servers; of a large catalogue, it then names only servers that fit by themselves.
@@ -66,6 +67,10 @@ class Options:
     check: bool = False
     rerank: str | None = None
     settings: Answering = field(default_factory=Answering.read)
+
+    def __post_init__(self) -> None:
+        if self.rerank:
+            require_one_of(self.rerank, "re-ranker", RERANKERS, column="--rerank")
 
     def first(self, catalogue: Catalogue) -> int:
         """How many servers of a catalogue the answer has."""
@@ -124,13 +129,19 @@ def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswe
         read = Read(request, Limits())
     limits = read.limits if options.limits is None else options.limits
     stated = {name: value for name, value in options.attributes.items() if value}
+    if options.limits is None and "language" in stated and (limits.languages or limits.unwanted_languages):
+        limits = limits.with_(Limits(languages=names_in(stated["language"])))
     options = replace(options, limits=limits, attributes=limits.attributes() | stated)
     answer = _answered(catalogue, read.text, options)
     unasked: list[str] = []
     if options.check:
         answer, unasked = _checked(catalogue, read.text, options, answer)
     model = catalogue.model
-    warnings = (*model.warnings(request, **options.attributes), *unasked)
+    # A language that servers are left out by has its effect, whether the model reads it or not.
+    read_by_model = {
+        name: value for name, value in options.attributes.items() if name != "language" or not limits.languages
+    }
+    warnings = (*model.warnings(request, **read_by_model), *unasked)
     notes = (*limits.notes(), *answer.notes)
     return replace(answer, request=request, limits=limits, notes=notes, warnings=warnings, caption=model.caption)
 
@@ -138,7 +149,6 @@ def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswe
 def _reranked(catalogue: Catalogue, request: str, options: Options) -> Answer:
     from study.advisor.saved import grading  # the client of an endpoint takes a second to load
 
-    require_one_of(options.rerank, "--rerank", RERANKERS)
     grader: grading.Opinion = (
         grading.Grader.configured()
         if options.rerank == "llm"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -206,6 +206,11 @@ _SPLIT = re.compile(r"\s*[,;]\s*")
 _BETWEEN = re.compile(r"\s*(?:,|/|\bor\b|\band\b)\s*", re.I)
 
 
+def names_in(names: str, meant: Mapping[str, str] = LANGUAGES) -> list[str]:
+    """The names of a list in words ("golang or C++"); `meant`: name in lower case -> the one that is used."""
+    return [meant.get(word.casefold(), word) for word in _BETWEEN.split(names.strip())]
+
+
 def read_limits(request: str) -> Read:
     """The limits that clauses of a request state, and the request without these clauses.
 
@@ -227,8 +232,7 @@ def read_limits(request: str) -> Read:
         elif name in PREFERENCES:
             found.setdefault("preferences", []).append(name)
         elif name != "open":
-            meant = {**LANGUAGES, **PLATFORMS} if name != "licences" else {}
-            names = [meant.get(word.casefold(), word) for word in _BETWEEN.split(match["names"])]
+            names = names_in(match["names"], {**LANGUAGES, **PLATFORMS} if name != "licences" else {})
             found.setdefault(name, []).extend(word for word in names if word not in found.get(name, ()))
     left = ", ".join(clause for clause in text if clause.strip())
     return Read(request if len(text) == len(_SPLIT.split(request)) else left, Limits(**found))
