@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from bm25s.tokenization import Tokenizer
 
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
+
+logging.getLogger("bm25s").setLevel(logging.WARNING)  # its import lets it tell of every index that it builds
 
 
 @dataclass

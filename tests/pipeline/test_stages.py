@@ -29,15 +29,18 @@ def test_a_transfer_has_no_count_of_parameters() -> None:
     assert parameters({"config": {"system": {"model": {"base": {"width": 2}}}}, "seeds": seeds}) is None
 
 
-def test_the_headline_holds_named_systems_at_ten() -> None:
+def test_the_headline_holds_every_row_s_ndcg_at_ten_and_recall_of_named_systems() -> None:
     rows = [
         ("cold", "t2mrec", "ndcg", 10, 0.2),
         ("cold", "t2mrec", "ndcg", 5, 0.9),
         ("warm", "item_knn", "recall", 10, 0.6),
     ]
-    rows += [("cold", "bm25", "ndcg", 10, 0.1), ("cold", "t2mrec", "f1", 10, 0.3)]
+    rows += [("cold", "bm25", "ndcg", 10, 0.1), ("cold", "bm25", "recall", 10, 0.4), ("cold", "t2mrec", "f1", 10, 0.3)]
     table = pd.DataFrame(rows, columns=["protocol", "system", "metric", "k", "mean"])
-    assert headline(table) == {"cold": {"t2mrec": {"ndcg@10": 0.2}}, "warm": {"item_knn": {"recall@10": 0.6}}}
+    assert headline(table) == {
+        "cold": {"t2mrec": {"ndcg@10": 0.2}, "bm25": {"ndcg@10": 0.1}},
+        "warm": {"item_knn": {"recall@10": 0.6}},
+    }
 
 
 def test_report_writes_one_row_per_seed_metric_and_cutoff_and_counts_complete_rows(root: Path) -> None:

@@ -237,9 +237,44 @@ def test_with_one_seed_and_no_single_tasks_no_value_is_told_from_another(tmp_pat
     assert "0.3" not in last
 
 
-def test_values_of_another_kind_are_refused_before_any_trial():
-    with pytest.raises(StudyError, match="'a' is no number"):
-        stage.renamed(load_sweep("temperature"), "mine", values="0.1,a")
+@pytest.mark.parametrize("values", ["0.1,a", "true,1", ".nan", "0.5, 0.5", "", "[", "0.5,5e-1"])
+def test_values_of_another_kind_are_refused_before_any_trial(tiny, values):
+    with pytest.raises(StudyError) as caught:
+        renamed(load_sweep("temperature"), "mine", values=values)
+    assert caught.value.column == "--values"
+
+
+def test_numbers_are_read_as_the_yaml_files_read_them(tiny):
+    sweep = renamed(load_sweep("temperature"), "mine", values="1e-3, 2,.5")
+    assert sweep.space["training.temperature"]["choices"] == [0.001, 2, 0.5]
+
+
+def test_a_sweep_of_ones_own_is_replaced_on_request_alone(config, call):
+    words = ["sweep", "temperature", *TINY, "--name", "own", "--values"]
+    assert call(*words, "0.11")[0] == 0
+    folder = stage.folder_of(config.dataset.name, "own")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    for other in (["0.21"], ["0.11", "system.model.towers.hidden=8"]):
+        code, _, err = call(*words, *other)
+        assert (code, "--replace" in err) == (2, True)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert call(*words, "0.21", "--replace")[0] == 0
+    assert record_of(folder)["settings"]["space"]["training.temperature"]["choices"] == [0.21]
+
+
+def test_trials_that_another_search_left_keep_none_from_being_made_again(config, monkeypatch):
+    folder, seen, fit = stage.sweep("temperature", config), list[int](), T2MRec.fit
+    (folder / "unfinished.csv").write_text("trial,seconds,valid/ndcg@10,key\n0,1,0.5,of another search\n")
+    monkeypatch.setattr(T2MRec, "fit", lambda self, *args, **settings: seen.append(1) or fit(self, *args, **settings))
+    stage.sweep("temperature", config, replace=True)
+    assert len(seen) == 4
+
+
+def test_a_value_of_null_is_named(tmp_path):
+    rows = [("en", 1, 0.40), (None, 1, 0.41)]
+    pd.DataFrame(rows, columns=["x", "seed", "valid/ndcg@10"]).to_csv(tmp_path / "trials.csv", index=False)
+    sweep = replace(load_sweep("temperature"), space={"x": {"choices": [None, "en"]}}, paper_best=None)
+    assert stage.standing(tmp_path, sweep)[0].startswith("best null: 0.4100")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +291,7 @@ def test_other_values_or_settings_need_a_name_of_their_own(config, call, words, 
     code, _, err = call("sweep", "temperature", *words, *TINY)
     assert code == 2
     assert "--name temperature_own" in err
-    code, out, err = call("sweep", "temperature", *words, *TINY, "--name", "mine")
+    code, out, err = call("sweep", "temperature", *words, *TINY, "--name", "mine", "--replace")
     assert code == 0, err
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     settings = record_of(folder.with_name("mine"))["settings"]
@@ -266,7 +301,7 @@ def test_other_values_or_settings_need_a_name_of_their_own(config, call, words, 
 
 @pytest.mark.parametrize("name", ["joint", "t2mrec", "../x", "Mine", "_x"])
 def test_a_name_that_is_taken_or_none_is_refused(tiny, name):
-    with pytest.raises(StudyError, match="no name for a sweep") as caught:
+    with pytest.raises(StudyError) as caught:
         renamed(load_sweep("temperature"), name)
     assert caught.value.column == "--name"
 
@@ -302,7 +337,8 @@ def test_the_key_is_that_of_what_decides_a_trial(config, name):
     for other in ({"seeds": [7]}, {"objective": "recall@5"}, {"name": "z"}, space):
         assert stage.sweep_key(replace(sweep, **other), config) != key, other
     assert stage.sweep_key(sweep, with_values(config, {"training.weight_decay": 0.5})) != key
-    assert stage.sweep_key(sweep, with_values(config, {"scoring.anchors": 1})) == key  # decides no training
+    ranked = stage.sweep_key(sweep, with_values(config, {"scoring.pool": 11}))
+    assert (ranked == key) == ("scoring.pool" in sweep.space)  # every trial ranks with it, or sets it
     assert stage.sweep_key(sweep, with_values(config, dict.fromkeys(sweep.space, 0.3))) == key  # every trial sets it
 
 

@@ -136,6 +136,7 @@ def test_a_finished_search_goes_on_with_more_trials_in_a_fresh_clone_or_is_made_
     assert len(counted) == 3
     assert tuning.is_tuned(load(longer))
     assert not tuning.is_tuned(load(WANTED))
+    (tuning.sweep_folder(load(longer)) / "unfinished.csv").write_text("trial,share,key\n0,1,of another search\n")
     pd.testing.assert_frame_equal(trials(tune(load(longer), again=True)), straight)
     assert len(counted) == 3 + 9
 

@@ -85,7 +85,7 @@ def run(
         bool, typer.Option("--dry", help="With --all: name what would be made, and about how long it takes.")
     ] = False,
     cfg: Annotated[
-        Literal["job"] | None, typer.Option(help="Print the composed configuration, and run nothing.")
+        Literal["job"] | None, typer.Option("--cfg", "-c", help="Print the composed configuration, and run nothing.")
     ] = None,
     multirun: Annotated[bool, typer.Option("--multirun", "-m", hidden=True)] = False,
     launcher: Annotated[
@@ -359,7 +359,6 @@ def main() -> None:
     for name in ("study", "baselines"):
         logging.getLogger(name).setLevel(logging.INFO)
     logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # repeats at length what the error says
-    logging.getLogger("bm25s").addFilter(lambda told: told.levelno >= logging.WARNING)  # its level is set by its import
     try:
         show_anything()
         require_utf8(sys.argv[1:])

@@ -67,6 +67,8 @@ def rows(overrides: list[str], broken: list[str] | None = None) -> Iterator[Dict
             LOG.error("FAILED: %s", error)
             continue
         system = config.system
+        if named:
+            provenance.require_own_row(config)
         skipped = left_out(name, system.family, list(config.dataset.leave_out))
         if skipped and not named and folder_of(name) == OWN:
             where = f"leave_out of conf/dataset/{config.dataset.name}.yaml"

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import logging
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from study.base import paths
 from study.base.errors import StudyError, require_one_of
 from study.base.files import write_csv, write_parquet
 from study.base.registry import FEW, NAME, choices
-from study.base.settings import read_settings, read_yaml
+from study.base.settings import parsed, read_settings, read_yaml
 from study.config.changes import ABSENT, value_of, with_values
 from study.config.compose import build_system, plain, recorded
 from study.data.dataset import Dataset, FloatArray, IntArray
@@ -41,7 +42,7 @@ from study.evaluation.separation import embedding_settings, mean_separation
 from study.evaluation.statistics import bootstrap_interval, compare_all
 from study.evaluation.system import System
 from study.runner.identity import row_key
-from study.runner.inputs import load_inputs, require_applicable
+from study.runner.inputs import load_inputs, require_applicable, split_file
 from study.runner.processes import limit_threads
 from study.runner.provenance import as_configured, differences, require_same_profile, summary
 from study.search.trials import (
@@ -54,9 +55,9 @@ from study.search.trials import (
     read_table,
     run_search,
     values_of,
+    was_stopped,
     write_search,
 )
-from study.t2mrec.settings import Scoring
 from study.t2mrec.system import T2MRec
 
 Kind = Literal["scores", "grid", "search"]
@@ -158,10 +159,14 @@ def renamed(
         if len(sweep.space) != 1:
             problem = f"{sweep.name} varies {len(sweep.space)} parameters"
             raise StudyError(problem, column="--values", fix="write a sweep of one in conf/sweep")
-        ((parameter, domain),), listed = sweep.space.items(), yaml.safe_load(f"[{values}]")
-        numbers = all(isinstance(value, int | float) for value in domain.get("choices", (0,)))
-        if wrong := [value for value in listed if numbers and not isinstance(value, int | float)]:
+        ((parameter, domain),) = sweep.space.items()
+        listed = _listed(values)
+        known = domain.get("choices", (0,))
+        numbers = all(_is_number(value) for value in known)
+        if wrong := [value for value in listed if numbers and not _is_number(value)]:
             raise StudyError(f"{wrong[0]!r:.40} is no number", column="--values", fix=f"numbers for {parameter}")
+        if len({str(label(value)) for value in listed}) < len(listed) or not listed:
+            raise StudyError(f"{values!r:.40}", column="--values", fix="one or more values, each once")
         space = {parameter: {"choices": listed}}
         changes |= {"space": space, "enqueue": [], "simplex": []}
         changes |= {"kind": "grid"} if sweep.kind == "search" else {}
@@ -172,13 +177,29 @@ def renamed(
     if protocol is not None and protocol != sweep.protocol:
         changes["protocol"] = protocol
     if name is None and changes:
-        options = {"space": "values", "trials": "number of trials", "protocol": "protocol"}
+        options = {"space": "values", "trials": "trials", "protocol": "protocols"}
         other = " and ".join(options[key] for key in changes if key in options)
         fix = f"add --name {sweep.name}_own"
-        raise StudyError(f"with another {other} this would replace the results of the sweep {sweep.name}", fix=fix)
-    if name is not None and (not NAME.fullmatch(name) or name in {*choices("sweep"), *choices("system")}):
-        raise StudyError(f"{name!r:.80} is no name for a sweep of your own", column="--name", fix="give another one")
+        raise StudyError(f"with other {other} this would replace the results of the sweep {sweep.name}", fix=fix)
+    if name is not None and not NAME.fullmatch(name):
+        fix = "small letters, digits and underscores, such as temperature_short"
+        raise StudyError(f"{name!r:.80} is no name for a sweep", column="--name", fix=fix)
+    if name is not None and name in {*choices("sweep"), *choices("system")}:
+        raise StudyError(f"a sweep or system is called {name} already", column="--name", fix="give another one")
     return replace(sweep, name=name or sweep.name, **changes)
+
+
+def _listed(values: str) -> list[Any]:
+    """The values of ``--values``, each as a yaml file of the study would read it."""
+    try:
+        return list(parsed(f"[{values}]"))
+    except (ValueError, yaml.YAMLError) as error:
+        fix = "values between commas, as in a yaml file: 0.05,0.07"
+        raise StudyError(f"{values!r:.40} cannot be read", column="--values", fix=fix) from error
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def means(sweep: Sweep, trials: pd.DataFrame) -> pd.Series:
@@ -215,14 +236,17 @@ def sweep(sweep: str | Sweep, config: DictConfig, *, jobs: int = 1, replace: boo
     Raises StudyError: the sweep or the configuration is wrong, or a trial failed.
     """
     found = load_sweep(sweep) if isinstance(sweep, str) else sweep
-    folder, key = folder_of(config.dataset.name, found.name), sweep_key(found, config)
     _require_sweepable(found, config)
+    folder, key = folder_of(config.dataset.name, found.name), sweep_key(found, config)
     if not replace:
         require_same_profile(folder / "record.json", config)
         if _is_current(folder, key, found):
             LOG.info("%s is current", found.name)
             return folder
-    again = replace and not (folder / "unfinished.csv").exists()
+        if (made := folder / "record.json").exists() and not Sweep.file(found.name).exists():
+            fix = "give another --name, or add --replace"
+            raise StudyError(f"the sweep {found.name} was made with other values or settings", file=made, fix=fix)
+    again = replace and not was_stopped(folder, key)
     if again:
         shutil.rmtree(work_folder(found, config), ignore_errors=True)
     begin, kept = partial(start, found, json.dumps(plain(config))), None if again else earlier_trials(folder, key)
@@ -275,8 +299,6 @@ def sweep_key(sweep: Sweep, config: DictConfig) -> str:
     own = {name: value for name, value in asdict(sweep).items() if name not in UNHASHED and value != usual[name]}
     # What every trial sets itself decides none, whatever the yaml of the system says: it counts with one value.
     config = with_values(config, sweep.settle(values_of(sweep.first_point(), sweep.space)))
-    if config.system.model._target_ == f"{T2MRec.__module__}.{T2MRec.__name__}":  # its scoring decides no training
-        config = with_values(config, {f"scoring.{name}": value for name, value in vars(Scoring()).items()})
     return hashlib.sha256((json.dumps(own, sort_keys=True) + row_key(config)).encode()).hexdigest()[:16]
 
 
@@ -346,6 +368,7 @@ def task_values(system: System, data: Dataset, split: Split, part: str, *, seed:
 def _require_sweepable(sweep: Sweep, config: DictConfig) -> None:
     """Raise for what would else be found out by the first training or after it."""
     require_applicable(config)
+    split_file(config.dataset.name, config.protocol.name)
     known = Sweep.file(sweep.name).exists()
     file = Sweep.file(sweep.name) if known else None
     found = differences(
@@ -453,7 +476,8 @@ def standing(folder: Path, sweep: Sweep) -> list[str]:
     shown, rows = [], table.to_dict("records")
     for row in rows:
         limits = "one seed, no interval" if pd.isna(row["ci_low"]) else f"{row['ci_low']:.4f}, {row['ci_high']:.4f}"
-        shown.append(f"{', '.join(str(row[name]) for name in names)}: {row['mean']:.4f} [{limits}]")
+        said = ", ".join("null" if pd.isna(row[name]) else str(row[name]) for name in names)
+        shown.append(f"{said}: {row['mean']:.4f} [{limits}]")
     single_best = sweep.paper_best is not None and len(names) == 1
     paper = table.index[table[names[0]] == sweep.paper_best].tolist() if single_best else list[int]()
     first = [f"best {shown[0]}", *(f"the paper's {shown[row]}" for row in paper)]

@@ -242,7 +242,7 @@ def _work(start: Callable[[], tuple[Search, Objective]]) -> None:
 
 def keep_unfinished(search: Search) -> None:
     """Write the finished trials beside the results, with the key of their search and every digit; lines of other
-    searches stay."""
+    searches stay until one of them is whole."""
     if search.unfinished is not None:
         others = read_table(search.unfinished)
         others = others[others["key"] != search.key] if len(others) else others
@@ -253,6 +253,12 @@ def keep_unfinished(search: Search) -> None:
 def read_table(path: Path) -> pd.DataFrame:
     """A table of trials; empty where there is none."""
     return read_csv(path, fix="delete it") if path.exists() else pd.DataFrame()
+
+
+def was_stopped(folder: Path, key: str) -> bool:
+    """Whether a folder of results holds trials of a search that was stopped."""
+    unfinished = read_table(folder / "unfinished.csv")
+    return len(unfinished) > 0 and bool((unfinished["key"] == key).any())
 
 
 def earlier_trials(folder: Path, key: str) -> pd.DataFrame:

@@ -36,6 +36,7 @@ from study.search.trials import (
     label,
     read_table,
     values_of,
+    was_stopped,
     write_search,
 )
 
@@ -105,9 +106,9 @@ def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> P
     limit_threads(config.profile.threads)
     data, split = load_inputs(config.dataset.name, config.protocol.name)
     work = paths.cache().joinpath("tune", config.dataset.name, config.protocol.name, system)
-    if again := again and not (folder / "unfinished.csv").exists():
-        shutil.rmtree(work, ignore_errors=True)
     points: list[dict[str, Any]] = [first, *({} for _ in range(1, int(config.tuning.trials)))]
+    if again := again and not was_stopped(folder, search_key(config, float(config.system.rungs[0]), points)):
+        shutil.rmtree(work, ignore_errors=True)
     rungs: dict[float, Search] = {}
     for share in map(float, config.system.rungs):
         search = rungs[share] = _rung(config, share, points, work)
@@ -132,7 +133,7 @@ def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> P
 def _rung(config: DictConfig, share: float, points: list[dict[str, Any]], work: Path) -> Search:
     """The search that measures points after a share of a run's epochs."""
     return Search(
-        name=f"tune {config.system.name} {config.protocol.name} {share:.0%}",
+        name=f"tune {config.system.name} {config.protocol.name}, {share:.0%} of the epochs",
         key=search_key(config, share, points),
         folder=work,
         space=plain(config.system.search),
