@@ -106,8 +106,9 @@ def test_a_variant_needs_its_system_and_its_name(root: Path, made: list[str]) ->
         run_all([*WORDS, "system.model.max_features=9"])
     assert caught.value.fix == "add system=NAME"
     variant = ["system=tfidf", "system.model.max_features=9"]
-    (failure,) = run_all([*WORDS, *variant])
-    assert "max_features: 9" in failure
+    with pytest.raises(StudyError, match="max_features: 9") as caught:
+        run_all([*WORDS, *variant])
+    assert "system.name=" in caught.value.fix
     assert run_all([*WORDS, *variant, "system.name=tfidf_nine"]) == []
     made.clear()
     assert run_all([*WORDS, *variant, "system.name=tfidf_nine"]) == []
