@@ -220,6 +220,13 @@ def test_a_request_without_a_known_word_fits_nothing():
     assert "'zzgh', 'wqpoz'" in found.notes[0]
 
 
+@pytest.mark.parametrize(("request_", "more"), [("lire le courriel", 1), ("reads mail", 0), ("les montres", 0)])
+def test_a_request_that_is_not_english_gets_one_line_whatever_the_size_of_the_catalogue(request_, more):
+    system, facts = model(("les montres", 3.0, NONE), *SEVERAL)
+    for large in (3, 99):
+        assert len(ask(system, request_, facts, replace(SETTINGS, large=large)).notes) == more
+
+
 def test_a_server_is_shown_once():
     system, facts = model(*SEVERAL, ("four", 0.5, NONE))
     system.servers.loc[[0, 3], "text"] = LONG, f"{LONG.upper()}."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 from study.advisor.engine.catalogue import SYNC, Catalogue
 from study.advisor.engine.facts import Facts, prior, stars_share
 from study.advisor.engine.limits import Limits, Read, names_in, read_limits
-from study.advisor.engine.request import WORD, Understood, plain, reversed_only, understand, vocabulary
+from study.advisor.engine.request import WORD, Understood, is_english, plain, reversed_only, understand, vocabulary
 from study.advisor.retrieval.names import key as words_of_name
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.advisor.saved.saved import DATASET
@@ -193,7 +193,7 @@ def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
     model, settings, k = catalogue.model, options.settings, options.first(catalogue)
     read, near, fits = read_request(model, request, settings)
     text = read.text if read.text.strip() else request
-    notes = [*read.notes, *not_understood(read, fits)]
+    notes = [*read.notes, *(lost := not_understood(read, fits))]
     size = len(model.servers)
     by, named = named_by(model, request) if model.standardised else ("", frozenset())
     keeps = [options.keep] if options.keep else []
@@ -206,6 +206,8 @@ def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
     ranked = model.recommend(text, **options.attributes, k=depth)
     if named - {server.server_id for server in ranked}:
         ranked = model.recommend(text, **options.attributes, k=size)
+    if model.standardised and not (lost or named or is_english(request, settings.aliases.keys())):
+        notes.append("hardly any word of the request is known as English, which requests and servers are read in")
     if not fits and not options.unfit and not named:
         return Answer(request, read, (), tuple(notes), False, near)
     fits, left_out = fits or bool(named), 0
