@@ -30,8 +30,8 @@ def split_file(dataset: str, protocol: str) -> Path:
 
 def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
     """The prepared data set and the split of a protocol. Raises StudyError: a file is missing or damaged."""
-    path = split_file(dataset, protocol)
     data = datasets.load(dataset)
+    path = split_file(dataset, protocol)
     if not data.relevance.nnz:
         labels, again = paths.prepared(dataset) / "labels.parquet", f"run: study prepare dataset={dataset}"
         raise StudyError("no task has a label", file=labels, fix=again)
