@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from study.advisor.retrieval.fusion import Count, Group, Natural, Positive
-from study.advisor.retrieval.fusion import Scoring as Scoring
+from study.advisor.retrieval.settings import Count, Group, Natural, Positive
+from study.advisor.retrieval.settings import Scoring as Scoring
 
 # Makes the trainer of a training from its arguments; `study run` puts that of ``conf/trainer`` here, with its logger.
 TRAINER: ContextVar[Callable[..., Any] | None] = ContextVar("TRAINER", default=None)

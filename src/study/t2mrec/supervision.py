@@ -15,7 +15,7 @@ from pydantic import Field
 from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.retrieval.fields import FIELDS, VIEWS, capability, texts
-from study.advisor.retrieval.fusion import Count, Group
+from study.advisor.retrieval.settings import Count, Group
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, IntArray, relevance_from_lists
 from study.data.splits import Split

@@ -220,13 +220,6 @@ def test_a_request_without_a_known_word_fits_nothing():
     assert "'zzgh', 'wqpoz'" in found.notes[0]
 
 
-@pytest.mark.parametrize(("request_", "more"), [("lire le courriel", 1), ("reads mail", 0), ("les montres", 0)])
-def test_a_request_that_is_not_english_gets_one_line_whatever_the_size_of_the_catalogue(request_, more):
-    system, facts = model(("les montres", 3.0, NONE), *SEVERAL)
-    for large in (3, 99):
-        assert len(ask(system, request_, facts, replace(SETTINGS, large=large)).notes) == more
-
-
 def test_a_server_is_shown_once():
     system, facts = model(*SEVERAL, ("four", 0.5, NONE))
     system.servers.loc[[0, 3], "text"] = LONG, f"{LONG.upper()}."
@@ -267,29 +260,6 @@ def test_a_server_with_the_tool_that_is_the_whole_request_comes_first(request_, 
     assert names(found)[0] == first
     parts = found.items[0].server.parts
     assert {name: value for name, value in parts.items() if name.startswith("its ")} == ({by: 20.0} if by else {})
-
-
-@pytest.mark.parametrize(
-    ("request_", "near", "score", "first"),
-    [
-        ("reads mail", 0.9, 3.5, True),
-        ("reads mail", 0.1, 3.5, False),  # nothing is close
-        ("send news by Telegram", 0.1, 3.5, True),  # its name
-        ("many telegrams", 0.1, 3.5, True),
-        ("an MCP for mail", 0.1, 3.5, False),  # a word of every name names none
-        ("reads mail", 0.9, 1.1, False),
-    ],
-)
-def test_a_server_without_any_text_does_not_come_first_by_chance(request_, near, score, first):
-    """Its score with the prior beats that of the other one, whose stars are not known."""
-    rows = ("Telegram MCP", score, replace(NONE, stars=9999)), ("one", 3.0, NONE), ("two", 1.0, NONE)
-    system, facts = model(*rows, near=near)
-    system.servers.loc[0, ["description", "text"]] = ""
-    settings = replace(SETTINGS, large=99)
-    found = names(ask(system, request_, facts, settings))
-    assert (found.index("Telegram MCP") == 0, len(found)) == (first, 3)
-    told = replace(system, servers=system.servers.assign(tools=["send_news", "", ""]))  # a tool's name is a text
-    assert "no text" not in ask(told, request_, facts, settings).items[0].server.parts
 
 
 def test_wishes_reorder_and_say_what_the_data_cannot():

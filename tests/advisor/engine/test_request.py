@@ -3,7 +3,7 @@
 import pytest
 
 from study.advisor.engine import request
-from study.advisor.engine.request import conversions, is_english, reversed_only, understand, vocabulary
+from study.advisor.engine.request import conversions, reversed_only, understand, vocabulary
 from study.advisor.saved.settings import Answering
 
 SETTINGS = Answering.read()
@@ -36,26 +36,6 @@ def test_an_english_word_that_no_server_holds_is_no_typo():
     understood = understand("query a database at night", KNOWN, SETTINGS)
     assert understood.unknown == ("at", "night")
     assert understood.notes == ()
-
-
-@pytest.mark.parametrize(
-    ("request_", "english"),
-    [
-        ("envoyer un courriel à un client", False),
-        ("buscar vuelos baratos", False),
-        ("查询 PostgreSQL 数据库", False),
-        ("查询", False),
-        ("отправить письмо", False),
-        ("make a Spotify playlist", True),
-        ("check Solana wallets' balance", True),
-        ("kubectl logs", True),  # a short name
-        ("Taskwarrior", True),  # one word may be a name
-        ("12345 67890", True),
-        ("", True),
-    ],
-)
-def test_a_request_in_another_language_is_told_by_its_words(request_, english):
-    assert is_english(request_, SETTINGS.aliases.keys()) is english
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ from study.advisor.engine.limits import (
     PLATFORMS,
     PREFERENCES,
     Limits,
-    Strict,
     read_limits,
 )
 from study.advisor.llm.reply import json_object
+from study.advisor.strict import Strict
 from study.base.errors import StudyError
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from study.advisor.agent.conversation import Agent, Conversation, Turn, in_words
 from study.advisor.agent.language import SINGLE
 from study.advisor.engine.intent.feedback import FeedbackStore
-from study.advisor.engine.limits import Limits, Strict
+from study.advisor.engine.limits import Limits
+from study.advisor.strict import Strict
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.settings import read_settings

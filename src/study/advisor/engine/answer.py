@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, overload
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 from study.advisor.engine.catalogue import SYNC, Catalogue
 from study.advisor.engine.facts import Facts, prior, stars_share
 from study.advisor.engine.limits import Limits, Read, names_in, read_limits
-from study.advisor.engine.request import WORD, Understood, is_english, plain, reversed_only, understand, vocabulary
-from study.advisor.retrieval.names import key as words_of_name
+from study.advisor.engine.request import WORD, Understood, plain, reversed_only, understand, vocabulary
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.advisor.saved.saved import DATASET
 from study.advisor.saved.settings import Answering, Filtered, Known
@@ -34,12 +33,8 @@ ALIKE = 30
 EVERY_NAME = frozenset({"mcp", "server"})
 ONE_WORD = re.compile("[A-Za-z]?[a-z]*")
 RERANKERS = ("llm", "distilled")
-# Taken, in standard deviations, from the score of a server without description and tools that is near by chance.
-TEXTLESS = 3.0
 # How often packages are asked for after missing ones gave way to others.
 CHECK_ROUNDS = 5
-
-
 FIRST = 5  # servers of an answer
 
 
@@ -193,7 +188,7 @@ def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
     model, settings, k = catalogue.model, options.settings, options.first(catalogue)
     read, near, fits = read_request(model, request, settings)
     text = read.text if read.text.strip() else request
-    notes = [*read.notes, *(lost := not_understood(read, fits))]
+    notes = [*read.notes, *not_understood(read, fits)]
     size = len(model.servers)
     by, named = named_by(model, request) if model.standardised else ("", frozenset())
     keeps = [options.keep] if options.keep else []
@@ -206,8 +201,6 @@ def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
     ranked = model.recommend(text, **options.attributes, k=depth)
     if named - {server.server_id for server in ranked}:
         ranked = model.recommend(text, **options.attributes, k=size)
-    if model.standardised and not (lost or named or is_english(request, settings.aliases.keys())):
-        notes.append("hardly any word of the request is known as English, which requests and servers are read in")
     if not fits and not options.unfit and not named:
         return Answer(request, read, (), tuple(notes), False, near)
     fits, left_out = fits or bool(named), 0
@@ -226,8 +219,8 @@ def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
     ranked = [server for place, server in enumerate(ranked) if place < first or server.server_id in named]
     pool = [Item(server, catalogue.facts(server)) for server in ranked]
     if model.standardised:
-        words, chance = dict.fromkeys(named, by), _by_chance(model, text, ranked, settings)
-        pool = [_adjusted(item, read, settings, options.prior, words, chance) for item in pool]
+        words = dict.fromkeys(named, by)
+        pool = [_adjusted(item, read, settings, options.prior, words) for item in pool]
         pool.sort(key=lambda item: -item.server.score)  # stable: equal scores keep the model's order
     pool = without_repeats(pool)
     shown = pool[:k]
@@ -264,15 +257,10 @@ def read_request(model: SavedModel, request: str, settings: Answering) -> tuple[
         return read, None, True
     if not read.text.strip():
         return read, None, False
-    return read, *_closeness(model, read.text, settings.nearest, settings)
-
-
-def _closeness(model: SavedModel, text: str, nearest: int, settings: Answering) -> tuple[float | None, bool]:
-    """The closeness of a text to its nearest servers, None where the model has no measure, and whether it is enough."""
-    near = model.closeness(text, nearest)
+    near = model.closeness(read.text, settings.nearest)
     if near is None or near[0] not in settings.fit:
-        return None, True
-    return near[1], near[1] >= settings.fit[near[0]]
+        return read, None, True
+    return read, near[1], near[1] >= settings.fit[near[0]]
 
 
 def better_known(names: Sequence[str], stars: Sequence[int], sound: Sequence[bool], rule: Known) -> list[str]:
@@ -317,29 +305,6 @@ def _bearers(model: SavedModel) -> tuple[dict[str, set[int]], dict[str, set[int]
     return names, tools
 
 
-def _by_chance(model: SavedModel, request: str, ranked: Sequence[Recommendation], settings: Answering) -> set[int]:
-    """The ids of the servers that have a name alone and are near a request by chance: it holds no word of the name, and
-    nothing is close to the request, or they have a small share of the best score."""
-    asked, names = _singular(request), _textless(model)
-    found = [one for one in ranked if one.server_id in names and not names[one.server_id] & asked]
-    least = settings.filtered.score * max((one.score for one in ranked), default=0.0)
-    # Against the one nearest server, for two that are close need not be in a small catalogue.
-    close = not found or _closeness(model, request, 1, settings)[1]
-    return {one.server_id for one in found if not close or one.score < least}
-
-
-@lru_cache(maxsize=4)
-def _textless(model: SavedModel) -> dict[int, set[str]]:
-    """Id -> words of the name, of the servers without description and tools."""
-    servers = model.servers
-    said = servers["description"] + servers.get("tools", "")
-    return {int(row["id"]): _singular(row["name"]) for row in servers[said.str.strip() == ""].to_dict("records")}
-
-
-def _singular(text: str) -> set[str]:
-    return {word.removesuffix("s") for word in words_of_name(text)}
-
-
 def not_understood(read: Understood, fits: bool) -> list[str]:
     """What is said of words that no server's text holds."""
     if not read.unknown or (fits and not read.partly):
@@ -348,17 +313,12 @@ def not_understood(read: Understood, fits: bool) -> list[str]:
     return [f"understood: {read.text}", *notes] if fits else notes
 
 
-def _adjusted(
-    item: Item, read: Understood, settings: Answering, with_prior: bool, named: Mapping[int, str], chance: Set[int]
-) -> Item:
-    """A server with what its facts and the request add to its score. `named`: servers that it names, by what. `chance`:
-    those that are near it by chance."""
+def _adjusted(item: Item, read: Understood, settings: Answering, with_prior: bool, named: Mapping[int, str]) -> Item:
+    """A server with what its facts and the request add to its score. `named`: servers that it names, by what."""
     product = item.server.parts.get("product", 0) > 0
     parts = prior(item.facts, settings.prior, named=product) if with_prior else {}
     if item.server.server_id in named:
         parts[named[item.server.server_id]] = settings.named
-    elif item.server.server_id in chance:
-        parts["no text"] = -TEXTLESS
     said = f"{item.server.name}\n{item.server.description}"
     if read.direction[0] and reversed_only(said, read.direction, settings.formats):
         parts["direction"] = -settings.direction

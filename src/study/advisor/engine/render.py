@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -154,17 +153,12 @@ def lines(items: Sequence[Item], columns: int) -> list[str]:
     return made
 
 
-# The version of a package in its start command: name@1.2, name==1.2, image:1.2, image@sha256:...
-_VERSION = re.compile(r"(?:@|==|:)v?\d|@sha256:")
-
-
 def install_hint(items: Sequence[Item]) -> str:
     """What starts the first server that the open catalogue knows, '' for none."""
     known = next((item for item in items if item.facts.start and item.facts.id), None)
     if known is not None:
         words = f"{printable(known.facts.id)} --client NAME{'' if known.facts.vouched else ' --unverified'}"
-        pinned = _VERSION.search(known.facts.start) and not known.facts.start.startswith(("http://", "https://"))
-        return f"start {known.server.rank}: study install {words}{' (pins the version)' if pinned else ''}"
+        return f"start {known.server.rank}: study install {words}"
     return "start one: study install ID --client NAME --unverified" if any(item.facts.id for item in items) else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -55,8 +55,6 @@ class Understood:
     direction: tuple[str, str] = ("", "")
 
 
-# Words that few other languages have.
-ENGLISH = frozenset(["a", "the", "of", "for", "with", "and", "my", "from", "by", "at", "is", "this", "to", "i"])
 # A look-up compares a word with thousands: that many of a request, among its first characters.
 LOOK_UPS, MISTYPED = 20, 2_000
 
@@ -142,19 +140,6 @@ def english() -> frozenset[str]:
     """Words that the sentence encoder knows as a whole, so that none of them is taken for a typo."""
     listed = (folder_of("minilm") / "vocab.txt").read_text(encoding="utf-8")
     return frozenset(word for word in listed.split("\n") if len(word) > 2 and word.isalpha())
-
-
-def is_english(text: str, names: Set[str]) -> bool:
-    """Whether a text has a small English word, or the encoder or `names` (in lower case) know half of its longer words.
-
-    One word alone may be a name, unless it has letters that English has not.
-    """
-    words = [word.lower() for word in WORD.findall(text[:MISTYPED])]
-    longer = [word for word in words if any(map(str.isalpha, word)) and (len(word) > 2 or not word.isascii())]
-    if ENGLISH.intersection(words) or not longer or (len(longer) == 1 and longer[0].isascii()):
-        return True
-    forms = ({word, re.sub(r"['’]?s$", "", word)} for word in longer)
-    return 2 * sum(bool(english() & one or names & one) for one in forms) >= len(longer)
 
 
 def _typos(text: str, known: Mapping[str, int], settings: Answering) -> tuple[str, list[str], list[str]]:

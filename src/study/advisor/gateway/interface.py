@@ -21,7 +21,7 @@ from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from study.advisor.engine.limits import Strict
+from study.advisor.strict import Strict
 from study.base.errors import StudyError
 
 LONG = 1_000  # digits of an integer

@@ -16,9 +16,10 @@ from safetensors.numpy import load_file, save_file
 
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.retrieval.fields import TASK_FIELDS, join_values
-from study.advisor.retrieval.fusion import Scoring, centroids, expand, fuse
+from study.advisor.retrieval.fusion import centroids, expand, fuse
 from study.advisor.retrieval.lexical import TfIdf
 from study.advisor.retrieval.ranking import tie_order
+from study.advisor.retrieval.settings import Scoring
 from study.advisor.retrieval.structure import (
     FEATURES,
     StructuralFeatures,
