@@ -19,23 +19,23 @@ POOL = "system.model.scoring.pool"  # K2 of T2MRec and its variants
 
 
 def split_file(dataset: str, protocol: str) -> Path:
-    """The split of a protocol. Raises StudyError: the data set has no such protocol, or it is not split yet."""
-    path, fix = paths.splits(dataset) / f"{protocol}.parquet", f"run: study split dataset={dataset}"
+    """Where the split of a protocol lies, there or not. Raises StudyError: the data set has no such protocol."""
+    path = paths.splits(dataset) / f"{protocol}.parquet"
     settings = paths.conf() / "dataset" / f"{dataset}.yaml"
     if not path.exists() and settings.exists() and protocol not in read_yaml(settings).get("protocols", []):
-        fix = f"add {protocol} to it, then {fix}"
+        fix = f"add {protocol} to it, then run: study split dataset={dataset}"
         raise StudyError(f"{dataset} has no protocol {protocol}", file=settings, column="protocols", fix=fix)
-    return require_file(path, fix, "the split is missing")
+    return path
 
 
 def load_inputs(dataset: str, protocol: str) -> tuple[Dataset, Split]:
     """The prepared data set and the split of a protocol. Raises StudyError: a file is missing or damaged."""
-    data = datasets.load(dataset)
     path = split_file(dataset, protocol)
+    data = datasets.load(dataset)
     if not data.relevance.nnz:
         labels, again = paths.prepared(dataset) / "labels.parquet", f"run: study prepare dataset={dataset}"
         raise StudyError("no task has a label", file=labels, fix=again)
-    return data, splits.load(path, data)
+    return data, splits.load(require_file(path, f"run: study split dataset={dataset}", "the split is missing"), data)
 
 
 def require_applicable(config: DictConfig) -> None:
