@@ -23,7 +23,7 @@ from study.cli.search import sweep, tune
 from study.cli.systems import check, new, remove
 from study.cli.terminal import drop_unwritten_output, require_utf8, show_anything
 from study.cli.tools import app as tools
-from study.cli.verify import verify
+from study.cli.verify import docs, verify
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -340,7 +340,7 @@ def bench(overrides: Overrides = None) -> None:
 # Each module holds the command lines alone and imports what is heavy inside its commands.
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     SERVERS: (recommend, install, uninstall),
-    STUDY: (tune, sweep, verify),
+    STUDY: (tune, sweep, verify, docs),
     ANALYSES: (analyse,),
     OWN: (new, check, remove),
 }

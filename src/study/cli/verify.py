@@ -34,3 +34,21 @@ def verify(
     typer.echo(text)
     if "FAIL" in verdicts:
         raise typer.Exit(1)
+
+
+def docs(
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a page is old.")] = False,
+) -> None:
+    """Write README and the pages of docs from docs/src, with every number read from its table."""
+    from study.analysis.report.pages import render, stale
+    from study.base import paths
+    from study.base.files import write_text
+
+    pages = render()
+    for path in (old := stale(pages)):
+        if not check:
+            write_text(path, pages[path])
+        typer.echo(f"{path.relative_to(paths.root())} {'is not what docs/src gives' if check else 'written'}")
+    typer.echo(f"{len(pages) - len(old)} of {len(pages)} pages are as they should be")
+    if check and old:
+        raise typer.Exit(1)
