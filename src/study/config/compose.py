@@ -287,11 +287,23 @@ def _refused(error: InstantiationException, system: DictConfig, file: Path) -> S
 
 
 def sound_systems() -> dict[str, DictConfig]:
-    """The settings of every system, by name. One whose file cannot be used is named in a warning, and left out."""
+    """The settings of every system, by name. One whose file cannot be used is named in a warning, and left out.
+
+    They are read-only, and made anew only where a file of ``conf/system`` has changed: there are more than a hundred.
+    """
+    files = sorted((paths.conf() / "system").glob("*/*.yaml"))
+    texts = tuple((path, path.read_bytes() if path.is_file() else b"") for path in files)
+    return dict(_sound_systems(texts, tuple(choices("profile"))))
+
+
+@lru_cache(maxsize=8)
+def _sound_systems(texts: tuple[tuple[Path, bytes], ...], profiles: tuple[str, ...]) -> dict[str, DictConfig]:
+    """`sound_systems` of these files and profiles, whose names decide what is a size."""
     found = {}
     for name in choices("system"):
         try:
             found[name] = checked_system(name)
+            OmegaConf.set_readonly(found[name], True)
         except StudyError as error:
             _warn(f"warning: {name} is left out: {error}")
     return found

@@ -131,7 +131,8 @@ def table4(dataset: str) -> pd.DataFrame:
             family = declared_families(protocol, ())[FAMILY]
             tested = compare_all(metrics=COMPARED, per_comparison=1000, family=family, **shared)
             tests = tested.set_index(["system", "metric"])[[*TESTS, "family"]].to_dict("index")
-        shown = [(name, title) for name, title in titles().items() if name in {*frames, *wanted(protocol)}]
+        asked = {*frames, *wanted(protocol)}
+        shown = [(name, title) for name, title in titles().items() if name in asked]
         for (name, title), (metric, measure) in product(shown, zip(PAPER_METRICS, paper.COMPARED, strict=True)):
             row: dict[str, Any] = {"protocol": protocol, "system": name, "title": title, "metric": metric}
             row |= {"seeds": 0, "n": 0, "ours": float("nan")}
