@@ -30,8 +30,8 @@ def test_importing_the_package_imports_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_ten_names_and_no_other():
-    assert len(study.__all__) == 10
+def test_eleven_names_and_no_other():
+    assert len(study.__all__) == 11
     assert all(getattr(study, name) is not None for name in study.__all__)
     with pytest.raises(AttributeError):
         study.load_everything  # noqa: B018

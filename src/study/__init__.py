@@ -1,7 +1,7 @@
 """A reproduction of T2MRec: rank the MCP servers that help with a software development task.
 
-Ten names are public: `Dataset`, `Split`, `System`, `load_data`, `load_split`, `load_system`, `run`, `evaluate`,
-`compare`, `Results` (docs/api.md). They are imported when they are first used, so `import study` is fast.
+Eleven names are public: `Dataset`, `Split`, `System`, `load_data`, `load_split`, `load_system`, `run`, `evaluate`,
+`compare`, `Results`, `table`. They are imported when they are first used, so `import study` is fast.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from study.analysis.report.results import Results
-    from study.api import compare, evaluate, load_data, load_split, load_system, run
+    from study.api import compare, evaluate, load_data, load_split, load_system, run, table
     from study.data.dataset import Dataset
     from study.data.splits import Split
     from study.evaluation.system import System
@@ -28,6 +28,7 @@ __all__ = [
     "load_split",
     "load_system",
     "run",
+    "table",
 ]
 # Name -> the module that holds it.
 PUBLIC = dict.fromkeys(__all__, "study.api") | {

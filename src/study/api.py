@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from study.analysis.framework import GROUPS, OTHERS, GroupTables
 from study.base import paths
-from study.base.errors import StudyError
+from study.base.errors import StudyError, require_one_of
 from study.config.compose import build_system, load
 from study.data import dataset as datasets
 from study.data import splits
@@ -91,3 +92,13 @@ def compare(first: pd.DataFrame, second: pd.DataFrame, metric: str = "ndcg@10") 
     """The paired comparison of two runs' measures: difference of means with a 95 % interval, tests, wins and losses.
     `first`, `second`: of `evaluate`, on the same tasks; the second is the reference."""
     return pd.Series(statistics.compare(first, second, metric, seed=0), name=metric)
+
+
+def table(dataset: str, name: str) -> pd.DataFrame:
+    """A table of results by "GROUP/NAME": ``table("task2mcp", "audit/leakage")``, "report/overall", "judged/scores".
+
+    Raises StudyError: no such group, or a table that has not been made, with the command that makes it.
+    """
+    group, _, own = name.partition("/")
+    require_one_of(group, "group of tables", [*OTHERS, *GROUPS])
+    return GroupTables(dataset, group)[own]
