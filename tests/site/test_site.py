@@ -246,7 +246,7 @@ def test_two_systems_are_compared_on_the_tasks_that_a_reader_chooses(quiet: agen
 
 @browsing
 def test_the_search_finds_a_system_and_a_finding(quiet: agent_browser.Browser) -> None:
-    show(quiet, "search.html?q=ItemKNN%20warm")
+    show(quiet, "search.html?q=simple%20methods")
     links = "[...document.querySelectorAll('#found a')].map(link => link.getAttribute('href'))"
     assert any(address.startswith("findings.html#") for address in quiet.run(links))
     quiet.run("box.value = 'zzqqxx'; box.dispatchEvent(new Event('input'))")
