@@ -20,76 +20,62 @@ from study.base.errors import StudyError
 
 META = "io.modelcontextprotocol.registry/official"
 OLD = "2026-01-01T00:00:00Z"
+ALL = {f"s{number}" for number in range(5)}
 
 
 def entry(name, updated=OLD, status="active", **more):
-    package = {
-        "registryType": "npm",
-        "identifier": name.rpartition("/")[2],
-        "version": "1.0.0",
-        "transport": {"type": "stdio"},
-    }
-    about = {META: {"status": status, "publishedAt": OLD, "updatedAt": updated, "isLatest": True}}
-    return {
-        "server": {"name": name, "description": "d", "version": "1.0.0", "packages": [package]} | more,
-        "_meta": about,
-    }
-
-
-class Registry(ThreadingHTTPServer):
-    """`entries` in pages; `script`: what to do instead at the next requests; `asked`: their queries."""
-
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.entries, self.script, self.asked, self.answers = [], [], [], []
-        self.url = f"http://127.0.0.1:{self.server_port}"
+    package = {"registryType": "npm", "identifier": name.rpartition("/")[2], "version": "1.0.0"}
+    server = {"name": name, "description": "d", "version": "1.0.0", "packages": [package]}
+    about = {"status": status, "publishedAt": OLD, "updatedAt": updated, "isLatest": True}
+    return {"server": server | more, "_meta": {META: about}}
 
 
 class Handler(BaseHTTPRequestHandler):
+    """`entries` in pages; `script`: what to do instead at the next requests; `asked`: their queries."""
+
     def do_GET(self):
-        query = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
         registry = self.server
+        query = {key: values[0] for key, values in parse_qs(urlsplit(self.path).query).items()}
         registry.asked.append(query)
         step = registry.script.pop(0) if registry.script else None
         if step == "stall":
-            time.sleep(3)
-            return None
-        if step in ("head", "body"):  # a byte now and then, without end
-            whole = b"HTTP/1.1 200 OK\r\nX: " if step == "head" else b"HTTP/1.1 200 OK\r\n\r\n"
+            time.sleep(1)
+        elif step in ("head", "body"):  # a byte now and then, without end
             with contextlib.suppress(OSError):
-                self.wfile.write(whole)
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX: " if step == "head" else b"HTTP/1.1 200 OK\r\n\r\n")
                 for _ in range(200):
                     self.wfile.write(b"x")
                     time.sleep(0.1)
-            return None
-        if step == "endless":
+        elif step == "endless":
             registry.script.append(step)
-            page = [entry(f"io.github.o/n{len(registry.asked)}")]
-            about = {"nextCursor": f"c{len(registry.asked)}"}
-            return self.answer(200, json.dumps({"servers": page, "metadata": about}).encode())
-        if isinstance(step, int):
-            return self.answer(step, b"no")
-        if step is not None:
-            return self.answer(200, step)
-        since = query.get("updated_since", "")
-        known = [each for each in registry.entries if each["_meta"][META]["updatedAt"] >= since]
-        known = [
-            each
-            for each in known
-            if since or query.get("include_deleted") or each["_meta"][META]["status"] != "deleted"
-        ]
-        tag = f'"{hash(json.dumps(known))}"'
+            count = len(registry.asked)
+            self.page([entry(f"io.github.o/n{count}")], {"nextCursor": f"c{count}"})
+        elif isinstance(step, int):
+            self.answer(step, b"no")
+        elif step is not None:
+            self.answer(200, step)
+        else:
+            self.known(query)
+
+    def known(self, query):
+        since, found = query.get("updated_since", ""), []
+        for each in self.server.entries:
+            about = each["_meta"][META]
+            if about["updatedAt"] >= since and (since or query.get("include_deleted") or about["status"] != "deleted"):
+                found.append(each)
+        tag = f'"{hash(json.dumps(found))}"'
         if self.headers.get("If-None-Match") == tag:
             return self.answer(304, b"", tag)
         first, size = int(query.get("cursor", "0")), int(query["limit"])
-        about = {"count": size} | ({"nextCursor": str(first + size)} if first + size < len(known) else {})
-        self.answer(200, json.dumps({"servers": known[first : first + size], "metadata": about}).encode(), tag)
+        more = {"nextCursor": str(first + size)} if first + size < len(found) else {}
+        return self.page(found[first : first + size], {"count": size} | more, tag)
+
+    def page(self, servers, about, tag=""):
+        self.answer(200, json.dumps({"servers": servers, "metadata": about}).encode(), tag)
 
     def answer(self, status, body, tag=""):
-        self.send_response(status)
         self.server.answers.append(status)
+        self.send_response(status)
         if tag:
             self.send_header("ETag", tag)
         self.send_header("Content-Length", str(len(body)))
@@ -100,17 +86,22 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def configure(root, part, **values):
+    path = root / "conf" / "catalog" / "sources.yaml"
+    settings = yaml.safe_load(path.read_text())
+    settings[part] |= values
+    path.write_text(yaml.safe_dump(settings))
+
+
 @pytest.fixture
 def registry(conf_root, monkeypatch):
-    path = conf_root / "conf" / "catalog" / "sources.yaml"
-    settings = yaml.safe_load(path.read_text())
-    settings["registry"] |= {"page": 2, "timeout": 0.5, "pause": 0.01, "retries": 2}
-    path.write_text(yaml.safe_dump(settings))
-    server = Registry()
+    configure(conf_root, "registry", page=2, timeout=0.5, pause=0.01, retries=2)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads, server.script, server.asked, server.answers = True, [], [], []
     server.entries = [entry(f"io.github.o/s{number}") for number in range(5)]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    monkeypatch.setenv("T2M_REGISTRY", server.url)
+    monkeypatch.setenv("T2M_REGISTRY", f"http://127.0.0.1:{server.server_port}")
     yield server
     server.shutdown()
     server.server_close()
@@ -122,22 +113,28 @@ def active():
     return set(rows[rows["status"] == "active"]["name"])
 
 
-ALL = {f"s{number}" for number in range(5)}
+def cursors(registry):
+    """The pages asked for since the last look."""
+    found = [query.get("cursor") for query in registry.asked]
+    registry.asked.clear()
+    return found
 
 
 def later(monkeypatch, seconds):
     """The same program, some time later."""
-    monkeypatch.setattr(
-        official, "now", lambda: datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    )
+    moment = datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    monkeypatch.setattr(official, "now", lambda: moment)
 
 
-def test_pages_are_followed(registry):
+def test_pages_are_followed_and_repeats_are_one_server(registry):
+    registry.entries.insert(0, entry("io.github.o/s3", "2026-02-01T00:00:00Z", description="newest"))
+    registry.entries.append(entry("io.github.o/s3", "2025-02-01T00:00:00Z", description="oldest"))
     sync(["official"])
     assert active() == ALL
-    assert [query.get("cursor") for query in registry.asked] == [None, "2", "4"]
     assert {query["version"] for query in registry.asked} == {"latest"}
+    assert cursors(registry) == [None, "2", "4", "6"]
     assert not list((store.folder() / "official").glob("page-*"))
+    assert store.find("s3", store.read(store.current(), "servers"))["description"] == "newest"
 
 
 @pytest.mark.parametrize("step", ["stall", 500, 503, 429])
@@ -145,7 +142,7 @@ def test_a_stall_or_failure_is_tried_again(registry, step):
     registry.script = [None, step, step, None]
     sync(["official"])
     assert active() == ALL
-    assert [query.get("cursor") for query in registry.asked] == [None, "2", "2", "2", "4"]
+    assert cursors(registry) == [None, "2", "2", "2", "4"]
 
 
 def test_a_poll_that_failed_goes_on_where_it_was(registry):
@@ -153,12 +150,12 @@ def test_a_poll_that_failed_goes_on_where_it_was(registry):
     with pytest.raises(StudyError, match="HTTP 500"):
         sync(["official"])
     assert store.current() is None
-    registry.asked.clear()
+    cursors(registry)
     sync(["official"])
-    assert [query.get("cursor") for query in registry.asked] == ["2", "4"]
-    assert active() == ALL
+    assert (cursors(registry), active()) == (["2", "4"], ALL)
 
 
+@pytest.mark.slow
 def test_a_killed_poll_loses_nothing(registry, conf_root):
     registry.script = [None, *["stall"] * 3]
     command = [sys.executable, "-m", "study", "catalog", "sync", "--source", "official"]
@@ -180,17 +177,9 @@ def test_a_catalogue_that_could_not_be_written_needs_no_second_poll(registry, mo
         patch.setattr(store, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             sync(["official"])
-    registry.asked.clear()
+    cursors(registry)
     sync(["official"])
-    assert (registry.asked, active()) == ([], ALL)
-
-
-def test_repeats_are_one_server_and_the_last_update_counts(registry):
-    registry.entries.insert(0, entry("io.github.o/s3", "2026-02-01T00:00:00Z", description="newest"))
-    registry.entries.append(entry("io.github.o/s3", "2025-02-01T00:00:00Z", description="oldest"))
-    sync(["official"])
-    assert active() == ALL
-    assert store.find("s3", store.read(store.current(), "servers"))["description"] == "newest"
+    assert (cursors(registry), active()) == ([], ALL)
 
 
 def test_a_later_poll_asks_for_what_changed_and_deletes(registry):
@@ -207,30 +196,21 @@ def test_a_later_poll_asks_for_what_changed_and_deletes(registry):
     registry.entries = registry.entries[-1:]
     registry.asked.clear()
     sync(["official"])
-    counts = sync(["official"])
-    assert counts["unchanged"]
+    assert sync(["official"])["unchanged"]
     assert len(registry.asked) == 2
     assert registry.answers[-2:] == [200, 304]
 
 
-def test_what_a_full_poll_lacks_is_gone(registry, monkeypatch):
+def test_a_full_poll_removes_what_it_lacks_and_keeps_what_broken_entries_were(registry, monkeypatch):
     sync(["official"])
-    del registry.entries[0]
+    registry.entries[0] = entry("../../etc/passwd")
+    registry.entries[1]["server"]["description"] = "x" * 30_000
     with pytest.raises(StudyError, match="full poll began"):
         sync(["official"], full=True)
     later(monkeypatch, 3700)
     sync(["official"], full=True)
     assert active() == ALL - {"s0"}
-
-
-def test_a_full_poll_with_broken_entries_keeps_what_they_were(registry, monkeypatch):
-    sync(["official"])
-    registry.entries[0] = entry("../../etc/passwd")
-    registry.entries[1]["server"]["description"] = "x" * 30_000
-    later(monkeypatch, 3700)
-    sync(["official"], full=True)
-    assert active() == ALL - {"s0"}
-    registry.entries[2] = {"server": 5, "_meta": {}} | {"_meta": {META: {"status": "active", "updatedAt": OLD}}}
+    registry.entries[2] = {"server": 5, "_meta": {META: {"status": "active", "updatedAt": OLD}}}
     later(monkeypatch, 7400)
     counts = sync(["official"], full=True)
     # One without a name could be any of them.
@@ -254,12 +234,13 @@ def test_a_failed_full_poll_counts_and_an_old_one_starts_again(registry, monkeyp
     assert active() == ALL
 
 
-def test_one_huge_entry_hides_no_other_and_each_is_found_by_its_name(registry, conf_root):
-    path = conf_root / "conf" / "catalog" / "sources.yaml"
-    path.write_text(path.read_text().replace("timeout: 0.5", "timeout: 30.0"))  # ten megabytes take a while
-    registry.entries[1]["server"]["description"] = "x" * 10_000_000
-    counts = sync(["official"])
-    assert counts["sources"]["official"]["refused"] == {"entry": 1}
+@pytest.mark.parametrize(
+    "odd", ["x" * 10_000_000, float("inf"), float("nan"), "half of a pair: \ud800", 10**400], ids=range(5)
+)
+def test_an_entry_that_no_file_may_hold_hides_no_other(registry, conf_root, odd):
+    configure(conf_root, "registry", timeout=30.0)  # ten megabytes take a while
+    registry.entries[1]["server"]["title"] = odd
+    assert sync(["official"])["sources"]["official"]["refused"] == {"entry": 1}
     assert active() == ALL - {"s1"}
     rows = store.read(store.current(), "servers")
     assert store.find("io.github.O/s0", rows)["name"] == "s0"
@@ -267,38 +248,21 @@ def test_one_huge_entry_hides_no_other_and_each_is_found_by_its_name(registry, c
         store.find("io.github.o/s1", rows)
 
 
-@pytest.mark.parametrize("odd", [float("inf"), float("nan"), "half of a pair: \ud800", 10**400])
-def test_what_no_file_may_hold_is_refused_by_itself(registry, odd):
-    registry.entries[1]["server"]["title"] = odd
-    counts = sync(["official"])
-    assert counts["sources"]["official"]["refused"] == {"entry": 1}
-    assert active() == ALL - {"s1"}
+NO_LIST = [b"{", b"[]", b'{"servers": 5}', b"[" * 100_000, b"x" * 70_000_000]
+NO_LIST += [b'{"servers": [], "metadata": {"nextCursor": 5}}']
+CIRCLE = b'{"servers": [], "metadata": {"nextCursor": "2"}}'
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        b"{",
-        b"[]",
-        b'{"servers": 5}',
-        b'{"servers": [], "metadata": {"nextCursor": 5}}',
-        b"[" * 100_000,
-        b"x" * 70_000_000,
-    ],
+    ("step", "said"),
+    [*((body, "fix:") for body in NO_LIST), (CIRCLE, "repeats the cursor"), (302, "302")],
+    ids=range(8),
 )
-def test_an_answer_that_is_no_list_is_refused(registry, body):
-    registry.script = [body] * 3
-    with pytest.raises(StudyError):
+def test_an_answer_that_is_no_list_and_a_redirect_are_refused(registry, step, said):
+    registry.script = [step] * 3
+    with pytest.raises(StudyError, match=said):
         sync(["official"])
     assert store.current() is None
-
-
-def test_a_registry_that_runs_in_a_circle_is_stopped(registry):
-    page = json.dumps({"servers": [], "metadata": {"nextCursor": "2"}}).encode()
-    registry.script = [page] * 50
-    with pytest.raises(StudyError, match="repeats the cursor"):
-        sync(["official"])
-    assert len(registry.asked) == 2
 
 
 @pytest.mark.parametrize(
@@ -313,22 +277,13 @@ def test_a_registry_that_runs_in_a_circle_is_stopped(registry):
     ],
 )
 def test_a_registry_without_end_is_stopped(registry, conf_root, step, part, bound, value, said):
-    path = conf_root / "conf" / "catalog" / "sources.yaml"
-    settings = yaml.safe_load(path.read_text())
-    settings[part][bound] = value
-    path.write_text(yaml.safe_dump(settings))
+    configure(conf_root, part, **{bound: value})
     registry.script = [step]
     began = time.monotonic()
     with pytest.raises(StudyError, match=said):
         sync(["official"])
     assert time.monotonic() - began < 10
     assert store.current() is None
-
-
-def test_a_redirect_is_not_followed(registry):
-    registry.script = [302]
-    with pytest.raises(StudyError, match="302"):
-        sync(["official"])
 
 
 def test_a_date_in_the_future_does_not_hide_later_changes(registry):

@@ -11,24 +11,8 @@ from study.advisor.catalog import archived, server_json
 from study.advisor.catalog.records import Reader, RefusedError, command_word, package, remote, repository, variable
 from tests.advisor.catalog.sources import toolsdk_entry, toolsdk_files
 
-HOSTILE = [
-    "; rm -rf ~",
-    "$(id)",
-    "`id`",
-    "a b",
-    "a\nb",
-    "a|b",
-    "a&b",
-    "a>b",
-    "'",
-    '"',
-    "a\\b",
-    "%PATH%",
-    "!",
-    "*",
-    "",
-    "é",
-]
+# Words that a shell reads as more than one word, or as none.
+HOSTILE = ["a b", "a\nb", "", "\u00e9", *"'\"!*", "; rm -rf ~", "$(id)", "`id`", "a&b", "a>b", "a\\b", "%PATH%", "a|b"]
 
 
 @pytest.mark.parametrize("word", HOSTILE)
@@ -59,38 +43,20 @@ def test_a_word_of_a_command_is_one_word_for_any_shell(text):
     assert not set(plain) & set("|&;<>()$`\\\"' \t\n*?[]#%!^{}")
 
 
+NO_PACKAGES = {
+    "npm": "--registry=http://x|-p|github:o/n|o/n|../x|@a/../b|x ^1.0.0|x 1.x|x latest|" + "a" * 215,
+    "pypi": "x >=1|git+https://x",
+    "oci": "-v|../x|x --privileged|a..b/c|a/b-|a//b|ghcr..io/a|-x.y/a|x.y:999999/a|a/b@sha256:12|a/b:" + "x" * 129,
+    "mcpb": "https://x/y.mcpb 1.0.0",
+}
+
+
 @pytest.mark.parametrize(
-    ("registry", "name", "version"),
-    [
-        ("npm", "--registry=http://x", ""),
-        ("npm", "-p", ""),
-        ("npm", "github:o/n", ""),
-        ("npm", "o/n", ""),
-        ("npm", "../x", ""),
-        ("npm", "@a/../b", ""),
-        ("npm", "x", "^1.0.0"),
-        ("npm", "x", "1.x"),
-        ("npm", "x", "latest"),
-        ("pypi", "x", ">=1"),
-        ("pypi", "git+https://x", ""),
-        ("oci", "-v", ""),
-        ("oci", "../x", ""),
-        ("oci", "x", "--privileged"),
-        ("oci", "a..b/c", ""),
-        ("oci", "a/b-", ""),
-        ("oci", "a//b", ""),
-        ("oci", "ghcr..io/a", ""),
-        ("oci", "-x.y/a", ""),
-        ("oci", "x.y:999999/a", ""),
-        ("oci", "a/b:" + "x" * 129, ""),
-        ("oci", "a/b@sha256:12", ""),
-        ("mcpb", "https://x/y.mcpb", "1.0.0"),
-        ("npm", "a" * 215, ""),
-    ],
+    ("registry", "words"), [(kind, text) for kind, all_ in NO_PACKAGES.items() for text in all_.split("|")]
 )
-def test_what_is_no_package_is_refused(registry, name, version):
+def test_what_is_no_package_is_refused(registry, words):
     with pytest.raises(RefusedError):
-        package(registry, name, version)
+        package(registry, *words.split())
 
 
 @pytest.mark.parametrize(
@@ -140,30 +106,13 @@ def test_secrets_have_no_value():
     assert variable("Authorization", header=True, value="Bearer <TOKEN>").value == "Bearer <TOKEN>"
 
 
+NO_ADDRESSES = """http://x.y/mcp https://u:p@x.y/mcp file:///etc/passwd https://x.y/;id javascript:1 https://x.y:0/a
+https://x.y:99999/a https://x.y:z/a https://-x.y/a https://x..y/a https://,/a https:///a https://x_y.z/a https://1.2.3/a
+https://1.2.3.256/a https://2130706433/a https://0x7f000001/a"""
+
+
 @pytest.mark.parametrize(
-    "url",
-    [
-        "http://x.y/mcp",
-        "https://u:p@x.y/mcp",
-        "file:///etc/passwd",
-        "https://x.y/;id",
-        "https://x.y/a b",
-        "javascript:1",
-        "https://x.y:0/a",
-        "https://x.y:99999/a",
-        "https://x.y:z/a",
-        "https://-x.y/a",
-        "https://x..y/a",
-        "https://,/a",
-        "https:///a",
-        "https://x_y.z/a",
-        "https://1.2.3/a",
-        "https://1.2.3.256/a",
-        "https://2130706433/a",
-        "https://0x7f000001/a",
-        f"https://{'a' * 64}.y/a",
-        f"https://{'a.' * 127}y/a",
-    ],
+    "url", [*NO_ADDRESSES.split(), "https://x.y/a b", f"https://{'a' * 64}.y", f"https://{'a.' * 127}y"]
 )
 def test_an_address_that_is_not_plain_https_is_refused(url):
     with pytest.raises(RefusedError):
@@ -205,33 +154,34 @@ def read(entries, valid=()):
 
 
 def test_bad_entries_are_named_and_nothing_else_is_lost():
-    entries = {
-        "good": toolsdk_entry("good"),
+    large = {
+        name: toolsdk_entry(name, description="x" * size) for name, size in (("huge", 900_000), ("larger", 2_000_000))
+    }
+    refused_whole = {
         "broken": "{",
         "list": "[]",
         "deep": "[" * 100_000,
-        "huge": toolsdk_entry("huge", description="x" * 900_000),
-        "larger": toolsdk_entry("larger", description="x" * 2_000_000),
         "typed": toolsdk_entry("typed", description={"a": 1}),
+    }
+    kept = {
+        "good": toolsdk_entry("good"),
         "shell": toolsdk_entry("x; rm -rf ~"),
         "env": toolsdk_entry("env", env={"A B": {"required": True}}),
         "control": toolsdk_entry("control", description="a\x1b[31mb\x00c\u202ed"),
         "null": toolsdk_entry("null", license=None, description=None, url=None, env=None),
     }
-    found, refused = read(entries)
-    assert {key.removeprefix("c/").removesuffix(".json") for key in found} == {
-        "good",
-        "shell",
-        "env",
-        "control",
-        "null",
-    }
+    found, refused = read(kept | large | refused_whole)
+    assert set(found) == {f"c/{name}.json" for name in kept}
     assert {(item.key.split("/")[-1][:-5], item.what) for item in refused} == {
-        *((name, "entry") for name in ("broken", "list", "deep", "huge", "larger", "typed")),
+        *((name, "entry") for name in large | refused_whole),
         *((name, "package") for name in ("shell", "env")),
     }
     assert found["c/shell.json"].packages == ()
     assert found["c/control.json"].description == "a [31mb c\ufffdd"
+    # An entry with a remote server has no package.
+    remotes = [{"type": "streamable-http", "url": "https://x.y/mcp"}]
+    found, _ = read({"a": toolsdk_entry("@toolsdk-remote/a", remotes=remotes)}, valid=("a",))
+    assert (found["c/a.json"].packages, found["c/a.json"].remotes[0].vouched) == ((), True)
 
 
 def test_tools_are_bounded_one_by_one():
@@ -241,81 +191,49 @@ def test_tools_are_bounded_one_by_one():
     assert len(reader.refused) == 4
 
 
-def test_an_entry_with_a_remote_server_has_no_package():
-    remotes = [{"type": "streamable-http", "url": "https://x.y/mcp"}]
-    found, _ = read({"a": toolsdk_entry("@toolsdk-remote/a", remotes=remotes)}, valid=("a",))
-    assert found["c/a.json"].packages == ()
-    assert found["c/a.json"].remotes[0].vouched
-
-
+NPM = {"registryType": "npm", "identifier": "x", "version": "1.0.0"}
+ARGUMENTS = [{"type": "positional", "value": "start"}, {"type": "named", "name": "--units", "default": "metric"}]
+ARGUMENTS += [
+    {"type": "positional", "valueHint": "folder", "isRequired": True},
+    {"type": "named", "name": "--optional"},
+]
+KEY = {"name": "KEY", "isRequired": True, "isSecret": True, "value": "hunter2"}
 SERVER = {
     "name": "io.github.owner/weather",
     "description": "d",
     "version": "1.2.3",
     "repository": {"url": "https://github.com/owner/weather", "source": "github", "id": "7"},
     "packages": [
-        {
-            "registryType": "npm",
-            "identifier": "@owner/weather",
-            "version": "1.2.3",
-            "transport": {"type": "stdio"},
-            "packageArguments": [
-                {"type": "positional", "value": "start"},
-                {"type": "named", "name": "--units", "default": "metric"},
-                {"type": "positional", "valueHint": "folder", "isRequired": True},
-                {"type": "named", "name": "--optional"},
-            ],
-            "environmentVariables": [
-                {"name": "KEY", "isRequired": True, "isSecret": True, "value": "hunter2"},
-                {"name": "LEVEL", "default": "info"},
-            ],
-        },
-        {
-            "registryType": "oci",
-            "identifier": "a/b",
-            "version": "1",
-            "runtimeArguments": [{"type": "named", "name": "--privileged"}],
-        },
-        {"registryType": "npm", "identifier": "x", "version": "1.0.0", "packageArguments": [{"value": "$(id)"}]},
-        {"registryType": "npm", "identifier": "x", "version": "1.0.0", "transport": {"type": "sse", "url": "http://x"}},
+        NPM | {"packageArguments": ARGUMENTS, "environmentVariables": [KEY, {"name": "LEVEL", "default": "info"}]},
+        NPM | {"registryType": "oci", "runtimeArguments": [{"type": "named", "name": "--privileged"}]},
+        NPM | {"packageArguments": [{"value": "$(id)"}]},
+        NPM | {"transport": {"type": "sse", "url": "http://x"}},
         "nonsense",
     ],
     "remotes": [
-        {"type": "streamable-http", "url": "https://x.y/mcp", "headers": [{"name": "Authorization", "isSecret": True}]}
+        {"type": "streamable-http", "url": "https://x.y/mcp", "headers": [KEY | {"name": "Authorization"}]},
     ],
 }
 
 
-def test_server_json_is_read():
+def test_server_json_is_read_in_both_spellings():
     reader = Reader("official", 100, 5)
     made = server_json.record(
         reader, SERVER, {"status": "deprecated", "updatedAt": "2026-01-01T00:00:00Z"}, vouched=True
     )
     assert (made.owns, made.repository_id, made.status, made.version) == (True, "7", "deprecated", "1.2.3")
-    assert made.packages[0].arguments == ("start", "--units", "metric", "<folder>")
-    assert [(item.name, item.required, item.value) for item in made.packages[0].variables] == [
+    (way,) = made.packages
+    assert way.arguments == ("start", "--units", "metric", "<folder>")
+    assert [(item.name, item.required, item.value) for item in way.variables] == [
         ("KEY", True, ""),
         ("LEVEL", False, "info"),
     ]
     assert [item.what for item in reader.refused] == ["package"] * 4
     assert made.remotes[0].headers[0].value == ""
-
-
-def test_earlier_spellings_of_server_json_are_read():
-    old = {
-        "name": "io.github.other/weather",
-        "repository": {"url": "https://github.com/owner/weather"},
-        "version_detail": {"version": "1"},
-        "packages": [
-            {
-                "registry_name": "pypi",
-                "name": "x",
-                "version": "1.0",
-                "environment_variables": [{"name": "K", "is_required": True}],
-            }
-        ],
-    }
-    made = server_json.record(Reader("official", 100, 5), old, {}, vouched=True)
+    variables = [{"name": "K", "is_required": True}]
+    old = {"registry_name": "pypi", "name": "x", "version": "1.0", "environment_variables": variables}
+    about = {"name": "io.github.other/weather", "repository": SERVER["repository"], "version_detail": {"version": "1"}}
+    made = server_json.record(Reader("official", 100, 5), about | {"packages": [old]}, {}, vouched=True)
     assert not made.owns  # the namespace is another's than the repository
     assert (made.version, made.packages[0].identifier, made.packages[0].variables[0].required) == ("1", "x", True)
 
