@@ -13,7 +13,7 @@ import pytest
 from study.advisor.catalog import archived, checks
 from study.advisor.catalog.checks import Check
 from study.advisor.catalog.merge import servers
-from study.advisor.catalog.records import Package, Reader, Record, Remote
+from study.advisor.catalog.records import Package, Reader, Remote
 from study.advisor.catalog.start import known_start, start
 from study.advisor.catalog.trust import in_words, trust
 from study.advisor.engine.facts import Shelf
@@ -22,27 +22,20 @@ from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.connection import Listing
 from study.advisor.gateway.live import lacks, starts
 from study.base.errors import StudyError
-from tests.advisor.catalog.sources import record, toolsdk_entry, toolsdk_files
+from tests.advisor.catalog.sources import ORDER, record, row, toolsdk_entry, toolsdk_files
 
-ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
-THERE = json.dumps(
-    {
-        "version": "1.2.3",
-        "repository.url": "git+https://github.com/O/N.git",
-        "deprecated": "use m",
-        "bin": {"x": "x.js"},
-    }
-    | {"time": {"1.2.2": "2024-05-06T01:02:03.004Z", "1.2.3": "2025-06-07T01:02:03.004Z"}}
-)
-MISSING = json.dumps({"error": {"code": "E404", "summary": "Not Found"}})
-LINKS = (
-    "Home, https://n.example",
-    "Bugs, https://github.com/O/wrong",
-    "Source Code, https://github.com/O/N/tree/main/x",
-)
-LIBRARY = Check("2026-01-02", True, "1.0.0", library=True)
-MANY = Check("2026-01-02", True, "1.0.0", binary="my-mcp")
+DAY = "2026-01-02"
+NPM = {"version": "1.2.3", "repository.url": "git+https://github.com/O/N.git", "deprecated": "use m", "bin": {"x": "x"}}
+NPM |= {"time": {"1.2.2": "2024-05-06T01:02:03.004Z", "1.2.3": "2025-06-07T01:02:03.004Z"}}
+THERE, MISSING = json.dumps(NPM), json.dumps({"error": {"code": "E404", "summary": "Not Found"}})
+LINKS = ("Home, https://n.example", "Bugs, https://github.com/O/no", "Source Code, https://github.com/O/N/tree/main/x")
 NOWHERE = "ERROR: No matching distribution found for n\n"
+A, B, C = (
+    Package("npm", "a", "1.0.0", vouched=True),
+    Package("npm", "b", vouched=True),
+    Package("pypi", "c", "1.0", vouched=True),
+)
+WORKS = Listing("a", tools=({"name": "t"},), seconds=1.0)
 
 
 def wheel(*scripts, links=LINKS, size=1, name="n-1.5.dist-info", needs=()):
@@ -66,69 +59,61 @@ def said(conf_root, monkeypatch):
 
     def run(words, **how):
         assert "shell" not in how
-        name = words[2] if words[0] == "npm" else words[-1]
-        if name not in answers:
+        answer = answers.get(words[2] if words[0] == "npm" else words[-1])
+        if answer is None:
             raise FileNotFoundError(words[0])
-        if isinstance(answers[name], bytes):
-            if "--dest" not in words:
-                return subprocess.CompletedProcess(words, 1, "", "ERROR")
-            if answers[name] == b"slow":
-                raise subprocess.TimeoutExpired(words, 1)
-            Path(words[words.index("--dest") + 1], "n-1.5-py3-none-any.whl").write_bytes(answers[name])
-            return subprocess.CompletedProcess(words, 0, "", "")
-        return subprocess.CompletedProcess(words, int(bool(answers[name][1])), *answers[name])
+        if isinstance(answer, tuple):
+            return subprocess.CompletedProcess(words, int(bool(answer[1])), *answer)
+        if "--dest" not in words:
+            return subprocess.CompletedProcess(words, 1, "", "ERROR")
+        if answer == b"slow":
+            raise subprocess.TimeoutExpired(words, 1)
+        Path(words[words.index("--dest") + 1], "n-1.5-py3-none-any.whl").write_bytes(answer)
+        return subprocess.CompletedProcess(words, 0, "", "")
 
     monkeypatch.setattr(checks.subprocess, "run", run)
-    monkeypatch.setattr(checks, "today", lambda: "2026-01-02")
+    monkeypatch.setattr(checks, "today", lambda: DAY)
     return answers
 
 
 @pytest.mark.parametrize(
-    ("kind", "out", "err", "expected"),
+    ("kind", "answer", "expected"),
     [
-        ("npm", THERE, "", Check("2026-01-02", True, "1.2.3", "2025-06-07", "github.com/o/n", "use m")),
-        ("npm", '"0.1.4"', "", Check("2026-01-02", True, "0.1.4")),
-        ("npm", '{"version": "1.0.0", "time": {"1.0.0": "$(id)"}}', "", LIBRARY),
-        ("npm", '{"version": "1.0.0", "time": [1], "bin": "x"}', "", LIBRARY),
-        ("npm", '{"version": "1.0.0", "bin": {"; id": "x", "a": "x", "my-mcp": "x"}}', "", MANY),
-        ("npm", '{"version": "1.0.0", "bin": {"a": "x", "n": "x"}}', "", Check("2026-01-02", True, "1.0.0")),
-        ("npm", MISSING, "npm error code E404", Check("2026-01-02", found=False)),
-        ("npm", '{"error": {"code": "ECONNREFUSED"}}', "npm error code ECONNREFUSED", None),
-        ("npm", "", "npm error", None),
-        ("pypi", "n (1.5)\nAvailable versions: 1.5, 1.4\n", "", Check("2026-01-02", True, "1.5")),
-        ("pypi", "", NOWHERE, Check("2026-01-02", found=False)),
-        ("pypi", "", "WARNING: Retrying (Retry(total=0)) after connection broken\n" + NOWHERE, None),
+        ("npm", (THERE, ""), Check(DAY, True, "1.2.3", "2025-06-07", "github.com/o/n", "use m")),
+        ("npm", ('"0.1.4"', ""), Check(DAY, True, "0.1.4")),
+        ("npm", ('{"version": "1.0.0", "time": {"1.0.0": "$(id)"}}', ""), Check(DAY, True, "1.0.0", library=True)),
+        ("npm", ('{"version": "1.0.0", "time": [1], "bin": "x"}', ""), Check(DAY, True, "1.0.0", library=True)),
+        (
+            "npm",
+            ('{"version": "1.0.0", "bin": {"; id": "x", "a": "x", "my-mcp": "x"}}', ""),
+            Check(DAY, True, "1.0.0", binary="my-mcp"),
+        ),
+        ("npm", ('{"version": "1.0.0", "bin": {"a": "x", "n": "x"}}', ""), Check(DAY, True, "1.0.0")),
+        ("npm", (MISSING, "npm error code E404"), Check(DAY, found=False)),
+        ("npm", ('{"error": {"code": "ECONNREFUSED"}}', "npm error code ECONNREFUSED"), None),
+        ("npm", ("", "npm error"), None),
+        ("pypi", ("n (1.5)\nAvailable versions: 1.5, 1.4\n", ""), Check(DAY, True, "1.5")),
+        ("pypi", ("", NOWHERE), Check(DAY, found=False)),
+        ("pypi", ("", "WARNING: Retrying (Retry(total=0)) after connection broken\n" + NOWHERE), None),
+        # A wheel is read and not run.
+        ("pypi", wheel("n", "other"), Check(DAY, True, "1.5", "", "github.com/o/n")),
+        ("pypi", wheel("a", "N-MCP"), Check(DAY, True, "1.5", "", "github.com/o/n", binary="N-MCP")),
+        ("pypi", wheel("$(id)", "-x"), Check(DAY, True, "1.5", "", "github.com/o/n", library=True)),
+        ("pypi", wheel("n", links=("x", "Home, https://n.example", "")), Check(DAY, True, "1.5")),
+        ("pypi", wheel("n", size=10**6), None),
+        ("pypi", wheel("n", name="data/n.dist-info"), None),
+        ("pypi", wheel("n")[:-40], None),
+        ("pypi", b"slow", None),
     ],
+    ids=range(20),
 )
-def test_only_an_index_that_answers_says_that_a_package_is_missing(said, kind, out, err, expected):
-    said["n"] = out, err
-    if expected is None:
-        with pytest.raises(StudyError, match=kind):
-            checks.ask(kind, "n")
-    else:
+def test_only_an_index_that_answers_says_what_a_package_is(said, kind, answer, expected):
+    said["n"] = answer
+    if expected is not None:
         assert checks.ask(kind, "n") == expected
-
-
-@pytest.mark.parametrize(
-    ("brought", "expected"),
-    [
-        (wheel("n", "other"), Check("2026-01-02", True, "1.5", "", "github.com/o/n")),
-        (wheel("a", "N-MCP"), Check("2026-01-02", True, "1.5", "", "github.com/o/n", binary="N-MCP")),
-        (wheel("$(id)", "-x"), Check("2026-01-02", True, "1.5", "", "github.com/o/n", library=True)),
-        (wheel("n", links=("x", "Home, https://n.example", "")), Check("2026-01-02", True, "1.5")),
-        (wheel("n", size=10**6), None),
-        (wheel("n", name="data/n.dist-info"), None),
-        (wheel("n")[:-40], None),
-        (b"slow", None),
-    ],
-)
-def test_a_wheel_is_read_and_not_run(said, brought, expected):
-    said["n"] = brought
-    if expected is None:
-        with pytest.raises(StudyError, match="pypi does not say"):
-            checks.ask("pypi", "n")
-    else:
-        assert checks.ask("pypi", "n") == expected
+        return
+    with pytest.raises(StudyError, match=kind):
+        checks.ask(kind, "n")
 
 
 @pytest.mark.parametrize(
@@ -142,10 +127,10 @@ def test_a_wheel_is_read_and_not_run(said, brought, expected):
 def test_a_server_keeps_to_the_library_it_was_written_for(said, needs, within):
     said["n"] = wheel("n", needs=needs)
     assert checks.ask("pypi", "n").within == within
-    made = start(row(Package("pypi", "n", vouched=True)))
-    words = [word for bound in within for word in ("--with", bound)]
-    assert made.args == (*words, "n@1.5")
-    assert known_start(row(Package("pypi", "n", vouched=True))) == made
+    server = row(Package("pypi", "n", vouched=True))
+    made = start(server)
+    assert made.args == (*(word for bound in within for word in ("--with", bound)), "n@1.5")
+    assert known_start(server) == made
     # The start of it is noted of this package.
     assert list(starts([Endpoint("a", "uvx", made.args)], [Listing("a", problem="died")])) == ["pypi:n"]
 
@@ -157,19 +142,13 @@ def test_the_program_of_a_package_is_started_and_a_library_never(said):
         "l": wheel(),
     }
     checks.ask_all([("npm", "a"), ("pypi", "n"), ("pypi", "l")])
-    packages = {kind: Package(kind, name, "1.0.0", vouched=True) for kind, name in (("npm", "a"), ("pypi", "n"))}
-    library = Package("pypi", "l", "1.0", vouched=True)
-    assert start(row(packages["npm"])).args == ("-y", "-p", "a@1.0.0", "a-mcp")
-    assert start(row(library, packages["pypi"])).args == ("--from", "n==1.0.0", "n-mcp")
+    library, other = Package("pypi", "l", "1.0", vouched=True), Package("pypi", "n", "1.0.0", vouched=True)
+    assert start(row(A)).args == ("-y", "-p", "a@1.0.0", "a-mcp")
+    assert start(row(library, other)).args == ("--from", "n==1.0.0", "n-mcp")
     assert start(row(replace(library, binary="l"))).args == ("--from", "l==1.0", "l")
     assert known_start(row(library)) is None
     with pytest.raises(StudyError, match="l on pypi has no program"):
         start(row(library))
-
-
-def row(*packages, remotes=()):
-    record = Record("toolsdk", "k", "n", "does", repository="github.com/o/n", packages=packages, remotes=remotes)
-    return servers([record], ORDER, {}).iloc[0].to_dict()
 
 
 def test_checks_are_kept_by_package_and_a_start_beside_them(said):
@@ -179,23 +158,19 @@ def test_checks_are_kept_by_package_and_a_start_beside_them(said):
     seen = {"started": "2026-01-03", "tools": 4, "seconds": 1.5}
     checks.note({"npm:a": seen})
     checks.ask_all([("npm", "a")])
-    assert checks.known() == {
-        "npm:a": Check("2026-01-02", True, "1.2.3", "2025-06-07", "github.com/o/n", "use m", **seen),
-        "npm:b": Check("2026-01-02", found=False),
-    }
-    known = trust(row(Package("npm", "a", vouched=True), Package("npm", "z")))["checks"]
+    there = Check(DAY, True, "1.2.3", "2025-06-07", "github.com/o/n", "use m", **seen)
+    assert checks.known() == {"npm:a": there, "npm:b": Check(DAY, found=False)}
+    known = trust(row(replace(A, version=""), Package("npm", "z")))["checks"]
     assert {key: (item["version"], item["tools"]) for key, item in known.items()} == {"npm:a": ("1.2.3", 4)}
-
-
-def test_a_missing_package_is_no_way_to_start_and_another_way_comes_first(said):
-    gone, other = Package("npm", "b", vouched=True), Package("pypi", "c", "1.0", vouched=True)
-    said["b"] = MISSING, "x"
+    # A missing package is no way to start, and another way comes first.
     with pytest.raises(StudyError, match="npm has no package b"):
-        start(row(gone))
-    assert known_start(row(gone)) is None
-    assert start(row(gone, other)).method == "pypi"
-    facts = Shelf(servers([Record("toolsdk", "k", "n", packages=(gone,))], ORDER, {}), None).of_catalogue(0)
-    assert (facts.start, "NOT ON NPM (2026-01-02)" in facts.checked) == ("", True)
+        start(row(B))
+    assert (known_start(row(B)), start(row(B, C)).method) == (None, "pypi")
+    facts = Shelf(servers([record("toolsdk", "k", packages=(B,))], ORDER, {}), None).of_catalogue(0)
+    assert (facts.start, f"NOT ON NPM ({DAY})" in facts.checked) == ("", True)
+    checks._file().write_text('{"npm:a": {"colour": 1}}')
+    with pytest.raises(StudyError, match=r"checks\.json"):
+        checks.known()
 
 
 @pytest.mark.parametrize(("place", "shown"), [("O/N", True), ("evil/n", False)])
@@ -214,25 +189,18 @@ def test_an_unverified_package_is_shown_only_where_it_names_the_same_repository(
         assert (made.args, made.vouched) == (("-y", "a@1.2.3"), ())
 
 
-def test_an_unverified_package_of_another_repository_starts_only_where_it_is_named(said, conf_root):
+def test_an_unverified_package_of_another_repository_starts_only_where_it_is_named(said):
     said |= {"slack": (THERE.replace("O/N", "evil/slack"), ""), "own": wheel("own")}
     foreign, own = Package("npm", "slack", "9.9.9"), Package("pypi", "own", "1.5")
     with pytest.raises(StudyError, match=r"slack on npm is of github\.com/evil/slack, not of"):
         start(row(foreign), unverified=True)
     assert start(row(foreign), method="npm", unverified=True).args == ("-y", "slack@9.9.9")
-    (conf_root / "data" / "catalog" / "checks.json").unlink()
+    checks._file().unlink()
     assert start(row(foreign, own), unverified=True).args == ("own@1.5",)
     # What names no repository, or cannot be asked, stays what it is: not verified.
     assert start(row(Package("npm", "unasked", "1.0.0")), unverified=True).vouched == ()
     # A source that vouches is believed, since repositories move.
     assert start(row(replace(foreign, vouched=True))).args == ("-y", "slack@9.9.9")
-
-
-def test_a_broken_file_is_named(conf_root):
-    checks.note({"npm:a": {"tools": 1}})
-    (conf_root / "data" / "catalog" / "checks.json").write_text('{"npm:a": {"colour": 1}}')
-    with pytest.raises(StudyError, match=r"checks\.json"):
-        checks.known()
 
 
 def test_a_start_is_noted_of_what_a_catalogue_can_name(conf_root):
@@ -244,8 +212,7 @@ def test_a_start_is_noted_of_what_a_catalogue_can_name(conf_root):
         Endpoint("e", "python", ("server.py",)),
         Endpoint("f", "npx", ("-y", "failed")),
     ]
-    tools = ({"name": "t"}, {"name": "u"})
-    listings = [Listing(item.name, tools=tools, seconds=1.234) for item in endpoints[:-1]]
+    listings = [Listing(item.name, tools=({"name": "t"}, {"name": "u"}), seconds=1.234) for item in endpoints[:-1]]
     found = starts(endpoints, [*listings, Listing("f", problem="died")])
     assert list(found) == ["npm:@o/n", "pypi:o-n", "oci:mcp/n", "https://x.y/mcp", "npm:failed"]
     assert [(item["tools"], item["seconds"]) for item in list(found.values())[:4]] == [(2, 1.23)] * 4
@@ -257,15 +224,14 @@ def test_a_start_is_noted_of_what_a_catalogue_can_name(conf_root):
 
 def test_a_failed_start_is_noted_until_one_succeeds(said, monkeypatch):
     monkeypatch.setattr(live, "today", lambda: "2026-03-04")
-    endpoint, server = Endpoint("a", "npx", ("-y", "a")), row(Package("npm", "a", "1.0.0", vouched=True))
-    works = Listing("a", tools=({"name": "t"},), seconds=1.0)
-    for listing in (works, Listing("a", problem="died")):
+    endpoint = Endpoint("a", "npx", ("-y", "a"))
+    for listing in (WORKS, Listing("a", problem="died")):
         checks.note(starts([endpoint], [listing]))
     # The earlier start stays beside it, each with its day.
-    assert checks.of(server) == {"npm:a": Check(started="2026-03-04", tools=1, seconds=1.0, failed="2026-03-04")}
-    facts = Shelf(servers([Record("toolsdk", "k", "n", packages=(Package("npm", "a"),))], ORDER, {}), None)
+    assert checks.of(row(A)) == {"npm:a": Check(started="2026-03-04", tools=1, seconds=1.0, failed="2026-03-04")}
+    facts = Shelf(servers([record("toolsdk", "k", packages=(Package("npm", "a"),))], ORDER, {}), None)
     assert "2026-03-04" in facts.of_catalogue(0).checked
-    checks.note(starts([endpoint], [works]))
+    checks.note(starts([endpoint], [WORKS]))
     assert checks.known()["npm:a"].failed == ""
 
 
@@ -282,13 +248,12 @@ def test_a_failed_start_is_noted_until_one_succeeds(said, monkeypatch):
 )
 def test_what_a_failing_program_lacks_is_named_and_never_a_value(said, problem, names):
     endpoint = Endpoint("a", "npx", ("-y", "a", "--for", "<KEY_TWO>"), {"KEY_ONE": "x HUNTER_2"})
-    listing, server = Listing("a", problem=problem), row(Package("npm", "a", "1.0.0", vouched=True))
-    checks.note(starts([endpoint], [listing]))
+    checks.note(starts([endpoint], [Listing("a", problem=problem)]))
     named = lacks(endpoint, problem)
     assert len(named.split(", ") if named else []) == names
-    assert named in in_words(trust(server))
-    assert "HUNTER_2" not in json.dumps(trust(server))
-    checks.note(starts([endpoint], [Listing("a", tools=({"name": "t"},))]))
+    assert named in in_words(trust(row(A)))
+    assert "HUNTER_2" not in json.dumps(trust(row(A)))
+    checks.note(starts([endpoint], [WORKS]))
     assert checks.known()["npm:a"].lacks == ""
 
 
@@ -310,6 +275,7 @@ def test_what_a_source_could_not_start_says_so(conf_root, validated, failed):
     assert [trust(each)["failed"] for each in again.to_dict("records")] == [[]]
 
 
+@pytest.mark.slow
 def test_notes_of_several_processes_are_all_kept(conf_root):
     program = (
         "import sys; from study.advisor.catalog import checks\n"
