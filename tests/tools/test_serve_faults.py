@@ -196,7 +196,7 @@ def test_nothing_outlives_a_host_that_is_killed(project, tmp_path, way):
     assert gone(numbers)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the group is ended, which docs/tools.md says")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only the group is ended, which docs/advisor.md says")
 @pytest.mark.parametrize("end", ["closed", signal.SIGTERM])
 def test_what_left_its_group_and_its_parent_ends_too(tmp_path, end):
     file, pipe = tmp_path / "number", subprocess.PIPE

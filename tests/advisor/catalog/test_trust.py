@@ -74,4 +74,4 @@ def test_so_many_tools_of_the_pinned_archive_are_flagged():
     found = toolsdk(files, Reader("toolsdk", 20_000, 500), settings.limits.file)
     tools = [tool for item in found for tool in item.tools]
     flagged = [tool.name for tool in tools if flags({"name": "", "description": "", "tools": json.dumps([vars(tool)])})]
-    assert (len(tools), len(flagged)) == (8010, 14)  # docs/catalog.md
+    assert (len(tools), len(flagged)) == (8010, 14)  # docs/advisor.md

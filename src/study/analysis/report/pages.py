@@ -5,7 +5,7 @@ of ``cell`` adds its interval. Any other cell has a name in docs/src/numbers.yam
 rows of several), `where` (column -> value; a text that begins with !=, < or > compares) and one of `column` (of the one
 row that is left), `sum: column` (over all that are left), `count: true` (how many) and `different: column` (how many
 values it has there). `times` multiplies. NAME_low and NAME_high, where not named themselves, are the ends of NAME's
-interval.
+interval. ``rows(file, column=value)`` gives the rows of a table, for a table of the page that repeats it.
 """
 
 from __future__ import annotations
@@ -70,6 +70,13 @@ class Numbers:
             raise StudyError(f"{len(rows)} rows are left of {entry['file']}", column=name, fix=fix)
         return float(rows[entry["column"]].item()) * times
 
+    def rows(self, file: str, **where: str) -> list[dict[str, str]]:
+        """The rows of a table below results/ that have these values, each by its columns, as texts."""
+        table = self.table(file)
+        for column, value in where.items():
+            table = table[table[column] == value]
+        return [{str(column): text for column, text in row.items()} for row in table.to_dict("records")]
+
     def cell(self, name: str, digits: int | None = None, *, sign: bool = False) -> str:
         """A number as text: three digits behind the point, none of a whole number, unless `digits` says so."""
         value = self.value(name)
@@ -102,7 +109,7 @@ def render() -> dict[Path, str]:
     loader = jinja2.FileSystemLoader(folder)
     options: Any = {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True, "trim_blocks": True}
     environment = jinja2.Environment(loader=loader, **options)  # noqa: S701  # Markdown, of our own tables
-    environment.globals.update(cell=numbers.cell, ci=numbers.ci, value=numbers.value)
+    environment.globals.update(cell=numbers.cell, ci=numbers.ci, value=numbers.value, rows=numbers.rows)
     pages = {}
     for path in sorted(folder.glob("*.md.j2")):
         target = paths.root() / ("" if path.stem == "README.md" else "docs") / path.stem
