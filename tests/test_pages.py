@@ -49,10 +49,11 @@ def small(new_root: Path) -> Path:
 
 def test_a_page_shows_cells_and_intervals_and_a_changed_table_makes_it_old(small: Path):
     template = '{{ ci("cold/a/ndcg@10") }} {{ cell("cold/b/ndcg@10") }} {{ cell("most", 1) }} {{ cell("how_many") }}\n'
+    template += '{% for row in rows("task2mcp/tables/overall.csv", system="b") %}{{ row.mean }}{% endfor %}\n'
     (small / "page.md.j2").write_text(template)
     pages = render()
     page = small.parent / "page.md"
-    assert pages == {page: "0.167 [0.100, 0.200] 0.000 2,469.0 1\n"}
+    assert pages == {page: "0.167 [0.100, 0.200] 0.000 2,469.0 1\n-0.0001"}
     assert stale(pages) == [page]
     page.write_text(pages[page])
     assert not stale(render())
