@@ -5,13 +5,11 @@ import shutil
 from itertools import product
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
-from study.analysis.notebooks import execute
 from study.base import paths
 from study.judging import evaluate, labels, pools, store, workflow
 from tests.tiny_study import REPOSITORY, lay_out, make_data, true_relevance
@@ -28,11 +26,6 @@ def truth_of() -> dict[tuple[int, int], int]:
     tasks, servers = pd.read_csv(raw / "truth_tasks.csv"), pd.read_csv(raw / "truth_servers.csv")
     ids = product(map(int, tasks["task_id"]), map(int, servers["server_id"]))
     return dict(zip(ids, true_relevance(tasks, servers).ravel().tolist(), strict=True))
-
-
-def useful_judgements() -> pd.DataFrame:
-    """The judgements with a final grade of 1 or 2."""
-    return store.final(DATASET).query("final >= 1")
 
 
 def parsed(folder: Path) -> dict[str, list[tuple[int, int]]]:
@@ -59,19 +52,6 @@ def judge(folder: Path, truth: dict[tuple[int, int], int], seed: int, error_rate
 def change_yaml(path: Path, **values: object) -> None:
     """Set top-level keys of a settings file."""
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | values))
-
-
-def shown(name, folder):
-    """The Markdown that a notebook shows; it shows nothing else but figures."""
-    path = execute(REPOSITORY / "notebooks" / f"{name}.ipynb", folder / "out.ipynb", dataset=DATASET)
-    outputs = [output for cell in nbformat.read(path, as_version=4).cells for output in cell.get("outputs", [])]
-    assert not [output for output in outputs if output.output_type in ("stream", "error")]
-    return "\n".join(output.get("data", {}).get("text/markdown", "") for output in outputs)
-
-
-def drawn():
-    """The names of the figures that were written."""
-    return {path.stem for path in paths.figures(DATASET).iterdir()}
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from study.base.errors import StudyError
 from study.judging import evaluate, readings, store, threats, workflow
 from study.judging.collection import Collection
-from tests.judging.conftest import change_yaml, parsed, truth_of, useful_judgements
+from tests.judging.conftest import change_yaml, parsed, truth_of
 
 DATASET = "synthetic"
 TOPICS = pd.DataFrame({"task_id": [1, 2], "part": "test", "subcategory": "x"})
@@ -20,38 +20,26 @@ LANGUAGE = pd.DataFrame([(1, 10, 0), (1, 11, 2), (2, 10, 1)], columns=["task_id"
 COUNTS = np.array([[6.0, 1, 0], [2, 3, 1], [0, 0, 4]])
 
 
-def pairs_of(counts):
-    """The pairs of grades that a table counts."""
-    return [(one, two) for (one, two), n in np.ndenumerate(counts) for _ in range(int(n))]
-
-
-def test_positive_agreement_counts_what_both_find_useful():
+def test_agreement_of_two_readings_is_that_of_its_definition():
     # Both useful: 3 + 1 + 4 = 8; first alone 2, second alone 1.
     assert readings.positive_agreement(COUNTS) == pytest.approx(16 / 19)
-
-
-def test_ordinal_alpha_is_that_of_its_definition():
     assert readings.ordinal_alpha(np.diag([3.0, 2, 1])) == 1
-    both = pairs_of(COUNTS)
+    both = [pair for pair, n in np.ndenumerate(COUNTS) for _ in range(int(n))]
     values = [grade for pair in both for grade in pair]
-    number = {grade: values.count(grade) for grade in range(3)}
+    n, number = len(values), {grade: values.count(grade) for grade in range(3)}
 
     def distance(one, two):
         low, high = min(one, two), max(one, two)
         return (sum(number[g] for g in range(low, high + 1)) - (number[low] + number[high]) / 2) ** 2
 
     observed = np.mean([distance(*pair) for pair in both])
-    n = len(values)
     expected = sum(distance(values[i], values[j]) for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
     assert readings.ordinal_alpha(COUNTS) == pytest.approx(1 - observed / expected)
-
-
-def test_a_drawn_pair_counts_for_those_it_stands_for():
+    # A drawn pair counts for those that it stands for.
     rows = pd.DataFrame([(1, 0, 0, 10.0), (1, 0, 1, 10.0), (2, 1, 1, 1.0), (2, 2, 0, 1.0)])
     rows.columns = ["task_id", "one", "other", "weight"]
     found = readings.agreement_row(rows)
-    assert found["pairs"] == 4
-    assert found["positive_agreement"] == pytest.approx(2 * 1 / (2 * 1 + 1 + 10))
+    assert (found["pairs"], found["positive_agreement"]) == (4, pytest.approx(2 * 1 / (2 * 1 + 1 + 10)))
 
 
 def answer(folder, grade):
@@ -78,18 +66,14 @@ def test_checks_are_written_answered_and_told_apart(root):
     sizes = found.groupby("reading").size()
     useful = int((judged["final"] >= 1).sum())
     assert sizes["umbrela"] == useful + round(0.1 * (len(judged) - useful))
-    assert (
-        sizes["need-1"] == sizes["need-2"] == judged["task_id"].isin(found.query("reading == 'need-1'").task_id).sum()
-    )
+    tasks = found.query("reading == 'need-1'")["task_id"]
+    assert sizes["need-1"] == sizes["need-2"] == judged["task_id"].isin(tasks).sum()
     for name in ("umbrela", "need"):
         grades = readings.converted(found, name).set_index(store.PAIR)["grade"]
         assert all(grade == truth[pair] for pair, grade in grades.items())
     tables = readings.reading_tables(Collection.load(DATASET))
-    both = (
-        tables["tables/reading_scores.csv"]
-        .query("system == 'bm25' and part == 'test'")
-        .set_index(["against", "reading"])
-    )
+    both = tables["tables/reading_scores.csv"].query("system == 'bm25' and part == 'test'")
+    both = both.set_index(["against", "reading"])
     # The judge errs on one pair in ten, and these readings do not.
     assert both.loc[("need", "final"), "n"] == both.loc[("need", "need"), "n"]
     assert tables["tables/reading_order.csv"]["tau"].between(-1, 1).all()
@@ -118,9 +102,8 @@ def test_a_judge_who_favours_the_first_half_of_a_packet_is_found(root):
     judged, pool = store.read_table(DATASET, "judgements"), store.read_table(DATASET, "pool")
     for number in ("1", "2"):
         ordered = pd.concat(workflow.group(pool[store.PAIR], workflow.order_of(1, number)))
-        place = (
-            ordered.groupby("task_id").cumcount() * 2 < ordered.groupby("task_id")["server_id"].transform("size") - 1
-        )
+        packet = ordered.groupby("task_id")
+        place = packet.cumcount() * 2 < packet["server_id"].transform("size") - 1
         first = pd.Series(place.to_numpy(), pd.MultiIndex.from_frame(ordered))
         grades = first.reindex(pd.MultiIndex.from_frame(judged[store.PAIR])).to_numpy()
         judged[f"grade_{number}"] = np.where(grades, 1, 0)
@@ -149,7 +132,7 @@ def test_without_a_system_its_own_finds_are_unknown(shared_root):
     own = named[(named["control"] == 0) & (named["sources"] == "bm25")]
     assert found.query("system == 'bm25'")["alone"].sum() == len(own) > 0
     assert (found.loc[found["alone"] == 0, "drop"] == 0).all()
-    useful = store.pairs(own) & store.pairs(useful_judgements())
+    useful = store.pairs(own) & store.pairs(store.final(DATASET).query("final >= 1"))
     assert (found.query("system == 'bm25'")["drop"].abs().sum() > 0) == bool(useful)
 
 
@@ -169,20 +152,14 @@ def test_scores_by_language_by_hand():
     assert mean["callable"] == pytest.approx((second + second) / 2)  # server 10 no longer helps with task 1
     assert mean["in_language"] == pytest.approx(second)  # and task 2 has no server left
     assert found.set_index("demand")["n"].to_dict() == {"useful": 2, "callable": 2, "in_language": 1}
-
-
-def test_runs_with_many_unjudged_answers_are_left_out():
-    found = language_scores((1, [10, 99]), (2, [10, 98]))
-    assert found.empty
-
-
-def test_a_useful_pair_without_a_second_grade_is_named():
+    # Runs with many unjudged answers are left out.
+    assert language_scores((1, [10, 99]), (2, [10, 98])).empty
     with pytest.raises(StudyError, match="server 11 for task 1"):
         readings.demanded(JUDGED, LANGUAGE.drop(1), 1)
 
 
 def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
-    useful = store.pairs(useful_judgements())
+    useful = store.pairs(store.final(DATASET).query("final >= 1"))
     assert 0 < len(useful) < len(store.final(DATASET))
     for number, name in enumerate(workflow.LANGUAGE):
         folder = workflow.write_batches(DATASET, name)

@@ -59,7 +59,7 @@ def test_hostile_text_stays_in_its_quotation_marks_and_answered_batches_are_kept
     assert not {"\x1b", "\u2028"} & set(text)
 
 
-def test_third_pass_holds_the_disputed_pairs_alone(shared_root):
+def test_third_pass_holds_the_disputed_pairs_alone_and_groups_deal_every_task_once(shared_root):
     judged = store.read_table(DATASET, "judgements")
     third = {pair for batch in parsed(round_folder() / "pass-3").values() for pair in batch}
     low = judged[["grade_1", "grade_2"]].min(axis=1)
@@ -69,9 +69,6 @@ def test_third_pass_holds_the_disputed_pairs_alone(shared_root):
     for number, reason in (("3", "nothing to grade"), ("4", "unknown pass")):
         with pytest.raises(StudyError, match=reason):
             workflow.chosen_pairs(DATASET, number)
-
-
-def test_groups_deal_every_task_once():
     pairs = pd.DataFrame({"task_id": np.repeat(np.arange(17), 3), "server_id": np.tile([1, 2, 3], 17)})
     dealt = workflow.group(pairs, np.random.default_rng(0))
     assert sorted(part["task_id"].nunique() for part in dealt) == [5, 6, 6]
@@ -92,19 +89,10 @@ def test_final_grade_for_every_pair_of_grades_of_the_same_pairs():
     assert final[1, 2] == final[2, 1] == [1] * 4
     assert final[0, 1][1:] == [0, 1, 1]
     assert final[2, 0][1:] == [0, 1, 2]
-
-
-def test_passes_of_different_pairs_are_not_merged():
     with pytest.raises(StudyError, match="server 1 for task 1 is in one of the two passes only"):
         workflow.settled(graded((1, 1, 0)), graded((1, 2, 0)), graded())
     with pytest.raises(StudyError, match="without need"):
         workflow.settled(graded((1, 1, 0)), graded((1, 1, 0)), graded((1, 1, 0)))
-
-
-def test_good_answers_are_read_whatever_their_order(tmp_path):
-    path = tmp_path / "01.csv"
-    path.write_text("\ufefftask_id,server_id,grade\r\n2, 10, 1\r\n\r\n1,11,2\r\n1,10,0\r\n")
-    assert workflow.read_answers(path, EXPECTED, "1") == {(1, 10): 0, (1, 11): 2, (2, 10): 1}
 
 
 THIRD = {"1,11,3": "none of 0, 1, 2", "1,12,2": "not in this batch", "1,10,2": "graded twice"}
@@ -115,8 +103,10 @@ FAULTY += [(GOOD.replace("task_id,server_id", "server_id,task_id"), 1, "not the 
 
 
 @pytest.mark.parametrize(("text", "row", "reason"), FAULTY)
-def test_faulty_answers_name_file_and_line(tmp_path, text, row, reason):
+def test_answers_are_read_whatever_their_order_and_faulty_ones_name_file_and_line(tmp_path, text, row, reason):
     path = tmp_path / "01.csv"
+    path.write_text("\ufefftask_id,server_id,grade\r\n2, 10, 1\r\n\r\n1,11,2\r\n1,10,0\r\n")
+    assert workflow.read_answers(path, EXPECTED, "1") == {(1, 10): 0, (1, 11): 2, (2, 10): 1}
     path.write_text(text)
     with pytest.raises(StudyError, match=reason) as caught:
         workflow.read_answers(path, EXPECTED, "1")
@@ -138,9 +128,8 @@ def test_missing_extra_and_faulty_answers_are_named_and_what_does_not_fit_is_ref
     kept = second.read_text()
     second.write_text(kept + "1,2,3\n")
     state = workflow.progress(folder / "pass-2").set_index("batch")["state"]
-    assert state[first.stem] == "missing"
-    assert "none of 0, 1, 2" in state[second.stem]
-    assert set(state.drop([first.stem, second.stem])) == {"complete"}
+    assert (state.pop(first.stem), "none of 0, 1, 2" in state.pop(second.stem)) == ("missing", True)
+    assert set(state) == {"complete"}
     second.write_text(kept)
     for name in (first.name, "99.csv"):
         (first.parent / name).write_text(text)
@@ -151,30 +140,25 @@ def test_missing_extra_and_faulty_answers_are_named_and_what_does_not_fit_is_ref
         workflow.guideline_version()
 
 
+DAMAGE = {"repeats task_id and server_id": ["{header}", "{first}", "{first}"]}
+DAMAGE |= {"not 0, 1 or 2": ["{header}", "1,2,0,7,,0,1,1.0,x"], "a column is missing": ["task_id", "1"]}
+DAMAGE |= {"wait for a third pass": ["{header}", "1,2,0,1,,,1,1.0,x"], "not a readable table": []}
+
+
 def test_damaged_and_missing_tables_are_refused(root):
-    path = store.file(DATASET, "judgements")
+    path, runs = store.file(DATASET, "judgements"), store.runs_file(DATASET)
     header, first, *_ = path.read_text().splitlines()
-    damage = {
-        "repeats task_id and server_id": [header, first, first],
-        "not 0, 1 or 2": [header, "1,2,0,7,,0,1,1.0,x"],
-        "wait for a third pass": [header, "1,2,0,1,,,1,1.0,x"],
-        "a column is missing": ["task_id", "1"],
-        "not a readable table": [],
-    }
-    for reason, lines in damage.items():
-        path.write_text("\n".join(lines))
+    for reason, lines in DAMAGE.items():
+        path.write_text("\n".join(lines).format(header=header, first=first))
         with pytest.raises(StudyError, match=reason):
             store.final(DATASET)
-    path.unlink()
-    with pytest.raises(StudyError, match="the table is missing"):
-        store.final(DATASET)
-    path = store.runs_file(DATASET)
-    pd.DataFrame({"system": ["tfidf"]}).to_csv(path, index=False)
+    pd.DataFrame({"system": ["tfidf"]}).to_csv(runs, index=False)
     with pytest.raises(StudyError, match="not pooled runs"):
         store.read_runs(DATASET)
-    path.unlink()
-    with pytest.raises(StudyError, match="the table is missing"):
-        store.read_runs(DATASET)
+    for file, read in ((path, store.final), (runs, store.read_runs)):
+        file.unlink()
+        with pytest.raises(StudyError, match="the table is missing"):
+            read(DATASET)
 
 
 def test_a_re_annotation_is_kept_beside_those_of_other_rounds(root):

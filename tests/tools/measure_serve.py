@@ -28,52 +28,46 @@ ROUNDS = 10
 
 async def main(work, *target):
     keep, target = "--keep" in target, [word for word in target if word != "--keep"]
-    work, rows = json.loads(Path(work).read_text()), {"find": [], "first call": [], "call": []}
+    work, rows, missed = json.loads(Path(work).read_text()), {}, []
     words = ["-m", "study", "tools", "serve", *(part for file in target for part in ("--mcp-config", file))]
     program = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
     where = target[0] if target[0].startswith("http") else stdio_client(program)
     async with Client(where, read_timeout_seconds=120, cache=None) as client:
 
-        async def ask(tool, **arguments):
+        async def ask(measure, tool, **arguments):
             started = time.perf_counter()
             reply = await client.call_tool(tool, arguments)
+            rows.setdefault(measure, []).append(1000 * (time.perf_counter() - started))
             if reply.is_error:
                 sys.exit(reply.content[0].text)
-            return reply, 1000 * (time.perf_counter() - started)
+            return reply.content[0].text
 
-        _, first = await ask("find_tools", task=work[0][0])
-        listed = (await client.list_tools()).tools
-        seen = [
+        await ask("first find", "find_tools", task=work[0][0])
+        listed = [
             as_json({"name": one.name, "description": one.description, "inputSchema": one.input_schema})
-            for one in listed
+            for one in (await client.list_tools()).tools
         ]
-        missed, tokens = [], {}
         for number in range(ROUNDS):
             for task, tool, arguments in work:
-                reply, took = await ask("find_tools", task=task)
-                rows["find"].append(took)
-                found = json.loads(reply.content[0].text)
-                tokens = found["tokens"]
+                found = json.loads(await ask("find", "find_tools", task=task))
                 missed += [task] if tool not in [one["name"] for one in found["tools"]] else []
-                rows["call" if number else "first call"].append(
-                    (await ask("call_tool", name=tool, arguments=arguments))[1]
-                )
-    print(f"first find {first:.0f} ms; tokens {tokens}; not among the found: {missed or 'none'}")
-    lines = [{"measure": "first find", "n": 1, "p50_ms": first}]
-    for name, values in rows.items():
+                await ask("call" if number else "first call", "call_tool", name=tool, arguments=arguments)
+    lines = []
+    for measure, values in rows.items():
         middle, high = np.percentile(values, [50, 95])
-        print(f"{name}: p50 {middle:.1f} ms, p95 {high:.1f} ms, n = {len(values)}")
-        lines.append({"measure": name, "n": len(values), "p50_ms": middle, "p95_ms": high})
+        high = np.nan if len(values) == 1 else high
+        lines.append({"measure": measure, "n": len(values), "p50_ms": middle, "p95_ms": high})
+    lines += [
+        {"measure": "all definitions", "tokens": found["tokens"]["of all tools"]},
+        {"measure": "what a host sees", "tokens": int(count_tokens(listed).sum())},
+    ]
+    frame = pd.DataFrame(lines).astype({"n": "Int64", "tokens": "Int64"})
+    print(f"{frame.to_string(index=False)}\ntokens {found['tokens']}; not among the found: {missed or 'none'}")
     if keep:
         servers = [name for file in target for name in json.loads(Path(file).read_text())["mcpServers"]]
         facts = {"servers": servers, "rounds": ROUNDS, "client": f"mcp {version('mcp')}", "transport": "stdio"}
         realtime = hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
         facts |= {"load": os.getloadavg()[0], "realtime": realtime}
-        lines += [
-            {"measure": "all definitions", "tokens": tokens["of all tools"]},
-            {"measure": "what a host sees", "tokens": int(count_tokens(seen).sum())},
-        ]
-        frame = pd.DataFrame(lines).astype({"n": "Int64", "tokens": "Int64"})
         write_results("livemcpbench", [Table("serve", frame, facts)])
 
 

@@ -32,66 +32,64 @@ ODD = {
 SLOW = dict.fromkeys(("work", "tarry", *ODD), LETTERS)
 TOOLS["odd"] = [{"name": name, "inputSchema": own} for name, own in SLOW.items()]
 TOOLS["calls"] = [{"name": name, "description": f"{name} a file", "inputSchema": own} for name, own in CALLS.items()]
+LARGE = {"name": "x", "inputSchema": SCHEMA | {"description": "x" * 10_000_000 * (MODE == "large")}}
+TOOLS |= {"many": [GOOD] * 20_000, "large": [GOOD, LARGE]}
 NEXT = {"stuck": "again", "half": "more"}
 
 
 def tools(cursor):
+    """A page of the list."""
     if MODE == "half" and cursor:
         sys.exit(3)
-    if MODE == "pages":
-        more = {} if cursor == "2" else {"nextCursor": str(int(cursor or 0) + 1)}
-        return {"tools": [GOOD | {"name": f"t{cursor or 0}"}]} | more
-    if MODE == "many":
-        return {"tools": [GOOD] * 20_000}
-    if MODE == "large":
-        return {"tools": [GOOD, {"name": "x", "inputSchema": SCHEMA | {"description": "x" * 10_000_000}}]}
+    more = NEXT.get(MODE)
+    if MODE == "pages" and cursor != "2":
+        more = str(int(cursor or 0) + 1)
     if MODE == "endless":
-        return {"tools": [GOOD], "nextCursor": f"{cursor}x"}
-    more = {"nextCursor": NEXT[MODE]} if MODE in NEXT else {}
-    return {"tools": TOOLS.get(MODE, [GOOD])} | more
+        more = f"{cursor}x"
+    found = [GOOD | {"name": f"t{cursor or 0}"}] if MODE == "pages" else TOOLS.get(MODE, [GOOD])
+    return {"tools": found} | ({"nextCursor": more} if more else {})
 
 
 def answer(message):
-    method = message.get("method")
-    if MODE == "modern" and method in ("initialize", "server/discover"):
-        known = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "resultType": "complete"}
-        return known | {"ttlMs": 0, "cacheScope": "private"} if method == "server/discover" else None
+    """The result of a request; None is an unknown method."""
+    method, params = message.get("method"), message.get("params") or {}
+    if MODE == "modern":
+        about = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        known = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+        return {"server/discover": known | about, "tools/list": {"tools": [GOOD]} | about}.get(method)
     if method == "initialize":
-        known = {
-            "capabilities": {"prompts" if MODE == "prompts" else "tools": {}},
-            "serverInfo": {"name": "scripted", "version": "1"},
-        }
-        return known | {"protocolVersion": message["params"]["protocolVersion"], "instructions": "keeps files"}
-    if method == "tools/list" and MODE == "modern":
-        return {"tools": [GOOD], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    if method == "tools/list" and MODE == "prompts":
-        return None
-    if method == "tools/list":
+        offers = {"prompts" if MODE == "prompts" else "tools": {}}
+        known = {"capabilities": offers, "serverInfo": {"name": "scripted", "version": "1"}}
+        return known | {"protocolVersion": params["protocolVersion"], "instructions": "keeps files"}
+    if method == "tools/list" and MODE != "prompts":
         if MODE == "speaks":
             sys.exit(" ".join([*sys.argv[2:], *os.environ.values()]))
         if MODE == "hangs":
             time.sleep(60)
         if MODE == "dies":
             sys.exit(3)
-        return tools((message.get("params") or {}).get("cursor"))
+        return tools(params.get("cursor"))
     if method == "tools/call":
-        return called(message["params"].get("_meta") or {}, *(message["params"][key] for key in ("name", "arguments")))
+        return called(params.get("_meta") or {}, params["name"], params["arguments"])
     return {} if method == "ping" else None
 
 
+def write(message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0"} | message) + "\n")
+    sys.stdout.flush()
+
+
 def called(about, name, arguments):
+    """The result of a call."""
     if name in ODD:
         return ODD[name]
     if name in ("work", "tarry"):
-        for step in range(40 if name == "tarry" else 8):
-            time.sleep(0.25)
+        for step in range(60 if name == "tarry" else 14):
+            time.sleep(0.1)
             report = {"progressToken": about["progressToken"], "progress": step}
-            notice = {"jsonrpc": "2.0", "method": "notifications/progress", "params": report}
-            sys.stdout.write(json.dumps(notice) + "\n")
-            sys.stdout.flush()
+            write({"method": "notifications/progress", "params": report})
     if name == "die":
-        sys.stderr.write("out of paper")
-        sys.stderr.flush()
+        print("out of paper", end="", file=sys.stderr, flush=True)
         os._exit(9)
     if name == "hang":
         time.sleep(60)
@@ -100,7 +98,7 @@ def called(about, name, arguments):
             sys.stderr.write("x" * 100_000)
     if name == "grow":
         TOOLS["calls"].append(GOOD | {"name": "grown"})
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}) + "\n")
+        write({"method": "notifications/tools/list_changed"})
     text = "x" * {"big": 300_000, "huge": 500_000}.get(name, 0) or json.dumps(arguments)
     return {"content": [{"type": "text", "text": text}], "isError": name == "fail"}
 
@@ -129,18 +127,13 @@ def daemon():
     time.sleep(600)
 
 
-if MODE == "mute":
-    time.sleep(60)
-if MODE == "deaf":
-    deaf()
-if MODE == "daemon":
-    daemon()
+{"mute": lambda: time.sleep(60), "deaf": deaf, "daemon": daemon}.get(MODE, int)()
 greeted = False
 for line in sys.stdin:
     message = json.loads(line)
-    if MODE == "picky" and not greeted and message["method"] != "initialize":
-        sys.exit(1)
-    if MODE == "quiet" and not greeted and message["method"] != "initialize":
+    if MODE in ("picky", "quiet") and not greeted and message["method"] != "initialize":
+        if MODE == "picky":
+            sys.exit(1)
         continue
     greeted = True
     if MODE == "garbage":
@@ -150,11 +143,10 @@ for line in sys.stdin:
         os.write(1, b"\xe9t\xe9\n")
     if "id" in message:
         if MODE == "million" and message["method"] == "tools/list":  # as text, which takes no time
-            entries = ",".join([json.dumps(GOOD)] * 1_000_000)
+            entries = ",".join([json.dumps(GOOD)] * 200_000)
             sys.stdout.write(f'{{"jsonrpc": "2.0", "id": {message["id"]}, "result": {{"tools": [{entries}]}}}}\n')
             continue
         result = answer(message)
         unknown = {"error": {"code": -32601, "message": "Method not found"}}
-        reply = {"jsonrpc": "2.0", "id": message["id"], **({"result": result} if result is not None else unknown)}
-        sys.stdout.write(json.dumps(reply) + "\n")
+        write({"id": message["id"]} | ({"result": result} if result is not None else unknown))
     sys.stdout.flush()

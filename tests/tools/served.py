@@ -1,7 +1,8 @@
-"""A server over scripted servers, and a host of it."""
+"""A server over scripted servers, a host of it, and configurations that name scripted servers."""
 
 import asyncio
 import json
+import os
 import sys
 import time
 from dataclasses import replace
@@ -15,6 +16,7 @@ from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.gateway.server import make_server
 from study.advisor.gateway.settings import serve_settings
+from tests.tiny_study import REPOSITORY
 
 SCRIPT = str(Path(__file__).with_name("scripted_mcp_server.py"))
 QUICK = replace(serve_settings(), start_seconds=60.0, check_seconds=5.0, budget=100_000)
@@ -24,8 +26,25 @@ def scripted(name, mode, *words):
     return Endpoint(name, sys.executable, ("-I", "-S", SCRIPT, mode, *words))
 
 
+def entry(mode, *words, **more):
+    """A scripted server as a client's configuration names it."""
+    return {"command": sys.executable, "args": ["-I", "-S", SCRIPT, mode, *words]} | more
+
+
+def config(folder, **servers):
+    path = folder / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+def environment(project):
+    """The environment of a program that imports the study and works in a project folder."""
+    path = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
+    return os.environ | {"PYTHONPATH": path, "T2M_ROOT": str(project)}
+
+
 @pytest.fixture
-def served(embedder, tmp_path):
+def served(embedder):
     """Do `work` with a client of a server over `endpoints`; what a host is shown, and what a person is told."""
 
     def run(work, *endpoints, settings=QUICK, **how):
@@ -42,6 +61,7 @@ def served(embedder, tmp_path):
 
 
 async def ask(client, what, **arguments):
+    """The JSON of a tool's answer."""
     reply = await client.call_tool(what, arguments)
     assert not reply.is_error, reply.content
     return json.loads(reply.content[0].text)
@@ -53,11 +73,18 @@ async def call(client, name, **arguments):
     return " ".join(block.text for block in reply.content), reply.is_error
 
 
-def gone(numbers, seconds=10):
-    """Whether processes end in time."""
+def wait(holds, seconds=60):
+    """Whether a condition comes to hold in time."""
     until = time.monotonic() + seconds
-    while any(psutil.pid_exists(number) and psutil.Process(number).status() != "zombie" for number in numbers):
-        if time.monotonic() > until:
-            return False
+    while not holds() and time.monotonic() < until:
         time.sleep(0.05)
-    return True
+    return holds()
+
+
+def gone(numbers):
+    """Whether processes end in time."""
+
+    def runs(number):
+        return psutil.pid_exists(number) and psutil.Process(number).status() != "zombie"
+
+    return wait(lambda: not any(map(runs, numbers)), 10)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.advisor.retrieval import documents as catalogs
+from study.advisor.retrieval import documents
 from study.advisor.retrieval.building import Builder
-from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, concatenate, fault, parameters
+from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, concatenate, fault, load_catalog, parameters
 from study.advisor.retrieval.merge import extend, merge_catalogs
 from study.base.errors import StudyError
 from study.cli.tool_catalogues import catalogue_file
@@ -18,6 +18,12 @@ from study.tools.collections import apibank, livemcpbench, published, registries
 from study.tools.collections.files import Loaded
 from study.tools.experiments import entity_counts, group_members, names_agree
 from study.tools.queries import QuerySet, credit
+
+
+def put(path, content):
+    """Write a value as JSON, a list of texts as lines, or a text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
 
 
 def test_parameters_in_order_with_types():
@@ -34,20 +40,20 @@ def test_parameters_in_order_with_types():
     assert [(p.name, p.type) for p in parameters(itself)] == [("node", "")]
 
 
-CYCLIC = [{"$ref": "#"}, {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}]
-CYCLIC += [{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}]
-BROKEN = [{"$ref": "https://elsewhere.example/schema"}, {"$ref": "#/nowhere/7"}]
+CYCLE = {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}
+BROKEN = [{"$ref": "#"}, {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, {"$ref": "#/$defs/a", "$defs": CYCLE}]
+BROKEN += [{"$ref": "https://elsewhere.example/schema"}, {"$ref": "#/nowhere/7"}, {"$ref": "#/x/1", "x": [{}]}]
 BROKEN += [{"properties": [1, 2]}, {"required": "name", "allOf": 3}]
 
 
-@pytest.mark.parametrize("schema", [*CYCLIC, *BROKEN])
+@pytest.mark.parametrize("schema", BROKEN)
 def test_broken_or_cyclic_schemas_have_no_parameters(schema):
     assert parameters(schema) == ()
 
 
 def test_huge_schemas():
     many = {"properties": {f"p{number}": {} for number in range(5_000)}}
-    assert len(parameters(many)) == catalogs.MAX_PARAMETERS
+    assert len(parameters(many)) == documents.MAX_PARAMETERS
     assert fault({"description": "x" * 300_000}) == "input schema is too large, left out"
     deep = {}
     for _ in range(200_000):
@@ -63,47 +69,44 @@ def test_builder_counts_what_it_mends():
     builder = Builder("b")
     first, second = builder.server("s", "S", None), builder.server("s", "", "d")
     assert builder.tool(first, "t", "text", {"type": "object"}) == 0
-    assert builder.tool(first, None, "text", {}) is None
-    assert builder.tool(first, "  ", "text", {}) is None
+    assert builder.tool(first, None, "text", {}) is builder.tool(first, "  ", "text", {}) is None
     assert builder.tool(second, "t", "lone \ud800", "schema?") == 1
     catalog = builder.build()
     assert [server.id for server in catalog.servers] == ["s", "s#2"]
     assert (catalog.tools[1].description, catalog.tools[1].schema) == ("lone ?", {})
-    rows = builder.cleaning().set_index("rule")["rows"]
     expected = {"tool without a name left out": 2, "repeated server id numbered": 1}
     expected |= {"letters that UTF-8 cannot hold replaced": 1, "input schema is not an object, left out": 1}
     expected |= {"name shared with another tool": 2, "name repeated inside one server": 0}
-    assert rows[list(expected)].to_dict() == expected
+    assert builder.cleaning().set_index("rule")["rows"][list(expected)].to_dict() == expected
 
 
-def test_catalogues_and_query_sets_are_checked():
-    with pytest.raises(StudyError, match="has no server"):
-        ToolCatalog("c", (Server("a", "A", ""),), (Tool(1, "t", ""),))
-    with pytest.raises(StudyError, match="repeats a server id"):
-        ToolCatalog("c", (Server("a", "A", ""), Server("a", "A", "")), ())
-    wrong = {"overlap": (("a",), ("x",), (((1, 2), (2,)),), ("g",)), "different length": (("a",), (), (), ())}
-    wrong["repeats an id"] = ("a", "a"), ("x", "y"), (((1,),), ((2,),)), ("g", "g")
-    for reason, columns in wrong.items():
-        with pytest.raises(StudyError, match=reason):
-            QuerySet("q", *columns)
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: ToolCatalog("c", (Server("a", "A", ""),), (Tool(1, "t", ""),)), "has no server"),
+        (lambda: ToolCatalog("c", (Server("a", "A", ""), Server("a", "A", "")), ()), "repeats a server id"),
+        (lambda: QuerySet("q", ("a",), ("x",), (((1, 2), (2,)),), ("g",)), "overlap"),
+        (lambda: QuerySet("q", ("a",), (), (), ()), "different length"),
+        (lambda: QuerySet("q", ("a", "a"), ("x", "y"), (((1,),), ((2,),)), ("g", "g")), "repeats an id"),
+    ],
+)
+def test_catalogues_and_query_sets_are_checked(make, reason):
+    with pytest.raises(StudyError, match=reason):
+        make()
 
 
-def test_catalogue_goes_to_disk_and_back(catalog, tmp_path):
+def test_a_catalogue_goes_to_disk_and_back_and_its_subset_keeps_old_rows(catalog, tmp_path):
     path = tmp_path / "c.json"
-    catalogs.save_catalog(path, catalog)
-    assert catalogs.load_catalog(path) == catalog
-    assert catalogs.load_catalog(path).fingerprint() == catalog.fingerprint()
-    with pytest.raises(StudyError, match="no such catalogue"):
-        catalogs.load_catalog(tmp_path / "absent.json")
-    bad = {"not a tool catalogue": '{"format": 1, "name": "x", "servers": [{}], "tools": []}'}
-    bad |= {"not readable JSON": '{"format": 1, "na', "another format": path.read_text().replace("1", "0", 1)}
+    documents.save_catalog(path, catalog)
+    assert load_catalog(path) == catalog
+    assert load_catalog(path).fingerprint() == catalog.fingerprint()
+    bad = {"no such catalogue": None, "another format": path.read_text().replace("1", "0", 1)}
+    bad |= {"not a tool catalogue": '{"format": 1, "name": "x", "servers": [{}], "tools": []}'}
+    bad |= {"not readable JSON": '{"format": 1, "na'}
     for reason, text in bad.items():
-        path.write_text(text)
+        path.write_text(text) if text else path.unlink()
         with pytest.raises(StudyError, match=reason):
-            catalogs.load_catalog(path)
-
-
-def test_subset_keeps_old_rows(catalog):
+            load_catalog(path)
     part, rows = catalog.subset([2, 0])
     assert [tool.name for tool in part.tools] == ["read_file", "write_file", "route"]
     assert rows.tolist() == [0, 1, 4]
@@ -112,9 +115,8 @@ def test_subset_keeps_old_rows(catalog):
 
 def test_credit_by_hand():
     # Labels: {1 or 3} and {4}. The first of 1 and 3 counts once, whichever it is.
-    labels = [((1, 3), (4,))]
     for ranked, hits in ([3, 1, 0], [1, 0, 0]), ([0, 3, 4], [0, 1, 1]), ([4, 0, 1], [1, 0, 1]), ([0, 2, -1], [0, 0, 0]):
-        rewritten, relevant = credit(np.array([ranked]), labels, 5)
+        rewritten, relevant = credit(np.array([ranked]), [((1, 3), (4,))], 5)
         assert [int(row >= 0 and relevant[0, row] > 0) for row in rewritten[0]] == hits, ranked
         assert len(set(rewritten[0][rewritten[0] >= 0])) == (rewritten >= 0).sum()
 
@@ -137,25 +139,19 @@ def listing(name, *texts):
     return ToolCatalog(name, (Server("s", name, "about"),), tools)
 
 
-def test_merge_recognises_planted_copies():
+def test_planted_copies_are_merged_or_left_out():
     one, copy = listing("One", "b  c", "a"), listing("Other", "a", "b\nc")
-    other, bare, bare2 = listing("Third", "a", "b", "c"), listing("Bare", ""), listing("Bare2", "")
-    merged = merge_catalogs("all", [one, copy, other, bare, bare2])
+    merged = merge_catalogs("all", [one, copy, listing("Third", "a", "b", "c"), listing("B", ""), listing("C", "")])
     assert (merged.entity_of, merged.groups()) == ((0, 0, 1, 2, 3), [[0, 1]])
     first = merged.catalog.servers[0]
-    assert (first.sources, first.aliases) == (("One", "Other"), ("Other",))
-    assert len(merged.catalog.tools) == 2 + 3 + 1 + 1
-
-
-def test_extend_leaves_out_what_is_known():
-    base = listing("One", "a", "b")
-    known_server, known_tool = listing("Two", "b", "a"), listing("Three", "a", "new")
-    grown = extend("grown", base, concatenate("two", [known_server, known_tool]))
+    assert (first.sources, first.aliases, len(merged.catalog.tools)) == (("One", "Other"), ("Other",), 7)
+    base, known, partly = listing("One", "a", "b"), listing("Two", "b", "a"), listing("Three", "a", "new")
+    grown = extend("grown", base, concatenate("two", [known, partly]))
     # t0 "a" of Three is t0 "a" of One; Two is One under another name.
     assert [tool.description for tool in grown.tools] == ["a", "b", "new"]
     assert grown.tools[:2] == base.tools
     # Compared with another catalogue, everything that this one does not have is new.
-    other = extend("grown", base, concatenate("two", [known_server, known_tool]), against=known_server)
+    other = extend("grown", base, concatenate("two", [known, partly]), against=known)
     assert [tool.description for tool in other.tools] == ["a", "b", "a", "new"]
 
 
@@ -175,27 +171,16 @@ def test_names_that_can_be_one_server_and_entities_by_hand():
     assert list(group_members(catalogs, merged).itertuples(index=False, name=None)) == rows
 
 
-def test_plain_reading_of_tool_names(tmp_path):
-    folder = tmp_path / published.TOOLS_FOLDER / "market"
-    folder.mkdir(parents=True)
-    entries = [{"name": "get_user_name", "description": "x"}, {"name": None, "description": "y"}, {"name": "plain"}]
-    (folder / "Some Server.json").write_text(json.dumps(entries))
-    found = published.plainly_read(tmp_path)
-    assert [(tool.name, tool.description) for tool in found.tools] == [("user_name", "x"), ("", "y"), ("plain", "")]
-    assert found.servers[0].id == "market/Some Server"
-
-
 def test_several_catalogues_are_indexed_as_one(toy, run, monkeypatch):
     known = {"mcptools": listing("One", "read a file", "b"), "mcpflow": listing("Two", "b", "read  a file")}
     monkeypatch.setattr(registries, "load_collection", lambda name: Loaded(known[name], {}, None))
     shown = run("index", "--catalogue", "mcptools", "--catalogue", "mcpflow").output
     assert "2 listings, 1 entities, 1 groups" in shown
-    found = catalogs.load_catalog(catalogue_file("merged"))
-    assert [(server.name, server.aliases) for server in found.servers] == [("One", ("Two",))]
-    assert len(found.tools) == 2
+    found = load_catalog(catalogue_file("merged"))
+    assert [(server.name, server.aliases, len(found.tools)) for server in found.servers] == [("One", ("Two",), 2)]
     # Own ones that are indexed, and published ones.
     assert "4 listings, 4 entities" in run("index", "--catalogue", "toy", "--catalogue", "mcptools").output
-    found = catalogs.load_catalog(catalogue_file("merged"))
+    found = load_catalog(catalogue_file("merged"))
     assert [server.name for server in found.servers] == ["Files", "Mail", "Maps", "One"]
     for words in (["absent"], ["toy"], ["absent", "toy"]):
         with pytest.raises(StudyError):
@@ -203,17 +188,12 @@ def test_several_catalogues_are_indexed_as_one(toy, run, monkeypatch):
 
 
 PREFIXES = [(["mcp-server-chart_line", "mcp-server-chart_bar"], "Chart", "mcp-server-chart_")]
-PREFIXES += [(["weather_get"], "Weather360 Server", "weather_")]
-PREFIXES += [(["github_search", "github_get"], "GitHub_2", "github_")]
-NO_PREFIX = [(["create_directory", "read_file"], "Filesystem"), (["get_products", "get_product"], "productboard mcp")]
-NO_PREFIX += [(["get_weather"], "Weather360 Server"), (["plain"], "plain"), ([], "x")]
-FINE = ["meta=None content=[TextContent(type='text', text='done')] isError=False", "text='No Error here' isError=False"]
-FAILED = ["meta=None content=[] isError=True", "text='Error executing tool x' isError=False"]
-FAILED += ['text=\'{"content": [], "isError": true}\' isError=False']
-FAILED += ['text=\'{"text": "Failed to start"}\' isError=False']
+PREFIXES += [(["weather_get"], "Weather360 Server", "weather_"), (["plain"], "plain", ""), ([], "x", "")]
+PREFIXES += [(["github_search", "github_get"], "GitHub_2", "github_"), (["get_weather"], "Weather360 Server", "")]
+PREFIXES += [(["create_directory", "read_file"], "Filesystem", ""), (["get_one", "get_all"], "productboard mcp", "")]
 
 
-@pytest.mark.parametrize(("names", "server", "expected"), [*PREFIXES, *((*case, "") for case in NO_PREFIX)])
+@pytest.mark.parametrize(("names", "server", "expected"), PREFIXES)
 def test_server_prefix_of_tool_names(names, server, expected):
     assert published.prefix(names, server) == expected
 
@@ -221,21 +201,18 @@ def test_server_prefix_of_tool_names(names, server, expected):
 def test_assignments_read_literals_and_run_nothing(tmp_path):
     assert apibank.assignments("description = 'x'\ninput_parameters = {'a': {'type': 'str'}}")["description"] == "x"
     trap = tmp_path / "ran"
-    assert apibank.assignments(f"description = open({str(trap)!r}, 'w')") is None
-    assert apibank.assignments("not python at all (") is None
-    assert apibank.assignments("x = " + "(" * 100_000) is None
+    for text in (f"description = open({str(trap)!r}, 'w')", "not python at all (", "x = " + "(" * 100_000):
+        assert apibank.assignments(text) is None
     assert not trap.exists()
 
 
 def test_narrow_reading_of_descriptions(tmp_path):
     texts = {"Good": 'description = "A."\ninput_parameters = {}', "Blank": 'description = "B." \ninput_parameters = {}'}
     rows = "".join(f'{name},"{text.replace(chr(34), chr(34) * 2)}"\n' for name, text in texts.items())
-    (tmp_path / "data").mkdir()
-    (tmp_path / apibank.APIS_FILE).write_text(f"{apibank.NAME},{apibank.TEXT}\n{rows}", encoding="utf-8")
+    put(tmp_path / apibank.APIS_FILE, f"{apibank.NAME},{apibank.TEXT}\n{rows}")
     line = {"role": "API", "param_dict": {"a": 1}, "result": {"api_name": "Good", "output": ["x"]}}
-    (tmp_path / apibank.DIALOGUES).mkdir(parents=True)
     lines = [{"role": "User", "text": "hi"}, *(line | {"api_name": name} for name in texts)]
-    (tmp_path / apibank.DIALOGUES / "d.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    put(tmp_path / apibank.DIALOGUES / "d.jsonl", "".join(json.dumps(one) + "\n" for one in lines))
     catalog = apibank.load_apibank(tmp_path).catalog
     assert {tool.name: tool.description for tool in catalog.tools} == {"Good": "A.", "Blank": "B."}
     narrow = apibank.narrowly_read(tmp_path, catalog)
@@ -244,95 +221,103 @@ def test_narrow_reading_of_descriptions(tmp_path):
     assert apibank.calls(tmp_path, catalog)[1].lines[-1] == ("API", '[Good(a=1)] Response: ["x"]')
 
 
-def test_calls_that_count_as_equal_are_siblings(tmp_path):
-    folder = tmp_path / published.TOOLS_FOLDER / "smithery"
-    folder.mkdir(parents=True)
-    (folder / "Web.json").write_text(json.dumps([{"name": "read"}, {"name": "send"}]))
-    (tmp_path / published.INFO_FILE).write_text(json.dumps([{"all_paths": []}]))
+def test_calls_of_mcp_flow_that_count_as_equal_are_siblings_and_its_plain_reading_cuts_names(tmp_path):
+    put(tmp_path / published.TOOLS_FOLDER / "smithery" / "Web.json", [{"name": "read"}, {"name": "send"}])
+    put(tmp_path / published.INFO_FILE, [{"all_paths": []}])
     said = [("read", {"url": "a.org/B c"}), ("read", {"url": "A.orgb-C"}), ("send", {"url": "A.orgb-C"})]
     said += [("read", {"url": "a.org/d", "n": 1}), ("read", {"n": 1.0, "url": "a.org/d"}), ("read", None)]
     samples = []
     for row, (tool, arguments) in enumerate(said):
         call = None if arguments is None else {"name": tool, "arguments": arguments}
         samples.append({"source_instruction": f"do {row}", "tool": tool, "function_call": call})
-    folder = tmp_path / published.SAMPLES_FOLDER / "Smithery"
-    folder.mkdir(parents=True)
-    (folder / "Web.json").write_text(json.dumps(samples))
+    put(tmp_path / published.SAMPLES_FOLDER / "Smithery" / "Web.json", samples)
     groups = published.load_mcpflow(tmp_path).queries["instructions"].groups
-    assert groups[0] == groups[1]
-    assert groups[3] == groups[4]
-    assert len(set(groups)) == 4
+    assert (groups[0], groups[3], len(set(groups))) == (groups[1], groups[4], 4)
+    entries = [{"name": "get_user_name", "description": "x"}, {"name": None, "description": "y"}]
+    put(tmp_path / published.TOOLS_FOLDER / "market" / "Some Server.json", entries)
+    found = published.plainly_read(tmp_path)
+    texts = [("user_name", "x"), ("", "y"), ("read", ""), ("send", "")]
+    assert [(tool.name, tool.description) for tool in found.tools] == texts
+    assert found.servers[0].id == "market/Some Server"
 
 
-def write_livemcpbench(folder, tools="1. read\n 2) gone\n3 . read\n10.write"):
-    (folder / "tools/LiveMCPTool").mkdir(parents=True)
-    (folder / "annotated_data").mkdir()
+@pytest.fixture
+def livemcp(tmp_path):
+    """A folder with two servers that have the same tools, and two tasks."""
     block = {"tools": [{"name": "read", "description": "r", "inputSchema": {}}, {"name": "write", "description": None}]}
     servers = [{"name": name, "description": "x", "tools": {own: block}} for name, own in (("A", "sub"), ("B", "b"))]
-    (folder / livemcpbench.TOOLS_FILE).write_text(json.dumps(servers))
+    put(tmp_path / livemcpbench.TOOLS_FILE, servers)
+    named = {"1": ("do", "1. read\n 2) gone\n3 . read\n10.write", "4"), "2": ("no", "1. gone", "2")}
     tasks = [
-        {"task_id": "1", "Question": "do", "Annotator Metadata": {"Tools": tools, "Number of tools": "4"}},
-        {"task_id": "2", "Question": "no", "Annotator Metadata": {"Tools": "1. gone", "Number of tools": "2"}},
+        {"task_id": key, "Question": text, "Annotator Metadata": {"Tools": tools, "Number of tools": number}}
+        for key, (text, tools, number) in named.items()
     ]
-    (folder / livemcpbench.TASKS_FILE).write_text(json.dumps(tasks))
-    return folder
+    put(tmp_path / livemcpbench.TASKS_FILE, tasks)
+    return tmp_path
 
 
-def test_livemcpbench_labels(tmp_path):
-    loaded = livemcpbench.load_livemcpbench(write_livemcpbench(tmp_path))
-    queries, rows = loaded.queries["tasks"], loaded.cleaning.set_index("rule")["rows"]
-    assert queries.ids == ("1",)
-    assert queries.labels == (((0, 2), (1, 3)),)
+def test_livemcpbench_labels(livemcp):
+    loaded = livemcpbench.load_livemcpbench(livemcp)
+    queries = loaded.queries["tasks"]
+    assert (queries.ids, queries.labels) == (("1",), (((0, 2), (1, 3)),))
     expected = {"label names no tool, left out": 2, "label repeated in one task, joined": 1}
     expected |= {"task without a known label left out": 1, "stated number of tools is wrong": 1}
-    assert rows[list(expected)].to_dict() == expected
+    assert loaded.cleaning.set_index("rule")["rows"][list(expected)].to_dict() == expected
     assert loaded.catalog.servers[0].aliases == ("sub",)
 
 
-def test_log_rows_and_verdicts(tmp_path):
-    catalog = livemcpbench.load_livemcpbench(write_livemcpbench(tmp_path)).catalog
-    route = {"id": "1", "function": {"name": "route", "arguments": json.dumps({"query": "please"})}}
-    runs = [
-        {"id": str(n), "function": {"name": "execute-tool", "arguments": text}}
-        for n, text in ((2, json.dumps({"server_name": "b", "tool_name": "write"})), (3, "{broken"))
-    ]
+def test_log_rows_and_verdicts(livemcp):
+    def called(number, name, arguments):
+        return {"id": number, "function": {"name": name, "arguments": arguments}}
+
+    runs = [called("2", "execute-tool", json.dumps({"server_name": "b", "tool_name": "write"}))]
+    runs += [called("3", "execute-tool", "{broken")]
     shown = "matched_tools:\\n- server_name: sub\\n  tool_name: read\\n  x\\n- server_name: zz\\n  tool_name: read\\n"
     messages = [
-        {"role": "assistant", "tool_calls": [route]},
+        {"role": "assistant", "tool_calls": [called("1", "route", json.dumps({"query": "please"}))]},
         {"role": "tool", "tool_call_id": "1", "content": shown},
         {"role": "assistant", "tool_calls": runs},
         {"role": "tool", "tool_call_id": "2", "content": "text='Failed to'"},
         {"role": "tool", "tool_call_id": "3", "content": "fine isError=False"},
     ]
-    (tmp_path / livemcpbench.LOG_FILE).parent.mkdir(parents=True)
-    log = [{"task_id": "1", "messages": messages, "task_success": "failure"}]
-    (tmp_path / livemcpbench.LOG_FILE).write_text(json.dumps(log))
-    (episode,) = livemcpbench.load_log(tmp_path, catalog)
+    put(livemcp / livemcpbench.LOG_FILE, [{"task_id": "1", "messages": messages, "task_success": "failure"}])
+    (episode,) = livemcpbench.load_log(livemcp, livemcpbench.load_livemcpbench(livemcp).catalog)
     assert episode.routes == (livemcpbench.Route("please", (0,)),)
     assert [(run.tool, run.ok, run.after) for run in episode.executions] == [(3, False, 1), (None, True, 1)]
     assert not episode.success
 
 
-@pytest.mark.parametrize("reply", [*FINE, *FAILED])
-def test_which_replies_are_failures(reply):
-    assert livemcpbench.succeeded(reply) is (reply in FINE)
+@pytest.mark.parametrize(
+    ("reply", "fine"),
+    [
+        ("meta=None content=[TextContent(type='text', text='done')] isError=False", True),
+        ("text='No Error here' isError=False", True),
+        ("meta=None content=[] isError=True", False),
+        ("text='Error executing tool x' isError=False", False),
+        ('text=\'{"content": [], "isError": true}\' isError=False', False),
+        ('text=\'{"text": "Failed to start"}\' isError=False', False),
+    ],
+)
+def test_which_replies_are_failures(reply, fine):
+    assert livemcpbench.succeeded(reply) is fine
 
 
-def test_mcptools_ids_that_repeat(tmp_path):
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "ground_truth").mkdir()
+def test_mcptools_ids_that_repeat_and_its_cleaning_table(project, monkeypatch):
+    folder = project / "raw"
     tool = {"tool_name": "get", "tool_id": "s::get", "description": "d", "input_schema": None}
     servers = [{"server_id": "s", "name": "S", "description": "", "tools": [tool]}] * 2
     queries = [
         {"query_id": n, "query": text, "correct_tool_id": gold, "origin_task_id": "t"}
         for n, text, gold in (("a", "x", "s::get"), ("b", "x", "s::get"), ("c", "y", "z::no"))
     ]
-    (tmp_path / published.SERVERS_FILE).write_text("\n".join(map(json.dumps, servers)) + "\n")
-    (tmp_path / published.QUERIES_FILE).write_text("\n".join(map(json.dumps, queries)))
-    loaded = published.load_mcptools(tmp_path)
+    put(folder / published.SERVERS_FILE, "\n".join(map(json.dumps, servers)) + "\n")
+    put(folder / published.QUERIES_FILE, "\n".join(map(json.dumps, queries)))
+    monkeypatch.setattr(published.sources, "fetch", lambda name, config: folder if name == config["name"] else None)
+    loaded = published.load_collection("mcptools")
     assert [server.id for server in loaded.catalog.servers] == ["s", "s#2"]
-    assert loaded.queries["atlas"].ids == ("a",)
-    assert loaded.queries["atlas"].labels == (((0, 1),),)
-    (tmp_path / published.SERVERS_FILE).write_text('{"server_id": "s"')
+    assert (loaded.queries["atlas"].ids, loaded.queries["atlas"].labels) == (("a",), (((0, 1),),))
+    kept = (project / "results/mcptools/tables/cleaning.csv").read_text()
+    assert kept.count("\n") == len(loaded.cleaning) + 1
+    put(folder / published.SERVERS_FILE, '{"server_id": "s"')
     with pytest.raises(StudyError, match="line 1"):
-        published.load_mcptools(tmp_path)
+        published.load_mcptools(folder)

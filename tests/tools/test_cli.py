@@ -3,17 +3,12 @@
 import json
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from study.advisor.engine.intent.feedback import Event, feedback_of
 from study.advisor.engine.intent.recommender import assign
 from study.advisor.engine.intent.settings import FACTORS
-from study.advisor.retrieval.documents import save_catalog
-from study.advisor.retrieval.index import Settings, ToolIndex
-from study.advisor.retrieval.route import Request, Router
 from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
 from study.base.errors import StudyError
@@ -21,16 +16,36 @@ from study.cli.tool_catalogues import catalogue_file
 from study.tools import experiments
 from study.tools.collections.files import Loaded
 from study.tools.intent import lessons
+from tests.tools.conftest import BLOCK
+from tests.tools.served import config, entry
 from tests.tools.test_results import QUERIES
 
 TOY = ("--catalogue", "toy")
-REFUSED = [(["find", "x", *TOY, "--method", "foo"], "unknown search method 'foo'"), (["find", " ", *TOY], "is empty")]
-REFUSED += [(["find", "x", "--catalogue", "nothing"], "study tools index --catalogue nothing")]
-REFUSED += [(["find", "x", "--catalogue", "../../etc/passwd"], "not a catalogue name")]
-REFUSED += [(["run", "--catalogue", "nothing"], "no experiments"), (["run", "--part", "quality"], "unknown part")]
-REFUSED += [(["run", "--catalogue", "mcptools", "--part", "latency"], "no experiments")]
-REFUSED += [(["find", "x", *TOY, "--by", "oracle"], "unknown server stage")]
-REFUSED += [(["loop", "x"], "no servers to call")]
+REFUSED = {
+    "find x --catalogue toy --method foo": "unknown search method 'foo'",
+    "find _ --catalogue toy": "is empty",
+    "find x --catalogue nothing": "study tools index --catalogue nothing",
+    "find x --catalogue ../../etc/passwd": "not a catalogue name",
+    "find x --catalogue toy --by oracle": "unknown server stage",
+    "run --catalogue nothing": "no experiments",
+    "run --part quality": "unknown part",
+    "run --catalogue mcptools --part latency": "no experiments",
+    "loop x": "no servers to call",
+    "serve": "fix",
+    "serve --transport pigeon": "fix",
+    "serve --catalogue absent": "fix",
+    "index --mcp-config mcp.json --catalogue mcptools": "published catalogue",
+    "index --mcp-config mcp.json --catalogue livemcpbench": "published catalogue",
+    "index --mcp-config mcp.json --catalogue a --catalogue b": "make one catalogue",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_the_command_line_refuses(toy, run, tmp_path, words):
+    config(tmp_path, a=entry("good"))
+    with pytest.raises(StudyError, match=REFUSED[words]):
+        run(*({"mcp.json": str(tmp_path / "mcp.json"), "_": " "}.get(word, word) for word in words.split()))
+    assert not catalogue_file("mcptools").exists()
 
 
 @pytest.mark.parametrize("method", ["dense", "bm25", "hybrid", "routed"])
@@ -45,12 +60,8 @@ def test_find_answers_with_schemas_and_looks_for_the_parts_of_a_query(toy, run, 
     query = "read the big file and then send it by mail"
     assert json.loads(run("find", query, *TOY, "--json", "--decompose", "--method", method).output)
     assert "send it by mail" in embedder.asked or method == "bm25"
-
-
-@pytest.mark.parametrize(("words", "reason"), REFUSED)
-def test_the_command_line_refuses(toy, run, words, reason):
-    with pytest.raises(StudyError, match=reason):
-        run(*words)
+    only = run("find", "write a file", *TOY, "--json", "--server", "mail", "--method", method).output
+    assert {one["server"]["id"] for one in json.loads(only)} == {"mail"}
 
 
 def test_latency_alone_writes_its_own_tables(toy, run, catalog, monkeypatch):
@@ -65,40 +76,18 @@ def test_latency_alone_writes_its_own_tables(toy, run, catalog, monkeypatch):
     assert "cores" in json.loads((folder / "discovery_latency.json").read_text())["hardware"]
 
 
-def test_an_endpoint_by_configuration(server, project, run, catalog):
-    path = project / "conf/tools/embedder.yaml"
-    own = {"kind": "endpoint", "base_url": f"http://127.0.0.1:{server.server_port}/v1", "model": "e", "dimension": 2}
-    chosen = yaml.safe_load(path.read_text()) | own | {"retries": 0}
-    (project / "conf").unlink()
-    path.parent.mkdir(parents=True)
-    path.write_text(yaml.safe_dump(chosen))
-    server.script = ["own_vectors"] * 20
-    index = ToolIndex(catalog, Settings(document="name_desc"))
-    assert len(index.search("send a mail", 2)[0]) == 2
-    assert Router(catalog).scores([Request("mail", "send")]).shape == (1, 5)
-    save_catalog(catalogue_file("toy"), catalog)
-    assert run("find", "x", *TOY).output
-    assert {(path, body["model"]) for path, body, _ in server.seen} == {("/v1/embeddings", "e")}
-    server.script = ["html"]
-    with pytest.raises(StudyError, match="1 attempts"):
-        index.search("something else", 2)
-
-
-def test_a_request_block_is_routed(toy, run):
-    block = "<tool_assistant>\nserver: mail\ntool: send\n</tool_assistant>"
-    (found,) = json.loads(run("find", f"please: {block}", *TOY, "-k", "1", "--json").output)
+def test_a_request_block_is_routed_and_a_model_asks_for_tools_that_are_not_called(server, toy, run):
+    (found,) = json.loads(run("find", f"please: {BLOCK.format('mail', 'send')}", *TOY, "-k", "1", "--json").output)
     assert (found["server"]["name"], found["tool"]["name"]) == ("Mail", "send")
-
-
-def test_a_model_asks_for_tools_that_are_named_and_not_called(server, toy, run):
     url = f"http://127.0.0.1:{server.server_port}/v1"
     server.script = ["block"]
     done = run("loop", "read it", "--dry", "--url", url, "--model", "m", *TOY, "--json")
     found, *_ = json.loads(done.stdout)
     assert (found["server"]["name"], found["tool"]["name"]) == ("Files", "read_file")
-    assert "answered; 0 malformed" in done.stderr
     assert done.stderr.rstrip().endswith("hello")
     assert not feedback_of("tools-mine").events()
+    lines = [json.loads(line) for line in run("synthesise", *TOY, "--tools", "2").stdout.splitlines()]
+    assert {line["tool"] for line in lines} <= {"read_file", "write_file", "send", "route"}
 
 
 def test_servers_first_then_their_tools_within_a_budget(toy, run, catalog):
@@ -113,14 +102,8 @@ def test_servers_first_then_their_tools_within_a_budget(toy, run, catalog):
     assert (whole["tokens"], whole["budget"]) == (sizes[[row_of[name] for name in names]].sum(), 70)
     lines = run(*words, "mcp_zero", "--servers", "1", "--budget", "2000").output.splitlines()
     assert re.fullmatch(r"servers: Mail \(\d\.\d{3}\)", lines[0])
-    assert "Mail / send" in lines[1]
-    assert lines[-1] == f"{sizes[[2, 3]].sum()} of 2000 tokens"
+    assert ("Mail / send" in lines[1], lines[-1]) == (True, f"{sizes[[2, 3]].sum()} of 2000 tokens")
     assert "servers" not in run(*words, "all").output
-
-
-def test_made_instructions(toy, run, catalog):
-    lines = [json.loads(line) for line in run("synthesise", *TOY, "--tools", "2").stdout.splitlines()]
-    assert {line["tool"] for line in lines} <= {tool.name for tool in catalog.tools}
 
 
 def test_intent_ranks_by_what_was_noted_and_the_notes_are_summed_up(toy, run):
@@ -137,18 +120,16 @@ def test_intent_ranks_by_what_was_noted_and_the_notes_are_summed_up(toy, run):
     assert re.search(r"click_through_rate +0.667", out)
     # One successful use tells something: its tool against the other two shown; too little to settle weights.
     assert [own.shape for own in lessons(store.events())] == [(2, len(FACTORS))]
-    assert "weights by 1 successful uses" in out
-    assert "do not use them" in out
+    assert ("weights by 1 successful uses" in out, "do not use them" in out) == (True, True)
     assert sum(json.loads(out.splitlines()[-1]).values()) == pytest.approx(1, abs=1e-3)
     assert json.loads(run(*by_intent, "--json").output) != before
 
 
 def test_every_variant_of_a_comparison_is_named(toy, run):
     store, names = feedback_of("tools-toy"), ["control", "variant_a", "variant_b"]
-    rng = np.random.default_rng(0)
-    for agent in (f"agent {number}" for number in range(600)):
-        rate = 0.95 if assign(agent, names, "trial") == "variant_a" else 0.3
-        store.append(Event(agent, "h", (), "fs/read_file", bool(rng.random() < rate), experiment="trial"))
+    for agent in (f"agent {number}" for number in range(90)):
+        fine = assign(agent, names, "trial") == "variant_a"
+        store.append(Event(agent, "h", (), "fs/read_file", fine, experiment="trial"))
     lines = [line.split() for line in run("run", "--part", "feedback", *TOY).stdout.splitlines()]
     decided = {line[0]: line[-1] for line in lines if line and line[0].startswith("variant_")}
     assert decided == {"variant_a": "better", "variant_b": "open"}

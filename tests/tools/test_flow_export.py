@@ -1,4 +1,4 @@
-"""Samples and trajectories in the forms of programs for fine-tuning."""
+"""Samples and trajectories in the forms of programs for fine-tuning, and a LoRA adapter for a tiny model."""
 
 import json
 
@@ -9,17 +9,13 @@ from pydantic import TypeAdapter
 
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.base.errors import StudyError
-from study.tools.flow import export
+from study.tools.flow import export, lora
 from study.tools.flow.samples import Sample
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [{"name": name, "description": "d", "inputSchema": SCHEMA} for name in ("get weather", "get/weather", "mail")]
-WHOLE = export.conversation(
-    "Mail the weather of Köln",
-    TOOLS,
-    [("get/weather", {"city": "Köln"}, "12 °C"), ("mail", {}, "sent")],
-    "It is sent.",
-)
+CALLS = [("get/weather", {"city": "Köln"}, "12 °C"), ("mail", {}, "sent")]
+WHOLE = export.conversation("Mail the weather of Köln", TOOLS, CALLS, "It is sent.")
 
 
 def calls_of(made):
@@ -36,26 +32,23 @@ def calls_of(made):
 @pytest.mark.parametrize("form", export.FORMATS)
 def test_a_trajectory_comes_back(form):
     (line,) = export.exported(iter([WHOLE]), form)
-    calls, results = calls_of(json.loads(line))
     # Two names become one where blanks and strokes are not allowed, so that the second gets a number.
-    assert calls == [("get_weather_2", {"city": "Köln"}), ("mail", {})]
-    assert results == ["12 °C", "sent"]
+    calls = [("get_weather_2", {"city": "Köln"}), ("mail", {})]
+    assert calls_of(json.loads(line)) == (calls, ["12 °C", "sent"])
 
 
-def test_openai_form_is_openais():
-    checked = TypeAdapter(CompletionCreateParamsNonStreaming).validate_python({"model": "m", **WHOLE}, strict=True)
-    assert [one["role"] for one in WHOLE["messages"]] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
-    ids = [one["tool_call_id"] for one in WHOLE["messages"] if one["role"] == "tool"]
-    assert ids == ["call_0", "call_1"]
-    assert len(list(checked["tools"])) == 3
-
-
-def test_sharegpt_takes_turns():
+def test_the_forms_are_openais_and_sharegpts():
+    TypeAdapter(CompletionCreateParamsNonStreaming).validate_python({"model": "m", **WHOLE}, strict=True)
+    assert [one["role"] for one in WHOLE["messages"]] == ["user", *["assistant", "tool"] * 2, "assistant"]
+    assert [one["tool_call_id"] for one in WHOLE["messages"] if one["role"] == "tool"] == ["call_0", "call_1"]
     made = export.as_sharegpt(WHOLE)
-    said = [one["from"] for one in made["conversations"]]
-    assert set(said[::2]) == {"human", "observation"}
-    assert set(said[1::2]) == {"function_call", "gpt"}
+    said = [one["from"] for one in made["conversations"]]  # they take turns
+    assert (set(said[::2]), set(said[1::2])) == ({"human", "observation"}, {"function_call", "gpt"})
     assert [tool["parameters"] for tool in json.loads(made["tools"])] == [SCHEMA] * 3
+    long = [{"name": "天" * 3}, {"name": "a" * 80 + "1"}, {"name": "a" * 80 + "2"}, {"name": ""}]
+    names = export.function_names(long)
+    assert len(set(names.values())) == 4
+    assert all(0 < len(name) <= 64 and not export.OTHER.search(name) for name in names.values())
 
 
 def test_samples_offer_the_right_tool_and_no_name_twice():
@@ -67,16 +60,7 @@ def test_samples_offer_the_right_tool_and_no_name_twice():
         offered = {tool["function"]["name"]: tool["function"]["description"] for tool in one["tools"]}
         assert len(one["tools"]) == len(offered) > 1
         (call,), _ = calls_of(one)
-        assert offered[call[0]] == tools[sample.tool].description
-        assert call[1] == sample.arguments
-
-
-def test_long_names_that_agree_are_told_apart():
-    names = export.function_names(
-        [{"name": "天" * 3}, {"name": "a" * 80 + "1"}, {"name": "a" * 80 + "2"}, {"name": ""}]
-    )
-    assert len(set(names.values())) == 4
-    assert all(0 < len(name) <= 64 and not export.OTHER.search(name) for name in names.values())
+        assert (offered[call[0]], call[1]) == (tools[sample.tool].description, sample.arguments)
 
 
 def test_trajectories_are_read_and_faults_are_named(tmp_path):
@@ -87,8 +71,68 @@ def test_trajectories_are_read_and_faults_are_named(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps(good) + "\n\n", encoding="utf-8")
     assert list(export.read_trajectories(path)) == [export.conversation("i", TOOLS, [("mail", {"to": "x"}, "ok")], "a")]
-    bad = [{**good, "steps": [{**failed, "is_error": False}]}, {**good, "steps": None}, {}, [], "x"]
-    for one in bad:
-        path.write_text(json.dumps(good) + "\n" + json.dumps(one), encoding="utf-8")
+    for bad in ({**good, "steps": [{**failed, "is_error": False}]}, {**good, "steps": None}, {}, [], "x"):
+        path.write_text(json.dumps(good) + "\n" + json.dumps(bad), encoding="utf-8")
         with pytest.raises(StudyError, match=r"t.jsonl \(row 2\)"):
             list(export.read_trajectories(path))
+
+
+TEMPLATE = (
+    "{% for tool in tools %}[{{ tool.function.name }}]{% endfor %}"
+    "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}"
+    "{% for call in m.tool_calls %}{{ call.function.name }}{{ call.function.arguments.x }}{% endfor %};{% endfor %}"
+    "{% if add_generation_prompt %}<a>{% endif %}"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+def test_what_the_assistant_says_is_learned_and_nothing_else(tmp_path):
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Split
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    plain = Tokenizer(WordLevel({chr(code): code for code in range(32, 127)} | {"?": 0}, unk_token="?"))
+    plain.pre_tokenizer = Split("", "isolated")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="?", eos_token=";", chat_template=TEMPLATE)
+    integer = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    tool = {"name": "t", "description": "d", "inputSchema": integer}
+    talks = [export.conversation("go", [tool], [("t", {"x": 7}, "ok")], "yes")]
+    talks += [export.conversation("a" * 90, [tool], [("t", {"x": 1}, None)])]
+    path, folder = tmp_path / "samples.jsonl", str(tmp_path / "model")
+    path.write_text("".join(f"{line}\n" for line in export.exported(iter(talks), "openai")))
+    first, _ = lora.read_samples(path)
+    told = [
+        ["".join(map(chr, own["input_ids"])), "".join(chr(one) for one in own["labels"] if one != lora.IGNORED)]
+        for own in lora.sequences(first, tokenizer)
+    ]
+    assert told == [["[t]<u>go;<a>t7;", "t7;"], ["[t]<u>go;<a>t7;<t>ok;<a>yes;", "yes;"]]
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    for made in (tokenizer, LlamaForCausalLM(LlamaConfig(vocab_size=128, **sizes))):
+        made.save_pretrained(folder)
+    tokenizer.chat_template = TEMPLATE + "{{ messages | length }}"
+    with pytest.raises(StudyError, match="changes what was said before"):
+        list(lora.sequences(first, tokenizer))
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    settings = lora.LoraSettings(4, 8, 2, 2, 1, 0.01, 0.0, 40, 0)
+    facts = lora.finetune(path, folder, tmp_path / "out", settings)
+    assert (facts["sequences"], facts["too_long"], len(facts["losses"])) == (2, 1, 2)
+    assert facts["losses"][1] < facts["losses"][0]
+    assert json.loads((tmp_path / "out" / "training.json").read_text()) == facts
+    base, asked = AutoModelForCausalLM.from_pretrained(folder), torch.tensor([[60, 97, 62]])
+    before = base(asked).logits.detach().clone()
+    assert not torch.equal(peft.PeftModel.from_pretrained(base, tmp_path / "out")(asked).logits, before)
+    with pytest.raises(StudyError, match="is in use"):
+        lora.finetune(path, folder, tmp_path / "out", settings)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"messages": [{}]}', '{"messages": [{"tool_calls": [{}]}], "tools": []}'])
+def test_faults_of_samples_are_named(tmp_path, line):
+    path = tmp_path / "s.jsonl"
+    path.write_text(f"{line}\n")
+    with pytest.raises(StudyError, match=r"s.jsonl \(row 1\)"):
+        list(lora.read_samples(path))
+    with pytest.raises(StudyError, match="cannot be read"):
+        list(lora.read_samples(tmp_path / "nothing"))

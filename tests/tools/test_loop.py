@@ -9,13 +9,13 @@ import pytest
 from study.advisor.engine.intent.feedback import FeedbackStore, feedback_of
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.gateway.loop import loop_settings, run_loop
-from study.advisor.retrieval.route import MAX_REQUESTS, escaped
+from study.advisor.retrieval.route import MAX_REQUESTS
 from study.base.errors import StudyError
 from study.tools.flow.export import exported, read_trajectories
 from tests.advisor.llm.scripted_endpoint import ANSWERS, replied
-from tests.tools.served import QUICK, SCRIPT, scripted
+from tests.tools.conftest import BLOCK
+from tests.tools.served import QUICK, config, entry, scripted
 
-ASK = "<tool_assistant>\nserver: {}\ntool: {}\n</tool_assistant>"
 CALL = "<tool_call>{}</tool_call>"
 
 
@@ -23,24 +23,19 @@ CALL = "<tool_call>{}</tool_call>"
 def play(embedder, tmp_path):
     """Let a model say `replies` over two servers; the trajectory, what the model was told, and the feedback."""
 
-    def play(*replies, rounds=8, settings=QUICK, dry=False, **chosen):
+    def play(*replies, rounds=8, settings=QUICK, dry=False, **limits):
         left, told, store = [*replies], [], FeedbackStore(tmp_path / "events.sqlite")
-        gateway = Gateway(
-            [scripted("calls", "calls"), scripted("good", "good")],
-            settings,
-            store=store,
-            say=lambda _: None,
-            embedder=embedder,
-        )
+        servers, how = [scripted(name, name) for name in ("calls", "good")], {"store": store, "embedder": embedder}
+        gateway = Gateway(servers, settings, say=lambda _: None, **how)
 
         def chat(messages):
             told.append(messages[-1]["content"])
             return left.pop(0)
 
         async def work():
+            chosen = replace(loop_settings(), rounds=rounds, **limits)
             async with gateway:
-                how = replace(loop_settings(), rounds=rounds, **chosen)
-                return await run_loop("a task", gateway, chat, how, dry=dry)
+                return await run_loop("a task", gateway, chat, chosen, dry=dry)
 
         return asyncio.run(asyncio.wait_for(work(), 200)), told, store.events()
 
@@ -49,7 +44,7 @@ def play(embedder, tmp_path):
 
 def test_a_task_is_done_request_by_request(play):
     call = json.dumps({"name": "read_file", "arguments": {"path": "</result> a"}})
-    made, told, events = play(ASK.format("file", "read a file"), CALL.format(call), "It says a.")
+    made, told, events = play(BLOCK.format("file", "read a file"), CALL.format(call), "It says a.")
     assert (made.finished, made.final_response, made.rounds, made.malformed) == (True, "It says a.", 3, 0)
     asked, called = made.steps
     assert asked["request"] == {"server": "file", "tool": "read a file"}
@@ -67,7 +62,7 @@ def test_a_task_is_done_request_by_request(play):
 
 def test_faults_of_the_model_and_of_servers_are_told_to_it(play):
     replies = [
-        ASK.format("map and route", "find a route"),  # nothing fits
+        BLOCK.format("map and route", "find a route"),  # nothing fits
         "<tool_assistant>tool: x</tool_assistant>" + CALL.format("no json"),
         CALL.format('{"name": "echo", "arguments": {"words": 1}}'),  # not by the schema
         CALL.format('{"name": "nothing"}'),
@@ -82,13 +77,8 @@ def test_faults_of_the_model_and_of_servers_are_told_to_it(play):
     assert made.steps[0]["fits"] == 0
     assert "<tools>" not in told[1]
     calls = made.steps[1:]
-    assert [(step["tool"], step["is_error"]) for step in calls] == [
-        ("echo", True),
-        ("nothing", True),
-        ("die", True),
-        ("echo", False),
-        ("fail", True),
-    ]
+    errors = [("echo", True), ("nothing", True), ("die", True), ("echo", False), ("fail", True)]
+    assert [(step["tool"], step["is_error"]) for step in calls] == errors
     # The second equal call did not reach the server.
     assert sum(event.selected == "calls/echo" and event.success is True for event in events) == 1
     assert told[8].endswith(told[7])
@@ -96,7 +86,7 @@ def test_faults_of_the_model_and_of_servers_are_told_to_it(play):
 
 def test_a_model_that_only_asks_calls_nothing(play):
     call = CALL.format('{"name": "read_file", "arguments": {"path": "a"}}')
-    ask = ASK.format("file", "read a file")
+    ask = BLOCK.format("file", "read a file")
     made, told, _ = play("<tool_assistant>server: a", ask, ask + call, "done", dry=True, fits=0.0, k=1)
     assert (made.finished, made.final_response, made.malformed) == (True, "done", 1)
     assert [tool["name"] for tool in made.tools] == ["read_file"]
@@ -107,25 +97,21 @@ def test_a_model_that_only_asks_calls_nothing(play):
     assert told[3] == "You asked for this before. Ask in other words, or answer without a block."
 
 
-def test_requests_of_one_reply_are_bounded_and_no_text_leaves_its_frame(play):
-    flood = "".join(ASK.format("a", f"t{number}") for number in range(50))
-    made, _, _ = play(flood, "done", dry=True, fits=0.0)
-    assert len(made.steps) == MAX_REQUESTS
-    assert escaped("x</tools>") == '"x\\u003c/tools\\u003e"'
-
-
 def test_a_call_without_tags_is_made_only_where_it_is_the_whole_reply_and_of_an_offered_tool(play):
     call = '{"name": "read_file", "arguments": {"path": "a"}}'
     made, _, _ = play(call)  # nothing was offered
     assert (made.final_response, made.steps) == (call, [])
-    made, _, _ = play(ASK.format("file", "read a file"), call, "done", fits=0.0)
+    made, _, _ = play(BLOCK.format("file", "read a file"), call, "done", fits=0.0)
     assert [step.get("tool") for step in made.steps] == [None, "read_file"]
     for reply in (f"The result was {call}.", f"[{call}]", '{"name": "read_file", "arguments": {}, "more": 1}'):
-        made, _, _ = play(ASK.format("file", "read a file"), reply, fits=0.0)
+        made, _, _ = play(BLOCK.format("file", "read a file"), reply, fits=0.0)
         assert (made.final_response, len(made.steps)) == (reply, 1)
 
 
 def test_limits_hold(play):
+    flood = "".join(BLOCK.format("a", f"t{number}") for number in range(50))
+    made, _, _ = play(flood, "done", dry=True, fits=0.0)
+    assert len(made.steps) == MAX_REQUESTS
     settings = replace(QUICK, deny=("calls__echo",), result_characters=500)
     big = CALL.format('{"name": "big", "arguments": {"text": "x"}}')
     made, _, _ = play(CALL.format('{"name": "echo", "arguments": {"text": "x"}}'), big, rounds=2, settings=settings)
@@ -139,12 +125,10 @@ def test_limits_hold(play):
 
 
 def test_the_command(toy, run, server, tmp_path, monkeypatch):
-    config = tmp_path / "mcp.json"
-    entry = {"command": "python", "args": ["-I", "-S", SCRIPT, "good"]}
-    config.write_text(json.dumps({"mcpServers": {"good": entry}}))
+    servers = str(config(tmp_path, good=entry("good")))
     monkeypatch.setitem(ANSWERS, "calls", (200, replied({"content": CALL.format('{"name": "read_file"}')})))
     server.script = ["block", "calls"]
-    words = ["loop", "read it", "--mcp-config", str(config), "--url", f"http://127.0.0.1:{server.server_port}/v1"]
+    words = ["loop", "read it", "--mcp-config", servers, "--url", f"http://127.0.0.1:{server.server_port}/v1"]
     done = run(*words)
     assert done.stdout == "hello\n"
     kept = json.loads(toy.with_name("mine.trajectories.jsonl").read_text())
