@@ -1,7 +1,7 @@
 """Run many jobs of the bridge in one process, since starting RecBole takes longer than training on a toy.
 
-``python recbole_batch.py FOLDER... --check FOLDER...`` trains each folder's job, and prints as JSON how far our short
-cuts are from RecBole's own code for the folders after ``--check``.
+``python recbole_batch.py FOLDER... --check FOLDER... --refused FOLDER`` trains each folder's job, and prints as JSON
+how far our short cuts are from RecBole's own code after ``--check``, and why the last job is refused.
 """
 
 import json
@@ -36,8 +36,8 @@ def check() -> dict[str, float]:
 
 
 def main() -> None:
-    place = sys.argv.index("--check")
-    trained, checked = sys.argv[1:place], sys.argv[place + 1 :]
+    check_at, refused_at = sys.argv.index("--check"), sys.argv.index("--refused")
+    trained, checked, refused = sys.argv[1:check_at], sys.argv[check_at + 1 : refused_at], sys.argv[-1]
     sys.argv = sys.argv[:1]
     from baselines import recbole_runner
 
@@ -45,11 +45,16 @@ def main() -> None:
     for folder in trained:
         os.chdir(folder)
         recbole_runner.main(Path("job.json"))
-    differences = {}
+    told: dict[str, object] = {}
     for folder in checked:
         os.chdir(folder)
-        differences[Path(folder).parent.name] = check()
-    print(json.dumps(differences))
+        told[Path(folder).parent.name] = check()
+    os.chdir(refused)
+    try:
+        recbole_runner.main(Path("job.json"))
+    except (Exception, SystemExit) as error:
+        told["refused"] = str(error)
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from scipy.special import erf, log_expit, logsumexp, softmax
 from scipy.stats import spearmanr
 
 from baselines import cvh_rec
-from baselines.cvh_rec import CVHRec, Network, Step, global_hypergraph, reduction, similarity, spread, tags
+from baselines.cvh_rec import CVHRec, Network, Step, global_hypergraph, similarity, spread, tags
 from study.data.splits import make
 from tests.baselines.toys import all_epochs, block_dataset, copy_dataset, fit, weights_of
 
@@ -203,20 +203,6 @@ def test_known_tasks_are_ranked_through_the_encoder_as_by_their_own_vectors(tmp_
         assert (np.argsort(-scores, axis=1)[:, :10] == best).mean() > 0.98
 
 
-@pytest.mark.parametrize("protocol", ["cold", "warm"])
-def test_the_record_tells_of_stage_2_where_there_are_new_tasks(protocol, blocks, tmp_path):
-    system = fit("cvh_rec", blocks[0], make(blocks[0], protocol), tmp_path, encoder_epochs=3, dropout=0.35)
-    first = sum(weight.numel() for weight in system.network.parameters())
-    width, hidden = system.texts.shape[1], system.encoder_hidden
-    encoder = (width + 1) * hidden + (hidden + 1) * system.representations.shape[1]
-    report, new_tasks = system.report(), protocol == "cold"
-    assert system.parameters() == first + (encoder if new_tasks else 0)
-    assert report["epochs"] == 2
-    assert report.get("encoder", {}).get("epochs") == (3 if new_tasks else None)
-    if new_tasks:
-        assert [layer.p for layer in system.encoder if isinstance(layer, torch.nn.Dropout)] == [0.35]
-
-
 def test_without_an_encoder_a_new_task_has_the_mean_of_the_nearest_training_tasks(tmp_path, monkeypatch):
     data, split = copy_dataset()
     monkeypatch.setattr(cvh_rec, "NEIGHBOURS", 1)
@@ -237,11 +223,3 @@ def test_a_step_has_distinct_tasks_and_right_servers(blocks):
         assert listed[np.arange(32), step.positives.numpy()].all()
         assert not listed[np.arange(32), step.negatives.numpy()].any()
         assert {kind: len(rows) for kind, rows in step.contrasted.items()} == {"task": 7, "server": 7}
-
-
-def test_text_vectors_are_reduced_only_where_the_width_is_smaller():
-    vectors = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
-    assert reduction(vectors, 6)(vectors) is vectors
-    smaller = reduction(vectors, 3)(vectors)
-    assert smaller.shape == (20, 3)
-    assert np.all(np.diff(smaller.var(axis=0)) < 0)

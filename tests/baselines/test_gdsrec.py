@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from baselines import gdsrec as networks
 from baselines.gdsrec import PADDING, GDSRec, Groups, Network
-from tests.baselines.toys import all_epochs, fit, own_block, top10, weights_of
+from tests.baselines.toys import weights_of
 
 #            m0 m1 m2
 RATINGS = [[5, 4, 0], [1, 0, 2], [0, 0, 0]]
@@ -93,22 +93,6 @@ def test_deviation_0_has_a_vector_of_its_own_unless_it_is_padding(side, network)
     torch.testing.assert_close(said(False), padded)  # a row of zeros; the entry itself still counts
 
 
-@pytest.mark.parametrize("padding", [False, True])
-def test_the_setting_for_deviation_0_reaches_training_and_ranking(padding, blocks):
-    system = prepared(*blocks, zero_deviation_is_padding=padding)
-    batch, tasks = next(system.batches(np.random.default_rng(0))), np.array([0, 7, 31])
-    found = []
-    for _ in range(2):
-        system.finish()
-        found.append((system.logits(batch).detach().numpy(), system.score(tasks)))
-        system.network.deviations.data[0] += 1
-    for before, after in zip(*found, strict=True):
-        assert np.array_equal(before, after) == padding
-    system.network.zero_grad()
-    system.loss(batch).backward()
-    assert system.network.deviations.grad[0].any() != padding
-
-
 def groups(tasks, servers, ratings):
     """Tasks with servers of which the first one, and of drawn ones nothing, is left out."""
     servers = np.asarray(servers)
@@ -123,17 +107,6 @@ def prepared(data, split, **settings):
     system.prepare(data, split, seed=1)
     system.network = Network(data.n_tasks, data.n_servers, system.width)
     return system
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_tasks_servers_and_friends_are_aggregated_by_weights_of_their_own(side, blocks):
-    system, found = prepared(*blocks), []
-    for _ in range(2):
-        system.finish()
-        found.append({"task": system.h, "server": system.z, "friend": system.y})
-        for weight in getattr(system.network, f"{side}_side").parameters():
-            weight.data.normal_()
-    assert [name for name in found[0] if not torch.equal(found[0][name], found[1][name])] == [side]
 
 
 def test_a_drawn_server_loses_a_task_as_a_listed_one_does(blocks):
@@ -214,8 +187,3 @@ def test_a_masked_prediction_does_not_depend_on_whether_the_pair_is_stored(ratin
         pair = groups(np.array([task]), [[server, *drawn]], own if masked else 0)
         said.append(system.logits(pair).detach())
     assert torch.allclose(*said) == masked
-
-
-def test_new_tasks_are_served_from_their_own_block(cold_blocks, tmp_path):
-    system = GDSRec(width=16, learning_rate=0.01, weight_decay=0.0, batch_size=64, schedule=all_epochs(20))
-    assert own_block(top10(fit(system, *cold_blocks, tmp_path), *cold_blocks), *cold_blocks) > 0.9

@@ -1,6 +1,5 @@
 """Residual quantisation: codes, their balance, and identifiers that are unique."""
 
-import logging
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from baselines.generative.quantisation import Quantiser, RqVae, fit_codes, sinkh
 from baselines.training import Schedule
 from study.base import paths
 from study.data.splits import make
-from tests.baselines.toys import build, fit
+from tests.baselines.toys import fit
 
 
 def clusters(n: int = 200, width: int = 12, seed: int = 0) -> np.ndarray:
@@ -124,20 +123,6 @@ def test_codes_that_nobody_has_are_moved_to_items(fitted):
     assert len(model.codes(vectors)[:, 0].unique()) > 4
 
 
-@pytest.mark.parametrize("used", [3, 4])
-def test_a_first_level_of_which_most_is_unused_is_reported(used, caplog, monkeypatch):
-    """Half of the eight codes are enough; no two items share all codes, so nothing else is amiss."""
-    number = torch.arange(64)
-    codes = torch.stack([number % used, number % 8, number // 8], dim=1)
-    monkeypatch.setattr(RqVae, "codes", lambda *_: codes)
-    with caplog.at_level(logging.INFO):
-        fit_codes(clusters(64), small(training=Schedule(epochs=1)), seed=1)
-    (record,) = (record for record in caplog.records if "codes in use" in record.message)
-    assert record.levelno == (logging.WARNING if used == 3 else logging.INFO)
-    share = {3: 38, 4: 50}[used]
-    assert f"per level: {share} %, 100 %, 100 %; items that share all codes: 0.0 %" in record.message
-
-
 @given(st.integers(2, 60), st.integers(2, 12), st.integers(0, 1000))
 @settings(max_examples=30)
 def test_sinkhorn_is_even_over_rows_and_columns(n, k, seed):
@@ -145,35 +130,8 @@ def test_sinkhorn_is_even_over_rows_and_columns(n, k, seed):
     assigned = sinkhorn(distances, 0.2, 2000)
     torch.testing.assert_close(assigned.sum(dim=1), torch.ones(n, dtype=torch.float64))
     torch.testing.assert_close(assigned.sum(dim=0), torch.full((k,), n / k, dtype=torch.float64), rtol=0, atol=1e-3)
-
-
-def test_sinkhorn_survives_extremes():
-    assert torch.isfinite(sinkhorn(torch.zeros(5, 4), 0.003, 50)).all()
-    assert torch.isfinite(sinkhorn(torch.tensor([[0.0, 1e6], [1e6, 0.0]]), 0.003, 50)).all()
-
-
-def test_sinkhorn_at_the_setting_of_lc_rec_is_even_over_rows_and_nearly_over_columns():
-    """A batch of LC-Rec, 1024 latents and 256 codes most of which lie far off.
-
-    Rows, normalised last, sum to 1. Columns should sum to B / K = 4 within 1e-3. At epsilon 0.003 fifty iterations miss
-    that by 0.7 on average and by 3.4 at most, where the nearest code misses it by 6.6 and 200; thousands reach it.
-    """
-    quantiser = build("lc_rec").quantiser
-    assert (quantiser.balanced, quantiser.codes) == (True, 256)
-    rng = np.random.default_rng(0)
-    latent, book = (torch.from_numpy(rng.normal(size=(n, quantiser.width))) for n in (1024, quantiser.codes))
-    book[32:] += 3
-    distances = torch.cdist(latent, book) ** 2
-    assert (torch.bincount(distances.argmin(dim=1), minlength=256) == 0).sum() > 200
-    plans = [sinkhorn(distances, quantiser.epsilon, rounds) for rounds in (quantiser.iterations, 5000)]
-    for plan in plans:
-        torch.testing.assert_close(plan.sum(dim=1), torch.ones(1024, dtype=torch.float64))
-    error, later = ((plan.sum(dim=0) - 4).abs() for plan in plans)
-    assert error.mean() < 0.8
-    assert error.max() < 3.6
-    assert later.max() < 1e-3
-    usage = torch.bincount(plans[0].argmax(dim=1), minlength=256)
-    assert 1 <= usage.min() <= usage.max() <= 10
+    for extreme in (torch.zeros(5, 4), torch.tensor([[0.0, 1e6], [1e6, 0.0]])):
+        assert torch.isfinite(sinkhorn(extreme, 0.003, 50)).all()
 
 
 @given(arrays(np.int64, st.tuples(st.integers(1, 40), st.just(3)), elements=st.integers(0, 2)))
@@ -211,19 +169,6 @@ def test_colliding_items_are_spread_over_the_last_level(fitted):
     assert len(np.unique(after, axis=0)) > len(np.unique(before, axis=0))
 
 
-def test_standardised_vectors_have_mean_0_and_variance_1():
-    found = standardised(np.array([[1.0, 5.0], [3.0, 5.0]], dtype=np.float32))
-    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-6)
-    assert found.std() == pytest.approx(1, rel=1e-6)
-    assert np.isfinite(standardised(np.ones((4, 3), np.float32))).all()
-
-
-KEPT = Quantiser(codes=6, hidden=(8,), width=4, training=Schedule(epochs=3, batch_size=20))
-STEPS = 3 * 2  # epochs times batches of 40 vectors
-VECTORS = standardised(np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32))
-OTHERS = [(VECTORS[::-1].copy(), KEPT, 1), (VECTORS, replace(KEPT, commitment=0.5), 1), (VECTORS, KEPT, 2)]
-
-
 @pytest.fixture
 def steps(tmp_path, monkeypatch):
     """The steps of training that have been taken, from an empty cache on."""
@@ -233,49 +178,34 @@ def steps(tmp_path, monkeypatch):
     return taken
 
 
-def files():
-    return sorted((paths.cache() / "quantisers").rglob("*.pt"))
-
-
-def same(a: RqVae, b: RqVae) -> bool:
-    return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
-
-
-@pytest.mark.parametrize(("vectors", "settings", "seed"), OTHERS, ids=["vectors", "settings", "seed"])
-def test_what_is_kept_is_not_trained_again_but_another_quantiser_is(vectors, settings, seed, steps):
-    (first, trained), (again, kept) = (fit_codes(VECTORS, KEPT, seed=1) for _ in range(2))
-    assert (len(steps), len(files())) == (STEPS, 1)
-    assert kept == trained
+def test_what_is_kept_is_not_trained_again_but_another_quantiser_is(steps, monkeypatch, tmp_path):
+    kept = Quantiser(codes=6, hidden=(8,), width=4, training=Schedule(epochs=3, batch_size=20))
+    vectors = standardised(np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32))
+    (first, trained), (again, progress) = (fit_codes(vectors, kept, seed=1) for _ in range(2))
+    assert len(steps) == 3 * 2  # epochs times batches of 40 vectors
+    assert progress == trained
     assert trained.seconds > 0
-    assert same(first, again)
-    other, _ = fit_codes(vectors, settings, seed=seed)
-    assert (len(steps), len(files())) == (2 * STEPS, 2)
-    assert not same(first, other)
-
-
-def test_other_code_trains_another_quantiser(steps, monkeypatch, tmp_path):
-    fit_codes(VECTORS, KEPT, seed=1)
-    other = tmp_path / "quantisation.py"
-    other.write_text("changed")
-    monkeypatch.setattr(quantisation, "__file__", str(other))
-    fit_codes(VECTORS, KEPT, seed=1)
-    assert (len(steps), len(files())) == (2 * STEPS, 2)
-
-
-def test_protocols_trials_and_systems_share_one_quantiser(steps, blocks, tmp_path):
-    data, reports, taken = blocks[0], [], None
-    same = {"quantiser.levels": 3, "quantiser.rounds": 30}  # what LC-Rec has otherwise, as its paper has it
-    for name, protocol, changes in (
-        ("tiger", "warm", {}),
-        ("tiger", "loo", {}),
-        ("tiger_text", "cold", {}),
-        ("lc_rec", "cold", same),
-        ("tiger_tuned", "warm", {"training.learning_rate.smoke": 0.003}),
+    assert all(torch.equal(*pair) for pair in zip(first.parameters(), again.parameters(), strict=True))
+    (tmp_path / "quantisation.py").write_text("other code")
+    for vectors_, settings_, seed, module in (
+        (vectors[::-1].copy(), kept, 1, quantisation.__file__),
+        (vectors, replace(kept, commitment=0.5), 1, quantisation.__file__),
+        (vectors, kept, 2, quantisation.__file__),
+        (vectors, kept, 1, str(tmp_path / "quantisation.py")),
     ):
-        system = fit(name, data, make(data, protocol), tmp_path / str(len(reports)), **changes)
-        reports.append(system.report())
-        taken = taken or len(steps)
-    assert len(steps) == taken > 0
-    assert len(files()) == 1
+        steps.clear()
+        monkeypatch.setattr(quantisation, "__file__", module)
+        fit_codes(vectors_, settings_, seed=seed)
+        assert len(steps) == 3 * 2
+    assert len(list((tmp_path / "quantisers").rglob("*.pt"))) == 5
+
+
+def test_protocols_and_systems_share_one_quantiser(steps, blocks, tmp_path):
+    data, reports, taken = blocks[0], [], []
+    same = {"quantiser.levels": 3, "quantiser.rounds": 30}  # what LC-Rec has otherwise, as its paper has it
+    for name, protocol, changes in (("tiger", "warm", {}), ("tiger_text", "cold", {}), ("lc_rec", "cold", same)):
+        reports.append(fit(name, data, make(data, protocol), tmp_path / name, **changes).report())
+        taken.append(len(steps))
+    assert len({*taken}) == 1
     assert all(report["quantiser"] == reports[0]["quantiser"] for report in reports)
     assert all(report["seconds_trained"] > report["quantiser"]["seconds_trained"] > 0 for report in reports)

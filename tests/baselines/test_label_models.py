@@ -178,13 +178,6 @@ def test_a_language_with_few_runs_starts_as_the_others_do(prior, found):
     assert recall(data, 5, scores) == pytest.approx(1.0 if found else 0.0)
 
 
-def test_labels_without_walks_leave_no_score():
-    rng = np.random.default_rng(0)
-    lists = [sorted(rng.choice(400, 6, replace=False), reverse=True) for _ in range(30)]
-    data = make_dataset([{"theme": "", "language": ""}] * 30, catalogue(400, [""]), lists)
-    assert not fitted(data, 5)[1].any()
-
-
 def test_the_configured_weights_fit_the_groups_and_the_thresholds_are_the_audits():
     counts, model, audit = build("attribute_counts"), build("list_order"), load_settings(Labels)
     assert len(counts.weights) == len(counts.groups)
@@ -204,14 +197,10 @@ def toy(seed=0):
     return make_dataset(tasks, servers, [sorted(rng.choice(5, 2, replace=False)) for _ in range(12)])
 
 
-def likeness(data, known):
-    return k.Likeness(data, known, KERNELS)
-
-
 def test_factors_by_hand():
     data = toy()
     known = np.array([0, 3, 5])
-    found = likeness(data, known)
+    found = k.Likeness(data, known, KERNELS)
     theme = data.tasks["theme"].str.casefold().to_numpy()
     assert (found.factor("theme", np.array([1])) == (theme[1] == theme[known])).all()
     np.testing.assert_allclose(found.factor("near3", np.array([4])), np.exp(-np.array([[4, 1, 1]]) / 3), rtol=1e-6)
@@ -223,7 +212,7 @@ def test_factors_by_hand():
 
 def test_a_training_task_is_scored_as_if_it_had_been_left_out_and_a_new_one_by_all():
     data, known = toy(), np.arange(9)
-    found, labels = likeness(data, known), data.relevance[known].toarray()
+    found, labels = k.Likeness(data, known, KERNELS), data.relevance[known].toarray()
     ridge = k.Ridge(KERNELS, 0.5)
     ridge.fit(found, sp.csr_matrix(labels))
     kernel = found.total(KERNELS, np.arange(12)).astype(np.float64)
@@ -260,21 +249,6 @@ def test_what_is_copied_in_training_is_found_and_candidates_stand_above_all_othe
     if trees:
         scores = np.sort(system.score(split.tasks("test")[:3]), axis=1)
         assert ((scores > 1e3) == (np.arange(data.n_servers) >= data.n_servers - 12)).all()
-
-
-def test_the_plain_ranker_lacks_the_place_in_the_catalogue_and_nothing_else(tmp_path):
-    data, split = copy_dataset()
-    asked, chosen = (
-        split.tasks("test")[:3],
-        np.random.default_rng(0).permutation(data.n_servers)[:12][None].repeat(3, 0),
-    )
-    found = []
-    for catalogue_place in (True, False):
-        system = fit(small(catalogue_place=catalogue_place), data, split, tmp_path)
-        found.append(system.features(asked, chosen, system.first_stage(asked)))
-    places = [(found[0][..., column] == chosen).all() for column in range(found[0].shape[-1])]
-    assert sum(places) == 1
-    np.testing.assert_array_equal(found[1], found[0][..., ~np.array(places)])
 
 
 @pytest.mark.parametrize(("changes", "message"), WRONG)

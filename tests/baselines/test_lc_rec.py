@@ -7,7 +7,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from baselines.generative.search import PrefixTree, beam_search
 from baselines.lc_rec import (
-    INSTRUCTIONS,
     KINDS,
     CausalBeams,
     Continuer,
@@ -21,9 +20,8 @@ from study.base.errors import StudyError
 from study.data.splits import make
 from tests.baselines import toys
 from tests.baselines.generative_toys import LLAMA, codes, steps
-from tests.baselines.toys import copy_dataset, fit, scores
+from tests.baselines.toys import fit, scores
 
-LARGER = LlamaSize(width=64, feed_forward=128, heads=2, layers=2)
 EXAMPLES = [Example([5, 6, 7], [[11, 12, 1], [13, 1], [14, 15, 16, 1]]), Example([8], [[17, 1]])]
 EXAMPLES += [Example([9, 10, 5, 6, 7, 8], [[18, 19, 1]])]
 
@@ -97,28 +95,6 @@ def test_indices_are_unique_and_no_text_spells_them(untrained):
     assert max(untrained.vocabulary.encode("<a_1><b_2><c_3><d_4> [PAD] </s>")) < untrained.vocabulary.size
 
 
-def test_an_index_is_learned_by_heart(tmp_path):
-    """Name and description to index, for fifty servers: each time the likeliest of all tokens is right."""
-    names = [f"server{number} word{number}" for number in range(50)]
-    data = toys.make_dataset([{"name": "task"}], [{"name": name, "description": name} for name in names], [[0]])
-    system = small(size=LARGER, training=steps(150, 10, 3e-3), shares={"index_of_text": 1.0})
-    fit(system, data, toys.all_training(data), tmp_path)
-    for server, index in enumerate(system.indices.tolist()):
-        template, wanted = INSTRUCTIONS["index_of_text"][server % 5], [*index, system.vocabulary.end]
-        question = system.instruction(template, name=system.names[server], about=system.about[server])
-        with torch.no_grad():
-            logits = system.writer.lm(torch.tensor([question + wanted])).logits[0, len(question) - 1 : -1]
-        assert logits.argmax(dim=1).tolist() == wanted
-
-
-def test_a_new_task_is_ranked_as_the_training_task_with_its_text_and_by_no_history(tmp_path):
-    data, split = copy_dataset()
-    assert np.isneginf(scores(small(asks="next_item"), data, split, "test", tmp_path)).all()
-    model = small(size=LARGER, training=steps(300, 10, 3e-3), shares={"search": 1.0})
-    system = fit(model, data, split, tmp_path / "text")
-    assert toys.recall10(system, data, split).min() == 1
-
-
 def test_no_text_of_a_held_out_task_is_in_any_example(tmp_path):
     """String search: each held-out task's text gets a word of its own, which must never be seen."""
     data = toys.block_dataset()
@@ -160,17 +136,6 @@ def test_responses_never_name_a_server_of_the_question(untrained, monkeypatch):
         assert all(response[-1] == untrained.vocabulary.end for response in example.responses)
 
 
-def test_wordings_are_filled_and_differ(untrained):
-    for name, kinds in INSTRUCTIONS.items():
-        assert len(set(kinds)) == 5, name
-        assert all(template.count("{") == template.count("}") >= 1 for template in kinds)
-    tokens = untrained.instruction("before {items} after", items=[900, 901])
-    place = tokens.index(900)
-    assert tokens[place + 1] == 901
-    assert untrained.vocabulary.decode(tokens[:place]) == "before"
-    assert untrained.vocabulary.decode(tokens[place + 2 :]) == "after"
-
-
 def test_the_looser_constraint_writes_indices_of_no_server(cold_blocks, tmp_path):
     loose = small(constraint="level")
     found = scores(loose, *cold_blocks, "test", tmp_path)
@@ -178,7 +143,7 @@ def test_the_looser_constraint_writes_indices_of_no_server(cold_blocks, tmp_path
     assert np.isfinite(found).sum() + loose.invalid == len(found) * 30
 
 
-@pytest.fixture(scope="module", params=[10, 60], ids=lambda spare: f"{spare} spare rows")
+@pytest.fixture(scope="module", params=[10, 60])
 def published(request, tmp_path_factory):
     """A random LLaMA and a character-level tokenizer, written as a published model is.
 

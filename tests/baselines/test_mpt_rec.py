@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from sklearn.metrics import roc_auc_score
 
 from baselines.mpt_rec import (
     ATTENTION_TEMPERATURE,
@@ -19,7 +18,6 @@ from baselines.mpt_rec import (
     Reader,
     bins,
     codes,
-    only,
 )
 from study.base.errors import StudyError
 from study.data.normalise import spelling_key
@@ -122,14 +120,6 @@ def test_l1_by_hand_and_what_it_tells_the_shared_expert(fitted):
     torch.testing.assert_close(found[2], told[2])
 
 
-def test_experts_are_in_evaluation_mode_while_prompts_are_trained(tmp_path):
-    system, modes = small(dropout=0.5), []
-    plain = system.loss2
-    system.loss2 = lambda batch: modes.append(any(part.training for part in system.stage1.modules())) or plain(batch)
-    fit(system, *with_categories(TWO), tmp_path)
-    assert set(modes) == {False}
-
-
 def test_the_sum_of_parts_is_the_direct_product(fitted):
     system, data, split = fitted
     tasks, experts, reader = split.tasks("test")[:3], system.network, system.reader
@@ -140,25 +130,6 @@ def test_the_sum_of_parts_is_the_direct_product(fitted):
             torch.testing.assert_close(row, head([x]), rtol=1e-4, atol=1e-5)
     expected = system.prompts[system.prompt[tasks[0]]](experts, reader.all_pairs(tasks[:1]))[0]
     np.testing.assert_allclose(system.score(tasks)[0], expected.detach().numpy(), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("stage", [1, 2])
-def test_256_pairs_are_learned_by_heart(stage, tmp_path):
-    """Labels at random, so that only the pair itself can tell."""
-    data, split = with_categories(TWO)
-    system = fit(small(epochs=1, experts=(64, 32), towers=(32,)), data, split, tmp_path)
-    rng = np.random.default_rng(0)
-    chosen = np.divmod(rng.permutation(data.n_tasks * data.n_servers)[:256], data.n_servers)
-    batch = Batch(*chosen, (rng.random(256) < 0.3).astype(np.float32), 0.0)
-    # Without stage 1 the experts are random features, of which a prompt has to make do with few.
-    model, loss, least = (system.stage1, system.loss1, 0.999) if stage == 1 else (system.prompts, system.loss2, 0.9)
-    optimiser = torch.optim.Adam(model.requires_grad_(True).parameters(), lr=1e-2)
-    for _ in range(300):
-        optimiser.zero_grad()
-        loss(batch).backward()
-        optimiser.step()
-    system.prompts = system.prompts if stage == 2 else torch.nn.ModuleList()
-    assert roc_auc_score(batch.labels, system.score(batch.tasks)[np.arange(256), batch.servers]) > least
 
 
 @pytest.mark.parametrize("head", ["prompt", "emerging"])
@@ -250,15 +221,6 @@ def test_experts_never_see_a_label_of_the_new_category_and_prompts_none_of_anoth
     assert not torch.equal(*(next(each.models[new].prompts.parameters()) for each in (system, other)))
 
 
-def test_there_is_an_expert_for_each_other_category(emerging):
-    system, _, split = emerging
-    for number, model in system.models.items():
-        assert len(model.network.specific) == 2
-        new = np.flatnonzero(system.category == number)
-        assert (model.prompt[np.intersect1d(new, split.tasks("train"))] >= 0).all()
-        assert set(np.flatnonzero(model.listed.counts)) <= set(new)
-
-
 def test_a_task_is_scored_by_the_model_to_which_its_category_is_new_or_the_first(emerging, monkeypatch):
     system, _, _ = emerging
     category = np.where(np.arange(40) == 3, 0, system.category)  # one is unknown
@@ -272,13 +234,3 @@ def test_a_task_is_scored_by_the_model_to_which_its_category_is_new_or_the_first
 def test_one_category_is_refused(tmp_path):
     with pytest.raises(StudyError, match="one category"):
         fit(small(head="emerging"), *with_categories("one"), tmp_path)
-
-
-def test_only_some_tasks_keep_their_interactions(emerging):
-    _, data, split = emerging
-    mask = np.arange(data.n_tasks) % 2 == 0
-    kept = only(split, mask)
-    for name in ("train", "valid"):
-        np.testing.assert_array_equal(kept.part(name).toarray(), split.part(name).toarray() * mask[:, None])
-        assert set(kept.tasks(name)) == set(split.tasks(name)) & set(np.flatnonzero(mask))
-    assert kept.test is split.test

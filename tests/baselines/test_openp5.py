@@ -12,10 +12,10 @@ from baselines import openp5
 from baselines.generative.search import PAD
 from baselines.generative.seq2seq import T5Size, collate
 from baselines.generative.text import BytePairs
-from baselines.openp5 import SEEN, OpenP5
+from baselines.openp5 import OpenP5
 from study.data.dataset import relevance_from_lists
 from tests.baselines.generative_toys import T5, steps
-from tests.baselines.toys import all_training, copy_dataset, fit, make_dataset, recall10, save_tokenizer, scores
+from tests.baselines.toys import fit, save_tokenizer, scores
 
 
 def small(epochs: int = 1, **changes: object) -> OpenP5:
@@ -31,15 +31,6 @@ def interactions(lists: list[list[int]], n_items: int) -> tuple[list[np.ndarray]
 def untrained(blocks, tmp_path_factory):
     """OpenP5 with random numbers and all templates after one epoch on the blocks."""
     return fit(small(indexing="random", templates=10), *blocks, tmp_path_factory.mktemp("openp5"))
-
-
-@pytest.mark.parametrize("indexing", ["random", "sequential", "collaborative"])
-def test_identifiers_are_unique_and_no_answer_begins_another(indexing, blocks, tmp_path):
-    """The tree refuses both; from an answer it leads back to its item."""
-    system = fit(small(indexing=indexing), *blocks, tmp_path)
-    for item, row in enumerate(system.answers):
-        *beginning, last = row[row != PAD].tolist()
-        assert system.tree.following[tuple(beginning)][last] == item
 
 
 def test_items_listed_together_get_numbers_in_a_row_and_random_ones_depend_on_the_seed():
@@ -63,12 +54,6 @@ def test_collaborative_clusters_are_the_planted_blocks():
     assert [name[0] for name in names] == [*[first] * 6, *[second] * 6, openp5.OTHER, openp5.OTHER]
     assert {len(name) for name in names[:12]} == {2}
     assert len(set(names)) == 14
-
-
-def test_a_cluster_that_cannot_be_cut_is_halved():
-    assert sorted(np.bincount(openp5.cut(np.ones((8, 8)), 2, 0))) in ([4, 4], [1, 7], [2, 6], [3, 5])
-    names = openp5.collaborative(sp.csr_matrix(np.ones((3, 40), np.float32)), clusters=2, largest=5, seed=0)
-    assert len(set(names)) == 40
 
 
 @given(st.lists(st.lists(st.integers(0, 24), min_size=1, max_size=6, unique=True), min_size=1, max_size=12))
@@ -124,38 +109,6 @@ def test_digits_are_tokens_of_their_own_and_words_are_whole():
     assert not {speller.name(name)[0] for name in names} & {*speller.word("item_"), *speller.word("toy9")}
 
 
-def test_there_are_ten_wordings_and_one_that_is_never_trained_on(untrained):
-    for templates in openp5.TEMPLATES.values():
-        assert len(set(templates)) == SEEN + 1
-        assert all("{dataset}" in template and "{user}" in template for template in templates)
-    assert all("{history}" in template for template in openp5.SEQUENTIAL)
-    for kind in openp5.TEMPLATES:
-        drawn = list(untrained.examples(kind, np.random.default_rng(0)))
-        assert len(drawn) == 10 * len(untrained.lists)
-        unseen = {tuple(untrained.prompt(kind, SEEN, task, untrained.lists[task])[0][:4]) for task in range(3)}
-        assert not unseen & {tuple(tokens[:4]) for (tokens, _), _ in drawn}
-
-
-def test_twenty_users_are_learned_by_heart(tmp_path, monkeypatch):
-    """Each task has two servers: the number leads to either, and with one in the history only the other is right.
-
-    Three templates of each kind are trained on and asked in; ten take a model this small longer than a test can.
-    """
-    monkeypatch.setattr("baselines.openp5.SEEN", 3)
-    pairs = np.random.default_rng(0).permutation(40).reshape(20, 2)
-    data = make_dataset([{"name": "task"}] * 20, [{"name": "server"}] * 40, pairs.tolist())
-    system = fit(small(training=steps(300, 10, 3e-3)), data, all_training(data), tmp_path)
-
-    def first(kind: str, seen: slice) -> np.ndarray:
-        """The best server for each template and task, shape (3, 20)."""
-        asked = [system.prompt(kind, template, task, pairs[task, seen]) for template in range(3) for task in range(20)]
-        return system.likelihoods(asked).argmax(axis=1).reshape(3, 20)
-
-    for seen, other in ((slice(0, 1), 1), (slice(1, 2), 0)):
-        np.testing.assert_array_equal(first("sequential", seen), np.tile(pairs[:, other], (3, 1)))
-    assert (first("straightforward", slice(0))[..., None] == pairs).any(axis=2).all()
-
-
 def enumerated(system: OpenP5, reading: tuple[list[int], list[int]]) -> list[float]:
     """The mean log-probability of every server's answer, by the library's own loss under teacher forcing."""
     states, mask = system.writer.read(*(torch.tensor([part]) for part in reading))
@@ -179,16 +132,6 @@ def test_a_beam_as_wide_as_the_catalogue_is_enumeration_of_all_servers(kind, ind
     for row, task in zip(found, tasks, strict=True):
         expected = enumerated(system, system.prompt(kind, 0, int(task), system.lists[task]))
         np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_a_new_task_is_ranked_by_its_text_alone(tmp_path):
-    data, split = copy_dataset()
-    assert np.isneginf(scores(small(), data, split, "test", tmp_path)).all()
-    own = {"source": "text", "kinds": ("straightforward",), "asks": "straightforward"}
-    system = fit(small(training=steps(250, 4, 5e-3), **own), data, split, tmp_path / "text")
-    np.testing.assert_allclose(system.score(np.arange(20)), system.score(np.arange(20, 40)), rtol=1e-4, atol=1e-5)
-    # Untrained, a third of the servers would be right by chance.
-    assert recall10(system, data, split).min() == 1
 
 
 @pytest.fixture(scope="module")

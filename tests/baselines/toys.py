@@ -164,8 +164,3 @@ def recall10(system: object, data: Dataset, split: Split, part: str = "test") ->
     wanted = split.part(part)[split.tasks(part)]
     hits = [np.isin(row, wanted[[n]].indices).sum() for n, row in enumerate(top10(system, data, split, part))]
     return np.array(hits) / np.diff(wanted.indptr)
-
-
-def own_block(ranked: np.ndarray, data: Dataset, split: Split) -> float:
-    """The share of the ranked servers of `block_dataset` that are of their test task's own block."""
-    return float(((ranked >= N_SERVERS // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]).mean())

@@ -39,9 +39,8 @@ def test_a_written_file_reads_back(tmp_path, name):
     pd.testing.assert_frame_equal(per_task.read(tmp_path / name), table)
 
 
-@pytest.mark.parametrize("tasks", [0, 1, 500])
-def test_packed_lists_read_back_and_take_less(tmp_path, tasks):
-    size = 30 * tasks
+def test_packed_lists_read_back_and_take_less(tmp_path):
+    tasks, size = 500, 15_000
     lists = pd.DataFrame(
         {
             "task_id": np.repeat(np.arange(tasks, dtype="int32") * 7 - 5, 30),
@@ -54,8 +53,7 @@ def test_packed_lists_read_back_and_take_less(tmp_path, tasks):
     for packed in (False, True):
         write_parquet(tmp_path / f"{packed}.parquet", lists, packed=packed)
         pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / f"{packed}.parquet"), lists)
-    if tasks > 1:
-        assert (tmp_path / "True.parquet").stat().st_size < 0.8 * (tmp_path / "False.parquet").stat().st_size
+    assert (tmp_path / "True.parquet").stat().st_size < 0.8 * (tmp_path / "False.parquet").stat().st_size
 
 
 WHOLE = frame(**{"ndcg@10": 0.5})

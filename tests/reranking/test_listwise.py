@@ -1,6 +1,5 @@
 """The re-ranker without a language model: features by hand, planted truths, folds that see none of their own tasks."""
 
-import dataclasses
 import hashlib
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from study.base.errors import StudyError
-from study.config import compose as config
 from study.reranking import listwise
 from study.reranking.listwise import NAMES, Listwise, PairFeatures, Pools, T2MRecListwise, behind, importances, train
 from study.reranking.system import Rules
@@ -111,17 +109,6 @@ def test_features_of_a_pair(toy, toy_split, plain):
     np.testing.assert_allclose(made(gaps, plain), found[2 * POOL : 3 * POOL], atol=1e-6)
 
 
-def test_every_field_pair_is_read_from_its_fields(toy, plain):
-    """Each word feature answers to a change of its own two fields and to no other field."""
-    laid = Pools.of(np.array([0]), [np.array([3, 4])])
-    words = " ".join(toy.tasks[name].iloc[0] for name in ("theme", "name", "description"))
-    for field in ("name", "description", "subcategory", "tools"):
-        data = dataclasses.replace(toy, servers=toy.servers.assign(**{field: words}))
-        value = dict(zip(NAMES, PairFeatures(data, np.array([0]))(laid, plain)[0], strict=True))
-        assert all(value[f"{task}_{server}"] > 0.3 for task, server in listwise.FIELD_PAIRS if server == field)
-    assert len(set(NAMES)) == len(NAMES)
-
-
 def planted(n, seed, feature):
     """Pools of eight where the pair with the largest value of one feature is the listed one."""
     rng = np.random.default_rng(seed)
@@ -210,14 +197,6 @@ def test_orders_that_break_the_rules_are_discarded_and_counted(toy_split, system
     assert system.invalid_rerankings == len(tasks) - 3
 
 
-def test_the_configured_rules_reach_both_rerankers():
-    """K and the limit are those of the configuration, and the same for both."""
-    for name in ("t2mrec_listwise", "t2mrec_llm"):
-        assert config.build_system(config.load([f"system={name}", "profile=smoke"]).system).rules == Rules(10, 2)
-    changed = config.load(["system=t2mrec_listwise", "system.model.rules.substitutions=0", "system.model.rules.k=5"])
-    assert config.build_system(changed.system).rules == Rules(k=5, substitutions=0)
-
-
 def test_a_fold_sees_nothing_of_its_own_tasks(toy, toy_split, tmp_path, monkeypatch):
     seen, asked = [], []
     fit, rank = T2MRec.fit, T2MRec.rank
@@ -241,36 +220,6 @@ def test_a_fold_sees_nothing_of_its_own_tasks(toy, toy_split, tmp_path, monkeypa
         assert not trained & pools
     assert asked[0] | asked[1] == everyone
     assert not asked[0] & asked[1]
-
-
-def test_a_stopped_training_goes_on(toy, toy_split, tmp_path, system, monkeypatch):
-    fits, fit = [], T2MRec.fit
-
-    def stops_at(limit):
-        def counted(self, data, split, *, seed, workdir):
-            if len(fits) == limit:
-                raise KeyboardInterrupt
-            fits.append(workdir.name)
-            fit(self, data, split, seed=seed, workdir=workdir)
-
-        return counted
-
-    monkeypatch.setattr(T2MRec, "fit", stops_at(1))
-    with pytest.raises(KeyboardInterrupt):
-        fitted(toy, toy_split, tmp_path / "stopped")
-    monkeypatch.setattr(T2MRec, "fit", stops_at(99))
-    again = fitted(toy, toy_split, tmp_path / "stopped")
-    assert fits == ["fold-0", "fold-1", "stopped"]
-    asked = (toy_split.tasks("test"), 10, toy_split.known("test"))
-    np.testing.assert_array_equal(again.rank(*asked)[0], system.rank(*asked)[0])
-
-
-def test_seeds_deal_other_folds(toy, toy_split, tmp_path, first_fit):
-    other = fitted(toy, toy_split, tmp_path, seed=2)
-    one, two = (np.load(folder / "fold-0.npz")["features"] for folder in (first_fit[1], tmp_path))
-    assert one.shape == two.shape
-    assert (one != two).any()
-    assert first_fit[0].trees.model_to_string() != other.trees.model_to_string()
 
 
 WRONG = [{"folds": 1}, {"trees": 0}, {"leaves": 1}, {"objective": "binary"}]

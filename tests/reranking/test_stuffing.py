@@ -141,18 +141,14 @@ def test_the_analysis_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkey
 
 def test_the_figure_shows_every_system_and_form():
     cases = itertools.product((("a", 5), ("b", -3), ("c", 0)), (10, 100), ("broad", "aimed", "control"))
-    shown = [(name, words, form, gain) for (name, gain), words, form in cases]
-    rows = pd.DataFrame(shown, columns=["system", "words", "form", "gain"])
-    rows = rows.assign(gain_ci_low=rows["gain"] - 1, gain_ci_high=rows["gain"] + 1, gain=rows["gain"] + rows["words"])
-    rows = rows.assign(servers=5, before=50, after=40, top_before=0.1, top_after=0.2)
-    figure = keyword_stuffing(rows, {"a": "System A"}, "Data: toy.")
-    figure.canvas.draw()  # a layout that does not fit is a warning, which is an error here
-    climbed, top = figure.axes
-    assert [label.get_text() for label in climbed.get_yticklabels()] == ["System A", "c", "b"]
-    drawn = {line.get_label(): list(line.get_xdata()) for line in climbed.lines}
-    assert drawn["aimed"] == [105, 97, 100]
-    assert len(climbed.get_legend().get_texts()) == 3
-    assert max(top.lines[1].get_xdata()) == 10
+    rows = pd.DataFrame([(name, words, form, gain + words) for (name, gain), words, form in cases])
+    rows.columns = ["system", "words", "form", "gain"]
+    rows = rows.assign(gain_ci_low=rows["gain"] - 1, gain_ci_high=rows["gain"] + 1)
+    climbed, _ = keyword_stuffing(
+        rows.assign(servers=5, before=50, after=40, top_before=0.1, top_after=0.2), {}, ""
+    ).axes
+    assert [label.get_text() for label in climbed.get_yticklabels()] == ["a", "c", "b"]
+    assert {line.get_label(): list(line.get_xdata()) for line in climbed.lines}["aimed"] == [105, 97, 100]
 
 
 def test_settings_are_checked():

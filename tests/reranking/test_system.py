@@ -31,13 +31,6 @@ def test_faults(fault, answer):
     assert Rules(k=3, substitutions=2).fault(answer, POOL) == fault
 
 
-def test_a_pool_below_k_is_named_whole_and_the_rest_keeps_its_order():
-    rules = Rules(k=10, substitutions=0)
-    assert rules.fault([12, 11], [11, 12]) is None
-    assert rules.fault([12], [11, 12]) == "wrong_length"
-    assert Rules(k=3).order([16, 11, 13], POOL) == [16, 11, 13, 12, 14, 15]
-
-
 def test_the_papers_rule_and_the_programs_each_refuse_what_the_other_takes():
     pool = list(range(100, 120))
     paper, program = Rules(10, 2), Rules(20, 0)
@@ -47,6 +40,9 @@ def test_the_papers_rule_and_the_programs_each_refuse_what_the_other_takes():
     assert paper.fault_of_order(permutation, pool) == "too_many_substitutions"
     assert program.fault([*permutation[:-1], 100], pool) == "repeat"
     assert program.order(permutation, pool) == permutation
+    # A pool below K is named whole, and the rest of a larger one keeps its order.
+    assert (paper.fault([12, 11], [11, 12]), paper.fault([12], [11, 12])) == (None, "wrong_length")
+    assert Rules(k=3).order([16, 11, 13], POOL) == [16, 11, 13, 12, 14, 15]
 
 
 @given(

@@ -1,7 +1,8 @@
-"""`study new`, `check` and `remove`, and what `study run` says at its end."""
+"""`study new`, `check` and `remove`, what `study run` says at its end, and docs/extending.md followed to the letter."""
 
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from scipy import stats
 
 import baselines
-from study.analysis.report.results import outcome
+from study.analysis.report.results import Results, outcome
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import write_json
@@ -23,6 +25,7 @@ from study.runner.row_store import list_rows
 from tests.rows import put_row
 from tests.tiny_study import REPOSITORY, TINY
 
+PAGE = (REPOSITORY / "docs" / "extending.md").read_text()
 # What `score` or `fit` says instead -> what is found.
 WRONG = {
     "score = np.full((len(tasks), 30), np.nan)": "the score nan for task",
@@ -52,8 +55,9 @@ def own_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.copytree(REPOSITORY / "baselines", root / "baselines", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(baselines, "__path__", [*baselines.__path__, str(root / "baselines")])
     yield root
-    sys.modules.pop("baselines.mine", None)
-    vars(baselines).pop("mine", None)
+    for name in ("mine", "svd_hybrid"):
+        sys.modules.pop(f"baselines.{name}", None)
+        vars(baselines).pop(name, None)
 
 
 def tree(root: Path) -> set[Path]:
@@ -166,30 +170,22 @@ def test_a_system_of_ones_own_is_examined_once_and_again_when_it_computes_someth
     assert examined == ["mine", "mine"]
 
 
-def test_only_a_system_that_learns_finds_the_blocks(own_root: Path) -> None:
-    shares = {
-        name: [float(line.split()[1]) for line in examine(name) if line.endswith("chance is 0.50")]
-        for name in ("random", "tfidf")
-    }
-    assert max(shares["random"]) < 0.75
-    assert min(shares["tfidf"]) > 0.9
-
-
-def test_a_class_that_is_not_there_is_found_before_anything_is_fitted(own_root: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason", "row"),
+    [
+        (None, "there is no class", None),
+        ("\nimport nosuch_module\n", "cannot be imported", "line 2"),
+        ("class Mine(:\n", "cannot be imported", "line 1"),
+    ],
+)
+def test_a_class_that_cannot_be_had_is_told_by_its_place(own_root: Path, text: str | None, reason: str, row) -> None:
     new_system("mine")
-    class_file("mine").unlink()
-    with pytest.raises(StudyError, match="there is no class") as caught:
+    file = class_file("mine")
+    file.unlink() if text is None else file.write_text(text)
+    with pytest.raises(StudyError, match=reason) as caught:
         list(examine("mine"))
-    assert caught.value.file == system_file("mine")
-
-
-@pytest.mark.parametrize(("text", "line"), [("\nimport nosuch_module\n", 2), ("class Mine(:\n", 1)])
-def test_a_class_whose_file_cannot_be_imported_is_told_by_its_line(own_root: Path, text: str, line: int) -> None:
-    new_system("mine")
-    class_file("mine").write_text(text)
-    with pytest.raises(StudyError, match="cannot be imported") as caught:
-        list(examine("mine"))
-    assert (str(caught.value.file), caught.value.row) == (str(class_file("mine")), f"line {line}")
+    assert caught.value.row == row
+    assert str(caught.value.file) == str(system_file("mine") if text is None else file)
 
 
 @pytest.mark.parametrize("name", ["../mine", "Mine", "2nn", "", "a" * 61, "t2mrec_wo_cl", "tfidf", "_mine"])
@@ -248,3 +244,56 @@ def test_the_outcome_is_that_of_paired_tasks(new_root: Path, caplog) -> None:
     assert "t2mrec, which ran for other tasks" in caplog.text
     put("t2mrec", {1: [0.0, 0.0, 0.0, 0.0]})
     assert set(outcome("toy", "cold", "mine")["system"]) == {"mine", "t2mrec"}
+
+
+def blocks(kind: str) -> list[str]:
+    """What the page shows in a language, in its order."""
+    return re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def page(own_root: Path) -> Path:
+    """The tiny study with the files of the page, each at the place that the page names."""
+    code, tests = blocks("python")
+    (own_root / re.findall(r"## .*`(baselines/\w+\.py)`", PAGE)[0]).write_text(code)
+    for text in (*blocks("yaml"), tests):
+        place = own_root / re.match(r"# (\S+)", text)[1]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    return own_root
+
+
+def test_the_page_asks_for_a_short_class_and_three_keys(page: Path) -> None:
+    first, recbole = ((page / f"conf/system/own/{name}.yaml").read_text() for name in ("svd_hybrid", "enmf"))
+    for text in (first, (REPOSITORY / "conf/system/_template.yaml").read_text()):
+        assert yaml.safe_load(text).keys() == {"title", "protocols", "model"}
+    assert yaml.safe_load(recbole).keys() == {"title", "recbole", "epochs", "settings"}
+    assert len(class_file("svd_hybrid").read_text().splitlines()) < 60
+
+
+@pytest.mark.slow
+def test_the_pages_commands_and_tests_pass_and_its_rows_are_in_every_table_and_figure(page: Path, call) -> None:
+    (shown,) = blocks("sh")
+    for words in (line.split("#")[0].split() for line in shown.splitlines()):
+        if words[:2] == ["study", "check"]:
+            code, out, err = call(*words[1:])
+            assert code == 0, err
+            assert "cold: 1.00 of the first 5 are of the task's own block" in out
+        elif words[:2] == ["study", "run"]:  # the page's data set is the paper's, ours the smallest
+            assert call("run", *(word for word in words[2:] if not word.startswith("dataset=")), *TINY)[0] == 0
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", page / "tests/test_svd_hybrid.py"]
+    done = subprocess.run(command, cwd=page, env={"PYTHONPATH": str(page)}, capture_output=True, text=True)
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
+    for system, protocol in (("svd_hybrid", "warm"), ("enmf", "warm"), ("t2mrec", "cold"), ("popularity", "warm")):
+        assert call("run", f"system={system}", f"protocol={protocol}", *TINY)[0] == 0
+    assert call("report", "dataset=synthetic")[0] == 0
+    results = Results.load("synthetic")
+    for table in (results.metrics, results.overall, results.costs):
+        rows = set(zip(table["system"], table["protocol"], strict=True))
+        assert {("svd_hybrid", "cold"), ("svd_hybrid", "warm"), ("enmf", "warm")} <= rows
+    assert "svd_hybrid" in set(results.significance["system"])
+    for name in ("overall.md", "overall.tex"):
+        text = (page / "results/synthetic/tables" / name).read_text()
+        assert (text.count("SVD hybrid"), text.count("ENMF")) == (2, 1), name
+    assert "svd_hybrid" in results.headline("cold")
+    assert {"svd_hybrid", "enmf"} <= set(results.headline("warm"))

@@ -67,12 +67,6 @@ def test_stays_close_where_eps_matters():
     assert np.abs(lazy - dense).max() < 0.01 * np.abs(dense - start).max()
 
 
-def test_comparison_would_notice_missing_catch_up(monkeypatch):
-    monkeypatch.setattr(RowAdamW, "catch_up", lambda self, rows: None)
-    dense, lazy = train_both(30, scale=1.0)
-    assert np.abs(lazy - dense).max() > 1e-3
-
-
 def test_unused_rows_only_decay():
     lazy = RowAdamW(np.ones((3, 4), np.float32), lr=0.1, weight_decay=0.5)
     play(lazy, [(sp.csr_matrix(np.array([[1, 0, 0]], np.float32)), np.ones((1, 4), np.float32))] * 5)

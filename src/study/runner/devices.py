@@ -48,7 +48,7 @@ def on_gpu(config: DictConfig, *, bf16: bool = False) -> DictConfig:
         if model["_target_"] != T2MREC:
             raise StudyError(f"{system.name} has no mixed precision", column="trainer", fix="trainer=gpu")
         model["bf16"] = True
-    placed = _on_gpu(model) if system.trains else model
+    placed = placed_on_gpu(model) if system.trains else model
     if placed == model:
         raise StudyError(f"{system.name} trains nothing on a GPU", column="trainer", fix="trainer=cpu")
     suffix, words = ("_gpu_bf16", "GPU, bf16") if bf16 else ("_gpu", "GPU")
@@ -57,11 +57,11 @@ def on_gpu(config: DictConfig, *, bf16: bool = False) -> DictConfig:
     return changed(config, {f"system.{key}": value for key, value in values.items()}, merge=False)
 
 
-def _on_gpu(value: Any) -> Any:
-    """A tree of settings whose classes train on a GPU."""
+def placed_on_gpu(value: Any) -> Any:
+    """A tree of settings in which every class that takes a `device` gets a GPU."""
     if not isinstance(value, dict):
         return value
-    found = {key: _on_gpu(item) for key, item in value.items()}
+    found = {key: placed_on_gpu(item) for key, item in value.items()}
     target = value.get("_target_")
     if target and "device" in inspect.signature(get_object(target)).parameters:
         found["device"] = "gpu"

@@ -6,14 +6,9 @@ import json
 import logging
 import shutil
 import subprocess
-import tempfile
-import traceback
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from study.base import paths
 from study.base.errors import StudyError
@@ -21,18 +16,11 @@ from study.base.files import read_text, write_text
 from study.base.registry import NAME, OWN, choices, folder_of, parents, require_choice, stated_settings, system_file
 from study.base.settings import read_yaml
 from study.config.compose import build_system, load
-from study.data.dataset import Dataset
-from study.data.splits import Split, make
-from study.data.toys import block_dataset, relabelled, with_other_answers
-from study.evaluation.runs import rank_tasks
 from study.runner import reference, row_store
+from study.runner.contract import SystemContract
 from study.runner.identity import read_versions
-from study.runner.toy_fits import SEED, Case, cases, composed, fit, model_settings, stand_ins
 
-ORACLE = "oracle"  # the family whose systems read the answers
-FEW = 5  # places of a ranking that are looked at
 LONGEST = 60  # letters of a name, which becomes that of files
-READ = "use split.train alone, or say uses_validation = True for split.valid"
 LOG = logging.getLogger(__name__)
 
 
@@ -147,80 +135,14 @@ def require_sound(name: str, *, store: bool = True) -> bool:
 
 
 def examine(name: str) -> Iterator[str]:
-    """Whether yaml and class of a system can be read, and whether it keeps the `contract`; what is found, in a line
-    each. Raises StudyError: the first rule that it breaks."""
+    """Whether yaml and class of a system can be read, and whether it keeps the rules of `SystemContract`; what is
+    found, in a line each. Raises StudyError: the first rule that it breaks."""
     require_choice("system", name)
     build_system(load([f"system={name}", "profile=smoke"]).system)
     yield "yaml, class and arguments: there"
-    for case in cases([name]):
-        yield from contract(case)
-
-
-def contract(case: Case) -> Iterator[str]:
-    """Examine the rules that every system keeps, on two blocks of toy tasks: it scores every server for every task by
-    numbers; the same seed gives the same scores, whatever the held-out labels are and wherever a training was stopped.
-    Beside them, what is found out: whether the order of the servers matters, and whether a task's own block is found.
-    Raises StudyError: the first rule that is broken.
-    """
-    data = block_dataset()
-    split = make(data, case.protocol, negatives=data.n_servers // 2)
-    said, system = _answers(case, data, split, split)
-    others = data, split
-    if composed(case.system).system.family != ORACLE:
-        parts = ("test",) if getattr(system, "uses_validation", False) else ("valid", "test")
-        others = with_other_answers(data, split, parts)
-    if not np.array_equal(_answers(case, *others, split, stop=True)[0], said):
-        for rule, fix, inputs, stop in (
-            ("the same seed gives other scores", "draw every random number from seed", (data, split), False),
-            ("held-out labels change the scores", READ, others, False),
-            ("a stopped training goes on to other scores", "keep all of its state in workdir", (data, split), True),
-        ):
-            differ = int((_answers(case, *inputs, split, stop=stop)[0] != said).any(axis=1).sum())
-            if differ:
-                reason = f"{case.protocol}: {rule}: {differ} of {len(said)} tasks differ"
-                raise StudyError(reason, file=system_file(case.system), fix=fix)
-    yield f"{case.protocol}: numbers, the same ones with the same seed, without held-out labels and after a stop: yes"
-    if empty := int((said[:, 0] < 0).sum()):
-        yield f"{case.protocol}: {empty} of {len(said)} tasks get no server"
-    scores = said[:, data.n_servers :]
-    if constant := int((scores.max(axis=1) == scores.min(axis=1)).sum()):
-        yield f"{case.protocol}: {constant} of {len(said)} tasks get the same score for every server: nothing is ranked"
-    moved, moved_split, new_row = relabelled(data, split)
-    again, first = _answers(case, moved, moved_split, moved_split)[0], said[:, :FEW].astype(int)
-    same = [len({*new_row[row[row >= 0]]} & {*other}) for row, other in zip(first, again[:, :FEW], strict=True)]
-    yield f"{case.protocol}: {np.mean(same) / FEW:.2f} of the first {FEW} stay if servers are listed in another order"
-    own = (first >= data.n_servers // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]
-    share = float((own & (first >= 0)).mean())
-    yield f"{case.protocol}: {share:.2f} of the first {FEW} are of the task's own block; chance is 0.50"
-
-
-def _keep_log(error: StudyError, place: Path, system: str) -> None:
-    """Keep the file that an error names where it lies in `place`, which is about to go."""
-    log = Path(str(error.file))
-    if log.is_relative_to(place) and log.is_file():
-        kept = paths.cache() / "check" / system / log.name
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        error.file = shutil.copyfile(log, kept)
-
-
-def _answers(case: Case, data: Dataset, split: Split, asked: Split, *, stop: bool = False) -> tuple[np.ndarray, Any]:
-    """What a freshly fitted system says of the test tasks of `asked`, servers and scores side by side, shape (tasks,
-    2 n_servers), and the system."""
-    tasks = asked.tasks("test")
-    try:
-        with tempfile.TemporaryDirectory() as place:
-            try:
-                with stand_ins(Path(place) / "cache"):
-                    system, _ = fit(case, model_settings(case), data, split, Path(place) / "work", stop=stop)
-                    ranked = rank_tasks(system, asked, tasks, part="test", k=data.n_servers, seed=SEED)
-            except StudyError as error:
-                _keep_log(error, Path(place), case.system)
-                raise
-    except StudyError as error:
-        error.reason, error.file = f"{case.protocol}: {error.reason}", error.file or system_file(case.system)
-        raise
-    except Exception as error:  # whatever a new class may raise
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        reason, line = f"{case.protocol}: {type(error).__name__}: {error}", f"line {last.lineno}"
-        raise StudyError(reason, file=last.filename, row=line, fix="mend the line") from error
-    return np.concatenate([part.astype(np.float32) for part in ranked], axis=1), system
+    examined = type("Examined", (SystemContract,), {"system": name})
+    for rule in (each for each in vars(SystemContract) if each.startswith("test_")):
+        examined.found.clear()
+        getattr(examined(), rule)()
+        yield f"{rule.removeprefix('test_').replace('_', ' ')}: yes"
+        yield from examined.found

@@ -1,0 +1,179 @@
+"""The rules that every system keeps, as a class of tests that pytest collects and `study check` runs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.registry import system_file
+from study.data.dataset import Dataset
+from study.data.splits import Split, make
+from study.data.toys import block_dataset, relabelled, with_other_answers
+from study.evaluation.runs import rank_tasks
+from study.runner.devices import placed_on_gpu, uses_gpu
+from study.runner.toy_fits import SEED, Case, cases, composed, fit, model_settings, stand_ins
+
+ORACLE = "oracle"  # the family whose systems read the answers
+FEW = 5  # places of a ranking that are looked at
+READ = "use split.train alone, or say uses_validation = True for split.valid"
+
+
+class SystemContract:
+    """What holds for every system, on two blocks of toy tasks. A class that names a system inherits its tests::
+
+        class TestMine(SystemContract):
+            system = "mine"
+
+    A method raises StudyError where its rule is broken, and adds what else it finds out to `found`, a line each.
+
+    Attributes:
+        system: as ``conf/system`` has it.
+        protocols: those that are examined, by default all that the system applies to (of a model of RecBole the first).
+        least_own: the least share of the first five servers that are of the task's own block.
+        least_stay: the least share of them that stay first if the servers are listed in another order.
+    """
+
+    system: ClassVar[str]
+    protocols: ClassVar[tuple[str, ...]] = ()
+    least_own: ClassVar[float] = 0.0
+    least_stay: ClassVar[float] = 0.0
+    found: ClassVar[list[str]]
+    _fits: ClassVar[dict[tuple[str, ...], tuple[np.ndarray, bool]]]
+
+    def __init_subclass__(cls) -> None:
+        cls.found, cls._fits = [], {}
+
+    def test_every_score_is_a_number(self) -> None:
+        """Of the right shape, finite or -inf. Found out: tasks without a server, or with the same score for all."""
+        for case in self._cases():
+            said, _ = self._answers(case)
+            scores = said[:, said.shape[1] // 2 :]
+            if empty := int((said[:, 0] < 0).sum()):
+                self.found.append(f"{case.protocol}: {empty} of {len(said)} tasks get no server")
+            if same := int((scores.max(axis=1) == scores.min(axis=1)).sum()):
+                reason = f"{same} of {len(said)} tasks get the same score for every server: nothing is ranked"
+                self.found.append(f"{case.protocol}: {reason}")
+
+    def test_the_same_seed_gives_the_same_scores(self) -> None:
+        """Twice the same fit."""
+        self._require_same("the same seed gives other scores", "draw every random number from seed", "again")
+
+    def test_held_out_labels_change_no_score(self) -> None:
+        """Other servers wherever the parts had labels that `fit` must not read; an oracle may."""
+        self._require_same("held-out labels change the scores", READ, "others")
+
+    def test_a_stopped_training_goes_on_to_the_same_scores(self) -> None:
+        """Stopped at its second checkpoint as by a kill."""
+        fix = "keep all of its state in workdir"
+        self._require_same("a stopped training goes on to other scores", fix, "stopped")
+
+    def test_the_order_of_the_servers_and_the_blocks(self) -> None:
+        """Found out: how much of the first places another order of the servers changes, and how much is right."""
+        for case in self._cases():
+            (said, _), (again, _) = self._answers(case), self._answers(case, "relabelled")
+            data, split = _toy(case)
+            first, new_row = said[:, :FEW].astype(int), relabelled(data, split)[2]
+            kept = [len({*new_row[row[row >= 0]]} & {*now}) for row, now in zip(first, again[:, :FEW], strict=True)]
+            own = (first >= data.n_servers // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]
+            stay, share = float(np.mean(kept)) / FEW, float((own & (first >= 0)).mean())
+            for value, least, what in (
+                (stay, self.least_stay, "stay if servers are listed in another order"),
+                (share, self.least_own, "are of the task's own block; chance is 0.50"),
+            ):
+                self.found.append(f"{case.protocol}: {value:.2f} of the first {FEW} {what}")
+                if value < least:
+                    raise StudyError(f"{self.found[-1]}, not {least:.2f}", file=system_file(case.system))
+
+    def test_a_device_that_it_takes_is_used_or_missed(self) -> None:
+        """With its setting `device` at gpu it ranks the same tasks, or says that there is no GPU."""
+        for case in self._cases():
+            model, there = model_settings(case), uses_gpu("auto")
+            if not composed(case.system).system.trains or (placed := placed_on_gpu(model)) == model:
+                continue
+            try:
+                said, _ = _fitted(case, *_toy(case), model=placed)
+                sound = there and np.array_equal(said[:, 0] < 0, self._answers(case)[0][:, 0] < 0)
+            except StudyError as error:
+                if there or "no GPU" not in error.reason:
+                    raise
+                sound = True
+            if not sound:
+                reason = f"{case.protocol}: with device=gpu it ranks other tasks, or trains where there is no GPU"
+                raise StudyError(reason, file=system_file(case.system), fix="take tensors from self.tensor")
+
+    def _cases(self) -> list[Case]:
+        return [case for case in cases([self.system]) if case.protocol in self.protocols or not self.protocols]
+
+    def _answers(self, case: Case, *ways: str) -> tuple[np.ndarray, bool]:
+        """What a fit says, and whether it uses validation; each fit is made once for all rules."""
+        if (key := (*case, *ways)) not in self._fits:
+            data, split = _toy(case)
+            asked = split
+            if "others" in ways and composed(case.system).system.family != ORACLE:
+                parts = ("test",) if self._answers(case)[1] else ("valid", "test")
+                data, split = with_other_answers(data, split, parts)
+            if "relabelled" in ways:
+                data, split, _ = relabelled(data, split)
+                asked = split
+            self._fits[key] = _fitted(case, data, split, asked, stop="stopped" in ways)
+        return self._fits[key]
+
+    def _require_same(self, rule: str, fix: str, way: str) -> None:
+        """Raise unless a fit in this way says what the plain one does; if one in all ways does, no other is made."""
+        for case in self._cases():
+            said, _ = self._answers(case)
+            if np.array_equal(self._answers(case, "others", "stopped")[0], said):
+                continue
+            if differ := int((self._answers(case, way)[0] != said).any(axis=1).sum()):
+                reason = f"{case.protocol}: {rule}: {differ} of {len(said)} tasks differ"
+                raise StudyError(reason, file=system_file(case.system), fix=fix)
+
+
+def _toy(case: Case) -> tuple[Dataset, Split]:
+    data = block_dataset()
+    return data, make(data, case.protocol, negatives=data.n_servers // 2)
+
+
+def _fitted(
+    case: Case,
+    data: Dataset,
+    split: Split,
+    asked: Split | None = None,
+    *,
+    model: Mapping[str, Any] | None = None,
+    stop: bool = False,
+) -> tuple[np.ndarray, bool]:
+    """What a freshly fitted system says of the test tasks of `asked`, servers and scores side by side, shape (tasks,
+    2 n_servers), and whether it uses validation. Raises StudyError: whatever its code raises, with its place."""
+    asked = asked or split
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            try:
+                with stand_ins(Path(place) / "cache"):
+                    chosen = model or model_settings(case)
+                    system, _ = fit(case, chosen, data, split, Path(place) / "work", stop=stop)
+                    ranked = rank_tasks(system, asked, asked.tasks("test"), part="test", k=data.n_servers, seed=SEED)
+            except StudyError as error:
+                log = Path(str(error.file))  # lies in a folder that is about to go
+                if log.is_relative_to(place) and log.is_file():
+                    kept = paths.cache() / "check" / case.system / log.name
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    error.file = shutil.copyfile(log, kept)
+                raise
+    except StudyError as error:
+        error.reason, error.file = f"{case.protocol}: {error.reason}", error.file or system_file(case.system)
+        raise
+    except Exception as error:  # whatever a new class may raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        reason, line = f"{case.protocol}: {type(error).__name__}: {error}", f"line {last.lineno}"
+        raise StudyError(reason, file=last.filename, row=line, fix="mend the line") from error
+    said = np.concatenate([part.astype(np.float32) for part in ranked], axis=1)
+    return said, bool(getattr(system, "uses_validation", False))
