@@ -73,13 +73,6 @@ def test_item_knn_keeps_the_neighbours_of_the_ranked_server():
     assert np.argwhere(weights > 0).tolist() == [[0, 1], [1, 0], [1, 2]]  # 0, 1 equals 2, 1; 0 comes first in the order
 
 
-def test_item_knn_tfidf_trusts_short_lists_more():
-    train = sp.csr_matrix(np.array([[1, 1, 0, 0], [1, 0, 1, 1]], dtype=np.float32))
-    plain, weighted = (ItemKNN(tfidf=tfidf).item_weights(train, np.arange(4)).toarray() for tfidf in (False, True))
-    assert plain[0, 1] == plain[0, 2]
-    assert weighted[0, 1] > weighted[0, 2]
-
-
 @given(binary, st.sampled_from([1.0, 3.0]))
 def test_user_knn_is_the_brute_force_sum_over_other_tasks(dense, power):
     train = sp.csr_matrix(dense.astype(np.float32))
@@ -91,11 +84,6 @@ def test_user_knn_is_the_brute_force_sum_over_other_tasks(dense, power):
             if other != task:
                 expected += (dense[task] @ dense[other] / (norms[task] * norms[other])) ** power * dense[other]
         np.testing.assert_allclose(said[task], expected, rtol=1e-5, atol=1e-6)
-
-
-def test_user_knn_does_not_count_itself_among_its_neighbours():
-    said = fit(UserKNN(k=1), *bare(TOY)).score(np.array([0]))
-    assert said[0].tolist() == pytest.approx([*[2 / np.sqrt(6)] * 3, 0, 0])
 
 
 def test_ease_has_a_zero_diagonal_and_solves_the_ridge_problem():
@@ -120,12 +108,6 @@ def test_slim_equals_the_elastic_net_on_all_servers(alpha, l1_ratio):
         net = ElasticNet(alpha=alpha, l1_ratio=l1_ratio, positive=True, fit_intercept=False, tol=1e-8, max_iter=10_000)
         np.testing.assert_allclose(weights[:, server], net.fit(features, dense[:, server]).coef_, atol=2e-3)
     assert (weights > 0).any()
-
-
-def test_slim_survives_a_server_without_company():
-    weights = Slim().item_weights(TOY, ORDER).toarray()
-    assert not weights[:, 3:].any() | weights[3:].any()
-    assert weights[1, 0] > 0
 
 
 def walks(**settings):
@@ -161,21 +143,6 @@ def test_ials_solves_the_normal_equations(scaling):
         left = 0.3 * others.T @ others + others.T @ np.diag(seen) @ others + strength * np.eye(3)
         expected = np.linalg.solve(left, others.T @ seen) if seen.any() else np.zeros(3)
         np.testing.assert_allclose(said[row], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_ials_lowers_its_objective_with_every_sweep():
-    train = sp.csr_matrix((np.random.default_rng(1).random((20, 15)) < 0.3).astype(np.float32))
-
-    def objective(sweeps):
-        model = fit(ImplicitALS(width=4, sweeps=sweeps, unobserved_weight=0.05, regularisation=0.1), *bare(train))
-        predicted = model.representations @ model.servers.T
-        sides = (train.getnnz(axis=1), 15, model.representations), (train.getnnz(axis=0), 20, model.servers)
-        penalty = sum((0.1 * (count + 0.05 * n) * (side**2).sum(axis=1)).sum() for count, n, side in sides)
-        return ((1 - predicted)[train.toarray() > 0] ** 2).sum() + 0.05 * (predicted**2).sum() + penalty
-
-    values = [objective(sweeps) for sweeps in (1, 2, 4, 8)]
-    assert values == sorted(values, reverse=True)
-    assert values[-1] < 0.95 * values[0]
 
 
 @pytest.mark.parametrize("regularisation", [0.3, 3.0])

@@ -10,7 +10,6 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import erf, log_expit, logsumexp, softmax
 from scipy.stats import spearmanr
 
-from baselines import cvh_rec
 from baselines.cvh_rec import CVHRec, Network, Step, global_hypergraph, similarity, spread, tags
 from study.data.splits import make
 from tests.baselines.toys import all_epochs, block_dataset, copy_dataset, fit, weights_of
@@ -201,13 +200,6 @@ def test_known_tasks_are_ranked_through_the_encoder_as_by_their_own_vectors(tmp_
     for scores in (encoded @ system.servers.T, copied):
         assert min(rank_correlations(own, scores)) > 0.99
         assert (np.argsort(-scores, axis=1)[:, :10] == best).mean() > 0.98
-
-
-def test_without_an_encoder_a_new_task_has_the_mean_of_the_nearest_training_tasks(tmp_path, monkeypatch):
-    data, split = copy_dataset()
-    monkeypatch.setattr(cvh_rec, "NEIGHBOURS", 1)
-    system = fit(CVHRec(width=8, hidden=8, cold_tasks="neighbours", schedule=all_epochs(1)), data, split, tmp_path)
-    np.testing.assert_array_equal(system.score(split.tasks("test")), system.score(split.tasks("train")))
 
 
 def test_a_step_has_distinct_tasks_and_right_servers(blocks):

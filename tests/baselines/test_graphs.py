@@ -7,7 +7,7 @@ import torch
 from scipy.special import log_softmax, logsumexp
 
 from baselines.interactions import Pairs, bipartite, propagate
-from baselines.recafr import Network, ReCAFR, Triples, contrast
+from baselines.recafr import Network, ReCAFR, Triples
 from baselines.softmax_graph import SoftmaxGraph, vectors
 from tests.baselines.toys import all_epochs, fit, recall10
 
@@ -50,13 +50,6 @@ def test_the_vectors_are_the_sum_of_powers_of_the_normalised_graph_as_lightgcns(
     other.norm_adj_matrix = torch.from_numpy(dense.astype(np.float32)).to_sparse_coo()
     users, items = other.forward()
     torch.testing.assert_close(z, torch.cat([users, items]) * 4, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("temperature", [0.05, 0.2, 1.0])
-def test_the_alignment_of_equal_orthogonal_vectors_is_its_lower_bound(temperature):
-    vectors = torch.eye(6) * 3.0
-    bound = np.log(1 + 5 * np.exp(-1 / temperature))
-    assert contrast(vectors, vectors, vectors, temperature).item() == pytest.approx(bound, abs=1e-5)
 
 
 def fitted(data, split, folder, **settings):

@@ -167,17 +167,6 @@ def test_labels_that_are_walks_are_found_again(kind):
     assert recall(data, 60, fitted(data, 60, **(NO_RUNS | {"use_run": 4}))[1]) < 0.5
 
 
-@pytest.mark.parametrize(("prior", "found"), [(100.0, True), (0.01, False)])
-def test_a_language_with_few_runs_starts_as_the_others_do(prior, found):
-    """Lists in Go start at its first server, the one in Rust at its 51st; five more in Rust start at the first."""
-    first = {"Go": list(range(0, 20, 2)), "Rust": list(range(1, 21, 2))}
-    lists = [*[first["Go"]] * 19, list(range(101, 121, 2)), *[first["Rust"]] * 5]
-    tasks = [{"theme": "", "language": "Go" if row < 19 else "Rust"} for row in range(25)]
-    data = make_dataset(tasks, catalogue(200, ["Go", "Rust"]), lists)
-    _, scores = fitted(data, 5, prior=prior)
-    assert recall(data, 5, scores) == pytest.approx(1.0 if found else 0.0)
-
-
 def test_the_configured_weights_fit_the_groups_and_the_thresholds_are_the_audits():
     counts, model, audit = build("attribute_counts"), build("list_order"), load_settings(Labels)
     assert len(counts.weights) == len(counts.groups)

@@ -89,12 +89,6 @@ def test_scores_are_the_log_likelihoods_of_all_servers(untrained, cold_blocks):
     np.testing.assert_allclose(untrained.score(tasks), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_indices_are_unique_and_no_text_spells_them(untrained):
-    assert len(np.unique(untrained.indices, axis=0)) == 30
-    assert untrained.indices.min() == untrained.vocabulary.size
-    assert max(untrained.vocabulary.encode("<a_1><b_2><c_3><d_4> [PAD] </s>")) < untrained.vocabulary.size
-
-
 def test_no_text_of_a_held_out_task_is_in_any_example(tmp_path):
     """String search: each held-out task's text gets a word of its own, which must never be seen."""
     data = toys.block_dataset()

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from baselines import msbpr as preferences
 from baselines.msbpr import MSBPR, Draws, Factors
-from tests.baselines.toys import all_epochs, all_training, fit, make_dataset, recall10, weights_of, with_other_answers
+from tests.baselines.toys import all_epochs, all_training, fit, make_dataset, weights_of, with_other_answers
 
 # Server 0 is listed by all, 1 by two, 2 and 3 by one, 4 by nobody.
 TRAIN = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 1, 0]], dtype=float))
@@ -145,9 +145,3 @@ def test_servers_start_with_their_popularity(tmp_path):
     system = fit(MSBPR(spread=0.0, schedule=all_epochs(0)), data, all_training(data), tmp_path)
     expected = np.array([3, 2, 1, 1, 0]) / 3 - 7 / 15
     np.testing.assert_allclose(system.score(np.arange(3)), np.tile(expected, (3, 1)), atol=1e-6)
-
-
-@pytest.mark.parametrize("variant", ["user", "hybrid"])  # the other one is among the published toys
-def test_blocks_are_found(variant, blocks, tmp_path):
-    system = MSBPR(variant=variant, popularity=0, learning_rate=0.05, schedule=all_epochs(6), steps=50)
-    assert recall10(fit(system, *blocks, tmp_path), *blocks).mean() > 0.9

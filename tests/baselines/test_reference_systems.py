@@ -50,14 +50,6 @@ def test_popularity_backs_off_from_theme_to_subcategory_to_all():
     ]
 
 
-def test_popularity_heeds_the_narrow_level_first():
-    tasks = [{"theme": theme, "subcategory": "s"} for theme in "xyyyx"]
-    data = make_dataset(tasks, [{"name": "s"}] * 3, [[0], [1], [1], [1], [2]])
-    split = split_of(data, range(4), [4])
-    assert scores(Popularity(["theme", "subcategory"]), data, split, "test", None).tolist() == [[2, 1, 0]]
-    assert scores(Popularity(["subcategory", "theme"]), data, split, "test", None).tolist() == [[1, 2, 0]]
-
-
 def test_group_counts_leave_out_tasks_without_a_name():
     data, split = theme_data()
     groups, counts = fit_group_counts(split.train, data.tasks["theme"])
@@ -186,13 +178,6 @@ def test_oracle_copies_the_best_neighbour():
     data = make_dataset([{"name": "t"}] * 5, [{"name": "s"}] * 6, lists)
     said = scores(OracleNeighbour(), data, split_of(data, [0, 1, 2], [3, 4]), "test", None)
     assert said.tolist() == [[0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]]
-
-
-def test_oracle_bounds_every_copy_of_one_neighbour(cold_blocks):
-    best = recall10(fit(OracleNeighbour(), *cold_blocks), *cold_blocks)
-    _, split = cold_blocks
-    answers, known = split.test[split.tasks("test")], split.train[split.tasks("train")]
-    np.testing.assert_allclose(best, (answers @ known.T).toarray().max(axis=1) / toys.LABELS)
 
 
 def test_oracle_answers_validation_tasks_from_their_own_labels():

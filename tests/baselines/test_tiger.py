@@ -83,11 +83,3 @@ def test_identifiers_are_unique_and_the_beam_is_what_is_ranked(learned, blocks, 
     found = learned.score(tasks)
     assert (np.isfinite(found).sum(axis=1) == 12).all()
     np.testing.assert_allclose(found[np.isfinite(found)], whole[np.isfinite(found)], rtol=1e-4, atol=1e-4)
-
-
-def test_the_encoder_reads_the_last_servers(learned):
-    other = small(history=2)
-    other.identifiers, other.texts = learned.identifiers, None
-    tokens, words = other.reading(10, np.array([3, 9, 4]))
-    assert tokens == learned.identifiers[[9, 4]].ravel().tolist()
-    assert words == [0] * len(tokens)
