@@ -53,14 +53,22 @@ def dense_reference(data, split, size, *, epochs, seed):
         )
 
 
-def test_ctrl_c_in_a_training_is_one_of_the_command(toy, toy_split, tmp_path, monkeypatch):
-    def stop(*_):
-        raise KeyboardInterrupt
+def test_a_training_that_ctrl_c_stops_goes_on_from_its_last_checkpoint(toy, toy_split, tmp_path, monkeypatch):
+    """Ctrl-C is one of the command, which ends; that the scores are the same is a rule of the contract."""
+    epochs, end = [], TwoTowers.on_train_epoch_end
 
-    monkeypatch.setattr(TwoTowers, "on_train_epoch_end", stop)
+    def ended(self):
+        end(self)
+        epochs.append(self.current_epoch)
+        if len(epochs) == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(TwoTowers, "on_train_epoch_end", ended)
     with pytest.raises(KeyboardInterrupt):
         small().fit(toy, toy_split, seed=1, workdir=tmp_path)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    small().fit(toy, toy_split, seed=1, workdir=tmp_path)
+    assert epochs == [*range(6), *range(4, 12)]  # a checkpoint after every four
 
 
 @pytest.mark.parametrize("size", [SMALL, Towers(hidden=16, output=8, layers=2)], ids=["three layers", "two"])
