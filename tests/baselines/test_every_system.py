@@ -38,7 +38,9 @@ def encoders_without_weights(tmp_path_factory):
 
 
 def marked(case: Case) -> object:
-    return pytest.param(case, id="-".join(case), marks=[] if FIRST[case.system] == case else pytest.mark.slow)
+    """Slow under all protocols but the first, and with values that were tuned."""
+    slow = FIRST[case.system] != case or "_tuned" in case.system
+    return pytest.param(case, id="-".join(case), marks=pytest.mark.slow if slow else [])
 
 
 @pytest.fixture(scope="class", params=map(marked, CASES))
