@@ -1,5 +1,6 @@
 """`study new`, `check` and `remove`, what `study run` says at its end, and docs/extending.md followed to the letter."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -277,7 +278,8 @@ def test_the_pages_commands_and_tests_pass_and_its_rows_are_in_every_table_and_f
         elif words[:2] == ["study", "run"]:  # the page's data set is the paper's, ours the smallest
             assert call("run", *(word for word in words[2:] if not word.startswith("dataset=")), *TINY)[0] == 0
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", page / "tests/test_svd_hybrid.py"]
-    done = subprocess.run(command, cwd=page, env={"PYTHONPATH": str(page)}, capture_output=True, text=True)
+    environment = os.environ | {"T2M_ROOT": str(page), "PYTHONPATH": str(page)}
+    done = subprocess.run(command, cwd=page, env=environment, capture_output=True, text=True)
     assert "6 passed" in done.stdout, done.stdout + done.stderr
     for system, protocol in (("svd_hybrid", "warm"), ("enmf", "warm"), ("t2mrec", "cold"), ("popularity", "warm")):
         assert call("run", f"system={system}", f"protocol={protocol}", *TINY)[0] == 0
