@@ -1,6 +1,7 @@
-"""Training against a dense reference; tests/runner/test_kill.py kills one."""
+"""Training: against a dense reference, stopped and gone on, on a device; tests/runner/test_kill.py kills one."""
 
 import signal
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -14,11 +15,24 @@ from study.t2mrec.system import T2MRec
 from study.t2mrec.towers import info_nce
 
 SMALL = Towers(hidden=32, output=16)
+STILL = Towers(hidden=32, output=16, dropout=0.0)  # a GPU draws other dropout
+CASES = {"shared": {"towers": Towers(hidden=32, output=16, shared=True)}, "hard": {"hard_negatives": 2}}
+CASES |= {"set": {"in_batch": "set"}, "triples": {"loss": "program_bce", "temperature": 1.0, "negatives": 2}}
+# Leaving a device, or coming to it.
+CROSSINGS = [(torch.Tensor, name) for name in ("cpu", "numpy", "item", "tolist", "__float__")] + [(torch, "from_numpy")]
 
 
-def small(epochs=12, towers=SMALL, **training):
-    settings = {"batch_size": 16, "checkpoint_every": 4} | training
-    return T2MRec(Lexical(), towers, Training(epochs=epochs, **settings), Scoring(anchors=3, pool=12))
+def small(epochs=12, towers=SMALL, *, row_wise=True, device="cpu", bf16=False, **training):
+    """T2MRec in toy sizes; `row_wise`: False trains on the processor as on any device."""
+    settings = Training(epochs=epochs, **{"batch_size": 16, "checkpoint_every": 4, "hard_pool": 5} | training)
+    system = T2MRec(Lexical(), towers, settings, Scoring(anchors=3, pool=12), device=device, bf16=bf16)
+    system.row_wise = row_wise
+    return system
+
+
+def fitted(system, toy, toy_split, workdir):
+    system.fit(toy, toy_split, seed=5, workdir=workdir)
+    return system.task_embeddings, system.server_embeddings
 
 
 def dense_reference(data, split, size, *, epochs, seed):
@@ -75,12 +89,12 @@ def test_a_training_that_ctrl_c_stops_goes_on_from_its_last_checkpoint(toy, toy_
 def test_equals_the_dense_reference(toy, toy_split, tmp_path, size):
     """Seed 5 is in force in both, so a seed that did nothing would be seen."""
     fast = small(towers=size)
-    fast.fit(toy, toy_split, seed=5, workdir=tmp_path)
-    tasks, servers = dense_reference(toy, toy_split, size, epochs=12, seed=5)
-    np.testing.assert_allclose(fast.task_embeddings, tasks, atol=1e-4)
-    np.testing.assert_allclose(fast.server_embeddings, servers, atol=1e-4)
+    expected = dense_reference(toy, toy_split, size, epochs=12, seed=5)
+    for number, system in enumerate((fast, small(towers=size, row_wise=False))):
+        for own, dense in zip(fitted(system, toy, toy_split, tmp_path / str(number)), expected, strict=True):
+            np.testing.assert_allclose(own, dense, atol=1e-4)
     untrained, _ = dense_reference(toy, toy_split, size, epochs=0, seed=5)
-    assert np.abs(tasks - untrained).max() > 0.1  # so that agreement means something
+    assert np.abs(expected[0] - untrained).max() > 0.1  # so that agreement means something
     without = small(towers=Towers(enabled=False))
     without.fit(toy, toy_split, seed=5, workdir=tmp_path / "without")
     assert fast.parameters() > without.parameters() == 0
@@ -107,3 +121,55 @@ def test_pairs_are_positives_and_every_task_comes_once(toy_split):
         assert np.asarray(toy_split.train[tasks, servers]).all()
         drawn |= set(zip(tasks, servers, strict=True))
     assert len(drawn) > 0.95 * toy_split.train.nnz  # every positive gets its turn
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_on_the_processor_it_equals_the_row_wise_optimiser(toy, toy_split, tmp_path, case):
+    expected = fitted(small(**CASES[case]), toy, toy_split, tmp_path / "rows")
+    ours = fitted(small(row_wise=False, **CASES[case]), toy, toy_split, tmp_path / "device")
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+    start = fitted(small(epochs=1, **CASES[case]), toy, toy_split, tmp_path / "short")
+    assert np.abs(ours[0] - start[0]).max() > 0.02  # so that agreement means something
+
+
+def test_nothing_crosses_to_the_host_inside_an_epoch(toy, toy_split, tmp_path, monkeypatch):
+    crossed, step = Counter(), TwoTowers.training_step
+
+    def counted(owner, name):
+        method = getattr(owner, name)
+
+        def call(*arguments, **options):
+            crossed[name] += 1
+            return method(*arguments, **options)
+
+        return call
+
+    def watched(self, batch, batch_idx):
+        with monkeypatch.context() as patch:
+            for owner, name in CROSSINGS:
+                patch.setattr(owner, name, counted(owner, name))
+            step(self, batch, batch_idx)
+
+    monkeypatch.setattr(TwoTowers, "training_step", watched)
+    fitted(small(epochs=2, row_wise=False), toy, toy_split, tmp_path / "device")
+    assert not crossed
+    fitted(small(epochs=2), toy, toy_split, tmp_path / "rows")
+    assert crossed["numpy"] > 0  # so that the count means something
+
+
+def test_mixed_precision_is_near(toy, toy_split, tmp_path):
+    whole = fitted(small(row_wise=False), toy, toy_split, tmp_path / "whole")
+    mixed = fitted(small(row_wise=False, bf16=True), toy, toy_split, tmp_path / "mixed")
+    cosines = np.einsum("nd,nd->n", whole[0], mixed[0])
+    assert cosines.mean() > 0.98
+    assert not np.array_equal(whole[0], mixed[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+def test_on_a_gpu_it_agrees_within_its_rounding(toy, toy_split, tmp_path):
+    expected = fitted(small(towers=STILL), toy, toy_split, tmp_path / "rows")
+    ours = fitted(small(towers=STILL, row_wise=False, device="gpu"), toy, toy_split, tmp_path / "device")
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-3)
