@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from baselines.training import Trained
+from study.base.errors import StudyError
 from study.data.splits import make
 from study.runner.toy_fits import stand_ins
 from tests.baselines.toys import build, fit
@@ -29,6 +30,9 @@ def test_no_operation_mixes_the_device_and_the_processor(name, blocks, tmp_path,
     assert system.score(split.tasks("test")).shape == (len(split.tasks("test")), data.n_servers)
 
 
-def test_auto_is_the_processor_where_there_is_no_gpu(monkeypatch):
+def test_a_gpu_that_is_not_there_is_refused_and_auto_is_the_processor(blocks, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in ("msbpr", "lightgcn"):
+        with pytest.raises(StudyError, match="no GPU"):
+            fit(build(name, device="gpu"), *blocks, tmp_path)
     assert build("msbpr", device="auto").place.type == "cpu"
