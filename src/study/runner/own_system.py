@@ -140,9 +140,12 @@ def examine(name: str) -> Iterator[str]:
     require_choice("system", name)
     build_system(load([f"system={name}", "profile=smoke"]).system)
     yield "yaml, class and arguments: there"
-    examined = type("Examined", (SystemContract,), {"system": name})
+
+    class Examined(SystemContract):
+        system = name
+
     for rule in (each for each in vars(SystemContract) if each.startswith("test_")):
-        examined.found.clear()
-        getattr(examined(), rule)()
+        Examined.found.clear()
+        getattr(Examined(), rule)()
         yield f"{rule.removeprefix('test_').replace('_', ' ')}: yes"
-        yield from examined.found
+        yield from Examined.found
