@@ -32,20 +32,14 @@ class SystemContract:
         class TestMine(SystemContract):
             system = "mine"
 
-    A method raises StudyError where its rule is broken, and adds what else it finds out to `found`, a line each.
-
-    Attributes:
-        system: as ``conf/system`` has it.
-        protocols: those that are examined, by default all that the system applies to (of a model of RecBole the first).
-        least_own: the least share of the first five servers that are of the task's own block.
-        least_stay: the least share of them that stay first if the servers are listed in another order.
+    A method raises StudyError where its rule is broken.
     """
 
-    system: ClassVar[str]
-    protocols: ClassVar[tuple[str, ...]] = ()
-    least_own: ClassVar[float] = 0.0
-    least_stay: ClassVar[float] = 0.0
-    found: ClassVar[list[str]]
+    system: ClassVar[str]  # as conf/system has it
+    protocols: ClassVar[tuple[str, ...]] = ()  # by default all that it applies to (of a model of RecBole the first)
+    least_own: ClassVar[float] = 0.0  # share of the first servers that are of the task's own block
+    least_stay: ClassVar[float] = 0.0  # and of those that stay first if the servers are listed in another order
+    found: ClassVar[list[str]]  # what the rules find out besides, a line each
     _fits: ClassVar[dict[tuple[str, ...], tuple[np.ndarray, bool]]]
 
     def __init_subclass__(cls) -> None:
@@ -72,8 +66,7 @@ class SystemContract:
 
     def test_a_stopped_training_goes_on_to_the_same_scores(self) -> None:
         """Stopped at its second checkpoint as by a kill."""
-        fix = "keep all of its state in workdir"
-        self._require_same("a stopped training goes on to other scores", fix, "stopped")
+        self._require_same("a stopped training goes on to other scores", "keep its state in workdir", "stopped")
 
     def test_the_order_of_the_servers_and_the_blocks(self) -> None:
         """Found out: how much of the first places another order of the servers changes, and how much is right."""
@@ -95,11 +88,11 @@ class SystemContract:
     def test_a_device_that_it_takes_is_used_or_missed(self) -> None:
         """With its setting `device` at gpu it ranks the same tasks, or says that there is no GPU."""
         for case in self._cases():
-            model, there = model_settings(case), uses_gpu("auto")
+            (data, split), model, there = _toy(case), model_settings(case), uses_gpu("auto")
             if not composed(case.system).system.trains or (placed := placed_on_gpu(model)) == model:
                 continue
             try:
-                said, _ = _fitted(case, *_toy(case), model=placed)
+                said, _ = _fitted(case, placed, data, split, split)
                 sound = there and np.array_equal(said[:, 0] < 0, self._answers(case)[0][:, 0] < 0)
             except StudyError as error:
                 if there or "no GPU" not in error.reason:
@@ -115,15 +108,14 @@ class SystemContract:
     def _answers(self, case: Case, *ways: str) -> tuple[np.ndarray, bool]:
         """What a fit says, and whether it uses validation; each fit is made once for all rules."""
         if (key := (*case, *ways)) not in self._fits:
-            data, split = _toy(case)
-            asked = split
+            data, split = (_, asked) = _toy(case)
             if "others" in ways and composed(case.system).system.family != ORACLE:
                 parts = ("test",) if self._answers(case)[1] else ("valid", "test")
                 data, split = with_other_answers(data, split, parts)
             if "relabelled" in ways:
                 data, split, _ = relabelled(data, split)
                 asked = split
-            self._fits[key] = _fitted(case, data, split, asked, stop="stopped" in ways)
+            self._fits[key] = _fitted(case, model_settings(case), data, split, asked, stop="stopped" in ways)
         return self._fits[key]
 
     def _require_same(self, rule: str, fix: str, way: str) -> None:
@@ -143,23 +135,15 @@ def _toy(case: Case) -> tuple[Dataset, Split]:
 
 
 def _fitted(
-    case: Case,
-    data: Dataset,
-    split: Split,
-    asked: Split | None = None,
-    *,
-    model: Mapping[str, Any] | None = None,
-    stop: bool = False,
+    case: Case, model: Mapping[str, Any], data: Dataset, split: Split, asked: Split, *, stop: bool = False
 ) -> tuple[np.ndarray, bool]:
     """What a freshly fitted system says of the test tasks of `asked`, servers and scores side by side, shape (tasks,
     2 n_servers), and whether it uses validation. Raises StudyError: whatever its code raises, with its place."""
-    asked = asked or split
     try:
         with tempfile.TemporaryDirectory() as place:
             try:
                 with stand_ins(Path(place) / "cache"):
-                    chosen = model or model_settings(case)
-                    system, _ = fit(case, chosen, data, split, Path(place) / "work", stop=stop)
+                    system, _ = fit(case, model, data, split, Path(place) / "work", stop=stop)
                     ranked = rank_tasks(system, asked, asked.tasks("test"), part="test", k=data.n_servers, seed=SEED)
             except StudyError as error:
                 log = Path(str(error.file))  # lies in a folder that is about to go
