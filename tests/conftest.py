@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "
     os.environ.setdefault(variable, "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("DVC_NO_ANALYTICS", "1")  # DVC in folders of the tests sends no usage data
+os.fsync = lambda _: None  # no test cuts the power, and waiting for the disk takes longer than most of them
 # No test times anything: a slow or busy machine fails none.
 settings.register_profile("study", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("study")
@@ -33,6 +35,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs the public data where no mirror of it is at hand: the suite needs no network."""
     if item.get_closest_marker("mirror") and not os.environ.get("T2M_MIRROR"):
         pytest.skip("T2M_MIRROR names no folder with the public data")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was skipped, one line a reason."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped"))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped {count}: {reason}")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,6 +74,13 @@ def prepared_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for system in ("random", "popularity", "tfidf"):
             run_row(load([*TINY, f"system={system}"]))
     return root
+
+
+@pytest.fixture
+def shared_root(prepared_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The prepared root itself, in force for a test that only reads."""
+    monkeypatch.setenv("T2M_ROOT", str(prepared_root))
+    return prepared_root
 
 
 @pytest.fixture

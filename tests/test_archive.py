@@ -1,6 +1,5 @@
-"""The files that archives and indexes read: each by its own reader, and all of them in agreement."""
+"""The files that archives and indexes read, each by its own reader."""
 
-import jsonschema
 import pandas as pd
 import pytest
 import yaml
@@ -10,49 +9,23 @@ from study.judging.croissant import export_croissant
 from tests.tiny_study import REPOSITORY as ROOT
 from tests.tiny_study import rooted
 
-AUTHORS = ["He", "Chen", "Zhao", "Zhang", "Mo", "Ma"]
-CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-PERSON = {"type": "object", "required": ["family-names", "given-names"]}
-# What the schema of CITATION.cff 1.2.0 demands of a file and of a reference.
-CFF = {
-    "type": "object",
-    "required": ["cff-version", "message", "title", "authors"],
-    "properties": {
-        "cff-version": {"const": "1.2.0"},
-        "type": {"enum": ["software", "dataset"]},
-        "references": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["authors", "title", "type"],
-                "properties": {"authors": {"type": "array", "items": PERSON, "minItems": 6}},
-            },
-        },
-    },
-}
 
-
-def test_citation_names_all_authors_and_the_preprint():
-    jsonschema.validate(CITATION, CFF)
-    (paper,) = CITATION["references"]
-    assert [author["family-names"] for author in paper["authors"]] == AUTHORS
+def test_the_citation_names_this_version_and_the_preprint_with_its_authors():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert str(citation["version"]) == study.__version__
+    (paper,) = citation["references"]
+    assert [author["family-names"] for author in paper["authors"]] == ["He", "Chen", "Zhao", "Zhang", "Mo", "Ma"]
     assert paper["identifiers"][0]["value"] == "arXiv:2604.17234"
 
 
-def test_the_version_cited_is_that_of_the_package():
-    assert str(CITATION["version"]) == study.__version__
-
-
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_croissant_describes_every_result_table_and_its_records_are_their_rows(tmp_path):
-    import mlcroissant  # takes seconds, and the other tests do without it
+    import mlcroissant  # takes seconds
 
-    names = {
-        "tables/overall.csv",
-        "tables/metrics.csv.xz",
-        "rows/useful/cold/top10.parquet",
-        "audit/verdict_summary.csv",
-    }
+    tables = {"tables/overall.csv": pd.read_csv, "rows/useful/cold/top10.parquet": pd.read_parquet}
+    names = {*tables, "tables/metrics.csv.xz", "audit/verdict_summary.csv"}
     for name in names:
         copy = tmp_path / "results/task2mcp" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +36,7 @@ def test_croissant_describes_every_result_table_and_its_records_are_their_rows(t
     described = mlcroissant.Dataset(jsonld=str(path))
     assert (described.metadata.issues.errors, described.metadata.issues.warnings) == (set(), set())
     assert {file.name for file in described.metadata.distribution} == names
-    for table, read in (("tables/overall.csv", pd.read_csv), ("rows/useful/cold/top10.parquet", pd.read_parquet)):
+    for table, read in tables.items():
         found = pd.DataFrame(described.records(record_set=f"rows/{table}"))
         expected = read(path.parent / table)
         assert [name.removeprefix(f"rows/{table}/") for name in found] == list(expected)

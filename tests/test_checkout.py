@@ -34,20 +34,18 @@ def test_a_clone_has_the_committed_bytes_whatever_autocrlf_says(tmp_path: Path) 
     assert {name: (tmp_path / "clone" / name).read_bytes() for name in CONTENT} == CONTENT
 
 
-@pytest.mark.parametrize(
-    ("there", "taken"),
-    [(["3.11", "3.12", "3.13"], "3.11"), (["3.12", "3.13"], "3.13"), (["3.12"], "3.12")],
-)
-def test_setup_takes_a_python_that_starts(tmp_path: Path, there: list[str], taken: str) -> None:
-    for version in ("3.11", "3.12", "3.13"):
-        program = tmp_path / f"python{version}"  # one that a version manager does not start ends with an error
-        program.write_text(f"#!/bin/sh\nexit {0 if version in there else 127}\n")
-        program.chmod(0o755)
-    words = ("make", "--dry-run", "setup", f"VENV={tmp_path / 'venv'}")
-    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "MAKEFLAGS": ""}
-    assert f"\npython{taken} -m venv " in "\n" + run(REPOSITORY, *words, **environment)
+def test_setup_takes_a_python_that_starts(tmp_path: Path) -> None:
+    for there, taken in ((["3.11", "3.12", "3.13"], "3.11"), (["3.12", "3.13"], "3.13"), (["3.12"], "3.12")):
+        for version in ("3.11", "3.12", "3.13"):
+            program = tmp_path / f"python{version}"  # one that a version manager does not start ends with an error
+            program.write_text(f"#!/bin/sh\nexit {0 if version in there else 127}\n")
+            program.chmod(0o755)
+        words = ("make", "--dry-run", "setup", f"VENV={tmp_path / 'venv'}")
+        environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "MAKEFLAGS": ""}
+        assert f"\npython{taken} -m venv " in "\n" + run(REPOSITORY, *words, **environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("git", [False, True])
 def test_dvc_works_without_git_once_set_up(tmp_path: Path, git: bool) -> None:
     shutil.copytree(REPOSITORY / ".dvc", tmp_path / ".dvc", ignore=lambda *_: ("tmp", "cache", "config.local"))
@@ -61,10 +59,10 @@ def test_dvc_works_without_git_once_set_up(tmp_path: Path, git: bool) -> None:
     assert (tmp_path / ".dvc" / "config.local").exists() is not git
 
 
-def test_without_a_mirror_its_tests_are_skipped() -> None:
-    files = [f"tests/advisor/catalog/test_{name}.py" for name in ("archives", "trust")]
+@pytest.mark.slow
+def test_without_a_mirror_its_tests_are_skipped_which_is_said_in_one_line() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "T2M_MIRROR"}
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "mirror", "-p", "no:cacheprovider", *files]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/data/test_release.py"]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert "4 skipped" in done.stdout
+    assert "\nskipped 4: T2M_MIRROR names no folder with the public data\n" in done.stdout

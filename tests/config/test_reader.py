@@ -23,8 +23,6 @@ from study.tools import router
 
 @dataclass(frozen=True)
 class Sizes:
-    """A kind of settings."""
-
     width: int
     depth: int
     names: list[str]
@@ -90,25 +88,24 @@ def test_a_wrong_file_is_refused(file: Path, content: bytes, reason: str) -> Non
 
 def test_a_missing_file_is_named(file: Path) -> None:
     error = refusal(lambda: read_settings(Sizes, file))
-    assert "cannot be read" in error.reason
-    assert error.file == file
+    assert ("cannot be read" in error.reason, error.file) == (True, file)
     assert refusal(lambda: read_keys(file, KEYS, fix="name another")).fix == "name another"
     file.mkdir()
     assert "cannot be read" in refusal(lambda: read_settings(Sizes, file)).reason
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("content", [None, b"colour: \xff\n", b"colour: red\n"], ids=["missing", "bytes", "keys"])
 @pytest.mark.usefixtures("new_root")
-def test_every_reader_names_its_own_file(name: str, content: bytes | None) -> None:
+def test_every_reader_names_its_own_file(name: str) -> None:
     file = paths.conf() / f"{name}.yaml"
-    if content is not None:
-        file.parent.mkdir(parents=True)
-        file.write_bytes(content)
-    error = refusal(READERS[name])
-    assert error.file == file
-    assert error.fix
-    assert ("unknown key 'colour'" in error.reason) == (content == b"colour: red\n")
+    file.parent.mkdir(parents=True)
+    for content in (None, b"colour: \xff\n", b"colour: red\n"):
+        if content is not None:
+            file.write_bytes(content)
+        error = refusal(READERS[name])
+        assert error.file == file
+        assert error.fix
+        assert ("unknown key 'colour'" in error.reason) == (content == b"colour: red\n")
 
 
 def refusal(action: Callable[[], object]) -> StudyError:

@@ -54,7 +54,6 @@ def test_write(synthetic_raw, conf_root):
     tables = conf_root / "results/synthetic/tables"
     written = pd.read_csv(tables / "table2.csv")
     assert written["released"].tolist() == describe.table2("synthetic", load("synthetic"))["released"].tolist()
-    assert written["paper"].isna().all()
     counts = pd.read_csv(tables / "overview.csv")
     assert "longer lists" in set(counts["group"])
     assert counts["value"].notna().all()

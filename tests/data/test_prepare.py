@@ -63,19 +63,15 @@ def test_repeated_server_keeps_its_first_position(run, release, tmp_path):
     assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [2, 2]).all()
 
 
-NO_LABELS = {"[]": "task 2 has no labels", "": "2 '' is no task", "[0]": "task 2 has"}
-
-
-@pytest.mark.parametrize(("cell", "reason"), NO_LABELS.items())
-def test_task_without_labels_ends_the_command_with_code_2(release, conf_root, call, cell, reason):
+def test_a_task_without_labels_ends_the_command_with_code_2(release, conf_root, call):
     """The row is the line that an editor shows: the header is line 1, so task 2 stands in line 3."""
-    release.labels = f'task_id,mcp_ids\n1,"[10, 2, 3]"\n2,"{cell}"\n3,"[2]"\n'
-    release.write(paths.raw("synthetic"))
-    code, _, said = call("prepare", "dataset=synthetic")
-    assert code == 2
-    assert f"{paths.raw('synthetic') / 'mcp_task.csv'} (line 3, column mcp_ids): {reason}" in said
-    assert "fix:" in said
-    assert not paths.prepared("synthetic").exists()
+    for cell, reason in {"[]": "task 2 has no labels", "": "2 '' is no task", "[0]": "task 2 has"}.items():
+        release.labels = f'task_id,mcp_ids\n1,"[10, 2, 3]"\n2,"{cell}"\n3,"[2]"\n'
+        release.write(paths.raw("synthetic"))
+        code, _, said = call("prepare", "dataset=synthetic")
+        assert code == 2
+        assert f"{paths.raw('synthetic') / 'mcp_task.csv'} (line 3, column mcp_ids): {reason}" in said
+        assert not paths.prepared("synthetic").exists()
 
 
 def test_text_that_systems_read_is_not_touched_and_unknown_keys_are_counted(run, release, tmp_path):
@@ -101,56 +97,42 @@ def test_longer_lists(run, release, tmp_path):
     assert not (tmp_path / "out/labels_all.parquet").exists()
 
 
-def servers(**change):
-    return lambda release: release.servers[2].update(change)
-
-
-def tasks(**change):
-    return lambda release: release.tasks[1].update(change)
-
-
-def labels(text):
-    return lambda release: setattr(release, "labels", text)
-
-
 GOOD = 'task_id,mcp_ids\n1,"[10]"\n2,"[4]"\n'
-# What the cell of task 3 holds, in line 4: unknown and negative ids, no list, other types.
-CELLS = [
-    '"[77]"',
-    '"[-1]"',
-    '"[]"',
-    "",
-    '"[0]"',
-    "12",
-    '"[1.0]"',
-    '"[true]"',
-    f'"{"[" * 200_000}"',
-    f'"[{"9" * 5000}]"',
-]
-# What one key of the server in row 2 holds.
-VALUES = [("id", "3"), ("id", True), ("id", 0), ("id", 2**70), ("stars_count", math.inf)]
-VALUES += [("name", None), ("official", "yes"), ("description", ["a"])]
+# What is wrong with one server, one task or the file of labels -> the row and the column that are named.
+SERVERS = {
+    f"{key} {value!r:.20}": (2, key, {key: value})
+    for key, value in (
+        *[("id", "3"), ("id", True), ("id", 0), ("id", 2**70), ("stars_count", math.inf), ("name", None)],
+        *[("official", "yes"), ("description", ["a"])],
+    )
+}
+SERVERS["id twice"] = (1, "id", {"id": 2})
+TASKS = {"id twice": (0, "id", {"id": 1}), "NaN theme": (1, "theme", {"theme": math.nan})}
+# Of the cell in line 4: unknown and negative ids, no list, other types.
+CELLS = ['"[77]"', '"[-1]"', '"[]"', "", '"[0]"', "12", '"[1.0]"', '"[true]"', f'"{"[" * 200_000}"', f'"[{"9" * 5000}"']
+LABELS = {f"cell {cell!r:.20}": ("line 4", "mcp_ids", f"{GOOD}3,{cell}\n") for cell in CELLS}
+LABELS |= {
+    "unknown task": ("line 5", "task_id", GOOD + '3,"[2]"\n9,"[2]"\n'),
+    "repeated task": ("line 4", "mcp_ids", GOOD + '2,"[2]"\n'),
+    "task without row": (None, "task_id", GOOD),
+    "ragged row": (None, None, GOOD + "3,[2, 3]\n"),
+    "task id text": ("line 4", "mcp_ids", GOOD + 'three,"[2]"\n'),
+    "missing column": (None, None, "task_id,ids\n1,[2]\n"),
+    "empty file": (None, None, ""),
+}
 FAULTS = [
-    ("duplicate server id", servers(id=2), "mcp_raw.json", 1, "id"),
-    *((f"{key} {value!r:.20}", servers(**{key: value}), "mcp_raw.json", 2, key) for key, value in VALUES),
-    ("half a surrogate pair", servers(description="\ud800"), "mcp_raw.json", None, "description"),
-    ("missing key", lambda release: release.servers[3].pop("url"), "mcp_raw.json", 3, "url"),
-    ("no servers", lambda release: release.servers.clear(), "mcp_raw.json", None, None),
-    ("server is a list", lambda release: release.servers.insert(1, []), "mcp_raw.json", 1, None),
-    ("duplicate task id", tasks(id=1), "task_raw.json", 0, "id"),
-    ("NaN theme", tasks(theme=float("nan")), "task_raw.json", 1, "theme"),
-    *((f"cell {cell!r:.20}", labels(f"{GOOD}3,{cell}\n"), "mcp_task.csv", "line 4", "mcp_ids") for cell in CELLS),
-    ("labels: unknown task", labels(GOOD + '3,"[2]"\n9,"[2]"\n'), "mcp_task.csv", "line 5", "task_id"),
-    ("labels: repeated task", labels(GOOD + '2,"[2]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
-    ("labels: task without row", labels(GOOD), "mcp_task.csv", None, "task_id"),
-    ("labels: ragged row", labels(GOOD + "3,[2, 3]\n"), "mcp_task.csv", None, None),
-    ("labels: task id text", labels(GOOD + 'three,"[2]"\n'), "mcp_task.csv", "line 4", "mcp_ids"),
-    ("labels: missing column", labels("task_id,ids\n1,[2]\n"), "mcp_task.csv", None, None),
-    ("labels: empty file", labels(""), "mcp_task.csv", None, None),
+    *((lambda r, new=new: r.servers[2].update(new), "mcp_raw.json", *place) for *place, new in SERVERS.values()),
+    *((lambda r, new=new: r.tasks[1].update(new), "task_raw.json", *place) for *place, new in TASKS.values()),
+    *((lambda r, text=text: setattr(r, "labels", text), "mcp_task.csv", *place) for *place, text in LABELS.values()),
+    (lambda release: release.servers[2].update(description="\ud800"), "mcp_raw.json", None, "description"),
+    (lambda release: release.servers[3].pop("url"), "mcp_raw.json", 3, "url"),
+    (lambda release: release.servers.clear(), "mcp_raw.json", None, None),
+    (lambda release: release.servers.insert(1, []), "mcp_raw.json", 1, None),
 ]
+IDS = [*SERVERS, *TASKS, *LABELS, "half a surrogate pair", "missing key", "no servers", "server is a list"]
 
 
-@pytest.mark.parametrize(("fault", "file", "row", "column"), [case[1:] for case in FAULTS], ids=[c[0] for c in FAULTS])
+@pytest.mark.parametrize(("fault", "file", "row", "column"), FAULTS, ids=IDS)
 def test_faults_name_their_place_and_leave_earlier_outputs(run, release, tmp_path, fault, file, row, column):
     run(release)
     before = outputs(tmp_path)
@@ -231,3 +213,30 @@ def test_no_bytes_crash_the_readers(tmp_path, content):
             read(path)
         except StudyError as error:
             assert error.file == path  # noqa: PT017
+
+
+WRONG = {
+    "null text": (
+        "servers",
+        lambda table: table.assign(description=[None, *table["description"][1:]]),
+        "row 0, column d",
+    ),
+    "a number": ("tasks", lambda table: table.assign(theme=3), "row 0, column theme"),
+    "an id twice": ("servers", lambda table: pd.concat([table, table.iloc[[2]]]), "stands twice"),
+    "a place in words": ("labels", lambda table: table.assign(position="first"), "no whole number"),
+    "a task twice": ("tasks", lambda table: pd.concat([table, table]), "stands twice"),
+    "a column less": ("tasks", lambda table: table.drop(columns="name"), "column name"),
+    "no row": ("servers", lambda table: table.iloc[:0], "the table is empty"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_a_prepared_table_that_is_wrong_is_named(root, fault):
+    part, change, said = WRONG[fault]
+    assert dataset.load("synthetic").n_servers == 60
+    file = root / "data" / "prepared" / "synthetic" / f"{part}.parquet"
+    change(pd.read_parquet(file)).to_parquet(file)
+    with pytest.raises(StudyError, match=said) as caught:
+        dataset.load("synthetic")
+    assert "prepared/synthetic" in str(caught.value)
+    assert "study prepare dataset=synthetic" in str(caught.value)

@@ -14,7 +14,6 @@ from study.data import sources
 
 CONTENT = {"data/a.json": b"[1]\n", "data/deep/b c.csv": b"x,y\n", "other/c.txt": "é\n".encode()}
 ADDRESS = "owner/repo/0123abc"
-BAD = [([], "has no source"), ([{"files": {"a": "0"}}], r"column source.commit.*lacks a key")]
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -119,14 +118,11 @@ def test_checksum_list_file(upstream, new_root, tmp_path, monkeypatch):
         sources.fetch("x", {"source": [entry]})
 
 
-@pytest.mark.parametrize(("changes", "reason"), BAD)
-def test_bad_configuration(changes, reason, tmp_path):
-    with pytest.raises(StudyError, match=reason):
-        sources.fetch("x", {"source": [{"repository": "o/r"} | change for change in changes]}, folder=tmp_path)
-
-
-def test_pinned_release():
-    config = OmegaConf.load(paths.conf() / "dataset/task2mcp.yaml")
-    pinned = sources.pinned_files("task2mcp", config)
+def test_the_pinned_release_is_whole_and_a_source_without_its_parts_is_refused(tmp_path):
+    pinned = sources.pinned_files("task2mcp", OmegaConf.load(paths.conf() / "dataset/task2mcp.yaml"))
     assert set(pinned) >= {"mcp_raw.json", "task_raw.json", "mcp_task.csv", "mcp_task_all.csv"}
     assert all(len(checksum) == 64 for _, checksum in pinned.values())
+    with pytest.raises(StudyError, match="has no source"):
+        sources.fetch("x", {"source": []}, folder=tmp_path)
+    with pytest.raises(StudyError, match=r"column source.commit.*lacks a key"):
+        sources.fetch("x", {"source": [{"repository": "o/r", "files": {"a": "0"}}]}, folder=tmp_path)

@@ -114,15 +114,15 @@ def test_group_shares(sizes, seed):
     assert all(len(set(part[groups == group])) == 1 for group in np.unique(groups))
 
 
-SHARES = [("warm", 10, (6, 2, 2)), ("warm", 5, (3, 1, 1)), ("warm", 2, (2, 0, 0))]
-SHARES += [("loo", 10, (8, 1, 1)), ("loo", 3, (1, 1, 1))]
-
-
-@pytest.mark.parametrize(("protocol", "length", "counts"), SHARES)
-def test_shares_of_interactions(protocol, length, counts):
-    data = dataset([list(range(length)), *[list(range(10))] * 9])
-    split = splits.make(data, protocol)
-    assert tuple(int(split.part(name)[0].sum()) for name in splits.PARTS) == counts
+def test_shares_of_interactions():
+    data = dataset([list(range(length)) for length in (10, 5, 3, 2, *[10] * 7)])
+    for protocol, shares in {
+        "warm": [(6, 2, 2), (3, 1, 1), None, (2, 0, 0)],
+        "loo": [(8, 1, 1), None, (1, 1, 1), None],
+    }.items():
+        split = splits.make(data, protocol)
+        for row, counts in enumerate(shares):
+            assert counts in (None, tuple(int(split.part(name)[row].sum()) for name in splits.PARTS))
 
 
 def test_leave_one_out_lies_within_warm():

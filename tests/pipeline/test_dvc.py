@@ -15,9 +15,11 @@ import yaml
 from dvc.fs import localfs
 from dvc.ignore import DvcIgnoreFilter
 
+from study.data.synthetic import generate
 from tests.tiny_study import REPOSITORY, keep_systems
 
-ALL = set(yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"])
+PIPELINE = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())
+STAGES = PIPELINE["stages"]
 KEPT = ("random", "popularity", "tfidf")
 TOY = '''"""A toy baseline: servers in the order of their names."""
 
@@ -35,7 +37,7 @@ class ByName:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy with three systems, one protocol and tiny data sets. That of DVC is published in a mirror."""
+    """A copy with three systems, one protocol and tiny data, which a mirror publishes; its report is made."""
     copy = tmp_path_factory.mktemp("project")
     for name in ("src", "baselines", "conf", "tests/reference"):
         shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -43,17 +45,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(REPOSITORY / name, copy)
     keep_systems(copy, *KEPT, "t2mrec")  # which the default configuration names
     datasets = copy / "conf" / "dataset"
-    synthetic = yaml.safe_load((datasets / "synthetic.yaml").read_text()) | {"protocols": ["cold"]}
-    synthetic["generator"] |= {"n_servers": 60, "n_tasks": 80}
-    synthetic["leave_out"] = ["t2mrec"]
-    (datasets / "synthetic.yaml").write_text(yaml.safe_dump(synthetic))
-    for stage in ("fetch", "prepare", "split"):
-        study(copy, "study", stage, "dataset=synthetic")
-    mirror = copy / "mirror" / "someone" / "data" / "v1"
-    shutil.copytree(copy / "data" / "raw" / "synthetic", mirror)
+    own = {"protocols": ["cold"], "leave_out": ["t2mrec"], "generator": None}
+    synthetic = yaml.safe_load((datasets / "synthetic.yaml").read_text()) | own
+    mirror = generate(copy / "mirror" / "someone" / "data" / "v1", n_servers=60, n_tasks=80)
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in mirror.glob("*_*.*")}
     source = [{"repository": "someone/data", "commit": "v1", "files": files}]
-    (datasets / "task2mcp.yaml").write_text(yaml.safe_dump(synthetic | {"source": source, "generator": None}))
+    (datasets / "task2mcp.yaml").write_text(yaml.safe_dump(synthetic | {"source": source}))
     kept = copy / "results" / "task2mcp"  # of which no row here reads any
     (kept / "cassettes").mkdir(parents=True)
     (kept / "pools.parquet").touch()
@@ -83,50 +80,75 @@ def repro(folder: Path, *words: str) -> list[str]:
     return re.findall(r"Running stage '([^']+)'", study(folder, "dvc", "repro", "report", *words))
 
 
-def test_second_repro_runs_nothing_and_a_new_system_runs_alone(project: Path) -> None:
+@pytest.mark.slow
+def test_what_is_made_stays_and_another_result_runs_its_stages(project: Path) -> None:
     assert repro(project) == []
-    tables = project / "results" / "task2mcp" / "tables"
-    assert set(pd.read_csv(tables / "metrics.csv.xz")["system"]) == set(KEPT)
-    (project / "baselines" / "by_name.py").write_text(TOY)
-    own = {"title": "By name", "protocols": ["cold"], "model": {"_target_": "baselines.by_name.ByName"}}
-    (project / "conf" / "system" / "own" / "by_name.yaml").write_text(yaml.safe_dump(own))
-    assert repro(project) == ["tune", "rows", "report"]
-    assert "by_name" in set(pd.read_csv(tables / "metrics.csv.xz")["system"])
-    for name in ("overall.md", "overall.csv", "overall.tex", "runs.csv"):
-        assert re.search("by_name|By name", (tables / name).read_text()), name
-
-
-def test_a_changed_comment_trains_nothing_and_leaves_the_same_bytes(project: Path) -> None:
     results = project / "results" / "task2mcp"
-    before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
-    changed = [project / file for file in ("src/study/evaluation/metrics.py", "baselines/popularity.py")]
-    texts = [path.read_text() for path in changed]
-    for path, text in zip(changed, texts, strict=True):
-        path.write_text(text + "# A comment.\n")
-    assert repro(project) == ["tune", "rows", "report"]
-    assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file()} == before
-    for path, text in zip(changed, texts, strict=True):
-        path.write_text(text)
-    repro(project)
-
-
-def test_what_another_machine_writes_runs_nothing_and_another_result_runs_its_stages(project: Path) -> None:
-    results = project / "results" / "task2mcp"
+    assert set(pd.read_csv(results / "tables" / "metrics.csv.xz")["system"]) == set(KEPT)
     records, runs = results / "rows" / "simple" / "cold" / "records.jsonl", results / "tables" / "runs.csv"
     lines, before = [json.loads(line) for line in records.read_text().splitlines()], runs.read_bytes()
-    for elsewhere in lines:
+    for elsewhere in lines:  # what another machine writes runs nothing
         elsewhere["git"]["commit"], elsewhere["hardware"]["cores"] = "0" * 40, 512
         elsewhere["seeds"][0]["seconds_fit"] += 100
     records.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     study(project, "study", "report", "dataset=task2mcp")
     assert runs.read_bytes() != before
     assert repro(project, "--dry") == []
-    values = results / "rows" / "simple" / "cold" / "per_task.parquet"
-    for path, stages in {results / "tables" / "metrics.json": ["report"], values: ["report", "rows"]}.items():
-        kept = path.read_bytes()
-        path.write_bytes(kept + b"\n")
-        assert sorted(repro(project, "--dry")) == stages, path
-        path.write_bytes(kept)
+    for name, stages in {
+        "tables/metrics.json": ["report"],
+        "rows/simple/cold/per_task.parquet": ["report", "rows"],
+    }.items():
+        kept = (results / name).read_bytes()
+        (results / name).write_bytes(kept + b"\n")
+        assert sorted(repro(project, "--dry")) == stages, name
+        (results / name).write_bytes(kept)
+
+
+@pytest.mark.slow
+def test_a_new_system_runs_alone_and_changed_comments_leave_the_same_bytes(project: Path) -> None:
+    rows = list((project / "results" / "task2mcp" / "rows" / "simple").rglob("*.*"))
+    before = {path: path.read_bytes() for path in rows}
+    for file in ("src/study/evaluation/metrics.py", "baselines/popularity.py"):
+        (project / file).write_text((project / file).read_text() + "# A comment.\n")
+    add(project, "by_name", TOY)
+    assert repro(project) == ["tune", "rows", "report"]
+    assert {path: path.read_bytes() for path in rows} == before
+    tables = project / "results" / "task2mcp" / "tables"
+    assert "by_name" in set(pd.read_csv(tables / "metrics.csv.xz")["system"])
+    for name in ("overall.md", "overall.csv", "overall.tex", "runs.csv"):
+        assert re.search("by_name|By name", (tables / name).read_text()), name
+
+
+def add(project: Path, name: str, code: str) -> Path:
+    """A system of one's own; returns its yaml."""
+    (project / "baselines" / f"{name}.py").write_text(code)
+    own = {"title": "By name", "protocols": ["cold"], "model": {"_target_": f"baselines.{name}.ByName"}}
+    path = project / "conf" / "system" / "own" / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(own))
+    return path
+
+
+@pytest.mark.slow
+def test_make_repro_names_the_failed_stages_once_and_the_report_follows(project: Path) -> None:
+    """The recipe of the Makefile, with the environment that is there in place of one of its own."""
+    tables = project / "results" / "task2mcp" / "tables"
+    failing = add(project, "fails", TOY.replace("self.scores =", "raise"))
+    (tables / "metrics.csv.xz").unlink()
+    venv = Path(sys.executable).parents[1]
+    words = ["make", f"--makefile={REPOSITORY / 'Makefile'}", f"--old-file={venv / '.installed'}", f"VENV={venv}"]
+    said = called(project, *words, "repro", "DATASET=task2mcp", "DVC_TARGETS=report", code=2)
+    failing.unlink()
+    assert re.search("1 rows failed: fails under cold: .*TypeError", " ".join(said.split()))
+    assert said.count("the stages named above failed") == 1  # told, not only written in the recipe that make prints
+    found = set(pd.read_csv(tables / "metrics.csv.xz")["system"])
+    assert (found >= set(KEPT), "fails" in found) == (True, False)
+
+
+def test_make_repro_of_another_profile_makes_all_rows_anew() -> None:
+    words = ["make", "--dry-run", "repro", "DATASET=task2mcp", "PROFILE=full", "LAUNCHER=slurm"]
+    said = " ".join(called(REPOSITORY, *words).split())
+    assert "study run --all --launcher slurm dataset=task2mcp profile=full" in said
+    assert "dvc repro" not in said
 
 
 def test_dvc_ignores_every_record_and_nothing_else_but_four_tables_of_them() -> None:
@@ -142,101 +164,47 @@ def test_dvc_ignores_every_record_and_nothing_else_but_four_tables_of_them() -> 
     assert {path.name for path in tables} == {"machines.csv", "overall.md", "overall.tex", "runs.csv"}
 
 
-def add_failing(project: Path) -> Path:
-    """A system whose fit raises; returns its yaml."""
-    (project / "baselines" / "fails.py").write_text(TOY.replace("ByName", "Fails").replace("self.scores =", "raise"))
-    own = {"title": "Fails", "protocols": ["cold"], "model": {"_target_": "baselines.fails.Fails"}}
-    failing = project / "conf" / "system" / "own" / "fails.yaml"
-    failing.write_text(yaml.safe_dump(own))
-    return failing
+# A file -> the stages of dvc.yaml that name it, or a folder that holds it, among their dependencies.
+REACHED = {
+    "conf/system/own/new.yaml": {"tune", "rows", "report", "notebooks"},
+    "results/task2mcp/rows/own/cold/per_task.parquet": {"report", "notebooks"},
+    "conf/system/paper/t2mrec.yaml": set(STAGES) - {"fetch", "prepare", "split", "judged", "tools"},
+    "src/study/analysis/audit/rq1.py": {"audit", "notebooks"},
+    "baselines/bm25.py": {"tune", "rows"},
+    "src/study/t2mrec/module.py": {"tune", "rows", "sweeps"},
+}
 
 
-def test_a_failing_system_is_named_with_its_reason_and_the_others_stand_in_the_tables(project: Path) -> None:
-    failing = add_failing(project)
-    said = study(project, "study", "run", "--all", "dataset=synthetic", code=2)
-    assert re.search("1 rows failed: fails under cold: .*TypeError", " ".join(said.split()))
-    study(project, "study", "report", "dataset=synthetic")
-    found = set(pd.read_csv(project / "results" / "synthetic" / "tables" / "metrics.csv.xz")["system"])
-    assert found >= set(KEPT)
-    assert "fails" not in found
-    failing.unlink()
+@pytest.mark.parametrize("file", REACHED)
+def test_a_change_reaches_the_stages_that_read_it(file: str) -> None:
+    reached = {name for name, own in STAGES.items() if any(f"{file}/".startswith(f"{dep}/") for dep in own["deps"])}
+    assert reached == REACHED[file]
 
 
-def test_make_repro_names_the_failed_stages_once_and_the_report_follows(project: Path) -> None:
-    """The recipe of the Makefile, with the environment that is there in place of one of its own."""
-    failing, tables = add_failing(project), project / "results" / "task2mcp" / "tables"
-    (tables / "metrics.csv.xz").unlink()
-    venv = Path(sys.executable).parents[1]
-    words = ["make", f"--makefile={REPOSITORY / 'Makefile'}", f"--old-file={venv / '.installed'}", f"VENV={venv}"]
-    said = called(project, *words, "repro", "DATASET=task2mcp", "DVC_TARGETS=report", code=2)
-    failing.unlink()
-    assert "fails under cold" in said
-    assert said.count("the stages named above failed") == 1  # told, not only written in the recipe that make prints
-    found = set(pd.read_csv(tables / "metrics.csv.xz")["system"])
-    assert found >= set(KEPT)
-    assert "fails" not in found
-
-
-def test_make_repro_of_another_profile_makes_all_rows_anew() -> None:
-    words = ["make", "--dry-run", "repro", "DATASET=task2mcp", "PROFILE=full", "LAUNCHER=slurm"]
-    said = " ".join(called(REPOSITORY, *words).split())
-    assert "study run --all --launcher slurm dataset=task2mcp profile=full" in said
-    assert "dvc repro" not in said
-
-
-def stages_reached(file: str) -> set[str]:
-    """The stages of dvc.yaml that name a file, or a folder that holds it, among their dependencies."""
-    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
-    return {name for name, stage in stages.items() if any(f"{file}/".startswith(f"{dep}/") for dep in stage["deps"])}
-
-
-@pytest.mark.parametrize(
-    ("file", "stages"),
-    [
-        ("conf/system/own/new.yaml", {"tune", "rows", "report", "notebooks"}),
-        ("results/task2mcp/rows/own/cold/per_task.parquet", {"report", "notebooks"}),
-        ("conf/system/paper/t2mrec.yaml", ALL - {"fetch", "prepare", "split", "judged", "tools"}),
-        ("src/study/analysis/audit/rq1.py", {"audit", "notebooks"}),
-        ("baselines/bm25.py", {"tune", "rows"}),
-        ("src/study/t2mrec/module.py", {"tune", "rows", "sweeps"}),
-    ],
-)
-def test_a_change_reaches_the_stages_that_read_it(file: str, stages: set[str]) -> None:
-    assert stages_reached(file) == stages
-
-
-def test_every_stage_depends_on_code_and_files_that_are_there() -> None:
-    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
-    assert len(stages) <= 16
-    for name, stage in stages.items():
+def test_every_stage_depends_on_code_and_files_that_are_there_and_the_lock_knows_it() -> None:
+    assert len(STAGES) <= 16
+    for name, stage in STAGES.items():
         assert any(dep.startswith("src/study") for dep in stage["deps"]), name
         assert [dep for dep in stage["deps"] if not dep.startswith("data/") and not (REPOSITORY / dep).exists()] == []
-
-
-def test_the_lock_knows_the_stages_of_today_alone() -> None:
-    locked = yaml.safe_load((REPOSITORY / "dvc.lock").read_text())["stages"]
-    assert set(locked) == set(yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"])
+    assert set(yaml.safe_load((REPOSITORY / "dvc.lock").read_text())["stages"]) == set(STAGES)
 
 
 def test_data_alone_is_cached_and_every_plot_has_its_columns() -> None:
-    pipeline = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())
-    outs = [out for stage in pipeline["stages"].values() for out in stage["outs"]]
+    outs = [out for stage in STAGES.values() for out in stage["outs"]]
     cached = [out if isinstance(out, str) else next(iter(out)) for out in outs if "cache" not in str(out)]
     assert [out for out in cached if not out.startswith("data/")] == []
     kept = [path for out in outs if isinstance(out, dict) for path, how in out.items() if "cache" in how]
     assert [path for path in kept if not path.startswith(("results/", "figures/"))] == []
     assert len(cached) + len(kept) == len(outs)
-    for path, drawn in ((path, drawn) for plot in pipeline["plots"] for path, drawn in plot.items()):
+    for path, drawn in ((path, drawn) for plot in PIPELINE["plots"] for path, drawn in plot.items()):
         wanted = {drawn["x"], *([drawn["y"]] if isinstance(drawn["y"], str) else drawn["y"])}
         assert wanted <= set(pd.read_csv(REPOSITORY / path, nrows=0)), path
-    assert set(pipeline["metrics"]) <= set(kept)
+    assert set(PIPELINE["metrics"]) <= set(kept)
 
 
 def test_the_parameters_are_the_settings_of_the_study_and_none_is_left_to_be_resolved() -> None:
-    files = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["params"]
-    systems = {f"conf/system/{path.parent.name}/{path.name}" for path in (REPOSITORY / "conf/system").glob("*/*.yaml")}
-    assert {file for file in files if file.startswith("conf/system/")} == {
-        file for file in systems if not file.startswith("conf/system/own/")
-    }
-    for file in files:
-        assert "${" not in str(yaml.safe_load((REPOSITORY / file).read_text())), file
+    files = set(PIPELINE["params"])
+    systems = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "conf/system").glob("*/*.yaml")}
+    own = {file for file in systems if file.startswith("conf/system/own/")}
+    assert {file for file in files if file.startswith("conf/system/")} == systems - own
+    assert [file for file in files if "${" in str(yaml.safe_load((REPOSITORY / file).read_text()))] == []

@@ -1,20 +1,13 @@
 """`trainer=gpu`: which class trains, under which name."""
 
-import json
-
-import numpy as np
-import pandas as pd
 import pytest
 import torch
-from scipy.stats import permutation_test
 
 from study.base.errors import StudyError
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, plain
 from study.runner.devices import on_trainer
 from study.runner.provenance import require_own_row
-from study.runner.row_store import read_row
-from tests.tiny_study import REPOSITORY
 
 
 @pytest.fixture
@@ -67,30 +60,7 @@ def test_without_a_gpu_auto_is_the_processor_and_gpu_an_error(monkeypatch):
         on_trainer(load(["system=t2mrec", "trainer=tpu"]))
 
 
-@pytest.mark.parametrize("words", [("run", "--all"), ("tune", "system=msbpr"), ("export",)])
-def test_where_it_has_no_effect_it_is_refused(words, call):
-    code, _, said = call(*words, "trainer=gpu")
-    assert code == 2
-    assert "trainer" in said
-
-
 @pytest.mark.parametrize("name", ["tfidf", "t2mrec_listwise", "label_ranker"])
 def test_what_a_gpu_does_not_serve_is_named(gpu, name):
     with pytest.raises(StudyError, match=name):
         on_trainer(load([f"system={name}", "trainer=gpu"]))
-
-
-@pytest.mark.parametrize(("device", "name"), [("gpu", "t2mrec_gpu"), ("gpu_bf16", "t2mrec_gpu_bf16")])
-def test_the_committed_table_sums_up_what_the_card_gave(device, name):
-    results = REPOSITORY / "results" / "task2mcp"
-    row = pd.read_csv(results / "devices" / "devices.csv").set_index("device").loc[device]
-    record = json.loads((results / "devices" / f"{name}.json").read_text())
-    assert row["seconds_last_seed"] == record["seeds"][-1]["seconds_fit"]
-    tables = (pd.read_csv(results / "devices" / f"{name}.csv.xz"), read_row("task2mcp", "cold", "t2mrec").per_task)
-    card, processor = (table.groupby("seed")[["ndcg@10", "recall@10"]].mean() for table in tables)
-    assert row["seeds"] == len(card) == len(record["seeds"])
-    for metric, spread, p in (("ndcg@10", "sd", "ndcg_p"), ("recall@10", "recall_sd", "recall_p")):
-        samples = (card[metric], processor[metric])
-        exact = permutation_test(samples, lambda a, b: np.mean(a) - np.mean(b), n_resamples=np.inf)
-        computed = (card[metric].mean(), card[metric].std(), exact.pvalue)
-        assert tuple(row[[metric, spread, p]]) == pytest.approx(computed, rel=1e-5)

@@ -4,8 +4,6 @@ import shutil
 from collections import namedtuple
 from importlib import metadata
 
-import pytest
-
 from study.runner.doctor import FAULT, OK, OPTIONAL, examine, mismatches
 
 
@@ -29,14 +27,11 @@ def test_another_version_and_a_missing_package_are_named(root):
     assert check.found == f"numpy {metadata.version('numpy')} for ==1.0.0, no-such-package 0 for ==2.0"
 
 
-@pytest.mark.parametrize(("free", "state"), [(2**30, FAULT), (2**40, OK)])
-def test_a_full_disk_is_a_fault(root, monkeypatch, free, state):
-    usage = namedtuple("usage", "total used free")(2**41, 0, free)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    assert states()["disk"] == state
-
-
-def test_a_mirror_that_is_not_there_is_a_fault(root, monkeypatch, tmp_path):
+def test_a_full_disk_and_a_mirror_that_is_not_there_are_faults(shared_root, monkeypatch, tmp_path):
+    for free, state in ((2**30, FAULT), (2**40, OK)):
+        usage = namedtuple("usage", "total used free")(2**41, 0, free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        assert states()["disk"] == state
     monkeypatch.setenv("T2M_MIRROR", str(tmp_path / "none"))
     assert states()["T2M_MIRROR"] == FAULT
 

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import yaml
 
+from tests.pipeline.conftest import few_root, root  # noqa: F401
 from tests.tiny_study import rooted
 
 
@@ -16,11 +17,11 @@ def shrink(folder, name, **changes):
 @pytest.fixture(scope="module")
 def tiny(prepared_root, tmp_path_factory):
     """The root of a study of 60 servers and 80 tasks, prepared and split."""
-    root = tmp_path_factory.mktemp("sweeps") / "study"
-    shutil.copytree(prepared_root, root, symlinks=True)
-    sweeps = root / "conf" / "sweep"
+    copy = tmp_path_factory.mktemp("sweeps") / "study"
+    shutil.copytree(prepared_root, copy, symlinks=True)
+    sweeps = copy / "conf" / "sweep"
     shrink(sweeps, "fusion_weight", seeds=[1, 2], space={"scoring.semantic_weight": {"choices": [0.0, 0.9, 1.0]}})
     shrink(sweeps, "temperature", seeds=[1, 2], space={"training.temperature": {"choices": [0.07, 0.5]}})
     shrink(sweeps, "joint", trials=3)
-    with rooted(root):
-        yield root
+    with rooted(copy):
+        yield copy

@@ -40,6 +40,10 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_is_current_stays(root: Path, made: list[str]) -> None:
+    tfidf = ["dataset=synthetic", "system=tfidf"]
+    assert is_current(load([*tfidf, "profile=smoke"]))
+    assert not is_current(load([*tfidf, "profile=laptop"]))
+    assert not is_current(load([*tfidf, "profile=smoke", "system.seeds=[1,2]"]))
     assert run_all(WORDS) == []
     assert made == ["tune task_knn", "run task_knn"]  # the others were run by the fixture
     made.clear()
@@ -117,25 +121,19 @@ def test_a_variant_needs_its_system_and_its_name(root: Path, made: list[str]) ->
         run_all([*WORDS, "protocol=wram"])
 
 
-@pytest.mark.parametrize("word", ["tuning.trials=2", "tuning.seed=2", "tuning.startup=2"])
-def test_another_budget_or_seed_tunes_again(made: list[str], word: str) -> None:
+def test_another_budget_or_split_tunes_again(root: Path, made: list[str]) -> None:
     run_all(WORDS)
     made.clear()
-    run_all([*WORDS, word])
+    other = [*WORDS, "tuning.trials=2"]
+    run_all(other)
     assert made[0] == "tune task_knn"
-    made.clear()
-    run_all([*WORDS, word])
-    assert made == []
-
-
-def test_another_split_tunes_again_and_makes_every_row(root: Path, made: list[str]) -> None:
-    run_all(WORDS)
-    made.clear()
+    for word in ("tuning.seed=2", "tuning.startup=2"):
+        assert next(job.name for job in due([*other, word], [])) == "tuning of task_knn under cold"
+    assert due(other, []) == []
     path = paths.splits("synthetic") / "cold.parquet"
-    table = pd.read_parquet(path)
-    table.iloc[::-1].to_parquet(path)
+    pd.read_parquet(path).iloc[::-1].to_parquet(path)
     names = ["popularity", "random", "tuning of task_knn", "task_knn", "tfidf"]
-    assert [job.name for job in due(WORDS, [])] == [f"{name} under cold" for name in names]
+    assert [job.name for job in due(other, [])] == [f"{name} under cold" for name in names]
 
 
 def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, made: list[str], call) -> None:
@@ -150,12 +148,12 @@ def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, made: list[st
     assert call("run", "--dry", "system=tfidf")[0] == 2
 
 
-@pytest.mark.parametrize("words", [("run", "--all"), ("run", "--all", "--dry"), ("tune", "--all")])
-def test_data_that_are_not_prepared_are_one_error(root: Path, made: list[str], call, words: tuple[str, ...]) -> None:
+def test_data_that_are_not_prepared_are_one_error(root: Path, made: list[str], call) -> None:
     (paths.prepared("synthetic") / "servers.parquet").unlink()
-    code, _, err = call(*words, *WORDS)
-    assert (code, err.count("error:"), made) == (2, 1, [])
-    assert "servers.parquet" in err
+    for words in (["run", "--all"], ["run", "--all", "--dry"], ["tune", "--all"]):
+        code, _, err = call(*words, *WORDS)
+        assert (code, err.count("error:"), made) == (2, 1, [])
+        assert "servers.parquet" in err
 
 
 def test_hours_come_from_records(root: Path, made: list[str]) -> None:
@@ -195,10 +193,3 @@ def test_replacing_makes_everything_again_and_a_stopped_one_goes_on(made: list[s
     made.clear()
     run_all(WORDS, replace=True)  # it was whole: from the beginning
     assert len(made) == 5
-
-
-def test_a_row_under_another_profile_or_with_other_seeds_is_not_current(root: Path) -> None:
-    tfidf = ["dataset=synthetic", "system=tfidf"]
-    assert is_current(load([*tfidf, "profile=smoke"]))
-    assert not is_current(load([*tfidf, "profile=laptop"]))
-    assert not is_current(load([*tfidf, "profile=smoke", "system.seeds=[1,2]"]))

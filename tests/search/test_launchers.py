@@ -34,6 +34,7 @@ def require_shared(root):
     assert os.getpid() not in workers
 
 
+@pytest.mark.slow
 def test_documented_submitit_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
     pytest.importorskip("submitit", reason="submitit is not installed")
     monkeypatch.chdir(tmp_path)
@@ -43,6 +44,7 @@ def test_documented_submitit_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
     require_shared(tiny)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray leaves its own logs open, and processes to the system
 def test_documented_ray_lines_share_a_sweep(tiny, tmp_path, monkeypatch):
     ray = pytest.importorskip("ray", reason="ray is not installed")

@@ -43,11 +43,14 @@ def command(folder: Path, *words: str, **changes) -> multiprocessing.Process:
     return started
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_workers_share_the_points_and_nothing_runs_again(tmp_path, jobs):
-    for _ in range(2):
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_workers_share_the_points_and_nothing_runs_again(tmp_path, jobs, caplog):
+    with caplog.at_level(logging.INFO):
         search = run_search(partial(w.start, str(tmp_path)), jobs=jobs)
-        require_each_once(tmp_path, search)
+    assert jobs > 1 or [line for line in caplog.messages if line.startswith("planted:")] == [
+        f"planted: {number} of 8 trials" for number in range(1, 9)
+    ]
+    require_each_once(tmp_path, run_search(partial(w.start, str(tmp_path)), jobs=jobs))
     pids = {run["worker"] for run in noted(tmp_path)}
     assert (pids == {os.getpid()}) == (jobs == 1)
     assert search.study.best_trial.params == {"x": 2.0, "seed": 2}
@@ -55,32 +58,30 @@ def test_workers_share_the_points_and_nothing_runs_again(tmp_path, jobs):
         assert not w.start(str(tmp_path), **other)[0].finished()
 
 
-def test_a_killed_workers_trial_is_begun_anew(tmp_path):
-    killed = command(tmp_path, "killer")
+@pytest.mark.slow
+def test_a_killed_workers_trial_is_begun_anew_until_workers_die_too_often(tmp_path):
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    alone.mkdir()
+    shared.mkdir()
+    killed = command(alone, "killer")
     killed.join(60)
     assert killed.exitcode == -signal.SIGKILL
-    search = run_search(partial(w.start, str(tmp_path), "killer"))
-    assert (tmp_path / "killed").exists()
-    require_each_once(tmp_path, search)
-    failed = search.study.get_trials(states=(TrialState.FAIL,))
-    assert [trial.user_attrs["point"] for trial in failed] == [2]
-
-
-def test_a_killed_worker_is_replaced_until_workers_die_too_often(tmp_path):
-    search = run_search(partial(w.start, str(tmp_path), "killer"), jobs=2)
-    assert (tmp_path / "killed").exists()
+    search = run_search(partial(w.start, str(alone), "killer"))
+    require_each_once(alone, search)
+    assert [trial.user_attrs["point"] for trial in search.study.get_trials(states=(TrialState.FAIL,))] == [2]
+    search = run_search(partial(w.start, str(shared), "killer"), jobs=2)
+    assert (shared / "killed").exists()
     assert list(search.finished()) == POINTS  # the other worker goes with the killed one, maybe in the midst of a point
     with pytest.raises(StudyError, match="workers of planted died 3 times"):
-        run_search(partial(w.start, str(tmp_path), "always killer", key="other"), jobs=2)
+        run_search(partial(w.start, str(shared), "always killer", key="other"), jobs=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_search_equals_an_undisturbed_one(tmp_path, stop):
     for name in ("whole", "stopped"):
         (tmp_path / name).mkdir()
     whole = run_search(partial(w.start, str(tmp_path / "whole"), **w.FREE))
-    assert params(whole)[0] == {"x": 0.5, "depth": 4}
-    assert len({trial["x"] for trial in params(whole)}) == 8
     cut = command(tmp_path / "stopped", **w.FREE)
     deadline = time.monotonic() + 60
     while not (tmp_path / "stopped" / "runs.jsonl").exists() or len(noted(tmp_path / "stopped")) < 4:
@@ -95,22 +96,29 @@ def test_a_stopped_search_equals_an_undisturbed_one(tmp_path, stop):
     assert len(noted(tmp_path / "stopped")) <= 9  # the trial that was cut short began twice
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_stopped_search_goes_on_without_its_journal(tmp_path, jobs):
     """In a fresh clone: the trials that are kept are taken over as they were, and the others are those that follow."""
     for name in ("whole", "stopped", "clone"):
         (tmp_path / name).mkdir()
     kept = tmp_path / "unfinished.csv"
     whole = run_search(partial(w.start, str(tmp_path / "whole"), **w.FREE))
+    assert params(whole)[0] == {"x": 0.5, "depth": 4}
+    assert len({trial["x"] for trial in params(whole)}) == 8
     cut = partial(w.start, str(tmp_path / "stopped"), unfinished=kept, **(w.FREE | {"points": w.FREE["points"][:5]}))
-    first = params(run_search(cut, jobs=jobs))
+    short = run_search(cut, jobs=jobs)
     begin = partial(w.start, str(tmp_path / "clone"), **w.FREE)
     search = run_search(begin, kept=earlier_trials(tmp_path, "test"))
-    assert params(search)[:5] == first
+    assert params(search)[:5] == params(short)
     assert sorted(run["point"] for run in noted(tmp_path / "clone")) == [5, 6, 7]
     if jobs == 1:  # with several workers, the order of results decides what is drawn
         assert params(search) == params(whole)
     assert not len(earlier_trials(tmp_path, "other"))
+    # With its journal, a longer list of points keeps the trials, and a shorter one sees its own alone.
+    longer = run_search(partial(w.start, str(tmp_path / "stopped"), **w.FREE))
+    assert params(longer)[:5] == params(short)
+    require_each_once(tmp_path / "stopped", longer)
+    assert list(short.finished()) == [0, 1, 2, 3, 4]
 
 
 def test_choices_of_every_kind_are_read_back(tmp_path):
@@ -124,21 +132,7 @@ def test_choices_of_every_kind_are_read_back(tmp_path):
     assert params(again) == params(search) == points
 
 
-def test_there_is_a_line_a_trial(tmp_path, caplog):
-    with caplog.at_level(logging.INFO):
-        run_search(partial(w.start, str(tmp_path)))
-    said = [line for line in caplog.messages if line.startswith("planted:")]
-    assert said == [f"planted: {number} of 8 trials" for number in range(1, 9)]
-
-
-def test_a_longer_list_of_points_keeps_the_trials(tmp_path):
-    short = run_search(partial(w.start, str(tmp_path), **(w.FREE | {"points": w.FREE["points"][:3]})))
-    long = run_search(partial(w.start, str(tmp_path), **w.FREE))
-    assert params(long)[:3] == params(short)
-    require_each_once(tmp_path, long)
-    assert list(short.finished()) == [0, 1, 2]  # a shorter list sees its own alone
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, w.FREE], ids=["grid", "free"])
 def test_two_commands_at_once_share_the_trials(tmp_path, changes):
     commands = [command(tmp_path, **changes) for _ in range(2)]
@@ -158,12 +152,13 @@ def test_a_trial_that_fails_stops_the_search_and_keeps_the_others(tmp_path):
     assert list(search.finished()) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_failing_trial_ends_the_workers_too(tmp_path):
     with pytest.raises(StudyError, match="x is too large"):
         run_search(partial(w.start, str(tmp_path), "failing"), jobs=2)
 
 
-def test_a_mended_error_is_raised_at_once(tmp_path):
+def test_a_mended_error_is_raised_at_once_and_a_damaged_journal_is_named(tmp_path):
     def wrong(values, point):
         raise StudyError("an input is missing", fix="make it")
 
@@ -171,9 +166,6 @@ def test_a_mended_error_is_raised_at_once(tmp_path):
     with pytest.raises(StudyError, match="an input is missing"):
         search.work(wrong)
     assert len(search.study.trials) == 1
-
-
-def test_a_damaged_journal_is_named(tmp_path):
     (tmp_path / "trials.log").write_bytes(b"no journal\n" * 1000)
     with pytest.raises(StudyError, match="journal of trials cannot be read") as caught:
         w.start(str(tmp_path))

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from study.base import paths
 from study.base.errors import StudyError
+from study.base.registry import system_settings
 from study.cli.main import app
 from study.config.changes import changed, value_of
 from study.config.compose import choices, load, plain
@@ -23,9 +24,10 @@ from study.search import tune as tuning
 from study.search.tune import tune
 from tests.tiny_study import REPOSITORY, TINY
 
+STOP = 3  # the measured trial that is stopped
 # Another search space than conf/ states, so another name.
 SPACE = "system.search.mix.choices=[0.0]"
-WANTED = [*TINY, "system=task_knn", "system.name=task_knn_small", "tuning.trials=6", SPACE]
+WANTED = [*TINY, "system=task_knn", "system.name=task_knn_small", "tuning.trials=4", SPACE]
 OUTSIDE = [("k", {"choices": [1, 5]}), ("k", {"low": 1, "high": 99, "type": "int"})]
 OUTSIDE += [("power", {"low": 5.0, "high": 6.0, "type": "float"})]
 MALFORMED = dict.fromkeys(("k: {low: 1}", "k: {nothing: 1}", "k: {choices: []}"), "search space of 'k'")
@@ -45,7 +47,7 @@ def test_the_first_trial_is_the_yaml_and_run_uses_the_values_of_the_best(root: P
     found, best = trials(folder), yaml.safe_load((folder / "best.yaml").read_text())
     searched = list(config.system.search)
     assert found.loc[0, searched].tolist() == [config.system.model[name] for name in searched]
-    assert len(found) == best["trials"] == 6
+    assert len(found) == best["trials"] == 4
     top = found.loc[found["valid/ndcg@10"].idxmax()]
     assert best["value"] == pytest.approx(top["valid/ndcg@10"], abs=1e-6)
     assert {name: top[name] for name in best["values"]} == best["values"]
@@ -60,101 +62,72 @@ def forget(*, results: bool = True) -> None:
         shutil.rmtree(paths.results("synthetic") / "tuned", ignore_errors=True)
 
 
-def test_stopped_search_goes_on_to_the_same_trials(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    straight = trials(tune(load(WANTED)))
-    forget()
-    measure, calls = tuning.validation_score, []
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The shares of the trials that are measured; those before the one that stops the search leave a checkpoint."""
+    shares: list[float] = []
+    measure = tuning.validation_score
 
-    def stopping(*args: Any, share: float) -> float:
+    def noted(*args: Any, share: float) -> float:
         (args[-1] / "checkpoint").parent.mkdir(parents=True, exist_ok=True)
         (args[-1] / "checkpoint").touch()
-        calls.append(1)
-        if len(calls) == 4:
+        shares.append(share)
+        if len(shares) == STOP:
             raise KeyboardInterrupt
         return measure(*args, share=share)
 
-    monkeypatch.setattr(tuning, "validation_score", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        tune(load(WANTED))
-    # What the stopped trial left is there for it to go on from, and nothing of those before it.
-    assert [path.parent.name for path in (paths.cache() / "tune").rglob("checkpoint")] == ["3"]
-    resumed = trials(tune(load(WANTED)))
-    assert len(calls) == 6 + 1
-    pd.testing.assert_frame_equal(resumed, straight)
-    assert not list((paths.cache() / "tune").rglob("checkpoint"))
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The values of every trial that is measured; with a stop before the one whose number is the first item."""
-    values: list[dict[str, Any]] = []
-    measure = tuning.validation_score
-
-    def noted(config: Any, own: dict[str, Any], *args: Any, share: float) -> float:
-        values.append(own)
-        return measure(config, own, *args, share=share)
-
     monkeypatch.setattr(tuning, "validation_score", noted)
-    return values
+    return shares
 
 
-def test_a_stopped_search_goes_on_in_a_fresh_clone(
-    root: Path, counted: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("clone", [False, True])
+def test_a_stopped_search_goes_on_to_the_same_trials(root: Path, counted: list[float], clone: bool) -> None:
+    counted.extend([0.0] * STOP)  # is not stopped
     straight = trials(tune(load(WANTED)))
     forget()
     counted.clear()
-    noted = tuning.validation_score
-
-    def stopping(*args: Any, share: float) -> float:
-        if len(counted) == 4:
-            raise KeyboardInterrupt
-        return noted(*args, share=share)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tuning, "validation_score", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            tune(load(WANTED))
+    with pytest.raises(KeyboardInterrupt):
+        tune(load(WANTED))
+    # What the stopped trial left is there for it to go on from, and nothing of those before it.
+    assert [path.parent.name for path in (paths.cache() / "tune").rglob("checkpoint")] == [str(STOP - 1)]
     folder = tuning.sweep_folder(load(WANTED))
     assert [path.name for path in folder.iterdir()] == ["unfinished.csv"]
-    forget(results=False)  # what git holds is all there is
+    if clone:
+        forget(results=False)  # what git holds is all there is
     pd.testing.assert_frame_equal(trials(tune(load(WANTED))), straight)
-    assert len(counted) == 6
+    assert len(counted) == 4 + 1
+    assert not list((paths.cache() / "tune").rglob("checkpoint"))
     assert not (folder / "unfinished.csv").exists()
 
 
-def test_a_finished_search_goes_on_with_more_trials_in_a_fresh_clone_or_is_made_again(
-    root: Path, counted: list[dict[str, Any]]
-) -> None:
-    longer = [*WANTED, "tuning.trials=9"]
+def test_a_finished_search_goes_on_with_more_trials_in_a_fresh_clone_or_is_made_again(root: Path, counted) -> None:
+    counted.extend([0.0] * STOP)
+    longer = [*WANTED, "tuning.trials=6"]
     straight = trials(tune(load(longer)))
     forget()
     tune(load(WANTED))
     forget(results=False)
-    counted.clear()
+    before = len(counted)
     pd.testing.assert_frame_equal(trials(tune(load(longer))), straight)
-    assert len(counted) == 3
+    assert len(counted) == before + 2
     assert tuning.is_tuned(load(longer))
     assert not tuning.is_tuned(load(WANTED))
     (tuning.sweep_folder(load(longer)) / "unfinished.csv").write_text("trial,share,key\n0,1,of another search\n")
     pd.testing.assert_frame_equal(trials(tune(load(longer), again=True)), straight)
-    assert len(counted) == 3 + 9
+    assert len(counted) == before + 2 + 6
 
 
-@pytest.mark.parametrize(("name", "domain"), OUTSIDE)
-def test_present_values_outside_the_space_are_named(name: str, domain: dict[str, Any]) -> None:
-    config = changed(load(["system=task_knn"]), {"system.search": {name: domain}}, merge=False)
-    with pytest.raises(StudyError, match=f"present value of '{name}'.*outside") as caught:
-        tuning.present_values(config)
-    assert caught.value.column == f"search.{name}"
-    assert Path(str(caught.value.file)).name == "task_knn.yaml"
-
-
-def test_every_search_space_holds_the_present_values() -> None:
-    values = [tuning.present_values(load([f"system={system}"])) for system in choices("system")]
-    assert len(list(filter(None, values))) > 20
+def test_every_search_space_holds_the_present_values_and_others_are_named() -> None:
+    searched = [system for system in choices("system") if system_settings(system).get("search")]
+    assert len(searched) > 20
+    assert all(tuning.present_values(load([f"system={system}"])) for system in searched)
     sizes = tuning.present_values(load(["system=gdsrec_tuned", "profile=laptop"]))  # written by profile
     assert (sizes["friends"], sizes["negatives"]) == (5, 2)
+    for name, domain in OUTSIDE:
+        config = changed(load(["system=task_knn"]), {"system.search": {name: domain}}, merge=False)
+        with pytest.raises(StudyError, match=f"present value of '{name}'.*outside") as caught:
+            tuning.present_values(config)
+        assert (caught.value.column, Path(str(caught.value.file)).name) == (f"search.{name}", "task_knn.yaml")
 
 
 @pytest.mark.parametrize(
@@ -182,21 +155,20 @@ def test_a_choice_over_a_setting_of_another_profile_is_refused() -> None:
     assert "training.epochs.full" in str(caught.value)
 
 
-@pytest.mark.parametrize("tuned", ["tiger_tuned", "lc_rec_tuned", "mpt_rec_tuned"])
-def test_a_long_row_has_the_values_of_the_tuned_row(tuned: str) -> None:
+def test_long_rows_have_the_values_of_the_tuned_rows() -> None:
     """They are written by hand, rounded, so a search that is made again must not leave them behind."""
-    best = REPOSITORY / "results" / "task2mcp" / "tuned" / tuned / "best.yaml"
-    config = load([f"system={tuned}_long"])
-    for name, value in yaml.safe_load(best.read_text())["values"].items():
-        wanted = value if isinstance(value, str) else pytest.approx(value, rel=0.02)
-        assert value_of(config, name) == wanted, name
+    for tuned in ("tiger_tuned", "lc_rec_tuned", "mpt_rec_tuned"):
+        best = REPOSITORY / "results" / "task2mcp" / "tuned" / tuned / "best.yaml"
+        config = load([f"system={tuned}_long"])
+        for name, value in yaml.safe_load(best.read_text())["values"].items():
+            assert value_of(config, name) == (value if isinstance(value, str) else pytest.approx(value, rel=0.02)), name
 
 
 def test_lists_are_choices_too(root: Path) -> None:
     path = root / "conf" / "system" / "simple" / "task_knn.yaml"
     text = path.read_text().replace("  k: {", "  fields: {choices: [[name], [name, description]]}\n  k: {")
     path.write_text(text.replace("[name, description, language, category, theme, subcategory]", "[name]"))
-    config = load([*TINY, "system=task_knn", "tuning.trials=4"])
+    config = load([*TINY, "system=task_knn", "tuning.trials=3"])
     assert config.system.model.fields == ["name"]
     folder = tune(config)
     assert set(trials(folder)["fields"]) == {'["name"]', '["name", "description"]'}
@@ -244,7 +216,7 @@ def test_the_best_third_and_the_yaml_go_on_and_the_last_rung_decides(
         return values["k"] / 1000 if share < 1 else 0.5 - values["k"] / 1000
 
     monkeypatch.setattr(tuning, "validation_score", measured)
-    wanted = [*WANTED, "system.rungs=[0.1,0.3,1.0]"]
+    wanted = [*WANTED, "tuning.trials=6", "system.rungs=[0.1,0.3,1.0]"]
     folder = tune(load(wanted))
     found = pd.read_csv(folder / "trials.csv")
     own = load(wanted).system.model.k
@@ -274,14 +246,15 @@ def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.M
     assert config.system.model.epochs == 1000  # a run has them all
 
 
-@pytest.mark.parametrize(("domain", "reason"), MALFORMED.items())
-def test_malformed_space_is_named(root: Path, domain: str, reason: str) -> None:
+def test_malformed_space_is_named(root: Path) -> None:
     path = root / "conf" / "system" / "simple" / "task_knn.yaml"
-    path.write_text(path.read_text().replace("k: {choices: [1, 5, 10, 20, 50, 100, 200]}", domain))
-    with pytest.raises(StudyError, match=reason) as caught:
-        tune(load([*TINY, "system=task_knn"]))
-    assert str(caught.value.column).startswith("search.")
-    assert caught.value.file == path
+    text = path.read_text()
+    for domain, reason in MALFORMED.items():
+        path.write_text(text.replace("k: {choices: [1, 5, 10, 20, 50, 100, 200]}", domain))
+        with pytest.raises(StudyError, match=reason) as caught:
+            tune(load([*TINY, "system=task_knn"]))
+        assert str(caught.value.column).startswith("search.")
+        assert caught.value.file == path
 
 
 def test_a_system_without_a_space_and_another_space_under_the_same_name_are_refused(root: Path) -> None:
@@ -311,14 +284,13 @@ def test_other_spaces_and_seeds_share_no_trials(root: Path) -> None:
     assert tuning.search_key(load(WANTED), 0.33, [{"k": 5}, {"k": 1}]) not in keys
 
 
-@pytest.mark.parametrize("content", DAMAGED)
-def test_damaged_choice_is_named(root: Path, content: str) -> None:
+def test_damaged_choice_is_named(root: Path) -> None:
     best = paths.results("synthetic") / "tuned" / "task_knn" / "best.yaml"
     best.parent.mkdir(parents=True)
-    best.write_text(content)
-    with pytest.raises(StudyError, match=r"best\.yaml") as caught:
-        run_row(load([*TINY, "system=task_knn"]))
-    assert "fix:" in str(caught.value)
+    for content in DAMAGED:
+        best.write_text(content)
+        with pytest.raises(StudyError, match=r"(?s)best\.yaml.*fix:"):
+            run_row(load([*TINY, "system=task_knn"]))
 
 
 def test_the_command_tunes_where_the_system_says_unless_told_otherwise(root: Path) -> None:
