@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from omegaconf.errors import ReadonlyConfigError
 from study.analysis.report.plots import FAMILIES
 from study.base.errors import StudyError
 from study.base.registry import FEW, folder_of, parents, system_file
+from study.config import compose
 from study.config.changes import changed, value_of, with_values
 from study.config.compose import GROUPS, build_system, choices, load, sound_systems
 from study.config.groups import FAMILIES as KINDS_OF_SYSTEMS
 from study.evaluation.system import System
 from study.search.all_rows import rows
-from tests.tiny_study import keep_systems
+from tests.tiny_study import REPOSITORY, keep_systems
 
 # An override -> what its refusal says.
 REFUSED = {
@@ -133,10 +135,25 @@ YAMLS = {f"title: Mine\nprotocols: [cold]\n{line}\n": said for line, said in BRO
 YAMLS |= {f"{head}\n{CLASS}\n": said.replace(": a key", r"\): .*a key") for head, said in HEADS.items()}
 
 
+@pytest.fixture(scope="module")
+def few_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("few")
+    shutil.copytree(REPOSITORY / "conf", root / "conf")
+    keep_systems(root, "tfidf", "t2mrec")
+    return root
+
+
+@pytest.fixture
+def few(few_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a system of one's own, in a study of two others."""
+    monkeypatch.setenv("T2M_ROOT", str(few_root))
+    compose._warn.cache_clear()
+    return few_root / "conf" / "system" / "own" / "mine.yaml"
+
+
 @pytest.mark.parametrize("text", YAMLS)
-def test_one_broken_system_is_named_and_stops_no_other(conf_root: Path, text: str, caplog) -> None:
-    keep_systems(conf_root, "tfidf", "t2mrec")
-    (conf_root / "conf" / "system" / "own" / "mine.yaml").write_text(text)
+def test_one_broken_system_is_named_and_stops_no_other(few: Path, text: str, caplog) -> None:
+    few.write_text(text)
     with pytest.raises(StudyError, match=YAMLS[text]) as caught:
         build_system(load(["system=mine"]).system)
     assert "mine.yaml" in str(caught.value)
@@ -144,6 +161,18 @@ def test_one_broken_system_is_named_and_stops_no_other(conf_root: Path, text: st
     assert load(["system=tfidf"]).system.name == "tfidf"
     assert {"tfidf", "t2mrec"} <= set(sound_systems())
     assert ("mine is left out" in caplog.text) == ("mine" not in sound_systems())
+
+
+def test_a_report_and_all_rows_go_on_without_a_broken_system(few: Path, caplog) -> None:
+    few.write_text("model: [")
+    assert set(sound_systems()) == {"tfidf", "t2mrec"}
+    assert "mine is left out" in caplog.text
+    broken: list[str] = []
+    assert {row.system.name for row in rows(["dataset=synthetic"], broken)} == {"tfidf", "t2mrec"}
+    assert len(broken) == 1
+    assert broken[0].startswith("mine: cannot be read")
+    with pytest.raises(StudyError, match=r"mine\.yaml"):
+        list(rows(["dataset=synthetic"]))
 
 
 def test_a_root_that_holds_no_settings_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,19 +188,6 @@ def test_a_root_that_holds_no_settings_is_named(tmp_path: Path, monkeypatch: pyt
 
 def test_every_kind_of_system_is_drawn() -> None:
     assert {*FAMILIES, "baseline"} == {*KINDS_OF_SYSTEMS}
-
-
-def test_a_report_and_all_rows_go_on_without_a_broken_system(conf_root: Path, caplog) -> None:
-    keep_systems(conf_root, "tfidf", "t2mrec")
-    (conf_root / "conf" / "system" / "own" / "mine.yaml").write_text("model: [")
-    assert set(sound_systems()) == {"tfidf", "t2mrec"}
-    assert "mine is left out" in caplog.text
-    broken: list[str] = []
-    assert {row.system.name for row in rows(["dataset=synthetic"], broken)} == {"tfidf", "t2mrec"}
-    assert len(broken) == 1
-    assert broken[0].startswith("mine: cannot be read")
-    with pytest.raises(StudyError, match=r"mine\.yaml"):
-        list(rows(["dataset=synthetic"]))
 
 
 @pytest.mark.parametrize(("system", "right", "place"), NEAREST)

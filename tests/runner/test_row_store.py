@@ -56,7 +56,7 @@ def test_a_row_lies_with_those_of_its_folder_and_comes_back_as_it_was(conf_root:
     assert caught.value.fix == "run: study run system=ease protocol=cold dataset=toy"
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(order=st.permutations(["tfidf", "popularity", "random"]), seed=st.integers(0, 9))
 def test_bytes_depend_on_the_rows_alone(tmp_path_factory: pytest.TempPathFactory, order: list[str], seed: int) -> None:
     """Whatever the order of the systems and of the lines of their tables, and however often they were written."""
@@ -137,6 +137,7 @@ def killed_before(moment: int):
         yield steps
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_of_writing_leaves_the_old_row_or_the_new_one(conf_root: Path) -> None:
     """Before every step on the disk of one write, each from a fresh start."""
     put({"tfidf": 0.25, "popularity": 0.5})
