@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.tiny_study import REPOSITORY
 
 
@@ -19,6 +21,7 @@ def test_every_import_keeps_the_order_of_rooms():
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_an_import_against_the_order_breaks_the_contract(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for folder in ("src", "baselines"):
