@@ -36,7 +36,7 @@ class ByName:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with three systems, one protocol and tiny data, which a mirror publishes; its report is made."""
     copy = tmp_path_factory.mktemp("project")
     for name in ("src", "baselines", "conf", "tests/reference"):
@@ -57,6 +57,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study(copy, "dvc", "init", "--no-scm", "-q")
     study(copy, "dvc", "repro", "report")
     return copy
+
+
+@pytest.fixture
+def project(made: Path, tmp_path: Path) -> Path:
+    """A private copy of it."""
+    return shutil.copytree(made, tmp_path / "project", symlinks=True)
 
 
 def study(folder: Path, module: str, *words: str, code: int = 0) -> str:
