@@ -19,6 +19,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+from study.analysis.report.main import report
 from study.base.errors import StudyError, explained, free_space
 from study.base.files import replacing, write_text
 from study.config import compose
@@ -188,6 +189,7 @@ def test_odd_homes_and_outputs(few_root: Path, tmp_path: Path) -> None:
     shutil.copytree(few_root, tmp_path / "study", symlinks=True)
     shutil.copytree(REPOSITORY / "conf/system/useful", tmp_path / "study/conf/system/useful", dirs_exist_ok=True)
     with rooted(tmp_path / "study"):
+        report(config())
         catalogue = export(config("system=field_dense")) / "catalogue.json"
     content = json.loads(catalogue.read_text())
     content["description"] = [f"a → é {text}" for text in content["description"]]

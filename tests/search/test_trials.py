@@ -158,7 +158,19 @@ def test_a_failing_trial_ends_the_workers_too(tmp_path):
         run_search(partial(w.start, str(tmp_path), "failing"), jobs=2)
 
 
-def test_a_mended_error_is_raised_at_once_and_a_damaged_journal_is_named(tmp_path):
+def test_a_line_that_a_full_disk_cut_short_is_left_out_and_a_damaged_journal_named(tmp_path):
+    run_search(partial(w.start, str(tmp_path), points=w.GRID["points"][:3]))
+    with (tmp_path / "trials.log").open("ab") as journal:
+        journal.write(b'{"op_code": 5, "worker_')
+    require_each_once(tmp_path, run_search(partial(w.start, str(tmp_path))))
+    (tmp_path / "trials.log").write_bytes(b"no journal\n" * 1000)
+    with pytest.raises(StudyError, match="journal of trials cannot be read") as caught:
+        w.start(str(tmp_path))
+    assert caught.value.file == tmp_path / "trials.log"
+    assert "delete it" in caught.value.fix
+
+
+def test_a_mended_error_is_raised_at_once(tmp_path):
     def wrong(values, point):
         raise StudyError("an input is missing", fix="make it")
 
@@ -166,8 +178,3 @@ def test_a_mended_error_is_raised_at_once_and_a_damaged_journal_is_named(tmp_pat
     with pytest.raises(StudyError, match="an input is missing"):
         search.work(wrong)
     assert len(search.study.trials) == 1
-    (tmp_path / "trials.log").write_bytes(b"no journal\n" * 1000)
-    with pytest.raises(StudyError, match="journal of trials cannot be read") as caught:
-        w.start(str(tmp_path))
-    assert caught.value.file == tmp_path / "trials.log"
-    assert "delete it" in caught.value.fix

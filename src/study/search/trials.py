@@ -28,7 +28,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import PartialFixedSampler, TPESampler
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
 
 from study.base.errors import StudyError, explained
@@ -74,7 +74,14 @@ class Search:
         self.folder.mkdir(parents=True, exist_ok=True)
         journal, name = self.folder / "trials.log", f"{self.name} {self.key}"
         try:
-            storage = JournalStorage(JournalFileBackend(str(journal)))
+            lock = JournalFileSymlinkLock(str(journal))
+            if _torn(journal):
+                lock.acquire()  # no other worker is in the midst of a line
+                try:
+                    os.truncate(journal, journal.stat().st_size - _torn(journal))
+                finally:
+                    lock.release()
+            storage = JournalStorage(JournalFileBackend(str(journal), lock))
             self.study = optuna.create_study(
                 storage=storage, study_name=name, direction="maximize", load_if_exists=True
             )
@@ -148,6 +155,11 @@ class Search:
         self.study.tell(asked, measures[self.objective])
         keep_unfinished(self)
         LOG.info("%s: %d of %d trials", self.name, len(self.finished()), len(self.points))
+
+
+def _torn(journal: Path) -> int:
+    """The bytes after the last whole line, which a full disk cut short; the next line would follow on them."""
+    return len(journal.read_bytes().rpartition(b"\n")[2]) if journal.exists() else 0
 
 
 def distributions(space: Space, place: str = "search", **where: Any) -> dict[str, BaseDistribution]:
