@@ -10,7 +10,8 @@ import pytest
 
 from study.base import paths
 from study.base.errors import StudyError
-from study.judging import store, workflow
+from study.judging import agreement, store, workflow
+from study.judging.collection import Collection
 from tests.judging.conftest import judge, parsed, truth_of
 
 DATASET = "synthetic"
@@ -170,3 +171,4 @@ def test_a_re_annotation_is_kept_beside_those_of_other_rounds(root):
     workflow.collect(DATASET, round_folder(), judge="simulated")
     kept = store.read_table(DATASET, "rejudged")
     assert kept["round"].value_counts().to_dict() == {0: len(again), 1: len(again)}
+    assert agreement.agreement_tables(Collection.load(DATASET))["tables/drift.csv"]["again"].tolist() == ["all", 0, 1]

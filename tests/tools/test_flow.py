@@ -308,11 +308,13 @@ def test_the_slot_filler_learns_which_piece_is_whose(slot_filler):
     assert right(train) > 0.9 > right(shuffled)
     # It fills tools of another catalogue.
     stated = {"url": URL, "listed": {"enum": ["slow", "fast"]}, "whole": {"type": "object"}}
+    stated |= {"deep": {"type": "boolean"}}
     other = catalogue_of(*(Tool(0, name, name, parameters([name], **{name: own})) for name, own in stated.items()))
     other = slot_filler.of(other)
     assert other.fill("Open https://new.org/x today", 0) == {"url": "https://new.org/x"}
     assert other.fill("as fast as you can", 1)["listed"] in ("slow", "fast")
     assert other.fill("anything", 2) == {"whole": ""}
+    assert other.fill("anything", 3)["deep"] in (True, False)
 
 
 def test_conditional_logit_recovers_planted_weights_and_overlap_by_hand():

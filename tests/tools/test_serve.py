@@ -361,7 +361,7 @@ def test_progress_renews_the_limit_and_what_is_understood_of_a_result_is_passed_
         "texts": (True, "server s: its answer is no result of a tool: content"),
     }
     if waits:  # progress renews the limit, but not for ever
-        expected = {"tarry": (True, "no answer within 1.5 s")}
+        expected = {"tarry": (True, "no answer within 1.2 s")}
 
     async def work(client, gateway):
         for name, (fails, said) in expected.items():
@@ -370,7 +370,7 @@ def test_progress_renews_the_limit_and_what_is_understood_of_a_result_is_passed_
             text, failed = await call(client, name, text=5)
             assert (failed, "5 is not of type 'string'" in text) == (True, True)
 
-    served(work, scripted("s", "odd"), settings=replace(QUICK, call_seconds=1.0, longest_seconds=1.5 if waits else 5.0))
+    served(work, scripted("s", "odd"), settings=replace(QUICK, call_seconds=1.0, longest_seconds=1.2 if waits else 5.0))
 
 
 def test_results_are_bounded_and_standard_error_is_swallowed(served, capfd):
