@@ -1,4 +1,4 @@
-"""The public names: the examples of docs/api.md run, importing is light, and they give what the stages give."""
+"""The public names: the examples of docs/extending.md run, importing is light, and they give what the stages give."""
 
 import re
 import subprocess
@@ -13,7 +13,8 @@ from study.base.errors import StudyError
 from study.evaluation.runs import run_seed
 from tests.tiny_study import REPOSITORY, lay_out, rooted
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8"), re.DOTALL)
+PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8").partition("\n## The Python API")[2]
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,7 +40,7 @@ def test_each_of_the_names_has_an_example():
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_examples_run(number, capsys):
-    exec(compile(EXAMPLES[number], f"docs/api.md, example {number}", "exec"), {"__name__": "example"})
+    exec(compile(EXAMPLES[number], f"docs/extending.md, example {number}", "exec"), {"__name__": "example"})
 
 
 def test_a_run_and_its_measures_are_those_of_the_stages(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ DOCUMENTS = {str(path.relative_to(ROOT)): path.read_text() for path in PATHS}
 TEXT = "\n".join(DOCUMENTS.values())
 CODE = re.compile(r"```bash\n.*?```|`[^`\n]+`", re.DOTALL)
 # Pages about files that their reader writes.
-OWN_FILES = ("docs/extending.md", "docs/extending-more.md")
+OWN_FILES = ("docs/extending.md",)
 TRACKED = re.compile(r"`((?:conf|src|baselines|tests|docs|notebooks|results|figures)/[\w./-]*)`")
 
 
