@@ -29,6 +29,7 @@ ROOTS = [name for name in FIRST if system_file(name).stem == name]
 FIND_BLOCKS = ["tfidf", "bm25", "minilm", "task_knn", "field_dense", "field_dense_mpnet", "intent", "linear_xmc", "rrf"]
 FIND_BLOCKS += ["item_knn", "user_knn", "ease", "slim", "p3alpha", "rp3beta", "ials", "item_knn_transfer"]
 FIND_BLOCKS += ["ease_transfer", "ials_transfer", "attribute_counts", "popularity_theme", "popularity_subcategory"]
+FIND_BLOCKS += ["cvh_rec"]  # new tasks, through its encoder
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,7 +9,6 @@ from scipy.special import log_softmax, logsumexp
 from baselines.interactions import Pairs, bipartite, propagate
 from baselines.recafr import Network, ReCAFR, Triples
 from baselines.softmax_graph import SoftmaxGraph, vectors
-from tests.baselines.toys import all_epochs, fit, recall10
 
 
 @pytest.fixture
@@ -50,23 +49,6 @@ def test_the_vectors_are_the_sum_of_powers_of_the_normalised_graph_as_lightgcns(
     other.norm_adj_matrix = torch.from_numpy(dense.astype(np.float32)).to_sparse_coo()
     users, items = other.forward()
     torch.testing.assert_close(z, torch.cat([users, items]) * 4, atol=1e-5, rtol=1e-5)
-
-
-def fitted(data, split, folder, **settings):
-    small = {"width": 16, "layers": 2, "learning_rate": 0.02, "batch_size": 64, "schedule": all_epochs(15)}
-    return fit(ReCAFR(**small | settings), data, split, folder)
-
-
-def test_the_profile_needs_the_right_text(cold_blocks, tmp_path):
-    data, split = cold_blocks
-    system = fitted(data, split, tmp_path, alignment=0.5, cold_tasks="profile", schedule=all_epochs(30))
-    tasks = split.tasks("test")
-    right = recall10(system, data, split).mean()
-    system.texts[tasks] = system.texts[tasks[::-1].copy()]  # tasks of one block get texts of the other
-    system.finish()
-    assert recall10(system, data, split).mean() < right - 0.2
-    plain = fitted(data, split, tmp_path / "plain", schedule=all_epochs(1))
-    assert np.isneginf(plain.score(tasks)).all()
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.8, 1.0])

@@ -5,10 +5,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from baselines.generative.search import PrefixTree, beam_search
 from baselines.lc_rec import (
     KINDS,
-    CausalBeams,
     Continuer,
     Example,
     LCRec,
@@ -68,16 +66,6 @@ def test_only_responses_are_labels_and_no_response_sees_another():
     assert ["".join(map(str, row)) for row in seen] == ["100000", "110000", "111000", "111100", "110010", "110001"]
 
 
-def test_the_search_gives_the_log_likelihoods_of_prompts_of_any_length(model):
-    identifiers = np.array([[20, 30, 40], [20, 30, 41], [21, 30, 40], [22, 31, 41]])
-    prompts = [[5, 6, 7, 8], [9], [10, 11]]
-    items, values = beam_search(CausalBeams(model, prompts), PrefixTree(identifiers), 4)
-    for prompt, row, value in zip(prompts, items, values, strict=True):
-        expected = np.array([sum(alone(model, prompt, identifier)) for identifier in identifiers.tolist()])
-        np.testing.assert_allclose(value, expected[row], rtol=1e-4)
-        assert row.tolist() == np.argsort(-expected).tolist()
-
-
 def test_scores_are_the_log_likelihoods_of_all_servers(untrained, cold_blocks):
     """Questions of one batch differ in length: with a history, and without one."""
     split = cold_blocks[1]
@@ -128,13 +116,6 @@ def test_responses_never_name_a_server_of_the_question(untrained, monkeypatch):
         named = [tuple(response[:-1]) for response in example.responses]
         assert len(known | set(named)) == len(known) + len(named)
         assert all(response[-1] == untrained.vocabulary.end for response in example.responses)
-
-
-def test_the_looser_constraint_writes_indices_of_no_server(cold_blocks, tmp_path):
-    loose = small(constraint="level")
-    found = scores(loose, *cold_blocks, "test", tmp_path)
-    assert loose.invalid > 0
-    assert np.isfinite(found).sum() + loose.invalid == len(found) * 30
 
 
 @pytest.fixture(scope="module", params=[10, 60])

@@ -18,7 +18,7 @@ def small(epochs: int = 2, **changes: object) -> Tiger:
 @pytest.fixture(scope="module")
 def learned(blocks, tmp_path_factory):
     """TIGER trained on the blocks."""
-    return fit(small(epochs=40), *blocks, tmp_path_factory.mktemp("tiger"))
+    return fit(small(), *blocks, tmp_path_factory.mktemp("tiger"))
 
 
 def log_likelihood(writer: ItemWriter, reading: list[int], identifier: list[int]) -> float:
@@ -26,14 +26,6 @@ def log_likelihood(writer: ItemWriter, reading: list[int], identifier: list[int]
     with torch.no_grad():
         out = writer.t5(input_ids=torch.tensor([reading]), labels=torch.tensor([identifier]))
     return -float(out.loss) * len(identifier)
-
-
-def test_scores_are_teacher_forced_log_likelihoods_of_all_servers(learned):
-    """The beam is as wide as the catalogue, so that nothing is left out."""
-    for task in (0, 25):
-        tokens, _ = learned.asked(task)
-        expected = [log_likelihood(learned.writer, tokens, row) for row in learned.identifiers.tolist()]
-        np.testing.assert_allclose(learned.score(np.array([task]))[0], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_fifty_random_identifiers_are_enumerated_in_batches_of_any_size():
