@@ -1,4 +1,4 @@
-"""CVH-REC: both propagation rules by hand and against dense algebra, contrast, tags, and what is no part of the graph."""
+"""CVH-REC: both propagation rules by hand and against dense algebra, contrast, tags, and what the graph leaves out."""
 
 import numpy as np
 import pytest
