@@ -5,10 +5,13 @@ import re
 
 import pandas as pd
 import pytest
+import yaml
 
 from study.advisor.engine.intent.feedback import Event, feedback_of
 from study.advisor.engine.intent.recommender import assign
 from study.advisor.engine.intent.settings import FACTORS
+from study.advisor.retrieval.index import Settings, ToolIndex
+from study.advisor.retrieval.route import Request, Router
 from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
 from study.base.errors import StudyError
@@ -74,6 +77,19 @@ def test_latency_alone_writes_its_own_tables(toy, run, catalog, monkeypatch):
     assert (line["tools"], line["queries"]) == (5, 2)
     assert 0 < line["latency_p50_ms"] <= line["latency_p95_ms"]
     assert "cores" in json.loads((folder / "discovery_latency.json").read_text())["hardware"]
+
+
+def test_an_endpoint_by_configuration(server, project, catalog):
+    path = project / "conf/tools/embedder.yaml"
+    own = {"kind": "endpoint", "base_url": f"http://127.0.0.1:{server.server_port}/v1", "model": "e", "dimension": 2}
+    chosen = yaml.safe_load(path.read_text()) | own | {"retries": 0}
+    (project / "conf").unlink()
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump(chosen))
+    server.script = ["own_vectors"] * 20
+    assert len(ToolIndex(catalog, Settings(document="name_desc")).search("send a mail", 2)[0]) == 2
+    assert Router(catalog).scores([Request("mail", "send")]).shape == (1, 5)
+    assert {(path, body["model"]) for path, body, _ in server.seen} == {("/v1/embeddings", "e")}
 
 
 def test_a_request_block_is_routed_and_a_model_asks_for_tools_that_are_not_called(server, toy, run):

@@ -82,7 +82,7 @@ def test_no_value_of_an_entry_is_said(tmp_path):
     assert ("***" in problems[0], "program cannot be started" in problems[3]) == (True, True)
 
 
-@pytest.mark.parametrize("status", [401, 404, 405, 520])
+@pytest.mark.parametrize("status", [401, 404, 405, 503, 520])
 @pytest.mark.parametrize("kind", ["http", "sse"])
 def test_an_address_that_refuses_is_said_by_number_and_without_its_key(tmp_path, status, kind):
     async def app(scope, receive, send):
