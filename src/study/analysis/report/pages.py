@@ -1,7 +1,8 @@
 """Pages of prose with numbers from tables: the templates of docs/src, rendered into the Markdown that people read.
 
 In a template, ``{{ cell("cold/t2mrec/ndcg@10") }}`` is a mean of the overall table of Task2MCP, and ``ci`` in the place
-of ``cell`` adds its interval. Any other cell has a name in docs/src/numbers.yaml: `file` (below results/; `*` for the
+of ``cell`` adds its interval; ``judged_test/t2mrec/ndcg@10`` is a mean on judged topics (also judged_valid, judged_fresh).
+Any other cell has a name in docs/src/numbers.yaml: `file` (below results/; `*` for the
 rows of several), `where` (column -> value; a text that begins with !=, < or > compares) and one of `column` (of the one
 row that is left), `sum: column` (over all that are left), `count: true` (how many) and `different: column` (how many
 values it has there). `times` multiplies. NAME_low and NAME_high, where not named themselves, are the ends of NAME's
@@ -38,6 +39,10 @@ class Numbers:
     def entry(self, name: str) -> dict[str, Any]:
         """What is said of a cell. Raises StudyError: the name has no entry."""
         if found := PATH.fullmatch(name):
+            if found["protocol"].startswith("judged_"):
+                where = {"part": found["protocol"].removeprefix("judged_"), "system": found["system"]}
+                where["metric"] = f"{found['metric']}@{found['k']}"
+                return {"file": f"{DATASET}/judged/tables/scores.csv", "where": where, "column": "mean"}
             where = {key: found[key] for key in ("protocol", "system", "metric", "k")}
             return {"file": f"{found['dataset'] or DATASET}/tables/overall.csv", "where": where, "column": "mean"}
         whole, _, end = name.rpartition("_")
