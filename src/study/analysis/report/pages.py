@@ -1,12 +1,12 @@
 """Pages of prose with numbers from tables: the templates of docs/src, rendered into the Markdown that people read.
 
 In a template, ``{{ cell("cold/t2mrec/ndcg@10") }}`` is a mean of the overall table of Task2MCP, and ``ci`` in the place
-of ``cell`` adds its interval; ``judged_test/t2mrec/ndcg@10`` is a mean on judged topics (also judged_valid, judged_fresh).
-Any other cell has a name in docs/src/numbers.yaml: `file` (below results/; `*` for the
-rows of several), `where` (column -> value; a text that begins with !=, < or > compares) and one of `column` (of the one
-row that is left), `sum: column` (over all that are left), `count: true` (how many) and `different: column` (how many
-values it has there). `times` multiplies. NAME_low and NAME_high, where not named themselves, are the ends of NAME's
-interval. ``rows(file, column=value)`` gives the rows of a table, for a table of the page that repeats it.
+of ``cell`` adds its interval; ``judged_test/t2mrec/ndcg@10`` is a mean on judged topics (also judged_valid and
+judged_fresh). Any other cell has a name in docs/src/numbers.yaml: `file` (below results/; `*` for the rows of several),
+`where` (column -> value; a text that begins with !=, < or > compares) and one of `column` (of the one row that is
+left), `sum: column` (over all that are left), `count: true` (how many) and `different: column` (how many values there).
+`times` multiplies. NAME_low and NAME_high, where not named themselves, are the ends of NAME's interval.
+``rows(file, column=value)`` gives the rows of a table, for a table of the page that repeats it.
 """
 
 from __future__ import annotations
