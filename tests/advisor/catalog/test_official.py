@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import subprocess
-import sys
 import threading
 import time
 from datetime import UTC, datetime
@@ -153,23 +151,6 @@ def test_a_poll_that_failed_goes_on_where_it_was(registry):
     cursors(registry)
     sync(["official"])
     assert (cursors(registry), active()) == (["2", "4"], ALL)
-
-
-@pytest.mark.slow
-def test_a_killed_poll_loses_nothing(registry, conf_root):
-    registry.script = [None, *["stall"] * 3]
-    command = [sys.executable, "-m", "study", "catalog", "sync", "--source", "official"]
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    while len(registry.asked) < 2:
-        assert child.poll() is None
-        time.sleep(0.02)
-    child.kill()
-    child.wait()
-    assert store.current() is None
-    registry.script, asked = [], len(registry.asked)
-    sync(["official"])
-    assert registry.asked[asked]["cursor"] == "2"
-    assert active() == ALL
 
 
 def test_a_catalogue_that_could_not_be_written_needs_no_second_poll(registry, monkeypatch):
