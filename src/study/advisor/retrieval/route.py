@@ -161,11 +161,8 @@ def combine(servers: FloatArray, tools: FloatArray, server_of: IntArray, routing
 
 def best_servers(scores: FloatArray, count: int | None) -> np.ndarray:
     """Which servers stay, shape of `scores` (b, n_servers), bool; of equal ones the earlier."""
-    kept = np.ones(scores.shape, dtype=bool)
-    if count is not None and count < scores.shape[1]:
-        chosen = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-        kept[:] = False
-        np.put_along_axis(kept, chosen, True, axis=1)
+    kept = np.zeros(scores.shape, dtype=bool)
+    np.put_along_axis(kept, np.argsort(-scores, axis=1, kind="stable")[:, :count], True, axis=1)
     return kept
 
 
