@@ -1,6 +1,5 @@
 """A headless Chromium driven over its debugging pipe; standard library only."""
 
-import base64
 import contextlib
 import fcntl
 import json
@@ -108,9 +107,6 @@ class Browser:
 
     def size(self, width, height, mobile=False):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
-
-    def screenshot(self):
-        return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     def close(self):
         with contextlib.suppress(AssertionError, OSError):

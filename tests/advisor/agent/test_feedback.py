@@ -24,6 +24,9 @@ def test_words_are_kept_only_where_the_user_says_so(feedback):
     assert with_words.query == without.query
     assert "a" not in (with_words.agent, without.agent)
     assert b"captions" not in feedback.path.with_name("salt").read_bytes()
+    # What another process adds is read, and what was read is not read again.
+    add(module.FeedbackStore(feedback.path), "worked", 3)
+    assert [event.selected for event in feedback.events()] == ["11", "o/x", "3"]
 
 
 @pytest.mark.parametrize(("kind", "detail"), UNUSABLE)
@@ -44,8 +47,9 @@ def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):
     for kind, server, more in (("accepted", 17, []), ("worked", 17, ["--keep-words"]), ("rejected", 13, [])):
         done = run(cli.app, ["ask", request, "--outcome", f"{kind}={server}", "--detail", "on my machine", *more])
         assert done.exit_code == 0, done.output
-    events = feedback.events()
-    found = [(event.kind, event.selected, event.shown.index(event.selected), event.words) for event in events]
+    found = [
+        (event.kind, event.selected, event.shown.index(event.selected), event.words) for event in feedback.events()
+    ]
     assert found == [("accepted", "17", 0, ""), ("worked", "17", 0, request), ("rejected", "13", 1, "")]
     for outcome in ("loved=17", "worked=11", "worked=999", "worked", "17"):
         with pytest.raises(StudyError):

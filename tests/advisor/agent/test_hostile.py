@@ -1,4 +1,4 @@
-"""Strangers' texts: shown as they stand, and no more, of fifty hostile servers; links are ordinary addresses alone."""
+"""Strangers' texts at the functions that clean them: one visible line, links are ordinary addresses alone."""
 
 import json
 import unicodedata
@@ -14,20 +14,9 @@ from study.base.errors import printable
 from tests.advisor.agent.conftest import HOSTILE
 
 ORDINARY = ["https://github.com/a/b", "http://example.org:8080/x?y=1#z", " https://example.org/%20 "]
-NO_LINKS = [
-    "javascript:alert(1)",
-    "data:text/html,x",
-    "https://user:pw@example.org/",
-    "https://example.org/`id`",
-    "https://example.org/$(touch x)",
-    "https://example.org/a b",
-    "https://ex\u0430mple.org/x",
-    "https://localhost",
-    "https://-x.org",
-    "//example.org",
-    "https://example.org/" + "a" * 3_000,
-    "",
-]
+NO_LINKS = ["javascript:alert(1)", "data:text/html,x", "https://user:pw@example.org/", "https://example.org/`id`", ""]
+NO_LINKS += ["https://example.org/$(touch x)", "https://example.org/a b", "https://ex\u0430mple.org/x"]
+NO_LINKS += ["https://localhost", "https://-x.org", "//example.org", "https://example.org/" + "a" * 3_000]
 
 
 def everything(value):
@@ -38,25 +27,25 @@ def everything(value):
     return [value] if isinstance(value, str) else []
 
 
-def test_an_answer_about_hostile_servers_names_servers_of_the_catalogue_in_visible_text(hostile):
+def visible(*values):
+    return all(plain(text) == " ".join(text.split()) for text in everything(values))
+
+
+def test_answers_about_hostile_servers_name_servers_of_the_catalogue_in_visible_text(hostile):
     turn = hostile.answer("captions for videos", top=20)
     data = hostile.data(turn)
     ids = [row["server_id"] for row in data["recommendations"]]
     assert len(ids) == len(set(ids)) == 20
     assert set(ids) <= {*range(11, 18), *HOSTILE}
     assert {server for said in data["statements"] for server in said["servers"]} <= set(ids)
-    shown = everything([data["statements"], hostile.short(turn)])
-    assert all(plain(text) == " ".join(text.split()) for text in shown)
+    assert visible(data["statements"], hostile.short(turn))
     assert not {"\x1b", "\u202e"} & set(printable(json.dumps(data, ensure_ascii=False), keep="\n"))
-
-
-@pytest.mark.parametrize("server", HOSTILE)
-def test_a_hostile_server_speaks_of_itself_alone(hostile, server):
-    said = hostile.explain("captions for videos", server)
-    assert {named for one in said["statements"] for named in one["servers"]} == {server}
-    assert all(plain(text) == " ".join(text.split()) for text in everything([said["statements"], said["evidence"]]))
-    assert safe_link(said.get("url", "https://github.com/a/b"))
-    assert len(evidence(hostile.find(server))["description"]) <= 260
+    for server in HOSTILE:  # each speaks of itself alone
+        said = hostile.explain("captions for videos", server)
+        assert {named for one in said["statements"] for named in one["servers"]} == {server}
+        assert visible(said["statements"], said["evidence"])
+        assert safe_link(said.get("url", "https://github.com/a/b"))
+        assert len(evidence(hostile.find(server))["description"]) <= 260
 
 
 @given(st.text(), st.integers(1, 30))

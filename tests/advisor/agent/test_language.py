@@ -6,18 +6,15 @@ from unittest.mock import Mock
 import pandas as pd
 import pytest
 
+from study.advisor.agent import language
 from study.advisor.agent.conversation import Agent
 from study.advisor.agent.language import (
-    STRICTER,
     Specification,
     Statement,
     Writer,
-    by_rules,
     evidence,
-    grounded,
     parts_of,
     refusal,
-    schema,
     supported,
     template,
 )
@@ -61,7 +58,7 @@ def writing(cards, *replies):
     """What a model that sends these replies has written, and its client."""
     client = Mock()
     client.chat.side_effect = [reply if isinstance(reply, Exception | str) else json.dumps(reply) for reply in replies]
-    return Writer(client, "m").write(by_rules(REQUEST), cards), client
+    return Writer(client, "m").write(language.by_rules(REQUEST), cards), client
 
 
 def test_an_answer_that_passes_is_kept(cards):
@@ -97,7 +94,7 @@ def test_a_wrong_statement_is_asked_for_once_more_by_quotation(cards, part, wron
     assert [refused.check for refused in written.refused[0]] == [check]
     assert (written.author, written.attempts, written.refused[1]) == ("m", 2, [])
     second = client.chat.call_args
-    assert STRICTER in second.args[1][0]["content"]
+    assert language.STRICTER in second.args[1][0]["content"]
     assert second.kwargs["response_format"]["json_schema"]["schema"]["required"] == [part.replace("_", " ")]
 
 
@@ -119,10 +116,13 @@ def test_an_answer_of_a_failing_endpoint_is_that_of_the_rules():
     assert turn.written.response == by_hand.written.response
 
 
-def test_the_template_passes_the_checks(cards, hostile):
+def test_the_template_passes_the_checks_and_statements_name_servers_of_the_shortlist(cards, hostile):
     for each in (cards, [evidence(item) for item in ask(hostile.catalogue, REQUEST, Options(20)).items]):
         said = template(REQUEST, each)
         assert [refused for part, one in said.items() if (refused := refusal(part, one, each))] == []
+    for part, server in (("why 2", 9), ("together", 1)):  # another one, and one alone
+        wrong = Statement(field="description", text="captions", server=server)
+        assert refusal(part, wrong, cards).check == "correctness"
 
 
 @pytest.mark.parametrize(
@@ -136,20 +136,18 @@ def test_the_template_passes_the_checks(cards, hostile):
         ("Does not read mail", "Reads mail", False),
         ("Reads mail without a key", "Reads mail. Needs no key", True),
         ("the server", "Reads mail", False),
+        ("no malware", "not stated", False),
+        ("MIT", "not stated", False),
+        ("No licence is stated", "not stated", True),  # what is not stated may only be said not to be
     ],
 )
 def test_a_field_says_a_text_or_not(text, value, stands):
-    assert (supported(text, "description", value) == "") is stands
-
-
-def test_what_is_not_stated_may_only_be_said_not_to_be():
-    assert supported("No licence is stated", "licence", "not stated") == ""
-    assert supported("MIT", "licence", "not stated")
-    assert supported("no malware", "licence", "not stated")
+    field = "licence" if value == "not stated" else "description"
+    assert (supported(text, field, value) == "") is stands
 
 
 def test_a_quoting_schema_offers_passages_of_the_fields_alone(cards):
-    form = schema(REQUEST, cards, ["why 1", "choice 1"], quote=True)
+    form = language.schema(REQUEST, cards, ["why 1", "choice 1"], quote=True)
     texts = {
         text
         for options in form["properties"].values()
@@ -174,7 +172,7 @@ def test_limits_that_the_request_does_not_state_are_left_out():
         preferences=["privacy"],
         runtime="node",
     )
-    found, dropped = grounded(read, request)
+    found, dropped = language.grounded(read, request)
     kept = {"languages": ["C#", "Go"], "unwanted_languages": ["Java"], "unwanted_licences": ["AGPL"], "stars": 20}
     assert found.limits().stated() == kept
     assert {"languages", "unwanted_languages", "licences", "official", "place", "preferences", "runtime"} == {*dropped}
@@ -192,12 +190,6 @@ def test_a_models_reading_limits_the_servers_and_an_invalid_one_does_not():
     turn = agent.answer(asked)
     assert "not valid" in turn.problem
     assert len(turn.answer.items) > 2
-
-
-def test_statements_name_servers_of_the_shortlist(cards):
-    assert refusal("why 2", Statement(field="description", text="captions", server=9), cards).check == "correctness"
-    alone = Statement(field="description", text="captions", server=1)
-    assert refusal("together", alone, cards).check == "correctness"
 
 
 def test_the_trial_counts_what_the_checks_refuse(cards):

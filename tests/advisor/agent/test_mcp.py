@@ -12,30 +12,22 @@ import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 from typer.testing import CliRunner
 
 from study.advisor.agent import mcp
 from study.advisor.engine.limits import Limits
+from study.advisor.gateway.interface import refusal
 from study.base.errors import StudyError
 from study.cli.agent import app
 from tests.advisor.agent.conftest import HOSTILE, serving
 from tests.tiny_study import REPOSITORY
 
-TOOLS = (
-    "recommend_mcp_servers",
-    "compare_mcp_servers",
-    "explain_recommendation",
-    "describe_catalog",
-    "get_install_command",
-)
-RECOMMEND, COMPARE, EXPLAIN, DESCRIBE, INSTALL = TOOLS
+RECOMMEND, COMPARE, EXPLAIN = "recommend_mcp_servers", "compare_mcp_servers", "explain_recommendation"
+DESCRIBE, INSTALL = "describe_catalog", "get_install_command"
 FULL = {"detail": "full"}
 # The toy agent as a program of its own, as a client would start it.
 PROGRAM = """
 from study.advisor.agent import mcp
-from study.advisor.engine.limits import Limits
 from study.advisor.agent.conversation import Agent
 from tests.advisor.agent.conftest import toy
 agent = Agent(toy())
@@ -93,28 +85,26 @@ def within(client, work):
     return asyncio.run(asyncio.wait_for(run(), 120))
 
 
-def own(agent):
-    """A client of a server of this process."""
-    return Client(mcp.server(lambda: agent))
-
-
-def called(client, *calls):
-    """The replies to calls (tool, arguments)."""
+def called(agent, *calls):
+    """The replies to calls (tool, arguments) of a server of this process."""
 
     async def work(connected):
         return [await connected.call_tool(*call) for call in calls]
 
-    return within(client, work)
+    return within(Client(mcp.server(lambda: agent)), work)
 
 
 async def exercise(client):
     """Everything that a client may do, rightly and wrongly."""
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    assert set(tools) == set(TOOLS)
+    assert set(tools) == {RECOMMEND, COMPARE, EXPLAIN, DESCRIBE, INSTALL}
     for tool in tools.values():
         assert tool.description
         assert tool.annotations.read_only_hint
         assert tool.input_schema["additionalProperties"] is False
+    schemas = json.dumps([tool.input_schema for tool in tools.values()])
+    assert '"null"' not in schemas
+    assert '"anyOf": [{"$ref"' not in schemas
     asked = tools[RECOMMEND].input_schema
     assert (set(asked["properties"]), asked["required"]) == ({"task", "constraints", "top", "detail"}, ["task"])
     assert "never as instructions" in client.instructions
@@ -147,11 +137,28 @@ async def exercise(client):
     assert [(one["objective"], one["languages"]) for one in specifications] == asked
 
 
+def environment():
+    path = [str(REPOSITORY / "src"), str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+
+
+def test_over_streamable_http_for_the_named_address_alone(agent):
+    chosen = mcp.only("fd00::1", ["127.0.0.1"])
+    assert {"[fd00::1]", "[fd00::1]:*", "127.0.0.1:*"} <= set(chosen.allowed_hosts)
+    assert chosen.enable_dns_rebinding_protection
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    with serving(mcp.server(lambda: agent).streamable_http_app()) as address:
+        for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+            headers |= {"Accept": "application/json, text/event-stream"}
+            reply = httpx2.post(f"{address}/mcp", json=body, headers=headers, trust_env=False)
+            assert reply.status_code in (403, 421)
+        within(Client(f"{address}/mcp", read_timeout_seconds=60, cache=None), exercise)
+
+
+@pytest.mark.slow
 def test_over_standard_input_and_output():
-    path = os.pathsep.join([str(REPOSITORY), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    words = {"command": sys.executable, "args": ["-c", PROGRAM], "env": os.environ | {"PYTHONPATH": path}}
-    started = stdio_client(StdioServerParameters(**words, cwd=REPOSITORY))
-    within(Client(started, read_timeout_seconds=60, cache=None), exercise)
+    started = StdioServerParameters(command=sys.executable, args=["-c", PROGRAM], env=environment(), cwd=REPOSITORY)
+    within(Client(stdio_client(started), read_timeout_seconds=60, cache=None), exercise)
 
 
 CALL = '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "describe_catalog", "arguments": %s}}'
@@ -168,14 +175,22 @@ NO_MESSAGES = [
 ]
 
 
+def test_what_is_no_message_is_refused_with_the_id_that_it_names():
+    lines = [line.encode("utf-8", "surrogatepass").decode("utf-8", "replace") for line, _, _ in NO_MESSAGES]
+    answers = [refusal(line) for line in lines]
+    assert [(answer["id"], answer["error"]["code"]) for answer in answers] == [case[1:] for case in NO_MESSAGES]
+    messages = ['{"jsonrpc": "2.0", "id": 5, "result": [1]}', '{"jsonrpc": "2.0", "id": 99, "method": "ping"}']
+    assert [refusal(line) for line in messages] == [None, None]
+
+
+@pytest.mark.slow
 def test_what_is_no_message_is_answered_over_standard_input_and_output():
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     lines = [json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})]
     lines += [*(line for line, _, _ in NO_MESSAGES), "", '{"jsonrpc": "2.0", "id": 5, "result": [1]}']
     lines += ['{"jsonrpc": "2.0", "id": 99, "method": "ping"}']
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe, env=environment) as program:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe, env=environment()) as program:
         late = threading.Timer(60, program.kill)
         late.start()
         program.stdin.write("\n".join([*lines, ""]).encode("utf-8", "surrogatepass"))
@@ -188,28 +203,10 @@ def test_what_is_no_message_is_answered_over_standard_input_and_output():
     assert {reply["id"] for reply in replies if "result" in reply} == {1, 99}
 
 
-def test_over_streamable_http(agent):
-    async def run(address):
-        async with create_mcp_http_client() as http:
-            transport = streamable_http_client(f"{address}/mcp", http_client=http)
-            async with Client(transport, read_timeout_seconds=60, cache=None) as client:
-                await exercise(client)
-
-    with serving(mcp.server(lambda: agent).streamable_http_app()) as address:
-        asyncio.run(asyncio.wait_for(run(address), 120))
-
-
-@pytest.mark.parametrize(
-    ("option", "reason"),
-    [
-        ("method", "unknown system"),
-        ("dataset", "unknown dataset"),
-        ("transport", "unknown transport"),
-        ("catalog", "unknown catalogue"),
-    ],
-)
-def test_a_wrong_call_of_the_command_is_said_at_once(conf_root, option, reason):
-    with pytest.raises(StudyError, match=reason):
+@pytest.mark.parametrize("option", ["method", "dataset", "transport", "catalog"])
+def test_a_wrong_call_of_the_command_is_said_at_once(conf_root, option):
+    name = {"method": "system", "catalog": "catalogue"}.get(option, option)
+    with pytest.raises(StudyError, match=f"unknown {name}"):
         CliRunner().invoke(app, ["mcp", f"--{option}", "pigeon"], catch_exceptions=False)
 
 
@@ -241,24 +238,13 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
     assert len(made) == 2
 
 
-@pytest.mark.parametrize(("written", "meant"), WRITTEN)
-def test_a_value_is_taken_however_a_host_writes_it(agent, written, meant):
-    (reply,) = called(own(agent), (RECOMMEND, {"task": "captions", **FULL} | written | FULL))
-    assert Limits(**meant).model_dump().items() <= read(reply)["specification"].items()
-
-
-def test_no_argument_is_a_choice_between_a_reference_and_something_else(agent):
-    async def listed(client):
-        return (await client.list_tools()).tools
-
-    schemas = json.dumps([tool.input_schema for tool in within(own(agent), listed)])
-    assert '"null"' not in schemas
-    assert '"anyOf": [{"$ref"' not in schemas
-    calls = [
-        (EXPLAIN, {"task": "captions", "server_id": 11.0}),
-        (COMPARE, {"task": "captions", "server_ids": "[11, 12.0]"}),
-    ]
-    assert not any(reply.is_error for reply in called(own(agent), *calls))
+def test_a_value_is_taken_however_a_host_writes_it(agent):
+    asked = [(RECOMMEND, {"task": "captions"} | written | FULL) for written, _ in WRITTEN]
+    odd = [(EXPLAIN, {"task": "captions", "server_id": 11.0}), (COMPARE, {"task": "x", "server_ids": "[11, 12.0]"})]
+    replies = called(agent, *asked, *odd)
+    for (_, meant), reply in zip(WRITTEN, replies[: len(WRITTEN)], strict=True):
+        assert Limits(**meant).model_dump().items() <= read(reply)["specification"].items()
+    assert not any(reply.is_error for reply in replies)
 
 
 @pytest.mark.parametrize(
@@ -270,42 +256,29 @@ def test_no_argument_is_a_choice_between_a_reference_and_something_else(agent):
     ],
 )
 def test_stated_constraints_win_over_the_words_of_the_task(agent, task, stated, languages, unwanted):
-    (reply,) = called(own(agent), (RECOMMEND, {"task": task, "constraints": stated} | FULL))
+    (reply,) = called(agent, (RECOMMEND, {"task": task, "constraints": stated} | FULL))
     found = read(reply)
     assert (found["specification"]["languages"], found["specification"]["unwanted_languages"]) == (languages, unwanted)
     assert found["specification"]["official"] is False
     assert len(found["recommendations"]) > 1
 
 
-@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}])
-def test_over_http_only_the_named_address_is_answered_and_no_page_of_another_site(agent, headers):
-    chosen = mcp.only("fd00::1", ["127.0.0.1"])
-    assert {"[fd00::1]", "[fd00::1]:*", "127.0.0.1:*"} <= set(chosen.allowed_hosts)
-    assert chosen.enable_dns_rebinding_protection
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
-    headers |= {"Accept": "application/json, text/event-stream"}
-    with serving(mcp.server(lambda: agent).streamable_http_app()) as address:
-        assert httpx2.post(f"{address}/mcp", json=body, headers=headers, trust_env=False).status_code in (403, 421)
-
-
 def test_hostile_servers_are_strings_in_a_result(hostile):
     """One text block of JSON: a description can end neither the string nor the block."""
-    calls = [(EXPLAIN, {"task": "captions for videos", "server_id": server}) for server in HOSTILE]
-    first, *replies = called(own(hostile), (RECOMMEND, {"task": "captions for videos", "top": 20} | FULL), *calls)
-    ids = [item["server_id"] for item in read(first)["recommendations"]]
+    task = {"task": "captions for videos"}
+    calls = [(EXPLAIN, task | {"server_id": server}) for server in HOSTILE]
+    short, full, *replies = called(hostile, (RECOMMEND, task), (RECOMMEND, task | {"top": 20} | FULL), *calls)
+    ids = [item["server_id"] for item in read(full)["recommendations"]]
     assert len(ids) == len(set(ids)) == 20
     assert [read(reply)["server_id"] for reply in replies] == list(HOSTILE)
-
-
-def test_five_servers_take_two_kilobytes_and_each_fact_once(hostile):
-    (reply,) = called(own(hostile), (RECOMMEND, {"task": "captions for videos"}))
-    assert len(read(reply)["servers"]) == 5
-    assert len(reply.content[0].text.encode()) <= 2_048
+    # Five servers take two kilobytes, each fact once.
+    assert len(read(short)["servers"]) == 5
+    assert len(short.content[0].text.encode()) <= 2_048
 
 
 def test_what_was_found_out_of_a_start_stands_beside_the_server(agent):
     said = "did not start here (2026-01-02)"
     facts = agent.catalogue.facts
     told = mcp.Agent(replace(agent.catalogue, facts=lambda server: replace(facts(server), checked=said)))
-    (reply,) = called(own(told), (RECOMMEND, {"task": "captions for videos"}))
+    (reply,) = called(told, (RECOMMEND, {"task": "captions for videos"}))
     assert {server["checked"] for server in read(reply)["servers"]} == {said}

@@ -17,7 +17,6 @@ from study.cli import agent as cli
 from tests.advisor.agent import browser
 from tests.advisor.agent.conftest import HOSTILE, serving
 
-HEADERS = {"content-type": "application/json"}
 # What the page may consist of; anything else came from a stranger's text.
 TAG_NAMES = (
     "HTML HEAD META TITLE LINK SCRIPT BODY A HEADER H1 P MAIN SECTION DIV BUTTON OL LI SPAN FOOTER FORM LABEL TEXTAREA "
@@ -32,14 +31,9 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def address(agent, service, store):
-    with serving(page.create_app(agent, store, service)) as found:
-        yield found
-
-
-@pytest.fixture
-def client(address):
-    with httpx2.Client(base_url=address, timeout=30, trust_env=False) as made:
+def client(agent, service, store):
+    app = page.create_app(agent, store, service, extra_host="Study.example")
+    with serving(app) as address, httpx2.Client(base_url=address, timeout=30, trust_env=False) as made:
         yield made
 
 
@@ -77,12 +71,8 @@ def test_a_whole_conversation(client, store):
     assert talk.post("install", server_id=11).status_code == 422  # nobody says how to start it
     # Cards of an earlier answer are judged for that answer.
     before = len(store.events())
-    assert [talk.post("feedback", kind="worked", answer=n, server_id=17).status_code for n in (1, 2, 3, 99)] == [
-        200,
-        200,
-        422,
-        422,
-    ]
+    judged = [talk.post("feedback", kind="worked", answer=n, server_id=17).status_code for n in (1, 2, 3, 99)]
+    assert judged == [200, 200, 422, 422]
     events = store.events()[before:]
     assert [(event.selected, event.success, event.words) for event in events] == [("17", True, "")] * 2
 
@@ -102,41 +92,27 @@ def test_conversations_are_bounded_and_end(agent):
     assert (len(talk.turns), min(talk.turns)) == (20, 6)
 
 
-def test_a_fault_of_the_program_is_no_conversation_that_is_over(client, monkeypatch):
-    monkeypatch.setattr(page, "in_words", lambda *_: {}["a bug"])
-    done = Talk(client).post("messages", text=REQUEST)
-    assert (done.status_code, "Content-Security-Policy" in done.headers) == (500, True)
-    assert "over" not in done.json()["error"]
+STRANGERS = [
+    ({"host": "study.example:1"}, 200),
+    ({"host": "["}, 400),
+    ({"host": "evil.example"}, 400),
+    ({"host": "127.0.0.1.evil.example"}, 400),
+    ({"origin": "http://["}, 400),
+    ({"origin": "http://evil.example"}, 403),
+    ({"origin": "null"}, 403),
+    ({"content-length": "100001"}, 413),
+    ({"content-length": ""}, 413),
+    *(({"x-conversation": name}, 404) for name in ("", "unknown", "x" * 65, "../..", "a b")),
+]
 
 
-@pytest.mark.parametrize("name", ["", "unknown", "x" * 65, "../..", "a b"])
-def test_an_unknown_conversation_is_over(client, name):
-    reply = client.post("/api/messages", json={"text": "captions"}, headers={"X-Conversation": name})
-    assert reply.status_code in (404, 422)
-
-
-@pytest.mark.parametrize("headers", [{"host": "["}, {"origin": "http://["}])
-def test_headers_that_name_no_host_are_refused_with_the_headers_of_safety(client, headers):
-    done = client.get("/", headers=headers)
-    assert (done.status_code, "Content-Security-Policy" in done.headers) == (400, True)
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"host": "evil.example"}, 400),
-        ({"host": "127.0.0.1.evil.example"}, 400),
-        ({"origin": "http://evil.example"}, 403),
-        ({"origin": "null"}, 403),
-        ({"content-length": "100001"}, 413),
-        ({"content-length": ""}, 413),
-    ],
-)
-def test_strangers_are_refused(client, headers, status):
-    content = {"100001": b"x" * 100_001, None: b"{}", "": iter([b"{}"])}[headers.get("content-length")]
-    headers = {name: value for name, value in headers.items() if value}
-    reply = client.post("/api/conversations", content=content, headers=HEADERS | headers)
-    assert reply.status_code == status
+@pytest.mark.parametrize(("headers", "status"), STRANGERS)
+def test_strangers_are_refused_with_the_headers_of_safety(client, headers, status):
+    length, path = headers.get("content-length"), "messages" if status == 404 else "conversations"
+    content = {"100001": b"x" * 100_001, None: b'{"text": "x"}' if status == 404 else b"{}", "": iter([b"{}"])}[length]
+    given = {"content-type": "application/json"} | {name: value for name, value in headers.items() if value}
+    reply = client.post(f"/api/{path}", content=content, headers=given)
+    assert reply.status_code == status or (status, reply.status_code) == (404, 422)
     assert "default-src 'none'" in reply.headers["content-security-policy"]
 
 
@@ -158,71 +134,63 @@ def test_strangers_are_refused(client, headers, status):
         ("feedback", '{"answer": 1, "kind": "loved", "server_id": 11}'),
     ],
 )
-def test_faults_are_said_and_leave_the_conversation_alone(client, path, content):
+def test_faults_are_said_and_leave_the_conversation_alone(client, monkeypatch, path, content):
     talk = Talk(client)
-    first = talk.post("messages", text=REQUEST).json()
-    reply = client.post(f"/api/{path}", content=content, headers=HEADERS | talk.headers)
+    first = talk.ids("messages", text=REQUEST)
+    reply = client.post(f"/api/{path}", content=content, headers={"content-type": "application/json"} | talk.headers)
     assert reply.status_code in (400, 422)
     assert reply.json()["error"]
     assert "Traceback" not in reply.text
-    assert talk.ids("limits") == [server["server_id"] for server in first["servers"]]
+    assert talk.ids("limits") == first
+    # A fault of the program is no conversation that is over.
+    monkeypatch.setattr(page, "in_words", lambda *_: {}["a bug"])
+    done = talk.post("messages", text=REQUEST)
+    assert (done.status_code, "Content-Security-Policy" in done.headers) == (500, True)
+    assert "over" not in done.json()["error"]
 
 
-@pytest.mark.parametrize("path", ["/", "/app.js", "/style.css", "/icon.svg"])
-def test_the_page_is_safe_and_names_no_other_host(client, path):
-    reply = client.get(path)
-    assert reply.status_code == 200
-    assert "unsafe" not in reply.headers["content-security-policy"]
-    assert reply.headers["x-content-type-options"] == "nosniff"
-    assert set(re.findall(r"https?://[^\s\"'<)]+", reply.text)) <= {"http://www.w3.org/2000/svg"}
+def test_the_page_alone_is_served_is_safe_and_names_no_other_host(client):
     writing = r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|<script>|\son\w+="
-    assert not re.search(writing, reply.text)
-
-
-@pytest.mark.parametrize(
-    "path", ["/docs", "/openapi.json", "/../page.py", "/%2e%2e/page.py", "/api/messages", "/static/app.js"]
-)
-def test_nothing_else_is_served(client, path):
-    assert client.get(path).status_code in (404, 405)
-
-
-def test_an_address_of_the_machine_is_answered_by_its_name(agent, service, store):
-    with serving(page.create_app(agent, store, service, extra_host="Study.example")) as address:
-        for host, status in (("study.example:1", 200), ("evil.example", 400)):
-            assert httpx2.get(address, headers={"host": host}, trust_env=False).status_code == status
+    for path in ("/", "/app.js", "/style.css", "/icon.svg"):
+        reply = client.get(path)
+        assert reply.status_code == 200
+        assert "unsafe" not in reply.headers["content-security-policy"]
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert set(re.findall(r"https?://[^\s\"'<)]+", reply.text)) <= {"http://www.w3.org/2000/svg"}
+        assert not re.search(writing, reply.text)
+    for path in ("/docs", "/openapi.json", "/../page.py", "/%2e%2e/page.py", "/api/messages", "/static/app.js"):
+        assert client.get(path).status_code in (404, 405)
 
 
 @pytest.mark.parametrize("command", [["serve"], ["mcp", "--transport", "streamable-http"]])
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "", "0", "0x0", "::ffff:0.0.0.0"])
-def test_an_address_that_names_no_machine_is_refused(command, host, monkeypatch):
+def test_an_address_is_checked_before_anything_is_served(command, monkeypatch, capsys):
     monkeypatch.setattr(cli, "_agent", lambda *given: pytest.fail("the agent was built"))
     monkeypatch.setattr("study.advisor.engine.catalogue.require", lambda *given: None)
-    with pytest.raises(StudyError, match="every address"):
-        CliRunner().invoke(cli.app, [*command, "--host", host], catch_exceptions=False)
     assert addresses.concrete("192.168.1.20") == "192.168.1.20"
-
-
-@pytest.mark.parametrize("command", [["serve"], ["mcp", "--transport", "streamable-http"]])
-def test_a_taken_port_and_an_unknown_host_are_said_before_anything_is_served(command, monkeypatch, capsys):
-    monkeypatch.setattr("study.advisor.engine.catalogue.require", lambda *given: None)
     with addresses.listening("127.0.0.1", 0) as taken:
         port = str(taken.getsockname()[1])
-        with pytest.raises(StudyError, match=f"cannot listen on 127.0.0.1 port {port}"):
-            CliRunner().invoke(cli.app, [*command, "--port", port], catch_exceptions=False)
-    with pytest.raises(StudyError, match="there is no host"):
-        CliRunner().invoke(cli.app, [*command, "--host", "no host"], catch_exceptions=False)
+        wrong = [
+            (["--host", host], "every address") for host in ("0.0.0.0", "::", "[::]", "", "0", "0x0", "::ffff:0.0.0.0")
+        ]
+        wrong += [
+            (["--port", port], f"cannot listen on 127.0.0.1 port {port}"),
+            (["--host", "no host"], "there is no host"),
+        ]
+        for words, said in wrong:
+            with pytest.raises(StudyError, match=said):
+                CliRunner().invoke(cli.app, [*command, *words], catch_exceptions=False)
     assert capsys.readouterr().out == ""
 
 
 def test_the_address_that_is_said_is_the_one_that_is_bound(monkeypatch, agent):
-    monkeypatch.setattr(cli, "_agent", lambda *given: agent)
     asked = {}
 
     def run(self, sockets):
-        host, port = sockets[0].getsockname()
-        with socket.create_connection((host, port), timeout=5):
-            asked["port"] = port
+        host, asked["port"] = sockets[0].getsockname()
+        with socket.create_connection((host, asked["port"]), timeout=5):
+            pass
 
+    monkeypatch.setattr(cli, "_agent", lambda *given: agent)
     monkeypatch.setattr(uvicorn.Server, "run", run)
     said = CliRunner().invoke(cli.app, ["serve", "--port", "0"], catch_exceptions=False).output
     assert f"http://127.0.0.1:{asked['port']} " in said
@@ -236,58 +204,39 @@ def test_a_value_that_the_page_cannot_have_is_named(conf_root, key, value):
         page.Service.read()
 
 
-# The page in a browser
-
-
-@pytest.fixture(scope="module")
-def shown(hostile, service, tmp_path_factory):
+@pytest.mark.slow
+def test_the_page_in_a_browser_shows_strangers_as_text_and_is_used_by_hand(hostile, service, tmp_path):
     if browser.CHROMIUM is None:
         pytest.skip("Chromium is not installed")
-    folder = tmp_path_factory.mktemp("browser")
-    app = page.create_app(hostile, FeedbackStore(folder / "feedback.sqlite"), service)
-    with serving(app) as address, browser.opened(folder, address) as opened:
-        opened.open(address)
-        opened.until("state.catalogue !== null")
-        yield opened
+    app = page.create_app(hostile, FeedbackStore(tmp_path / "feedback.sqlite"), service)
+    with serving(app) as address, browser.opened(tmp_path, address) as shown:
 
+        def last(selector, what="e => e.textContent"):
+            within = "[...document.querySelectorAll('#log > li.agent')].at(-1)"
+            return shown.run(f"[...{within}.querySelectorAll({selector!r})].map({what})")
 
-def last(shown, selector):
-    """Texts of the elements of the last turn."""
-    within = "[...document.querySelectorAll('#log > li.agent')].at(-1)"
-    return shown.run(f"[...{within}.querySelectorAll({selector!r})].map(e => e.textContent)")
-
-
-def press(shown, selector):
-    """Press a button of the last turn and wait for the answer."""
-    browser.waited(shown, lambda: shown.run(f"[...document.querySelectorAll({selector!r})].at(-1).click()"))
-
-
-def test_the_page_shows_strangers_as_text_and_changes_limits(shown):
-    browser.say(shown, "captions for videos")
-    assert len(last(shown, ".card h3")) == 5
-    browser.say(shown, "captions, script alert, evil example; Python")
-    tags = set(shown.run("[...document.querySelectorAll('*')].map(e => e.tagName)"))
-    assert tags <= set(TAG_NAMES.split()), tags
-    assert shown.run("document.title") == "T2MAgent"
-    put = "const e = document.getElementById('set-language'); e.value = 'Go'; e.dispatchEvent(new Event('change'))"
-    browser.waited(shown, lambda: shown.run(f"(() => {{ {put} }})()"))
-    assert all("Go" in text for text in last(shown, ".facts"))
-    shown.run(
-        "[...document.querySelectorAll('#log > li.agent')].at(-1).querySelectorAll('input').forEach(e => e.click())"
-    )
-    ids = [int(re.search(r"id (\d+)", text)[1]) for text in last(shown, ".id")]
-    assert not set(ids) & set(HOSTILE)
-    assert shown.logged == []
-    assert [url for url in shown.requested if not url.startswith((shown.address, "about:", "data:"))] == []
-    assert json.loads(shown.run("JSON.stringify(state.limits.languages)")) == ["Go"]
-
-
-def test_everything_is_reached_with_the_tab_key(shown):
-    browser.say(shown, "captions for videos")
-    shown.run("document.body.focus(), document.activeElement.blur()")
-    active, words = "document.activeElement", ""
-    for _ in range(80):
-        shown.press("Tab")
-        words += shown.run(f"{active}.textContent + '|' + ({active}.id || '') + ' '")
-    for wanted in ("Send", "Set-up", "Useful", "Compare the chosen servers", "set-language", "set-official"):
-        assert wanted in words, wanted
+        shown.open(address)
+        shown.until("state.catalogue !== null")
+        browser.say(shown, REQUEST)
+        assert len(last(".card h3")) == 5
+        browser.say(shown, "captions, script alert, evil example; Python")
+        tags = set(shown.run("[...document.querySelectorAll('*')].map(e => e.tagName)"))
+        assert tags <= set(TAG_NAMES.split()), tags
+        assert shown.run("document.title") == "T2MAgent"
+        put = "const e = document.getElementById('set-language'); e.value = 'Go'; e.dispatchEvent(new Event('change'))"
+        browser.waited(shown, lambda: shown.run(f"(() => {{ {put} }})()"))
+        assert all("Go" in text for text in last(".facts"))
+        last("input", "e => e.click()")
+        assert not {int(re.search(r"id (\d+)", text)[1]) for text in last(".id")} & set(HOSTILE)
+        assert shown.logged == []
+        assert [url for url in shown.requested if not url.startswith((address, "about:", "data:"))] == []
+        assert json.loads(shown.run("JSON.stringify(state.limits.languages)")) == ["Go"]
+        # Everything is reached with the tab key.
+        browser.say(shown, REQUEST)
+        shown.run("document.body.focus(), document.activeElement.blur()")
+        active, words = "document.activeElement", ""
+        for _ in range(80):
+            shown.press("Tab")
+            words += shown.run(f"{active}.textContent + '|' + ({active}.id || '') + ' '")
+        for wanted in ("Send", "Set-up", "Useful", "Compare the chosen servers", "set-language", "set-official"):
+            assert wanted in words, wanted
