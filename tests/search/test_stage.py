@@ -246,22 +246,21 @@ def test_values_are_read_as_the_yaml_files_read_them_and_of_another_kind_refused
 
 def test_other_values_or_settings_need_a_name_of_their_own_which_is_replaced_on_request_alone(config, call):
     folder = stage.sweep("temperature", config)
-    before, own = bytes_of(folder), folder.with_name("mine")
+    before, own, name = bytes_of(folder), folder.with_name("mine"), ["--name", "mine", "--replace"]
     values, protocol, setting = ["--values", "0.11"], ["protocol=warm"], ["system.model.towers.hidden=8"]
     for words in (values, protocol, setting):
         code, _, err = call("sweep", "temperature", *words, *TINY)
         assert (code, "--name temperature_own" in err) == (2, True)
-        code, out, err = call("sweep", "temperature", *words, *TINY, "--name", "mine", "--replace")
-        assert (code, "cannot be told from the best" in out) == (0, True), err
-    assert bytes_of(folder) == before
-    made = bytes_of(own)
-    for words in ([*setting, *values], [*setting, *protocol]):
-        code, _, err = call("sweep", "temperature", *words, *TINY, "--name", "mine")
-        assert (code, "--replace" in err) == (2, True)
-    assert bytes_of(own) == made
-    assert call("sweep", "temperature", *values, *protocol, *TINY, "--name", "mine", "--replace")[0] == 0
-    settings = record_of(own)["settings"]
+    code, out, err = call("sweep", "temperature", *values, *protocol, *setting, *TINY, *name)
+    assert (code, "cannot be told from the best" in out) == (0, True), err
+    settings, made = record_of(own)["settings"], bytes_of(own)
     assert (settings["space"], settings["protocol"]) == ({"training.temperature": {"choices": [0.11]}}, "warm")
+    for words in ([*protocol, *setting], [*values, *setting], [*values, *protocol]):
+        code, _, err = call("sweep", "temperature", *words, *TINY, *name[:2])
+        assert (code, "--replace" in err) == (2, True)
+    assert (bytes_of(folder), bytes_of(own)) == (before, made)
+    assert call("sweep", "temperature", *values, *TINY, *name)[0] == 0
+    assert record_of(own)["settings"]["protocol"] == "cold"
 
 
 def test_a_stop_in_a_training_says_that_the_command_goes_on(config, call, monkeypatch):
