@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save_file
 
 from study.advisor.encoders import mpnet
 from study.advisor.engine.render import show_scores
@@ -29,6 +28,7 @@ from study.config.compose import build_system, load
 from study.evaluation.ranking import top_k
 from study.runner.inputs import load_inputs
 from study.search.export import export
+from tests.advisor.engine.conftest import damage
 from tests.tiny_study import TINY
 
 URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"
@@ -36,25 +36,32 @@ HOSTILE = ["[link=https://evil.example]click[/link]", "\x1b]8;;https://evil.exam
 HOSTILE += ["\x1b[2J\x1b[31mred", "left\u202eto right", "a\r\nb\tc"]
 LINKS = [(URL, True), ("javascript:alert(1)", False), ("https://a.b/\x1b]8;;evil", False)]
 MODEL = Path("models/synthetic/field_dense")
-# What happens to a file: it is cut off, removed or replaced by a text, or the object or arrays in it are changed.
+BOTH = {"category": "a", "subcategory": "b"}
+
+
+def in_json(**values):
+    return lambda content: content.update(values)
+
+
 DAMAGE = [("model.safetensors", "cut"), ("model.safetensors", "gone"), ("model.json", "cut"), ("model.json", "[]")]
 DAMAGE += [("catalogue.json", "cut"), ("products.json", "cut")]
-IN_MODEL = [lambda content: content.update(format=99), lambda content: content.update(kind="pickle")]
-IN_MODEL += [lambda content: content.pop("seed"), lambda content: content["settings"].update(x=1)]
-IN_MODEL += [lambda content: content.update(settings={"parts": [{"view": "x", "field": "all"}]})]
-IN_MODEL += [lambda content: content.update(weights="older==1")]
-IN_CATALOGUE = [lambda content: [values.pop() for values in content.values()], lambda content: content.pop("url")]
-IN_PRODUCTS = [lambda content: content.pop("spelling"), lambda content: content.update(bearers=[[["zotero"], [60]]])]
-IN_ARRAYS = [lambda arrays: arrays.pop("field.all"), lambda arrays: arrays["prior"].fill(np.nan)]
-IN_ARRAYS += [lambda arrays: arrays.update(prior=arrays["prior"][1:])]
-IN_ARRAYS += [lambda arrays: arrays.update({"field.all": arrays["field.all"][:, 1:].copy()})]
-CHANGES = {"model.json": IN_MODEL, "catalogue.json": IN_CATALOGUE, "products.json": IN_PRODUCTS}
-CHANGES |= {"model.safetensors": IN_ARRAYS}
-DAMAGE += [(file, change) for file, changes in CHANGES.items() for change in changes]
+DAMAGE += [
+    ("model.json", in_json(**{name: value}))
+    for name, value in (("format", 99), ("kind", "pickle"), ("weights", "x==1"))
+]
+DAMAGE += [("model.json", lambda content: content.pop("seed") and None)]
+DAMAGE += [("model.json", in_json(settings=own)) for own in ({"x": 1}, {"parts": [{"view": "x", "field": "all"}]})]
+DAMAGE += [("catalogue.json", lambda content: [values.pop() for values in content.values()] and None)]
+DAMAGE += [("catalogue.json", lambda content: content.pop("url") and None)]
+DAMAGE += [("products.json", lambda content: content.pop("spelling") and None)]
+DAMAGE += [("products.json", in_json(bearers=[[["zotero"], [60]]]))]
+DAMAGE += [("model.safetensors", lambda arrays: arrays.pop("field.all"))]
+DAMAGE += [("model.safetensors", lambda arrays: arrays["prior"].fill(np.nan))]
+DAMAGE += [("model.safetensors", lambda arrays: arrays.update(prior=arrays["prior"][1:]))]
+DAMAGE += [("model.safetensors", lambda arrays: arrays.update({"field.all": arrays["field.all"][:, 1:].copy()}))]
 UNREAD = [("captions for videos", {}, []), ("captions for Marketing", {"theme": "marketing"}, [])]
 UNREAD += [("captions for videos", {"theme": "Marketing"}, ["the theme 'Marketing' has no effect"])]
 UNREAD += [("captions", {"language": "Go"}, ["the language 'Go' has no effect"])]
-BOTH = {"category": "a", "subcategory": "b"}
 UNREAD += [("captions", BOTH, ["the category 'a' has no", "the subcategory 'b' has no"])]
 UNREAD += [("!!! ...", {}, ["there is no word in the request"]), ("word " * 400, {}, ["only the first 256 tokens"])]
 pytestmark = pytest.mark.usefixtures("project")
@@ -149,6 +156,7 @@ def test_a_second_encoder_survives_saving(tmp_path, monkeypatch):
         SavedFieldDense.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_answers_without_data_set_cache_or_torch(project, tmp_path):
     folder = tmp_path / MODEL
     shutil.copytree(project / MODEL, folder)
@@ -164,37 +172,20 @@ def test_answers_without_data_set_cache_or_torch(project, tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     answer, _, loaded = done.stdout.rpartition("loaded ")
-    assert json.loads(answer)["system"] == "field_dense"
-    assert loaded.strip() == "[]"
+    assert (json.loads(answer)["system"], loaded.strip()) == ("field_dense", "[]")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["conf", "models"]
-    names = ["catalogue.json", "model.json", "model.safetensors", "products.json", "record.json"]
-    assert sorted(path.name for path in folder.iterdir()) == names
     record = json.loads((folder / "record.json").read_text())
     assert (record["config"]["system"]["name"], record["dataset"]) == ("field_dense", "synthetic")
 
 
-@pytest.mark.parametrize(("file", "damage"), DAMAGE)
-def test_damaged_model_is_named(project, tmp_path, monkeypatch, file, damage):
-    folder, path = tmp_path / MODEL, tmp_path / MODEL / file
-    shutil.copytree(project / MODEL, folder)
+@pytest.mark.parametrize(("file", "how"), DAMAGE)
+def test_damaged_model_is_named(project, tmp_path, monkeypatch, file, how):
+    shutil.copytree(project / MODEL, tmp_path / MODEL)
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    if callable(damage) and path.suffix == ".json":
-        content = json.loads(path.read_text())
-        damage(content)
-        path.write_text(json.dumps(content))
-    elif callable(damage):
-        arrays = load_file(path)
-        damage(arrays)
-        save_file(arrays, path)
-    elif damage == "cut":
-        path.write_bytes(path.read_bytes()[:-20])
-    elif damage == "gone":
-        path.unlink()
-    else:
-        path.write_text(damage)
+    damage(tmp_path / MODEL / file, how)
     with pytest.raises(StudyError, match="saved model") as caught:
         saved.load_saved_model("synthetic", "field_dense")
-    assert str(folder) in str(caught.value)
+    assert str(tmp_path / MODEL) in str(caught.value)
     assert "study export dataset=synthetic system=field_dense" in str(caught.value)
 
 
@@ -224,10 +215,17 @@ def test_best_answers_unless_another_is_asked_for(ask):
     assert [item["rank"] for item in items] == [1, 2, 3]
     assert list(items[0]["parts"]) == ["semantic (all)", "semantic (description)", "template", "product"]
     assert [sum(item["parts"].values()) for item in items] == pytest.approx([item["score"] for item in items], abs=1e-5)
-    code, _, err = ask("read a table", "--system", "t2mrec")
-    assert code == 2
-    assert "no saved model" in err
-    assert "study export dataset=synthetic system=t2mrec" in err
+    for words in [
+        ("read", "--system", "t2mrec"),
+        ("",),
+        ("x" * 20_001,),
+        ("pdf", "-k", "0"),
+        ("pdf", "--system", "../etc"),
+    ]:
+        code, out, err = ask(*words)
+        assert (code, out) == (2, ""), words
+        assert "fix:" in err
+        assert "Traceback" not in err
 
 
 def test_t2mrec_answers_where_best_was_not_saved(ask, root):
@@ -237,14 +235,6 @@ def test_t2mrec_answers_where_best_was_not_saved(ask, root):
     assert "note: t2mrec answers" in err
     assert "study export dataset=synthetic system=field_dense" in err
     assert ask("read a table", "--json", "--system", "t2mrec")[2] == ""
-
-
-@pytest.mark.parametrize("words", [("",), ("x" * 20_001,), ("pdf", "-k", "0"), ("pdf", "--system", "../../etc")])
-def test_bad_requests_end_with_code_two(ask, words):
-    code, out, err = ask(*words)
-    assert (code, out) == (2, "")
-    assert "fix:" in err
-    assert "Traceback" not in err
 
 
 def test_table_shows_the_parts_and_fits_eighty_columns(ask):
@@ -271,26 +261,6 @@ def test_names_stay_text_and_web_addresses_alone_are_links(capsys, monkeypatch, 
     assert "[link=" in out
     assert "\x1b[2J" not in out
     assert "\u202e" not in out
-
-
-def test_a_part_that_is_zero_for_all_shown_leaves_its_column_to_the_name(capsys, monkeypatch):
-    """Zero is what the table would print."""
-    monkeypatch.setenv("COLUMNS", "80")
-    name, parts = "A server of papers, with a long name", {"kept": 0.0006, "tiny": -0.0004, "gone": 0.0}
-    item = Recommendation(1, 1, name, "", 0.0006, parts, "", "")
-
-    def shown(*items):
-        show_scores(items, title="T", caption="C")
-        out = capsys.readouterr().out
-        return out, " ".join(line for line in out.splitlines() if line.startswith("┃"))
-
-    out, headings = shown(item)
-    assert "kept" in headings
-    assert not any(part in headings for part in ("tiny", "gone"))
-    assert "; 0 for all of these: tiny, gone" in " ".join(out.split())
-    assert "-0.000" not in out
-    assert f" {name} " in out  # on one line
-    assert "tiny" in shown(item, replace(item, parts=parts | {"tiny": 0.001}))[1]
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abcde"), st.sampled_from([0.0, 0.25, -1.5])), min_size=1, max_size=6))
