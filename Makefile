@@ -17,14 +17,14 @@ BIN = $(VENV)/bin
 UV ?=
 INSTALL = $(if $(UV),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check)
 STAMP = $(VENV)/.installed
-TORCH = $(shell grep '^torch==' requirements.txt)
+TORCH = $(shell grep -o 'torch==[0-9.]*' pyproject.toml)
 # The first job of `dvc` and of the notebooks is to find the environment's own programs.
 RUN = PATH="$(abspath $(BIN)):$$PATH"
 SWEEPS = fusion_weight temperature learning_rate
 DVC_TARGETS = report judged usefulness notebooks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup scm repro test test-slow bench lint notebooks verify lock clean
+.PHONY: help setup scm repro test test-slow bench lint notebooks site verify lock clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -115,15 +115,15 @@ bench: setup  ## measure speed on DATASET into results/DATASET/tables/efficiency
 notebooks: setup  ## execute the notebooks of DATASET again
 	$(RUN) study notebooks dataset=$(DATASET)
 
+site: setup  ## write docs, notebooks, leaderboards, systems and figures as pages: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict
+
 verify: setup  ## compare results/expected.yaml with the runs
 	$(RUN) study verify
 
-lock:  ## redo requirements.txt from pyproject.toml in a fresh environment
-	$(PYTHON) -m venv .lock
-	.lock/bin/python -m pip install --quiet $(TORCH)
-	.lock/bin/python -m pip install --quiet '.[study,dev]'
-	{ echo "# The exact lock, made by \`make lock\` from pyproject.toml."; .lock/bin/python -m pip freeze --all | sed '/^pip==/d; /^t2mrec-study/d; s/+cpu//; s/^ray==.*/&; python_version < "3.12"/'; } > requirements.txt
-	rm -rf .lock
+lock:  ## redo requirements.txt from pyproject.toml (needs uv); versions stay where they may
+	uv pip compile pyproject.toml --extra study --extra dev --universal --python-version 3.11.2 --generate-hashes --no-annotate --no-header --quiet -o requirements.txt
+	$(PYTHON) .ci/lock.py
 
 clean:  ## remove what runs made outside git (data, caches, models); .venv stays
 	rm -rf data .cache models results/synthetic figures/synthetic .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -261,24 +261,6 @@ def notebooks(
 
 
 @app.command(rich_help_panel=ANALYSES)
-def site(
-    overrides: Overrides = None,
-    output: Annotated[
-        Path | None, typer.Option(help="The folder (default: site); an earlier site in it is replaced.")
-    ] = None,
-    texts: Annotated[
-        bool, typer.Option("--texts", help="With names of judged tasks and servers: for this machine alone.")
-    ] = False,
-) -> None:
-    """Write tables, figures, notebooks and docs as static pages."""
-    from study.base import paths
-    from study.site.build import build
-
-    start = build(configured(overrides, ["dataset"]).dataset.name, output or paths.root() / "site", texts=texts)
-    typer.echo(f"open {start} in a browser")
-
-
-@app.command(rich_help_panel=ANALYSES)
 def authors(
     action: Annotated[
         Literal["prepare", "run"], typer.Argument(help="Convert the release for the program, or run it too.")

@@ -1,1 +1,0 @@
-"""The study as a folder of static pages, made from committed tables, figures, executed notebooks and docs."""
