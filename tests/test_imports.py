@@ -1,4 +1,4 @@
-"""The contract of `.importlinter`: which room may import which; a broken one is caught."""
+"""The contracts of pyproject.toml: which room may import which; a broken one is caught."""
 
 import shutil
 import subprocess
@@ -26,7 +26,7 @@ def test_an_import_against_the_order_breaks_the_contract(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for folder in ("src", "baselines"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignored)
-    shutil.copy(REPOSITORY / ".importlinter", tmp_path)
+    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
     ranking = tmp_path / "src" / "study" / "evaluation" / "ranking.py"
     ranking.write_text(ranking.read_text() + "\nfrom study.analysis.report import main\n")
     done = lint(tmp_path)
