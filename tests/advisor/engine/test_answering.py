@@ -83,12 +83,12 @@ def test_one_name_in_a_repository_of_several_servers_is_one_server():
     assert found[0].facts.does == "Searches"
 
 
-@pytest.mark.parametrize(("stars", "shown"), [((162, 162), 1), ((162, 161), 2), ((9, 9), 2)])
-def test_a_repository_that_has_moved_is_shown_once(stars, shown):
+def test_a_repository_that_has_moved_is_shown_once():
     places = "https://github.com/old/pdf-reader-mcp", "https://github.com/new/PDF-reader-mcp/"
-    facts = [replace(NONE, address=place, stars=own) for place, own in zip(places, stars, strict=True)]
-    system, facts_of = model(("PDF", 2.0, facts[0]), ("Reader", 1.0, facts[1]))
-    assert len(ask(system, "reads mail", facts_of, SETTINGS).items) == shown
+    for stars, shown in (((162, 162), 1), ((162, 161), 2), ((9, 9), 2)):
+        facts = [replace(NONE, address=place, stars=own) for place, own in zip(places, stars, strict=True)]
+        system, facts_of = model(("PDF", 2.0, facts[0]), ("Reader", 1.0, facts[1]))
+        assert len(ask(system, "reads mail", facts_of, SETTINGS).items) == shown
 
 
 def test_the_prior_decides_among_about_equal_servers_and_is_a_component():
@@ -139,12 +139,14 @@ def test_the_shares_of_the_prior_add_up_to_its_weight():
     assert prior(NONE, SETTINGS.prior) == {}
 
 
-@pytest.mark.parametrize(("near", "fits"), [(0.0, False), (SETTINGS.fit["minilm"], True)])
-def test_nothing_fits_below_the_threshold(near, fits):
-    system, facts = model(*SEVERAL, near=near)
-    found = ask(system, "reads mail", facts, SETTINGS, k=2)
-    assert (found.fits, len(found.items)) == (fits, 2 * fits)
-    assert len(ask(system, "reads mail", facts, SETTINGS, k=2, unfit=True).items) == 2
+def test_nothing_fits_below_the_threshold_or_without_a_known_word():
+    for near, fits in ((0.0, False), (SETTINGS.fit["minilm"], True)):
+        system, facts = model(*SEVERAL, near=near)
+        found = ask(system, "reads mail", facts, SETTINGS, k=2)
+        assert (found.fits, len(found.items)) == (fits, 2 * fits)
+        assert len(ask(system, "reads mail", facts, SETTINGS, k=2, unfit=True).items) == 2
+    found = ask(system, "zzgh wqpoz", facts, SETTINGS, k=2)
+    assert (found.fits, "'zzgh', 'wqpoz'" in found.notes[0]) == (False, True)
 
 
 RULE = Filtered(best=4, share=0.75, letters=3, score=0.4)
@@ -213,13 +215,6 @@ def test_without_a_number_all_servers_of_a_small_catalogue_answer(size, shown):
         ask(system, "reads mail", facts, SETTINGS, k=size + 1)
 
 
-def test_a_request_without_a_known_word_fits_nothing():
-    system, facts = model(*SEVERAL)
-    found = ask(system, "zzgh wqpoz", facts, SETTINGS, k=2)
-    assert not found.fits
-    assert "'zzgh', 'wqpoz'" in found.notes[0]
-
-
 def test_a_server_is_shown_once():
     system, facts = model(*SEVERAL, ("four", 0.5, NONE))
     system.servers.loc[[0, 3], "text"] = LONG, f"{LONG.upper()}."
@@ -231,21 +226,11 @@ def test_a_server_is_shown_once():
     assert names(ask(system, "reads mail", facts, SETTINGS, k=3)) == ["a", "c"]
 
 
-@pytest.mark.parametrize(("request_", "first"), [("FOUR!", "four"), ("four servers", "one")])
-def test_a_server_whose_name_is_the_whole_request_comes_first(request_, first):
-    rows = (*SEVERAL, ("Four", 0.0, NONE))
-    system, facts = model(*rows)
-    settings = replace(SETTINGS, pool=2)
-    found = ask(system, request_, facts, settings, k=2)
-    assert names(found)[0].lower() == first if first == "four" else "Four" not in names(found)
-    # A name is an answer even where nothing else is close.
-    system.near = 0.0
-    assert ask(system, request_, facts, settings, k=2).fits == (first == "four")
-
-
 @pytest.mark.parametrize(
     ("request_", "first", "by"),
     [
+        ("FOUR!", "Four", "its name"),
+        ("four servers", "one", ""),
         ("get_Mail", "three", "its tool"),
         ("getInvoice", "two", "its tool"),
         ("get mail", "one", ""),  # words, not the name of a tool
@@ -253,13 +238,17 @@ def test_a_server_whose_name_is_the_whole_request_comes_first(request_, first):
         ("One", "one", "its name"),  # a name goes before a tool
     ],
 )
-def test_a_server_with_the_tool_that_is_the_whole_request_comes_first(request_, first, by):
-    system, facts = model(*SEVERAL)
-    system.servers["tools"] = ["", "getInvoice, mail, ONE", "getmail, get_mail"]
-    found = ask(system, request_, facts, replace(SETTINGS, pool=2), k=2, with_prior=False)
+def test_a_server_whose_name_or_tool_is_the_whole_request_comes_first(request_, first, by):
+    system, facts = model(*SEVERAL, ("Four", 0.0, NONE))
+    system.servers["tools"] = ["", "getInvoice, mail, ONE", "getmail, get_mail", ""]
+    settings = replace(SETTINGS, pool=2)
+    found = ask(system, request_, facts, settings, k=2, with_prior=False)
     assert names(found)[0] == first
     parts = found.items[0].server.parts
     assert {name: value for name, value in parts.items() if name.startswith("its ")} == ({by: 20.0} if by else {})
+    # A name is an answer even where nothing else is close.
+    system.near = 0.0
+    assert by == "its tool" or ask(system, request_, facts, settings, k=2).fits == (by == "its name")
 
 
 def test_wishes_reorder_and_say_what_the_data_cannot():

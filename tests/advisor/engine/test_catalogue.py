@@ -7,12 +7,11 @@ import pytest
 import yaml
 
 from study.advisor.catalog import checks, store
-from study.advisor.catalog.settings import Sources
-from study.advisor.catalog.store import Batch
 from study.advisor.retrieval import field_dense
 from study.advisor.saved import open_catalogue as catalogue
 from study.base.errors import StudyError
 from tests.advisor.catalog.sources import record
+from tests.advisor.catalog.sources import take as store_records
 
 pytestmark = pytest.mark.usefixtures("private_cache")
 TEXTS = {
@@ -41,10 +40,13 @@ def encoded(monkeypatch):
     return seen
 
 
-def take(texts, source="toolsdk"):
-    records = [record(source, key, f"github.com/o/{key}", description=text) for key, text in texts.items()]
-    with store.locked():
-        store.commit([Batch(source, records, [], True, {})], Sources.read())
+def take(texts, source="toolsdk", packages=None, **more):
+    """Make servers of these texts a source's in the catalogue; `packages`: by key its package, and who vouches."""
+    records = [
+        record(source, key, f"github.com/o/{key}", *(packages or {}).get(key, ()), description=text, **more)
+        for key, text in texts.items()
+    ]
+    store_records(records, source)
 
 
 def test_a_request_is_answered_from_the_catalogue_once_it_is_there(conf_root, encoded, call):
@@ -63,13 +65,7 @@ def test_a_request_is_answered_from_the_catalogue_once_it_is_there(conf_root, en
 
 
 def test_servers_that_nobody_vouches_for_can_be_left_out(conf_root, encoded, call):
-    packages = {"pdf": ("x", False), "mail": ("y", True), "maps": ("", False)}
-    records = [
-        record("toolsdk", key, f"github.com/o/{key}", package, vouched, description=TEXTS[key])
-        for key, (package, vouched) in packages.items()
-    ]
-    with store.locked():
-        store.commit([Batch("toolsdk", records, [], True, {})], Sources.read())
+    take(TEXTS, packages={"pdf": ("x", False), "mail": ("y", True), "maps": ("", False)})
     rows = json.loads(call("recommend", "extract tables of PDF documents", "--verified", "-k", "2", "--json")[1])
     assert [(row["rank"], row["server_id"]) for row in rows["recommendations"]] == [(1, "o/mail")]
     assert rows["recommendations"][0]["trust"]["vouched"] == ["toolsdk"]
@@ -77,12 +73,7 @@ def test_servers_that_nobody_vouches_for_can_be_left_out(conf_root, encoded, cal
 
 
 def test_an_answer_says_which_packages_are_there(conf_root, encoded, call, monkeypatch):
-    records = [
-        record("toolsdk", key, f"github.com/o/{key}", key, key != "maps", description=text)
-        for key, text in TEXTS.items()
-    ]
-    with store.locked():
-        store.commit([Batch("toolsdk", records, [], True, {})], Sources.read())
+    take(TEXTS, packages={key: (key, key != "maps") for key in TEXTS})
     answers = {"pdf": checks.Check("2026-01-02", found=False), "mail": checks.Check("2026-01-02", version="2.0.0")}
 
     def ask(kind, identifier):
@@ -123,59 +114,45 @@ def test_only_changed_texts_are_encoded_again(conf_root, encoded):
     assert len(encoded) == 2
     assert all("Sends letters" in text for text in encoded)
     assert len(servers) == len(model.servers) == 3
-
-
-def test_what_is_gone_is_not_recommended(conf_root, encoded):
-    take(TEXTS)
+    # A damaged ranking is made again.
+    next(store.required().glob("field_dense*/model.json")).write_text("{")
+    assert len(catalogue.load()[1]) == 3
+    # What is gone is not recommended.
     take({key: text for key, text in TEXTS.items() if key != "pdf"})
     model, servers = catalogue.load()
     found = model.recommend("extract tables of PDF documents", k=2)
     assert {servers.at[item.server_id, "id"] for item in found} == {"o/mail", "o/maps"}
 
 
-def test_own_servers_are_a_catalogue_too(conf_root, encoded, call):
+def test_own_servers_are_a_catalogue_and_several_make_one_ranking(conf_root, encoded, call):
     take(TEXTS)
     with pytest.raises(StudyError, match="has no server"):
         catalogue.load("mine")
     take({"own": "My own server"}, source="mine")
-    _, servers = catalogue.load("mine")
-    assert list(servers["id"]) == ["mine:own"]
+    assert list(catalogue.load("mine")[1]["id"]) == ["mine:own"]
     assert len(catalogue.load("open")[1]) == 4
     assert call("recommend", "x", "--catalog", "else")[0] == 2
     assert call("recommend", "x", "--catalog", "open", "--system", "t2mrec")[0] == 2
-
-
-def test_several_catalogues_make_one_ranking(conf_root, encoded, call):
-    take(TEXTS)
-    take({"own": "My own server"}, source="mine")
     code, out, _ = call("recommend", "My own server", "--catalog", "open", "--catalog", "mine", "-k", "4", "--json")
     answer = json.loads(out)
     assert (code, answer["dataset"]) == (0, "catalogue open and mine")
     assert sorted(row["server_id"] for row in answer["recommendations"]) == ["mine:own", "o/mail", "o/maps", "o/pdf"]
     # Task2MCP can join where it is prepared.
     code, _, err = call("recommend", "x", "--catalog", "open", "--catalog", "task2mcp")
-    assert code == 2
-    assert "study prepare dataset=task2mcp" in err
-
-
-def test_a_damaged_ranking_is_made_again(conf_root, encoded):
-    take(TEXTS)
-    catalogue.load()
-    next(store.required().glob("field_dense*/model.json")).write_text("{")
-    assert len(catalogue.load()[1]) == 3
+    assert (code, "study prepare dataset=task2mcp" in err) == (2, True)
 
 
 def test_every_request_can_be_explained(conf_root, encoded, call):
     """Servers differ in what is known of them, so their scores differ in parts."""
     texts = [*TEXTS.values(), "Queries a PostgreSQL database", "Converts PDF documents to text"]
-    records = [
-        record("toolsdk", str(place), f"github.com/o/{place}", "x", place == 1, description=text, stars=10**place)
-        for place, text in enumerate(texts)
-    ]
-    with store.locked():
-        store.commit([Batch("toolsdk", records, [], True, {})], Sources.read())
+    store_records(
+        [
+            record("toolsdk", str(place), f"github.com/o/{place}", "x", place == 1, description=text, stars=10**place)
+            for place, text in enumerate(texts)
+        ]
+    )
     asked = yaml.safe_load((conf_root / "conf" / "recommend" / "requests.yaml").read_text(encoding="utf-8"))
-    for request in asked["served"] + asked["unserved"]:
+    for request in (asked["served"] + asked["unserved"])[::5]:
         assert call("recommend", request, "--explain", "-k", "5")[0] == 0, request
     rows = json.loads(call("recommend", "query a PostgreSQL database", "--explain", "--json")[1])["recommendations"]
     assert len({tuple(row["parts"]) for row in rows}) > 1

@@ -11,9 +11,7 @@ from study.advisor.engine.facts import Shelf
 from study.advisor.engine.render import in_short, install_hint
 from study.advisor.saved.contract import Recommendation
 from study.base.errors import StudyError
-from tests.advisor.catalog.sources import record
-
-ORDER = ("docker", "toolhive", "official", "toolsdk", "mine")
+from tests.advisor.catalog.sources import ORDER, record
 
 
 def catalogue():
@@ -61,12 +59,16 @@ def test_a_server_of_the_data_set_has_the_start_of_its_repository(shelf):
     assert facts.address == shelf.of_task2mcp(8).address  # one server, listed twice
     # A folder of a repository is not the repository.
     assert shelf.of_task2mcp(9).id == ""
-
-
-def test_what_nobody_vouches_for_has_no_start_and_archives_are_marked(shelf):
+    # What nobody vouches for has no start, and archives are marked.
     facts = shelf.of_catalogue(row(shelf.catalogue, "o/mail"))
     assert (facts.start, facts.stars, facts.official) == ("", None, None)
     assert shelf.of_catalogue(row(shelf.catalogue, "o/servers-archived")).marks == ("archived",)
+    # Servers that share a repository are not one.
+    many = shelf.catalogue.index[shelf.catalogue["repository"] == "github.com/o/many"]
+    assert [shelf.of_catalogue(place).address for place in many] == [""] * 4
+    # Without data the name alone speaks.
+    facts = Shelf(None, None).of_task2mcp(3, "Vulnerable MCP Server", "Breaks.")
+    assert (facts.does, facts.marks, facts.stars) == ("Breaks.", ("attack demonstration",), None)
 
 
 def test_status_and_last_update_name_their_source_with_its_date():
@@ -78,19 +80,6 @@ def test_status_and_last_update_name_their_source_with_its_date():
     assert (facts.sources["status"], facts.sources["updated"]) == ("official", "official")
     assert {"deprecated (official)", "updated 2026-01-02 (official)"} < set(in_short(facts))
     assert shelf.of_catalogue(row(shelf.catalogue, "toolhive/k")).sources["status"].startswith("toolhive 20")
-
-
-def test_servers_that_share_a_repository_are_not_one(shelf):
-    many = [
-        name for name in range(len(shelf.catalogue)) if shelf.catalogue.at[name, "repository"] == "github.com/o/many"
-    ]
-    assert len(many) == 4
-    assert {shelf.of_catalogue(place).address for place in many} == {""}
-
-
-def test_without_data_the_name_alone_speaks():
-    facts = Shelf(None, None).of_task2mcp(3, "Vulnerable MCP Server", "Breaks.")
-    assert (facts.does, facts.marks, facts.stars) == ("Breaks.", ("attack demonstration",), None)
 
 
 @pytest.mark.parametrize(("name", "asks"), [("o/pdf", False), ("o/mail", True)])

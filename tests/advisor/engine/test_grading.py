@@ -65,15 +65,11 @@ def test_the_question_begins_alike_for_all_servers_and_holds_texts_as_data():
     lines = first["content"].splitlines()
     assert lines[:4] == second["content"].splitlines()[:4]
     assert (len(lines), json.loads(lines[1])) == (6, {"task": "read a PDF"})
+    with pytest.raises(StudyError, match="no log probability"):
+        grading.Grader(Endpoint({"name 1": [("Yes", 0.9)]}), "tiny").grade("read a PDF", server(1, 1.0))
     told = json.loads(lines[4])
     assert len(told["description"]) == grading.LONGEST
     assert "\x00" not in told["description"]
-
-
-def test_a_reply_without_digits_is_an_error():
-    grader = grading.Grader(Endpoint({"name 1": [("Yes", 0.9)]}), "tiny")
-    with pytest.raises(StudyError, match="no log probability"):
-        grader.grade("read a PDF", server(1, 1.0))
 
 
 def test_the_command_re_orders_and_names_the_model(project, ask, monkeypatch):

@@ -32,19 +32,21 @@ def test_a_request_is_read_as_what_servers_know(request_, read):
     assert bool(understood.notes) == changed  # what was replaced is said
 
 
-def test_an_english_word_that_no_server_holds_is_no_typo():
+READ = {
+    "md2pdf": "markdown to pdf",
+    "PDF2Text now": "pdf to text now",
+    "h2o": "h2o",
+    "qery a databse": "qery a databse",
+}
+
+
+def test_a_conversion_in_one_word_is_read_as_three_and_a_small_catalogue_says_nothing_of_words():
+    for request_, read in READ.items():
+        understood = understand(request_, {}, SETTINGS)
+        assert (understood.text, len(understood.notes)) == (read, request_ != read)
+    # An English word that no server holds is no typo.
     understood = understand("query a database at night", KNOWN, SETTINGS)
-    assert understood.unknown == ("at", "night")
-    assert understood.notes == ()
-
-
-@pytest.mark.parametrize(
-    ("request_", "read"), [("md2pdf", "markdown to pdf"), ("PDF2Text now", "pdf to text now"), ("h2o", "h2o")]
-)
-def test_a_conversion_in_one_word_is_read_as_three(request_, read):
-    understood = understand(request_, {}, SETTINGS)
-    assert understood.text == read
-    assert len(understood.notes) == (request_ != read)
+    assert (understood.unknown, understood.notes) == (("at", "night"), ())
 
 
 @pytest.mark.parametrize(
@@ -58,10 +60,6 @@ def test_a_long_request_is_looked_up_within_bounds(monkeypatch, words):
     understood = understand(" ".join(words)[:19_000], KNOWN, SETTINGS)
     lost = len(words) > 1_000
     assert (len(asked), understood.partly) == (20 if lost else 0, lost)
-
-
-def test_a_small_catalogue_says_nothing_of_words():
-    assert understand("qery a databse", {}, SETTINGS).text == "qery a databse"
 
 
 @pytest.mark.parametrize(
