@@ -37,11 +37,12 @@ KERNEL += ["--IPKernelApp.log_level=CRITICAL"]
 
 
 def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False) -> list[Path]:
-    """Execute the numbered notebooks of a data set, two at a time; returns the executed copies in order.
+    """Execute the numbered notebooks of a data set, two at a time, of a generated one the first alone; returns the
+    executed copies in order.
 
     No notebook reads what another one writes. One that fails stops none of the others.
 
-    `only`: names without ``.ipynb``; empty means all.
+    `only`: names without ``.ipynb``; empty means all that are for the data set.
     `changed`: leave out those of which source, code, settings, tables and figures are as at their last execution.
     Raises StudyError: there is no notebook of that name, or a cell failed.
     """
@@ -52,7 +53,8 @@ def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False
     note, inputs = folder / "executed.json", digest_inputs(dataset)
     known = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     keys = {name: digest([found[name].read_bytes(), inputs.encode()]) for name in found}
-    targets = {name: folder / f"{name}.ipynb" for name in only or found}
+    chosen = only or (list(found)[:1] if load([f"dataset={dataset}"]).dataset.generator else found)
+    targets = {name: folder / f"{name}.ipynb" for name in chosen}
     if changed and known.get("figures") == digest_files([paths.figures(dataset)]):
         targets = {name: path for name, path in targets.items() if known.get(name) != keys[name] or not path.exists()}
     spawn = multiprocessing.get_context("spawn")  # papermill sets its kernel by the environment, one per process
