@@ -37,8 +37,8 @@ KERNEL += ["--IPKernelApp.log_level=CRITICAL"]
 
 
 def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False) -> list[Path]:
-    """Execute the numbered notebooks of a data set, two at a time, of a generated one the first alone; returns the
-    executed copies in order.
+    """Execute the numbered notebooks of a data set, two at a time; returns the executed copies in order. The first is
+    for generated data, the others are for published data.
 
     No notebook reads what another one writes. One that fails stops none of the others.
 
@@ -53,8 +53,9 @@ def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False
     note, inputs = folder / "executed.json", digest_inputs(dataset)
     known = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     keys = {name: digest([found[name].read_bytes(), inputs.encode()]) for name in found}
-    chosen = only or (list(found)[:1] if load([f"dataset={dataset}"]).dataset.generator else found)
-    targets = {name: folder / f"{name}.ipynb" for name in chosen}
+    names = list(found)
+    mine = names[:1] if load([f"dataset={dataset}"]).dataset.generator else names[1:]
+    targets = {name: folder / f"{name}.ipynb" for name in only or mine}
     if changed and known.get("figures") == digest_files([paths.figures(dataset)]):
         targets = {name: path for name, path in targets.items() if known.get(name) != keys[name] or not path.exists()}
     spawn = multiprocessing.get_context("spawn")  # papermill sets its kernel by the environment, one per process
