@@ -18,7 +18,7 @@ PUBLISHED = ("msbpr", "recafr", "gdsrec", "cvh_rec", "tiger", "openp5", "lc_rec"
 BASELINES = (*PUBLISHED, "neumf", "ngcf", "lightgcn")
 PROTOCOLS = ("warm", "loo", "cold", "cold_grouped")
 # Epochs were chosen for ten minutes. A fit has one core of two, and the machine did other work beside some of these,
-# which can double their seconds (docs/reproducibility.md). A row that is run again and stays below leaves the list.
+# which can double their seconds (docs/reproduce.md). A row that is run again and stays below leaves the list.
 OVER_TEN_MINUTES = {"warm": {"gdsrec", "lc_rec_tuned", "tiger", "tiger_tuned"}, "cold": {"lc_rec"}}
 OVER_TEN_MINUTES |= {"loo": {"gdsrec_tuned", "lc_rec", "lc_rec_tuned", "openp5_tuned", "tiger", "tiger_tuned"}}
 OVER_TEN_MINUTES |= {"cold_grouped": {"lc_rec"}}

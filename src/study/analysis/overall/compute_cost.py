@@ -35,7 +35,7 @@ def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
     rising = still_rising(costs)
     caption += RISING * bool(rising.any()) + (
         " Times are means over seeds, on logarithmic axes, from the records; not all runs were made "
-        "on a quiet machine (docs/reproducibility.md)."
+        "on a quiet machine (docs/reproduce.md)."
     )
     looks = plots.distinct(costs["title"] + rising.map({True: " †", False: ""}))
     figure, axes = plots.canvas(3.6, len(TIMES), caption=caption, share_y=True, title="Cost and quality")
