@@ -37,8 +37,7 @@ class Browser:
         self.process = subprocess.Popen(words, pass_fds=(commands, replies), start_new_session=True, **quiet)
         os.close(commands)
         os.close(replies)
-        self.number, self.buffer, self.session = 0, b"", None
-        self.logged, self.requested = [], []
+        self.number, self.buffer, self.session, self.logged, self.requested = 0, b"", None, [], []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -46,10 +45,8 @@ class Browser:
 
     def call(self, method, **params):
         self.number += 1
-        message = {"id": self.number, "method": method, "params": params}
-        if self.session:
-            message["sessionId"] = self.session
-        os.write(self.out, json.dumps(message).encode() + b"\0")
+        about = {"sessionId": self.session} if self.session else {}
+        os.write(self.out, json.dumps({"id": self.number, "method": method, "params": params} | about).encode() + b"\0")
         deadline = time.monotonic() + 60
         while True:
             reply = self.receive(deadline)
@@ -60,25 +57,21 @@ class Browser:
     def receive(self, deadline):
         while b"\0" not in self.buffer:
             ready, _, _ = select.select([self.inn], [], [], max(0, deadline - time.monotonic()))
-            assert ready, "the browser does not answer"
-            part = os.read(self.inn, 2**16)
-            assert part, "the browser ended"
+            part = os.read(self.inn, 2**16) if ready else b""
+            assert part, "the browser ended, or does not answer"
             self.buffer += part
         line, _, self.buffer = self.buffer.partition(b"\0")
         message = json.loads(line)
-        self.note(message.get("method"), message.get("params", {}))
-        return message
-
-    def note(self, method, params):
+        method, params = message.get("method"), message.get("params", {})
         if method == "Network.requestWillBeSent":
             self.requested.append(params["request"]["url"])
         elif method == "Runtime.exceptionThrown":
-            details = params["exceptionDetails"]
-            self.logged.append(f"{details.get('text', '')} {details.get('exception')}")
+            self.logged.append(str(params["exceptionDetails"]))
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
             self.logged.append(str(params["args"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
             self.logged.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+        return message
 
     def open(self, url):
         self.call("Page.navigate", url=url)
@@ -96,13 +89,10 @@ class Browser:
             assert time.monotonic() < deadline, f"never: {expression}"
             time.sleep(0.05)
 
-    def type(self, text):
-        self.call("Input.insertText", text=text)
-
     def press(self, key):
         base = {"key": key, "code": key, "windowsVirtualKeyCode": {"Enter": 13, "Tab": 9}[key]}
-        text = {"Enter": "\r"}.get(key, "")
-        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **base)
+        text = {"text": "\r"} if key == "Enter" else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **text, **base)
         self.call("Input.dispatchKeyEvent", type="keyUp", **base)
 
     def size(self, width, height, mobile=False):
@@ -133,22 +123,20 @@ def opened(folder, address):
         browser.close()
 
 
-def turns(page):
-    return page.run("document.querySelectorAll('#log > li.agent').length")
-
-
 def waited(page, act):
-    """Do something and wait for the turn that it causes."""
-    before = turns(page)
+    """Do something and wait for the turn of the agent that it causes."""
+    turns = "document.querySelectorAll('#log > li.agent').length"
+    before = page.run(turns)
     act()
-    page.until(f"document.querySelectorAll('#log > li.agent').length > {before}")
-
-
-def send(page, message):
-    page.run("document.getElementById('text').focus()")
-    page.type(message)
-    page.press("Enter")
+    page.until(f"{turns} > {before}")
 
 
 def say(page, message):
-    waited(page, lambda: send(page, message))
+    """Type a message and send it."""
+
+    def send():
+        page.run("document.getElementById('text').focus()")
+        page.call("Input.insertText", text=message)
+        page.press("Enter")
+
+    waited(page, send)

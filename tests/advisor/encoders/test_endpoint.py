@@ -9,6 +9,8 @@ from study.advisor.encoders.choose import EndpointEmbedder
 from study.base import paths
 from study.base.errors import StudyError
 
+pytestmark = pytest.mark.usefixtures("private_cache")
+
 WRONG = {"kind: magic": "unknown embedder", "modle: m": "modle", "timeout: long": r"column timeout\): 'long'"}
 WRONG |= {"kind: endpoint\nbase_url: http://x\nmodel: m": "without base_url, model or dimension"}
 

@@ -12,6 +12,8 @@ from study.advisor.encoders import sentence as encoders
 from study.advisor.encoders.sentence import WITHOUT_TORCH, cached, encode, without_torch
 from study.base.errors import StudyError
 
+pytestmark = pytest.mark.usefixtures("private_cache")
+
 
 class StandIn:
     """Maps a text to numbers that depend on it alone, and remembers what it was asked."""

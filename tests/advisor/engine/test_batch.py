@@ -2,14 +2,12 @@
 
 from importlib.metadata import version
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from study.advisor.engine import batch
 from study.advisor.saved.saved import load_saved_model
-from study.base.errors import StudyError
 from tests.advisor.engine.conftest import exported
 
 TEXTS = ["read a PDF and extract tables", "", "send an e-mail", "query a database in Go", "PDF database " * 40]
@@ -36,19 +34,6 @@ def test_many_at_once_are_answered_as_one_at_a_time(t2mrec):
     for k in (3, 30):
         assert list(batch.best(model, told, k)) == one_by_one(model, told, k)
         assert [len(found) for found in batch.best(model, REQUESTS, k)] == [k] * len(REQUESTS)
-
-
-def test_an_older_ray_is_refused_with_what_to_do(t2mrec, tmp_path):
-    ended = []
-
-    data = SimpleNamespace(from_items=lambda files: files, DataContext=SimpleNamespace(get_current=SimpleNamespace))
-    older = SimpleNamespace(__version__="2.6.3", data=data, shutdown=lambda: ended.append(True))
-    REQUESTS.to_parquet(tmp_path / "0.parquet")
-    how = {"dataset": "synthetic", "system": "t2mrec", "k": 3, "workers": 2}
-    with pytest.raises(StudyError, match=r"2\.6\.3") as caught:
-        batch.answer_files(tmp_path, tmp_path / "out", **how, started=lambda workers: older)
-    assert "RAY=1" in str(caught.value.fix)
-    assert ended
 
 
 # Ray leaves its own logs open, and processes to the system.

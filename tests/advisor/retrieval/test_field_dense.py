@@ -1,5 +1,7 @@
 """`FieldDense` against its formula, and the texts, product names and priors that it reads."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +18,8 @@ from study.analysis.usefulness import choosing
 from study.base.errors import StudyError
 from study.config.compose import build_system, choices, load
 from study.judging.store import pool_settings
+
+pytestmark = pytest.mark.usefixtures("private_cache")
 
 EMPTY = dict.fromkeys(("language", "category", "subcategory", "theme", "system", "tools"), "")
 WRONG = [({"parts": []}, "no part"), ({"parts": [{"view": "all", "field": "price"}]}, "no field 'price'")]
@@ -108,25 +112,31 @@ def test_every_committed_setting_builds_and_uses_the_validation_part_alone():
     assert found["field_dense"] == build_system(load(["system=field_dense"]).system)
 
 
-THEMES = [("Detect leaks for Gaming, fast", "Gaming", "Detect leaks, fast"), ("Gaming", "Gaming", "Gaming")]
-THEMES += [("Interpret maps in VR/AR archives with care", "vr/ar", "Interpret maps with care")]
-THEMES += [("Gamingly slow", "Gaming", "Gamingly slow"), ("No theme here", "", "No theme here")]
-THEMES += [("Cost (C++) of a+b", "a+b", "Cost (C++)")]
-CLAUSES = {"Rank videos by novelty": "Rank videos", "Plan, then act": "Plan", "with care": "with care", "": ""}
-CAPABLE = {"A Model Context Protocol server that allows you to search packages": "search packages"}
-CAPABLE |= {"An MCP server for weather data": "weather data"}
-CAPABLE |= {text: text for text in ("MCP server", "Finds trains.")}
-READINGS = [(texts.first_clause, *case) for case in CLAUSES.items()]
-READINGS += [(texts.capability, *case) for case in CAPABLE.items()]
-
-
-@pytest.mark.parametrize(("text", "theme", "expected"), THEMES)
-def test_the_theme_is_taken_out_with_what_ties_it(text, theme, expected):
-    assert texts.without_theme(text, theme) == expected
+READINGS = [
+    (texts.first_clause, "Rank videos by novelty", "Rank videos"),
+    (texts.first_clause, "Plan, then act", "Plan"),
+    *((texts.first_clause, text, text) for text in ("with care", "")),
+    (texts.capability, "A Model Context Protocol server that allows you to search packages", "search packages"),
+    (texts.capability, "An MCP server for weather data", "weather data"),
+    *((texts.capability, text, text) for text in ("MCP server", "Finds trains.")),
+    (key, "mcp-server-wechat", ("wechat",)),
+    (key, "GitHub MCP Server", ("github",)),
+    *((key, text, ()) for text in ("MCP Server", "")),
+    # The theme is taken out with what ties it.
+    (partial(texts.without_theme, theme="Gaming"), "Detect leaks for Gaming, fast", "Detect leaks, fast"),
+    *((partial(texts.without_theme, theme="Gaming"), text, text) for text in ("Gaming", "Gamingly slow")),
+    (
+        partial(texts.without_theme, theme="vr/ar"),
+        "Interpret maps in VR/AR archives with care",
+        "Interpret maps with care",
+    ),
+    (partial(texts.without_theme, theme=""), "No theme here", "No theme here"),
+    (partial(texts.without_theme, theme="a+b"), "Cost (C++) of a+b", "Cost (C++)"),
+]
 
 
 @pytest.mark.parametrize(("reading", "text", "expected"), READINGS)
-def test_first_clause_and_capability(reading, text, expected):
+def test_what_is_read_of_a_text(reading, text, expected):
     assert reading(text) == expected
 
 
@@ -161,14 +171,6 @@ def test_names_of_products_are_told_from_words():
 def test_a_named_product_counts_fully_for_its_server_and_half_for_others():
     found = ProductNames.of(NAMED).named(["post it to slack", "nothing"])
     assert found.tolist() == [[1.0, 0, 0.5, 0, 0, 0], [0.0] * 6]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("mcp-server-wechat", ("wechat",)), ("GitHub MCP Server", ("github",)), ("MCP Server", ()), ("", ())],
-)
-def test_the_key_of_a_name(name, expected):
-    assert key(name) == expected
 
 
 def test_spelling_ignores_the_first_word_of_a_sentence():

@@ -1,6 +1,0 @@
-import pytest
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _private_cache(private_cache):
-    """Every file here has a cache of its own."""
