@@ -1,15 +1,24 @@
-"""Text encoders: the disk cache with a stand-in model, the packaged model, and its numpy form against the library."""
+"""Text encoders: kept vectors, the packaged model, an endpoint, and both numpy forms against the libraries."""
 
 import logging
 import socket
 
 import numpy as np
 import pytest
+import torch
+import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import MPNetConfig, MPNetModel
 
+from study.advisor.encoders import choose as embedding
+from study.advisor.encoders import fetched, mpnet
 from study.advisor.encoders import sentence as encoders
+from study.advisor.encoders.choose import EndpointEmbedder
+from study.advisor.encoders.numpy_transformer import Transformer
 from study.advisor.encoders.sentence import WITHOUT_TORCH, cached, encode, without_torch
+from study.base import paths
 from study.base.errors import StudyError
 
 pytestmark = pytest.mark.usefixtures("private_cache")
@@ -144,3 +153,84 @@ def test_what_is_cut_is_not_read():
     assert model.cut(fits + " word")
     np.testing.assert_array_equal(model.embed([fits]), model.embed([fits + " and more"]))
     assert np.abs(model.embed([fits]) - model.embed([fits.replace("word word", "other word", 1)])).max() > 1e-3
+
+
+WRONG = {"kind: magic": "unknown embedder", "modle: m": "modle", "timeout: long": r"column timeout\): 'long'"}
+WRONG |= {"kind: endpoint\nbase_url: http://x\nmodel: m": "without base_url, model or dimension"}
+
+
+def test_vectors_from_an_endpoint(server, client, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "cache", lambda: tmp_path)
+    embedder = EndpointEmbedder(client, "e", 2)
+    server.script = ["vectors"]
+    for _ in range(2):  # the second time from disk
+        np.testing.assert_allclose(embedder.encode(["a", "b"]), [[0.8, 0.6], [0, 1]], rtol=1e-6)
+    assert [body for _, body, _ in server.seen] == [{"model": "e", "input": ["a", "b"]}]
+
+
+@pytest.mark.parametrize("fault", ["short_vectors", "zero_vectors", "odd"])
+def test_bad_vectors(server, client, fault):
+    server.script = [fault]
+    with pytest.raises(StudyError, match=r"vectors of shape|not an embeddings reply"):
+        EndpointEmbedder(client, "e", 2).encode(["a", "b"], store=False)
+
+
+@pytest.mark.parametrize(("text", "reason"), WRONG.items())
+def test_the_configured_embedder_is_checked(conf_root, text, reason):
+    file = conf_root / "conf/tools/embedder.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | yaml.safe_load(text)))
+    with pytest.raises(StudyError, match=reason):
+        embedding.configured_embedder()
+
+
+WORDS = 60
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """A folder with a random MPNet of two layers, and the network itself."""
+    folder = tmp_path_factory.mktemp("mpnet")
+    torch.manual_seed(3)
+    shape = {"vocab_size": WORDS, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = MPNetConfig(**shape, intermediate_size=48, initializer_range=0.5, max_position_embeddings=514)
+    whole = MPNetModel(config).eval()
+    whole.save_pretrained(folder)
+    vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2} | {f"w{number}": number for number in range(3, WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder, whole
+
+
+def test_vectors_are_those_of_the_published_implementation(network):
+    folder, whole = network
+    drawn = np.random.default_rng(5)
+    # The longest text reaches the buckets of far tokens and is cut.
+    texts = [" ".join(f"w{word}" for word in drawn.integers(3, WORDS, length)) for length in (1, 9, 170, 500)]
+    own = Transformer.read(folder, mpnet.LONGEST)
+    found = own.embed(texts)
+    for text, vector in zip(texts, found, strict=True):
+        ids = torch.tensor([own.tokenizer.encode(text).ids])
+        assert ids.shape[1] <= mpnet.LONGEST
+        with torch.no_grad():
+            expected = whole(ids).last_hidden_state[0].mean(dim=0).numpy()
+        np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=2e-6)
+
+
+def test_weights_that_are_missing_or_changed_are_refused(network, tmp_path, monkeypatch):
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    conf = paths.conf() / "encoders"
+    conf.mkdir(parents=True)
+    stated = {"title": "Tiny", "licence": "MIT", "bytes": 1, "sha256": "0" * 64, "wheels": []}
+    files = {f"m/{name}": "0" * 64 for name in ("config.json", "tokenizer.json", "model.safetensors")}
+    (conf / "mpnet.yaml").write_text(yaml.safe_dump(stated | {"files": files}))
+    with pytest.raises(StudyError, match="study llm fetch --model mpnet"):
+        mpnet.encode(["a text"])
+    fetched.place("mpnet").mkdir(parents=True)
+    for name in files:
+        (fetched.place("mpnet") / name.removeprefix("m/")).write_bytes(
+            (network[0] / name.removeprefix("m/")).read_bytes()
+        )
+    with pytest.raises(StudyError, match="is another one"):
+        mpnet.encode(["a text"])

@@ -1,13 +1,15 @@
-"""Which models can be saved and are there: what is refused, what is listed, and which command a hint names."""
+"""Which models can be saved and are there: what is refused, listed and read ahead, and which command a hint names."""
 
 import json
 import shutil
+from threading import Event
 
 import pytest
 from hydra.utils import get_object
 
+from study.advisor.encoders import mpnet
 from study.advisor.retrieval.field_dense import FieldDense
-from study.advisor.saved import saved
+from study.advisor.saved import ahead, saved
 from study.base.errors import StudyError
 from study.config.compose import choices, load
 from study.reranking.pools import PooledT2MRec
@@ -123,3 +125,27 @@ def test_only_what_can_be_saved_is_exported():
     for overrides, reason in UNSAVABLE:
         with pytest.raises(StudyError, match=reason):
             export(load([*TINY, *overrides]))
+
+
+@pytest.mark.parametrize(("saved", "fails"), [(True, False), (True, True), (False, False)])
+def test_the_encoder_is_read_once_and_waited_for_where_a_saved_system_needs_it(monkeypatch, saved, fails):
+    go, done = Event(), []
+
+    def encode(texts, *, store):
+        assert go.wait(10)
+        done.append(texts)
+        if fails:
+            raise StudyError("not there", fix="fetch it")
+
+    monkeypatch.setattr(mpnet, "encode", encode)
+    monkeypatch.setattr(
+        ahead, "exists", lambda dataset, system: saved and (dataset, system) == ("toy", ahead.USEFUL[0])
+    )
+    monkeypatch.setattr(ahead, "limit_threads", done.append)
+    ahead.read_ahead("toy", *ahead.USEFUL)
+    assert done == [1] * saved  # one thread; nothing waits for the encoder
+    done.clear()
+    go.set()
+    ahead.wait()
+    ahead.wait()
+    assert len(done) == saved

@@ -1,4 +1,4 @@
-"""`FieldDense` against its formula, and the texts, product names and priors that it reads."""
+"""`FieldDense` against its formula, as one product of vectors, and the texts, names and schemas that are read."""
 
 from functools import partial
 
@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval import field_dense, two_encoders
 from study.advisor.retrieval import fields as texts
+from study.advisor.retrieval.documents import resolve
 from study.advisor.retrieval.field_dense import FieldDense, standardised
 from study.advisor.retrieval.names import ProductNames, Spelling, key
+from study.advisor.retrieval.one_product import Moments, server_vectors
 from study.advisor.retrieval.two_encoders import TwoEncoders
 from study.analysis.framework import load_settings
 from study.analysis.usefulness import choosing
@@ -38,8 +41,10 @@ def fake_encode(texts, *, model="minilm", store=True):
 
 
 @pytest.fixture(autouse=True)
-def known_vectors(monkeypatch):
-    monkeypatch.setattr(field_dense, "encode", fake_encode)
+def known_vectors(request, monkeypatch):
+    """Letter counts in the place of the encoder, where a test does not take the system of real vectors."""
+    if "system" not in request.fixturenames:
+        monkeypatch.setattr(field_dense, "encode", fake_encode)
 
 
 SERVERS = table(["aa", "bb", "cc", "demo of c"], ["aaa", "bab", "ccb", "abc"])
@@ -189,3 +194,60 @@ def test_priors_by_hand_and_an_unknown_view():
     assert field_dense.stars(servers.drop(columns="stars_count")).tolist() == [0.0, 0.0]
     with pytest.raises(StudyError, match="no text 'titel'"):
         texts.texts(servers, texts.VIEWS, "titel")
+
+
+PARTS = [
+    {"view": "description", "field": "all", "weight": 1.0},
+    {"view": "name", "field": "all", "weight": 0.4},
+    {"view": "object", "field": "description", "weight": -0.7},
+]
+WORDS = ["Slack starter", "Postgres query", "PDF tables", "weather", "browser demo", "file search"]
+
+
+@pytest.fixture(scope="module")
+def system(private_cache):
+    blank = dict.fromkeys(("language", "system", "tools", "category", "subcategory", "url"), "")
+    servers = pd.DataFrame({"name": WORDS, "description": [f"a server for {word}" for word in WORDS]}).assign(**blank)
+    found = FieldDense(parts=PARTS, priors={"template": -1.0, "stars": 0.2})
+    found.index(servers.assign(stars_count=[1, 50, 3, 900, 0, 7]))
+    return found
+
+
+def test_scores_are_those_of_the_system(system):
+    tasks = pd.DataFrame({"name": ["ask a database", "chat"], "description": ["SQL for Gaming", "post to Slack"]})
+    tasks = tasks.assign(theme=["Gaming", ""], language="", category="", subcategory="")
+    views = {
+        name: encode(texts.texts(tasks, texts.VIEWS, name), store=False) for name in ("description", "name", "object")
+    }
+    vectors = server_vectors(system)
+    questions = Moments.of(vectors).questions(system.terms, views)
+    ours = questions.scores(questions.vectors @ vectors.T)
+    np.testing.assert_allclose(ours, system.score_requests(tasks, store=False), atol=1e-4)
+    assert np.ptp(ours) > 1
+
+
+def test_a_request_that_tells_no_servers_apart_leaves_the_prior(system):
+    vectors = server_vectors(system)
+    vectors[:, :-1] = vectors[0, :-1]
+    view = vectors[:1, :384]
+    questions = Moments.of(vectors).questions(system.terms, dict.fromkeys(("description", "name", "object"), view))
+    found = questions.scores(questions.vectors @ vectors.T)[0]
+    np.testing.assert_allclose(found - found.mean(), system.prior - system.prior.mean(), atol=1e-4)
+
+
+DOCUMENT = {"$defs": {"a/b": [{"type": "string"}, {"$ref": "#/$defs/a~1b/0"}], "loop": {"$ref": "#/$defs/loop"}}}
+
+
+@pytest.mark.parametrize(
+    ("pointer", "found"),
+    [
+        ("#/$defs/a~1b/0", {"type": "string"}),
+        ("#/$defs/a~1b/1", {"type": "string"}),
+        ("#/$defs/a~1b/2", None),  # behind the end
+        ("#/$defs/a~1b/x", None),
+        ("#/$defs/loop", None),
+        ("https://example.org/schema", None),
+    ],
+)
+def test_a_reference_leads_to_a_part_of_the_document_or_nowhere(pointer, found):
+    assert resolve({"$ref": pointer}, DOCUMENT) == found
