@@ -20,7 +20,7 @@ STAMP = $(VENV)/.installed
 TORCH = $(shell grep -o 'torch==[0-9.]*' pyproject.toml)
 # The first job of `dvc` and of the notebooks is to find the environment's own programs.
 RUN = PATH="$(abspath $(BIN)):$$PATH"
-SWEEPS = fusion_weight temperature learning_rate
+SWEEPS = fusion_weight temperature learning_rate wo_cl_passes
 DVC_TARGETS = report judged usefulness notebooks
 
 .DEFAULT_GOAL := help
