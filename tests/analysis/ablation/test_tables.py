@@ -16,7 +16,7 @@ from tests.rows import put_row
 
 TASKS, SEEDS = 120, (1, 2)
 EFFECTS = {"t2mrec": 0.0, "t2mrec_wo_cl": -0.2, "t2mrec_wo_two_tower": -0.1, "t2mrec_wo_structure": 0.0}
-NOT_RUN = "hard_negatives in_batch_set llm one_direction program_languages shared_tower".split()
+NOT_RUN = ["hard_negatives", "in_batch_set", "llm", "one_direction", "program_languages", "shared_tower"]
 NOT_RUN = {f"t2mrec_{name}" for name in (*NOT_RUN, "wo_cl_program", "wo_expansion", "wo_lexical")}
 GROUPS = pd.DataFrame({"id": range(TASKS), "category_clean": np.repeat(["a", "b"], 60)})
 GROUPS["subcategory_clean"] = GROUPS["id"] % 3
@@ -35,7 +35,7 @@ def results(new_results):
 
 
 def test_a_variant_belongs_where_its_reference_ran_and_its_file_says(results):
-    assert list(ablation.titles())[0] == "t2mrec"
+    assert next(iter(ablation.titles())) == "t2mrec"
     assert "t2mrec_tuned" not in ablation.titles()
     assert {protocol: set(frames) for protocol, frames in ablation.runs("task2mcp").items()} == {"cold": set(EFFECTS)}
     assert "t2mrec_llm" in set(ablation.wanted("cold_grouped")) - set(ablation.wanted("warm"))

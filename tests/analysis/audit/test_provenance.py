@@ -27,15 +27,14 @@ def toy(tasks, lists, servers=None):
     return toys.toy(tasks or [{"theme": f"t{row}"} for row in range(len(lists))], lists, N, servers)
 
 
-def examined(data, settings=SETTINGS):
+def examined(data, **changes):
     """The frame of labels and the evidence that it rests on."""
-    evidence = provenance.Evidence(data, settings)
+    evidence = provenance.Evidence(data, replace(SETTINGS, **changes))
     return provenance.labels_frame(data, evidence), evidence
 
 
 def classes(data, **changes):
-    frame, _ = examined(data, replace(SETTINGS, **changes))
-    return [part["class"].tolist() for _, part in frame.groupby("task_id")]
+    return [part["class"].tolist() for _, part in examined(data, **changes)[0].groupby("task_id")]
 
 
 def test_words_of_the_theme_and_rare_words_of_the_text_are_seen_and_common_words_are_not():
@@ -110,7 +109,6 @@ def test_thresholds_are_varied_one_at_a_time():
     runs = table[table["detector"] == "alphabetical"]
     assert (runs["runs_share"] == runs["share"]).all()
     assert (runs[["chance", "kept", "even"]].diff()[1:] <= 0).all(axis=None)  # a longer run is never more frequent
-    assert table.loc[table["detector"] == "theme_token", ["kept", "runs_share"]].isna().all(axis=None)
     for detector, name in (("alphabetical", "order"), ("alphabetical", "other_run"), ("other", "close_run")):
         with pytest.raises(StudyError, match=name):
             replace(settings, thresholds={detector: {name: [1]}})
@@ -183,11 +181,9 @@ def test_a_planted_share_of_filler_is_found_within_three_per_cent_of_the_labels(
     flags = evidence.detect()
     for kind, count in planted.items():
         assert abs(flags[kind].mean() - count / 6000) < 0.03, kind
-    in_runs = flags["language_run"] | flags["alphabetical"]
-    assert abs(in_runs.mean() - sum(planted.values()) / 6000) < 0.03
 
 
-def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
+def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else():
     """Against lists in random order every detector of order would fire; against the same order only real runs do."""
     rng = np.random.default_rng(6)
     lists = [np.sort(rng.choice(N, 10, replace=False)) for _ in range(150)]
@@ -197,8 +193,7 @@ def test_sorted_lists_of_any_servers_show_long_runs_and_nothing_else(tmp_path):
         table = provenance.detector_table(*examined(data)).set_index("detector")
         run, close = table.loc["long_run"], table.loc["alphabetical"]
         assert run["share"] > run["chance_high"] + 0.5
-        assert run["share"] == pytest.approx(run["kept"])
-        assert run["share"] == pytest.approx(run["even"])
+        assert [run["kept"], run["even"]] == pytest.approx([run["share"]] * 2)
         assert (close["share"] > max(close["kept_high"], close["even_high"]) + 0.15) == is_run
     both = table.loc["any detector"]
     assert both["chance"] >= table.loc[["alphabetical", "theme_token"], "chance"].max()
@@ -210,12 +205,11 @@ def test_the_interval_of_a_share_by_hand_and_its_coverage():
     p, low, high = clustered_share(np.array([1, 1, 1, 0, 0, 0], dtype=bool), np.array([5, 5, 5, 5, 8, 8]))
     error = 1.96 * 2 / 6
     assert (p, low, high) == pytest.approx((0.5, max(0, 0.5 - error), min(1, 0.5 + error)))
-    # It covers the truth when the labels of a list go together.
+    # It covers the truth when whole lists are marked or not.
     rng = np.random.default_rng(1)
     cluster, hits = np.repeat(np.arange(200), 10), 0
     for _ in range(300):
-        flag = rng.random(200)[cluster] < 0.3  # whole lists are marked or not
-        _, low, high = clustered_share(flag, cluster)
+        _, low, high = clustered_share(rng.random(200)[cluster] < 0.3, cluster)
         hits += low <= 0.3 <= high
     assert 0.91 < hits / 300 < 0.98
 
@@ -236,8 +230,7 @@ def test_planted_runs_and_languages_are_found(planted):
     frame, _ = examined(data)
     both = frame.merge(truth, on=["task_id", "server_id", "position"], validate="one_to_one")
     assert len(both) == len(frame)
-    # Every drawn language match is in the language, and alphabetical entries lie in close runs where a list puts three
-    # next to each other: 0.4^3 and more of them.
+    # Alphabetical entries lie in close runs where a list puts three next to each other: 0.4^3 and more of them.
     assert both.loc[both["source"] == "language_match", "language"].mean() > 0.97
     near = both[both["alphabetical"]]
     assert (near["source"] == "alphabetical").mean() > 0.85
@@ -257,8 +250,8 @@ def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
 
 def test_the_files_hold_ids_alone_and_shares_add_up(new_results, monkeypatch, planted):
     monkeypatch.setattr("study.data.dataset.load", lambda name: planted[0])
+    monkeypatch.setattr("study.analysis.framework.load_settings", lambda kind: replace(SETTINGS, permutations=3))
     written = list(run_analyses(["audit/provenance"], config.load(["dataset=synthetic"])))
-    assert all(path.exists() for path in written)
     labels = written[0].with_name("provenance.parquet")
     assert parquet.read_schema(labels).names == ["task_id", "server_id", "position", "class"]
     tables = {path.stem: pd.read_csv(path) for path in written}
@@ -267,5 +260,3 @@ def test_the_files_hold_ids_alone_and_shares_add_up(new_results, monkeypatch, pl
     counts = pd.read_parquet(labels)["class"].value_counts()
     everything = tables["provenance"].query("scope == 'all'").set_index("class")["labels"]
     assert counts.to_dict() == everything[everything > 0].to_dict()
-    for draw in (figures.provenance, figures.detectors):
-        draw(tables).canvas.draw()

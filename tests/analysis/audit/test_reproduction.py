@@ -5,13 +5,10 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from study.analysis.audit import figures, reproduction
+from study.analysis.audit import reproduction
 from study.analysis.audit.reproduction import EFFECTS, Reproduction, Run, rank_biased_overlap, tau_union
-from study.analysis.framework import GroupTables, load_settings, run_analyses
-from study.config.compose import load, sound_systems
+from study.analysis.framework import load_settings
 
 SETTINGS = load_settings(Reproduction)
 TASKS = list(range(40))
@@ -26,12 +23,8 @@ def test_measures_by_hand():
     a, b, base = np.array([0.2, 0.4]), np.array([0.4, 0.8]), np.array([0.1, 0.1])
     assert EFFECTS["effect_ratio"](a, b, base) == pytest.approx(0.5 / 0.2)
     assert EFFECTS["delta_improvement"](a, b, base) == pytest.approx(3 - 6)
-
-
-@given(st.lists(st.integers(0, 30), min_size=10, max_size=10, unique=True))
-def test_equal_lists_agree_and_disjoint_ones_overlap_nowhere(ranked):
-    assert tau_union(ranked, ranked) == pytest.approx(1)
-    assert rank_biased_overlap(ranked, ranked, 0.9) == pytest.approx(1)
+    ranked = list(range(10))
+    assert tau_union(ranked, ranked) == rank_biased_overlap(ranked, ranked, 0.9) == pytest.approx(1)
     assert rank_biased_overlap(ranked, [server + 100 for server in ranked], 0.9) == 0
 
 
@@ -94,16 +87,3 @@ def test_a_nearer_rerun_is_nearer_and_pairs_of_seeds_are_compared():
     # A constant shift leaves the lists and is found for certain.
     assert table.loc["bm25", "rmse", "ndcg@10"]["mean"] == pytest.approx(0.1, abs=1e-3)
     assert table.loc["bm25", "t_test_p", "ndcg@10"]["apart"] == 1
-
-
-def test_the_figure_shows_every_pair():
-    tables = GroupTables("task2mcp", "audit")
-    titles = {name: system.title for name, system in sound_systems().items()}
-    figure = figures.reproduction(tables, titles)
-    pairs = tables["reproduction_pairs"].query("measure == 'rbo'")
-    rings, means = (line.get_xydata() for line in figure.axes[1].lines)
-    assert (len(rings), len(means)) == (len(pairs), pairs["comparison"].nunique())
-
-
-def test_a_data_set_that_the_authors_never_ran_has_no_table():
-    assert list(run_analyses(["audit/reproduction"], load(["dataset=synthetic"]))) == []

@@ -1,4 +1,5 @@
-"""Rank correlations of systems: against scipy, planted orders, label variants, ties, resumable random splits."""
+"""Rank correlations of systems: against scipy, planted orders, label variants, ties, resumable random splits; the
+variance of a difference by hand, and what it is in simulated studies."""
 
 import numpy as np
 import pandas as pd
@@ -7,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from study.analysis.audit import figures, robustness
+from study.analysis.audit import robustness
 from study.analysis.audit.protocols import labelled
-from study.analysis.audit.robustness import Robustness
+from study.analysis.audit.robustness import Robustness, components
 from study.analysis.framework import ANALYSES, Context, load_settings, run_analyses
 from study.base import paths
 from study.base.errors import StudyError
@@ -26,8 +27,9 @@ from tests.analysis.toys import small_study
 from tests.rows import put_row
 from tests.tiny_study import REPOSITORY
 
-GENERATOR = {"n_servers": 120, "n_tasks": 100, "list_length": 10}
-TINY = ["dataset=synthetic", "profile=smoke", *(f"dataset.generator.{key}={n}" for key, n in GENERATOR.items())]
+TINY = ["dataset=synthetic", "profile=smoke", "dataset.generator.n_servers=120", "dataset.generator.n_tasks=100"]
+TINY += ["dataset.generator.list_length=10"]
+METRIC = "ndcg@10"
 
 
 def scores(means, n=50, noise=0.0, seed=0):
@@ -101,7 +103,6 @@ def test_every_family_has_its_rows_and_oracles_none(made):
     assert "mcp_task_all.csv" in set(table["variant"])
     inside = table.dropna(subset=["tau"])
     assert (inside["tau"].between(-1, 1) & (inside["tau_low"] <= inside["tau_high"])).all()
-    figures.robustness(made).canvas.draw()
     runs = robustness.split_fits("synthetic").load().query("metric == 'ndcg@10' and tie_rule == 'seeded permutation'")
     spreads = []
     for protocol, row in zip(("cold", "warm"), made["variance"].to_dict("records"), strict=True):
@@ -131,20 +132,6 @@ def test_random_splits_go_on_where_they_stopped(made, monkeypatch):
     assert not list(fits.cache.glob("*.parquet"))
     robustness.run_splits(config.load(TINY))
     assert len(calls) == 1
-
-
-def test_a_damaged_table_of_fits_is_a_clear_error(new_results, monkeypatch):
-    monkeypatch.setattr(paths, "cache", lambda: new_results / "cache")
-    fits = robustness.split_fits("x")
-    assert fits.finished() == set()
-    fits.path.parent.mkdir(parents=True)
-    fits.path.write_bytes(b"PAR1 half a file")
-    with pytest.raises(StudyError, match="not readable") as caught:
-        fits.finished()
-    assert caught.value.file == fits.path
-    pd.DataFrame({"system": ["a"]}).to_parquet(fits.path)
-    with pytest.raises(StudyError, match="not a table of fits"):
-        fits.finished()
 
 
 def test_ties_of_a_split_run_are_broken_by_id(made, monkeypatch):
@@ -178,11 +165,7 @@ def test_kept_lists_are_measured_against_other_labels(made):
     base = robustness.task_scores(frames, "ndcg@10")
     pd.testing.assert_frame_equal(again, base, check_names=False, atol=1e-5)
     first = robustness.relabelled(split, labelled(data, "released", 1), runs, "recall@10")
-    assert set(first.to_numpy().ravel()) <= {
-        0.0,
-        0.5,
-        1.0,
-    }  # of one label, over two seeds
+    assert set(first.to_numpy().ravel()) <= {0.0, 0.5, 1.0}  # of one label, over two seeds
 
 
 def test_one_system_and_a_protocol_without_whole_lists_are_refused(made, tmp_path, monkeypatch):
@@ -205,3 +188,43 @@ def test_judged_scores_join(new_results):
         write_csv(new_results / "judged" / "tables" / f"{name}.csv", table)
     row = robustness.judged_table("x")[0]
     assert (row["tau"], row["rho"], row["n"]) == (-1, pytest.approx(-1), 9)
+
+
+def run(values):
+    """A per-task table from seed -> values."""
+    parts = [pd.DataFrame({"task_id": range(len(row)), "seed": seed, METRIC: row}) for seed, row in values.items()]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_components_by_hand():
+    """Differences 0.4, 0.2, 0.0, 0.2: mean 0.2, variance 0.08 / 3. Means over seeds 0.5 and 0.3, and 0.2 twice."""
+    system = run({1: [0.7, 0.5, 0.3, 0.5], 2: [0.5, 0.3, 0.1, 0.3]})
+    reference = run({seed: [0.2] * 4 for seed in (1, 2)})
+    found = components(system, reference, METRIC, n_tasks=16, over_splits=[0.0, 0.4])
+    assert found["diff"] == pytest.approx(0.2)
+    assert found["task_sd"] ** 2 == pytest.approx(0.08 / 3 / 4)
+    assert found["seed_sd"] ** 2 == pytest.approx(0.02 / 2)
+    assert (found["split_diff"], found["split_sd"] ** 2) == pytest.approx((0.2, 0.08))
+    assert found["split_alone_sd"] ** 2 == pytest.approx(0.08 - 0.75 * 0.08 / 12 - 0.02)
+    assert [found[name] for name in ("n", "seeds", "reference_seeds", "splits")] == [4, 2, 2, 2]
+    assert components(system, reference, METRIC, n_tasks=16, over_splits=[0.2, 0.2])["split_alone_sd"] == 0
+    # One seed and no split tell nothing.
+    found = components(run({1: [0.1, 0.5]}), run({1: [0.1, 0.2]}), METRIC, n_tasks=4)
+    assert found["splits"] == 0
+    assert np.isnan([found[name] for name in ("seed_sd", "split_diff", "split_sd", "split_alone_sd")]).all()
+
+
+def test_splits_that_only_draw_other_tasks_leave_nothing_to_the_split_itself():
+    """Fixed differences of 400 tasks of which a split tests 100: its spread is that of drawing without replacement."""
+    rng = np.random.default_rng(0)
+    tasks, zeros = rng.normal(0.5, 0.1, 400), run(dict.fromkeys((1, 2), np.zeros(100)))
+    drawn = [rng.permutation(tasks)[:100] for _ in range(2000)]
+    over = [part.mean() for part in drawn]
+    one = run(dict.fromkeys((1, 2), drawn[0]))
+    found = components(one, zeros, METRIC, n_tasks=400, over_splits=over)
+    assert found["split_sd"] == pytest.approx(0.75**0.5 * tasks.std() / 10, rel=0.05)
+    assert found["split_alone_sd"] < 0.4 * found["split_sd"]
+    planted = found["split_sd"] ** 2 + 0.02**2
+    moved = components(one, zeros, METRIC, n_tasks=400, over_splits=np.array(over) + rng.normal(0, 0.02, 2000))
+    assert moved["split_sd"] ** 2 == pytest.approx(planted, rel=0.1)
+    assert moved["split_alone_sd"] == pytest.approx(0.02, abs=0.003)

@@ -1,0 +1,196 @@
+"""Every figure from the committed tables: what it shows is finite and on the page; and the parts that figures share."""
+
+from functools import cache
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+
+from study.analysis.ablation import figures as ablation
+from study.analysis.ablation.embedding import Points
+from study.analysis.audit import figures as audit
+from study.analysis.framework import GroupTables
+from study.analysis.overall import compute_cost, quality, table3_gaps, tuning
+from study.analysis.report import paper, plots
+from study.analysis.report.results import Results
+from study.analysis.sensitivity import sweeps
+from study.analysis.usefulness import figures as usefulness
+from study.base import paths
+from study.config.compose import sound_systems
+from study.data.dataset import Dataset, relevance_from_lists
+from study.search.sweep import load_sweep
+
+LISTS = tuple(np.array(row) for row in ([0, 1, 2], [0, 1], [0]))
+SERVERS = pd.DataFrame({"id": range(4), "category_clean": ["a", "a", "b", ""]})
+SERVERS["language_tokens"] = ["Go, Rust", "Go", "", "C"]
+TASKS = pd.DataFrame({"id": range(3), "language_tokens": ["Go", "Go", "C"], "subcategory_clean": ["x", "y", "y"]})
+TOY = Dataset("toy", SERVERS, TASKS, relevance_from_lists(LISTS, 4), LISTS)
+CAPTION = "Question: fitting the released labels. Protocol: cold (new tasks), 961 test tasks."
+
+
+@cache
+def tables(group):
+    return GroupTables("task2mcp", group)
+
+
+@cache
+def results():
+    return Results.load("task2mcp")
+
+
+def titles():
+    return results().titles
+
+
+def swept(name):
+    return load_sweep(name), sweeps.trials("task2mcp", name)
+
+
+def few():
+    """Values of single tasks of three systems by title, and their kinds."""
+    chosen = results().systems("cold")[:3]
+    values = {titles()[name]: results().per_task("cold", name)["ndcg@10"] for name in chosen}
+    return values, {titles()[name]: results().families[name] for name in chosen}
+
+
+def covered():
+    rows = pd.DataFrame({"system": ["a", "b"], "title": ["A", "B"], "family": ["graph", "trivial"]})
+    return rows.assign(servers=[17.5, 10.0])
+
+
+def changed():
+    rows = [("warm", "A", 0.1, 0.3, 0.1, 0.3, True), ("loo", "B", 0.2, 0.1, -0.2, 0.1, False)]
+    return pd.DataFrame(rows, columns=["protocol", "title", "own", "tuned", "diff_ci_low", "diff_ci_high", "rising"])
+
+
+def cell(name):
+    return {"ours": paper.wide(paper.load(), "table3").loc[name]}
+
+
+FIGURES = {
+    "effects": lambda: ablation.effects(
+        tables("ablation")["table4"].query("system != 't2mrec' and protocol == 'cold'"), ("ndcg@10",), CAPTION
+    ),
+    "by_group": lambda: ablation.by_group(
+        tables("ablation")["by_group"].query("level == 'category' and protocol == 'cold'"), titles(), "ndcg@10", CAPTION
+    ),
+    "violins": lambda: ablation.violins(
+        tables("embedding")["pairs"].iloc[::50].assign(category="a"),
+        tables("embedding")["groups"].query("level == 'category'").assign(group="a").drop_duplicates("part"),
+        "category",
+        CAPTION,
+    ),
+    "point_panels": lambda: ablation.point_panels({"a": (Points(np.eye(2), np.ones((4, 2))), np.eye(2, 4) > 0)}, "c"),
+    "separation": lambda: ablation.separation_dots(tables("embedding")["separation"], CAPTION),
+    "verdicts": lambda: audit.verdicts(tables("audit"), "cold", results().rising()),
+    "implied": lambda: audit.implied(tables("audit"), {"task split": 10.0}),
+    "feasibility": lambda: audit.feasibility(tables("audit"), ["t2mrec"]),
+    "protocol_grid": lambda: audit.protocol_grid(tables("audit"), "recall@10"),
+    "rq1": lambda: audit.rq1(tables("audit"), results().rising()),
+    "provenance": lambda: audit.provenance(tables("audit")),
+    "detectors": lambda: audit.detectors(tables("audit")),
+    "robustness": lambda: audit.robustness(tables("robustness")),
+    "copying": lambda: audit.copying(tables("audit"), ["t2mrec", "bm25"]),
+    "reference_bugs": lambda: audit.reference_bugs(tables("audit")),
+    "reproduction": lambda: audit.reproduction(tables("audit"), titles()),
+    "overall": lambda: quality.overall({"ndcg@10": results().summary("cold", "ndcg@10")}, CAPTION),
+    "per_task": lambda: quality.per_task_distribution(*few(), "ndcg@10", CAPTION),
+    "mean_ranks": lambda: quality.critical_difference(quality.mean_ranks(few()[0]), few()[1], "ndcg@10", CAPTION),
+    "win_tie_loss": lambda: quality.win_tie_loss(
+        tables("report")["significance"].query("protocol == 'cold' and metric == 'ndcg@10'"), titles(), CAPTION
+    ),
+    "coverage": lambda: quality.coverage_figure(covered(), 200, CAPTION),
+    "cost": lambda: compute_cost.cost_quality(results().cost_table("cold").head(12), CAPTION),
+    "gaps": lambda: table3_gaps.table3_gaps_figure(table3_gaps.table3_gaps(results(), paper.load()), CAPTION),
+    "paper": lambda: table3_gaps.paper_dots(cell("T2MRec"), cell("NeuMF"), CAPTION),
+    "tuning": lambda: tuning.effects_figure(changed(), CAPTION),
+    "sweep": lambda: sweeps.sweep_curves(*swept("temperature"), CAPTION),
+    "history": lambda: sweeps.history(*swept("joint"), CAPTION),
+    "slices": lambda: sweeps.slices(*swept("joint"), CAPTION),
+    "calibration": lambda: usefulness.calibration(
+        tables("usefulness")["reliability"], tables("usefulness")["risk_coverage"], CAPTION
+    ),
+    "pareto": lambda: usefulness.pareto(tables("usefulness")["pareto"], CAPTION),
+    "steps": lambda: usefulness.steps(tables("usefulness")["steps"], titles(), "ndcg@10", CAPTION),
+    "curves": lambda: usefulness.curves(tables("usefulness")["curves"], titles(), CAPTION),
+    "stuffing": lambda: usefulness.keyword_stuffing(tables("usefulness")["stuffing"], titles()),
+    "label_precision": lambda: usefulness.label_precision(tables("judged")["label_precision"], CAPTION),
+    "lists": lambda: plots.lists(TOY, CAPTION),
+    "attributes": lambda: plots.attributes(TOY, CAPTION),
+    "mixture": lambda: plots.mixture(pd.DataFrame({"planted": [0.7], "drawn": [0.6]}, index=["random"]), CAPTION),
+}
+
+
+@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
+def test_a_figure_shows_something_finite_within_its_page(draw):
+    figure = draw()
+    with mpl.rc_context(plots.STYLE):
+        figure.canvas.draw()
+    assert any((*panel.lines, *panel.patches, *panel.collections) for panel in figure.axes)
+    for panel in figure.axes:
+        assert np.isfinite([*panel.get_xlim(), *panel.get_ylim()]).all()
+        box = panel.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+        assert 0 <= box.y0 < box.y1 <= figure.bbox.height
+    for text in figure.texts:
+        assert text.get_window_extent().x1 <= figure.bbox.width, text.get_text()
+
+
+def test_servers_are_counted_rare_values_summed_up_and_figures_draw_the_counts():
+    assert plots.popularity(TOY).tolist() == [3, 2, 1, 0]
+    counts = plots.value_counts(TOY.servers["language_tokens"], listed=True, most=2)
+    assert counts.to_dict() == {"Go": 2, "C": 1, "1 others": 1}
+    assert plots.value_counts(TOY.servers["category_clean"]).to_dict() == {"a": 2, "b": 1}
+    lengths, ranks, shares = plots.lists(TOY, "caption").axes
+    assert [bar.get_height() for bar in lengths.patches] == [1, 1, 1]
+    assert list(ranks.get_lines()[0].get_ydata()) == [3, 2, 1]
+    assert list(shares.get_lines()[0].get_ydata()) == pytest.approx([0, 50, 100 * 5 / 6, 100, 100])
+
+
+def test_rows_and_matrices_show_their_values_at_their_places():
+    table = pd.DataFrame({"system": ["a", "b", "a"], "part": ["x", "x", "y"], "mean": [1.0, np.nan, 3.0]})
+    table = table.assign(ci_low=table["mean"] - 1, ci_high=table["mean"] + 1, sd=0.5)
+    _, axes = plots.canvas(3, 2)
+    looks = {"y": plots.Look("Y", "red", "s"), "x": plots.Look("X", face="white")}
+    about = {"names": {"b": "B", "a": "A"}, "hue": "part", "looks": looks, "dodge": 0.2, "spread": "sd"}
+    assert plots.forest(axes[0, 0], table, zero=True, xlabel="value", **about) == {"b": 0, "a": 1}
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in axes[0, 0].get_lines()[1:]}
+    assert drawn["Y"] == [[3.0, 0.9]]
+    assert drawn["X"][0] == [1.0, 1.1]
+    cells = pd.DataFrame([[0.5, np.nan], [0.05, 2.0]], index=["r", "s"], columns=["c", "d"])
+    scale = plots.steps([0, 0.1, 1, 10], ["white", "grey", "black"])
+    plots.heat(axes[0, 1], cells, cells.map("{:g}".format), bold=cells > 1, **scale)
+    shown = [(text.get_text(), text.get_position(), text.get_fontweight()) for text in axes[0, 1].texts]
+    assert shown == [("0.5", (0.5, 0.5), "normal"), ("0.05", (0.5, 1.5), "normal"), ("2", (1.5, 1.5), "bold")]
+
+
+def test_every_configured_family_has_a_look_of_its_own_and_legends_name_kinds_once_in_one_order():
+    configured = {str(system.family) for system in sound_systems().values()}
+    assert configured <= set(plots.FAMILIES), "a family of conf/system would be drawn as: other"
+    looks = [*plots.FAMILIES.values(), plots.OTHER]
+    assert len({kind.words for kind in looks}) == len({(kind.ink, kind.marker) for kind in looks}) == len(looks)
+    words = ["T2MRec", "ablation of T2MRec", "T2MRec on other labels", "trivial (rules, popularity, chance)", "other"]
+    kinds = ["new", "trivial", "ablation", "supervision", "t2mrec", "trivial"]
+    assert plots.marker_legend(kinds)[1] == words
+    assert plots.area_legend(kinds)[1] == [words[0], " or ".join(words[1:3]), *words[3:]]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("heads", [(), {0}, {0, 2, 4, 6, 8}, {0, 1, 3}, {0, 5, 9}])
+def test_no_head_is_the_last_of_a_column_and_without_heads_nothing_is_moved(heads, columns):
+    for n in range(max(heads, default=4) + 2, 40):
+        places = plots.columned(n, heads, columns)
+        assert [place for place in places if place is not None] == list(range(n))
+        rows, over = divmod(len(places), columns)
+        if heads:
+            assert over == 0
+            assert not {places[end] for end in range(rows - 1, len(places), rows)} & heads
+
+
+def test_a_saved_figure_is_the_same_bytes_again_and_leaks_no_style(new_root):
+    before = dict(mpl.rcParams)
+    files = [plots.save_figure(plots.lists(TOY, CAPTION), name, "toy") for name in ("first", "second")]
+    assert files[1] == paths.figures("toy") / "second.png"
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert dict(mpl.rcParams) == before
