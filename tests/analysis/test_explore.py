@@ -9,11 +9,11 @@ import vl_convert
 from study.analysis import explore
 
 VALUES = pd.DataFrame({"a": [0.1, 0.5, 0.0, 0.25], "b": [0.2, 0.1, 0.0, 1.0]}, index=[3, 4, 5, 9])
-ABOUT = pd.DataFrame(
-    {"language": ["Go", "Go", "C#", "C#"], "twin": ["yes", "no", "no", "no"], "theme": ["Art", "Cars", "art", "Law"]},
-    index=VALUES.index,
-)
-TITLES = {"a": "System <A>", "b": "B"}
+ABOUT = pd.DataFrame({"language": ["Go", "Go", "C#", "C#"], "twin": ["yes", "no", "no", "no"]}, index=VALUES.index)
+ABOUT["theme"] = ["Art", "Cars", "art", "Law"]
+COSTED = pd.DataFrame({"system": ["x", "y", "z"], "title": ["X", "Y", "Z"], "good": [0.5, 0.25, float("nan")]})
+COSTED["family"] = ["dense", "trivial", "no such family"]
+COSTED = COSTED.assign(useful=[0.1, 0.2, 0.3], seconds=[100.0, 0.0, 3.0])
 
 
 def drawn(view, **chosen):
@@ -36,32 +36,14 @@ def drawn(view, **chosen):
     ],
 )
 def test_means_and_wins_are_those_of_the_chosen_tasks(chosen, words):
-    view = explore.head_to_head(VALUES, ABOUT, "theme", TITLES, ("a", "b"))
+    view = explore.head_to_head(VALUES, ABOUT, "theme", {"a": "System <A>", "b": "B"}, ("a", "b"))
+    bound = {param["name"]: param.get("bind") for param in view.to_dict()["params"]}
+    assert bound["across"]["labels"] == ["System <A>", "B"]
+    assert bound["only_language"]["options"] == ["all", "C#", "Go"]
     picture = drawn(view, **chosen)
     assert words in picture
     # One point per task, beside the three of the legend.
     assert picture.count('aria-roledescription="circle"') == int(words.split()[0])
-
-
-def test_the_reader_has_every_system_and_value_to_choose_from():
-    view = explore.head_to_head(VALUES, ABOUT, "theme", TITLES, ("b", "a")).to_dict()
-    bound = {param["name"]: param for param in view["params"]}
-    assert bound["across"]["bind"]["labels"] == ["System <A>", "B"]
-    assert (bound["across"]["value"], bound["up"]["value"]) == ("b", "a")
-    assert bound["only_language"]["bind"]["options"] == ["all", "C#", "Go"]
-    assert set(bound) == {"across", "up", "only_language", "only_twin", "letters"}
-
-
-COSTED = pd.DataFrame(
-    {
-        "system": ["x", "y", "z"],
-        "title": ["X", "Y", "Z"],
-        "family": ["dense", "trivial", "no such family"],
-        "good": [0.5, 0.25, float("nan")],
-        "useful": [0.1, 0.2, 0.3],
-        "seconds": [100.0, 0.0, 3.0],
-    }
-)
 
 
 @pytest.mark.parametrize(

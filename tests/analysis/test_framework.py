@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from study.analysis import framework
-from study.analysis.framework import Analysis, Context, Fits, GroupTables, run_analyses, run_analysis
+from study.analysis.framework import Analysis, Context, Fits, GroupTables, kept_fits, run_analyses, run_analysis
 from study.base import paths
 from study.base.errors import StudyError, UnavailableError
 from study.config.compose import load
@@ -97,6 +97,16 @@ def test_kept_fits_are_found_in_table_and_cache_and_saved_in_the_order_asked_for
     fits.add(pd.DataFrame({"system": "a", "seed": [2], "value": [0.4]}))
     assert fits.finished() == {("a", 1), ("a", 2), ("b", 1)}
     assert fits.save([("a", 2)])["value"].tolist() == [0.4]
-    (tmp_path / "fits.parquet").write_bytes(b"no parquet")
-    with pytest.raises(StudyError):
+    pd.DataFrame({"system": ["a"]}).to_parquet(fits.path)
+    with pytest.raises(StudyError, match="not a table of fits"):
         fits.finished()
+    fits.path.write_bytes(b"PAR1 half a file")
+    with pytest.raises(StudyError, match="not readable") as caught:
+        fits.finished()
+    assert caught.value.file == fits.path
+
+
+def test_unfinished_fits_of_a_group_lie_in_the_cache_and_finished_ones_in_the_results(new_root) -> None:
+    fits = kept_fits("toy", "audit", "some", ("system",))
+    assert fits.cache.is_relative_to(paths.cache())
+    assert fits.path == paths.results("toy") / "audit" / "some.parquet"

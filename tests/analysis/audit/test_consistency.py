@@ -173,7 +173,7 @@ def test_cell_checks_name_the_broken_bound():
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """A small synthetic data set, split, with a table of two systems: a real one and one with a planted fault."""
-    with small_study(tmp_path_factory.mktemp("audit"), SIZE):
+    with small_study(tmp_path_factory.mktemp("audit"), SIZE, {"audit/consistency.yaml": {"max_relevant": 12}}):
         data = dataset.load("synthetic")
         cold = splits.load(paths.splits("synthetic") / "cold.parquet", data)
         tasks = cold.tasks("test")

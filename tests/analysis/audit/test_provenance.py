@@ -249,8 +249,9 @@ def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
 
 
 def test_the_files_hold_ids_alone_and_shares_add_up(new_results, monkeypatch, planted):
+    quick = replace(SETTINGS, permutations=2, thresholds={})
     monkeypatch.setattr("study.data.dataset.load", lambda name: planted[0])
-    monkeypatch.setattr("study.analysis.framework.load_settings", lambda kind: replace(SETTINGS, permutations=3))
+    monkeypatch.setattr("study.analysis.framework.load_settings", lambda kind: quick)
     written = list(run_analyses(["audit/provenance"], config.load(["dataset=synthetic"])))
     labels = written[0].with_name("provenance.parquet")
     assert parquet.read_schema(labels).names == ["task_id", "server_id", "position", "class"]

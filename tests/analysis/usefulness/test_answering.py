@@ -1,16 +1,21 @@
 """The tables of what stands around the ranking, on made-up closeness and a hand-computed prior."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts
 from study.advisor.saved.contract import Recommendation
 from study.advisor.saved.settings import Answering, Filtered
+from study.analysis.usefulness import answering
 from study.analysis.usefulness.answering import Requests, answered, filtered_rows, fit_rows, prior_of, summary
-from study.data.dataset import Dataset
+from study.judging.collection import Collection
+from tests.analysis.toys import toy
 
 SETTINGS = replace(Answering.read(), large=1, fit={"minilm": 0.5})
 WORDS = "mail one two three four iron shirts"
@@ -59,14 +64,34 @@ def test_useful_servers_are_told_from_others_by_half():
     assert test == {"part": "test", "n_useful": 1, "n_useless": 2, "useful_kept": 1, "useless_left_out": 0.5}
 
 
-def test_the_prior_of_a_table():
-    servers = pd.DataFrame(
-        [(1, "A", "", 0, False), (2, "B", "", SETTINGS.prior.full, True), (3, "C (archived)", "", 0, False)],
-        columns=["id", "name", "description", "stars_count", "is_official"],
-    )
-    data = Dataset("toy", servers, pd.DataFrame(), None, ())
+def test_the_prior_by_hand_and_what_each_weight_of_it_does_to_the_order(monkeypatch):
+    """The only useful server is second by its score, and first by enough of the prior; the third is out of the pool."""
     own = SETTINGS.prior
-    assert prior_of(data, SETTINGS).tolist() == pytest.approx([0, own.stars + own.official, -own.aside])
+    data = toy([{"name": "valid"}, {"name": "test"}], [[0], [0]], 3)
+    about = {"name": ["A (archived)", "B", "C"], "stars_count": [0, own.full, own.full]}
+    data = replace(data, servers=data.servers.assign(**about, is_official=[False, True, True]))
+    assert prior_of(data, SETTINGS).tolist() == pytest.approx([-own.aside, *[own.stars + own.official] * 2])
+
+    class Scored:
+        def index(self, servers):
+            pass
+
+        def score_requests(self, tasks):
+            return np.tile(np.array([own.stars + own.official, 0, -1], np.float32), (len(tasks), 1))
+
+    topics = pd.DataFrame({"task_id": [1, 2], "part": ["valid", "test"], "subcategory": "x"})
+    judged = pd.DataFrame([(task, server, 2 * (server == 2)) for task in (1, 2) for server in (1, 2, 3)])
+    judged = judged.set_axis(["task_id", "server_id", "final"], axis=1).assign(grade_1=0, grade_2=0)
+    known = SimpleNamespace(known=lambda part: sp.csr_matrix(data.relevance.shape, dtype=np.float32))
+    monkeypatch.setattr(answering, "load_split", lambda name: (data, known))
+    monkeypatch.setattr(answering, "variants", lambda changed: {"field_dense": Scored()})
+    monkeypatch.setattr(answering.Collection, "load", lambda name: Collection.of(topics, judged))
+    settings = replace(SETTINGS, pool=2, prior=replace(own, weight=1.5, aside=0.0))
+    table = answering.prior_table("toy", settings).set_index(["part", "weight"])["ndcg@10"]
+    second = 1 / np.log2(3)
+    assert table["test"].to_dict() == {0.0: pytest.approx(second), 1.5: 1.0}
+    assert (table["valid"][lambda found: found == 1].index > 1).all()
+    assert table["valid"][[0.0, 0.75, 1.5]].tolist() == pytest.approx([second, second, 1])
 
 
 def test_both_answers_to_a_request_are_counted_by_hand():

@@ -1,6 +1,7 @@
 """What a language model adds to a pool: planted models whose answers follow the order shown, or the servers alone."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +18,7 @@ from tests.reranking.misbehaving_endpoint import pool_of, task_of
 from tests.t2mrec.conftest import make_data
 
 TASKS, POOL, K = 30, 8, 4
-SETTINGS = load_settings(Contribution)
-SETTINGS = SETTINGS.__class__(**{**vars(SETTINGS), "permutations": 3, "draws": 40, "k": K})
+SETTINGS = replace(load_settings(Contribution), permutations=3, draws=40, k=K)
 
 
 def planted(choose):
@@ -86,7 +86,7 @@ def test_by_hand():
     pools = [np.array([4, 3, 2]), np.array([4, 3, 2])]
     relevant = sp.csr_matrix(np.array([[0, 0, 1, 0, 0], [0, 0, 0, 0, 1]], dtype=np.float32))
     answers = {"model": (pools, [np.array([2, 4, 3]), np.array([3, 4, 2])])}
-    (row,) = summary(answers, pools, relevant, SETTINGS.__class__(**{**vars(SETTINGS), "k": 2})).to_dict("records")
+    (row,) = summary(answers, pools, relevant, replace(SETTINGS, k=2)).to_dict("records")
     second = 1 / np.log2(3)
     assert row["ndcg@2"] == pytest.approx((1 + second) / 2)
     assert row["diff"] == pytest.approx((1 + (second - 1)) / 2)

@@ -30,9 +30,7 @@ def test_a_step_replaces_whole_values_and_leaves_the_rest_and_an_unknown_setting
     assert len(whole.system.model.ridges) > 1  # the configuration itself is untouched
     with pytest.raises(StudyError, match="no setting 'treees'"):
         curves.laid_over(whole, {"treees": 0})
-
-
-def test_the_steps_of_the_study_are_settings_of_label_fit_and_end_with_it():
+    # The steps of the study end with its system.
     chosen = load_settings(curves.LabelSteps)
     whole = load([f"system={chosen.system}"])
     made = [curves.laid_over(whole, changes).system.model for changes in chosen.steps.values()]
@@ -57,18 +55,14 @@ def test_steps_are_paired_by_task():
     assert table.loc[("recall@10", "better"), "diff"] == 0
 
 
-def test_smaller_shares_lie_within_larger_ones():
+def test_smaller_shares_lie_within_larger_ones_and_curves_pair_them_by_task():
     whole = set(SPLIT.tasks("train"))
     kept = [set(curves.part_of(SPLIT, share, draw=3).tasks("train")) for share in (0.25, 0.5, 1.0)]
     assert kept[0] < kept[1] < kept[2] == whole
     assert len(kept[0]) == round(0.25 * len(whole))
     assert kept[1] != set(curves.part_of(SPLIT, 0.5, draw=4).tasks("train"))
-    assert (curves.part_of(SPLIT, 1.0, draw=3).train != TRAIN).nnz == 0
     with pytest.raises(StudyError, match="leaves 0 training tasks"):
         curves.part_of(SPLIT, 0.001, draw=1)
-
-
-def test_curves_pair_the_shares_by_task():
     rows = pd.DataFrame(itertools.product((0.5, 1.0), (1, 2), range(4)), columns=["share", "draw", "task_id"])
     rows = rows.assign(system="a", **{"ndcg@10": 0.1 * rows["task_id"] + rows["share"], "recall@10": 0.5})
     table = curves.curve_table(rows, 100, seed=0).set_index(["metric", "share"])
@@ -79,21 +73,13 @@ def test_curves_pair_the_shares_by_task():
     assert pd.isna(table.loc[("ndcg@10", 0.5), "diff"])
 
 
+SHARES = curves.Curves("cold", ["linear_xmc", "bm25"], [0.5, 1.0], [1], seed=0)
+OF_SHARES = [(name, None, share, 1) for name in SHARES.systems for share in SHARES.shares]
+OF_STEPS = [("label_ranker", 0, 1.0, 3), ("label_ranker", 400, 1.0, 3)]
+
+
 @pytest.mark.parametrize(
-    ("name", "wanted", "expected"),
-    [
-        (
-            "curves",
-            curves.Curves("cold", ["linear_xmc", "bm25"], [0.5, 1.0], [1], seed=0),
-            [
-                ("linear_xmc", None, 0.5, 1),
-                ("linear_xmc", None, 1.0, 1),
-                ("bm25", None, 0.5, 1),
-                ("bm25", None, 1.0, 1),
-            ],
-        ),
-        ("label_steps", WANTED, [("label_ranker", 0, 1.0, 3), ("label_ranker", 400, 1.0, 3)]),
-    ],
+    ("name", "wanted", "expected"), [("curves", SHARES, OF_SHARES), ("label_steps", WANTED, OF_STEPS)]
 )
 def test_a_stopped_analysis_goes_on_and_a_kept_fit_needs_no_cache(monkeypatch, tmp_path, name, wanted, expected):
     asked = []
