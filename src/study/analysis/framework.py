@@ -42,7 +42,7 @@ Compute = Callable[["Context"], Tables]
 Settings = TypeVar("Settings", bound="DataclassInstance")
 # Group -> the folder of its tables below results/DATASET.
 GROUPS = {"audit": "audit", "robustness": "robustness", "usefulness": "usefulness"}
-GROUPS |= {"ablation": "ablation", "embedding": "embedding", "cost": "tables"}
+GROUPS |= {"ablation": "ablation", "embedding": "embedding", "sensitivity": "sweeps", "cost": "tables"}
 OTHERS = {"report": "tables", "judged": "judged/tables"}  # folders of tables that other commands make
 
 

@@ -83,8 +83,7 @@ def sweep(
     _show_best(folder)
     for line in standing(folder, wanted):
         typer.echo(line)
-    figure = f"figures/{config.dataset.name}/sweep_{wanted.name}.png"
-    typer.echo(f"figure: {figure}, drawn by study notebooks dataset={config.dataset.name}")
+    typer.echo(f"figure: notebooks/04_rq3_sensitivity.ipynb, with {wanted.name!r} in `sweeps` of its first cell")
 
 
 def _show_best(folder: Path) -> None:

@@ -6,7 +6,6 @@ The paper removes a part from the method *with* its LLM re-ranker, on both sides
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -17,17 +16,8 @@ from omegaconf import DictConfig
 from study.advisor.retrieval.structure import FEATURES, StructuralFeatures
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.report import paper
-from study.analysis.report.runs import (
-    COMPARED,
-    FAILS,
-    HOLDS,
-    REFERENCE,
-    SIDES,
-    declared_families,
-    overall_means,
-    read_statistics,
-)
-from study.analysis.report.tables import NOT_RUN, named
+from study.analysis.report.runs import COMPARED, REFERENCE, declared_families, overall_means
+from study.analysis.report.tables import named
 from study.config.compose import sound_systems
 from study.data.dataset import Dataset
 from study.evaluation.metrics import PAPER_METRICS
@@ -46,23 +36,6 @@ DIFFERENCE = ["diff", "diff_ci_low", "diff_ci_high", "rank_biserial"]
 TESTS = ["wilcoxon_p_holm", "randomisation_p_holm"]
 COLUMNS = ["protocol", "system", "title", "metric", "seeds", "n", "ours", "sd", "ci_low", "ci_high", "paper", "gap"]
 COLUMNS += ["paper_effect", *DIFFERENCE, *TESTS, "family"]
-STRICT = 0.001  # the paper's level for Figure 6
-# What a variant is expected to do to both primary metrics: to lower them (-1), to raise them (1), or either (0).
-EXPECTED = {
-    "t2mrec_wo_cl": -1,
-    "t2mrec_wo_cl_program": -1,
-    "t2mrec_wo_two_tower": -1,
-    "t2mrec_wo_lexical": -1,
-    RERANKED: 1,
-    "t2mrec_llm_local": 1,
-    "t2mrec_wo_structure": -1,
-    "t2mrec_wo_expansion": -1,
-    "t2mrec_one_direction": 0,
-    "t2mrec_hard_negatives": 0,
-    "t2mrec_shared_tower": 0,
-    "t2mrec_program_languages": 0,
-    "t2mrec_listwise": 0,
-}
 
 
 def variants() -> dict[str, DictConfig]:
@@ -145,54 +118,6 @@ def table4(dataset: str) -> pd.DataFrame:
                 row["gap"] = row["ours"] - row["paper"]
             rows.append(row | differences.get((name, metric), {}) | tests.get((name, metric), {}))
     return pd.DataFrame(rows).reindex(columns=COLUMNS)
-
-
-def part_verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """Whether every variant of `EXPECTED` does what is expected of it, under every protocol, by `table4`.
-
-    It does (`HOLDS`) if the declared test (``conf/statistics.yaml``) finds both primary metrics on the expected side.
-    """
-    rows, words, settings = [], {-1: "lower", 1: "higher", 0: "other"}, read_statistics()
-    for (protocol, system), own in table.groupby(["protocol", "system"], sort=False):
-        if system not in EXPECTED:
-            continue
-        sign, own = EXPECTED[str(system)], own.set_index("metric").loc[list(COMPARED)]
-        side = own[SIDES[settings.test]]
-        expected = bool((side != 0 if sign == 0 else side * sign > 0).all())
-        largest = own[TESTS].max(skipna=False)
-        found = HOLDS if expected and largest[f"{settings.test}_p_holm"] < settings.alpha else FAILS
-        row = {"protocol": protocol, "system": system, "title": own["title"].iloc[0], "expected": words[sign]}
-        row |= {**own["diff"], "paper_effect": own["paper_effect"].iloc[-1], **largest}
-        rows.append(row | {"verdict": NOT_RUN if own["seeds"].eq(0).any() else found})
-    return pd.DataFrame(rows)
-
-
-def distance_verdicts(groups: pd.DataFrame) -> pd.DataFrame:
-    """Figure 6: whether distances fall in every category, and whether more (`beyond`) than those of mismatched pairs.
-
-    `groups`: groups.csv of the embedding stage. The verdict is on the largest p-value of the declared test
-    (``conf/statistics.yaml``), at the paper's level, `STRICT`.
-    """
-    rows, decides = [], TESTS.index(f"{read_statistics().test}_p_holm")
-    for part in ("test", "train"):
-        own = groups[(groups["part"] == part) & (groups["level"] == "category")]
-        for prefix in ("", "beyond_"):
-            largest = own[f"{prefix}p_holm"].max(), own[f"{prefix}randomisation_p_holm"].max()
-            verdict = HOLDS if largest[decides] < STRICT else FAILS
-            rows.append((part, prefix != "", len(own), *largest, verdict))
-    return pd.DataFrame(rows, columns=["part", "beyond", "categories", *TESTS, "verdict"])
-
-
-def trained_models(sweeps: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The different trained models of the sweeps (name -> separation.csv), best recall first.
-
-    One model has several rows where a swept setting needs no retraining, or where two sweeps share a value.
-    """
-    columns = ["sweep", "seed", "auc", "recall"]
-    kept = [table[table["part"] == "test"].assign(sweep=name)[columns] for name, table in sweeps.items()]
-    models = pd.concat(kept) if kept else pd.DataFrame(columns=columns)
-    different = models.drop_duplicates(["seed", "auc", "recall"])
-    return different.sort_values("recall", ascending=False, kind="stable").reset_index(drop=True)
 
 
 def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:

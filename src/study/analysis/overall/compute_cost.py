@@ -1,4 +1,4 @@
-"""What quality costs: quality against time, and the least work that T2MRec needs.
+"""The least work that T2MRec needs.
 
 Work is counted with two operations per multiply-add and float32 throughout; what depends on the machine (sorting,
 Python) is not counted.
@@ -11,45 +11,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
-from matplotlib.figure import Figure
 
-from study.analysis.report import plots
-from study.analysis.report.tables import RISING, still_rising
 from study.t2mrec.settings import Towers
 
-# Column -> how its axis is called, and the shortest time that can be told from 0.
-TIMES = {"seconds_fit": ("time to fit (s)", 1e-3), "milliseconds_per_task": ("time to rank (ms per task)", 1e-3)}
 FLOAT = 4  # bytes
 # Per (task, server) pair: three features weighted and summed (5), scaled and added to the cosine (3).
 FUSION = 8
 # Score matrices per pair, each written once and read once: cosine, three features, fused score, centroid similarity.
 MATRICES = 6
-
-
-@plots.styled
-def cost_quality(costs: pd.DataFrame, caption: str) -> Figure:
-    """What quality costs: NDCG@10 against time to fit and time per task.
-    `costs`: columns title, quality, seconds_fit, milliseconds_per_task, seeds, rising; one marker per row."""
-    rising = still_rising(costs)
-    caption += RISING * bool(rising.any()) + (
-        " Times are means over seeds, on logarithmic axes, from the records; not all runs were made "
-        "on a quiet machine (docs/reproduce.md)."
-    )
-    looks = plots.distinct(costs["title"] + rising.map({True: " †", False: ""}))
-    figure, axes = plots.canvas(3.6, len(TIMES), caption=caption, share_y=True, title="Cost and quality")
-    for panel, (column, (label, least)) in zip(axes[0], TIMES.items(), strict=True):
-        times = costs[column].clip(lower=least)
-        for look, time, quality in zip(looks.values(), times, costs["quality"], strict=True):
-            panel.plot(time, quality, look.marker, color=look.ink, markersize=6.5, label=look.words, clip_on=False)
-        plots.logarithmic(panel.xaxis)
-        panel.set(xlabel=label)
-        panel.grid(True)
-    axes[0, 0].set(ylabel="NDCG@10 (0 to 1)")
-    plots.from_zero(axes[0, 0])
-    plots.legend_below(figure, *axes[0, 0].get_legend_handles_labels())
-    return figure
 
 
 @dataclass(frozen=True)

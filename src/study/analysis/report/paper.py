@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from study.analysis.report.results import TUNED_SUFFIX
-from study.analysis.report.tables import cell, comparison, marked, named, remarked
+from study.analysis.report.tables import named
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.settings import read_keys
@@ -92,79 +90,6 @@ def gains(table3: pd.DataFrame, method: str = "T2MRec") -> pd.DataFrame:
     own, best = table3.loc[method], others.max()
     over = {"over_baseline": 100 * (own - best) / best, "over_method": 100 * (own - best) / own}
     return pd.DataFrame({"best_baseline": others.idxmax(), **over})
-
-
-def counterparts(cells: pd.DataFrame) -> pd.DataFrame:
-    """The rows of Table 3 in its order; behind each, those of other tables that describe the same system. Returns:
-    columns system (the study's name of the same or of the nearest configuration), table, place, printed, differs."""
-    rows = cells.drop_duplicates(["table", "printed"]).copy()
-    known, in_table3 = rows["system"] != "", rows["table"] == "table3"
-    rows["system"] = rows["own"]
-    order = list(rows.loc[in_table3, "system"])
-    kept = rows[in_table3 | (known & rows["system"].isin(order))]
-    place = kept["system"].map(order.index)
-    columns = ["system", "table", "place", "printed", "differs"]
-    return kept.loc[place.sort_values(kind="stable").index, columns].reset_index(drop=True)
-
-
-def beside(
-    cells: pd.DataFrame,
-    overall: pd.DataFrame,
-    protocol: str,
-    titles: Mapping[str, str],
-    applies: Mapping[str, Sequence[str]],
-    *,
-    marks: Mapping[tuple[str, str], str] | None = None,
-    costs: pd.DataFrame | None = None,
-    applicable_alone: bool = False,
-) -> pd.DataFrame:
-    """Table 3 row by row as the paper prints it, and under each row the study's runs of that system under a protocol.
-
-    The best value of a column is ``**bold**`` and the second best ``*italic*``, in Table 3 and among the study's rows
-    apart. The paper's printed F1 stands in the columns f1_of_means.
-
-    Args:
-        cells: from `load`.
-        overall, marks, costs: as in `tables.comparison`; with costs, titles are `remarked`.
-        applies: system -> the protocols that it is for; a tuned variant, ``<system>_tuned``, gets a row of its own.
-        applicable_alone: leave out the paper's rows whose systems the protocol is not for.
-
-    Returns: columns system, source, `COMPARED` and those of the costs, as text.
-    """
-    groups = counterparts(cells)
-    titles = titles if costs is None else remarked(titles, costs, protocol)
-    if applicable_alone:
-        groups = groups[[protocol in applies.get(name, ()) for name in groups["system"]]]
-    variants = {
-        name: [own for own in (name, name + TUNED_SUFFIX) if protocol in applies.get(own, ())]
-        for name in groups["system"]
-    }
-    names = [name for own in variants.values() for name in own]
-    runs = overall[(overall["protocol"] == protocol) & overall["system"].isin(names)]
-    absent = [name for name in names if name not in set(runs["system"])]
-    ours = comparison(runs, protocol, {}, COMPARED, not_run=absent, unranked=(), marks=marks, costs=costs)
-    ours = ours.set_index("system")
-    differs = groups.groupby("system")["differs"].agg(lambda parts: ", ".join(filter(None, parts)))
-    printed = {table: _printed(cells, table) for table in dict.fromkeys(groups["table"])}
-    rows: list[dict[Any, Any]] = []
-    for system, part in groups.groupby("system", sort=False):
-        for row in part.to_dict("records"):
-            texts = printed[row["table"]].loc[row["printed"]].to_dict()
-            rows.append({"system": row["printed"], "source": f"paper, {row['place']}"} | texts)
-        for name in variants[str(system)]:
-            title = titles.get(name, name) + (f", {differs[system]}" if differs[system] else "")
-            rows.append({"system": title, "source": f"ours, {protocol}"} | ours.loc[name].to_dict())
-    return pd.DataFrame(rows, columns=["system", "source", *ours.columns]).fillna("")
-
-
-def _printed(cells: pd.DataFrame, table: str) -> pd.DataFrame:
-    """A table of the paper as text with its best and second best; index printed, columns `COMPARED`."""
-    values = wide(cells, table)
-    texts = {}
-    for source, target in zip(PAPER_METRICS, COMPARED, strict=True):
-        column = values[source].map(lambda value: cell(value, None))
-        texts[target] = marked(column, values[source], target, list(values.index) if table == "table3" else None)
-    return pd.DataFrame(texts)
 
 
 def describes(dataset: str) -> bool:

@@ -29,7 +29,6 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from PIL import Image
 
@@ -44,7 +43,6 @@ PURPLE, SKY, YELLOW, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F"
 BLACK, CRIMSON, LIME, INDIGO, TEAL, SILVER = "#000000", "#AA1133", "#88BB66", "#5522CC", "#004455", "#BDBDBD"
 INKS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, BLACK, YELLOW, GREY)  # of series without a colour of their own
 MARKERS = "osD^vPX<>*hpd8"
-SHADE = 0.35  # opacity of a filled area, so that lines on it can be seen
 
 
 class Look(NamedTuple):
@@ -132,27 +130,11 @@ def worded(families: Iterable[str]) -> dict[str, str]:
     return {ink: " or ".join(said) for ink, said in words.items()}
 
 
-def filling(ink: str) -> tuple[str, float]:
-    """The face of an area whose edge has a colour."""
-    return (ink, 0.0 if ink == FAMILIES[ORACLE].ink else SHADE)
-
-
 def marker_legend(families: Iterable[str]) -> tuple[list[Artist], list[str]]:
     """Handles and labels of a legend that names the markers of some kinds."""
     shown = present(families)
     handles = [Line2D([], [], linestyle="none", marker=kind.marker, color=kind.ink, markersize=5.5) for kind in shown]
     return list(handles), [kind.words for kind in shown]
-
-
-def area_legend(families: Iterable[str]) -> tuple[list[Artist], list[str]]:
-    """Handles and labels of a legend that names the areas of some kinds; those of one colour have one entry."""
-    words = worded(families)
-    return [area(ink) for ink in words], list(words.values())
-
-
-def area(ink: str) -> Patch:
-    """An area in a colour as boxes have it."""
-    return Patch(facecolor=filling(ink), edgecolor=ink)
 
 
 def legend_below(

@@ -10,9 +10,9 @@ import pandas as pd
 
 from study.analysis.framework import GroupTables
 from study.analysis.report import tables
-from study.analysis.report.runs import APART, COMPARED, REFERENCE, overall_means
+from study.analysis.report.runs import COMPARED, REFERENCE, overall_means
 from study.analysis.report.tables import named
-from study.base.registry import left_out, parents
+from study.base.registry import parents
 from study.config.compose import load, sound_systems
 from study.evaluation.statistics import compare
 from study.runner.row_store import read_per_task, read_row
@@ -113,28 +113,10 @@ class Results:
         few = sorted(ran, key=lambda name: HEADLINE.index(name) if name in HEADLINE else len(HEADLINE))[:MOST]
         return [name for name in ran if name in few]
 
-    def apart(self) -> list[str]:
-        """The rows that stand for no system, oracles and reference bugs: shown, never best, tested or ranked."""
-        return [name for name, family in self.families.items() if family in APART]
-
-    def not_run(self, protocol: str) -> list[str]:
-        """The systems that a protocol is for and that have no run under it; the data set leaves none of them out."""
-        patterns = list(load([f"dataset={self.dataset}"]).dataset.get("leave_out", []))
-        absent = [name for name, own in self.applies.items() if protocol in own and name not in self.systems(protocol)]
-        return [name for name in absent if not left_out(name, self.families[name], patterns)]
-
-    def remarked(self, protocol: str, *, sized: bool = True) -> dict[str, str]:
-        """The titles for a figure (`sized`) or a table, see `tables.remarked`."""
-        return tables.remarked(self.titles, self.costs, protocol, sized=sized)
-
     def rising(self) -> set[tuple[str, str]]:
         """The runs (protocol, system) that `tables.still_rising` names."""
         late = self.costs[tables.still_rising(self.costs)]
         return set(zip(late["protocol"], late["system"], strict=True))
-
-    def marks(self, protocol: str) -> dict[tuple[str, str], str]:
-        """(system, metric) -> arrow where a system differs significantly from T2MRec, see `tables.marks`."""
-        return tables.marks(self.significance[self.significance["protocol"] == protocol])
 
     def per_task(self, protocol: str, system: str) -> pd.DataFrame:
         """One row per task, metrics averaged over seeds; index task_id."""
@@ -144,27 +126,6 @@ class Results:
         """Mean over seeds of a metric such as ``ndcg@10``."""
         rows = self.overall[(self.overall["protocol"] == protocol) & (self.overall["system"] == system)]
         return float(rows.loc[named(rows) == metric, "mean"].iloc[0])
-
-    def cost_table(self, protocol: str) -> pd.DataFrame:
-        """What each system's runs took (means over seeds), best NDCG@10 first. Returns: the columns of runs.csv
-        (parameters that are not counted are NA), title, family, quality (NDCG@10) and milliseconds_per_task."""
-        order = self.systems(protocol)
-        rows = self.costs[self.costs["protocol"] == protocol].set_index("system").loc[order].reset_index()
-        return rows.assign(
-            title=rows["system"].map(self.titles),
-            family=rows["system"].map(self.families),
-            quality=[self.value(protocol, system, "ndcg@10") for system in order],
-            parameters=rows["parameters"].astype("Int64"),
-            milliseconds_per_task=1000 * rows["seconds_score"] / rows["tasks"],
-        )
-
-    def summary(self, protocol: str, metric: str) -> pd.DataFrame:
-        """One row per system, best first: system, title (`remarked`), family, mean, sd (over seeds, NaN for one seed),
-        ci_low, ci_high (95 % percentile bootstrap interval over tasks of the seed-averaged values)."""
-        rows = self.overall[self.overall["protocol"] == protocol]
-        rows = rows[named(rows) == metric].set_index("system").loc[self.systems(protocol, metric)].reset_index()
-        rows = rows.assign(title=rows["system"].map(self.remarked(protocol)), family=rows["system"].map(self.families))
-        return rows[["system", "title", "family", "mean", "sd", "ci_low", "ci_high"]]
 
 
 def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:

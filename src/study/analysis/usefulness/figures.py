@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -12,7 +11,6 @@ from matplotlib.lines import Line2D
 
 from study.analysis.report import plots
 from study.analysis.report.plots import BLUE, GREY, ORANGE, RED, Look, canvas, forest, metric_name, styled
-from study.analysis.usefulness.pareto import COSTS, QUALITIES
 
 RESOLUTION = 1e-3  # the least cost that is told from 0, in its unit
 # Form of an attack on the catalogue.
@@ -56,46 +54,6 @@ def calibration(reliability: pd.DataFrame, risks: pd.DataFrame, caption: str) ->
     for panel in axes[0]:
         panel.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         panel.grid()
-    return figure
-
-
-@styled
-def pareto(table: pd.DataFrame, caption: str) -> Figure:
-    """Quality under both scorings against both costs; systems that no other one dominates are joined by a line.
-    `table`: rows of pareto.csv."""
-    caption += (
-        " Costs on logarithmic axes, a fit of under 1 ms drawn as that. Filled markers and the line: no other system "
-        "is at least as good and as cheap. Open: dominated; small circles, by kind: on no line."
-    )
-    figure, axes = canvas(6.4, 2, rows=2, caption=caption, title="What quality costs, under both scorings")
-    fronts = [f"front_{quality}_{cost}" for quality, cost in product(QUALITIES, COSTS)]
-    is_named = table[fronts].any(axis=1) | (table["family"] == "t2mrec")
-    inks = table["family"].map(plots.colour)
-    number = table[is_named].groupby(inks).cumcount()  # markers differ among the named systems of one colour
-    handles = dict[str, Line2D]()
-    for panel, (quality, cost), front in zip(axes.flat, product(QUALITIES, COSTS), fronts, strict=True):
-        known = table.dropna(subset=[quality, cost]).assign(x=table[cost].clip(lower=RESOLUTION))
-        best = known[known[front]].sort_values([cost, quality])
-        panel.plot(best["x"], best[quality], color=GREY, linewidth=1, drawstyle="steps-post", zorder=1)
-        for at, row in zip(known.index.tolist(), known.to_dict("records"), strict=True):
-            face = inks[at] if row[front] else "white"
-            look: dict[str, Any] = {"color": inks[at], "linestyle": "none", "markerfacecolor": face, "clip_on": False}
-            look |= {"marker": plots.MARKERS[number[at] % len(plots.MARKERS)] if is_named[at] else "o"}
-            (handle,) = panel.plot(row["x"], row[quality], markersize=6 if is_named[at] else 3.5, **look)
-            if is_named[at]:
-                handles.setdefault(row["title"], handle)
-        plots.logarithmic(panel.xaxis, most=5)
-        panel.set(xlabel=COSTS[cost], ylim=(0, None))
-        panel.grid()
-    for panel, question in zip(axes[:, 0], QUALITIES.values(), strict=True):
-        panel.set_ylabel(f"NDCG@10: {question}")
-    kinds = plots.worded(table.loc[~is_named, "family"])
-    small: Any = {"linestyle": "none", "marker": "o", "markersize": 3.5, "markerfacecolor": "white"}
-    rest = [Line2D([], [], color=ink, **small) for ink in kinds]
-    legend = plots.legend_below(figure, [*handles.values(), *rest], [*handles, *kinds.values()])
-    for found in legend.legend_handles[: len(handles)]:
-        assert isinstance(found, Line2D)
-        found.set_markerfacecolor(found.get_color())
     return figure
 
 
