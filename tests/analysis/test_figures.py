@@ -7,19 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.analysis.ablation import figures as ablation
-from study.analysis.ablation.embedding import Points
 from study.analysis.audit import figures as audit
 from study.analysis.framework import GroupTables
-from study.analysis.overall import compute_cost, quality, table3_gaps, tuning
-from study.analysis.report import paper, plots
+from study.analysis.report import plots
 from study.analysis.report.results import Results
-from study.analysis.sensitivity import sweeps
 from study.analysis.usefulness import figures as usefulness
 from study.base import paths
 from study.config.compose import sound_systems
 from study.data.dataset import Dataset, relevance_from_lists
-from study.search.sweep import load_sweep
 
 LISTS = tuple(np.array(row) for row in ([0, 1, 2], [0, 1], [0]))
 SERVERS = pd.DataFrame({"id": range(4), "category_clean": ["a", "a", "b", ""]})
@@ -43,46 +38,7 @@ def titles():
     return results().titles
 
 
-def swept(name):
-    return load_sweep(name), sweeps.trials("task2mcp", name)
-
-
-def few():
-    """Values of single tasks of three systems by title, and their kinds."""
-    chosen = results().systems("cold")[:3]
-    values = {titles()[name]: results().per_task("cold", name)["ndcg@10"] for name in chosen}
-    return values, {titles()[name]: results().families[name] for name in chosen}
-
-
-def covered():
-    rows = pd.DataFrame({"system": ["a", "b"], "title": ["A", "B"], "family": ["graph", "trivial"]})
-    return rows.assign(servers=[17.5, 10.0])
-
-
-def changed():
-    rows = [("warm", "A", 0.1, 0.3, 0.1, 0.3, True), ("loo", "B", 0.2, 0.1, -0.2, 0.1, False)]
-    return pd.DataFrame(rows, columns=["protocol", "title", "own", "tuned", "diff_ci_low", "diff_ci_high", "rising"])
-
-
-def cell(name):
-    return {"ours": paper.wide(paper.load(), "table3").loc[name]}
-
-
 FIGURES = {
-    "effects": lambda: ablation.effects(
-        tables("ablation")["table4"].query("system != 't2mrec' and protocol == 'cold'"), ("ndcg@10",), CAPTION
-    ),
-    "by_group": lambda: ablation.by_group(
-        tables("ablation")["by_group"].query("level == 'category' and protocol == 'cold'"), titles(), "ndcg@10", CAPTION
-    ),
-    "violins": lambda: ablation.violins(
-        tables("embedding")["pairs"].iloc[::50].assign(category="a"),
-        tables("embedding")["groups"].query("level == 'category'").assign(group="a").drop_duplicates("part"),
-        "category",
-        CAPTION,
-    ),
-    "point_panels": lambda: ablation.point_panels({"a": (Points(np.eye(2), np.ones((4, 2))), np.eye(2, 4) > 0)}, "c"),
-    "separation": lambda: ablation.separation_dots(tables("embedding")["separation"], CAPTION),
     "verdicts": lambda: audit.verdicts(tables("audit"), "cold", results().rising()),
     "implied": lambda: audit.implied(tables("audit"), {"task split": 10.0}),
     "feasibility": lambda: audit.feasibility(tables("audit"), ["t2mrec"]),
@@ -94,24 +50,9 @@ FIGURES = {
     "copying": lambda: audit.copying(tables("audit"), ["t2mrec", "bm25"]),
     "reference_bugs": lambda: audit.reference_bugs(tables("audit")),
     "reproduction": lambda: audit.reproduction(tables("audit"), titles()),
-    "overall": lambda: quality.overall({"ndcg@10": results().summary("cold", "ndcg@10")}, CAPTION),
-    "per_task": lambda: quality.per_task_distribution(*few(), "ndcg@10", CAPTION),
-    "mean_ranks": lambda: quality.critical_difference(quality.mean_ranks(few()[0]), few()[1], "ndcg@10", CAPTION),
-    "win_tie_loss": lambda: quality.win_tie_loss(
-        tables("report")["significance"].query("protocol == 'cold' and metric == 'ndcg@10'"), titles(), CAPTION
-    ),
-    "coverage": lambda: quality.coverage_figure(covered(), 200, CAPTION),
-    "cost": lambda: compute_cost.cost_quality(results().cost_table("cold").head(12), CAPTION),
-    "gaps": lambda: table3_gaps.table3_gaps_figure(table3_gaps.table3_gaps(results(), paper.load()), CAPTION),
-    "paper": lambda: table3_gaps.paper_dots(cell("T2MRec"), cell("NeuMF"), CAPTION),
-    "tuning": lambda: tuning.effects_figure(changed(), CAPTION),
-    "sweep": lambda: sweeps.sweep_curves(*swept("temperature"), CAPTION),
-    "history": lambda: sweeps.history(*swept("joint"), CAPTION),
-    "slices": lambda: sweeps.slices(*swept("joint"), CAPTION),
     "calibration": lambda: usefulness.calibration(
         tables("usefulness")["reliability"], tables("usefulness")["risk_coverage"], CAPTION
     ),
-    "pareto": lambda: usefulness.pareto(tables("usefulness")["pareto"], CAPTION),
     "steps": lambda: usefulness.steps(tables("usefulness")["steps"], titles(), "ndcg@10", CAPTION),
     "curves": lambda: usefulness.curves(tables("usefulness")["curves"], titles(), CAPTION),
     "stuffing": lambda: usefulness.keyword_stuffing(tables("usefulness")["stuffing"], titles()),
@@ -173,7 +114,7 @@ def test_every_configured_family_has_a_look_of_its_own_and_legends_name_kinds_on
     words = ["T2MRec", "ablation of T2MRec", "T2MRec on other labels", "trivial (rules, popularity, chance)", "other"]
     kinds = ["new", "trivial", "ablation", "supervision", "t2mrec", "trivial"]
     assert plots.marker_legend(kinds)[1] == words
-    assert plots.area_legend(kinds)[1] == [words[0], " or ".join(words[1:3]), *words[3:]]
+    assert list(plots.worded(kinds).values()) == [words[0], " or ".join(words[1:3]), *words[3:]]
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])

@@ -9,8 +9,7 @@ import pytest
 from study.base import paths
 from tests.tiny_study import SIZE, lay_out, make_data, rooted
 
-PARTS = ("00_quickstart", "01_dataset", "02_rq1_overall")  # what the runs below fill
-# (system, protocol); `warm` has no T2MRec and `loo` one system: the notebooks must do without a comparison there.
+# (system, protocol); `warm` has no T2MRec and `loo` one system.
 RUNS = [(system, "cold") for system in ("random", "popularity", "tfidf", "t2mrec")]
 RUNS += [("random", "warm"), ("tfidf", "warm"), ("item_knn", "loo")]
 # IPython runs this at the start of every kernel: what a notebook opens below the root is noted.
@@ -55,7 +54,7 @@ def content(folder, pattern):
 
 @pytest.fixture(scope="session")
 def executed(tmp_path_factory):
-    """The tiny study after its notebooks ran, those with runs twice: file name -> bytes, first and second time.
+    """The tiny study after its notebook ran twice: file name -> bytes, first and second time.
 
     `opened` are the paths below the root that they read.
     """
@@ -68,15 +67,13 @@ def executed(tmp_path_factory):
         (own / "profile_default" / "startup").mkdir(parents=True)
         (own / "profile_default" / "startup" / "record.py").write_text(RECORDER)
         os.environ |= {"IPYTHONDIR": str(own), "T2M_NOTES": str(own / "notes")}
-        notebooks, figures = [], []
-        for only in ((), PARTS):
-            shutil.rmtree(paths.figures("synthetic"), ignore_errors=True)
+        notebooks = []
+        for _ in range(2):
             shutil.rmtree(paths.results("synthetic") / "notebooks", ignore_errors=True)
-            execute_all("synthetic", only)
+            execute_all("synthetic")
             notebooks.append(content(paths.results("synthetic") / "notebooks", "*.ipynb"))
-            figures.append(content(paths.figures("synthetic"), "*"))
     opened = set((own / "notes").read_text().splitlines())
-    return SimpleNamespace(root=root, opened=opened, notebooks=notebooks, figures=figures)
+    return SimpleNamespace(root=root, opened=opened, notebooks=notebooks)
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False
     known = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     keys = {name: digest([found[name].read_bytes(), inputs.encode()]) for name in found}
     names = list(found)
-    mine = names[:1] if load([f"dataset={dataset}"]).dataset.generator else names[1:]
+    mine = names[:1] if dataset in generated() else names[1:]
     targets = {name: folder / f"{name}.ipynb" for name in only or mine}
     if changed and known.get("figures") == digest_files([paths.figures(dataset)]):
         targets = {name: path for name, path in targets.items() if known.get(name) != keys[name] or not path.exists()}
@@ -69,6 +69,11 @@ def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False
         known |= {name: keys[name] for name, job in zip(targets, jobs, strict=True) if job.exception() is None}
         write_json(note, dict(sorted(known.items())) | {"figures": digest_files([paths.figures(dataset)])})
     return [job.result() for job in jobs]
+
+
+def generated() -> set[str]:
+    """The data sets that are made here."""
+    return {name for name in choices("dataset") if load([f"dataset={name}"]).dataset.generator}
 
 
 def digest(parts: Iterable[bytes]) -> str:
@@ -96,8 +101,7 @@ def digest_inputs(dataset: str) -> str:
     code = (paths.root() / "src/study/analysis").rglob("*.py")
     results = [path for path in (paths.root() / "results").glob("*/*") if path.name != "notebooks"]
     of_records = {paths.tables(dataset) / "runs.csv", paths.tables(dataset) / "machines.csv"}
-    made_here = {name for name in choices("dataset") if load([f"dataset={name}"]).dataset.generator} - {dataset}
-    read = [path for path in results if path.parent.name not in made_here]
+    read = [path for path in results if path.parent.name not in generated() - {dataset}]
     return digest(
         [
             *(without_comments(path.read_text(encoding="utf-8")) for path in sorted(code)),

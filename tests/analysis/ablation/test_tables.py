@@ -1,6 +1,4 @@
-"""Table 4 from runs with planted effects, the structural facts by hand, and verdicts that follow the tables."""
-
-from dataclasses import replace
+"""Table 4 from runs with planted effects, and the structural facts by hand."""
 
 import numpy as np
 import pandas as pd
@@ -8,7 +6,7 @@ import pytest
 from statsmodels.stats.multitest import multipletests
 
 from study.analysis.ablation import tables as ablation
-from study.analysis.report.runs import overall_means, read_statistics
+from study.analysis.report.runs import overall_means
 from study.data import dataset as datasets
 from study.evaluation.metrics import PAPER_METRICS
 from study.runner.row_store import read_row
@@ -56,15 +54,11 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
     cl, base = rows.loc[("t2mrec_wo_cl", "recall@10")], rows.loc[("t2mrec", "ndcg@10")]
     assert cl[["gap", "paper_effect"]].tolist() == pytest.approx([cl["ours"] - 0.4568, 0.4568 - 0.6702])
     assert base[["paper", "paper_effect"]].tolist() == pytest.approx([0.6574, np.nan], nan_ok=True)
-    # Variants without a run have a row that says so; one of no declared family has no verdict.
+    # Variants without a run have a row that says so.
     assert set(rows.index[rows["seeds"] == 0].get_level_values("system")) == NOT_RUN
     full = rows.loc[("t2mrec_llm", "ndcg@10")]
     assert full[["paper", "paper_effect"]].tolist() == pytest.approx([0.6633, 0.0059])
     assert full[["ours", "diff", "gap", "wilcoxon_p_holm"]].isna().all()
-    verdicts = ablation.part_verdicts(table).set_index("system")
-    assert verdicts.loc[list(EFFECTS)[1:], "verdict"].tolist() == ["holds", "holds", "does not hold"]
-    assert set(verdicts.index[verdicts["verdict"] == "not run"]) == NOT_RUN - {"t2mrec_in_batch_set"}
-    assert verdicts.loc[["t2mrec_wo_cl", "t2mrec_llm"], "expected"].tolist() == ["lower", "higher"]
     # Elsewhere than under the paper's own protocol stands none of its values.
     for name in ("t2mrec", "t2mrec_wo_cl"):
         put_row("task2mcp", "warm", name, read_row("task2mcp", "cold", name).per_task)
@@ -72,9 +66,6 @@ def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is
     warm = table[table["protocol"] == "warm"]
     assert warm["seeds"].max() == 2
     assert warm[["paper", "gap", "paper_effect"]].isna().all(axis=None)
-    verdicts = ablation.part_verdicts(table).set_index(["protocol", "system"])
-    assert verdicts.loc[("warm", "t2mrec_wo_cl"), "verdict"] == "holds"
-    assert ("warm", "t2mrec_llm") not in verdicts.index
 
 
 def test_a_new_variant_changes_no_p_value_of_another(results, monkeypatch):
@@ -155,66 +146,3 @@ def test_on_the_release_the_structural_score_is_the_language_check(task2mcp):
     assert facts["share_language_alone"] > 0.9999
     # Bash, which ours calls Shell.
     assert facts[["pairs_other_language", "tasks_other_language"]].tolist() == [164_084, 254]
-
-
-def primary(system, **columns):
-    """A variant's rows of both primary metrics."""
-    table = pd.DataFrame({"metric": ["recall@10", "ndcg@10"], "system": system, "title": system, "protocol": "cold"})
-    return table.assign(seeds=2, paper_effect=np.nan, **columns)
-
-
-# The declared test, randomisation, decides alone, on both metrics, and on the expected side, if one is expected.
-@pytest.mark.parametrize(
-    ("variant", "difference", "wilcoxon", "randomisation", "holds"),
-    [
-        ("wo_cl", -0.1, 0.01, 0.01, True),
-        ("wo_cl", -0.1, 0.01, 0.2, False),
-        ("wo_cl", -0.1, 0.2, 0.01, True),
-        ("wo_cl", -0.1, 0.01, [0.01, 0.3], False),
-        ("wo_cl", -0.1, 0.01, 0.05, False),
-        ("wo_cl", 0.1, 0.01, 0.01, False),
-        ("llm", 0.1, 0.01, 0.01, True),
-        ("llm", -0.1, 0.01, 0.01, False),
-        ("shared_tower", -0.1, 0.01, 0.01, True),
-        ("shared_tower", 0.1, 0.2, 0.01, True),
-        ("one_direction", 0.0, 0.01, 0.01, False),
-    ],
-)
-def test_a_verdict_needs_the_declared_test_on_both_metrics_and_the_direction(
-    variant, difference, wilcoxon, randomisation, holds
-):
-    table = primary(f"t2mrec_{variant}", diff=difference, rank_biserial=-difference)
-    table = table.assign(wilcoxon_p_holm=wilcoxon, randomisation_p_holm=randomisation)
-    assert ablation.part_verdicts(table)["verdict"].tolist() == ["holds" if holds else "does not hold"]
-
-
-def test_another_declared_test_decides_by_its_own_side_and_p(monkeypatch):
-    monkeypatch.setattr(ablation, "read_statistics", lambda: replace(read_statistics(), test="wilcoxon"))
-    table = primary("t2mrec_wo_cl", diff=0.1, rank_biserial=-0.1, wilcoxon_p_holm=0.01, randomisation_p_holm=0.2)
-    assert ablation.part_verdicts(table)["verdict"].tolist() == ["holds"]
-
-
-@pytest.mark.parametrize(
-    ("largest", "randomisation", "expected"),
-    [(1e-5, 1e-4, "holds"), (0.01, 1e-4, "holds"), (1e-5, 0.01, "does not hold")],
-)
-def test_distance_verdicts_need_the_declared_test_in_every_category(largest, randomisation, expected):
-    groups = pd.DataFrame({"level": ["all", "category", "category"] * 2, "part": ["train"] * 3 + ["test"] * 3})
-    groups = groups.assign(p_holm=[0.0, 0.0, largest] * 2, randomisation_p_holm=randomisation)
-    groups = groups.assign(beyond_p_holm=groups["p_holm"], beyond_randomisation_p_holm=randomisation)
-    verdicts = ablation.distance_verdicts(groups)
-    assert verdicts[["verdict", "categories"]].to_numpy().tolist() == [[expected, 2]] * 4
-
-
-def test_a_model_in_two_sweeps_counts_once():
-    """Equal measures under another seed are another model, and so is one that differs in one measure."""
-
-    def swept(recalls, aucs, seeds):
-        return pd.DataFrame({"training.x": 1.0, "seed": seeds, "part": "test", "auc": aucs, "recall": recalls})
-
-    sweeps = {
-        "temperature": swept([0.1, 0.2], [0.8, 0.9], [1, 2]),
-        "fusion_weight": swept([0.1, 0.1, 0.1], [0.8, 0.8, 0.7], [1, 3, 1]),
-    }
-    assert ablation.trained_models(sweeps)["recall"].tolist() == [0.2, 0.1, 0.1, 0.1]
-    assert len(ablation.trained_models({})) == 0

@@ -125,17 +125,12 @@ def still_rising(costs: pd.DataFrame) -> pd.Series:
     return 2 * costs["rising"] > costs["seeds"]
 
 
-def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str, *, sized: bool = False) -> dict[str, str]:
-    """The titles, with "1 seed" where a run has no spread, and "still rising" where most seeds were best at the end;
-    `sized`: on a second line, and these with their parameters, for figures, which have no column of them."""
-    found, own, gap = dict(titles), costs[costs["protocol"] == protocol], "\n" if sized else " "
+def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str) -> dict[str, str]:
+    """The titles, with "1 seed" where a run has no spread, and "still rising" where most seeds were best at the end."""
+    found, own = dict(titles), costs[costs["protocol"] == protocol]
     for row, late in zip(own.to_dict("records"), still_rising(own), strict=True):
-        said = ["1 seed"] * (row["seeds"] == 1) + ["still rising"] * late
-        if sized and late and pd.notna(row["parameters"]):
-            said.append(f"{row['parameters'] / 1e6:.2f} M parameters")
-        if said:
-            title = titles.get(row["system"], row["system"])
-            found[row["system"]] = f"{title}{gap}({', '.join(said)})"
+        if said := ["1 seed"] * (row["seeds"] == 1) + ["still rising"] * late:
+            found[row["system"]] = f"{titles.get(row['system'], row['system'])} ({', '.join(said)})"
     return found
 
 
