@@ -10,7 +10,6 @@ from study.analysis.audit.protocols import Definition, Protocols
 from study.analysis.audit.verdicts import Verdicts
 from study.analysis.framework import GroupTables, load_settings, run_analyses
 from study.analysis.report import paper
-from study.analysis.sensitivity import sweeps as sensitivity
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import write_csv
@@ -226,7 +225,7 @@ def test_the_whole_command_on_planted_runs_and_on_a_data_set_without_printed_num
 def test_optima_are_those_that_validation_chooses(planted):
     # The temperature's best value on validation is the printed one, the learning rate's is another.
     for name, values, best in (("temperature", (0.07, 0.2), 0.07), ("learning_rate", (0.001, 0.01), 0.01)):
-        key = sensitivity.parameter(searches.load_sweep(name))
+        (key,) = searches.load_sweep(name).space
         trials = pd.DataFrame({key: np.repeat(values, 2), "seed": [1, 2] * 2, "test/ndcg@10": 0.2})
         trials["valid/ndcg@10"] = np.where(trials[key] == best, 0.3, 0.1)
         write_csv(paths.results("task2mcp") / "sweeps" / name / "trials.csv", trials)
