@@ -3,7 +3,6 @@
 import io
 import json
 import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -273,14 +272,3 @@ def test_what_a_source_could_not_start_says_so(conf_root, validated, failed):
     # Another entry of the same package, which that source did start.
     again = servers([*records, record("toolsdk", "b", "github.com/o/a", "a-mcp")], ORDER, {})
     assert [trust(each)["failed"] for each in again.to_dict("records")] == [[]]
-
-
-@pytest.mark.slow
-def test_notes_of_several_processes_are_all_kept(conf_root):
-    program = (
-        "import sys; from study.advisor.catalog import checks\n"
-        "for row in range(20): checks.note({f'npm:{sys.argv[1]}-{row}': {'tools': row}})"
-    )
-    running = [subprocess.Popen([sys.executable, "-c", program, name]) for name in "abc"]  # T2M_ROOT is the test's
-    assert [one.wait() for one in running] == [0, 0, 0]
-    assert len(checks.known()) == 60

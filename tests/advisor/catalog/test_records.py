@@ -80,9 +80,7 @@ def test_what_is_no_package_is_refused(registry, words):
 def test_an_image_is_its_name_and_its_version(given_name, given_version, name, version):
     made = package("oci", given_name, given_version)
     assert (made.identifier, made.version) == (name, version)
-
-
-def test_one_package_has_one_key():
+    # One package has one key.
     assert package("pypi", "Mcp_Server.Time").key == package("pypi", "mcp-server-time").key
     assert package("npm", "Mcp_x").key != package("npm", "mcp-x").key
     assert package("oci", "docker.io/mcp/x").key == package("oci", "mcp/x:1").key
@@ -300,11 +298,8 @@ def test_a_command_names_its_package(line):
     (package, *version), (command, *words) = (part.split() for part in line.split(" < "))
     made = of_command(command, words)
     assert (made.key, made.version) == (package, "".join(version))
-    assert made.binary == ("tool" if "tool" in words[-1:] else "program" if "program" in words[-1:] else "")
-
-
-def test_a_program_named_as_its_package_is_no_other():
     assert of_command("uvx", ["--from", "pkg", "pkg"]).binary == ""
+    assert made.binary == ("tool" if "tool" in words[-1:] else "program" if "program" in words[-1:] else "")
 
 
 @pytest.mark.parametrize("line", UNKNOWN.strip().splitlines())

@@ -207,12 +207,12 @@ def test_a_stated_language_overrules_the_clauses_of_the_request(request_, option
     assert (names(found), bool(found.warnings)) == (shown, warned)
 
 
-@pytest.mark.parametrize(("size", "shown"), [(1, 1), (3, 3), (7, 5)])
-def test_without_a_number_all_servers_of_a_small_catalogue_answer(size, shown):
-    system, facts = model(*((f"server {place}", 9.0 - place, NONE) for place in range(size)))
-    assert len(ask(system, "reads mail", facts, replace(SETTINGS, large=99)).items) == shown
-    with pytest.raises(StudyError, match="the size of the catalogue"):
-        ask(system, "reads mail", facts, SETTINGS, k=size + 1)
+def test_without_a_number_all_servers_of_a_small_catalogue_answer():
+    for size, shown in ((1, 1), (3, 3), (7, 5)):
+        system, facts = model(*((f"server {place}", 9.0 - place, NONE) for place in range(size)))
+        assert len(ask(system, "reads mail", facts, replace(SETTINGS, large=99)).items) == shown
+        with pytest.raises(StudyError, match="the size of the catalogue"):
+            ask(system, "reads mail", facts, SETTINGS, k=size + 1)
 
 
 def test_a_server_is_shown_once():
@@ -277,14 +277,7 @@ def test_attack_demonstrations_are_told_from_defences_and_named_so(name, text, m
     assert len(shown) == 2
 
 
-@pytest.mark.parametrize(
-    ("description", "said"),
-    [
-        ("A Model Context Protocol server that reads mail. It is new.", "Reads mail."),
-        ("An MCP server to search papers", "Search papers"),
-        ("Reads e.g. mail\nand more", "Reads e.g. mail and more"),
-        ("", ""),
-    ],
-)
-def test_one_sentence_says_what_a_server_does(description, said):
-    assert first_sentence(description) == said
+def test_one_sentence_says_what_a_server_does():
+    said = {"A Model Context Protocol server that reads mail. It is new.": "Reads mail.", "": ""}
+    said |= {"An MCP server to search papers": "Search papers", "Reads e.g. mail\nand more": "Reads e.g. mail and more"}
+    assert [first_sentence(text) for text in said] == [*said.values()]

