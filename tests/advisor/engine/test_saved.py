@@ -59,11 +59,11 @@ def test_a_warning_names_the_saved_system_that_reads_the_attribute(ask, project,
     assert hint not in ask("read a table", "--subcategory", "b", "--json")[2]
 
 
-def test_what_was_not_saved_is_refused_with_what_can_be_done(ask):
-    for words, said in UNSAVED.items():
-        code, out, err = ask("read a table", *words.split())
-        assert (code, out) == (2, "")
-        assert said in err, words
+@pytest.mark.parametrize("words", UNSAVED)
+def test_what_was_not_saved_is_refused_with_what_can_be_done(ask, words):
+    code, out, err = ask("read a table", *words.split())
+    assert (code, out) == (2, "")
+    assert UNSAVED[words] in err
 
 
 def test_a_variant_saved_under_a_name_of_its_own_is_found_and_listed(project, empty):
