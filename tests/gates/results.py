@@ -120,6 +120,7 @@ NEW: dict[str, str] = {
     "results/task2mcp/ablation/parts.json": "record of the ablation's tables",
     "results/task2mcp/embedding/distances.json": "record.json, with a key of what was trained",
     "results/task2mcp/usefulness/*.json": "one record an analysis",
+    "results/task2mcp/sweeps/optima.*": "verdicts of RQ3, which stood in a notebook alone",
     "results/task2mcp/sweeps/wo_cl_passes/*": "w/o CL of the program with up to 16 passes",
 }
 
