@@ -249,7 +249,7 @@ def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
 
 
 def test_the_files_hold_ids_alone_and_shares_add_up(new_results, monkeypatch, planted):
-    quick = replace(SETTINGS, permutations=2, thresholds={})
+    quick = replace(SETTINGS, permutations=2, thresholds={"alphabetical": {"close_run": [2]}})
     monkeypatch.setattr("study.data.dataset.load", lambda name: planted[0])
     monkeypatch.setattr("study.analysis.framework.load_settings", lambda kind: quick)
     written = list(run_analyses(["audit/provenance"], config.load(["dataset=synthetic"])))

@@ -1,4 +1,5 @@
-"""Grades of a language model: what is asked and kept, how they re-order, and what is chosen on which topics."""
+"""Grades of a language model: what is asked and kept, how they re-order, what is chosen on which topics; and a linear
+student of them: which pairs it learns from, its weights, and which student is kept."""
 
 import math
 from dataclasses import replace
@@ -8,13 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.analysis.framework import load_settings
+from study.advisor.encoders.sentence import DIMENSION
+from study.advisor.saved.student import COLUMNS, FIELDS, Student, file_of
+from study.analysis import framework
+from study.analysis.framework import ANALYSES, Context, load_settings
 from study.analysis.usefulness import grades as measured
 from study.base.errors import StudyError
 from study.judging import store
 from study.judging.collection import Collection
 
-SETTINGS = load_settings(measured.Grades)
+SETTINGS, DISTILLED = load_settings(measured.Grades), load_settings(measured.Distilled)
+DATA = SimpleNamespace(
+    tasks=pd.DataFrame({"id": [1, 2, 3], "name": list("abc"), "description": ["x", "y", "z"]}),
+    servers=pd.DataFrame({"id": range(10, 16), "name": list("pqrstu"), "description": ["12345"] * 6}),
+)
 
 
 def reply(*weights):
@@ -23,55 +31,40 @@ def reply(*weights):
     return {"model": "toy", "choices": [{"logprobs": {"content": [{"top_logprobs": tokens}]}}]}
 
 
-class Client:
-    """Replies in turn, and what was asked."""
-
-    base_url = "http://toy"
-
-    def __init__(self, replies):
-        self.replies, self.asked = list(replies), []
-
-    def post(self, path, body):
-        self.asked.append(body["messages"][1]["content"])
-        answer = self.replies.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-def test_a_stop_keeps_the_grades_so_far_and_known_pairs_are_not_asked_again(tmp_path, monkeypatch):
-    servers = pd.DataFrame(
-        {"id": [10, 11], "name": ["a", "b"], "description": ["x" * 500, "y"], "language": ["", "Go"]}
-    )
-    tasks = pd.DataFrame({"id": [1], "name": ["t"], "description": ["d"]})
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
-    monkeypatch.setattr(measured.datasets, "load", lambda name: type("D", (), {"tasks": tasks, "servers": servers}))
+def test_a_stop_keeps_the_grades_so_far_and_known_pairs_are_not_asked_again(new_root, monkeypatch):
+    servers = pd.DataFrame({"id": [10, 11], "name": ["a", "b"], "description": ["x" * 500, "y"], "language": ""})
+    tasks = pd.DataFrame({"id": [1, 2], "name": "t", "description": "d"})
+    monkeypatch.setattr(measured.datasets, "load", lambda name: SimpleNamespace(tasks=tasks, servers=servers))
     monkeypatch.setattr(measured, "SAVE_EVERY", 1)
-    first = Client([reply(0.5, 0.25, 0.25), StudyError("the engine stopped")])
-    pairs, file = pd.DataFrame({"task_id": [1, 1], "server_id": [10, 11]}), tmp_path / "grades.csv"
-
-    class Endpoint:
-        def __init__(self, client):
-            self.client = lambda cassette: client
-
     monkeypatch.setattr(measured, "replace", lambda settings, mode: settings)
-    monkeypatch.setattr(measured, "endpoint_settings", lambda name: Endpoint(first))
+    pairs, file = pd.DataFrame({"task_id": [1, 1], "server_id": [10, 11]}), new_root / "grades.csv"
+
+    def ask(pairs, *replies):
+        """The grades, and what was asked of an endpoint that gives these replies in turn."""
+        asked, left = [], list(replies)
+
+        def post(path, body):
+            asked.append(body["messages"][1]["content"])
+            if isinstance(left[0], Exception):
+                raise left[0]
+            return left.pop(0)
+
+        client = SimpleNamespace(base_url="http://toy", post=post)
+        endpoint = SimpleNamespace(client=lambda cassette: client)
+        monkeypatch.setattr(measured, "endpoint_settings", lambda name: endpoint)
+        return measured.ask("synthetic", pairs, SETTINGS, file), asked
+
     with pytest.raises(StudyError, match="the engine stopped"):
-        measured.ask("synthetic", pairs, SETTINGS, file)
-    assert "x" * (SETTINGS.longest + 1) not in first.asked[0]
-    second = Client([reply(0, 0, 1.0)])
-    monkeypatch.setattr(measured, "endpoint_settings", lambda name: Endpoint(second))
-    found = measured.ask("synthetic", pairs, SETTINGS, file).set_index("server_id")["expected"]
-    assert len(second.asked) == 1
-    assert found.to_dict() == {10: 0.75, 11: 2.0}
-    # With all grades there no endpoint is needed.
-    monkeypatch.setattr(measured, "endpoint_settings", None)
-    assert len(measured.ask("synthetic", pairs, SETTINGS, file)) == 2
-    nothing = Client([{"model": "toy", "choices": []}])
-    monkeypatch.setattr(measured, "endpoint_settings", lambda name: Endpoint(nothing))
-    tasks["id"] = 2
-    with pytest.raises(StudyError, match="server 10, task 2"):
-        measured.ask("synthetic", pairs.assign(task_id=2)[:1], SETTINGS, file)
+        ask(pairs, reply(0.5, 0.25, 0.25), StudyError("the engine stopped"))
+    found, asked = ask(pairs, reply(0, 0, 1.0))
+    assert len(asked) == 1
+    assert found.set_index("server_id")["expected"].to_dict() == {10: 0.75, 11: 2.0}
+    assert len(ask(pairs)[0]) == 2  # with all grades there nothing is asked
+    _, (text,) = ask(pairs.assign(task_id=2)[:1], reply(1.0))
+    assert "x" * SETTINGS.longest in text
+    assert "x" * (SETTINGS.longest + 1) not in text
+    with pytest.raises(StudyError, match="server 11, task 2"):
+        ask(pairs.assign(task_id=2)[1:], {"model": "toy", "choices": []})
 
 
 def run_of(part, task, *rows):
@@ -81,11 +74,10 @@ def run_of(part, task, *rows):
 
 
 def test_the_order_is_score_plus_weighted_grade():
+    """Scores 1, .5, 0 and grades 0, .5, 1 once they are scaled; at weight 1 all are 1, and the order stays."""
     run = run_of("valid", 1, (10, 3.0, 0.0), (11, 2.0, 1.0), (12, 1.0, 2.0))
-    # Scores 1, .5, 0 and grades 0, .5, 1.
-    assert measured.reordered(run, 0.0)["server_id"].tolist() == [10, 11, 12]
-    assert measured.reordered(run, 1.0)["server_id"].tolist() == [10, 11, 12]  # all are 1: the order stays
-    assert measured.reordered(run, 2.0)["server_id"].tolist() == [12, 11, 10]
+    orders = {weight: measured.reordered(run, weight)["server_id"].tolist() for weight in (0.0, 1.0, 2.0)}
+    assert orders == {0.0: [10, 11, 12], 1.0: [10, 11, 12], 2.0: [12, 11, 10]}
     assert measured.reordered(run, 2.0)["rank"].tolist() == [1, 2, 3]
 
 
@@ -107,8 +99,7 @@ def test_agreement_of_the_second_family_by_hand():
     rows = pd.DataFrame({"task_id": [1, 1, 2, 2], "final": [0, 0, 1, 2], "expected": [0.2, 1.2, 0.6, 1.8]})
     row = measured.second_family(rows, seed=0).iloc[0]
     # Useful ones are higher in three of four comparisons.
-    assert row["auc"] == 0.75
-    assert row["useful"] == 0.5
+    assert row[["auc", "useful"]].tolist() == [0.75, 0.5]
     assert row[["mean_of_0", "mean_of_1", "mean_of_2"]].tolist() == pytest.approx([0.7, 0.6, 1.8])
     # Rounded: (0, 0), (0, 1), (1, 1), (2, 2): observed 1 of 4; expected by the margins (2, 1, 1) and (1, 2, 1).
     expected = np.abs(np.subtract.outer(range(3), range(3))) ** 2
@@ -116,16 +107,7 @@ def test_agreement_of_the_second_family_by_hand():
     assert row["kappa_quadratic"] == pytest.approx(1 - 1 / by_chance)
 
 
-def test_a_pair_is_asked_once(monkeypatch):
-    run = pd.DataFrame({"task_id": [1, 1], "server_id": [10, 11]})
-    monkeypatch.setattr(
-        measured, "sampled", lambda dataset, settings: pd.DataFrame({"task_id": [2, 1], "server_id": [5, 10]})
-    )
-    found = measured.wanted("synthetic", SETTINGS, run)
-    assert found[store.PAIR].to_numpy().tolist() == [[1, 10], [1, 11], [2, 5]]
-
-
-def test_the_first_servers_are_those_of_the_pooled_run_whatever_the_system_ranks_first_today(monkeypatch):
+def test_the_first_servers_are_those_of_the_pooled_run_whatever_ranks_first_today_and_a_pair_is_asked_once(monkeypatch):
     data = SimpleNamespace(tasks=pd.DataFrame({"id": [7, 8, 9]}), servers=pd.DataFrame({"id": [10, 11, 12]}))
     system = SimpleNamespace(score=lambda tasks: np.add.outer(100.0 * tasks, [1, 3, 2]))
     columns = ["task_id", "seed", "rank", "server_id"]
@@ -141,3 +123,105 @@ def test_the_first_servers_are_those_of_the_pooled_run_whatever_the_system_ranks
     assert list(found.itertuples(index=False, name=None)) == expected
     with pytest.raises(StudyError, match="unknown pooled run 'other'"):
         measured.first_servers("toy", replace(settings, system="other"))
+    sample = pd.DataFrame({"task_id": [2, 7], "server_id": [5, 10]})
+    monkeypatch.setattr(measured, "sampled", lambda dataset, settings: sample)
+    pairs = measured.wanted("synthetic", SETTINGS, found)[store.PAIR].to_numpy().tolist()
+    assert pairs == [[9, 12], [9, 10], [7, 10], [7, 12], [2, 5]]
+
+
+def test_the_teacher_grades_first_deeper_and_random_servers_of_training_tasks_that_are_no_topics(new_root, monkeypatch):
+    system = SimpleNamespace(score=lambda rows: np.tile(-np.arange(6.0), (len(rows), 1)))
+    split = SimpleNamespace(protocol="cold", tasks=lambda part: np.array([0, 1, 2]))
+    monkeypatch.setattr(measured, "load_split", lambda name: (DATA, split))
+    monkeypatch.setattr(measured.store, "read_table", lambda *names: pd.DataFrame({"task_id": [2]}))
+    monkeypatch.setattr(measured, "fitted", lambda *given: system)
+    pairs = measured.drawn("toy", replace(DISTILLED, tasks=2, first=2, deeper=1, until=4, anywhere=1))
+    assert sorted(pairs["task_id"].unique()) == [1, 3]
+    for _, own in pairs.groupby("task_id"):
+        assert own["server_id"].tolist()[:2] == [10, 11]
+        assert own["server_id"].iloc[2] in (12, 13)
+        assert own["server_id"].is_unique
+
+
+def test_the_weights_are_those_of_a_ridge_within_a_task_and_correlations_those_of_tasks_left_out():
+    """40 tasks with 12 servers each, two features with a weight, and grades that differ by task as well."""
+    rng = np.random.default_rng(0)
+    tasks = pd.Series(np.repeat(np.arange(40), 12))
+    found = np.zeros((len(tasks), len(COLUMNS) * DIMENSION))
+    found[:, [0, DIMENSION]] = rng.normal(size=(len(tasks), 2))
+    grades = found[:, 0] - 2 * found[:, DIMENSION] + 10 * tasks
+    x, y = measured.centred(found, tasks), measured.centred(grades, tasks)
+    assert np.abs(y.reshape(40, 12).sum(axis=1)).max() < 1e-9
+    weights, two = measured.train(x, y, 0.5).weights, x[:, [0, DIMENSION]]
+    expected = np.linalg.solve(two.T @ two + 0.5 * np.eye(2), two.T @ y[:, 0])
+    np.testing.assert_allclose(weights[0, :2], expected, rtol=1e-9)
+    np.testing.assert_allclose(expected, [1, -2], rtol=0.01)
+    assert np.count_nonzero(np.abs(weights) > 1e-12) == 2
+    assert measured.correlations(x, y, tasks, [0.01])[0.01] > 0.999
+    # Grades without a reason are learned by heart, and no fold knows those of another.
+    noise, wide = (measured.centred(rng.normal(size=size), tasks) for size in (len(x), x.shape))
+    own = measured.train(wide, noise, 0.01)
+    assert np.corrcoef(wide @ own.weights.T.ravel(), noise[:, 0])[0, 1] > 0.99
+    assert abs(measured.correlations(wide, noise, tasks, [0.01])[0.01]) < 0.15
+    # Without the request no product counts.
+    assert measured.unasked(np.ones((1, len(COLUMNS) * 2))).tolist() == [[0, 0, 1, 1, 0, 0, 1, 1]]
+
+
+def test_scores_of_a_task_are_scaled_to_the_grades(monkeypatch):
+    place = {"x": 0, "y": 1, "12345": 2}
+    eye = np.eye(3, DIMENSION, dtype=np.float32)
+    monkeypatch.setattr(measured, "encode", lambda texts: eye[[place[text] for text in texts]])
+    monkeypatch.setattr(measured.kinds, "texts", lambda table, kinds, kind: table["description"].tolist())
+    requests, fields = measured.vectors(DATA, pd.DataFrame({"task_id": [2, 1, 2], "server_id": [11, 10, 10]}))
+    assert requests[:, :2].tolist() == [[0, 1], [1, 0], [0, 1]]
+    assert [fields[name][0, 2] for name in FIELDS] == [1, 1]
+    student = SimpleNamespace(scores=lambda asked, shown: np.array([3.0, 1.0, 2.0][: len(asked)], dtype=np.float32))
+    run = pd.DataFrame({"task_id": [1, 1, 2, 1], "server_id": [10, 11, 12, 13]})
+    assert measured.scored(student, DATA, run)["expected"].tolist() == [2.0, 0.0, 0.0, 1.0]
+
+
+def test_the_student_that_is_best_on_the_choosing_topics_ranks_the_others(new_root, monkeypatch):
+    """Grades depend on the server alone; the teacher's are all kept, so that nothing is asked."""
+    configuration = SimpleNamespace(dataset=SimpleNamespace(name="synthetic"))
+    rng = np.random.default_rng(0)
+    fields = {name: rng.normal(size=(6, DIMENSION)).astype(np.float32) for name in FIELDS}
+    known = pd.DataFrame([(task, server, server % 3, "m") for task in (1, 3) for server in range(10, 16)])
+    known.columns = [*store.PAIR, "expected", "model"]
+    run = pd.DataFrame({"task_id": 2, "server_id": [10, 11, 12], "rank": [1, 2, 3], "score": 0.0, "part": "valid"})
+    run = pd.concat([run, run.assign(task_id=1, part="fresh")])
+    runs = {DISTILLED.system: run, "field_dense": run.assign(server_id=run["server_id"] + 1)}
+    seen = []
+
+    def table(collection, own, settings):
+        seen.append((settings.parts, sorted(own["part"].unique()), own["server_id"].min()))
+        values = [0.4 if len(seen) == 1 else 0.5] * len(settings.parts)
+        return pd.DataFrame({"part": settings.parts, "weight": 1.0, "n": 1, "ndcg@10": values})
+
+    def vectors(data, pairs):
+        rows = pairs["server_id"].to_numpy() - 10
+        return np.ones((len(pairs), DIMENSION), dtype=np.float32), {name: of[rows] for name, of in fields.items()}
+
+    monkeypatch.setattr(measured, "load_split", lambda name: (DATA, None))
+    monkeypatch.setattr(measured, "drawn", lambda *given: None)
+    monkeypatch.setattr(measured, "ask", lambda *given: known)
+    monkeypatch.setattr(measured, "first_servers", lambda name, settings: runs[settings.system])
+    monkeypatch.setattr(measured, "graded_table", table)
+    monkeypatch.setattr(measured, "vectors", vectors)
+    monkeypatch.setattr(measured.Collection, "load", lambda name: None)
+    monkeypatch.setattr(framework, "load_settings", lambda kind: replace(DISTILLED, penalties=[0.1]))
+    monkeypatch.setattr(framework, "settings_file", lambda kind: new_root)
+    study = Context(ANALYSES["usefulness/distilled"], configuration)
+    found = measured.distilled(study)["distilled"]
+    assert (study.facts["kept"], study.facts["models"]) == (measured.BLIND, ["m"])
+    both = ["valid", "fresh"]
+    assert seen[:2] == [(["valid"], ["valid"], 10)] * 2
+    assert seen[2:] == [(both, sorted(both), 10), (both, sorted(both), 11)]
+    assert DISTILLED.also == ["field_dense"]
+    assert found[["system", "student", "part"]].to_numpy().tolist() == [
+        [DISTILLED.system, "all", "valid"],
+        *([system, measured.BLIND, part] for system in runs for part in both),
+    ]
+    kept = Student.load(file_of("synthetic"))
+    assert not kept.asks
+    scores = kept.scores(np.zeros((1, DIMENSION), dtype=np.float32), fields)
+    assert scores[[1, 4]].min() > scores[[0, 3]].max() + 0.5  # 11 and 14 have grade 2, 12 and 15 none
