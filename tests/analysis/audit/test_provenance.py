@@ -1,4 +1,4 @@
-"""One class per label: hand-made lists for every detector, planted shares, and rates by chance."""
+"""Order and repetition of lists, and one class per label: hand-made lists, planted shares, and rates by chance."""
 
 from dataclasses import replace
 
@@ -8,12 +8,14 @@ import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
-from study.analysis.audit import figures, provenance
+from study.analysis.audit import figures, labels, provenance
 from study.analysis.audit.detectors import BY_CONTENT, Labels, in_pattern
 from study.analysis.framework import load_settings, run_analyses
 from study.base.errors import StudyError
 from study.config import compose as config
+from study.data.lists import shuffled
 from study.evaluation.statistics import clustered_share
 from tests.analysis import toys
 from tests.analysis.toys import NO_REASON, UNSORTED, made
@@ -248,16 +250,54 @@ def test_without_evidence_every_detector_fires_at_its_chance_rate(tmp_path):
         assert abs(row["share"] - row["chance"]) < 2 * spread, name
 
 
-def test_the_files_hold_ids_alone_and_shares_add_up(new_results, monkeypatch, planted):
+def test_the_files_hold_ids_alone_and_shares_add_up(new_results, tmp_path_factory, monkeypatch):
+    data, _ = made(tmp_path_factory.mktemp("small"), n_servers=300, n_tasks=80)
     quick = replace(SETTINGS, permutations=2, thresholds={"alphabetical": {"close_run": [2]}})
-    monkeypatch.setattr("study.data.dataset.load", lambda name: planted[0])
+    monkeypatch.setattr("study.data.dataset.load", lambda name: data)
     monkeypatch.setattr("study.analysis.framework.load_settings", lambda kind: quick)
     written = list(run_analyses(["audit/provenance"], config.load(["dataset=synthetic"])))
-    labels = written[0].with_name("provenance.parquet")
-    assert parquet.read_schema(labels).names == ["task_id", "server_id", "position", "class"]
+    file = written[0].with_name("provenance.parquet")
+    assert parquet.read_schema(file).names == ["task_id", "server_id", "position", "class"]
     tables = {path.stem: pd.read_csv(path) for path in written}
     sums = tables["provenance"].groupby(["scope", "name"])["share"].sum()
     np.testing.assert_allclose(sums, 1, atol=1e-4)
-    counts = pd.read_parquet(labels)["class"].value_counts()
+    counts = pd.read_parquet(file)["class"].value_counts()
     everything = tables["provenance"].query("scope == 'all'").set_index("class")["labels"]
     assert counts.to_dict() == everything[everything > 0].to_dict()
+
+
+@given(arrays(np.int64, (4, 5), elements=st.integers(0, 9)), st.integers(0, 100))
+def test_permutations_keep_what_they_promise(matrix, seed):
+    matrix = np.where(np.arange(5) < np.array([[5], [3], [1], [4]]), matrix, -1)
+    rng = np.random.default_rng(seed)
+    moved, dealt = shuffled(matrix, rng), labels.redealt(matrix, rng)
+    np.testing.assert_array_equal(np.sort(moved, axis=1), np.sort(matrix, axis=1))
+    np.testing.assert_array_equal(moved >= 0, matrix >= 0)
+    np.testing.assert_array_equal(dealt >= 0, matrix >= 0)
+    np.testing.assert_array_equal(np.sort(dealt.ravel()), np.sort(matrix.ravel()))
+
+
+def test_planted_sorted_and_copied_lists_are_found_and_lists_without_show_none(tmp_path):
+    data, truth = made(tmp_path / "planted", n_servers=1000, n_tasks=2000)
+    table = labels.list_table(data, SETTINGS).set_index("measure")
+    share = truth["parameters"]["ascending_share"]
+    sorted_lists = table.loc["lists wholly ascending by id"]
+    assert abs(sorted_lists["observed"] - share) < 0.03
+    assert sorted_lists["chance_high"] < 0.001
+    assert sorted_lists["p"] == pytest.approx(1 / 26)
+    # A share of the tasks copies the list of another; defects are planted afterwards in 1 % of the lists.
+    copied = table.loc["lists beyond the first of each set", "observed"]
+    assert abs(copied - truth["parameters"]["duplicate_share"]) < 0.02
+    data, _ = made(tmp_path / "none", n_servers=500, mixture=NO_REASON, **UNSORTED)
+    table = labels.list_table(data, SETTINGS)
+    inside = (table["observed"] >= table["chance_low"] - 0.003) & (table["observed"] <= table["chance_high"] + 0.05)
+    assert inside[table["measure"].str.contains("ascending by|beyond|follows|run of 6")].all()
+
+
+def test_groups_by_hand():
+    data = toys.toy([{"theme": theme} for theme in "aaba"], [[0, 1], [1, 0], [0, 1], [2, 3]], 6)
+    table = labels.group_table(data)
+    row = table[table["size"] == 3].iloc[0]
+    assert (row["groups"], row["tasks"], row["pairs"]) == (1, 3, 3)
+    assert row[["same_theme", "same_order", "chance_theme"]].tolist() == pytest.approx([1 / 3, 1 / 3, 3 / 6])
+    assert table.iloc[-1]["tasks"] == 3

@@ -51,40 +51,26 @@ def test_a_system_that_was_not_exported_is_named(small):
     assert "study export dataset=synthetic system=t2mrec" in str(error.value)
 
 
-@pytest.fixture(scope="module")
-def drawn():
+def test_real_servers_come_first_and_the_rest_has_their_form_and_is_as_far_apart_as_real_neighbours():
     rng = np.random.default_rng(0)
     blocks = [rng.normal(size=(300, 12)) + 2 * rng.normal(size=(10, 12))[rng.integers(0, 10, 300)] for _ in range(2)]
     unit = [block / np.linalg.norm(block, axis=1, keepdims=True) for block in blocks]
     prior = np.where(np.arange(300) % 3 == 0, -1.0, 0.0)[:, None]
-    return growth.DrawnVectors(np.hstack([*unit, prior]).astype(np.float32), 2, 12, seed=1)
-
-
-def test_real_servers_come_first_and_the_rest_has_their_form(drawn):
-    piece = drawn.piece(200, 2000)
+    drawn = growth.DrawnVectors(np.hstack([*unit, prior]).astype(np.float32), 2, 12, seed=1)
+    piece, parts = drawn.piece(200, 2000), (slice(0, 12), slice(12, 24))
     np.testing.assert_array_equal(piece[:100], drawn.real[200:])
     np.testing.assert_array_equal(drawn.piece(100, 150), drawn.real[100:150])
-    np.testing.assert_allclose(np.linalg.norm(piece[:, :12], axis=1), 1, atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(piece[:, 12:24], axis=1), 1, atol=1e-5)
+    for block in parts:
+        np.testing.assert_allclose(np.linalg.norm(piece[:, block], axis=1), 1, atol=1e-5)
     assert set(np.unique(piece[:, 24])) == {-1, 0}
     np.testing.assert_array_equal(piece, drawn.piece(200, 2000))
     assert not np.array_equal(drawn.piece(1000, 1100), drawn.piece(2000, 2100))
-
-
-def test_a_drawn_server_is_as_far_from_its_origin_as_real_neighbours(drawn):
-    medians = []
-    for block in (slice(0, 12), slice(12, 24)):
-        real = drawn.real[:, block]
-        cosines = real @ real.T
-        np.fill_diagonal(cosines, -1)
-        medians.append(cosines.max(axis=1))
-    origins = np.random.default_rng(9).integers(0, 300, (3, 20_000))
+    # A drawn server is as far from its origin as real neighbours are from each other.
+    cosines = [drawn.real[:, block] @ drawn.real[:, block].T - 2 * np.eye(300) for block in parts]
+    origins = rng.integers(0, 300, (3, 20_000))
     moved = drawn._moved(origins, drawn.length)
-    own = [
-        np.einsum("nd,nd->n", moved[:, block], drawn.real[origins[0]][:, block])
-        for block in (slice(0, 12), slice(12, 24))
-    ]
-    assert np.median(np.concatenate(own)) == pytest.approx(np.median(np.concatenate(medians)), abs=0.02)
+    own = [(moved[:, block] * drawn.real[origins[0]][:, block]).sum(axis=1) for block in parts]
+    assert np.median(own) == pytest.approx(np.median([near.max(axis=1) for near in cosines]), abs=0.02)
 
 
 def test_words_are_those_of_two_servers():

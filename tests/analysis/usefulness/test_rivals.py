@@ -40,13 +40,10 @@ def test_a_word_that_the_request_repeats_counts_in_one_bm25_and_not_in_the_other
     assert asked(products.tool_search_bm25, servers, "mail mail pdf") == [["o/b", "o/a"]]
 
 
-def test_tool_search_reads_tools_but_not_single_letters():
+def test_tool_search_reads_tools_but_not_single_letters_and_a_pattern_finds_parts_of_words():
     servers = shelf(("o/a", "c", "letters c c c"), ("o/b", "mail", "m", {"send_mail": "Sends it through c to Gmail"}))
-    assert asked(products.tool_search_bm25, servers, "c", "gmail") == [[], ["o/b"]]
-    assert asked(products.tool_search_regex, servers, "c", "gmail") == [[], ["o/b"]]
-
-
-def test_a_pattern_finds_parts_of_words_and_more_words_come_first():
+    for method in (products.tool_search_bm25, products.tool_search_regex):
+        assert asked(method, servers, "c", "gmail") == [[], ["o/b"]]
     servers = shelf(("o/a", "Podcasts", ""), ("o/b", "Pods", "of a Kubernetes cluster"), ("o/c", "Of the", "from"))
     assert asked(products.tool_search_regex, servers, "the pod of a cluster", "from the") == [["o/b", "o/a"], []]
     assert asked(products.tool_search_bm25, servers, "pod") == [[]]
