@@ -42,10 +42,13 @@ def outputs(notebook):
 
 
 @pytest.mark.slow
-def test_the_first_notebook_runs_on_a_tiny_study_twice_to_the_same_bytes_and_shows_its_values(root, tmp_path):
+def test_the_first_notebook_runs_on_a_tiny_study_twice_to_the_same_bytes_and_shows_its_values(
+    root, tmp_path, monkeypatch
+):
     from study.analysis.report.main import report
     from study.config.compose import load
 
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # as Jupyter draws
     report(load(TINY))
     (made,) = execute_all("synthetic")
     found = outputs(nbformat.read(made, as_version=4))
@@ -57,7 +60,8 @@ def test_the_first_notebook_runs_on_a_tiny_study_twice_to_the_same_bytes_and_sho
     assert sum("image/png" in output.get("data", {}) for output in found) == 2
     assert str(root) not in made.read_text()
     # From another folder, too.
-    source = tmp_path / f"{FIRST}.ipynb"
+    (tmp_path / "elsewhere").mkdir()
+    source = tmp_path / "elsewhere" / f"{FIRST}.ipynb"
     shutil.copy(SOURCES[FIRST], source)
     assert execute(source, tmp_path / "out" / source.name, dataset="synthetic").read_bytes() == made.read_bytes()
 
