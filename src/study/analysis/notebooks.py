@@ -164,8 +164,11 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
         cell.metadata = node(**{key: tags for key, tags in cell.metadata.items() if key == "tags" and tags})
         for output in cell.get("outputs", []):
             output.metadata = node()
-            if "text/html" in output.get("data", {}):  # pandas styles carry a random name
-                output.data["text/html"] = re.sub(r"T_[0-9a-f]{5}", "T_table", output.data["text/html"])
+            data = output.get("data", {})
+            if "text/html" in data:  # pandas styles carry a random name
+                data["text/html"] = re.sub(r"T_[0-9a-f]{5}", "T_table", data["text/html"])
+            if "text/plain" in data:
+                data["text/plain"] = re.sub(r" at 0x[0-9a-f]+", "", data["text/plain"])
     return notebook
 
 
