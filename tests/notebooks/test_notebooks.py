@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import nbformat
 import pandas as pd
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from study.analysis import notebooks
-from study.analysis.notebooks import execute, execute_all
+from study.analysis.notebooks import execute, execute_all, normalise
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import write_text
@@ -161,3 +162,13 @@ def test_only_notebooks_of_which_something_changed_are_executed(conf_root, monke
     assert again() == both
     write(conf_root / "notebooks", "92_two", "print(dataset, 1)")
     assert again() == ["92_two"]
+
+
+def test_what_differs_between_equal_executions_is_stripped() -> None:
+    def executed(name: str, address: str) -> nbformat.NotebookNode:
+        data = {"text/html": f'<table id="T_{name}">', "text/plain": f"<Styler at 0x{address}>"}
+        cell = new_code_cell("1", outputs=[new_output("display_data", data, metadata={"time": address})])
+        return normalise(new_notebook(cells=[cell], metadata={"machine": name}))
+
+    assert executed("0a1b2", "7f83") == executed("ffe00", "7f0a")
+    assert executed("0a1b2", "7f83").cells[0].outputs[0].data["text/plain"] == "<Styler>"
