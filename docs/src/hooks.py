@@ -87,8 +87,12 @@ def origin(path: str) -> str:
 
 def table(frame: pd.DataFrame) -> str:
     """A data frame as a table that scrolls alone."""
-    html = frame.to_html(index=False, border=0, na_rep="", escape=True, justify="unset")
-    return f'\n<div class="scroll" tabindex="0" role="region" aria-label="table">{html}</div>\n'
+    return f"\n{scrolling(frame.to_html(index=False, border=0, na_rep='', escape=True, justify='unset'))}\n"
+
+
+def scrolling(html: str) -> str:
+    """A table in a place of its own, which a keyboard reaches."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="table">{html}</div>'
 
 
 def leaderboards() -> str:
@@ -198,6 +202,7 @@ def notebook(path: Path) -> dict[str, str | bytes]:
                 )
                 output["data"] = {"text/markdown": frame}
     body, resources = MarkdownExporter().from_notebook_node(read, {"output_files_dir": f"{path.stem}_files"})
+    body = re.sub(r"<table.*?</table>", lambda found: scrolling(found[0]), body, flags=re.DOTALL)
     pictures = {f"notebooks/{name}": content for name, content in resources.get("outputs", {}).items()}
     place = str(path.relative_to(paths.root()))
     return made | pictures | {f"notebooks/{path.stem}.md": f"{body}\n{origin(place)}"}
