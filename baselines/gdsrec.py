@@ -208,7 +208,7 @@ class GDSRec(Scheduled):
     Deviations from the reference programs: they keep the target among the inputs, so a model can read the answer. Here
     the pair is removed from both lists, both averages and the friends' weights, also for the drawn servers of the same
     group. A drawn server's own list and average lose a random task instead; otherwise a list that is one short would
-    reveal the listed servers (`mask_target_edge`). Deviation 0 has its own vector (`zero_deviation_is_padding`).
+    reveal the labelled servers (`mask_target_edge`). Deviation 0 has its own vector (`zero_deviation_is_padding`).
 
     `conf/system/paper/gdsrec.yaml` explains every setting.
     """

@@ -26,8 +26,8 @@ class LinearXMC:
     X hold the TF-IDF vector of the text and the indicators of the attributes.
 
     Labels say nothing about a server that no training task lists. Its score is text_prior times the TF-IDF cosine of
-    task and server, so that it passes listed servers by the words that it shares with the task. Without a common word
-    it is no higher than the lowest listed server: a score of 0 would put it above all those with a negative one.
+    task and server, so that it passes labelled servers by the words that it shares with the task. Without a common word
+    it is no higher than the lowest labelled server: a score of 0 would put it above all those with a negative one.
     """
 
     regularisation: float = 1.0  # lambda, against the squared length 1 + attribute_weight of a task's features

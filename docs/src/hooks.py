@@ -20,13 +20,14 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
+from study import table
 from study.analysis.report.results import Results
 from study.base import paths
 from study.base.registry import system_file
 from study.config.compose import sound_systems
+from study.config.groups import ORACLE
 
 DATASET = "task2mcp"
-MEASURES = ("ndcg@10", "recall@10", "precision@10")
 NOTEBOOKS = sorted((paths.results(DATASET) / "notebooks").glob("*.ipynb"))
 VIEW = "application/vnd.vegalite.v5+json"  # an interactive figure of a notebook
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)#]*)(#[^)]*)?\)")
@@ -85,7 +86,7 @@ def origin(path: str) -> str:
     return f"\n<small>`{path}`{made}{f', commit {commit}' if commit else ''}</small>\n"
 
 
-def table(frame: pd.DataFrame) -> str:
+def shown(frame: pd.DataFrame) -> str:
     """A data frame as a table that scrolls alone."""
     return f"\n{scrolling(frame.to_html(index=False, border=0, na_rep='', escape=True, justify='unset'))}\n"
 
@@ -105,7 +106,7 @@ def leaderboards() -> str:
         own = overall[overall["protocol"] == protocol]
         ends = own[own["metric"] == "ndcg@10"].set_index("system")
         means = own.pivot_table("mean", "system", "metric").sort_values("ndcg@10", ascending=False)
-        ranked = [name for name in means.index if results.families[name] != "oracle"]
+        ranked = [name for name in means.index if results.families[name] != ORACLE]
         rows = [
             {
                 "rank": ranked.index(name) + 1 if name in ranked else "",
@@ -117,9 +118,9 @@ def leaderboards() -> str:
             }
             for name, row in means.iterrows()
         ]
-        text += [f"## Labels: {protocol}", table(pd.DataFrame(rows))]
+        text += [f"## Labels: {protocol}", shown(pd.DataFrame(rows))]
     text.append(origin(f"results/{DATASET}/tables/overall.csv"))
-    scores = pd.read_csv(paths.results(DATASET) / "judged" / "tables" / "scores.csv").query("metric == 'ndcg@10'")
+    scores = table(DATASET, "judged/scores").query("metric == 'ndcg@10'")
     for part, own in scores.sort_values("mean", ascending=False, kind="stable").groupby("part", sort=False):
         rows = [
             {
@@ -131,21 +132,24 @@ def leaderboards() -> str:
             }
             for rank, row in enumerate(own.to_dict("records"), 1)
         ]
-        text += [f"## Usefulness: {part} topics", table(pd.DataFrame(rows))]
+        text += [f"## Usefulness: {part} topics", shown(pd.DataFrame(rows))]
     return "\n\n".join([*text, origin(f"results/{DATASET}/judged/tables/scores.csv")])
 
 
 def verdicts() -> str:
     """Every printed cell of Tables 3 and 4 beside ours, under the protocol that the paper states."""
-    file = f"results/{DATASET}/audit/verdicts.csv"
-    cells = pd.read_csv(paths.root() / file).query("table in ('table3', 'table4') and protocol == 'cold'")
+    cells = table(DATASET, "audit/verdicts").query("table in ('table3', 'table4') and protocol == 'cold'")
     frame = cells[["place", "row", "paper", "ours", "diff", "verdict", "reason"]].round(4)
     frame.insert(2, "metric", cells["metric"] + "@" + cells["k"].astype(int).astype(str))
     counts = cells["verdict"].value_counts()
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    parts = [f"## {place}\n{table(own.drop(columns='place'))}" for place, own in frame.groupby("place")]
+    parts = [f"## {place}\n{shown(own.drop(columns='place'))}" for place, own in frame.groupby("place")]
     return "\n\n".join(
-        [f"# Verdicts on the printed cells\n\nUnder `cold`, {len(cells)} cells: {said}.", *parts, origin(file)]
+        [
+            f"# Verdicts on the printed cells\n\nUnder `cold`, {len(cells)} cells: {said}.",
+            *parts,
+            origin(f"results/{DATASET}/audit/verdicts.csv"),
+        ]
     )
 
 
@@ -175,7 +179,7 @@ def systems() -> Iterator[tuple[str, str]]:
         ]
         if rows is not None:
             part.append(
-                table(
+                shown(
                     rows[["protocol", "mean", "ci_low", "ci_high", "n_seeds"]]
                     .round(4)
                     .rename(columns={"mean": "ndcg@10"})

@@ -39,11 +39,11 @@ def titles():
 
 
 FIGURES = {
-    "verdicts": lambda: audit.verdicts(tables("audit"), "cold", results().rising()),
+    "verdicts": lambda: audit.verdicts(tables("audit"), "cold", results().not_converged()),
     "implied": lambda: audit.implied(tables("audit"), {"task split": 10.0}),
     "feasibility": lambda: audit.feasibility(tables("audit"), ["t2mrec"]),
     "protocol_grid": lambda: audit.protocol_grid(tables("audit"), "recall@10"),
-    "rq1": lambda: audit.rq1(tables("audit"), results().rising()),
+    "rq1": lambda: audit.rq1(tables("audit"), results().not_converged()),
     "provenance": lambda: audit.provenance(tables("audit")),
     "detectors": lambda: audit.detectors(tables("audit")),
     "robustness": lambda: audit.robustness(tables("robustness")),

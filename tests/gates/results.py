@@ -88,6 +88,7 @@ CORRECTIONS: dict[str, str] = {
     "results/task2mcp/tables/significance.csv": FAMILIES,
     "results/task2mcp/ablation/table4.csv": f"{FAMILIES}; {ONE}",
     "results/task2mcp/ablation/by_group.csv": f"{EXACT}; {FAMILIES}",
+    "results/task2mcp/judged/tables/threats.csv": "topics without a core server, by part; every other row as it was",
     "results/task2mcp/judged/croissant.json": "mlcroissant writes it: keys in its order, one-item lists as their item; "
     "isBasedOn is in the description, isLiveDataset went",
     "results/task2mcp/usefulness/*.json": "one record an analysis, its settings by class",

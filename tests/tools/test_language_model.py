@@ -182,7 +182,7 @@ def test_calls_with_and_without_exemplars(catalog, embedder):
     assert plain.table["hit_rate@1"].tolist() == [1] * 4
     again = list(call_runs(bench, flow, kept("mcpflow", catalog, None, "replay")))
     assert [run.calls.to_dict() for run in again] == [plain.calls.to_dict(), helped.calls.to_dict()]
-    # Instructions are drawn server by server.
+    # Instructions are sampled server by server.
     bench, _ = flow_bench(catalog, embedder, 6)
     assert sorted(bench.samples[row].server for row in stratified(bench.samples, 4, 0)) == [0, 0, 2, 2]
     assert len(stratified(bench.samples, 99, 0)) == 6

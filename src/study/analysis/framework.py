@@ -261,8 +261,9 @@ def save_record(path: Path, about: Mapping[str, Any], *, changed: bool) -> None:
     write_json(path, record(**about))
 
 
-class GroupTables(dict[str, pd.DataFrame]):
-    """The tables of some groups by name; a table that has not been made raises StudyError with the command.
+class GroupTables(Mapping[str, pd.DataFrame]):
+    """The tables of some groups by name, each read when it is asked for; one that has not been made raises StudyError
+    with the command.
 
     `groups`: of `GROUPS`, ``report`` (``results/DATASET/tables``) or ``judged`` (the judged collection's).
     """
@@ -270,12 +271,28 @@ class GroupTables(dict[str, pd.DataFrame]):
     def __init__(self, dataset: str, *groups: str) -> None:
         folders = [paths.results(dataset) / (GROUPS | OTHERS)[group] for group in groups]
         files = [path for folder in folders for path in sorted(folder.glob("*.csv*"))]
-        super().__init__(
-            {path.name.partition(".")[0]: read_csv(path, fix="take it from git, or make it again") for path in files}
-        )
+        self.files, self.known = {path.name.partition(".")[0]: path for path in files}, dict[str, pd.DataFrame]()
         commands = {"report": f"study report dataset={dataset}", "judged": f"study judge evaluate --dataset {dataset}"}
         self.command = commands.get(groups[0], f"study analyse {' '.join(groups)} dataset={dataset}")
         self.folder = folders[0]
 
-    def __missing__(self, name: str) -> pd.DataFrame:
-        raise StudyError("the table has not been made", file=self.folder / f"{name}.csv", fix=f"run: {self.command}")
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self.files:
+            missing = self.folder / f"{name}.csv"
+            raise StudyError("the table has not been made", file=missing, fix=f"run: {self.command}")
+        if name not in self.known:
+            self.known[name] = read_csv(self.files[name], fix="take it from git, or make it again")
+        return self.known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A table, or the default where it has not been made."""
+        return self[name] if name in self.files else default

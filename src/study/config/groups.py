@@ -12,10 +12,11 @@ from pydantic import AfterValidator, Field
 
 from study.base.registry import NAME, choices, suggestion
 
+ORACLE = "oracle"  # the family whose systems read the answers
 # Kinds of systems: how each is drawn and named stands in study.analysis.report.plots; `baseline` is drawn as "other".
 FAMILIES = {
     *("baseline", "t2mrec", "ablation", "supervision", "lexical", "dense", "neighbour", "linear", "collaborative"),
-    *("graph", "hybrid", "published", "extension", "reference_bug", "trivial", "oracle"),
+    *("graph", "hybrid", "published", "extension", "reference_bug", "trivial", ORACLE),
 }
 LARGEST_SEED = 2**15 - 1  # kept runs store seeds in 16 bits
 

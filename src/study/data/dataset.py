@@ -38,8 +38,8 @@ class Dataset:
         servers: one row per MCP server: id, name, url, description, ..., shape (n_servers, columns). Text is never
             null: an absent value is the empty string.
         tasks: one row per task: id, name, description, language, category, subcategory, theme.
-        relevance: gain of each listed server (M+ of eq. 1; 1.0 for binary labels), shape (n_tasks, n_servers).
-        lists: row numbers of the listed servers of each task, in listed order, without repeats or unknown ids.
+        relevance: gain of each labelled server (M+ of eq. 1; 1.0 for binary labels), shape (n_tasks, n_servers).
+        lists: row numbers of the labelled servers of each task, in listed order, without repeats or unknown ids.
     """
 
     name: str

@@ -107,7 +107,7 @@ def read_table(path: Path, schema: pa.DataFrameSchema, wrapper: str | None = Non
 
 
 def read_lists(path: Path) -> dict[int, list[int]]:
-    """The label file: task id -> listed server ids, as printed, in file order.
+    """The label file: task id -> labelled server ids, as printed, in file order.
 
     Raises StudyError: another form of file, a repeated task, a cell that is no list of whole numbers of at least 0.
     """

@@ -35,9 +35,10 @@ def all_distances(tasks: FloatArray | sp.csr_matrix, servers: FloatArray | sp.cs
 
 
 def separation(distance: FloatArray, relevant: NDArray[np.bool_], *, depth: int) -> pd.DataFrame:
-    """How far a task's listed servers stand out from the others: one row per task with matched (mean distance of listed
-    servers), ratio (median distance of listed servers over that of the others), auc (probability that a listed server
-    is nearer than another one, ties count half) and recall (share of the listed servers among the `depth` nearest).
+    """How far a task's labelled servers stand out from the others: one row per task with matched (mean distance of
+    labelled servers), ratio (median distance of labelled servers over that of the others), auc (probability that a
+    labelled server is nearer than another one, ties count half) and recall (share of the labelled servers among the
+    `depth` nearest).
 
     `distance`: of tasks and servers, shape (n_tasks, n_servers). `relevant`: whether the task lists the server, same
     shape; every task lists some servers and not all.

@@ -32,7 +32,8 @@ def mean(values: Float64Array) -> Number:
 
 
 def incompleteness(collection: Collection) -> Iterator[tuple[str, Number]]:
-    """Useful servers per topic: those known, and an estimate from the random control, by part of the collection."""
+    """Useful servers per topic: those known, and an estimate from the random control, by part of the collection; and
+    how many topics have no server of the highest grade."""
     useful = collection.judgements.assign(useful=collection.judgements["final"] >= 1)
     useful = useful.merge(collection.topics, on="task_id")
     control = collection.table("provenance").merge(useful, on=store.PAIR)
@@ -40,6 +41,8 @@ def incompleteness(collection: Collection) -> Iterator[tuple[str, Number]]:
     for part, own in useful.groupby("part"):
         per_topic = own.groupby("task_id")["useful"].sum().to_numpy(np.float64)
         yield f"useful servers known per topic, {part}", mean(per_topic)
+        best = own.groupby("task_id")["final"].max()
+        yield f"topics without a core server, {part}", (float((best < 2).sum()), UNKNOWN, UNKNOWN, len(best))
         drawn = control.loc[control["part"] == part, "useful"]
         yield f"useful servers per topic by the control, {part}", share(int(drawn.sum()), len(drawn), n_servers)
     unnamed = control.loc[control["useful"], "sources"].isna()

@@ -83,12 +83,12 @@ class Listwise:
 def train(
     features: FloatArray, relevant: FloatArray, sizes: IntArray, settings: Listwise, *, seed: int
 ) -> lightgbm.Booster | None:
-    """Fit the trees on the pools that hold a listed server; the others say nothing about order.
+    """Fit the trees on the pools that hold a labelled server; the others say nothing about order.
 
     `features`: shape (p, len(NAMES)), pools end to end.
-    `relevant`: 1 for a listed server, else 0, shape (p,).
+    `relevant`: 1 for a labelled server, else 0, shape (p,).
     `sizes`: pairs of each pool; they sum to p.
-    Returns: None where no pool holds a listed server.
+    Returns: None where no pool holds a labelled server.
     """
     pool = np.repeat(np.arange(len(sizes)), sizes)
     tells = np.bincount(pool, weights=relevant, minlength=len(sizes)) > 0

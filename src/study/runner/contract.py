@@ -14,6 +14,7 @@ import numpy as np
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.registry import system_file
+from study.config.groups import ORACLE
 from study.data.dataset import Dataset
 from study.data.splits import Split, make
 from study.data.toys import block_dataset, relabelled, with_other_answers
@@ -21,7 +22,6 @@ from study.evaluation.runs import rank_tasks
 from study.runner.devices import placed_on_gpu, uses_gpu
 from study.runner.toy_fits import SEED, Case, cases, composed, fit, model_settings, stand_ins
 
-ORACLE = "oracle"  # the family whose systems read the answers
 FEW = 5  # places of a ranking that are looked at
 READ = "use split.train alone, or say uses_validation = True for split.valid"
 

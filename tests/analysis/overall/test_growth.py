@@ -1,4 +1,4 @@
-"""The growth table on the tiny study, and drawn servers: the real ones first, as far apart as real neighbours."""
+"""The growth table on the tiny study, and synthetic servers: the real ones first, as far apart as real neighbours."""
 
 import numpy as np
 import pandas as pd
@@ -65,7 +65,7 @@ def test_real_servers_come_first_and_the_rest_has_their_form_and_is_as_far_apart
     assert set(np.unique(piece[:, 24])) == {-1, 0}
     np.testing.assert_array_equal(piece, drawn.piece(200, 2000))
     assert not np.array_equal(drawn.piece(1000, 1100), drawn.piece(2000, 2100))
-    # A drawn server is as far from its origin as real neighbours are from each other.
+    # A synthetic server is as far from its origin as real neighbours are from each other.
     cosines = [drawn.real[:, block] @ drawn.real[:, block].T - 2 * np.eye(300) for block in parts]
     origins = rng.integers(0, 300, (3, 20_000))
     moved = drawn._moved(origins, drawn.length)

@@ -179,7 +179,7 @@ def test_titles_say_where_there_is_one_seed_and_where_most_seeds_were_best_at_th
     costs = pd.DataFrame(rows, columns=["system", "seeds", "rising"]).assign(protocol="cold", parameters=893_000)
     costs.loc[len(costs)] = ["few", 1, 1, "warm", 1]
     titles = {name: name.upper() for name in costs["system"]}
-    said = {"one": "ONE (1 seed)", "both": "BOTH (1 seed, still rising)", "most": "MOST (still rising)"}
+    said = {"one": "ONE (1 seed)", "both": "BOTH (1 seed, not converged)", "most": "MOST (not converged)"}
     assert tables.remarked(titles, costs, "cold") == titles | said
 
 

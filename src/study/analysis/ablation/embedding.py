@@ -141,7 +141,7 @@ def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
 
 
 def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, seed: int) -> pd.DataFrame:
-    """How much further the authors' points separate listed servers than ours, the same task on both sides.
+    """How much further the authors' points separate labelled servers than ours, the same task on both sides.
 
     `theirs` and `ours` (True: in our plane, False: in all dimensions) are `separation` of the same tasks. diff =
     authors - ours; higher, equal and lower are shares of the tasks; p-values are one-sided (greater), with _holm over
@@ -234,7 +234,7 @@ def project(vectors: Any, *, perplexity: float, components: int, iterations: int
 def separations(
     found: Spaces, data: Dataset, split: Split, settings: dict[str, Any], cache: Path
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """How far listed servers stand out: the authors' points, ours in the plane, and ours in all dimensions.
+    """How far labelled servers stand out: the authors' points, ours in the plane, and ours in all dimensions.
 
     Of the test tasks and as many training tasks. Returns `summary` of each, our points, and `difference_table` after
     training, without rows where the authors' points are missing.
@@ -312,7 +312,7 @@ def _saved_model(study: Context) -> Path:
 
 @analysis("embedding", packed=("pairs", "points"))
 def distances(study: Context) -> Tables:
-    """Do listed servers come closer to their tasks by training (Figure 6), and closer than other servers?"""
+    """Do labelled servers come closer to their tasks by training (Figure 6), and closer than other servers?"""
     folder, settings = _saved_model(study), embedding_settings()
     model, model_hash, seed = Recommender.load(folder), sha256(folder / "model.safetensors"), settings["seed"]
     limit_threads(study.config.profile.threads)

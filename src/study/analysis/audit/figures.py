@@ -17,7 +17,7 @@ from study.analysis.audit.verdicts import VERDICTS
 from study.analysis.framework import Tables
 from study.analysis.report import plots
 from study.analysis.report.plots import Look, canvas, forest, heat, metric_name, one_panel, styled
-from study.analysis.report.tables import RISING
+from study.analysis.report.tables import UNFINISHED
 from study.base.errors import StudyError
 from study.config.compose import sound_systems
 from study.evaluation.metrics import PAPER_METRICS
@@ -72,11 +72,11 @@ def of_few(table: pd.DataFrame, few: Collection[str] | None) -> pd.DataFrame:
     return table.assign(row=rows)[~ours | system.isin(system if few is None else few)]
 
 
-def marked(table: pd.DataFrame, keys: list[str], rising: Collection[tuple[str, str]]) -> dict[Any, str]:
-    """Key of a row -> its signs: * for a stand-in, † where a `known` value is of a run of `rising`."""
-    unripe = pd.MultiIndex.from_frame(table[["protocol", "system"]]).isin(list(rising)) & table["known"]
+def marked(table: pd.DataFrame, keys: list[str], unfinished: Collection[tuple[str, str]]) -> dict[Any, str]:
+    """Key of a row -> its signs: * for a stand-in, † where a `known` value is of a run of `unfinished`."""
+    doubted = pd.MultiIndex.from_frame(table[["protocol", "system"]]).isin(list(unfinished)) & table["known"]
     found: dict[Any, str] = {}
-    for sign, which in ((" †", unripe), ("*", table["counterpart"] == "stand-in")):
+    for sign, which in ((" †", doubted), ("*", table["counterpart"] == "stand-in")):
         for key in table[which].set_index(keys).index.unique():
             found[key] = sign + found.get(key, "")
     return found
@@ -89,9 +89,9 @@ def explain(figure: Figure, inks: Mapping[str, str]) -> None:
 
 
 @styled
-def verdicts(tables: Tables, protocol: str, rising: Collection[tuple[str, str]]) -> Figure:
+def verdicts(tables: Tables, protocol: str, unfinished: Collection[tuple[str, str]]) -> Figure:
     """The verdict of every cell of Tables 3 and 4 under one protocol, with the difference where there is one.
-    `rising`: runs (protocol, system) that were still rising."""
+    `unfinished`: runs (protocol, system) that have not converged."""
     part = tables["verdicts"][lambda table: table["protocol"] == protocol]
     part = part.assign(
         measure=part["metric"] + "@" + part["k"].map("{:.0f}".format),
@@ -102,9 +102,9 @@ def verdicts(tables: Tables, protocol: str, rising: Collection[tuple[str, str]])
     keys = ["place", "row"]
     cells = part.pivot_table(["code", "text"], keys, "measure", aggfunc="first")
     cells = cells.reindex(list(part.groupby(keys, sort=False).groups))
-    signs = marked(part, keys, rising)
+    signs = marked(part, keys, unfinished)
     caption = f"Protocol: {protocol}. Numbers: ours minus the paper's. *: compared with the nearest configuration, "
-    caption += "which has no LLM re-ranker." + RISING * any("†" in sign for sign in signs.values())
+    caption += "which has no LLM re-ranker." + UNFINISHED * any("†" in sign for sign in signs.values())
     title = "The paper's cells: what can be reproduced"
     figure, panel = one_panel(2.1 + 0.27 * len(cells), caption=caption, title=title)
     codes, texts = (cells[name][list(PAPER_METRICS)] for name in ("code", "text"))
@@ -198,19 +198,19 @@ def protocol_grid(tables: Tables, measure: str) -> Figure:
 
 
 @styled
-def rq1(tables: Tables, rising: Collection[tuple[str, str]]) -> Figure:
+def rq1(tables: Tables, unfinished: Collection[tuple[str, str]]) -> Figure:
     """The distance of the nearest run under each protocol to each row of Table 3, by the nearest metric definition.
-    `rising`: runs (protocol, system) that were still rising."""
+    `unfinished`: runs (protocol, system) that have not converged."""
     table = tables["rq1"].query("choice == 'nearest definition'")
     other, text = table["counterpart"] == "other", table["distance"].map("{:.2f}".format).str.lstrip("0")
-    signs = marked(table.assign(known=~other), ["row"], rising)
+    signs = marked(table.assign(known=~other), ["row"], unfinished)
     caption = (
         "Numbers: root mean square difference to the eight printed cells, by the nearest metric definition. Coloured: "
         "the row's own method, its nearest seed at own settings, tuned or trained longer (* without the LLM "
         "re-ranker); bold: at its nearest. In brackets: the method did not run there, and the nearest other system of "
         "the grid stands in. Empty: no run. Left of the line, the study's protocols; right, the grid's."
     )
-    caption += RISING * any("†" in sign for sign in signs.values())
+    caption += UNFINISHED * any("†" in sign for sign in signs.values())
     table = table.assign(
         shade=table["distance"].mask(other & table["distance"].notna(), NEAR[0] / 2),
         text=text.mask(other, "(" + text + ")"),

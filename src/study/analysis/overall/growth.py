@@ -1,8 +1,8 @@
 """What an answer costs by the number of servers: building, memory, disk, time of a question, and what is found.
 
-The first servers are the real ones. A drawn server has the vector of a random server i, moved by the difference of two
-others, x_i + s (x_j - x_k), so that servers vary in the directions in which the real ones do. s is such that the median
-cosine between a drawn server and its i is that between a real server and its nearest neighbour.
+The first servers are the real ones. A synthetic server has the vector of a random server i, moved by the difference of
+two others, x_i + s (x_j - x_k), so that servers vary in the directions in which the real ones do. s is such that the
+median cosine between a synthetic server and its i is that between a real server and its nearest neighbour.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DrawnVectors:
     """Vectors of any number of servers.
 
     `real`: shape (n_real, d); its columns are blocks of `width`, each of length 1, and whatever follows the last block,
-    which a drawn server has from its i. `blocks`: their number.
+    which a synthetic server has from its i. `blocks`: their number.
     """
 
     real: FloatArray

@@ -112,7 +112,7 @@ def caption(dataset: str, protocol: str, rows: runs.Runs, table: pd.DataFrame) -
     untimed = "; no scoring time: kept replies of a language model, read again" if replayed else ""
     return (
         f"Fitting the released labels: {dataset}, protocol {protocol}, {tasks} test tasks, "
-        f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; still rising: "
+        f"profile {', '.join(profiles)}; mean ± standard deviation over seeds; not converged: "
         f"most seeds were best when training, or a stage of it, ended (a cap on epochs may have cut others, too); "
         "bold: best, italic: second best, oracles and reference bugs left out; "
         f"{tables.ABOVE} above, {tables.BELOW} below {runs.REFERENCE} by the {settings.test} test (significance.csv), "

@@ -32,9 +32,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from PIL import Image
 
-from study.analysis.report.runs import ORACLE
 from study.base import paths
 from study.base.files import replacing
+from study.config.groups import ORACLE
 from study.data.dataset import Dataset
 from study.data.normalise import tokens
 
@@ -239,11 +239,6 @@ def named_rows(panel: Axes, places: Any, names: Iterable[str], xlabel: str = "",
     panel.grid(True, axis="x")  # without True, a second call would hide it
 
 
-def spacing(names: Iterable[str], least: float) -> float:
-    """Inches for each row of a figure: `least`, or what a name of two lines needs."""
-    return max(least, 0.34) if any("\n" in name for name in names) else least
-
-
 def dumbbells(
     panel: Axes, rows: pd.DataFrame, names: Iterable[str], before: str, after: str, low: str, high: str
 ) -> None:
@@ -427,13 +422,6 @@ def logarithmic(axis: Any, most: int = 8) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def from_zero(panel: Axes) -> None:
-    """Begin the axis of values at 0, with room above the highest point, whose marker the edge would cut otherwise."""
-    panel.update_datalim([(0, 0)], updatex=False)  # the margin is a share of what the axis spans
-    panel.autoscale_view(scalex=False)
-    panel.set_ylim(0, None)
-
-
 def popularity(data: Dataset) -> np.ndarray:
     """How many tasks list each server, most listed first, shape (n_servers,)."""
     return np.sort(np.bincount(data.relevance.indices, minlength=data.n_servers))[::-1]
@@ -471,7 +459,7 @@ def lists(data: Dataset, caption: str) -> Figure:
     servers = 100 * np.arange(data.n_servers + 1) / data.n_servers
     panel.plot(servers, np.concatenate([[0.0], 100 * np.cumsum(counts) / counts.sum()]), color=GREEN, label="released")
     panel.plot([0, 100], [0, 100], color="black", linestyle="--", linewidth=0.8, label="all equal")
-    panel.set(xlabel="most listed servers (%)", ylabel="labels they hold (%)", xlim=(0, 100), ylim=(0, 100))
+    panel.set(xlabel="most labelled servers (%)", ylabel="labels they hold (%)", xlim=(0, 100), ylim=(0, 100))
     panel.grid(True)
     panel.legend(loc="lower right")
     return figure

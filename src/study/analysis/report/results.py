@@ -12,7 +12,6 @@ from study.analysis.framework import GroupTables
 from study.analysis.report import tables
 from study.analysis.report.runs import COMPARED, REFERENCE, overall_means
 from study.analysis.report.tables import named
-from study.base.registry import parents
 from study.config.compose import load, sound_systems
 from study.evaluation.statistics import compare
 from study.runner.row_store import read_per_task, read_row
@@ -25,7 +24,6 @@ ORDER = ("cold", "cold_grouped", "warm", "loo")
 # The name of a system with the values that a search chose is its own name and this.
 TUNED_SUFFIX = "_tuned"
 LONG_SUFFIX = "_long"  # with more epochs, at its own settings or tuned
-TRANSFER = "_transfer"  # a system that ranks for new tasks through a base, whose settings its file repeats
 # The systems of the figures of notebook 02: the first that have run are drawn, then others, `MOST` in all.
 HEADLINE = (
     *("t2mrec", "label_ranker", "popularity_theme", "random", "item_knn", "ials_tuned", "ease", "lightgcn_softmax"),
@@ -35,12 +33,6 @@ HEADLINE = (
 MOST = 12
 # What a row is held against: the method under study, else, where that has no run, the simplest baseline.
 REFERENCES = (REFERENCE, "popularity")
-
-
-def lineage(name: str) -> list[str]:
-    """A system, then what it is made from: the base that a transfer ranks through, and whose settings it builds on.
-    Each once, the nearest first; the last is the method that all its variants share."""
-    return list(dict.fromkeys((name, name.removesuffix(TRANSFER), *parents(name))))
 
 
 def licensed(dataset: str) -> bool:
@@ -113,9 +105,9 @@ class Results:
         few = sorted(ran, key=lambda name: HEADLINE.index(name) if name in HEADLINE else len(HEADLINE))[:MOST]
         return [name for name in ran if name in few]
 
-    def rising(self) -> set[tuple[str, str]]:
-        """The runs (protocol, system) that `tables.still_rising` names."""
-        late = self.costs[tables.still_rising(self.costs)]
+    def not_converged(self) -> set[tuple[str, str]]:
+        """The runs (protocol, system) that `tables.not_converged` names."""
+        late = self.costs[tables.not_converged(self.costs)]
         return set(zip(late["protocol"], late["system"], strict=True))
 
     def per_task(self, protocol: str, system: str) -> pd.DataFrame:

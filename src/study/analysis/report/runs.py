@@ -16,6 +16,7 @@ from study.base.errors import StudyError
 from study.base.registry import left_out
 from study.base.settings import read_settings
 from study.config.compose import sound_systems
+from study.config.groups import ORACLE
 from study.evaluation.per_task import aggregate, overall
 from study.evaluation.statistics import bootstrap_means, compare_all, harmonic_mean, percentile_limits
 from study.runner import provenance
@@ -31,7 +32,6 @@ COMPARED = ("recall@10", "ndcg@10")
 # Test -> column of the side it finds better: of the mean difference, or of the ranks.
 SIDES = {"randomisation": "diff", "wilcoxon": "rank_biserial"}
 HOLDS, FAILS = "holds", "does not hold"  # verdicts on a statement
-ORACLE = "oracle"  # the family whose systems read the answers
 # Families whose rows are no system: shown, never best, tested or ranked.
 APART = (ORACLE, "reference_bug")
 # What runs.csv takes from the facts of every seed.

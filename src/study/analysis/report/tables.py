@@ -117,19 +117,19 @@ def marked(
     return pd.Series(found, index=cells.index, dtype=object)
 
 
-RISING = " †: in most seeds of a run behind it, quality was still rising when training ended."
+UNFINISHED = " †: not converged: in most seeds of a run behind it, the last validation was the best."
 
 
-def still_rising(costs: pd.DataFrame) -> pd.Series:
+def not_converged(costs: pd.DataFrame) -> pd.Series:
     """Of which rows of runs.csv most seeds were best on validation when training, or a stage of it, ended."""
     return 2 * costs["rising"] > costs["seeds"]
 
 
 def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str) -> dict[str, str]:
-    """The titles, with "1 seed" where a run has no spread, and "still rising" where most seeds were best at the end."""
+    """The titles, with "1 seed" where a run has no spread, and "not converged" where it is so of most seeds."""
     found, own = dict(titles), costs[costs["protocol"] == protocol]
-    for row, late in zip(own.to_dict("records"), still_rising(own), strict=True):
-        if said := ["1 seed"] * (row["seeds"] == 1) + ["still rising"] * late:
+    for row, late in zip(own.to_dict("records"), not_converged(own), strict=True):
+        if said := ["1 seed"] * (row["seeds"] == 1) + ["not converged"] * late:
             found[row["system"]] = f"{titles.get(row['system'], row['system'])} ({', '.join(said)})"
     return found
 

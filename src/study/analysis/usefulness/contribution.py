@@ -141,7 +141,7 @@ def summary(
         answers: name -> the pools as they were shown, and their orders (server rows, best first). Names that differ in
             their number alone make one row.
         pools: T2MRec's own order.
-        relevant: listed servers, shape (len(pools), n_servers).
+        relevant: labelled servers, shape (len(pools), n_servers).
 
     Returns: columns variant, runs, ndcg@k and diff, its difference from T2MRec's order, with a 95 % interval over
         tasks; shown_tau, Kendall's tau of the first k with the order they were shown in; shown_first, the share of the

@@ -118,7 +118,7 @@ def labels_against_judgements(
         f" {int(correlation['topics'])} topics; crosses: 95 % bootstrap intervals over topics. Kendall's tau between "
         f"both orders: all {int(correlation['systems'])} systems {correlation['tau']:.2f} (p = {correlation['p']:.2g}; "
         f"{correlation['ci_low']:.2f} to {correlation['ci_high']:.2f}, 95 % bootstrap over topics and systems)"
-        f"{within}. p: exact, two-sided. By labels: gain 1 for a listed server; by judgements: "
+        f"{within}. p: exact, two-sided. By labels: gain 1 for a labelled server; by judgements: "
         "gains 2^g - 1. Dashed: equal by both. Numbers: most useful first."
     )
     figure, panel = plots.one_panel(
