@@ -19,9 +19,9 @@ from study.cli.tool_catalogues import catalogue_file
 from study.tools import experiments
 from study.tools.collections.files import Loaded
 from study.tools.intent import lessons
-from tests.tools.conftest import BLOCK
-from tests.tools.served import config, entry
+from tests.advisor.gateway.served import config, entry
 from tests.tools.test_results import QUERIES
+from tests.toy_tools import BLOCK
 
 TOY = ("--catalogue", "toy")
 REFUSED = {

@@ -33,7 +33,7 @@ from study.data.splits import Split
 from study.tools import intent, request_log
 from study.tools.collections.livemcpbench import Episode, Execution, Route
 from study.tools.queries import QuerySet
-from tests.tools.conftest import BLOCK
+from tests.toy_tools import BLOCK
 
 SET = settings.intent_settings()
 CONTROL = SET.variants["control"]

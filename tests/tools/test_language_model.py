@@ -20,7 +20,7 @@ from study.tools.flow.samples import Sample
 from study.tools.flow.settings import Pool, Splits, flow_settings
 from study.tools.language_model import Kept, LanguageModel, apibank_runs, request_runs, selection_runs, tool_names
 from study.tools.queries import query_set
-from tests.tools.conftest import BLOCK
+from tests.toy_tools import BLOCK
 
 SETTINGS = LanguageModel("local", "m", 400, 120, 6000, 100, [1, 2, 4], 3, [2], 4, 2)
 # Two dialogues: the second asks for two tools, of which its domain holds both.

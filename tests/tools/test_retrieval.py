@@ -31,7 +31,7 @@ from study.tools import discovery, mcp_zero, request_log, results, router
 from study.tools.collections.apibank import Call
 from study.tools.queries import QuerySet, rank_all
 from study.tools.router import Stage
-from tests.tools.conftest import BLOCK
+from tests.toy_tools import BLOCK
 
 NAMED = Settings(document="name_desc")
 TOOLS = np.array([[0.1, 0.9, 0.8, 0.3, 0.7]], np.float32)

@@ -27,8 +27,8 @@ from study.advisor.retrieval.texts import count_tokens
 from study.base.errors import StudyError
 from study.tools.intent import lessons, outcomes
 from tests.advisor.agent.conftest import serving
+from tests.advisor.gateway.served import QUICK, SCRIPT, ask, call, config, entry, environment, gone, scripted, wait
 from tests.tiny_study import REPOSITORY
-from tests.tools.served import QUICK, SCRIPT, ask, call, config, entry, environment, gone, scripted, wait
 
 
 def test_tools_are_found_described_and_called(served, catalog, tmp_path):

@@ -12,7 +12,7 @@ from study.advisor.retrieval.documents import load_catalog
 from study.base.errors import StudyError
 from study.cli.tool_catalogues import catalogue_file
 from tests.advisor.agent.conftest import serving
-from tests.tools.served import config, entry
+from tests.advisor.gateway.served import config, entry
 
 
 def listed(folder, timeout=60, **servers):

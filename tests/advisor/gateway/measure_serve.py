@@ -1,5 +1,5 @@
-"""Measures `study tools serve` with real servers: ``python tests/tools/measure_serve.py WORK.json CONFIG ...``, or with
-an address of a running one in the place of the configurations.
+"""Measures `study tools serve` with real servers: ``python tests/advisor/gateway/measure_serve.py WORK.json CONFIG``,
+where CONFIG are configurations of clients, or the address of a running one.
 
 WORK.json is a list of [task, tool, arguments]. Ten rounds find a tool for every task and call the named tool; the table
 tells milliseconds as the official client sees them. With ``--keep`` behind all it is written to the tables of
