@@ -17,29 +17,13 @@ if TYPE_CHECKING:
     from study.evaluation.system import System
 
 __version__ = "0.1.0"
-__all__ = [
-    "Dataset",
-    "Results",
-    "Split",
-    "System",
-    "compare",
-    "evaluate",
-    "load_data",
-    "load_split",
-    "load_system",
-    "run",
-    "table",
-]
-# Name -> the module that holds it.
-PUBLIC = dict.fromkeys(__all__, "study.api") | {
-    "Dataset": "study.data.dataset",
-    "Results": "study.analysis.report.results",
-    "Split": "study.data.splits",
-    "System": "study.evaluation.system",
-}
+__all__ = ["Dataset", "Results", "Split", "System", "compare", "evaluate", "load_data", "load_split"]
+__all__ += ["load_system", "run", "table"]
+CLASSES = {"Dataset": "study.data.dataset", "Results": "study.analysis.report.results"}  # the others are in study.api
+CLASSES |= {"Split": "study.data.splits", "System": "study.evaluation.system"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in PUBLIC:
+    if name not in __all__:
         raise AttributeError(f"module 'study' has no attribute {name!r}")
-    return getattr(import_module(PUBLIC[name]), name)
+    return getattr(import_module(CLASSES.get(name, "study.api")), name)

@@ -146,7 +146,7 @@ def few_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few(few_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of a system of one's own, in a study of two others."""
     monkeypatch.setenv("T2M_ROOT", str(few_root))
-    compose._warn.cache_clear()
+    compose._sound_systems.cache_clear()
     return few_root / "conf" / "system" / "own" / "mine.yaml"
 
 

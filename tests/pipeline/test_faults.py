@@ -127,7 +127,7 @@ def test_systems_that_are_broken_stop_no_other_and_are_named(root: Path, call: C
     broken |= {"unread": "model: [", "text": "model: text"}
     for name, lines in broken.items():
         (root / "conf" / "system" / "own" / f"{name}.yaml").write_text(f"title: Mine\nprotocols: [cold]\n{lines}\n")
-    compose._warn.cache_clear()
+    compose._sound_systems.cache_clear()
     code, _, err = call(*words)
     assert code == 0, err
     assert words[0] == "run" or [name for name in broken if f"{name}.yaml" not in caplog.text] == []

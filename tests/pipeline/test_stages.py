@@ -1,6 +1,7 @@
 """Stages around the runs: the report, evaluating kept lists again, expected scores, and saved models."""
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -83,7 +84,7 @@ def test_of_known_tasks_the_hits_alone_are_kept(root):
     assert set(top.itertuples(index=False, name=None)) == set(hits[list(top)].itertuples(index=False, name=None))
 
 
-def test_verify_reads_the_runs_and_not_an_old_table(root, call):
+def test_verify_reads_the_runs_and_not_an_old_table(root):
     report(config())
     row = read_row("synthetic", "cold", "tfidf")
     expected = root / "expected.yaml"
@@ -102,8 +103,8 @@ def test_verify_reads_the_runs_and_not_an_old_table(root, call):
     change_row("synthetic", "cold", "tfidf", per_task=row.per_task.assign(**{"recall@5": 1.0}))
     assert verify(expected)[0] == ["FAIL"]
     for file in ("nowhere.yaml", ".", "/dev/zero"):
-        code, _, err = call("verify", "--expected", file)
-        assert (code, "there is no file of expected scores" in err, "fix:" in err) == (2, True, True)
+        with pytest.raises(StudyError, match="there is no file of expected scores"):
+            verify(Path(file))
 
 
 def test_a_current_model_stays_and_a_stale_or_damaged_one_is_made_again(root, monkeypatch):

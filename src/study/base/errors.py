@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +36,12 @@ class StudyError(Exception):
         self.reason, self.file, self.row, self.column, self.fix = reason, file, row, column, fix
         super().__init__(str(self))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders (seeds run in a pool), so they must survive pickling with their parts.
-        return partial(type(self), self.reason, file=self.file, row=self.row, column=self.column, fix=self.fix), ()
-
     def __str__(self) -> str:
         names_itself = isinstance(self.row, str) and self.row.startswith(("line ", "cell ", "entry "))
-        where = [] if self.row is None else [str(self.row) if names_itself else f"row {self.row}"]
-        if self.column is not None:
-            where.append(f"{'option' if self.column.startswith('--') else 'column'} {self.column}")
-        place = f"{self.file}" if self.file is not None else ""
-        if where:
-            place = f"{place} ({', '.join(where)})" if place else ", ".join(where)
+        row = "" if self.row is None else self.row if names_itself else f"row {self.row}"
+        kind = "option" if str(self.column).startswith("--") else "column"
+        where = ", ".join(filter(None, [str(row), "" if self.column is None else f"{kind} {self.column}"]))
+        place = where if self.file is None else f"{self.file} ({where})" if where else f"{self.file}"
         text = f"{place}: {self.reason}" if place else self.reason
         return f"{text}\n  fix: {self.fix}" if self.fix else text
 

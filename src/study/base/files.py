@@ -23,7 +23,6 @@ from filelock import FileLock, Timeout
 
 from study.base.errors import StudyError, explained, require_file
 
-PIECE = 1 << 24  # bytes hashed at a time; after each, a thread waits for its turn
 MADE = "take it from git, or make it again"  # what to do about a table of `results`
 SALT = 32  # bytes
 ABANDONED = 3600  # seconds after which a temporary file has no writer any more
@@ -121,8 +120,8 @@ def locking(path: Path, *, seconds: float = 30.0) -> Iterator[None]:
 def _sweep(path: Path) -> None:
     """Remove temporary files of a target that are too old to belong to a process that still writes."""
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")  # as `tempfile.mkstemp` names them
-    with suppress(OSError), os.scandir(path.parent) as entries:
-        for entry in entries:
+    with suppress(OSError):
+        for entry in os.scandir(path.parent):
             if pattern.fullmatch(entry.name) and entry.stat().st_mtime < time.time() - ABANDONED:
                 os.unlink(entry.path)
 
@@ -146,11 +145,8 @@ def strangers_json(text: str | bytes, *, number: Callable[[str], float] = float)
     or a number or letter that cannot be written again (NaN, 1e400, half of a surrogate pair). `number`: reads decimals.
     """
     try:
-        value = json.loads(
-            text.decode("utf-8-sig") if isinstance(text, bytes) else text,
-            object_pairs_hook=_unique,
-            parse_float=number,
-        )
+        decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        value = json.loads(decoded, object_pairs_hook=_unique, parse_float=number)
         require_plain(value)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
@@ -205,16 +201,13 @@ def replace_foreign(path: Path, content: bytes) -> None:
 def local_salt(path: Path) -> bytes:
     """Random bytes that a file keeps, for this user alone: what they are hashed with can be compared here and nowhere
     else. StudyError: a file of another length."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(secrets.token_bytes(SALT))
-    for _ in range(100):  # another process may be about to write it
-        if len(content := path.read_bytes()) == SALT:
-            return content
-        time.sleep(0.01)
-    raise StudyError("is no salt", file=path, fix="remove it; what was hashed with it is then not known again")
+    if not path.exists():
+        with locking(path):
+            if not path.exists():
+                replace_foreign(path, secrets.token_bytes(SALT))
+    if len(content := path.read_bytes()) != SALT:
+        raise StudyError("is no salt", file=path, fix="remove it; what was hashed with it is then not known again")
+    return content
 
 
 def require_regular(path: Path) -> None:
@@ -246,9 +239,9 @@ def write_json(path: Path, value: Any, *, compact: bool = False) -> None:
         temporary.write_bytes(gzip.compress(text.encode(), 6, mtime=0))
 
 
-def write_csv(path: Path, frame: pd.DataFrame, *, decimals: int = 6) -> None:
-    """Write a table as CSV, packed where the name ends in .xz, whose bytes depend on its contents alone."""
-    text = frame.to_csv(index=False, float_format=f"%.{decimals}g", lineterminator="\n")
+def write_csv(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table as CSV, six digits a number, packed where the name ends in .xz; equal tables are equal bytes."""
+    text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     if path.suffix != ".xz":
         return write_text(path, text)
     with replacing(path) as temporary:  # seeds repeat each other at distances that gzip cannot see
@@ -277,8 +270,5 @@ def write_parquet(path: Path, frame: pd.DataFrame, *, packed: bool = False) -> N
 
 def sha256(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hex."""
-    digest = hashlib.sha256()
     with path.open("rb", buffering=0) as stream:
-        while piece := stream.read(PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()

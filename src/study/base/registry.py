@@ -43,14 +43,13 @@ def require_choice(group: str, name: object) -> None:
         fix = "take the folder from git, or correct T2M_ROOT, which names the study's folder"
         raise StudyError("there are no settings here", file=paths.conf() / group, fix=fix)
     if name not in known:
-        near = get_close_matches(str(name), known, n=3, cutoff=0.6)
-        listed = f"one of: {', '.join(known)}" if len(known) <= FEW else f"{group}=? lists all {len(known)}"
-        fix = f"did you mean {' or '.join(near)}? {listed}" if near else listed
+        every = "" if len(known) <= FEW else f"{group}=? lists all {len(known)}"
+        fix = suggestion(str(name), known, every)
         raise StudyError(f"unknown {group} {name!r:.80}", file=paths.conf() / group, fix=fix)
 
 
-def suggestion(word: str, known: Iterable[str], *, listed: Iterable[str] | None = None) -> str:
-    """What to write instead of `word`: the nearest of the `known` names first, then those `listed` (default: all).
+def suggestion(word: str, known: Iterable[str], every: str = "") -> str:
+    """What to write instead of `word`: the nearest of the `known` names, then what `every` says (default: all of them).
 
     Dotted keys are compared by their last part, since a key is often written with a wrong path or none.
     """
@@ -60,7 +59,7 @@ def suggestion(word: str, known: Iterable[str], *, listed: Iterable[str] | None 
     near = [name for name in names if leaves[name] in close]
     path = {*word.split(".")[:-1]}
     near.sort(key=lambda name: (-len(path & {*name.split(".")[:-1]}), close.index(leaves[name])))
-    every = f"one of: {', '.join(names if listed is None else sorted(listed))}"
+    every = every or f"one of: {', '.join(names)}"
     return f"did you mean {' or '.join(near[:3])}? {every}" if near else every
 
 

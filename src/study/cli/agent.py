@@ -14,18 +14,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Ask T2MAgent: terminal, page, MCP server.")
 Catalog = Annotated[
-    list[str] | None,
-    typer.Option("--catalog", help="open, mine or task2mcp, as for `study recommend`. May be repeated."),
+    list[str] | None, typer.Option("--catalog", help="open, mine or task2mcp, as for `study recommend`; several.")
 ]
 Data = Annotated[str | None, typer.Option("--dataset", help="Whose saved model answers instead.")]
-Method = Annotated[
-    str | None,
-    typer.Option("--method", help="The system that ranks, such as t2mrec (default: the first that was saved)."),
-]
-Url = Annotated[
-    str | None,
-    typer.Option("--url", help="A language model that reads and writes: local:qwen, or an endpoint's http://.../v1."),
-]
+Method = Annotated[str | None, typer.Option("--method", help="Saved system, such as t2mrec (default: the first).")]
+Url = Annotated[str | None, typer.Option("--url", help="A language model: local:qwen, or http://.../v1.")]
 Model = Annotated[str, typer.Option("--model", help="For --url: the endpoint's name of the model.")]
 Host = Annotated[str | None, typer.Option(help="Address to listen on (default: this machine alone).")]
 
@@ -46,15 +39,15 @@ def _note(agent: Agent, turn: Turn, outcome: str, detail: str, words: bool) -> N
     from study.advisor.agent.feedback import WORKED, note
     from study.advisor.engine.intent.feedback import feedback_of
 
-    kind, _, named = outcome.partition("=")
+    kind, _, name = outcome.partition("=")
     shown = [agent.name(item.server) for item in turn.answer.items]
-    server = next((server for server in shown if str(server) == named), None)
+    server = next((server for server in shown if str(server) == name), None)
     if server is None:
         fix = f"KIND=ID with one of {', '.join(WORKED)}, and one of the ids {', '.join(map(str, shown))}"
         raise StudyError(f"{outcome!r:.80} names no server of this answer", column="--outcome", fix=fix)
     how: Any = {"conversation": "terminal", "detail": detail, "words": words, "system": agent.catalogue.system}
     event = note(feedback_of(_store(agent)), turn.answer.request, shown, kind, server, **how)
-    kept = "with the request's words" if words else "without the request's words"
+    kept = f"{'with' if words else 'without'} the request's words"
     typer.echo(f"event {event}: {kind}, id {printable(str(server))}; kept on this machine, {kept}")
 
 
@@ -70,16 +63,14 @@ def ask(
     dataset: Data = None,
     method: Method = None,
     k: Annotated[
-        int | None, typer.Option("-k", "--top", help="How many servers to name (default: 5, or all of fewer).")
+        int | None, typer.Option("-k", "--top", help="How many servers (default: 5, or all of fewer).")
     ] = None,
     url: Url = None,
     model: Model = "",
     as_json: Json = False,
     outcome: Annotated[str, typer.Option(help="Note what became of a server of this answer, e.g. worked=5581.")] = "",
     detail: Annotated[str, typer.Option(help="For --outcome: what happened, in a few words.")] = "",
-    keep_words: Annotated[
-        bool, typer.Option("--keep-words", help="For --outcome: keep the request itself, too.")
-    ] = False,
+    keep_words: Annotated[bool, typer.Option("--keep-words", help="For --outcome: keep the request, too.")] = False,
 ) -> None:
     """Answer one request: `study agent ask "captions for marketing videos, in TypeScript, MIT licence"`.
 
@@ -98,11 +89,10 @@ def ask(
         return print_json(agent.data(turn))
     items = turn.answer.items
     lines = render.text(agent.catalogue, turn.answer, render.width())
-    for part, said in turn.written.response.items():
-        lead = (
-            f"{said.server}. " if part.startswith("why") else "   " if part[-1:].isdigit() and part[0] in "ts" else ""
-        )
-        lines.append(f"{lead}{in_words(part, said, items)} [{said.field}]")
+    for part, statement in turn.written.response.items():
+        of_server = "   " if part[-1:].isdigit() and part[0] in "ts" else ""
+        lead = f"{statement.server}. " if part.startswith("why") else of_server
+        lines.append(f"{lead}{in_words(part, statement, items)} [{statement.field}]")
     if turn.question:
         limit, values = turn.question
         lines.append(f"{QUESTIONS[limit]} {', '.join(values)}: add it after a comma")
@@ -132,11 +122,11 @@ def serve(
     host = address.concrete(service.host if host is None else host)
     with address.listening(host, service.port if port is None else port) as bound:
         agent = _agent(catalog, dataset, method, url, model)
-        made = page.create_app(agent, feedback_of(_store(agent)), service, extra_host=host)
-        place = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+        web = page.create_app(agent, feedback_of(_store(agent)), service, extra_host=host)
+        url_of_page = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
         servers = f"{len(agent.catalogue.model.servers)} servers of {agent.catalogue.name}"
-        typer.echo(f"T2MAgent on {place} ({servers}); Ctrl-C stops it")
-        settings = uvicorn.Config(made, log_level="warning", access_log=False, server_header=False, ws="none")
+        typer.echo(f"T2MAgent on {url_of_page} ({servers}); Ctrl-C stops it")
+        settings = uvicorn.Config(web, log_level="warning", access_log=False, server_header=False, ws="none")
         uvicorn.Server(settings).run(sockets=[bound])
 
 
@@ -159,12 +149,11 @@ def mcp(
     service = page.Service.read()
     # What is wrong with the call itself is said now; the agent is made at the first request.
     require(catalog, dataset, method)
-    made = agent_mcp.server(agent_mcp.Lazy(lambda: _agent(catalog, dataset, method, None, "")))
+    server = agent_mcp.server(agent_mcp.Lazy(lambda: _agent(catalog, dataset, method, None, "")))
     if transport == "stdio":
-        return made.run("stdio")
+        return server.run("stdio")
     host, port = address.concrete(service.host if host is None else host), port or service.mcp_port
     with address.listening(host, port):
         pass  # a taken port is said before the server starts
-    guard = agent_mcp.only(host, service.hosts)
-    how: Any = {"transport_security": guard, "max_sessions": SESSIONS}
-    return made.run("streamable-http", host=host, port=port, **how)
+    how: Any = {"transport_security": agent_mcp.only(host, service.hosts), "max_sessions": SESSIONS}
+    return server.run("streamable-http", host=host, port=port, **how)

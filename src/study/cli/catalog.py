@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import shlex
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from study.base.errors import StudyError, printable, require_one_of
-from study.cli.shared import Json, print_foreign, say, warn
+from study.cli.shared import Json, print_json, say, warn
 
 app = typer.Typer(no_args_is_help=True, help="Keep a catalogue of MCP servers from open registries.")
+print_foreign = partial(print_json, ascii_only=True)  # what strangers wrote then drives no terminal
+Sources = Annotated[list[str] | None, typer.Option(help="toolsdk, docker, toolhive or official; may be repeated.")]
 Server = Annotated[str, typer.Argument(metavar="ID", help="A server's id, or a name or package that only one has.")]
 Client = Annotated[
     str,
@@ -21,18 +24,13 @@ Client = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option(help="The client's file, if it is not at its usual place.")]
 Write = Annotated[bool, typer.Option("--write", help="Change the file, after a backup; otherwise nothing is written.")]
-# Of a server's texts, what `show` prints of each at most.
-SHOWN = 600
+SHOWN = 600  # letters of a server's text
 
 
 @app.command()
 def sync(
-    source: Annotated[
-        list[str] | None, typer.Option(help="toolsdk, docker, toolhive or official; may be repeated.")
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Address of the registry for official (default: the variable T2M_REGISTRY).")
-    ] = None,
+    source: Sources = None,
+    url: Annotated[str | None, typer.Option(help="Of the registry for official (default: T2M_REGISTRY).")] = None,
     full: Annotated[bool, typer.Option("--full", help="Ask official for everything; once an hour at most.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -43,13 +41,12 @@ def sync(
     All sources are read before anything changes: one that fails leaves the catalogue as it was. A stopped poll of
     `official` goes on with the same command. What was refused, and why, is listed in data/catalog/VERSION/refused.csv.
     """
-    from study.advisor.catalog.settings import MINE, Sources
-    from study.advisor.catalog.store import folder
+    from study.advisor.catalog import settings, store
     from study.advisor.catalog.sync import sync as bring
 
     if not source:
-        known = ", ".join(name for name in Sources.read().order if name != MINE)
-        raise StudyError("no source is named", column="--source", fix=f"one or more of: {known}; e.g. --source toolsdk")
+        names = ", ".join(name for name in settings.Sources.read().order if name != settings.MINE)
+        raise StudyError("no source is named", column="--source", fix=f"one or more of: {names}; e.g. --source toolsdk")
     counts = bring(source, url=url, full=full)
     if as_json:
         return print_foreign(counts)
@@ -58,9 +55,9 @@ def sync(
         refused = ", ".join(f"{count} {what}" for what, count in row["refused"].items()) or "nothing"
         typer.echo(f"{name}: {counted}; refused: {refused}")
     version = counts["version"]
-    said = "nothing changed" if counts["unchanged"] else f"version {version} in {folder() / version}"
+    outcome = "nothing changed" if counts["unchanged"] else f"version {version} in {store.folder() / version}"
     counted = f"{counts['servers']} servers from {counts['entries']} entries, {counts['tombstones']} tombstones"
-    return typer.echo(f"{counted}; {said}")
+    return typer.echo(f"{counted}; {outcome}")
 
 
 @app.command()
@@ -101,11 +98,10 @@ def list_servers(
         table = table[[any(member[0] == source for member in json.loads(text)) for text in table["members"]]]
     if flagged:
         table = table[[bool(flags(row)) for row in table.to_dict("records")]]
-    shown = table.head(top)
+    shown = table.head(top)[["id", "name", "description", "status", "moved_to"]].to_dict("records")
     if as_json:
-        columns = ["id", "name", "description", "status", "moved_to"]
-        return print_foreign(shown[columns].to_dict("records"))
-    for row in shown.to_dict("records"):
+        return print_foreign(shown)
+    for row in shown:
         moved = f" -> {row['moved_to']}" if row["moved_to"] else ""
         say(f"{row['id']}{moved}  {row['description'][:100]}")
     return typer.echo(f"{len(shown)} of {len(table)}", err=True)
@@ -126,9 +122,9 @@ def show(
     row = store.find(identifier, store.read(store.required(), "servers"))
     warn(problem.reason for problem in (checks.ask_all(checks.packages_of([row])) if check else []))
     known = trust(row)
-    for name in ("tags", "tools", "packages", "remotes", "members", "provenance", "notes"):
-        row[name] = json.loads(row[name])
-    row |= {"stars": None if row["stars"] < 0 else int(row["stars"]), "official": bool(row["official"])}
+    row |= {name: json.loads(row[name]) for name in ("tags", "tools", "packages", "remotes", "members", "provenance")}
+    row |= {"notes": json.loads(row["notes"]), "stars": None if row["stars"] < 0 else int(row["stars"])}
+    row["official"] = bool(row["official"])
     if as_json:
         return print_foreign(row | {"trust": known})
     for name, value in (row | {"trust": in_words(known)}).items():
@@ -141,7 +137,6 @@ def show(
             value = "; ".join(item if isinstance(item, str) else json.dumps(item) for item in value)
         text = printable(str(value))
         typer.echo(f"{name}: {text[:SHOWN]}{'...' if len(text) > SHOWN else ''}{source}")
-    return None
 
 
 @app.command()
@@ -152,12 +147,10 @@ def diff(
     """What changed since the last sync: servers added, gone, and changed in which fields."""
     from study.advisor.catalog import store
 
-    known, now = store.versions(), store.required()
-    names = [path.name for path in known]
-    if since is not None and since not in names:
-        raise StudyError(f"there is no version {since!r:.40}", column="--since", fix=f"one of: {', '.join(names)}")
-    place = names.index(now.name)
-    before = known[names.index(since)] if since else (known[place - 1] if place else None)
+    now, versions = store.required(), {path.name: path for path in store.versions()}
+    if since is not None:
+        require_one_of(since, "version", versions, column="--since")
+    before = versions[since] if since else max((one for one in versions.values() if one < now), default=None)
     table = store.differences(store.read(before, "servers"), store.read(now, "servers"))
     if as_json:
         return print_foreign(table.to_dict("records"))
@@ -185,7 +178,7 @@ def install(
     ] = None,
     version: Annotated[str | None, typer.Option(help="Another exact version of the package.")] = None,
     unverified: Annotated[
-        bool, typer.Option("--unverified", help="Take a package that no source vouches for.")
+        bool, typer.Option("--unverified", help="Also a package that no source vouches for.")
     ] = False,
     as_json: Json = False,
 ) -> None:

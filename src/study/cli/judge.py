@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from study.base.errors import StudyError
+from study.base.registry import require_choice
 from study.cli.shared import print_table
 
 app = typer.Typer(
@@ -18,15 +19,12 @@ app = typer.Typer(
 )
 
 
-def known(dataset: str) -> str:
-    """The data set's name. StudyError: there is none of that name."""
-    from study.base.registry import require_choice
-
+def _require_known(dataset: str) -> str:
     require_choice("dataset", dataset)
     return dataset
 
 
-Data = Annotated[str, typer.Option("--dataset", help="Whose collection.", callback=known)]
+Data = Annotated[str, typer.Option("--dataset", help="Whose collection.", callback=_require_known)]
 DATASET = "task2mcp"
 
 
@@ -55,18 +53,14 @@ def pool(
 
 @app.command()
 def batches(
-    number: Annotated[
-        str,
-        typer.Option(
-            "--pass",
-            help="1, 2, 3, `again` (5 % of all pairs once more), `language-1`, `language-2` (language and system), "
-            "or a check: `umbrela` (another form), `need-1`, `need-2` (another definition of the need), `decoys` "
-            "(altered cards).",
-        ),
-    ],
+    number: Annotated[str, typer.Option("--pass", help="1, 2, 3, again, language-1, umbrela, ... (see above).")],
     dataset: Data = DATASET,
 ) -> None:
-    """Write the batches of one annotation pass for a judge."""
+    """Write the batches of one annotation pass for a judge.
+
+    Passes: 1, 2, 3, `again` (5 % of all pairs once more), `language-1`, `language-2` (language and system), or a check:
+    `umbrela` (another form), `need-1`, `need-2` (another definition of the need), `decoys` (altered cards).
+    """
     from study.judging.workflow import write_batches
 
     folder = write_batches(dataset, number)
@@ -95,9 +89,7 @@ def collect(
 @app.command()
 def evaluate(
     dataset: Data = DATASET,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 1 if a committed file differs.")] = (
-        False
-    ),
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 1 if a file differs.")] = False,
 ) -> None:
     """Compute agreement, scores and label precision, and write them with the qrels and the Croissant description."""
     from study.judging import verify as committed
@@ -106,11 +98,9 @@ def evaluate(
         verdicts = committed.verify(dataset)
         print_table(verdicts)
         raise typer.Exit(int((verdicts["verdict"] != "OK").any()))
-    found = committed.write_all(dataset)
-    scores = found["tables/scores.csv"]
-    shown = scores[scores["metric"].isin(["ndcg@10", "precision@5", "core_precision@5", "mrr@10"])]
-    for table in (found["tables/agreement.csv"], shown):
-        print_table(table)
+    tables = committed.write_all(dataset)
+    print_table(tables["tables/agreement.csv"])
+    print_table(tables["tables/scores.csv"].query("metric in ['ndcg@10', 'precision@5', 'core_precision@5', 'mrr@10']"))
 
 
 @app.command()
@@ -122,9 +112,9 @@ def submit(
     from study.judging import exchange
     from study.judging.collection import Collection
 
-    found = exchange.submitted(Collection.load(dataset), run)
-    print_table(found)
-    typer.echo("\n".join(exchange.leaderboard_line({**row}) for row in found.to_dict("records")))
+    scores = exchange.submitted(Collection.load(dataset), run)
+    print_table(scores)
+    typer.echo("\n".join(exchange.leaderboard_line({**row}) for row in scores.to_dict("records")))
 
 
 @app.command()

@@ -10,15 +10,11 @@ import typer
 from study.base.errors import StudyError, require_one_of
 
 app = typer.Typer(no_args_is_help=True, help="Fetch and serve small language models on this machine.")
-Model = Annotated[str | None, typer.Option(help="qwen or smollm (default: conf/llm/models.yaml).")]
 
 
 @app.command()
 def fetch(
-    model: Annotated[
-        str | None,
-        typer.Option(help="qwen, smollm, or the encoders minilm, mpnet (default: conf/llm/models.yaml)."),
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="qwen, smollm, or the encoders minilm, mpnet.")] = None,
     url: Annotated[str | None, typer.Option(help="Address of a GGUF file instead; needs --sha256.")] = None,
     sha256: Annotated[str | None, typer.Option(help="The SHA-256 that the file of --url must have.")] = None,
 ) -> None:
@@ -31,19 +27,17 @@ def fetch(
     if url is not None and sha256 is not None:
         typer.echo(f"model in {(path := fetch_url(url, sha256))}; use it with {OWN}={path}")
         return
-    if model in fetched.NAMES:
-        stated = fetched.described(model)
-        typer.echo(f"{stated.title} ({stated.licence}) in {fetched.fetch(model)}")
-        return
-    chosen = LocalModels.read()
-    name = model or chosen.default
-    require_one_of(name, "model", [*chosen.models, *fetched.NAMES], column="--model")
-    typer.echo(f"{chosen[name].title} ({chosen[name].licence}) in {fetch_model(name)}")
+    models = LocalModels.read()
+    name = model or models.default
+    require_one_of(name, "model", [*models.models, *fetched.NAMES], column="--model")
+    encoder = name in fetched.NAMES
+    stated = fetched.described(name) if encoder else models[name]
+    typer.echo(f"{stated.title} ({stated.licence}) in {fetched.fetch(name) if encoder else fetch_model(name)}")
 
 
 @app.command()
 def serve(
-    model: Model = None,
+    model: Annotated[str | None, typer.Option(help="qwen or smollm (default: conf/llm/models.yaml).")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 takes a free one.")] = 0,
 ) -> None:
     """Serve a model with OpenAI's interface, on this machine alone; Ctrl-C stops it."""

@@ -26,14 +26,8 @@ Configs = Annotated[list[Path] | None, typer.Option(help="Start the servers of M
 Own = Annotated[str, typer.Option(help="Name of the catalogue of your servers.")]
 Allow = Annotated[list[str] | None, typer.Option(help="Only these tools: patterns of SERVER__TOOL.")]
 Deny = Annotated[list[str] | None, typer.Option(help="Never these tools: patterns of SERVER__TOOL.")]
-Catalogue = Annotated[
-    str | None,
-    typer.Option(help="An indexed catalogue: livemcpbench, mcptools, ... (default: mine, once it is indexed)."),
-]
-Documents = Annotated[
-    list[str] | None, typer.Option(help="Forms of the documents: template (default), name_desc, desc, server.")
-]
-
+Catalogue = Annotated[str | None, typer.Option(help="An indexed one: livemcpbench, ... (default: mine, if indexed).")]
+Documents = Annotated[list[str] | None, typer.Option(help="Of a tool: template (default), name_desc, desc, server.")]
 # The catalogue of a user's own servers, unless another name is given, and that of several published ones.
 OWN, MERGED = "mine", "merged"
 
@@ -66,8 +60,7 @@ def feedback_store(catalogue: str) -> FeedbackStore:
 
 def index(
     catalogue: Annotated[
-        list[str] | None,
-        typer.Option(help="Published: livemcpbench, mcptools, mcpflow, toolsdk, ...; or a name of your own."),
+        list[str] | None, typer.Option(help="Published: livemcpbench, mcptools, ...; or a name of your own.")
     ] = None,
     mcp_config: Configs = None,
     document: Documents = None,
@@ -86,29 +79,27 @@ def index(
     from study.advisor.retrieval.route import Router
 
     names = list(dict.fromkeys(catalogue or [])) or [OWN if mcp_config else "livemcpbench"]
-    alone = len(names) == 1
-    name = names[0] if alone else MERGED
-    if mcp_config and not alone:
+    name = names[0] if len(names) == 1 else MERGED
+    if mcp_config and len(names) > 1:
         raise StudyError("running servers make one catalogue", fix="give --catalogue once")
     if name != OWN or not mcp_config:  # one's own servers need nothing of the study
         from study.tools.collections.registries import PUBLISHED, published_catalog
     if mcp_config:
         if name != OWN and name in PUBLISHED:
             raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")
-        found = live_catalog(name, mcp_config, timeout)
-    elif alone:
-        found = published_catalog(name)
+        tools = live_catalog(name, mcp_config, timeout)
+    elif len(names) == 1:
+        tools = published_catalog(name)
     else:
-        catalogs = [published_catalog(one) if one in PUBLISHED else indexed(one) for one in names]
-        merged = merge_catalogs(MERGED, catalogs)
-        found, listings = merged.catalog, len(merged.entity_of)
-        typer.echo(f"{listings} listings, {len(found.servers)} entities, {len(merged.groups())} groups")
+        merged = merge_catalogs(MERGED, [published_catalog(n) if n in PUBLISHED else indexed(n) for n in names])
+        tools, listings = merged.catalog, len(merged.entity_of)
+        typer.echo(f"{listings} listings, {len(tools.servers)} entities, {len(merged.groups())} groups")
     embedder = quick_embedder()
     for form in document or ["template"]:
-        _ = ToolIndex(found, Settings(document=form), embedder).vectors
-    _ = Router(found, embedder=embedder).server_vectors
-    save_catalog(catalogue_file(name), found)
-    typer.echo(f"{len(found.servers)} servers, {len(found.tools)} tools in {catalogue_file(name)}")
+        _ = ToolIndex(tools, Settings(document=form), embedder).vectors
+    _ = Router(tools, embedder=embedder).server_vectors
+    save_catalog(catalogue_file(name), tools)
+    typer.echo(f"{len(tools.servers)} servers, {len(tools.tools)} tools in {catalogue_file(name)}")
 
 
 def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
@@ -121,19 +112,18 @@ def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
     endpoints = read_config(*configs)
     listings = live.list_all(endpoints, timeout)
     checks.note(live.starts(endpoints, listings))
-    found, cleaning = live.build(name, listings, before=before)
-    kept = {server.id: f"kept from {server.listed}" for server in found.servers if server.problem}
+    tools, cleaning = live.build(name, listings, before=before)
+    kept = {server.id: f"kept from {server.listed}" for server in tools.servers if server.problem}
     for listing in listings:
         problem = f"{kept.get(listing.name, 'left out')}: {listing.problem}"
         remark = f" ({listing.remark})" if listing.remark else ""
-        outcome = f"{len(listing.tools)} tools{remark}" if listing.problem is None else problem
-        say(f"{listing.name}: {outcome}")
+        say(f"{listing.name}: {f'{len(listing.tools)} tools{remark}' if listing.problem is None else problem}")
     for row in cleaning[cleaning["rows"] > 0].itertuples():
         say(f"cleaning: {row.rule}: {row.rows} ({row.table}, {row.action})")
-    if all(found.servers[tool.server].problem for tool in found.tools):
+    if all(tools.servers[tool.server].problem for tool in tools.tools):
         raise StudyError("no server gave a tool", file=configs[0], fix="see the outcome of each server above")
-    typer.echo(", ".join(f"{count} {kind}" for kind, count in live.changes(before, found).items()))
-    return found
+    typer.echo(", ".join(f"{count} {kind}" for kind, count in live.changes(before, tools).items()))
+    return tools
 
 
 def serve(
@@ -186,10 +176,8 @@ def gateway(
 
 def loop(
     task: Task,
-    mcp_config: Annotated[list[Path] | None, typer.Option(help="Your servers: MCP client configurations.")] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Another endpoint than conf/llm/local: an address, or local:NAME.")
-    ] = None,
+    mcp_config: Configs = None,
+    url: Annotated[str | None, typer.Option(help="Another endpoint than conf/llm/local, or local:NAME.")] = None,
     model: Annotated[str, typer.Option(help="Name of the model there.")] = "qwen",
     own: Own = OWN,
     allow: Allow = None,
@@ -217,23 +205,20 @@ def loop(
 
     if not (mcp_config or dry):
         raise StudyError("there are no servers to call", fix="give --mcp-config FILE, or --dry to call none")
-    made = gateway(mcp_config, None if mcp_config else catalogue or default_catalogue(), own, allow, deny)
-    made.store = None if dry else made.store  # a search that no call may follow teaches nothing
+    servers = gateway(mcp_config, None if mcp_config else catalogue or default_catalogue(), own, allow, deny)
+    servers.store = None if dry else servers.store  # a search that no call may follow teaches nothing
 
     async def work() -> Trajectory:
-        async with made:
-            return await run_loop(task, made, chat, settings, partial(say, err=True), dry=dry)
+        async with servers:
+            return await run_loop(task, servers, chat, settings, partial(say, err=True), dry=dry)
 
-    found, file = asyncio.run(work()), catalogue_file(own).with_suffix(".trajectories.jsonl")
-    ended = "answered" if found.finished else f"stopped after {found.rounds} replies"
-    facts = f"{ended}; {found.malformed} malformed blocks, {found.tokens} tokens"
+    done, file = asyncio.run(work()), catalogue_file(own).with_suffix(".trajectories.jsonl")
+    ended = "answered" if done.finished else f"stopped after {done.rounds} replies"
+    facts = f"{ended}; {done.malformed} malformed blocks, {done.tokens} tokens"
     if dry:
-        tools = render.tools_data(made.view.catalog, [made.view.row(tool["name"]) for tool in found.tools])
+        tools = render.tools_data(servers.view.catalog, [servers.view.row(tool["name"]) for tool in done.tools])
         print_json(tools) if as_json else say(*map(render.tool_line, tools))
-        return say(f"{facts}. {found.final_response}", err=True)
-    keep_trajectory(file, found, model)
-    calls = sum("function_call" in step for step in found.steps)
-    say(f"{facts}, {calls} calls; kept in {file}", err=True)
-    if as_json:
-        return print_json(asdict(found))
-    return say(found.final_response)
+        return say(f"{facts}. {done.final_response}", err=True)
+    keep_trajectory(file, done, model)
+    say(f"{facts}, {sum('function_call' in step for step in done.steps)} calls; kept in {file}", err=True)
+    return print_json(asdict(done)) if as_json else say(done.final_response)

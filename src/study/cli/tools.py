@@ -41,30 +41,21 @@ def find(
     k: Annotated[
         int | None, typer.Option("-k", "--top", min=1, help="How many tools (default: 5, or what the budget takes).")
     ] = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            help="dense, bm25, tfidf, hybrid, routed (MCP-Zero's two stages), intent (what earlier uses taught), or "
-            "t2mrec (its servers first, then their tools)."
-        ),
-    ] = "dense",
+    method: Annotated[str, typer.Option(help="dense, bm25, tfidf, hybrid, routed, intent or t2mrec.")] = "dense",
     servers: Annotated[int | None, typer.Option(min=1, help="How many servers --by names (default: 5).")] = None,
     by: Annotated[str | None, typer.Option(help="What names servers first: a stage of conf/tools/router.yaml.")] = None,
     budget: Annotated[int | None, typer.Option(min=1, help="Tokens of tool definitions to hand over.")] = None,
-    document: Annotated[
-        str, typer.Option(help="Form of the documents: name_desc, desc, template, server.")
-    ] = "template",
+    document: Annotated[str, typer.Option(help="Of a tool: name_desc, desc, template or server.")] = "template",
     decompose: Annotated[bool, typer.Option(help="Search for the parts of the query too.")] = False,
     server: Annotated[list[str] | None, typer.Option(help="Only tools of these servers: names with * and ?.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only of servers with this category or source.")] = None,
-    context: Annotated[
-        Path | None, typer.Option(help="JSON for --method intent: who asks, what it may do, what tools need.")
-    ] = None,
+    context: Annotated[Path | None, typer.Option(help="JSON for --method intent: who asks, what tools need.")] = None,
     as_json: Json = False,
 ) -> None:
     """Search tools for a task: `study tools find "turn a word document into a PDF" --json`.
 
-    A request block (`<tool_assistant>server: ... tool: ...</tool_assistant>`) is routed as MCP-Zero does.
+    Methods: `routed` is MCP-Zero's two stages, `intent` learns from earlier uses, `t2mrec` asks for servers first, then
+    for their tools. A request block (`<tool_assistant>server: ... tool: ...</tool_assistant>`) is routed, too.
     """
     from study.advisor.engine import render
     from study.advisor.engine.answer import ask
@@ -77,20 +68,20 @@ def find(
     stage = None
     if by:
         stages = read_yaml(paths.conf() / "tools" / "router.yaml")["stages"]
-        known = [key for key, value in stages.items() if value["system"] != "oracle"]
-        require_one_of(by, "server stage", known, column="--by")
+        able = [key for key, value in stages.items() if value["system"] != "oracle"]
+        require_one_of(by, "server stage", able, column="--by")
         from study.tools.router import server_stage  # needs the whole study
 
         stage = server_stage(by)
     store = feedback_store(name) if method == INTENT else None
     asks, needs = read_context(context) if context else (Context(), None)
-    found = indexed(name)
-    tools = Tools(found, document=document, store=store, requirements=needs)
-    among, first = matching(found, server or (), tag or ()), k or (None if budget else 5)
+    tools_of = indexed(name)
+    tools = Tools(tools_of, document=document, store=store, requirements=needs)
+    among, first = matching(tools_of, server or (), tag or ()), k or (None if budget else 5)
     answer = ask(tools, query, ToolOptions(first, method, decompose, among, servers or 5, stage, budget, asks))
     handed = [item for item in answer.items if item.whole]
-    rows, scores = [item.row for item in handed], [item.score for item in handed]
-    listed, chosen = render.tools_data(found, rows, scores), [(found.servers[row], s) for row, s in answer.servers]
+    listed = render.tools_data(tools_of, [item.row for item in handed], [item.score for item in handed])
+    chosen = [(tools_of.servers[row], score) for row, score in answer.servers]
     if as_json and (by or budget):
         kept = [{"id": server.id, "name": server.name, "score": round(score, 4)} for server, score in chosen]
         return print_json({"servers": kept, "tokens": answer.tokens, "budget": budget, "tools": listed})
@@ -104,12 +95,7 @@ def find(
 
 
 @app.command()
-def call(
-    instruction: Task,
-    catalogue: Catalogue = None,
-    url: Url = None,
-    model: Model = "gpt-4o",
-) -> None:
+def call(instruction: Task, catalogue: Catalogue = None, url: Url = None, model: Model = "gpt-4o") -> None:
     """Name one tool with its arguments (MCP-Flow): by trained parts, or by a model where --url is given.
 
     `missing` names required parameters for which the instruction holds no value. The first call learns from MCP-Flow,
@@ -120,23 +106,23 @@ def call(
     from study.tools.flow import language_model as flow_model
     from study.tools.flow import learned
 
-    found = indexed(catalogue or default_catalogue())
-    near, _ = ToolIndex(found, Settings(document="name_desc"), quick_embedder()).search(instruction, CANDIDATES)
+    tools = indexed(catalogue or default_catalogue())
+    near, _ = ToolIndex(tools, Settings(document="name_desc"), quick_embedder()).search(instruction, CANDIDATES)
     if url is not None:
-        made = flow_model.ask_for_call(chat(url, model), found, instruction, near.tolist())
+        chosen = flow_model.ask_for_call(chat(url, model), tools, instruction, near.tolist())
     else:
-        made = learned.call_tool(found, instruction, near, say=lambda text: typer.echo(text, err=True))
-    if made is None:
+        chosen = learned.call_tool(tools, instruction, near, say=lambda text: typer.echo(text, err=True))
+    if chosen is None:
         raise StudyError("the model's reply is no call of a given tool", fix="ask again, or another model")
-    tool, missing = found.tools[made.tool], learned.missing(found, made)
-    answer = {"server": found.servers[tool.server].name, "name": tool.name, "arguments": dict(made.arguments)}
+    tool, missing = tools.tools[chosen.tool], learned.missing(tools, chosen)
+    answer = {"server": tools.servers[tool.server].name, "name": tool.name, "arguments": dict(chosen.arguments)}
     say(json.dumps(answer | {"missing": missing}, ensure_ascii=False))
 
 
 @app.command()
 def synthesise(
     catalogue: Catalogue = None,
-    tools: Annotated[int, typer.Option(min=1, help="How many tools of the catalogue, drawn at random.")] = 10,
+    tools: Annotated[int, typer.Option(min=1, help="How many tools of the catalogue, sampled at random.")] = 10,
     url: Url = None,
     model: Model = "gpt-4o",
 ) -> None:
@@ -146,29 +132,25 @@ def synthesise(
     from study.tools.flow import synthesis
     from study.tools.flow.settings import flow_settings
 
-    flow, found = flow_settings(), indexed(catalogue or default_catalogue())
+    flow, catalog = flow_settings(), indexed(catalogue or default_catalogue())
     how, seed = flow.synthesis, flow.seeds[0]
-    drawn = np.random.default_rng(seed).permutation(len(found.tools))[:tools].tolist()
+    sampled = np.random.default_rng(seed).permutation(len(catalog.tools))[:tools].tolist()
     writer = synthesis.Templates(how, seed) if url is None else synthesis.ModelWriter(chat(url, model))
-    made, _ = synthesis.synthesise(found, drawn, writer, number=how.per_tool, depth=how.depth)
-    for sample in made:
-        name = found.tools[sample.tool].name
+    samples, _ = synthesis.synthesise(catalog, sampled, writer, number=how.per_tool, depth=how.depth)
+    for sample in samples:
+        name = catalog.tools[sample.tool].name
         typer.echo(json.dumps({"instruction": sample.text, "tool": name, "arguments": sample.arguments}))
 
 
 @app.command()
 def export(
     format_: Annotated[str, typer.Option("--format", help="openai (messages) or sharegpt (LLaMA-Factory).")] = "openai",
-    trajectories: Annotated[
-        Path | None, typer.Option(help="JSON lines of trajectories instead of MCP-Flow's samples.")
-    ] = None,
+    trajectories: Annotated[Path | None, typer.Option(help="JSON lines of trajectories instead of samples.")] = None,
     tools: Annotated[int, typer.Option(min=1, help="Tools on offer in every sample, the right one among them.")] = 10,
-    output: Annotated[Path | None, typer.Option(help="File; default: printed.")] = None,
 ) -> None:
-    """Write MCP-Flow's samples, or trajectories, as JSON lines for programs that fine-tune a language model."""
+    """Print MCP-Flow's samples, or trajectories, as JSON lines for programs that fine-tune a language model."""
     import numpy as np
 
-    from study.base.files import write_text
     from study.tools.collections.published import load_collection
     from study.tools.flow import export as forms
     from study.tools.flow import samples
@@ -176,22 +158,18 @@ def export(
 
     require_one_of(format_, "format", forms.FORMATS)
     if trajectories is not None:
-        found = forms.read_trajectories(trajectories)
+        conversations = forms.read_trajectories(trajectories)
     else:
         loaded = load_collection("mcpflow")
         own, _ = samples.load_samples(paths.raw("mcpflow"), loaded)
-        found = forms.from_samples(loaded.catalog, own, tools, np.random.default_rng(flow_settings().seeds[0]))
-    lines = forms.exported(found, format_)
-    if output is not None:
-        return write_text(output, "".join(f"{line}\n" for line in lines))
-    for line in lines:
+        conversations = forms.from_samples(loaded.catalog, own, tools, np.random.default_rng(flow_settings().seeds[0]))
+    for line in forms.exported(conversations, format_):
         typer.echo(line)
-    return None
 
 
 @app.command()
 def finetune(
-    samples: Annotated[Path, typer.Argument(help="What `study tools export --format openai` wrote.")],
+    samples: Annotated[Path, typer.Argument(help="What `study tools export --format openai` printed.")],
     model: Annotated[str, typer.Option(help="Language model: a folder, or a name on Hugging Face's hub.")],
     output: Annotated[Path, typer.Option(help="New folder for the adapter.")],
 ) -> None:
@@ -207,18 +185,13 @@ def finetune(
 @app.command()
 def run(
     catalogue: Annotated[str, typer.Option(help="Collection, or scaling, intent, router.")] = "livemcpbench",
-    part: Annotated[
-        str,
-        typer.Option(
-            help="all, latency (only the times), llm (only what a language model does), report (only the tables), or "
-            "feedback (what the recorded uses of the catalogue's tools say; nothing is written)."
-        ),
-    ] = "all",
+    part: Annotated[str, typer.Option(help="all, latency, llm, report or feedback.")] = "all",
 ) -> None:
     """Run the experiments of a collection and redo its tables in results/.
 
     Collections: livemcpbench, mcptools, mcpflow, apibank, mcptoolbench. `scaling`, `intent` and `router` use the tasks
-    of livemcpbench and write to its results folder.
+    of livemcpbench and write to its results folder. Parts: only times, what a language model does, or the tables;
+    `feedback` prints what the recorded uses of the catalogue's tools say, and writes nothing.
     """
     from study.tools.experiments import run_experiment
 
@@ -239,10 +212,10 @@ def show_feedback(catalogue: str) -> None:
     from study.tools import intent
 
     settings, events = intent_settings(), feedback_store(catalogue).events()
-    known = tool_keys(indexed(catalogue)) if catalogue_file(catalogue).is_file() else ()
-    print_table(intent.online_metrics(events, known))
+    keys = tool_keys(indexed(catalogue)) if catalogue_file(catalogue).is_file() else ()
+    print_table(intent.online_metrics(events, keys))
+    how = settings.comparison
     for experiment in sorted({event.experiment for event in events if event.experiment}):
-        how = settings.comparison
         observed = intent.outcomes(events, list(settings.variants), experiment, how.uses_per_agent)
         typer.echo(f"\ncomparison {experiment}")
         print_table(intent.compare_variants(observed, how))

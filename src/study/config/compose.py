@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 import re
 import traceback
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ COMPOSED = (*GROUPS, "trainer", "logger")
 
 def _scaled(count: int, *, _root_: DictConfig) -> int:
     """``${scaled:N}``: a number of epochs times the scales of profile and data set, at least one."""
-    return max(1, round(int(count) * math.prod((float(_root_.profile.scale), float(_root_.dataset.scale)))))
+    return max(1, round(int(count) * (float(_root_.profile.scale) * float(_root_.dataset.scale))))
 
 
 def _profile_seeds(*pairs: str, _root_: DictConfig) -> Any:
@@ -64,8 +63,8 @@ def load(overrides: list[str] | None = None) -> DictConfig:
 def _state() -> int:
     """What changes when a file of the configuration does: settings are read once and kept."""
     files = (path for group in COMPOSED for path in (paths.conf() / group).rglob("*.yaml"))
-    found = [(str(path), path.stat()) for path in (paths.conf() / "config.yaml", *files) if path.exists()]
-    return hash(tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in found)))
+    stats = [(str(path), path.stat()) for path in (paths.conf() / "config.yaml", *files) if path.exists()]
+    return hash(tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)))
 
 
 @lru_cache(maxsize=4096)
@@ -190,16 +189,17 @@ def _explained(error: BaseException, names: dict[str, str], overrides: tuple[str
     reason = lines[1] if lines[0].endswith("composing config:") else lines[0]
     keys = [line.removeprefix("full_key: ") for line in lines if line.startswith("full_key: ")]
     key = keys[0] if keys else str(getattr(error, "full_key", None) or "")
-    file, fix = _file_of(key, names, overrides), "correct the value"
-    if isinstance(error, RecursionError):
-        file = system_file(names["system"])
+    file = system_file(names["system"]) if isinstance(error, RecursionError) else _file_of(key, names, overrides)
+    fix = "correct the value"
     if "not in" in reason:
-        reason = f"unknown key {key.rpartition('.')[2]!r}"
+        parent, _, last = key.rpartition(".")
+        reason = f"unknown key {last!r}"
         tree = plain(OmegaConf.structured(groups.Study))
         tree["dataset"] |= read_yaml(paths.conf() / "dataset" / f"{names['dataset']}.yaml")
         tree["system"] |= system_settings(names["system"])
-        known, parent = [name for name in _keys(tree) if name != key], key.rpartition(".")[0]
-        fix = suggestion(key, known, listed=[name for name in known if name.rpartition(".")[0] == parent])
+        keys = sorted({*_keys(tree)} - {key})
+        beside = ", ".join(name for name in keys if name.rpartition(".")[0] == parent)
+        fix = suggestion(key, keys, f"one of: {beside}")
     elif "MISSING" in reason or "Missing mandatory" in reason:
         reason, fix = "a key is missing", "write it; conf/system/_template.yaml shows those of a system"
     return StudyError(f"the configuration does not compose: {reason}", file=file, column=key or None, fix=fix)
@@ -275,9 +275,9 @@ def _refused(error: InstantiationException, system: DictConfig, file: Path) -> S
             at = traceback.extract_tb(cause.__traceback__)[-1]
             what = f"{target} cannot be imported: {type(cause).__name__}: {cause}"
             return StudyError(what, file=at.filename, row=f"line {at.lineno}", fix="mend the line")
-        said = "" if isinstance(cause, ModuleNotFoundError | AttributeError) else f": {reason}"
+        why = "" if isinstance(cause, ModuleNotFoundError | AttributeError) else f": {reason}"
         fix = "write package.module.Class, and put its file in place"
-        return StudyError(f"there is no class {target!r}{said}", file=file, column=f"{place}._target_", fix=fix)
+        return StudyError(f"there is no class {target!r}{why}", file=file, column=f"{place}._target_", fix=fix)
     if "unexpected keyword argument" in reason:
         argument = reason.split("'")[1]
         fix = suggestion(argument, inspect.signature(get_object(target)).parameters)
@@ -299,14 +299,14 @@ def sound_systems() -> dict[str, DictConfig]:
 @lru_cache(maxsize=8)
 def _sound_systems(texts: tuple[tuple[Path, bytes], ...], profiles: tuple[str, ...]) -> dict[str, DictConfig]:
     """`sound_systems` of these files and profiles, whose names decide what is a size."""
-    found = {}
+    systems = {}
     for name in choices("system"):
         try:
-            found[name] = checked_system(name)
-            OmegaConf.set_readonly(found[name], True)
+            systems[name] = checked_system(name)
+            OmegaConf.set_readonly(systems[name], True)
         except StudyError as error:
-            _warn(f"warning: {name} is left out: {error}")
-    return found
+            LOG.warning("warning: %s is left out: %s", name, error)
+    return systems
 
 
 def checked_system(name: str) -> DictConfig:
@@ -320,11 +320,6 @@ def checked_system(name: str) -> DictConfig:
         raise StudyError(reason, file=file, column=f"system.{key}" if key else None, fix=fix) from error
     assert isinstance(made, DictConfig)
     return made
-
-
-@cache
-def _warn(text: str) -> None:
-    LOG.warning(text)
 
 
 def plain(config: Any, *, resolve: bool = True) -> dict[str, Any]:

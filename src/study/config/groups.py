@@ -21,14 +21,6 @@ FAMILIES = {
 LARGEST_SEED = 2**15 - 1  # kept runs store seeds in 16 bits
 
 
-def _protocol(name: str) -> str:
-    return _one_of(name, choices("protocol"))
-
-
-def _family(name: str) -> str:
-    return _one_of(name, FAMILIES)
-
-
 def _one_of(name: str, known: Collection[str]) -> str:
     if name not in known:
         raise ValueError(f"unknown; {suggestion(name, known)}")
@@ -57,7 +49,8 @@ def _rising(shares: list[float]) -> list[float]:
 Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
-Protocols = list[Annotated[str, AfterValidator(_protocol)]]
+Protocols = list[Annotated[str, AfterValidator(lambda name: _one_of(name, choices("protocol")))]]
+Family = Annotated[str, AfterValidator(lambda name: _one_of(name, FAMILIES))]
 Seeds = Annotated[list[int], AfterValidator(_seeds)]
 
 
@@ -95,7 +88,7 @@ class System:
     title: str = MISSING  # how tables and figures print it
     protocols: Protocols = MISSING  # where it applies; elsewhere tables say "not applicable"
     model: Annotated[dict[str, Any], AfterValidator(_class)] = MISSING  # the class, `_target_`, and its arguments
-    family: Annotated[str, AfterValidator(_family)] = "baseline"  # by which tables and figures group
+    family: Family = "baseline"  # by which tables and figures group
     reference: str | None = None  # where the method comes from
     # A list, the name of one of the profile's (seeds, method_seeds), or such by protocol: {cold: ..., other: ...}.
     seeds: Annotated[Any, AfterValidator(_seeds)] = "seeds"

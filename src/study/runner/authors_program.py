@@ -58,18 +58,16 @@ def prepare(config: DictConfig) -> pd.DataFrame:
     return counts
 
 
-def run(config: DictConfig, epochs: int | None = None) -> Path:
+def run(config: DictConfig) -> Path:
     """Run the program on what `prepare` made, unless this very run is there, and compare with the first run.
 
-    `epochs`: instead of those of ``conf/authors.yaml``. Such a trial writes into its own folder, not into results.
     Returns: the folder with ``again/top10.csv``, ``again/record.json`` and the tables of `write_tables`.
     """
     name, threads = config.dataset.name, config.profile.threads
     settings = read_keys(paths.conf() / "authors.yaml", ("source", "arguments"))
     ((place, (address, checksum)), *_) = sources.pinned_files("authors", settings).items()
     program = sources.fetch("authors", settings, folder=paths.root() / "data" / "authors" / "program") / place
-    given = input_folder(name)
-    arguments = settings["arguments"] | ({} if epochs is None else {"epochs": epochs})
+    given, arguments = input_folder(name), settings["arguments"]
     folder = given / f"epochs_{arguments['epochs']}"
     made_with = {
         "program": {"address": address, "sha256": checksum},
@@ -86,7 +84,7 @@ def run(config: DictConfig, epochs: int | None = None) -> Path:
         words += [f"--data_dir={given}", f"--output_dir={output.parent}"]
         made["seconds"] = round(_run_program(program, words, folder, threads), 1)
         files.write_json(done, made)
-    target = results_folder(name) if epochs is None else folder
+    target = results_folder(name)
     found = read_top10(output, *_known(name))
     files.write_text(target / "again" / "top10.csv", output.read_text(encoding="utf-8"))
     files.write_json(target / "again" / "record.json", made | {"tasks": len(found)})
