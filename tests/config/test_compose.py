@@ -1,7 +1,6 @@
 """Composing the configuration: every choice composes and instantiates; wrong overrides are named."""
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from study.config import compose
 from study.config.changes import changed, value_of, with_values
 from study.config.compose import GROUPS, build_system, choices, load, sound_systems
 from study.config.groups import FAMILIES as KINDS_OF_SYSTEMS
-from study.evaluation.system import System
 from study.search.all_rows import rows
-from tests.tiny_study import REPOSITORY, keep_systems
+from tests.tiny_study import keep_systems
 
 # An override -> what its refusal says.
 REFUSED = {
@@ -47,16 +45,9 @@ NEAREST = [("tfidf", "max_features", "max_feature"), ("t2mrec", "dropout", "mode
 
 @pytest.mark.parametrize("system", choices("system"))
 def test_every_system_composes_and_instantiates(system: str) -> None:
-    config = load([f"system={system}"])
-    assert config.system.name == system
-    assert config.system.title
-    assert set(config.system.protocols) <= set(choices("protocol"))
-    built = build_system(config.system)
-    assert callable(built.fit)
-    assert callable(built.score)
+    built = build_system(load([f"system={system}"]).system)
     # What {model_of: NAME} names is made, too.
     assert not [name for name, value in vars(built).items() if isinstance(value, dict) and "_target_" in value]
-    _: System = built
 
 
 def test_every_profile_and_dataset_composes() -> None:
@@ -134,20 +125,12 @@ YAMLS = {f"title: Mine\nprotocols: [cold]\n{line}\n": said for line, said in BRO
 YAMLS |= {f"{head}\n{CLASS}\n": said.replace(": a key", r"\): .*a key") for head, said in HEADS.items()}
 
 
-@pytest.fixture(scope="module")
-def few_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("few")
-    shutil.copytree(REPOSITORY / "conf", root / "conf")
-    keep_systems(root, "tfidf", "t2mrec")
-    return root
-
-
 @pytest.fixture
-def few(few_root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def few(conf_root: Path) -> Path:
     """The file of a system of one's own, in a study of two others."""
-    monkeypatch.setenv("T2M_ROOT", str(few_root))
+    keep_systems(conf_root, "tfidf", "t2mrec")
     compose._sound_systems.cache_clear()
-    return few_root / "conf" / "system" / "own" / "mine.yaml"
+    return conf_root / "conf" / "system" / "own" / "mine.yaml"
 
 
 @pytest.mark.parametrize("text", YAMLS)
@@ -168,8 +151,7 @@ def test_a_report_and_all_rows_go_on_without_a_broken_system(few: Path, caplog) 
     assert "mine is left out" in caplog.text
     broken: list[str] = []
     assert {row.system.name for row in rows(["dataset=synthetic"], broken)} == {"tfidf", "t2mrec"}
-    assert len(broken) == 1
-    assert broken[0].startswith("mine: cannot be read")
+    assert [text.partition(" (")[0] for text in broken] == ["mine: cannot be read"]
     with pytest.raises(StudyError, match=r"mine\.yaml"):
         list(rows(["dataset=synthetic"]))
 
@@ -228,9 +210,8 @@ def test_the_configuration_is_read_only_and_a_changed_copy_leaves_it_as_it_is() 
     assert (copy.protocol.name, config.protocol.name) == ("warm", "cold")
     assert (copy.system.model.training.epochs, config.system.model.training.epochs) == (3, 200)
     assert copy.system.model.training.batch_size == 256  # laid over, not replaced
-    assert list(changed(config, {"system.model.training": {"epochs": 3}}, merge=False).system.model.training) == [
-        "epochs"
-    ]
+    other = changed(config, {"system.model.training": {"epochs": 3}}, merge=False)
+    assert list(other.system.model.training) == ["epochs"]
     with pytest.raises(ReadonlyConfigError):
         copy.protocol.name = "loo"
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from study.analysis.framework import ANALYSES, Context
+from study.analysis.framework import Context, all_analyses
 from study.analysis.usefulness import calibration
 from study.analysis.usefulness.figures import label_precision, labels_against_judgements
 from study.base import paths
@@ -48,7 +48,7 @@ def test_costs_join_records_judgements_and_latencies(root, few_draws):
     collection = Collection.load(DATASET)
     for name, frame in evaluate.score_tables(collection, evaluate.all_runs(DATASET)).items():
         write_csv(store.folder(DATASET) / name, frame)
-    analysis = ANALYSES["usefulness/pareto"]
+    analysis = all_analyses()["usefulness/pareto"]
     study = Context(analysis, load([f"dataset={DATASET}"]))
     with pytest.raises(UnavailableError, match="no request was timed"):
         analysis.compute(study)

@@ -22,7 +22,6 @@ from safetensors.numpy import save_file
 from study.analysis.report.main import report
 from study.base.errors import StudyError, explained, free_space
 from study.base.files import replacing, write_text
-from study.config import compose
 from study.search.export import export
 from tests.pipeline.conftest import config
 from tests.tiny_study import REPOSITORY, TINY, rooted
@@ -111,26 +110,6 @@ def test_what_stands_in_the_place_of_a_folder_is_named(root: Path, call: Call, n
     code, _, err = call(name, *words)
     require_explained(code, err)
     assert str(place) in err
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_settings_that_are_no_text_are_named(root: Path, call: Call, name: str) -> None:
-    for path in (root / "conf").rglob("*.yaml"):
-        path.write_bytes(b"\xff\xfe: 1\n")
-    require_explained(*call(name, *COMMANDS[name][0])[::2])
-
-
-@pytest.mark.parametrize("words", [["run", *TINY, "system=tfidf"], ["report", *TINY]], ids=["run", "report"])
-def test_systems_that_are_broken_stop_no_other_and_are_named(root: Path, call: Call, caplog, words: list[str]) -> None:
-    model = "model: {_target_: baselines.cosine.Tfidf}"
-    broken = {"no_class": "model: {}", "no_family": f"family: none\n{model}", "renamed": f"name: other\n{model}"}
-    broken |= {"unread": "model: [", "text": "model: text"}
-    for name, lines in broken.items():
-        (root / "conf" / "system" / "own" / f"{name}.yaml").write_text(f"title: Mine\nprotocols: [cold]\n{lines}\n")
-    compose._sound_systems.cache_clear()
-    code, _, err = call(*words)
-    assert code == 0, err
-    assert words[0] == "run" or [name for name in broken if f"{name}.yaml" not in caplog.text] == []
 
 
 @pytest.mark.slow
