@@ -58,12 +58,13 @@ SOURCES = $(shell find src baselines conf notebooks -name '*.py' -o -name '*.yam
 MADE = results/synthetic/.made
 
 # Another profile than the committed one makes every row again, tuned for its sizes. LAUNCHER=ray or slurm: on a cluster.
+ROWS = study run --all $(if $(FORCE),--replace) --launcher $(LAUNCHER) dataset=$(DATASET) profile=$(PROFILE)
 repro: setup  ## run the study on DATASET (synthetic | task2mcp); FORCE=1 retrains everything; PROFILE=full: larger models, nearer to the papers', for GPUs
 ifneq ($(PROFILE),laptop)
 	$(RUN) study fetch dataset=$(DATASET)
 	$(RUN) study prepare dataset=$(DATASET)
 	$(RUN) study split dataset=$(DATASET)
-	@status=0; $(RUN) study run --all $(if $(FORCE),--replace) --launcher $(LAUNCHER) dataset=$(DATASET) profile=$(PROFILE) || status=$$?; \
+	@status=0; $(RUN) $(ROWS) || status=$$?; \
 	$(RUN) study report dataset=$(DATASET) && $(RUN) study notebooks dataset=$(DATASET) || exit 2; \
 	exit $$status
 else ifeq ($(DATASET),synthetic)
@@ -87,12 +88,9 @@ endif
 # The stamp bears the time of the beginning, so that what is written meanwhile is seen by the next run.
 $(MADE): $(SOURCES)
 	@mkdir -p $(@D) && touch $@.begun
-	$(RUN) study fetch dataset=synthetic
-	$(RUN) study prepare dataset=synthetic
-	$(RUN) study split dataset=synthetic
-	@status=0; $(RUN) study run --all $(if $(FORCE),--replace) dataset=synthetic || status=$$?; \
-	$(RUN) study report dataset=synthetic && $(RUN) study export dataset=synthetic && \
-	$(RUN) study export dataset=synthetic system=field_dense && $(RUN) study notebooks dataset=synthetic || exit 2; \
+	@status=0; $(RUN) $(ROWS) || status=$$?; \
+	$(RUN) study report dataset=$(DATASET) && $(RUN) study export dataset=$(DATASET) system=field_dense && \
+	$(RUN) study notebooks dataset=$(DATASET) || exit 2; \
 	[ $$status -eq 0 ] || exit $$status; \
 	mv $@.begun $@
 

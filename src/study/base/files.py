@@ -164,11 +164,11 @@ def require_plain(value: Any) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"a key is given twice: {next(name for name in names if names.count(name) > 1)!r:.80}")
-    return found
+    return value
 
 
 def replace_foreign(path: Path, content: bytes) -> None:

@@ -29,8 +29,8 @@ def _home() -> Path:
 
 def conf() -> Path:
     """The folder of settings: that of the project, or the one that was installed with the package."""
-    own, packaged = root() / "conf", Path(__file__).parents[1] / "conf"
-    return packaged if packaged.is_dir() and not own.is_dir() else own
+    in_project, packaged = root() / "conf", Path(__file__).parents[1] / "conf"
+    return packaged if packaged.is_dir() and not in_project.is_dir() else in_project
 
 
 def raw(dataset: str) -> Path:

@@ -38,13 +38,13 @@ def choices(group: str) -> list[str]:
 
 def require_choice(group: str, name: object) -> None:
     """Raise `StudyError` unless a configuration group offers `name`. It names the nearest; all where there are few."""
-    known = choices(group)
-    if not known:
+    offered = choices(group)
+    if not offered:
         fix = "take the folder from git, or correct T2M_ROOT, which names the study's folder"
         raise StudyError("there are no settings here", file=paths.conf() / group, fix=fix)
-    if name not in known:
-        every = "" if len(known) <= FEW else f"{group}=? lists all {len(known)}"
-        fix = suggestion(str(name), known, every)
+    if name not in offered:
+        every = "" if len(offered) <= FEW else f"{group}=? lists all {len(offered)}"
+        fix = suggestion(str(name), offered, every)
         raise StudyError(f"unknown {group} {name!r:.80}", file=paths.conf() / group, fix=fix)
 
 
@@ -85,8 +85,8 @@ def system_file(name: str) -> Path:
     """The file that describes a system; where one of one's own would stand if there is none."""
     files = _system_files()
     stems = sorted((stem for stem in files if f"{name}_".startswith(f"{stem}_")), key=len, reverse=True)
-    found = next((files[stem] for stem in stems if name in _names(files[stem])), None)
-    return found or paths.conf() / "system" / OWN / f"{name}.yaml"
+    file = next((files[stem] for stem in stems if name in _names(files[stem])), None)
+    return file or paths.conf() / "system" / OWN / f"{name}.yaml"
 
 
 def folder_of(name: str) -> str:
@@ -100,30 +100,30 @@ def folder_of(name: str) -> str:
 def _stated(name: str) -> tuple[str | None, dict[str, Any]]:
     """The parent of a system (`of`), and what its file states of it alone."""
     file = system_file(name)
-    own = dict(read_yaml(file))
-    variants = own.pop("variants", None) or {}
+    stated = dict(read_yaml(file))
+    variants = stated.pop("variants", None) or {}
     if not isinstance(variants, dict):
         raise StudyError("is no mapping", file=file, column="variants", fix="write below it NAME: {title: ...}")
-    if "name" in own:
+    if "name" in stated:
         raise StudyError("the name is that of the file", file=file, column="name", fix="remove the line")
     if name != file.stem:
-        own = dict(variants[name.removeprefix(f"{file.stem}_")] or {})
-    parent = own.pop("of", None if name == file.stem else file.stem)
-    return (f"{file.stem}_{parent}" if parent in variants else parent), own
+        stated = dict(variants[name.removeprefix(f"{file.stem}_")] or {})
+    parent = stated.pop("of", None if name == file.stem else file.stem)
+    return (f"{file.stem}_{parent}" if parent in variants else parent), stated
 
 
 def parents(name: str) -> list[str]:
     """The systems that a system builds on, nearest first. Raises StudyError: one that is not there, or itself."""
-    found: list[str] = []
-    while (parent := _stated(found[-1] if found else name)[0]) is not None:
-        file, known = system_file(found[-1] if found else name), choices("system")
-        if parent in (name, *found):
+    chain, systems = [name], choices("system")
+    while (parent := _stated(chain[-1])[0]) is not None:
+        file = system_file(chain[-1])
+        if parent in chain:
             raise StudyError(f"{name} builds on itself", file=file, column="of", fix="name another system")
-        if parent not in known:
-            fix = suggestion(str(parent), known)
+        if parent not in systems:
+            fix = suggestion(str(parent), systems)
             raise StudyError(f"builds on {parent!r:.80}, and there is no such system", file=file, column="of", fix=fix)
-        found.append(parent)
-    return found
+        chain.append(parent)
+    return chain[1:]
 
 
 def stated_settings(name: str) -> dict[str, Any]:
@@ -146,18 +146,18 @@ def system_settings(name: str) -> dict[str, Any]:
     return settings | {"name": name}
 
 
-def _with_models(value: Any, file: Path, place: str) -> Any:
+def _with_models(value: Any, file: Path, key_of: str) -> Any:
     """``{model_of: bm25, k1: 2.0}`` is the model of another system, with other values."""
     if isinstance(value, list):
-        return [_with_models(item, file, f"{place}.{row}") for row, item in enumerate(value)]
+        return [_with_models(item, file, f"{key_of}.{row}") for row, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    own = {key: _with_models(item, file, f"{place}.{key}") for key, item in value.items() if key != "model_of"}
+    own = {key: _with_models(item, file, f"{key_of}.{key}") for key, item in value.items() if key != "model_of"}
     if (other := value.get("model_of")) is None:
         return own
     if other not in choices("system"):
         fix = suggestion(str(other), choices("system"))
-        raise StudyError(f"unknown system {other!r:.80}", file=file, column=f"{place}.model_of", fix=fix)
+        raise StudyError(f"unknown system {other!r:.80}", file=file, column=f"{key_of}.model_of", fix=fix)
     return merged(system_settings(other)["model"], own)
 
 

@@ -47,8 +47,8 @@ def _note(agent: Agent, turn: Turn, outcome: str, detail: str, words: bool) -> N
         raise StudyError(f"{outcome!r:.80} names no server of this answer", column="--outcome", fix=fix)
     how: Any = {"conversation": "terminal", "detail": detail, "words": words, "system": agent.catalogue.system}
     event = note(feedback_of(_store(agent)), turn.answer.request, shown, kind, server, **how)
-    kept = f"{'with' if words else 'without'} the request's words"
-    typer.echo(f"event {event}: {kind}, id {printable(str(server))}; kept on this machine, {kept}")
+    what = f"{'with' if words else 'without'} the request's words"
+    typer.echo(f"event {event}: {kind}, id {printable(str(server))}; kept on this machine, {what}")
 
 
 def _store(agent: Agent) -> str:

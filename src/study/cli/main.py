@@ -34,10 +34,10 @@ app.add_typer(judge.app, name="judge", rich_help_panel=study.ANALYSES)
 
 def require_utf8(words: Sequence[str]) -> None:
     """Raise `StudyError` for the first argument whose bytes are no UTF-8; Python passes them on as lone surrogates."""
-    for place, word in enumerate(words, start=1):
+    for number, word in enumerate(words, start=1):
         if (readable := word.encode(errors="surrogateescape").decode(errors="replace")) != word:
             fix = "set the terminal to UTF-8 and write it again"
-            raise StudyError(f"argument {place} is not UTF-8: {printable(readable)!r}", fix=fix)
+            raise StudyError(f"argument {number} is not UTF-8: {printable(readable)!r}", fix=fix)
 
 
 def main() -> None:
@@ -66,9 +66,9 @@ def main() -> None:
         sys.stderr.write(f"error: {StudyError('a file is nested too deeply to be read', fix=fix)}\n")
         sys.exit(2)
     except Exception as error:
-        if (known := explained(error)) is None:
+        if (explanation := explained(error)) is None:
             raise
-        sys.stderr.write(f"error: {known}\n")
+        sys.stderr.write(f"error: {explanation}\n")
         try:
             sys.stdout.flush()
         except OSError:  # Python would try once more at its end, with another exit code

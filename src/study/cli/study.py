@@ -63,7 +63,8 @@ def run(
 ) -> None:
     """Fit a system with every seed and measure it on test tasks.
 
-    `study run system=tfidf protocol=warm` makes one row, `study run --all` all that are missing or stale.
+    `study run system=tfidf protocol=warm` makes one row, `study run --all` all that are missing or stale (data that are
+    generated, too).
 
     `study run system=?` lists the systems and `protocol=?` the protocols; `protocols` in `conf/system/SYSTEM.yaml` says
     where it applies.
@@ -90,8 +91,13 @@ def run(
     if dry and not every:
         raise StudyError("--dry names the rows of --all", fix="study run --all --dry")
     if every:
+        from study.config.compose import load
+        from study.data import stages
         from study.search import all_rows
 
+        if not dry and (config := load(words)).dataset.generator:
+            for stage in (stages.fetch, stages.prepare, stages.split):
+                stage(config)
         failed: list[str] = []
         if dry:
             jobs = all_rows.due(words, failed, every=replace, dry=True)

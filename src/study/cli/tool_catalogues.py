@@ -113,9 +113,9 @@ def live_catalog(name: str, configs: list[Path], timeout: float) -> ToolCatalog:
     listings = live.list_all(endpoints, timeout)
     checks.note(live.starts(endpoints, listings))
     tools, cleaning = live.build(name, listings, before=before)
-    kept = {server.id: f"kept from {server.listed}" for server in tools.servers if server.problem}
+    earlier = {server.id: f"kept from {server.listed}" for server in tools.servers if server.problem}
     for listing in listings:
-        problem = f"{kept.get(listing.name, 'left out')}: {listing.problem}"
+        problem = f"{earlier.get(listing.name, 'left out')}: {listing.problem}"
         remark = f" ({listing.remark})" if listing.remark else ""
         say(f"{listing.name}: {f'{len(listing.tools)} tools{remark}' if listing.problem is None else problem}")
     for row in cleaning[cleaning["rows"] > 0].itertuples():

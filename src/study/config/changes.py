@@ -31,8 +31,8 @@ def setting_key(config: DictConfig, name: str) -> str | None:
     """The full key of a setting that is named below ``system.model``; ``rate.laptop`` stands for ``rate`` under the
     profile `laptop`, and for nothing (None) under another."""
     setting, _, size = name.rpartition(".")
-    known = OmegaConf.select(config, f"system.model.{name}", default=ABSENT, throw_on_resolution_failure=False)
-    if known is not ABSENT or size not in choices("profile"):
+    value = OmegaConf.select(config, f"system.model.{name}", default=ABSENT, throw_on_resolution_failure=False)
+    if value is not ABSENT or size not in choices("profile"):
         return f"system.model.{name}"
     return f"system.model.{setting}" if size == config.profile.name else None
 

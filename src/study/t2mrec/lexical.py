@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.data.dataset import Dataset, IntArray
+
+if TYPE_CHECKING:  # importing scikit-learn takes a second; a command that fits nothing does without it
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
 
 def fit_vectorizer(texts: list[str], *, max_features: int | None, ngram_range: Sequence[int]) -> TfidfVectorizer:
@@ -20,6 +22,8 @@ def fit_vectorizer(texts: list[str], *, max_features: int | None, ngram_range: S
         max_features: the most frequent word n-grams that are kept (the authors' program: 50,000).
         ngram_range: shortest and longest n-gram.
     """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
     vectorizer = TfidfVectorizer(max_features=max_features, ngram_range=tuple(ngram_range), dtype=np.float32)
     return vectorizer.fit(texts)
 
