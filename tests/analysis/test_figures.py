@@ -50,13 +50,7 @@ FIGURES = {
     "copying": lambda: audit.copying(tables("audit"), ["t2mrec", "bm25"]),
     "reference_bugs": lambda: audit.reference_bugs(tables("audit")),
     "reproduction": lambda: audit.reproduction(tables("audit"), titles()),
-    "calibration": lambda: usefulness.calibration(
-        tables("usefulness")["reliability"], tables("usefulness")["risk_coverage"], CAPTION
-    ),
-    "steps": lambda: usefulness.steps(tables("usefulness")["steps"], titles(), "ndcg@10", CAPTION),
-    "curves": lambda: usefulness.curves(tables("usefulness")["curves"], titles(), CAPTION),
     "stuffing": lambda: usefulness.keyword_stuffing(tables("usefulness")["stuffing"], titles()),
-    "label_precision": lambda: usefulness.label_precision(tables("judged")["label_precision"], CAPTION),
     "lists": lambda: plots.lists(TOY, CAPTION),
     "attributes": lambda: plots.attributes(TOY, CAPTION),
     "mixture": lambda: plots.mixture(pd.DataFrame({"planted": [0.7], "drawn": [0.6]}, index=["random"]), CAPTION),

@@ -107,7 +107,7 @@ def variants() -> None:
     kept = endpoint.endpoint_settings(system.endpoint).client(endpoint.cassette(DATASET, contribution.CASSETTE))
     pools = candidate_pools(base, tasks)
     with keys_asked(asked):
-        answers, counts = contribution.asked(kept, system.question, data, tasks, pools, settings)
+        answers, counts = contribution.ask_variants(kept, system.question, data, tasks, pools, settings)
     compare(contribution.CASSETTE, asked)
     before = json.loads((paths.results(DATASET) / "usefulness" / "contribution.json").read_text())["answers"]
     check("answers contribution", counts == before)
@@ -121,9 +121,9 @@ def graded() -> None:
     """Grades of pairs: those of the pooled run's first servers and of sampled judgements; the teacher's by task."""
     settings = read_settings(grades.Grades, paths.conf() / "usefulness" / "grades.yaml")
     topics = store.read_table(DATASET, "topics")
-    run = store.read_runs(DATASET)[settings.system].merge(topics[topics["part"].isin(settings.parts)], on="task_id")
+    run = store.read_runs(DATASET)[settings.system].merge(topics[topics["part"].isin(grades.PARTS)], on="task_id")
     run = run[run["rank"] <= settings.depth]
-    wanted = store.pairs(grades.wanted(DATASET, settings, run))
+    wanted = store.pairs(grades.pairs_to_grade(DATASET, settings, run))
     kept = store.pairs(pd.read_csv(store.folder(DATASET) / "model_grades.csv"))
     check(
         "grades", wanted == kept, f"{len(kept)} kept, {len(kept - wanted)} not asked for, {len(wanted - kept)} missing"

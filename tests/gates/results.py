@@ -58,6 +58,15 @@ GONE = {
         "results/task2mcp/audit/first_uses.csv",
         "results/task2mcp/robustness/random_splits.csv",
     ),
+    "answers of `study recommend` beside the ranking alone": (
+        "results/task2mcp/answering/answers.*",
+        "results/task2mcp/answering/first_answers.*",
+    ),
+    "learning curves": ("results/task2mcp/usefulness/curves.*",),
+    "calibration, which notebook 08 computes from confidence.csv": (
+        *("results/task2mcp/usefulness/calibration.csv", "results/task2mcp/usefulness/calibration_choice.csv"),
+        *("results/task2mcp/usefulness/reliability.csv", "results/task2mcp/usefulness/risk_coverage.csv"),
+    ),
     "record of one table, now order.json": ("results/task2mcp/robustness/rank_robustness.json",),
     "record of the embedding, now distances.json": ("results/task2mcp/embedding/record.json",),
 }
@@ -109,7 +118,7 @@ MOVED = {"results/task2mcp/tuned/": "results/task2mcp/sweeps/"}
 MOVED |= {"results/task2mcp/usefulness/stuffing.": "results/task2mcp/reranking/stuffing."}
 MOVED |= {
     f"results/task2mcp/usefulness/{name}.": f"results/task2mcp/answering/{name}."
-    for name in ("answers", "filtered", "first_answers", "fit", "prior")
+    for name in ("filtered", "fit", "prior")
 }
 # Path -> why it is new. Patterns are allowed.
 NEW: dict[str, str] = {

@@ -5,9 +5,7 @@ import pandas as pd
 import pytest
 from scipy.stats import kendalltau
 
-from study.analysis.usefulness.choosing import against
 from study.base import paths
-from study.base.errors import StudyError
 from study.evaluation.statistics import tau_b
 from study.judging import evaluate, labels, store
 from study.judging.collection import Collection
@@ -203,12 +201,3 @@ def test_rank_correlations_of_many_rows_are_those_of_scipy():
     expected = [kendalltau(left, right).statistic for left, right in zip(one, other, strict=True)]
     assert np.isnan(expected[0])
     np.testing.assert_array_equal(tau_b(one, other), expected)
-
-
-def test_a_system_is_compared_with_every_other_judged_one(runs):
-    table = against(DATASET, "tfidf", "test")
-    assert set(table["system"]) == set(runs) - {"tfidf"}
-    assert (table["reference"] == "tfidf").all()
-    assert table.set_index("system").loc["random", "diff"] < 0
-    with pytest.raises(StudyError, match="not judged"):
-        against(DATASET, "nothing", "test")

@@ -292,7 +292,7 @@ def analyse(
 @app.command(rich_help_panel=ANALYSES)
 def notebooks(
     overrides: Overrides = None,
-    only: Annotated[list[str] | None, typer.Option(help="Just this one, such as 05b_judged; may be repeated.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Just this one, such as 08_useful; may be repeated.")] = None,
     changed: Annotated[bool, typer.Option("--changed", help="Just those of which something has changed.")] = False,
 ) -> None:
     """Execute the notebooks of a data set.

@@ -8,12 +8,10 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from study.advisor.engine.catalogue import Catalogue
-from study.advisor.engine.facts import Facts
 from study.advisor.saved.contract import Recommendation
 from study.advisor.saved.settings import Answering, Filtered
 from study.analysis.usefulness import answering
-from study.analysis.usefulness.answering import Requests, answered, filtered_rows, fit_rows, prior_of, summary
+from study.analysis.usefulness.answering import Requests, filtered_rows, fit_rows, prior_of
 from study.judging.collection import Collection
 from tests.analysis.toys import toy
 
@@ -39,7 +37,7 @@ def test_requests_are_told_apart_by_half():
     # 0.6 is nearer than 0 (no known word) and farther than 0.9.
     assert (test["auc"], test["served_answered"], test["unserved_refused"]) == (0.5, 1, 0.5)
     # Requests written for one server stand between: mail one is in the second half, mail four in the first.
-    choice, test = fit_rows("toy", Stated(), requests, SETTINGS, known=["mail one", "mail four"])
+    choice, test = fit_rows("toy", Stated(), requests, SETTINGS, ["mail one", "mail four"])
     assert (choice["n_served"], choice["n_known"], choice["known_answered"]) == (3, 1, 1)
     assert (test["n_served"], test["n_known"], test["known_answered"]) == (2, 1, 0)
 
@@ -92,39 +90,3 @@ def test_the_prior_by_hand_and_what_each_weight_of_it_does_to_the_order(monkeypa
     assert table["test"].to_dict() == {0.0: pytest.approx(second), 1.5: 1.0}
     assert (table["valid"][lambda found: found == 1].index > 1).all()
     assert table["valid"][[0.0, 0.75, 1.5]].tolist() == pytest.approx([second, second, 1])
-
-
-def test_both_answers_to_a_request_are_counted_by_hand():
-    """Server 0 repeats server 1's description, which the second answer leaves out; the second request fits nothing."""
-
-    class Ranking(Stated):
-        text = "mail of one two three four, in more letters than by chance"
-        servers = pd.DataFrame({"id": range(3), "name": ["mail", "mail", "iron"], "description": [text, text, ""]})
-        standardised = False
-        caption = "stated"
-
-        def warnings(self, text, **attributes):
-            return []
-
-        def recommend(self, text, *, k):
-            found = self.servers.itertuples(index=False)
-            return [Recommendation(row.id + 1, row.id, row.name, "", 9.0, {}, row.description) for row in found][:k]
-
-    def facts_of(item):
-        return Facts("", "", item.description)
-
-    requests = Requests(["mail three"], ["iron one"])
-    grades = {(1, 0): 2, (1, 1): 0}
-    found = pd.DataFrame(answered(Catalogue("toy", "stated", Ranking(), facts_of), requests, SETTINGS, grades))
-    assert found.groupby(["kind", "answer"])["row"].agg(list).to_dict() == {
-        ("served", "ranking"): [0, 1, 2],
-        ("served", "recommend"): [0, 2],
-        ("unserved", "ranking"): [0, 1, 2],
-    }
-    found["server"], found["grade"] = found["row"].astype(str), found["grade"].astype("Int64")
-    table = summary(found.assign(catalogue="toy", system="stated"), {"served": 1, "unserved": 1})
-    before, after = table.drop(columns=["catalogue", "system", "answer"]).to_dict("records")
-    expected = {"served_answered": 1, "unserved_refused": 0, "same_first": 1, "repeats": 1 / 3}
-    expected |= {"useful_first": 1, "useful": 0.5, "unjudged": 1 / 3}
-    assert before == pytest.approx(expected)
-    assert after == pytest.approx(expected | {"unserved_refused": 1, "repeats": 0, "useful": 1, "unjudged": 0.5})

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from study.advisor.llm.client import Usage
 from study.analysis.framework import load_settings
-from study.analysis.usefulness.contribution import Contribution, asked, summary
+from study.analysis.usefulness.contribution import Contribution, ask_variants, summary
 from study.reranking.language_model import Question
 from study.reranking.system import Rules
 from tests.reranking.misbehaving_endpoint import pool_of, task_of
@@ -40,7 +40,7 @@ def table(choose):
     """The summary for T2MRec pools of servers 0 ... 7 of which 6 and 7 are listed."""
     data, pools = make_data(TASKS, 50), [np.arange(POOL)] * TASKS
     question = Question("m", rules=Rules(K, 2))
-    answers, counts = asked(planted(choose), question, data, np.arange(TASKS), pools, SETTINGS)
+    answers, counts = ask_variants(planted(choose), question, data, np.arange(TASKS), pools, SETTINGS)
     relevant = sp.csr_matrix(np.tile(np.isin(np.arange(50), [6, 7]).astype(np.float32), (TASKS, 1)))
     return summary(answers, pools, relevant, SETTINGS).set_index("variant"), counts
 

@@ -81,14 +81,13 @@ def test_the_order_is_score_plus_weighted_grade():
     assert measured.reordered(run, 2.0)["rank"].tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("parts", [["valid", "fresh"], ["fresh", "valid"]])
-def test_the_weight_is_chosen_on_the_validation_topics_alone(parts):
+def test_the_weight_is_chosen_on_the_validation_topics_alone():
     topics = pd.DataFrame({"task_id": [1, 2], "part": ["valid", "fresh"], "subcategory": "x"})
     rows = [(1, 10, 0), (1, 11, 2), (2, 10, 2), (2, 11, 0)]
     judged = pd.DataFrame(rows, columns=["task_id", "server_id", "final"])
     judged = judged.assign(grade_1=judged["final"], grade_2=judged["final"])
-    run = pd.concat([run_of(part, task, (10, 1.0, 0.0), (11, 0.9, 2.0)) for part, task in (("valid", 1), ("fresh", 2))])
-    settings = replace(SETTINGS, parts=parts, choice="valid", weights=[0.1, 4.0])
+    run = pd.concat([run_of(part, task, (10, 1.0, 0.0), (11, 0.9, 2.0)) for part, task in (("fresh", 2), ("valid", 1))])
+    settings = replace(SETTINGS, weights=[0.1, 4.0])
     found = measured.graded_table(Collection.of(topics, judged), run, settings).set_index(["part", "weight"])
     assert found.loc[("valid", 4.0), "diff"] > 0 == found.loc[("valid", 0.1), "diff"]
     assert found.loc["fresh"].index.tolist() == [0.0, 4.0]  # a loss there, and it stays
@@ -117,15 +116,15 @@ def test_the_first_servers_are_those_of_the_pooled_run_whatever_ranks_first_toda
     monkeypatch.setattr(measured.store, "read_table", lambda *names: topics)
     monkeypatch.setattr(measured, "load_split", lambda name: (data, None))
     monkeypatch.setattr(measured, "fitted", lambda *given: system)
-    settings = replace(SETTINGS, system="own", depth=2, parts=["valid", "fresh"])
+    settings = replace(SETTINGS, system="own", depth=2)
     found = measured.first_servers("toy", settings)
     expected = [(9, 12, 1, 202, "fresh"), (9, 10, 2, 201, "fresh"), (7, 10, 1, 1, "valid"), (7, 12, 2, 2, "valid")]
     assert list(found.itertuples(index=False, name=None)) == expected
     with pytest.raises(StudyError, match="unknown pooled run 'other'"):
         measured.first_servers("toy", replace(settings, system="other"))
     sample = pd.DataFrame({"task_id": [2, 7], "server_id": [5, 10]})
-    monkeypatch.setattr(measured, "sampled", lambda dataset, settings: sample)
-    pairs = measured.wanted("synthetic", SETTINGS, found)[store.PAIR].to_numpy().tolist()
+    monkeypatch.setattr(measured, "sample", lambda dataset, settings: sample)
+    pairs = measured.pairs_to_grade("synthetic", SETTINGS, found)[store.PAIR].to_numpy().tolist()
     assert pairs == [[9, 12], [9, 10], [7, 10], [7, 12], [2, 5]]
 
 
@@ -135,7 +134,7 @@ def test_the_teacher_grades_first_deeper_and_random_servers_of_training_tasks_th
     monkeypatch.setattr(measured, "load_split", lambda name: (DATA, split))
     monkeypatch.setattr(measured.store, "read_table", lambda *names: pd.DataFrame({"task_id": [2]}))
     monkeypatch.setattr(measured, "fitted", lambda *given: system)
-    pairs = measured.drawn("toy", replace(DISTILLED, tasks=2, first=2, deeper=1, until=4, anywhere=1))
+    pairs = measured.teacher_pairs("toy", replace(DISTILLED, tasks=2, first=2, deeper=1, until=4, anywhere=1))
     assert sorted(pairs["task_id"].unique()) == [1, 3]
     for _, own in pairs.groupby("task_id"):
         assert own["server_id"].tolist()[:2] == [10, 11]
@@ -164,7 +163,7 @@ def test_the_weights_are_those_of_a_ridge_within_a_task_and_correlations_those_o
     assert np.corrcoef(wide @ own.weights.T.ravel(), noise[:, 0])[0, 1] > 0.99
     assert abs(measured.correlations(wide, noise, tasks, [0.01])[0.01]) < 0.15
     # Without the request no product counts.
-    assert measured.unasked(np.ones((1, len(COLUMNS) * 2))).tolist() == [[0, 0, 1, 1, 0, 0, 1, 1]]
+    assert measured.without_request(np.ones((1, len(COLUMNS) * 2))).tolist() == [[0, 0, 1, 1, 0, 0, 1, 1]]
 
 
 def test_scores_of_a_task_are_scaled_to_the_grades(monkeypatch):
@@ -193,16 +192,16 @@ def test_the_student_that_is_best_on_the_choosing_topics_ranks_the_others(new_ro
     seen = []
 
     def table(collection, own, settings):
-        seen.append((settings.parts, sorted(own["part"].unique()), own["server_id"].min()))
-        values = [0.4 if len(seen) == 1 else 0.5] * len(settings.parts)
-        return pd.DataFrame({"part": settings.parts, "weight": 1.0, "n": 1, "ndcg@10": values})
+        parts = sorted(own["part"].unique(), reverse=True)
+        seen.append((parts, own["server_id"].min()))
+        return pd.DataFrame({"part": parts, "weight": 1.0, "n": 1, "ndcg@10": 0.4 if len(seen) == 1 else 0.5})
 
     def vectors(data, pairs):
         rows = pairs["server_id"].to_numpy() - 10
         return np.ones((len(pairs), DIMENSION), dtype=np.float32), {name: of[rows] for name, of in fields.items()}
 
     monkeypatch.setattr(measured, "load_split", lambda name: (DATA, None))
-    monkeypatch.setattr(measured, "drawn", lambda *given: None)
+    monkeypatch.setattr(measured, "teacher_pairs", lambda *given: None)
     monkeypatch.setattr(measured, "ask", lambda *given: known)
     monkeypatch.setattr(measured, "first_servers", lambda name, settings: runs[settings.system])
     monkeypatch.setattr(measured, "graded_table", table)
@@ -214,8 +213,7 @@ def test_the_student_that_is_best_on_the_choosing_topics_ranks_the_others(new_ro
     found = measured.distilled(study)["distilled"]
     assert (study.facts["kept"], study.facts["models"]) == (measured.BLIND, ["m"])
     both = ["valid", "fresh"]
-    assert seen[:2] == [(["valid"], ["valid"], 10)] * 2
-    assert seen[2:] == [(both, sorted(both), 10), (both, sorted(both), 11)]
+    assert seen == [(["valid"], 10)] * 2 + [(both, 10), (both, 11)]
     assert DISTILLED.also == ["field_dense"]
     assert found[["system", "student", "part"]].to_numpy().tolist() == [
         [DISTILLED.system, "all", "valid"],

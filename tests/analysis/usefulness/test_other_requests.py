@@ -12,7 +12,7 @@ from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.advisor.retrieval.names import key
 from study.analysis import framework
 from study.analysis.framework import load_settings, run_analyses
-from study.analysis.usefulness import calibration, choosing, curves, pareto
+from study.analysis.usefulness import choosing, pareto
 from study.analysis.usefulness import other_requests as other
 from study.base.errors import StudyError, UnavailableError
 from study.base.settings import build_settings
@@ -39,9 +39,9 @@ def analysed(monkeypatch, name, data, settings):
 def test_one_name_in_two_spellings_is_one_request_and_the_first_wanted_server_counts():
     asked = other.by_name("server name", ["PDF-Reader", "pdf reader", "Mail", "!?"], [0, 3, 1, 2])
     assert asked["request"].tolist() == ["PDF-Reader", "Mail"]
-    assert asked["wanted"].tolist() == [frozenset({0, 3}), frozenset({1})]
+    assert asked["targets"].tolist() == [frozenset({0, 3}), frozenset({1})]
     ranked, wanted = [[4, 2, 0], [1, 3], [9, 8, 7]], [frozenset({0, 2}), frozenset({1}), frozenset({0})]
-    assert other.places(ranked, wanted).tolist() == [2, 1, np.inf]
+    assert other.first_hits(ranked, wanted).tolist() == [2, 1, np.inf]
 
 
 def test_known_items_are_asked_by_name_tool_and_request_and_a_server_that_is_not_there_is_refused(conf_root):
@@ -49,7 +49,7 @@ def test_known_items_are_asked_by_name_tool_and_request_and_a_server_that_is_not
     servers = pd.DataFrame({"id": [7, 8], "name": ["Mail", "Plot"], "tools": ["send_mail, read_mail", ""]})
     asked = other.known_requests(servers)
     assert asked["request"].tolist() == ["Mail", "Plot", "send_mail", "read_mail", "read my mail", "plot it"]
-    assert asked["wanted"].tolist() == [frozenset({row}) for row in (0, 1, 0, 0, 0, 1)]
+    assert asked["targets"].tolist() == [frozenset({row}) for row in (0, 1, 0, 0, 0, 1)]
     with pytest.raises(StudyError, match="no server of the catalogue") as caught:
         other.known_requests(servers[:1])
     assert caught.value.row == 1
@@ -188,7 +188,7 @@ def test_rank_fusion_of_the_named_systems_is_asked():
     assert list(found["fusion"].members) == ["tfidf", "bm25"]
 
 
-KINDS = [calibration.Calibration, choosing.Choice, choosing.Steps, curves.Curves, pareto.Latency, other.Transfer]
+KINDS = [choosing.Choice, choosing.Steps, pareto.Latency, other.Transfer]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,7 +5,7 @@ orders within the model's rules."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -49,7 +49,8 @@ class Contribution:
     seed: int
 
 
-Answers = Mapping[str, tuple[Sequence[IntArray], Sequence[IntArray]]]
+Pools = Sequence[IntArray]
+Answers = dict[str, tuple[Pools, Pools]]
 
 
 @analysis("usefulness", slow=True)
@@ -68,27 +69,22 @@ def contribution(study: Context) -> Tables:
     assert isinstance(listwise, T2MRecListwise)
     limit_threads(study.config.profile.threads)
     data, split = load_inputs(dataset, settings.protocol)
-    drawn = np.random.default_rng(settings.seed).permutation(split.tasks(settings.part))
-    tasks, workdir = np.sort(drawn[: settings.tasks]), paths.cache() / "contribution" / dataset
+    order = np.random.default_rng(settings.seed).permutation(split.tasks(settings.part))
+    tasks, workdir = np.sort(order[: settings.tasks]), paths.cache() / "contribution" / dataset
     (workdir / "pools").mkdir(parents=True, exist_ok=True)
     base.fit(data, split, seed=settings.seed, workdir=workdir / "pools")
     pools = candidate_pools(base, tasks)
     client = endpoint.endpoint_settings(system.endpoint).client(endpoint.cassette(dataset, CASSETTE))
     client.condense = lambda reply: without_texts(condensed(reply))
-    answers, counts = asked(client, system.question, data, tasks, pools, settings)
+    answers, counts = ask_variants(client, system.question, data, tasks, pools, settings)
     listwise.fit(data, split, seed=settings.seed, workdir=workdir)
-    answers = {**answers, "listwise": (pools, listwise.rerank(tasks, pools))}
+    answers["listwise"] = pools, listwise.rerank(tasks, pools)
     study.facts.update({"answers": counts, "models": sorted(client.usage.models)})
     return {"contribution": summary(answers, pools, split.part(settings.part)[tasks], settings)}
 
 
-def asked(
-    client: Client,
-    question: Question,
-    data: Dataset,
-    tasks: IntArray,
-    pools: Sequence[IntArray],
-    settings: Contribution,
+def ask_variants(
+    client: Client, question: Question, data: Dataset, tasks: IntArray, pools: Pools, settings: Contribution
 ) -> tuple[Answers, dict[str, Any]]:
     """The model's answers and random ones, in the form of `summary`, and the model's counts by variant.
 
@@ -104,7 +100,7 @@ def asked(
     }
     for number in range(1, 1 + settings.permutations):
         variants[f"order {number}"] = free, [rng.permutation(pool) for pool in pools]
-    answers, counts = {}, {}
+    answers, counts = {}, dict[str, Any]()
     for name, (own, shown) in variants.items():
         reranker = LanguageModelReranker(client, own)
         answers[name] = shown, reranker.many(data, tasks, shown)
@@ -121,20 +117,15 @@ def without_texts(reply: Any) -> Any:
     """A reply whose JSON answer keeps its identifiers alone: a task's name is not ours to pass on."""
     message = reply["choices"][0]["message"]
     try:
-        said = json.loads(message["content"])
-        kept = {key: "" if isinstance(value, str) else value for key, value in said.items()}
+        answer = json.loads(message["content"])
+        kept = {key: "" if isinstance(value, str) else value for key, value in answer.items()}
     except (ValueError, AttributeError):
         kept = {}
     message["content"] = json.dumps(kept)
     return reply
 
 
-def summary(
-    answers: Answers,
-    pools: Sequence[IntArray],
-    relevant: sp.csr_matrix,
-    settings: Contribution,
-) -> pd.DataFrame:
+def summary(answers: Answers, pools: Pools, relevant: sp.csr_matrix, settings: Contribution) -> pd.DataFrame:
     """One row per way to order the pools.
 
     Args:
@@ -148,35 +139,20 @@ def summary(
         first k shown that are among the first k (k / pool by chance); jaccard, the mean Jaccard index of the first k of
         two runs of the same row.
     """
-    k, before = settings.k, _values(pools, relevant, settings.k)
-    rows = []
+    k, rows = settings.k, []
     kinds = {name: name.rstrip("0123456789").strip() if name != "order 0" else name for name in answers}
+    firsts = {name: np.stack([order[:k] for order in orders]) for name, (_, orders) in answers.items()}
+    before = ndcg(np.stack([pool[:k] for pool in pools]), relevant, k)
     for kind in dict.fromkeys(kinds.values()):
-        own = [answers[name] for name in answers if kinds[name] == kind]
-        firsts = [[order[:k] for order in orders] for _, orders in own]
-        shown = [
-            (pool, first)
-            for (pools_shown, _), runs in zip(own, firsts, strict=True)
-            for pool, first in zip(pools_shown, runs, strict=True)
-        ]
-        twice = [pair for one, other in combinations(firsts, 2) for pair in zip(one, other, strict=True)]
-        values = np.mean([_values(orders, relevant, k) for _, orders in own], axis=0)
+        own = [name for name in answers if kinds[name] == kind]
+        shown = [pair for name in own for pair in zip(answers[name][0], firsts[name], strict=True)]
+        twice = [pair for a, b in combinations(own, 2) for pair in zip(firsts[a], firsts[b], strict=True)]
+        values = np.mean([ndcg(firsts[name], relevant, k) for name in own], axis=0)
+        places = [pd.Index(pool).get_indexer(first) for pool, first in shown]
         row = {"variant": kind, "runs": len(own), f"ndcg@{k}": values.mean()}
         row |= mean_interval(values - before, seed=settings.seed, name="diff", prefix="diff_")
-        row["shown_tau"] = np.nanmean([_tau(*pair) for pair in shown])
-        row["shown_first"] = np.mean([len({*pool[:k]} & {*first}) / k for pool, first in shown])
+        row["shown_tau"] = np.nanmean([kendalltau(range(k), place).statistic for place in places])
+        row["shown_first"] = np.mean([(place < k).mean() for place in places])
         row["jaccard"] = np.mean([len({*a} & {*b}) / len({*a} | {*b}) for a, b in twice]) if twice else np.nan
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _values(orders: Sequence[IntArray], relevant: sp.csr_matrix, k: int) -> np.ndarray:
-    ranked = np.full((len(orders), k), -1, dtype=np.int64)
-    for row, order in enumerate(orders):
-        ranked[row, : len(order[:k])] = order[:k]
-    return ndcg(ranked, relevant, k)
-
-
-def _tau(shown: IntArray, first: IntArray) -> float:
-    place = {server: number for number, server in enumerate(shown)}
-    return float(kendalltau(range(len(first)), [place[server] for server in first]).statistic)

@@ -37,6 +37,8 @@ from study.judging import agreement, store
 from study.judging.collection import Collection
 from study.judging.pools import load_split
 
+CHOICE = "valid"  # the part of the topics on which a weight is chosen
+PARTS = (CHOICE, "fresh")  # whose topics are ranked, the second with the chosen weight alone
 SAVE_EVERY = 50  # grades
 GRADED = [*store.PAIR, "expected", "model"]
 BLIND = "servers alone"  # the student that sees no request
@@ -46,20 +48,15 @@ GRADE = 2.0  # the highest grade
 
 @dataclass(frozen=True)
 class Ranked:
-    """Whose first servers are graded and re-ordered, on which topics, with which weights of the grade."""
+    """Whose first servers are graded and re-ordered, with which weights of the grade."""
 
     endpoint: str
     model: str
     longest: int
     system: str
     depth: int
-    choice: str
-    parts: list[str]
     weights: list[float]
     seed: int
-
-    def __post_init__(self) -> None:
-        require_one_of(self.choice, "part", self.parts, column="choice")
 
 
 @dataclass(frozen=True)
@@ -86,29 +83,27 @@ class Distilled(Ranked):
 def grades(study: Context) -> Tables:
     """Do grades of a small language model agree with the judge's, and do they re-rank a system's first servers?
 
-    Asks for the grades that are not there yet. They lie in ``judged/model_grades.csv``: with all of them there, no
-    language model is needed.
+    Asks for the grades that ``judged/model_grades.csv`` lacks.
     """
     settings, dataset = study.settings(Grades), study.dataset
     run = first_servers(dataset, settings)
-    known = ask(dataset, wanted(dataset, settings, run), settings, store.folder(dataset) / "model_grades.csv")
-    sample = store.final(dataset).merge(known, on=store.PAIR).merge(sampled(dataset, settings), on=store.PAIR)
-    study.facts["models"] = sorted(known["model"].unique())
+    graded = ask(dataset, pairs_to_grade(dataset, settings, run), settings, store.folder(dataset) / "model_grades.csv")
+    study.facts["models"] = sorted(graded["model"].unique())
     return {
-        "second_family": second_family(sample, seed=settings.seed),
-        "graded": graded_table(Collection.load(dataset), run.merge(known, on=store.PAIR), settings),
+        "second_family": second_family(sample(dataset, settings).merge(graded, on=store.PAIR), seed=settings.seed),
+        "graded": graded_table(Collection.load(dataset), run.merge(graded, on=store.PAIR), settings),
     }
 
 
-def sampled(dataset: str, settings: Grades) -> pd.DataFrame:
-    """The judged pairs that the second family grades, drawn at random: columns task_id, server_id."""
-    judged = store.final(dataset)[store.PAIR]
-    return judged.sample(frac=settings.share, random_state=np.random.default_rng(settings.seed))
+def sample(dataset: str, settings: Grades) -> pd.DataFrame:
+    """The judged pairs that the second family grades, sampled at random."""
+    rng = np.random.default_rng(settings.seed)
+    return store.final(dataset).sample(frac=settings.share, random_state=rng).sort_values(store.PAIR)
 
 
-def wanted(dataset: str, settings: Grades, run: pd.DataFrame) -> pd.DataFrame:
+def pairs_to_grade(dataset: str, settings: Grades, run: pd.DataFrame) -> pd.DataFrame:
     """All pairs to be graded, each once, a task's own in one piece: columns task_id, server_id."""
-    pieces = [run[store.PAIR], sampled(dataset, settings).sort_values(store.PAIR)]
+    pieces = [run[store.PAIR], sample(dataset, settings)[store.PAIR]]
     return pd.concat(pieces).drop_duplicates(ignore_index=True)
 
 
@@ -121,20 +116,19 @@ def fitted(data: Dataset, split: Split, name: str) -> System:
 
 
 def first_servers(dataset: str, settings: Ranked) -> pd.DataFrame:
-    """The system's first servers for the topics of `parts`: columns task_id, server_id, rank, score, part.
+    """The system's first servers for the topics of `PARTS`: columns task_id, server_id, rank, score, part.
 
     They are those of the pooled run of the judged collection, which the kept grades belong to: scores are rounded
     otherwise on another kind of processor.
     """
     runs, topics = store.read_runs(dataset), store.read_table(dataset, "topics")
     require_one_of(settings.system, "pooled run", runs, file=store.runs_file(dataset))
-    run = runs[settings.system].merge(topics.loc[topics["part"].isin(settings.parts), ["task_id", "part"]])
+    run = runs[settings.system].merge(topics.loc[topics["part"].isin(PARTS), ["task_id", "part"]])
     run = run[run["rank"] <= settings.depth]
     data, split = load_split(dataset)
-    asked = pd.Index(run["task_id"].unique())
-    scores = fitted(data, split, settings.system).score(pd.Index(data.tasks["id"]).get_indexer(asked))
-    columns = pd.Index(data.servers["id"]).get_indexer(pd.Index(run["server_id"]))
-    run = run.assign(score=scores[asked.get_indexer(pd.Index(run["task_id"])), columns])
+    tasks, row = np.unique(run["task_id"], return_inverse=True)
+    scores = fitted(data, split, settings.system).score(pd.Index(data.tasks["id"]).get_indexer(tasks))
+    run = run.assign(score=scores[row, pd.Index(data.servers["id"]).get_indexer(run["server_id"])])
     return run[["task_id", "server_id", "rank", "score", "part"]].reset_index(drop=True)
 
 
@@ -144,15 +138,14 @@ def ask(dataset: str, pairs: pd.DataFrame, settings: Ranked, file: Path) -> pd.D
     Returns: columns `GRADED`. A stop costs the last 50 grades at most.
     """
     known = read_csv(file) if file.exists() else pd.DataFrame(columns=GRADED)
-    there = store.pairs(known)
-    open_pairs = [pair for pair in pairs[store.PAIR].itertuples(index=False, name=None) if pair not in there]
+    open_pairs = pairs.loc[~store.among(pairs, known, store.PAIR), store.PAIR].to_numpy().tolist()
     if not open_pairs:
         return known
     endpoint = replace(endpoint_settings(settings.endpoint), mode="off")
     client, data = endpoint.client(None), datasets.load(dataset)
     tasks = data.tasks.set_index("id")[["name", "description"]].to_dict("index")
     servers = data.servers.set_index("id")[["name", "description", "language"]].to_dict("index")
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for task, server in tqdm(open_pairs, desc="grade", unit="pair", disable=None):
         body = model_grades.question(settings.model, tasks[task], servers[server], settings.longest)
         reply = client.post("chat/completions", body)
@@ -160,34 +153,27 @@ def ask(dataset: str, pairs: pd.DataFrame, settings: Ranked, file: Path) -> pd.D
         if expected is None:
             reason = f"no log probability of 0, 1 or 2 for server {server}, task {task}"
             raise UnavailableError(reason, file=client.base_url, fix="use another endpoint or model")
-        found.append((task, server, round(expected, 4), reply["model"]))
-        if len(found) % SAVE_EVERY == 0 or len(found) == len(open_pairs):
-            new = pd.DataFrame(found, columns=GRADED)
+        rows.append((task, server, round(expected, 4), reply["model"]))
+        if len(rows) % SAVE_EVERY == 0 or len(rows) == len(open_pairs):
+            new = pd.DataFrame(rows, columns=GRADED)
             write_csv(file, (pd.concat([known, new]) if len(known) else new).sort_values(store.PAIR))
     return read_csv(file)
 
 
 def second_family(rows: pd.DataFrame, *, seed: int) -> pd.DataFrame:
-    """How far the model's grades agree with the judge's.
+    """How far the model's grades agree with the judge's; `rows`: judged pairs, columns task_id, final, expected.
 
-    Args:
-        rows: judged pairs with columns task_id, final and expected.
-
-    Returns: one row: pairs, useful (share with a final grade above 0), kappa_quadratic of the rounded grades with its
-        95 % interval over topics, auc (chance that a useful pair has a higher expected grade than one without use),
-        and the mean expected grade by final grade.
+    Returns: one row: pairs, useful (share), kappa_quadratic of the rounded grades with its 95 % interval over topics,
+        auc (of useful pairs by expected grade), and the mean expected grade by final grade.
     """
     final, rounded = rows["final"].to_numpy(np.int64), np.rint(rows["expected"]).astype(np.int64)
     counts = agreement.confusions(final, rounded, rows["task_id"])
-    low, high = agreement.kappa_interval(counts, "quadratic", seed=seed)
-    row = {"pairs": len(rows), "useful": float((final >= 1).mean())}
-    row |= {"kappa_quadratic": float(agreement.weighted_kappa(counts.sum(axis=0), "quadratic"))}
-    row |= {"kappa_ci_low": low, "kappa_ci_high": high}
-    useful, useless = rows.loc[final >= 1, "expected"], rows.loc[final == 0, "expected"]
-    row["auc"] = auc(useful.to_numpy(), useless.to_numpy())
-    return pd.DataFrame(
-        [row | {f"mean_of_{grade}": float(rows.loc[final == grade, "expected"].mean()) for grade in store.GRADES}]
-    )
+    row = {"pairs": len(rows), "useful": (final >= 1).mean()}
+    row["kappa_quadratic"] = agreement.weighted_kappa(counts.sum(axis=0), "quadratic")
+    row["kappa_ci_low"], row["kappa_ci_high"] = agreement.kappa_interval(counts, "quadratic", seed=seed)
+    row["auc"] = auc(rows.loc[final >= 1, "expected"].to_numpy(), rows.loc[final == 0, "expected"].to_numpy())
+    row |= {f"mean_of_{grade}": rows.loc[final == grade, "expected"].mean() for grade in store.GRADES}
+    return pd.DataFrame([row])
 
 
 def reordered(run: pd.DataFrame, weight: float) -> pd.DataFrame:
@@ -202,19 +188,18 @@ def reordered(run: pd.DataFrame, weight: float) -> pd.DataFrame:
 
 
 def graded_table(collection: Collection, run: pd.DataFrame, settings: Ranked) -> pd.DataFrame:
-    """Judged NDCG@10 with and without grades; of other parts than `choice` with the weight that is best there.
+    """Judged NDCG@10 with and without grades, by part; after `CHOICE` with the weight that is best there.
 
     Returns: columns part, weight (0: the system alone), n, ndcg@10, diff from the system with its 95 % interval.
     """
     rows, weights = [], settings.weights
-    for part in sorted(settings.parts, key=settings.choice.__ne__):
+    for part in [part for part in PARTS if part in set(run["part"])]:
         own = run[run["part"] == part].assign(seed=settings.seed)
         runs: dict[Hashable, pd.DataFrame] = {weight: reordered(own, weight) for weight in (0.0, *weights)}
         scored = judged_rows(collection, runs, seed=settings.seed)
-        found = [{"part": part, "weight": weight, **row} for weight, row in zip(runs, scored, strict=True)]
-        if part == settings.choice:
-            weights = [max(found[1:], key=lambda row: row[METRIC])["weight"]]
-        rows += found
+        rows += [{"part": part, "weight": weight, **row} for weight, row in zip(runs, scored, strict=True)]
+        if part == CHOICE:
+            weights = [max(rows[1:], key=lambda row: row[METRIC])["weight"]]
     return pd.DataFrame(rows)[["part", "weight", "n", METRIC, "diff", "diff_ci_low", "diff_ci_high"]]
 
 
@@ -222,37 +207,38 @@ def graded_table(collection: Collection, run: pd.DataFrame, settings: Ranked) ->
 def distilled(study: Context) -> Tables:
     """Can a linear model learn the language model's grades?
 
-    Asks the teacher for what is missing and trains. The grades lie in ``teacher_grades.csv.xz``: with all of them
-    there, no language model is needed. Of two students, one that sees no request, the better one on the topics of
-    `choice` is kept; it ranks those of the other parts, and the first servers of the systems of `also`.
+    Asks the teacher for the grades that ``teacher_grades.csv.xz`` lacks. Of two students, one that sees no request, the
+    better one on the topics of `CHOICE` is kept; it ranks those of the other part, and the first servers of the systems
+    of `also`.
     """
     settings, dataset = study.settings(Distilled), study.dataset
     data, _ = load_split(dataset)
-    known = ask(dataset, drawn(dataset, settings), settings, study.folder / "teacher_grades.csv.xz")
-    pairs = features(*vectors(data, known))
-    found, truth = (centred(values, known["task_id"]) for values in (pairs, known["expected"]))
-    fits = correlations(found, truth, known["task_id"], settings.penalties)
+    known = ask(dataset, teacher_pairs(dataset, settings), settings, study.folder / "teacher_grades.csv.xz")
+    tasks = known["task_id"]
+    inputs, truth = (centred(values, tasks) for values in (features(*vectors(data, known)), known["expected"]))
+    fits = correlations(inputs, truth, tasks, settings.penalties)
     penalty = max(fits, key=lambda one: fits[one])
-    students = {name: train(kept, truth, penalty) for name, kept in (("all", found), (BLIND, unasked(found)))}
+    students = {name: train(own, truth, penalty) for name, own in (("all", inputs), (BLIND, without_request(inputs)))}
     collection, systems = Collection.load(dataset), (settings.system, *settings.also)
     runs = {system: first_servers(dataset, replace(settings, system=system)) for system in systems}
 
-    def measured(name: str, parts: list[str], system: str = settings.system) -> pd.DataFrame:
+    def measured(name: str, parts: Sequence[str], system: str = settings.system) -> pd.DataFrame:
         own = scored(students[name], data, runs[system][runs[system]["part"].isin(parts)])
-        table = graded_table(collection, own, replace(settings, parts=parts))
+        spent = own.groupby("part")["milliseconds"].median()
+        table = graded_table(collection, own, settings).assign(milliseconds=lambda rows: rows["part"].map(spent))
         table.insert(0, "student", name)
         table.insert(0, "system", system)
-        return table.assign(milliseconds=table["part"].map(own.groupby("part")["milliseconds"].median()))
+        return table
 
-    tables = {name: measured(name, [settings.choice]) for name in students}
-    best = max(tables, key=lambda name: float(tables[name]["ndcg@10"].max()))
+    tables = {name: measured(name, [CHOICE]) for name in students}
+    best = max(tables, key=lambda name: float(tables[name][METRIC].max()))
     students[best].save(file_of(dataset))
     students[best] = Student.load(file_of(dataset))  # what others read, with as many digits
-    tables[best] = measured(best, settings.parts)
-    others = [measured(best, settings.parts, system) for system in settings.also]
+    tables[best] = measured(best, PARTS)
     study.facts.update({"models": sorted(known["model"].unique()), "penalty": penalty})
     study.facts.update({"correlations": fits, "kept": best})
-    return {"distilled": pd.concat([*tables.values(), *others], ignore_index=True)}
+    tables |= {system: measured(best, PARTS, system) for system in settings.also}
+    return {"distilled": pd.concat(tables.values(), ignore_index=True)}
 
 
 def centred(values: Float64Array | pd.Series, tasks: pd.Series) -> Float64Array:
@@ -261,30 +247,28 @@ def centred(values: Float64Array | pd.Series, tasks: pd.Series) -> Float64Array:
     return np.asarray(frame - frame.groupby(tasks.to_numpy()).transform("mean"), dtype=np.float64)
 
 
-def train(found: Float64Array, truth: Float64Array, penalty: float) -> Student:
+def train(inputs: Float64Array, truth: Float64Array, penalty: float) -> Student:
     """Ridge regression of grades, shape (n, 1), on `features`, both `centred`."""
-    return Student(Ridge(penalty, fit_intercept=False).fit(found, truth[:, 0]).coef_.reshape(-1, DIMENSION).T)
+    return Student(Ridge(penalty, fit_intercept=False).fit(inputs, truth[:, 0]).coef_.reshape(-1, DIMENSION).T)
 
 
 def correlations(
-    found: Float64Array, truth: Float64Array, tasks: pd.Series, penalties: Sequence[float]
+    inputs: Float64Array, truth: Float64Array, tasks: pd.Series, penalties: Sequence[float]
 ) -> dict[float, float]:
     """Pearson's r of the grades and the scores of tasks left out, as in `train`, by penalty."""
-    folds, known = PredefinedSplit(np.unique(tasks, return_inverse=True)[1] % FOLDS), truth[:, 0]
-
-    def left_out(penalty: float) -> Float64Array:
-        return np.asarray(cross_val_predict(Ridge(penalty, fit_intercept=False), found, known, cv=folds))
-
-    return {penalty: float(np.corrcoef(left_out(penalty), known)[0, 1]) for penalty in penalties}
+    folds = PredefinedSplit(np.unique(tasks, return_inverse=True)[1] % FOLDS)
+    models = {penalty: Ridge(penalty, fit_intercept=False) for penalty in penalties}
+    scores = {penalty: cross_val_predict(model, inputs, truth[:, 0], cv=folds) for penalty, model in models.items()}
+    return {penalty: float(np.corrcoef(own, truth[:, 0])[0, 1]) for penalty, own in scores.items()}
 
 
-def unasked(found: Float64Array) -> Float64Array:
+def without_request(inputs: Float64Array) -> Float64Array:
     """`features` without what depends on the request."""
-    asked = np.repeat([name.startswith("product") for name in COLUMNS], found.shape[1] // len(COLUMNS))
-    return np.where(asked, 0.0, found)
+    products = np.repeat([name.startswith("product") for name in COLUMNS], inputs.shape[1] // len(COLUMNS))
+    return np.where(products, 0.0, inputs)
 
 
-def drawn(dataset: str, settings: Distilled) -> pd.DataFrame:
+def teacher_pairs(dataset: str, settings: Distilled) -> pd.DataFrame:
     """The pairs that the teacher grades, a task's in one piece: columns task_id, server_id."""
     data, split = load_split(dataset)
     rng, topics = np.random.default_rng(settings.seed), set(store.read_table(dataset, "topics")["task_id"])
@@ -303,19 +287,16 @@ def drawn(dataset: str, settings: Distilled) -> pd.DataFrame:
 def vectors(data: Dataset, pairs: pd.DataFrame) -> tuple[FloatArray, dict[str, FloatArray]]:
     """The vectors of each pair's request, and of its server by field."""
     tasks, servers = (table.set_index("id", drop=False) for table in (data.tasks, data.servers))
-    asked, shown = pairs["task_id"].unique(), pairs["server_id"].unique()
-    requests = encode(kinds.texts(tasks.loc[asked], kinds.VIEWS, VIEW))
-    rows = pd.Index(shown).get_indexer(pd.Index(pairs["server_id"]))
-    fields = {name: encode(kinds.texts(servers.loc[shown], kinds.FIELDS, name))[rows] for name in FIELDS}
-    return requests[pd.Index(asked).get_indexer(pd.Index(pairs["task_id"]))], fields
+    (task, asked), (server, shown) = pd.factorize(pairs["task_id"]), pd.factorize(pairs["server_id"])
+    requests = encode(kinds.texts(tasks.loc[asked], kinds.VIEWS, VIEW))[task]
+    return requests, {name: encode(kinds.texts(servers.loc[shown], kinds.FIELDS, name))[server] for name in FIELDS}
 
 
 def scored(student: Student, data: Dataset, run: pd.DataFrame) -> pd.DataFrame:
     """`run` with columns expected, the student's score from 0 to 2 over a task's servers, and milliseconds, those that
     it took for all servers of the task once the vectors are there."""
-    requests, fields = vectors(data, run)
-    expected, milliseconds = np.empty(len(run)), np.empty(len(run))
-    for rows in run.reset_index(drop=True).groupby("task_id").indices.values():
+    (requests, fields), (expected, milliseconds) = vectors(data, run), np.empty((2, len(run)))
+    for rows in run.groupby("task_id").indices.values():
         started = time.perf_counter()
         scores = student.scores(requests[rows], {name: of[rows] for name, of in fields.items()})
         milliseconds[rows] = 1000 * (time.perf_counter() - started)

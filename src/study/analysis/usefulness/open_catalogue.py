@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +14,14 @@ import pandas as pd
 
 from study.advisor.catalog.store import read, required
 from study.advisor.encoders.sentence import WITHOUT_TORCH, without_torch
+from study.advisor.engine.answer import FIRST
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Shelf
 from study.advisor.retrieval.field_dense import FieldDense
-from study.advisor.saved import open_catalogue as catalogue
+from study.advisor.saved import open_catalogue as open_servers
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.analysis.framework import Context, Tables, analysis, load_settings
-from study.analysis.usefulness.answering import FIRST, OPEN, Requests
+from study.analysis.usefulness.answering import OPEN, Requests
 from study.analysis.usefulness.other_requests import recommended, scores, unlabelled
 from study.analysis.usefulness.rivals import METHODS, Rows
 from study.base import paths
@@ -37,12 +36,8 @@ from study.judging import pools, store
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task
 
-# Topics need a part; nothing is chosen on these.
-PART = "test"
-# Of a run: only the order of equal scores depends on it.
-SEED = 0
+SEED = 0  # of a run: only the order of equal scores depends on it
 KEYS = ["id", "sha256_description", "sha256_tools"]
-LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,42 +53,29 @@ class Open:
     seed: int
 
 
-def as_data(servers: pd.DataFrame, requests: Sequence[str]) -> Dataset:
-    """Requests over servers of the catalogue; ids of requests count from 1, those of servers are rows."""
-    data = unlabelled(OPEN, catalogue.as_dataset(servers), requests)
-    return replace(data, tasks=data.tasks.assign(id=np.arange(1, len(requests) + 1)))
-
-
 def version_of(servers: pd.DataFrame) -> str:
     """SHA-256 over ids and texts of the catalogue's servers, in their order."""
     return hashlib.sha256(servers[KEYS].to_csv(index=False, lineterminator="\n").encode()).hexdigest()
 
 
-def run_of(data: Dataset, rows: Rows) -> pd.DataFrame:
-    """Rows of servers, best first, one list for each request, as a run (columns `store.RUN`)."""
-    run = pd.DataFrame({"task_id": data.tasks["id"], "seed": SEED, "server_id": rows}).explode("server_id").dropna()
-    run = run.assign(rank=run.groupby("task_id").cumcount() + 1)
-    return run[store.RUN].astype(np.int64).reset_index(drop=True)
-
-
 def all_runs(data: Dataset, servers: pd.DataFrame, chosen: Open) -> dict[str, pd.DataFrame]:
     """The first `depth` servers of every method, by its name; those as `study recommend` answers, which may say that
     nothing fits, are ``recommend`` and the system's name."""
-    requests, shelf = data.tasks["description"].tolist(), Shelf.here(servers)
-    found: dict[str, Rows] = {}
+    requests, shelf, runs = data.tasks["description"].tolist(), Shelf.here(servers), dict[str, pd.DataFrame]()
+    answers: dict[str, Rows] = {name: METHODS[name](requests, servers, chosen.depth) for name in chosen.products}
     for name in chosen.systems:
         system = build_system(load([f"system={name}"]).system)
         ranked, _ = top_k(scores(system, data, seed=SEED), chosen.depth, tie_order(data.n_servers, SEED))
-        found[name] = [line[line >= 0].tolist() for line in ranked]
+        answers[name] = [line[line >= 0].tolist() for line in ranked]
         if name in chosen.answering:
             assert isinstance(system, FieldDense)
             model = SavedFieldDense(name, system, data.servers, SEED)
-            asked = Catalogue.of_table(OPEN, name, model, servers, shelf)
-            found[f"recommend {name}"] = recommended(asked, requests, chosen.depth)
-    found |= {name: METHODS[name](requests, servers, chosen.depth) for name in chosen.products}
-    runs = {name: run_of(data, rows) for name, rows in found.items()}
-    for name, run in runs.items():
-        LOG.info("%s: %d answers for %d requests", name, len(run), run["task_id"].nunique())
+            catalogue = Catalogue.of_table(OPEN, name, model, servers, shelf)
+            answers[f"recommend {name}"] = recommended(catalogue, requests, chosen.depth)
+    for name, rows in answers.items():
+        run = pd.DataFrame({"task_id": data.tasks["id"], "seed": SEED, "server_id": rows}).explode("server_id").dropna()
+        run = run.assign(rank=run.groupby("task_id").cumcount() + 1)
+        runs[name] = run[store.RUN].astype(np.int64).reset_index(drop=True)
     return runs
 
 
@@ -102,9 +84,10 @@ def make_pool() -> Path:
 
     Raises StudyError: nothing was synced, or pairs were judged over other servers or texts.
     """
-    chosen, servers = load_settings(Open), catalogue.living(required(), (OPEN,))
+    chosen, servers = load_settings(Open), open_servers.living(required(), (OPEN,))
     requests = Requests.read().served
-    data, about = as_data(servers, requests), store.folder(OPEN) / "pools.json"
+    data, about = unlabelled(OPEN, open_servers.as_dataset(servers), requests), store.folder(OPEN) / "pools.json"
+    data = replace(data, tasks=data.tasks.assign(id=np.arange(1, len(requests) + 1)))
     version, judged = version_of(servers), store.read_table_if_there(OPEN, "judgements")
     if len(judged) and json.loads(about.read_text(encoding="utf-8"))["catalogue"] != version:
         fix = "sync the version whose hash the file has"
@@ -113,7 +96,7 @@ def make_pool() -> Path:
         write_parquet(paths.prepared(OPEN) / f"{name}.parquet", table[list(PREPARED[name])])
     labels = pd.DataFrame({column: np.empty(0, dtype=np.int64) for column in PREPARED["labels"]})
     write_parquet(paths.prepared(OPEN) / "labels.parquet", labels)
-    topics = data.tasks[["id"]].rename(columns={"id": "task_id"}).assign(part=PART, subcategory="request")
+    topics = pd.DataFrame({"task_id": data.tasks["id"], "part": "test", "subcategory": "request"})
     write_csv(store.file(OPEN, "topics"), topics)
     runs = all_runs(data, servers, chosen)
     store.write_runs(OPEN, runs)
@@ -124,15 +107,11 @@ def make_pool() -> Path:
     write_csv(store.file(OPEN, "provenance"), pairs)
     named = servers.loc[np.unique(pairs["server_id"]), KEYS]
     write_csv(store.folder(OPEN) / "servers.csv", named.rename_axis("server_id").reset_index())
-    facts = {"catalogue": version, "servers": len(servers), "sources": _sources(required())}
+    records = read(required(), "records")
+    sources = records.loc[records["gone"] == "", "source"].value_counts().to_dict()  # at its last sync
+    facts = {"catalogue": version, "servers": len(servers), "sources": sources}
     write_json(about, record(dataset=OPEN, requests=len(requests), **facts))
     return store.file(OPEN, "pool")
-
-
-def _sources(version: Path) -> dict[str, int]:
-    """How many entries each source had at its last sync."""
-    records = read(version, "records")[["source", "gone"]]
-    return {str(name): int(count) for name, count in records[records["gone"] == ""]["source"].value_counts().items()}
 
 
 def judged(chosen: Open) -> pd.DataFrame:
@@ -147,14 +126,12 @@ def judged(chosen: Open) -> pd.DataFrame:
     topics = pd.Index(collection.topics["task_id"].to_numpy()[useful], name="task_id")
     frames, rows = {}, []
     for name, run in store.read_runs(OPEN).items():
-        found = per_task(collection, run).set_index("task_id")
-        answers = topics.isin(found.index)
-        frame = found.reindex(topics).fillna({"seed": SEED}).fillna(0.0)
+        own = per_task(collection, run).set_index("task_id")
+        frame = own.reindex(topics).fillna({"seed": SEED}).fillna(0.0)
         frames[name] = frame.reset_index()[["task_id", "seed", "ndcg@10"]]
-        first = collection.look_up(run)[2][:, 0]
-        row = {"system": name, "n": len(frame), "answered": answers.mean()}
+        row = {"system": name, "n": len(frame), "answered": topics.isin(own.index).mean()}
         row |= mean_interval(frame["ndcg@10"], seed=chosen.seed, name="ndcg@10")
-        row["first"] = (first > 0).sum() / len(frame)
+        row["first"] = (collection.look_up(run)[2][:, 0] > 0).sum() / len(frame)
         rows.append(row | {measure: frame[measure].mean() for measure in ("precision@5", "unjudged@10")})
     against = compare_all(frames, chosen.reference, ["ndcg@10"], chosen.seed).set_index("system")
     table = pd.DataFrame(rows).set_index("system")
@@ -169,20 +146,18 @@ def tokens(reference: str) -> pd.DataFrame:
     Tokens are those of MiniLM's vocabulary, over names and descriptions as JSON; schemas are not in the catalogue.
     Returns: what, servers, tools, tokens; the answers' row has means over requests.
     """
-    servers = catalogue.living(required(), (OPEN,))
+    servers = open_servers.living(required(), (OPEN,))
     about = json.loads((store.folder(OPEN) / "pools.json").read_text(encoding="utf-8"))
     if about["catalogue"] != version_of(servers):
         raise StudyError("another catalogue was judged", fix="sync the version whose hash pools.json has")
-    lists = [json.loads(text) for text in servers["tools"]]
     tokenizer = deepcopy(without_torch(WITHOUT_TORCH["minilm"]).tokenizer)  # the encoder goes on with its own
     tokenizer.no_truncation()
-    counted = np.array([[len(own) > 0, len(own), len(tokenizer.encode(json.dumps(own)).ids)] for own in lists])
-    counted[counted[:, 0] == 0] = 0
-    run = store.read_runs(OPEN)[reference]
-    first = run[run["rank"] <= FIRST]
-    shown = pd.DataFrame(counted[first["server_id"]]).groupby(first["task_id"].to_numpy()).sum()
-    columns = ["servers", "tools", "tokens"]
-    rows = pd.DataFrame([counted.sum(axis=0), shown.mean().to_numpy()], columns=columns)
+    lists = servers["tools"].map(json.loads)
+    counted = pd.DataFrame({"servers": lists.map(bool).astype(int), "tools": lists.map(len)})
+    counted["tokens"] = [len(tokenizer.encode(json.dumps(own)).ids) if own else 0 for own in lists]
+    first = store.read_runs(OPEN)[reference].query("rank <= @FIRST")
+    shown = counted.iloc[first["server_id"]].groupby(first["task_id"].to_numpy()).sum()
+    rows = pd.DataFrame([counted.sum(), shown.mean()])
     rows.insert(0, "what", ["all servers that list tools", f"first {FIRST} answers of {reference}"])
     return rows
 

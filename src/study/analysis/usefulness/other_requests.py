@@ -29,7 +29,7 @@ from study.config.changes import changed
 from study.config.compose import build_system, load
 from study.data.dataset import Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split
-from study.evaluation import metrics, per_task
+from study.evaluation import metrics
 from study.evaluation.ranking import chunks, tie_order, top_k
 from study.evaluation.statistics import mean_interval
 from study.evaluation.system import System
@@ -37,17 +37,11 @@ from study.tools.collections import published
 from study.tools.queries import QuerySet
 
 Rows = frozenset[int]  # of servers
-# The forms of the navigational queries, as the table names them.
-WRITTEN, LOWER, NOT_THE_TOOL = "as written", "lower case", "word is not the tool"
+WRITTEN, LOWER, NOT_THE_TOOL = "as written", "lower case", "word is not the tool"  # forms of navigational queries
 SLOT = "{product}"
-SETS = {"livemcpbench": "tasks", "mcptools": "atlas"}
-# setting -> the benchmark, and whether its servers are ranked inside Task2MCP's catalogue
-SETTINGS = {
-    "livemcpbench": ("livemcpbench", False),
-    "livemcpbench_inside": ("livemcpbench", True),
-    "mcptools": ("mcptools", False),
-}
-KS = (1, 5, 10)
+SETS = {"livemcpbench": "tasks", "mcptools": "atlas"}  # benchmark -> its queries
+INSIDE = "_inside"  # a benchmark whose servers are ranked inside Task2MCP's catalogue
+SETTINGS = ("livemcpbench", f"livemcpbench{INSIDE}", "mcptools")  # of `transfer`
 DEPTHS = (1, 3, 10)
 BATCH = 500  # requests that are scored at a time
 SHOWN = ["ndcg@5", "ndcg@10", "recall@10", "hit_rate@1"]
@@ -89,59 +83,56 @@ class KnownItems:
 def all_forms(settings: Navigational, servers: pd.DataFrame) -> pd.DataFrame:
     """Every request that the catalogue can answer, form by form; of those for a product at most `requests`, by seed.
 
-    Returns: columns form (`WRITTEN`, `LOWER` or `NOT_THE_TOOL`), kind (of the product or word), request, wanted (rows
+    Returns: columns form (`WRITTEN`, `LOWER` or `NOT_THE_TOOL`), kind (of the product or word), request, targets (rows
         of the servers whose name holds the word).
     """
     names = [key(name) for name in servers["name"]]
 
     def bearers(word: str) -> Rows:
-        wanted = key(word)
-        return frozenset(row for row, name in enumerate(names) if wanted and inside(wanted, name))
+        words = key(word)
+        return frozenset(row for row, name in enumerate(names) if words and inside(words, name))
 
-    found = [
+    about_products = [
         (kind, product, sentence, rows)
         for kind, entry in settings.kinds.items()
         for product in entry["products"]
         if (rows := bearers(product))
         for sentence in entry["sentences"]
     ]
-    chosen = np.random.default_rng(settings.seed).permutation(len(found))[: settings.requests]
-    asked = [
+    chosen = np.sort(np.random.default_rng(settings.seed).permutation(len(about_products))[: settings.requests])
+    requests = [
         (form, kind, sentence.replace(SLOT, product.lower() if form == LOWER else product), rows)
         for form in (WRITTEN, LOWER)
-        for kind, product, sentence, rows in (found[place] for place in sorted(chosen))
+        for kind, product, sentence, rows in map(about_products.__getitem__, chosen)
     ]
     for kind, entries in settings.not_the_tool.items():
-        asked += [(NOT_THE_TOOL, kind, own["text"], rows) for own in entries if (rows := bearers(own["word"]))]
-    return pd.DataFrame(asked, columns=["form", "kind", "request", "wanted"])
+        requests += [(NOT_THE_TOOL, kind, own["text"], rows) for own in entries if (rows := bearers(own["word"]))]
+    return pd.DataFrame(requests, columns=["form", "kind", "request", "targets"])
 
 
 def by_name(kind: str, names: Sequence[str], rows: Sequence[int]) -> pd.DataFrame:
-    """Names of servers, whose rows are given, as requests, each once: kind, request, wanted (all servers of it)."""
-    table = pd.DataFrame({"request": names, "word": [plain(name) for name in names], "wanted": rows})
+    """Names of servers, whose rows are given, as requests, each once: kind, request, targets (all servers of it)."""
+    table = pd.DataFrame({"request": names, "word": [plain(name) for name in names], "targets": rows})
     words = table[table["word"] != ""].groupby("word", sort=False)
-    return words.agg({"request": "first", "wanted": frozenset}).reset_index(drop=True).assign(kind=kind)
+    return words.agg({"request": "first", "targets": frozenset}).reset_index(drop=True).assign(kind=kind)
 
 
 def known_requests(servers: pd.DataFrame) -> pd.DataFrame:
-    """Names of servers, names of tools, and requests that were written for one server each: kind, request, wanted.
+    """Names of servers, names of tools, and requests that were written for one server each: kind, request, targets.
 
     Raises StudyError: the file names a server that the catalogue lacks.
     """
     path = paths.conf() / "usefulness" / "known_items.csv"
-    written, tools = read_csv(path), servers["tools"].str.split(",").explode().str.strip()
+    written, tools = read_csv(path), servers["tools"].reset_index(drop=True).str.split(",").explode().str.strip()
     row = pd.Index(servers["id"]).get_indexer(pd.Index(written["server_id"]))
     if (row < 0).any():
         raise StudyError("no server of the catalogue", file=path, row=int((row < 0).argmax()), column="server_id")
-    place = pd.Series(range(len(servers)), index=servers.index)
-    return pd.concat(
-        [
-            by_name("server name", servers["name"].tolist(), place.tolist()),
-            by_name("tool name", tools.tolist(), place.loc[tools.index].tolist()),
-            pd.DataFrame({"kind": "request", "request": written["request"], "wanted": [frozenset({n}) for n in row]}),
-        ],
-        ignore_index=True,
-    )
+    requests = [
+        by_name("server name", servers["name"].tolist(), range(len(servers))),
+        by_name("tool name", tools.tolist(), tools.index.tolist()),
+        pd.DataFrame({"kind": "request", "request": written["request"], "targets": [frozenset({n}) for n in row]}),
+    ]
+    return pd.concat(requests, ignore_index=True)
 
 
 def filled(table: pd.DataFrame) -> pd.DataFrame:
@@ -167,11 +158,11 @@ def scores(system: System, data: Dataset, *, seed: int) -> FloatArray:
 
 def first_rows(system: System, servers: pd.DataFrame, requests: Sequence[str], k: int) -> list[list[int]]:
     """Rows of the first `k` servers for each request, `BATCH` of them at a time, ties in the study's order."""
-    found: list[list[int]] = []
+    ranked: list[list[int]] = []
     for start in range(0, len(requests), BATCH):
         part = unlabelled("requests", servers, requests[start : start + BATCH])
-        found += top_k(scores(system, part, seed=0), k, tie_order(len(servers), 0))[0].tolist()
-    return found
+        ranked += top_k(scores(system, part, seed=0), k, tie_order(len(servers), 0))[0].tolist()
+    return ranked
 
 
 def recommended(catalogue: Catalogue, requests: Sequence[str], k: int) -> list[list[int]]:
@@ -183,10 +174,10 @@ def recommended(catalogue: Catalogue, requests: Sequence[str], k: int) -> list[l
     ]
 
 
-def places(ranked: Sequence[Sequence[int]], wanted: Sequence[Rows]) -> np.ndarray:
-    """The place of the first wanted server, from 1; infinity where none is there. `ranked`: rows, best first."""
-    found = [[row in own for row in line] for line, own in zip(ranked, wanted, strict=True)]
-    return np.array([line.index(True) + 1 if True in line else np.inf for line in found])
+def first_hits(ranked: Sequence[Sequence[int]], targets: Sequence[Rows]) -> np.ndarray:
+    """The rank of the first target, from 1; infinity where none is there. `ranked`: rows, best first."""
+    hits = [[row in own for row in line] for line, own in zip(ranked, targets, strict=True)]
+    return np.array([line.index(True) + 1 if True in line else np.inf for line in hits])
 
 
 @analysis("usefulness")
@@ -196,14 +187,13 @@ def navigational(study: Context) -> Tables:
     By form, and in each form for all requests and then by kind: requests (their number) and first_bears_word (share).
     """
     settings, servers = study.settings(Navigational), study.data.servers
-    asked = all_forms(settings, servers)
-    if asked.empty:
+    requests = all_forms(settings, servers)
+    if requests.empty:
         raise UnavailableError("no server bears a name that is asked for", fix="name another data set")
     frames = []
     for name in settings.systems:
-        system = build_system(load([f"system={name}"]).system)
-        ranked = first_rows(system, servers, asked["request"].tolist(), 1)
-        table = asked.assign(system=name, bears=places(ranked, asked["wanted"].tolist()) == 1)
+        ranked = first_rows(build_system(load([f"system={name}"]).system), servers, requests["request"].tolist(), 1)
+        table = requests.assign(system=name, bears=first_hits(ranked, requests["targets"].tolist()) == 1)
         for _, own in table.groupby("form", sort=False):
             both = pd.concat([own.assign(kind="all"), own]).groupby(["system", "form", "kind"], sort=False)["bears"]
             frames.append(both.agg(requests="size", first_bears_word="mean").reset_index())
@@ -220,60 +210,57 @@ def known_items(study: Context) -> Tables:
     settings, servers, rows = study.settings(KnownItems), study.data.servers, []
     kinds = list(known_requests(servers).groupby("kind", sort=False))
     shelf, ids = Shelf(None, servers), pd.Index(servers["id"])
-
     for name in settings.systems:
         system = build_system(load([f"system={name}"]).system)
-        for kind, asked in kinds:
-            ranked = first_rows(system, servers, asked["request"].tolist(), max(DEPTHS))
-            answers = [(name, ranked, asked)]
+        for kind, requests in kinds:
+            answers = [(name, first_rows(system, servers, requests["request"].tolist(), max(DEPTHS)), requests)]
             if name in settings.answering:
                 assert isinstance(system, FieldDense)
-                rng, number = np.random.default_rng(settings.seed), min(settings.sample, len(asked))
-                chosen = rng.choice(len(asked), number, replace=False)
-                few, model = asked.iloc[np.sort(chosen)], SavedFieldDense("", system, servers, 0)
-                catalogue = Catalogue.of_dataset("", name, model, shelf)
+                rng, number = np.random.default_rng(settings.seed), min(settings.sample, len(requests))
+                few = requests.iloc[np.sort(rng.choice(len(requests), number, replace=False))]
+                catalogue = Catalogue.of_dataset("", name, SavedFieldDense("", system, servers, 0), shelf)
                 named = recommended(catalogue, few["request"].tolist(), max(DEPTHS))
                 answers.append((f"recommend {name}", [ids.get_indexer(line).tolist() for line in named], few))
-            for shown, found, own in answers:
-                place = places(found, own["wanted"].tolist())
-                row = {"kind": kind, "system": shown, "requests": len(place)}
-                rows.append(row | {"first" if k == 1 else f"first_{k}": float((place <= k).mean()) for k in DEPTHS})
+            for shown, ranked, own in answers:
+                rank = first_hits(ranked, own["targets"].tolist())
+                row = {"kind": kind, "system": shown, "requests": len(rank)}
+                rows.append(row | {"first" if k == 1 else f"first_{k}": float((rank <= k).mean()) for k in DEPTHS})
     return {"known_items": pd.DataFrame(rows)}
 
 
 def as_dataset(benchmark: str, *, inside: Dataset | None = None) -> tuple[Dataset, sp.csr_matrix, QuerySet]:
-    """A tool benchmark (a key of `SETS`) as servers (name, description, names of the tools) and tasks.
-
-    `inside` is a catalogue whose servers are put in front of the benchmark's own. Returns: the data set (no training
-    labels), the relevant servers (shape (n_queries, n_servers): every server that holds a tool which satisfies a
-    label), and the queries.
-    """
+    """A tool benchmark (a key of `SETS`) as servers and tasks without labels, behind the servers of the catalogue
+    `inside`; the relevant servers (shape (n_queries, n_servers)), which hold a tool that satisfies a label; and the
+    queries."""
     loaded = published.load_collection(benchmark)
     queries, catalog = loaded.queries[SETS[benchmark]], loaded.catalog
     tools: list[list[str]] = [[] for _ in catalog.servers]
     for tool in catalog.tools:
         tools[tool.server].append(tool.name)
-    rows = [
-        (server.name, server.description, ", ".join(own)) for server, own in zip(catalog.servers, tools, strict=True)
-    ]
-    servers, offset = filled(pd.DataFrame(rows, columns=["name", "description", "tools"])), 0
+    servers = pd.DataFrame(
+        {
+            "name": [server.name for server in catalog.servers],
+            "description": [server.description for server in catalog.servers],
+            "tools": [", ".join(own) for own in tools],
+        }
+    )
+    offset = 0
     if inside is not None:
         offset = inside.n_servers
-        servers = pd.concat([inside.servers[servers.columns.intersection(inside.servers.columns)], servers])
-        servers = filled(servers.reset_index(drop=True).fillna(""))
-    wanted = [[offset + catalog.tools[tool].server for label in own for tool in label] for own in queries.labels]
-    lists: tuple[IntArray, ...] = tuple(np.unique(np.array(own, dtype=np.int64)) for own in wanted)
+        servers = pd.concat([inside.servers.filter(COLUMNS), servers], ignore_index=True).fillna("")
+    relevant = [[offset + catalog.tools[tool].server for label in own for tool in label] for own in queries.labels]
+    lists: tuple[IntArray, ...] = tuple(np.unique(np.array(own, dtype=np.int64)) for own in relevant)
+    servers = filled(servers)
     return unlabelled(benchmark, servers, queries.texts), relevance_from_lists(lists, len(servers)), queries
 
 
 def build_systems(settings: Transfer) -> dict[str, System]:
     """The systems to ask, by name; `fusion` is the rank fusion of the named systems with equal weights."""
-    models = {name: load([f"system={name}"]).system for name in dict.fromkeys([*settings.systems, *settings.fusion])}
-    fusion = load(["system=rrf"])
-    members = {name: models[name].model for name in settings.fusion}
+    configs = {name: load([f"system={name}"]).system for name in settings.systems}
+    fusion, members = load(["system=rrf"]), {name: load([f"system={name}"]).system.model for name in settings.fusion}
     model = {"members": members, "weights": {}, "_target_": fusion.system.model._target_}
-    fused = changed(fusion, {"system.model": model}, merge=False).system
-    return {name: build_system(models[name]) for name in settings.systems} | {"fusion": build_system(fused)}
+    configs["fusion"] = changed(fusion, {"system.model": model}, merge=False).system
+    return {name: build_system(config) for name, config in configs.items()}
 
 
 @analysis("usefulness", slow=True)
@@ -283,14 +270,15 @@ def transfer(study: Context) -> Tables:
     diff is how much better the chosen system is, paired by query (95 % interval, bootstrap over queries).
     """
     settings, rows = study.settings(Transfer), []
-    for setting, (benchmark, within) in SETTINGS.items():
-        data, relevant, queries = as_dataset(benchmark, inside=study.data if within else None)
+    for setting in SETTINGS:
+        catalogue = study.data if setting.endswith(INSIDE) else None
+        data, relevant, queries = as_dataset(setting.removesuffix(INSIDE), inside=catalogue)
         order, values = tie_order(data.n_servers, settings.seed), {}
         for name, system in build_systems(settings).items():
-            ranked, _ = top_k(scores(system, data, seed=settings.seed), max(KS), order)
-            values[name] = per_task.table(queries.ids, settings.seed, metrics.per_task(ranked, relevant, KS))
+            ranked, _ = top_k(scores(system, data, seed=settings.seed), 10, order)
+            values[name] = metrics.per_task(ranked, relevant, (1, 5, 10))
         for name, frame in values.items():
-            row = {"setting": setting, "system": name, "queries": len(frame), **frame[SHOWN].mean().to_dict()}
+            row = {"setting": setting, "system": name, "queries": len(queries.ids), **frame[SHOWN].mean().to_dict()}
             lead = values[settings.system][settings.metric] - frame[settings.metric]
             rows.append(row | mean_interval(lead, seed=settings.seed, name="diff", prefix="diff_"))
     return {"transfer": pd.DataFrame(rows)}

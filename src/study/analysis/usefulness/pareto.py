@@ -41,18 +41,15 @@ QUALITIES = {"by_labels": "fitting the released labels", "by_judgements": "being
 # Processor time stands for latency: on one thread both agree where nothing else runs, and other programs slow only
 # elapsed time.
 COSTS = {"seconds_fit": "seconds to train", "cpu": "processor time per request (ms)"}
-# How a text is read before a system can rank: TF-IDF words and pairs, or a sentence vector.
-WORDS, SENTENCE = "words", "sentence"
-# What takes the text itself: a `FieldDense`, or a model of `study export`, as `study recommend` asks it.
-REQUEST, SAVED = "request", "saved"
-DISTILLED = "saved distilled"  # the same, its first servers ordered by the distilled model
 MEASURED = ["milliseconds", "p5", "p95", "cpu"]
 Answer = Callable[[int], object]
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Systems with how each reads a request, saved models, and how many requests are timed."""
+    """How many requests are timed, and who answers: systems, with how each reads a text before it ranks (``words``:
+    TF-IDF, ``sentence``: a sentence vector, ``request``: it takes the text itself), models of `study export`, and those
+    of them whose first servers are also ordered by the distilled model."""
 
     requests: int
     warm_up: int
@@ -61,19 +58,9 @@ class Latency:
     distilled: list[str]
 
 
-def quantiles(seconds: NDArray[np.float64]) -> dict[str, float]:
-    """Median, 5th and 95th percentile of elapsed time and the median of processor time (`MEASURED`), in milliseconds.
-    `seconds`: elapsed and processor seconds of each request, shape (n, 2)."""
-    low, middle, high = np.percentile(seconds[:, 0] * 1e3, [5, 50, 95]).tolist()
-    return dict(zip(MEASURED, (middle, low, high, float(np.median(seconds[:, 1]) * 1e3)), strict=True))
-
-
-def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> NDArray[np.float64]:
-    """Elapsed and processor seconds of each request, asked one after another, shape (n, 2).
-
-    The first `warm_up` are asked once more before, untimed. Processor time says what a request takes where nothing
-    else runs, also if something does.
-    """
+def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> dict[str, float]:
+    """`MEASURED` of requests that are asked one after another, in milliseconds: median, 5th and 95th percentile of
+    elapsed time, median of processor time. The first `warm_up` are asked once more before, untimed."""
     for request in requests[:warm_up]:
         answer(request)
     seconds = []
@@ -81,14 +68,15 @@ def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> NDArray[np.f
         started = time.perf_counter(), time.process_time()
         answer(request)
         seconds.append((time.perf_counter() - started[0], time.process_time() - started[1]))
-    return np.array(seconds)
+    elapsed, processor = 1e3 * np.array(seconds).T
+    return dict(zip(MEASURED, [*np.percentile(elapsed, [50, 5, 95]), np.median(processor)], strict=True))
 
 
 def answering(
     system: Any, reading: Sequence[str], data: Dataset, split: Split, readers: Mapping[str, Answer]
 ) -> Answer:
     """What answers one request of a fitted system, from text to ten servers; `readers` make vectors of its text."""
-    if list(reading) == [REQUEST]:
+    if list(reading) == ["request"]:
         order = tie_order(data.n_servers, 0)
         return lambda task: top_k(system.score_requests(data.tasks.iloc[[task]], store=False), KEPT, order)
 
@@ -102,10 +90,8 @@ def answering(
 
 def answering_saved(name: str, data: Dataset, *, again: bool = False) -> Answer:
     """What answers one request of a saved model, from text to ten servers; `again`: with the distilled model."""
-    model = saved.load_saved_model(data.name, name)
-    names = ("language", "category", "theme", "subcategory")
-    fields = [{name: str(row[name]) for name in names} for row in data.tasks.to_dict("records")]
-    words = data.task_texts(("name", "description"))
+    model, words = saved.load_saved_model(data.name, name), data.task_texts(("name", "description"))
+    fields = data.tasks[["language", "category", "theme", "subcategory"]].astype(str).to_dict("records")
     if again:
         grader = DistilledGrader.kept(data.name, model)
         return lambda task: graded(grader, words[task], model.recommend(words[task], **fields[task], k=DEPTH))[:KEPT]
@@ -128,16 +114,15 @@ def latency(study: Context) -> Tables:
     known = data.server_texts() + [texts[row] for row in split.tasks("train")]
     vectorizer = fit_vectorizer(known, max_features=50_000, ngram_range=(1, 2))
     readers: dict[str, Answer] = {
-        WORDS: lambda task: vectorizer.transform([texts[task]]),
-        SENTENCE: lambda task: encode([texts[task]], store=False),
+        "words": lambda task: vectorizer.transform([texts[task]]),
+        "sentence": lambda task: encode([texts[task]], store=False),
     }
     rows: list[dict[str, Any]] = []
-    tasks = [int(task) for task in split.tasks("valid")]
-    requests = [tasks[number % len(tasks)] for number in range(settings.requests)]
+    requests = np.resize(split.tasks("valid"), settings.requests).tolist()
 
-    def note(name: str, reading: str, answer: Answer) -> None:
+    def note(name: str, reading: str, answer: Answer, **rest: float) -> None:
         spent = timed(answer, requests, settings.warm_up)
-        rows.append({"system": name, "reading": reading, "requests": len(spent), **quantiles(spent)})
+        rows.append({"system": name, "reading": reading, "requests": len(requests), **spent, **rest})
 
     for name, reading in tqdm(settings.systems.items(), desc="latency", disable=None):
         system = build_system(with_tuned_values(load([f"dataset={data.name}", f"system={name}"])).system)
@@ -145,10 +130,11 @@ def latency(study: Context) -> Tables:
             started = time.perf_counter()
             system.fit(data, split, seed=0, workdir=Path(folder))
             seconds = time.perf_counter() - started
-        note(name, " ".join(reading), answering(system, reading, data, split, readers))
-        rows[-1]["seconds_fit"] = seconds
-    for name, reading in (*product(settings.saved, [SAVED]), *product(settings.distilled, [DISTILLED])):
-        note(name, reading, answering_saved(name, data, again=reading == DISTILLED))
+        note(name, " ".join(reading), answering(system, reading, data, split, readers), seconds_fit=seconds)
+    for name in settings.saved:
+        note(name, "saved", answering_saved(name, data))
+    for name in settings.distilled:
+        note(name, "saved distilled", answering_saved(name, data, again=True))
     return {"latency": pd.DataFrame(rows)}
 
 
@@ -175,30 +161,26 @@ def pareto(study: Context) -> Tables:
         fix = f"run: study analyse usefulness/latency dataset={study.dataset}"
         raise UnavailableError("no request was timed", file=file, fix=fix)
     # A system that is timed itself and as a saved model stands for itself.
-    asked = read_csv(file).drop_duplicates("system").set_index("system")
+    times = read_csv(file).drop_duplicates("system").set_index("system")
     labels = {
         name: frame.groupby("seed")[METRIC].mean().mean()
         for name, frame in read_per_task(study.dataset, protocol, known).items()
     }
     scores = read_csv(folder(study.dataset) / "tables" / "scores.csv")
     judged = scores[(scores["part"] == "test") & (scores["metric"] == METRIC) & scores["comparable"]]
-    found = pd.DataFrame({"by_labels": pd.Series(labels), "by_judgements": judged.set_index("system")["mean"]})
+    table = pd.DataFrame({"by_labels": pd.Series(labels), "by_judgements": judged.set_index("system")["mean"]})
+    seeds = {system: record["seeds"] for (_, system), record in read_records(study.dataset, protocol).items()}
     costs = {
-        system: {
-            "seconds_fit": float(np.mean([float(seed["seconds_fit"]) for seed in record["seeds"]])),
-            "parameters": int(record["seeds"][0]["parameters"]),
-        }
-        for (_, system), record in read_records(study.dataset, protocol).items()
+        name: [np.mean([float(one["seconds_fit"]) for one in own]), own[0]["parameters"]] for name, own in seeds.items()
     }
-    found = found.join(pd.DataFrame.from_dict(costs, orient="index", columns=["seconds_fit", "parameters"]))
-    found = found.join(asked[MEASURED])
+    table = table.join(pd.DataFrame.from_dict(costs, orient="index", columns=["seconds_fit", "parameters"]))
+    table = table.join(times[MEASURED])
     # A system that is judged but has no run of its own is trained for the latency alone.
-    found["seconds_fit"] = found["seconds_fit"].fillna(asked["seconds_fit"])
-    kept = [name for name in found.index if name in known and known[name].family not in APART]
-    found = found.loc[kept].dropna(subset=["seconds_fit"]).rename_axis("system").reset_index()
-    for place, text in ((1, "title"), (2, "family")):
-        found.insert(place, text, [str(getattr(known[name], text)) for name in found["system"]])
+    table["seconds_fit"] = table["seconds_fit"].fillna(times["seconds_fit"])
+    kept = [name for name in table.index if name in known and known[name].family not in APART]
+    table = table.loc[kept].dropna(subset=["seconds_fit"]).rename_axis("system").reset_index()
+    for column, text in ((1, "title"), (2, "family")):
+        table.insert(column, text, [str(getattr(known[name], text)) for name in table["system"]])
     for quality, cost in product(QUALITIES, COSTS):
-        sides = (found[name].to_numpy(np.float64) for name in (quality, cost))
-        found[f"front_{quality}_{cost}"] = non_dominated(*sides)
-    return {"pareto": found.sort_values("by_judgements", ascending=False, kind="stable")}
+        table[f"front_{quality}_{cost}"] = non_dominated(*table[[quality, cost]].to_numpy(np.float64).T)
+    return {"pareto": table.sort_values("by_judgements", ascending=False, kind="stable")}

@@ -66,11 +66,8 @@ def tool_search_regex(requests: Sequence[str], servers: pd.DataFrame, k: int) ->
     case; texts in which more of them are found come first, since no order is documented.
     """
     texts = [f"{name} {text}" for name, text in _texts(servers)]
-    found = []
-    for request in requests:
-        patterns = [re.compile(re.escape(word), re.I) for word in _content_words(request)]
-        found.append(_best([sum(bool(pattern.search(text)) for pattern in patterns) for text in texts], k))
-    return found
+    patterns = [[re.compile(re.escape(word), re.I) for word in _content_words(request)] for request in requests]
+    return [_best([sum(bool(word.search(text)) for word in own) for text in texts], k) for own in patterns]
 
 
 def toolhive(requests: Sequence[str], servers: pd.DataFrame, k: int) -> Rows:
@@ -149,8 +146,8 @@ def _bm25(documents: list[list[str]], requests: list[list[str]], k: int) -> Rows
     known = {word for document in documents for word in document}
     index = bm25s.BM25(k1=K1, b=B, method="lucene", backend="numpy")
     index.index(documents, show_progress=False)
-    asked = [[word for word in request if word in known] for request in requests]
-    return [_best(index.get_scores(request), k) if request else [] for request in asked]
+    words = [[word for word in request if word in known] for request in requests]
+    return [_best(index.get_scores(own), k) if own else [] for own in words]
 
 
 def _best(scores: Sequence[float] | np.ndarray, k: int) -> list[int]:

@@ -4,10 +4,9 @@ tasks (``broad``: of all of them; ``aimed``: of one group)? Systems are fitted a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -20,12 +19,10 @@ import pandas as pd
 from omegaconf import DictConfig
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from study.analysis.framework import Context, Tables, analysis, settings_file
-from study.base import paths
-from study.base.errors import StudyError, require_one_of
+from study.analysis.framework import Context, Tables, analysis
 from study.config.compose import build_system, load, plain
 from study.data.dataset import Dataset, IntArray
-from study.data.splits import PARTS, WORD, Split
+from study.data.splits import WORD, Split
 from study.evaluation.runs import KEPT, rank_tasks
 from study.evaluation.statistics import mean_interval
 from study.runner.identity import row_key
@@ -49,27 +46,20 @@ class Stuffing:
     words: list[int]
     seed: int
 
-    def __post_init__(self) -> None:
-        require_one_of(self.part, "part", PARTS, column="part")
-
 
 def plan(data: Dataset, split: Split, settings: Stuffing) -> tuple[IntArray, pd.DataFrame]:
-    """Draw the asked tasks and the watched servers. Raises StudyError: the catalogue is too small.
+    """The sampled tasks and the watched servers.
 
-    Returns: rows of the asked tasks, ascending; and of each watched server its row (server), what it does (form, one of
+    Returns: rows of the tasks, ascending; and of each watched server its row (server), what it does (form, one of
         `FORMS`) and the group of tasks that it aims at, empty for others (group).
     """
     rng = np.random.default_rng(settings.seed)
     groups, rows = data.tasks[settings.group].to_numpy(dtype=str), split.tasks(settings.part)
     members = [rows[groups[rows] == group] for group in sorted(set(groups[rows]))]
     tasks = np.sort(np.concatenate([rng.permutation(own)[: settings.per_group] for own in members]))
-    wanted = settings.attackers + settings.controls
-    if data.n_servers < wanted:
-        problem = f"the catalogue has {data.n_servers} servers, {wanted} are to be watched"
-        raise StudyError(problem, file=settings_file(Stuffing), fix="lower attackers or controls")
     broad = settings.attackers // 2
     forms = np.repeat(FORMS, (broad, settings.attackers - broad, settings.controls))
-    watched = pd.DataFrame({"server": rng.permutation(data.n_servers)[:wanted], "form": forms, "group": ""})
+    watched = pd.DataFrame({"server": rng.permutation(data.n_servers)[: len(forms)], "form": forms, "group": ""})
     aims = watched["form"] == "aimed"
     watched.loc[aims, "group"] = list(islice(cycle(sorted(set(groups[tasks]))), int(aims.sum())))
     return tasks, watched
@@ -89,24 +79,23 @@ def stuffed(data: Dataset, split: Split, watched: pd.DataFrame, group: str, word
     groups = data.tasks[group].to_numpy(dtype=str)[train]
     added = {name: keywords(texts[groups == name] if name else texts, words) for name in set(watched["group"])}
     descriptions = data.servers["description"].to_numpy(dtype=object).copy()
-    attackers = watched[watched["form"] != "control"]
-    for server, aim in zip(attackers["server"], attackers["group"], strict=True):
+    for server, aim in watched.loc[watched["form"] != "control", ["server", "group"]].itertuples(index=False):
         descriptions[server] = " ".join([descriptions[server], *added[aim]])
     return replace(data, servers=data.servers.assign(description=descriptions))
 
 
 def ranks_of(
-    config: DictConfig, data: Dataset, split: Split, tasks: IntArray, servers: IntArray, part: str, workdir: Path
+    config: DictConfig, data: Dataset, split: Split, tasks: IntArray, servers: IntArray, part: str
 ) -> IntArray:
     """Fit the configured system and look up the ranks (from 1) of the servers for the tasks of a part.
     Returns: shape (tasks, servers); a server that the system does not rank is last."""
     seed, system = int(config.system.seeds[0]), build_system(config.system)
-    workdir.mkdir(parents=True, exist_ok=True)
-    system.fit(data, split, seed=seed, workdir=workdir)
-    found, _ = rank_tasks(system, split, tasks, part=part, k=data.n_servers, seed=seed)
+    with tempfile.TemporaryDirectory() as folder:
+        system.fit(data, split, seed=seed, workdir=Path(folder))
+        ranked, _ = rank_tasks(system, split, tasks, part=part, k=data.n_servers, seed=seed)
     ranks = np.full((len(tasks), data.n_servers), data.n_servers, dtype=np.int64)
-    task, place = np.nonzero(found >= 0)
-    ranks[task, found[task, place]] = place + 1
+    task, place = np.nonzero(ranked >= 0)
+    ranks[task, ranked[task, place]] = place + 1
     return ranks[:, servers]
 
 
@@ -131,10 +120,10 @@ def gains(
     return pd.DataFrame(rows)
 
 
-def summary(found: pd.DataFrame, *, seed: int) -> pd.DataFrame:
-    """Means over servers, with a 95 % bootstrap interval of the gain; `found`: rows of `gains` by system and words."""
+def summary(climbs: pd.DataFrame, *, seed: int) -> pd.DataFrame:
+    """Means over servers, with a 95 % bootstrap interval of the gain; `climbs`: rows of `gains` by system and words."""
     rows = []
-    for (system, words, form), part in found.groupby(["system", "words", "form"], sort=False):
+    for (system, words, form), part in climbs.groupby(["system", "words", "form"], sort=False):
         row = {"system": system, "words": words, "form": form, "servers": len(part)}
         means = part[["before", "after", "gain", "top_before", "top_after"]].mean().to_dict()
         rows.append(row | means | mean_interval(part["gain"], seed=seed, name="gain", prefix="gain_"))
@@ -153,18 +142,18 @@ def keyword_stuffing(study: Context) -> Tables:
     servers, group = watched["server"].to_numpy(np.int64), settings.group
 
     def attacked(key: tuple[Any, ...]) -> pd.DataFrame:
-        config, workdir, ranks = configs[key[0]], paths.cache() / "stuffing" / "-".join(key), {}
-        for words in (0, *settings.words):
-            changed = stuffed(data, split, watched, group, words) if words else data
-            ranks[words] = ranks_of(config, changed, split, tasks, servers, settings.part, workdir / str(words))
-        shutil.rmtree(workdir)
-        climbed = {words: gains(data, tasks, watched, group, ranks[0], ranks[words]) for words in settings.words}
+        def ranks(catalogue: Dataset) -> IntArray:
+            return ranks_of(configs[key[0]], catalogue, split, tasks, servers, settings.part)
+
+        before, climbed = ranks(data), {}
+        for words in settings.words:
+            after = ranks(stuffed(data, split, watched, group, words))
+            climbed[words] = gains(data, tasks, watched, group, before, after)
         return pd.concat(climbed, names=["words"]).reset_index("words")
 
-    chosen = json.dumps({**asdict(settings), "systems": None}, sort_keys=True)
-    attack = hashlib.sha256(chosen.encode()).hexdigest()[:16]
+    attack = json.dumps({**asdict(settings), "systems": None}, sort_keys=True)
     fits = study.fits("stuffing_fits", ("system", "fingerprint", "attack"))
-    found = fits.complete([(name, row_key(config), attack) for name, config in configs.items()], attacked)
+    climbs = fits.complete([(name, row_key(config), attack) for name, config in configs.items()], attacked)
     study.facts.update({"profile": study.config.profile.name, "tasks": len(tasks), "catalogue": data.n_servers})
     study.facts["systems"] = {name: plain(config.system) for name, config in configs.items()}
-    return {"stuffing": summary(found, seed=settings.seed)}
+    return {"stuffing": summary(climbs, seed=settings.seed)}
