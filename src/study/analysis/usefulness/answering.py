@@ -25,7 +25,7 @@ from study.base.files import read_csv
 from study.base.settings import read_settings
 from study.data.dataset import Dataset, FloatArray
 from study.evaluation.ranking import tie_order, top_k
-from study.evaluation.separation import separation
+from study.evaluation.statistics import auc
 from study.judging import store
 from study.judging.collection import DEPTH, Collection
 from study.judging.pools import load_split
@@ -63,15 +63,13 @@ def fit_rows(
     served, known = number < len(every) - len(requests.unserved), number >= len(requests.served)
     for half, part in enumerate(("choice", "test")):
         mine = number % 2 == half
-        # Nearer means a smaller distance.
-        apart = separation(1 - near[mine][None], served[mine][None], depth=DEPTH)
         yield {
             "catalogue": name,
             "part": part,
             "n_served": int((mine & served).sum()),
             "n_known": int((mine & served & known).sum()),
             "n_unserved": int((mine & ~served).sum()),
-            "auc": float(apart["auc"].iloc[0]),
+            "auc": auc(near[mine & served], near[mine & ~served]),
             "served_answered": float(fits[mine & served].mean()),
             "known_answered": float(fits[mine & served & known].mean()) if written else None,
             "unserved_refused": float(1 - fits[mine & ~served].mean()),
@@ -106,11 +104,11 @@ def filtered_rows(
 def prior_of(data: Dataset, settings: Answering) -> FloatArray:
     """The prior of every server at weight 1, shape (n_servers,)."""
     unit, columns = replace(settings.prior, weight=1.0), ["name", "description", "stars_count", "is_official"]
-    values = []
-    for name, text, stars, official in data.servers[columns].itertuples(index=False):
-        facts = Facts("", "", "", int(stars), official=bool(official), marks=settings.marks_of(name, text))
-        values.append(sum(prior(facts, unit).values()))
-    return np.array(values, dtype=np.float32)
+    facts = (
+        Facts("", "", "", int(stars), official=bool(official), marks=settings.marks_of(name, text))
+        for name, text, stars, official in data.servers[columns].itertuples(index=False)
+    )
+    return np.array([sum(prior(own, unit).values()) for own in facts], dtype=np.float32)
 
 
 def prior_table(dataset: str, settings: Answering, *, seed: int = 0) -> pd.DataFrame:

@@ -23,9 +23,8 @@ from study.config.compose import build_system, load
 from study.data.dataset import Dataset, IntArray
 from study.evaluation.metrics import ndcg
 from study.evaluation.statistics import mean_interval
-from study.reranking.language_model import LanguageModelReranker, Question, T2MRecWithLanguageModel, condensed
-from study.reranking.listwise import T2MRecListwise, candidate_pools
-from study.reranking.pools import PooledT2MRec
+from study.reranking.language_model import LanguageModelReranker, Question, condensed
+from study.reranking.listwise import candidate_pools
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 
@@ -64,9 +63,6 @@ def contribution(study: Context) -> Tables:
     base, system, listwise = (
         build_system(load([*shared, f"system={name}"]).system) for name in (BASE, settings.system, settings.listwise)
     )
-    assert isinstance(base, PooledT2MRec)
-    assert isinstance(system, T2MRecWithLanguageModel)
-    assert isinstance(listwise, T2MRecListwise)
     limit_threads(study.config.profile.threads)
     data, split = load_inputs(dataset, settings.protocol)
     order = np.random.default_rng(settings.seed).permutation(split.tasks(settings.part))
@@ -100,7 +96,7 @@ def ask_variants(
     }
     for number in range(1, 1 + settings.permutations):
         variants[f"order {number}"] = free, [rng.permutation(pool) for pool in pools]
-    answers, counts = {}, dict[str, Any]()
+    answers, counts = Answers(), dict[str, Any]()
     for name, (own, shown) in variants.items():
         reranker = LanguageModelReranker(client, own)
         answers[name] = shown, reranker.many(data, tasks, shown)

@@ -17,7 +17,6 @@ from study.advisor.encoders.sentence import WITHOUT_TORCH, without_torch
 from study.advisor.engine.answer import FIRST
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Shelf
-from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.saved import open_catalogue as open_servers
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.analysis.framework import Context, Tables, analysis, load_settings
@@ -68,7 +67,6 @@ def all_runs(data: Dataset, servers: pd.DataFrame, chosen: Open) -> dict[str, pd
         ranked, _ = top_k(scores(system, data, seed=SEED), chosen.depth, tie_order(data.n_servers, SEED))
         answers[name] = [line[line >= 0].tolist() for line in ranked]
         if name in chosen.answering:
-            assert isinstance(system, FieldDense)
             model = SavedFieldDense(name, system, data.servers, SEED)
             catalogue = Catalogue.of_table(OPEN, name, model, servers, shelf)
             answers[f"recommend {name}"] = recommended(catalogue, requests, chosen.depth)

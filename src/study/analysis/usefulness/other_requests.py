@@ -18,7 +18,6 @@ from study.advisor.engine.answer import Options, ask
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Shelf
 from study.advisor.engine.request import plain
-from study.advisor.retrieval.field_dense import FieldDense
 from study.advisor.retrieval.names import inside, key
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.analysis.framework import Context, Tables, analysis
@@ -215,7 +214,6 @@ def known_items(study: Context) -> Tables:
         for kind, requests in kinds:
             answers = [(name, first_rows(system, servers, requests["request"].tolist(), max(DEPTHS)), requests)]
             if name in settings.answering:
-                assert isinstance(system, FieldDense)
                 rng, number = np.random.default_rng(settings.seed), min(settings.sample, len(requests))
                 few = requests.iloc[np.sort(rng.choice(len(requests), number, replace=False))]
                 catalogue = Catalogue.of_dataset("", name, SavedFieldDense("", system, servers, 0), shelf)
@@ -234,16 +232,9 @@ def as_dataset(benchmark: str, *, inside: Dataset | None = None) -> tuple[Datase
     queries."""
     loaded = published.load_collection(benchmark)
     queries, catalog = loaded.queries[SETS[benchmark]], loaded.catalog
-    tools: list[list[str]] = [[] for _ in catalog.servers]
-    for tool in catalog.tools:
-        tools[tool.server].append(tool.name)
-    servers = pd.DataFrame(
-        {
-            "name": [server.name for server in catalog.servers],
-            "description": [server.description for server in catalog.servers],
-            "tools": [", ".join(own) for own in tools],
-        }
-    )
+    tools = pd.DataFrame([(tool.server, tool.name) for tool in catalog.tools]).groupby(0)[1].agg(", ".join)
+    servers = pd.DataFrame([(server.name, server.description) for server in catalog.servers])
+    servers = servers.set_axis(["name", "description"], axis=1).assign(tools=tools).fillna("")
     offset = 0
     if inside is not None:
         offset = inside.n_servers

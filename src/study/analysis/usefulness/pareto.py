@@ -91,7 +91,8 @@ def answering(
 def answering_saved(name: str, data: Dataset, *, again: bool = False) -> Answer:
     """What answers one request of a saved model, from text to ten servers; `again`: with the distilled model."""
     model, words = saved.load_saved_model(data.name, name), data.task_texts(("name", "description"))
-    fields = data.tasks[["language", "category", "theme", "subcategory"]].astype(str).to_dict("records")
+    names = ["language", "category", "theme", "subcategory"]
+    fields = [dict(zip(names, row, strict=True)) for row in data.tasks[names].astype(str).itertuples(index=False)]
     if again:
         grader = DistilledGrader.kept(data.name, model)
         return lambda task: graded(grader, words[task], model.recommend(words[task], **fields[task], k=DEPTH))[:KEPT]
