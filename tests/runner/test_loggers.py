@@ -14,11 +14,11 @@ EPOCHS = 4
 SMALL = ["system=t2mrec", "system.seeds=[3]", "system.model.towers.hidden=16", f"system.model.training.epochs={EPOCHS}"]
 
 
-def run(name, logger, *words):
-    """A small T2MRec: its tables, and the means of its metrics."""
-    row = run_row(load([*TINY, *SMALL, f"system.name={name}", f"logger={logger}", *words]))
+def run(name, logger):
+    """A small T2MRec: its tables, and the means of its metrics as trackers name them."""
+    row = run_row(load([*TINY, *SMALL, f"system.name={name}", f"logger={logger}"]))
     means = row.per_task.drop(columns=["task_id", "seed"]).mean()
-    return [table.to_csv() for table in row[:2]], means
+    return [table.to_csv() for table in row[:2]], means.rename(lambda metric: metric.replace("@", "_"))
 
 
 def test_tensorboard_gets_settings_losses_and_means_and_the_row_stays_the_same(root):
@@ -28,11 +28,9 @@ def test_tensorboard_gets_settings_losses_and_means_and_the_row_stays_the_same(r
     assert told == untold
     (folder,) = (root / ".cache" / "logs" / "tensorboard" / "synthetic-cold").iterdir()
     seen = events.EventAccumulator(str(folder)).Reload()
-    losses = seen.Scalars("loss")
-    assert [point.step for point in losses] == list(range(EPOCHS))
-    assert losses[-1].value < losses[0].value
+    assert [point.step for point in seen.Scalars("loss")] == list(range(EPOCHS))
     for metric, mean in means.items():
-        assert seen.Scalars(metric.replace("@", "_"))[-1].value == pytest.approx(mean, abs=1e-6)
+        assert seen.Scalars(metric)[-1].value == pytest.approx(mean, abs=1e-6)
     assert seen.Scalars("parameters")[-1].value > 0
     assert f"epochs: {EPOCHS}" in (folder / "hparams.yaml").read_text()
 
@@ -44,22 +42,18 @@ def test_mlflow_keeps_runs_in_a_database_below_the_cache(root, monkeypatch):
     _, means = run("told", "mlflow")
     client = tracking.MlflowClient(f"sqlite:///{root / '.cache' / 'logs' / 'mlflow.db'}")
     (one,) = client.search_runs([client.get_experiment_by_name("synthetic-cold").experiment_id])
-    assert one.info.status == "FINISHED"
-    assert one.data.params["model/training/epochs"] == str(EPOCHS)
-    assert one.data.metrics["ndcg_10"] == pytest.approx(means["ndcg@10"])
+    assert (one.info.status, one.data.params["model/training/epochs"]) == ("FINISHED", str(EPOCHS))
+    assert one.data.metrics["ndcg_10"] == pytest.approx(means["ndcg_10"])
     assert len(client.get_metric_history(one.info.run_id, "loss")) == EPOCHS
 
 
-def test_a_logger_of_ones_own_is_told_too(root):
+def test_a_logger_of_ones_own_is_told_too_and_a_seed_that_fails_leaves_a_failed_run(root, monkeypatch):
     (root / "conf" / "logger" / "own.yaml").write_text((root / "conf" / "logger" / "csv.yaml").read_text())
     _, means = run("told", "own")
-    for folder in (root / ".cache" / "logs" / "csv" / "synthetic-cold").iterdir():
-        table = pd.read_csv(folder / "metrics.csv")
-        assert table["loss"].count() == EPOCHS
-        assert table["ndcg_10"].dropna().tolist() == [pytest.approx(means["ndcg@10"])]
-
-
-def test_a_seed_that_fails_leaves_a_failed_run(root, monkeypatch):
+    (folder,) = (root / ".cache" / "logs" / "csv" / "synthetic-cold").iterdir()
+    table = pd.read_csv(folder / "metrics.csv")
+    assert table["loss"].count() == EPOCHS
+    assert table["ndcg_10"].dropna().tolist() == [pytest.approx(means["ndcg_10"])]
     ended = []
     monkeypatch.setattr(CSVLogger, "finalize", lambda _, status: ended.append(status))
     monkeypatch.setattr("study.runner.rows.run_seed", lambda *_, **__: 1 / 0)
@@ -78,9 +72,3 @@ def test_a_missing_package_is_named_before_anything_is_computed(root, monkeypatc
     with pytest.raises(StudyError, match="pip install tensorboard") as caught:
         run("never", "tensorboard")
     assert caught.value.column == "logger"
-
-
-def test_an_unknown_logger_is_refused():
-    with pytest.raises(StudyError, match="unknown logger 'wandb'") as caught:
-        load(["logger=wandb"])
-    assert "tensorboard" in str(caught.value.fix)

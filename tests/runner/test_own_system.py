@@ -22,6 +22,7 @@ from study.base.files import write_json
 from study.base.registry import system_file
 from study.data.splits import make
 from study.runner import own_system
+from study.runner.identity import read_versions
 from study.runner.own_system import class_file, examine, new_system, remove_system
 from study.runner.row_store import list_rows
 from tests.baselines.toys import block_dataset, build, fit, recall10
@@ -77,41 +78,31 @@ def test_a_new_system_passes_its_check_runs_and_leaves_nothing_behind(own_root: 
     assert code == 0, err
     for words in (("Mine", "recall@10"), ("Popularity", "ndcg@10")):
         assert any(all(word in line for word in words) for line in out.splitlines())
-    assert tree(own_root) > before
     sweeps = paths.results("synthetic") / "sweeps"
     with system_file("mine").open("a") as stream:  # a variant goes with its file
         stream.write("variants:\n  wide: {title: Mine wide}\n")
     put_row("synthetic", "cold", "mine_wide")
     (paths.conf() / "sweep" / "factors.yaml").write_text("system: mine_wide\n")
-    write_json(sweeps / "factors" / "record.json", {"system": "mine_wide"})
-    write_json(sweeps / "temperature" / "record.json", {"system": "t2mrec"})
+    for name, system in (("factors", "mine_wide"), ("unnamed", "tfidf"), ("temperature", "t2mrec")):
+        write_json(sweeps / name / "record.json", {"system": system})
     kept = tree(own_root)
+    assert kept > before
     assert call("remove", "mine")[0] == 0
+    for words in (["mine", "dataset=synthetic"], ["*", "--yes"]):
+        code, _, err = call("remove", *words)
+        assert (code, "fix: " in err) == (2, True)
     assert tree(own_root) == kept
-    assert call("remove", "mine", "--yes")[0] == 0
-    assert tree(own_root) == before | {sweeps / "temperature" / "record.json"}
-
-
-def test_a_sweep_is_removed_and_nothing_else(own_root: Path, call) -> None:
-    before = tree(own_root)
-    (paths.conf() / "sweep" / "factors.yaml").write_text("system: tfidf\n")
-    for name in ("factors", "unnamed"):
-        write_json(paths.results("synthetic") / "sweeps" / name / "record.json", {"system": "tfidf"})
-        write_json(paths.cache() / "sweeps" / "synthetic" / name / "trials.json", {})
-    for name in ("factors", "unnamed"):
+    for name in ("mine", "unnamed"):
         assert call("remove", name, "--yes")[0] == 0
         assert call("remove", name, "--yes")[0] == 2
-    assert tree(own_root) == before
+    assert tree(own_root) == before | {sweeps / "temperature" / "record.json"}
 
 
 def test_a_row_whose_system_no_file_describes_any_more_is_removed(own_root: Path, call) -> None:
     before = tree(own_root)
-    assert call("new", "mine")[0] == call("run", *TINY, "system=mine")[0] == 0
-    system_file("mine").unlink()
-    class_file("mine").unlink()
+    put_row("synthetic", "cold", "mine")
     assert call("remove", "mine", "--yes")[0] == 0
     assert tree(own_root) == before
-    assert call("remove", "mine", "--yes")[0] == 2
 
 
 def make_wrong(line: str) -> None:
@@ -125,33 +116,33 @@ def make_wrong(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_what_is_wrong_is_said_once_and_no_row_is_made(own_root: Path, call, line: str) -> None:
+def test_what_is_wrong_is_said_once_and_no_row_is_made(own_root: Path, call, caplog, line: str) -> None:
     make_wrong(line)
     code, out, err = call("check", "mine")
-    assert code == 2
+    assert (code, err.count(WRONG[line])) == (2, 1)
     assert WRONG[line] not in out
-    assert err.count(WRONG[line]) == 1
     assert "fix: " in err
-    if "np.nan" in line:
+    if "relevance" in line:
         assert call("run", *TINY, "system=mine")[0] == 2
+        assert sum("every score is a number" in message for message in caplog.messages) == 1
         assert ("cold", "mine") not in list_rows("synthetic")
 
 
-def test_a_system_that_ranks_nothing_is_told_so(own_root: Path, call) -> None:
+def test_a_system_that_ranks_nothing_is_told_so_and_the_log_of_a_failing_one_is_kept(own_root: Path, call) -> None:
     make_wrong("score = np.ones((len(tasks), self.data.n_servers))")
     code, out, _ = call("check", "mine")
-    assert code == 0
-    assert "same score for every server" in out
-
-
-def test_the_log_that_an_error_of_a_check_names_is_kept(own_root: Path, call) -> None:
-    make_wrong("raise __import__('study.base.errors').base.errors.StudyError('it stopped', file=self.log)")
+    assert (code, "same score for every server" in out) == (0, True)
+    sys.modules.pop("baselines.mine")
     text = class_file("mine").read_text()
+    fails = "raise __import__('study.base.errors').base.errors.StudyError('it stopped', file=self.log); score"
     line = "        self.log = workdir / 'its.log'; self.log.write_text('why')\n        self.data, self.split"
-    class_file("mine").write_text(text.replace("        self.data, self.split", line))
-    assert call("check", "mine")[0] == 2
-    (log,) = (paths.cache() / "check").rglob("its.log")
-    assert log.read_text() == "why"
+    class_file("mine").write_text(
+        text.replace("        self.data, self.split", line).replace("score = np", f"{fails} = np")
+    )
+    code, _, err = call("check", "mine")
+    log = Path(re.search(r"\S+/its\.log", err)[0])
+    assert (code, log.read_text()) == (2, "why")
+    shutil.rmtree(log.parents[1])
 
 
 def test_a_system_of_ones_own_is_examined_once_and_again_when_it_computes_something_else(own_root, monkeypatch) -> None:
@@ -161,12 +152,12 @@ def test_a_system_of_ones_own_is_examined_once_and_again_when_it_computes_someth
     for _ in range(2):
         own_system.require_sound("mine")
     own_system.require_sound("tfidf")  # the tests examine those of the repository
-    assert examined == ["mine"]
+    assert (examined, read_versions()["mine"].version) == (["mine"], 1)
     mine = sys.modules["baselines.mine"].Mine
     score = mine.score
     monkeypatch.setattr(mine, "score", lambda self, tasks: -score(self, tasks))
     own_system.require_sound("mine")
-    assert examined == ["mine", "mine"]
+    assert (examined, read_versions()["mine"].version) == (["mine", "mine"], 2)
 
 
 @pytest.mark.parametrize(
@@ -187,35 +178,30 @@ def test_a_class_that_cannot_be_had_is_told_by_its_place(own_root: Path, text: s
     assert str(caught.value.file) == str(system_file("mine") if text is None else file)
 
 
-@pytest.mark.parametrize("name", ["../mine", "Mine", "2nn", "", "a" * 61, "t2mrec_wo_cl", "tfidf", "_mine"])
-def test_a_name_that_is_none_or_is_taken_is_refused(own_root: Path, name: str) -> None:
-    before = tree(own_root)
-    with pytest.raises(StudyError, match=r"no name|already"):
-        new_system(name)
-    assert tree(own_root) == before
+def test_a_name_that_is_none_or_is_taken_is_refused(conf_root: Path) -> None:
+    before = tree(conf_root)
+    for name in ("../mine", "Mine", "2nn", "", "a" * 61, "t2mrec_wo_cl", "tfidf", "_mine"):
+        with pytest.raises(StudyError, match=r"no name|already"):
+            new_system(name)
+    assert tree(conf_root) == before
 
 
 def test_what_others_need_or_git_holds_is_not_removed(own_root: Path) -> None:
+    new_system("mine")
     folder = own_root / "conf" / "system" / "own"
-    (folder / "mine.yaml").write_text("of: tfidf\ntitle: Mine\n")
+    (folder / "other.yaml").write_text("of: tfidf\ntitle: Other\n")
     (folder / "mixed.yaml").write_text("of: random\nmodel: {base: {model_of: tfidf}}\n")
-    with pytest.raises(StudyError, match="need tfidf: 2"):
-        remove_system("tfidf", really=True)
+    (folder / "mine_too.yaml").write_text((folder / "mine.yaml").read_text())
+    for name, users in (("tfidf", 2), ("mine", 1)):
+        with pytest.raises(StudyError, match=f"need {name}: {users}"):
+            remove_system(name, really=True)
+    remove_system("mine_too", really=True)  # the class that two share stays with the first
+    assert str(class_file("mine")) in remove_system("mine", really=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(REPOSITORY))
         for name in ("random", "temperature"):
             with pytest.raises(StudyError, match="part of the repository"):
                 remove_system(name, really=True)
-
-
-def test_a_class_that_two_yamls_share_stays_with_the_first(own_root: Path) -> None:
-    new_system("mine")
-    yaml = own_root / "conf" / "system" / "own" / "mine.yaml"
-    yaml.with_stem("mine_too").write_text(yaml.read_text())
-    with pytest.raises(StudyError, match="need mine: 1"):
-        remove_system("mine", really=True)
-    remove_system("mine_too", really=True)
-    assert str(class_file("mine")) in remove_system("mine", really=False)
 
 
 def put(system: str, values: dict[int, list[float]], tasks: tuple[int, ...] = (1, 2, 3, 4)) -> None:
@@ -237,7 +223,6 @@ def test_the_outcome_is_that_of_paired_tasks(new_root: Path, caplog) -> None:
     np.testing.assert_allclose(
         own[["diff_ci_low", "diff_ci_high"]].astype(float), limits.confidence_interval, atol=0.02
     )
-
     put("t2mrec", {1: [0.0, 0.0, 0.0, 0.0]}, tasks=(1, 2, 3, 5))  # of another split
     assert set(outcome("toy", "cold", "mine")["system"]) == {"mine", "popularity"}
     assert "t2mrec, which ran for other tasks" in caplog.text

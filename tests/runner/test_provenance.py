@@ -19,7 +19,7 @@ from study.base.registry import system_file, system_settings
 from study.config.compose import load, plain
 from study.data import dataset as datasets
 from study.runner.identity import CLASSES, DEFAULTS, GONE, OPTIONS, identity, normal_form, versions_file
-from study.runner.provenance import as_configured, changed_settings, differences, require_own_row, state, todays_config
+from study.runner.provenance import changed_settings, differences, require_own_row, state, todays_config
 from study.runner.row_store import read_records, read_row, remove_row
 from study.runner.rows import run_row
 from tests.pipeline.conftest import config, results
@@ -40,40 +40,25 @@ def states(protocol: str = "cold") -> dict[str, str]:
     return {system: state(record)[0] for (_, system), record in read_records("synthetic", protocol).items()}
 
 
-def change_task() -> None:
-    path = paths.prepared("synthetic") / "tasks.parquet"
-    tasks = pd.read_parquet(path)
-    tasks.loc[0, "description"] += " more"
-    tasks.to_parquet(path)
-
-
-@pytest.mark.parametrize(
-    "override",
-    [
-        *("system.model.max_features=9", "system.seeds=[7]", "system.trains=true", "profile.threads=2"),
-        "profile.seeds=[1,2]",
-    ],
-)
-def test_other_settings_under_the_same_name_are_refused(shared_root: Path, override: str) -> None:
+def test_other_settings_under_the_same_name_are_refused_and_what_changes_no_number_is_not(shared_root: Path) -> None:
     before = results(shared_root)
-    with pytest.raises(StudyError, match="not those of 'tfidf'") as caught:
-        run_row(config("system=tfidf", override))
-    assert "system.name=tfidf_variant" in str(caught.value)
-    assert override.partition("=")[0] in str(caught.value) or "system.seeds" in str(caught.value)
+    for key, value in {"model.max_features": 9, "seeds": "[7]", "trains": "true"}.items():
+        with pytest.raises(StudyError, match=f"not those of 'tfidf': system.{key}") as caught:
+            run_row(config("system=tfidf", f"system.{key}={value}"))
+        assert "system.name=tfidf_variant" in caught.value.fix
     assert results(shared_root) == before
-
-
-def test_other_epochs_through_a_scale_and_another_name_are_refused_and_what_changes_no_number_is_not() -> None:
-    for override in ("profile.scale=0.5", "dataset.scale=0.9"):
+    refused = {"profile.threads=2": "profile.threads", "profile.seeds=[1,2]": "system.seeds"}
+    for word, key in refused.items():
+        with pytest.raises(StudyError, match=key):
+            require_own_row(config("system=tfidf", word))
+    for word in ("profile.scale=0.5", "dataset.scale=0.9"):
         with pytest.raises(StudyError, match=r"system\.model\.training\.epochs"):
-            require_own_row(load([override]))
+            require_own_row(load([word]))
     with pytest.raises(StudyError, match="not those of 't2mrec'"):
         require_own_row(load(["system=tfidf", "system.name=t2mrec"]))
-    for override in ("profile.workers=3", "run_depth=50", "tuning.trials=3", "dataset.generator.n_tasks=9"):
-        require_own_row(load([override]))
-    mine = load(["profile.name=mine", "profile.scale=0.1", "dataset=task2mcp"])  # a group with a name of its own
-    assert as_configured(mine).system.model.training.epochs == 20
-    require_own_row(mine)
+    for word in ("profile.workers=3", "run_depth=50", "tuning.trials=3", "dataset.generator.n_tasks=9"):
+        require_own_row(load([word]))
+    require_own_row(load(["profile.name=mine", "profile.scale=0.1"]))  # a group with a name of its own is taken over
 
 
 def test_a_variant_and_a_stale_row_stand_in_the_report(root: Path, caplog) -> None:
@@ -111,20 +96,20 @@ def test_another_profile_replaces_on_request_alone(root: Path) -> None:
     assert run_row(config("system=tfidf")).record["profile"] == "smoke"
 
 
-def test_a_raised_version_marks_its_row_alone_and_that_of_the_evaluator_every_row(root: Path) -> None:
-    assert states() == CURRENT
+def test_a_raised_version_changed_data_and_another_split_mark_their_rows_alone(root: Path) -> None:
+    run_row(config("system=tfidf", "protocol=warm"))
+    assert (states(), states("warm")) == (CURRENT, {"tfidf": "no"})
+    path = paths.splits("synthetic") / "warm.parquet"
+    pd.read_parquet(path).sample(frac=1, random_state=1).to_parquet(path)
+    assert (states(), states("warm")) == (CURRENT, {"tfidf": "code or data"})
     for name, marked in {"tfidf": ["tfidf"], "evaluator": list(CURRENT)}.items():
         text = versions_file().read_text()
         versions_file().write_text(text.replace(f"\n{name}: {{version: 1", f"\n{name}: {{version: 2"))
         assert states() == CURRENT | dict.fromkeys(marked, "code or data")
-
-
-def test_changed_data_mark_every_row_and_another_split_those_of_its_protocol(root: Path) -> None:
-    run_row(config("system=tfidf", "protocol=warm"))
-    path = paths.splits("synthetic") / "warm.parquet"
-    pd.read_parquet(path).sample(frac=1, random_state=1).to_parquet(path)
-    assert (states(), states("warm")) == (CURRENT, {"tfidf": "code or data"})
-    change_task()
+        versions_file().write_text(text)
+    path = paths.prepared("synthetic") / "tasks.parquet"
+    tasks = pd.read_parquet(path)
+    tasks.assign(description=tasks["description"] + " more").to_parquet(path)
     assert set(states().values()) == {"code or data"}
 
 
@@ -158,7 +143,7 @@ def add_system(root: Path, name: str) -> None:
 
 
 def test_a_moved_class_and_a_new_key_with_its_default_make_no_row_stale_with_their_lines(root, monkeypatch) -> None:
-    def found() -> list[str]:
+    def changes() -> list[str]:
         today = plain(load(["dataset=synthetic", "profile=smoke", "system=popularity"]))
         today["system"] |= system_settings("tfidf")  # the class need not be there
         return changed_settings(read_row("synthetic", "cold", "tfidf").record, today)
@@ -166,12 +151,12 @@ def test_a_moved_class_and_a_new_key_with_its_default_make_no_row_stale_with_the
     path = system_file("tfidf")
     text = path.read_text()
     path.write_text(text.replace("baselines.cosine.TfidfCosine", "baselines.moved.Tfidf") + "  power: 1\n")
-    assert len(found()) == 2
+    assert len(changes()) == 2
     monkeypatch.setitem(CLASSES, "baselines.cosine.TfidfCosine", "baselines.moved.Tfidf")
     monkeypatch.setitem(DEFAULTS, "baselines.moved.Tfidf", {"power": 1})
-    assert found() == []
+    assert changes() == []
     path.write_text(path.read_text().replace("power: 1", "power: 2"))
-    assert found() == ["model.power: 1, not 2"]
+    assert changes() == ["model.power: 1, not 2"]
 
 
 def test_the_normal_form_of_settings(monkeypatch) -> None:
@@ -214,17 +199,15 @@ def test_older_records_and_absent_data_are_unchecked_and_names_that_are_gone_are
 def test_settings_that_went_through_a_record_do_not_differ_and_one_change_is_one_difference(tree, data) -> None:
     other = json.loads(json.dumps(tree))
     assert differences(tree, other) == []
-    place, path = other, []
+    inner, path = other, []
     while True:
-        key = data.draw(st.sampled_from(sorted(place)))
-        path.append(key)
-        if not isinstance(place[key], dict) or not place[key] or data.draw(st.booleans()):
+        path.append(key := data.draw(st.sampled_from(sorted(inner))))
+        if not isinstance(inner[key], dict) or not inner[key] or data.draw(st.booleans()):
             break
-        place = place[key]
-    place[key] = ["changed", place[key]]
-    found = differences(other, tree)
-    assert len(found) == 1
-    assert found[0].startswith(".".join(path) + ": ")
+        inner = inner[key]
+    inner[key] = ["changed", inner[key]]
+    (line,) = differences(other, tree)
+    assert line.startswith(".".join(path) + ": ")
     assert differences({"a": 1}, {"b": None}) == ["a: 1, not nothing", "b: nothing, not null"]
 
 

@@ -9,22 +9,20 @@ from functools import cache
 import numpy as np
 import pytest
 
-from baselines import bm25, popularity
+from baselines import popularity
 from study.base import paths
 from study.base.registry import OWN, folder_of, system_file
 from study.config import compose
 from study.runner import reference
 from study.runner.identity import CLASSES, read_versions
-from study.runner.own_system import require_sound
 from study.runner.reference import EVALUATOR, Entry, Run, Scores, differs, read_entries
 from study.runner.toy_fits import SCHEDULES, Case, cases, model_settings, starts_program
 from tests.tiny_study import REPOSITORY
 
-SYSTEMS = [
-    name for name in compose.choices("system") if folder_of(name) != OWN
-]  # `study run` stores entries of own ones
+# `study run` stores entries of own ones.
+SYSTEMS = [name for name in compose.choices("system") if folder_of(name) != OWN]
 IN_PROCESS = [name for name in SYSTEMS if not starts_program(name)]
-PROGRAMS = [name for name in SYSTEMS if starts_program(name)]
+CASES = [Case(EVALUATOR, ""), *cases(SYSTEMS)]
 # Their scores hold numbers that are random, that start from random ones for each server, or that differ otherwise, so
 # that no two are equal; by the start of their names.
 NO_TIES = (
@@ -46,21 +44,17 @@ def run(case: Case) -> Run:
     return reference.compute(case, read_entries()[case].model())
 
 
-def difference(case: Case, stored: dict[Case, Entry]) -> str | None:
+def marked(case: Case) -> object:
+    """Slow where a fit starts a program."""
+    slow = case.system not in (EVALUATOR, *IN_PROCESS)
+    return pytest.param(case, id="-".join(case), marks=pytest.mark.slow if slow else [])
+
+
+@pytest.mark.parametrize("case", list(map(marked, CASES)))
+def test_a_system_computes_its_reference_scores(case: Case, stored: dict[Case, Entry]) -> None:
     assert case in stored, f"no entry: run `study reference --update {case.system}`"
     assert run(case).encoders <= set(read_versions()[case.system].encoders)
-    return differs(stored[case].scores, run(case).scores, case.system)
-
-
-@pytest.mark.parametrize("case", [Case(EVALUATOR, ""), *cases(IN_PROCESS)], ids="-".join)
-def test_a_system_computes_its_reference_scores(case: Case, stored: dict[Case, Entry]) -> None:
-    assert difference(case, stored) is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", cases(PROGRAMS), ids="-".join)
-def test_a_recbole_model_computes_its_reference_scores(case: Case, stored: dict[Case, Entry]) -> None:
-    assert difference(case, stored) is None
+    assert differs(stored[case].scores, run(case).scores, case.system) is None
 
 
 def test_every_system_has_a_version_and_nothing_that_is_none(stored: dict[Case, Entry]) -> None:
@@ -94,17 +88,12 @@ SCORES = Scores(
 )
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [(1, 2, False), (3, 4, True), (0, 1, False), (4, 5, False)],  # equal scores; some that differ by rounding; others
-)
-def test_servers_may_change_places_where_rounding_decides(one: int, other: int, same: bool) -> None:
-    places = np.arange(11)
-    places[[one, other]] = other, one
-    assert (differs(SCORES, SCORES._replace(top=SCORES.top[places])) is None) == same
-
-
-def test_scores_may_differ_by_a_ten_thousandth_and_ndcg_and_what_is_ranked_not_at_all() -> None:
+def test_servers_may_change_ranks_where_rounding_decides_and_scores_differ_by_a_ten_thousandth() -> None:
+    # Equal scores; some that differ by rounding; others.
+    for one, other, same in ((1, 2, False), (3, 4, True), (0, 1, False), (4, 5, False)):
+        order = np.arange(11)
+        order[[one, other]] = other, one
+        assert (differs(SCORES, SCORES._replace(top=SCORES.top[order])) is None) == same
     for factor, place, same in ((1.00005, 0, True), (1.0003, 0, False), (0.9997, 1, False), (1.00005, 1, True)):
         scores = SCORES.scores.copy()
         scores[place] *= factor
@@ -188,24 +177,3 @@ def test_a_class_that_moved_is_named_until_its_line_is_in_the_table(quick_root, 
     assert "there is no class 'baselines.popularity.Popularity'" in printed
     monkeypatch.setitem(CLASSES, "baselines.popularity.Popularity", "baselines.moved.Popular")
     assert call("reference")[:2] == (0, "")
-
-
-def test_a_system_of_ones_own_has_an_entry_once_it_runs_and_another_version_once_it_computes_something_else(
-    quick_root, call
-) -> None:
-    source = (REPOSITORY / "conf/system/simple/bm25.yaml").read_text()
-    path = paths.conf() / "system/own/mine.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(source.replace("baselines.bm25.Bm25", "baselines.mine.Mine"))
-    mine = types.ModuleType("baselines.mine")
-    mine.Mine = type("Mine", (bm25.Bm25,), {})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "baselines.mine", mine)
-        for version in (1, 1, 2):
-            if version == 2:
-                mine.Mine.score = lambda self, tasks: -bm25.Bm25.score(self, tasks)
-            require_sound("mine")
-            assert read_versions()["mine"].version == version
-    path.unlink()
-    reference.update({})
-    assert "mine" not in read_versions()

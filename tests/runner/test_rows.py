@@ -1,7 +1,5 @@
 """Stage `run`: what it leaves behind, and that a stop or a failure costs only what failed; test_kill.py repeats one."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +9,7 @@ from study.base import paths
 from study.base.errors import StudyError
 from study.runner import rows as running
 from study.runner.inputs import load_inputs
-from study.runner.row_store import list_rows, read_row
+from study.runner.row_store import read_row
 from study.runner.rows import run_row
 from tests.pipeline.conftest import config, results
 
@@ -34,36 +32,6 @@ def test_longer_run_is_kept_on_request(root):
     assert (falls <= 0).all()
     assert top["rank"].max() == 10
     assert list(long[long["rank"] <= 10]["server_id"]) == list(top["server_id"])
-
-
-@pytest.mark.parametrize(
-    ("words", "key", "said"),
-    [
-        (["system=random", "system.name=x", "run_depth=61"], "run_depth", "61 places of the run to keep, and only 60"),
-        (
-            ["system=t2mrec", "system.name=x", "system.model.scoring.pool=61"],
-            "system.model.scoring.pool",
-            "pool K2, and",
-        ),
-    ],
-)
-def test_more_places_than_servers_are_refused_once_and_before_any_seed(
-    shared_root, monkeypatch, caplog, words, key, said
-):
-    monkeypatch.setattr(running, "_run_missing", lambda *_: pytest.fail("a seed was started"))
-    with pytest.raises(StudyError, match=said) as caught:
-        run_row(config(*words))
-    assert (caught.value.column, caught.value.fix) == (key, f"{key}=60 or less")
-    assert not caplog.records
-    assert ("cold", "x") not in list_rows("synthetic")
-    wanted = config(*words[:2], f"{key}=60")
-    data, split = load_inputs(wanted.dataset.name, wanted.protocol.name)
-    running.require_places(wanted, data, split)
-    if key != "run_depth":
-        return
-    sampled = replace(split, candidates=np.zeros((len(split.tasks("test")), 30), dtype=np.int64))
-    with pytest.raises(StudyError, match="only 30 servers of synthetic are ranked under cold"):
-        running.require_places(wanted, data, sampled)
 
 
 def test_finished_seeds_are_kept_and_the_rest_is_run(root, monkeypatch):

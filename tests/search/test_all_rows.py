@@ -12,7 +12,7 @@ from study.base.errors import StudyError
 from study.config.compose import load
 from study.runner.row_store import read_row, remove_row
 from study.search import all_rows, sweep
-from study.search.all_rows import due, hours, is_current, run_all, summary
+from study.search.all_rows import due, is_current, run_all, summary
 from tests.rows import change_row
 from tests.tiny_study import keep_systems
 
@@ -75,48 +75,35 @@ def test_a_sweep_that_chooses_the_values_of_a_system_comes_before_its_row(
     assert [job.name for job in due(words, [])] == ["sweep small", "task_knn under cold"]
 
 
-@pytest.fixture
-def seen(made: list[str], monkeypatch: pytest.MonkeyPatch) -> list:
-    """The configurations of what would be run or tuned."""
+def test_every_override_reaches_every_row_and_search_and_named_ones_leave_out_the_others(made, monkeypatch) -> None:
     configs: list = []
     for function in ("run_row", "tune"):
         monkeypatch.setattr(all_rows, function, lambda config, **_: configs.append(config))
-    return configs
-
-
-def test_every_override_reaches_every_row_and_search(seen: list) -> None:
-    words = {
-        "tuning.trials": 3,
-        "tuning.seed": 7,
-        "run_depth": 20,
-        "logger.kind": "tensorboard",
-        "profile.name": "laptop",
-    }
-    words |= {"profile.workers": 1, "profile.threads": 2}
+    words = {"tuning.trials": 3, "tuning.seed": 7, "run_depth": 20, "logger.kind": "tensorboard"}
+    words |= {"profile.name": "laptop", "profile.workers": 1, "profile.threads": 2}
     run_all([f"{key.removesuffix('.name').removesuffix('.kind')}={value}" for key, value in words.items()])
-    assert {config.system.name for config in seen} == set(SYSTEMS)
-    for config in seen:
+    assert {config.system.name for config in configs} == set(SYSTEMS)
+    for config in configs:
         assert {key: OmegaConf.select(config, key) for key in words} == words
-
-
-def test_named_systems_and_protocols_leave_out_the_others(seen: list) -> None:
+    configs.clear()
     run_all([*WORDS, "system=t2mrec", "protocol=warm"])  # named, so the data set does not leave it out
-    assert [(config.system.name, config.protocol.name) for config in seen] == [("t2mrec", "warm")]
-    assert seen[0].protocol == load(["protocol=warm"]).protocol
+    assert [(config.system.name, config.protocol.name) for config in configs] == [("t2mrec", "warm")]
+    assert configs[0].protocol == load(["protocol=warm"]).protocol
 
 
 def test_a_variant_needs_its_system_and_its_name(root: Path, made: list[str]) -> None:
-    with pytest.raises(StudyError, match="setting of one system") as caught:
-        run_all([*WORDS, "system.model.max_features=9"])
-    assert caught.value.fix == "add system=NAME"
     variant = ["system=tfidf", "system.model.max_features=9"]
-    with pytest.raises(StudyError, match="max_features: 9") as caught:
-        run_all([*WORDS, *variant])
-    assert "system.name=" in caught.value.fix
-    assert run_all([*WORDS, *variant, "system.name=tfidf_nine"]) == []
-    made.clear()
-    assert run_all([*WORDS, *variant, "system.name=tfidf_nine"]) == []
-    assert made == []  # it is current now
+    for words, problem, fix in (
+        (variant[1:], "setting of one system", "add system=NAME"),
+        (variant, ": 9", "system.name="),
+    ):
+        with pytest.raises(StudyError, match=problem) as caught:
+            run_all([*WORDS, *words])
+        assert fix in caught.value.fix
+    for runs in (["run tfidf_nine"], []):  # the second time it is current
+        assert run_all([*WORDS, *variant, "system.name=tfidf_nine"]) == []
+        assert made == runs
+        made.clear()
     with pytest.raises(StudyError, match="unknown protocol 'wram'"):
         run_all([*WORDS, "protocol=wram"])
 
@@ -138,18 +125,14 @@ def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, made: list[st
     code, out, _ = call("run", "--all", "--dry", *WORDS)
     assert code == 0
     assert out.splitlines()[:3] == ["tuning of task_knn under cold", "task_knn under cold", "tfidf under cold"]
-    assert out.splitlines()[3].startswith("2 rows and 1 searches")
-    assert made == []
+    assert out.splitlines()[3] == "2 rows and 1 searches; 3 of them have no record"
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before
     assert call("run", "--dry", "system=tfidf")[0] == 2
-
-
-def test_data_that_are_not_prepared_are_one_error(root: Path, made: list[str], call) -> None:
     (paths.prepared("synthetic") / "servers.parquet").unlink()
     for words in (["run", "--all", "--dry"], ["tune", "--all"]):
         code, _, err = call(*words, *WORDS)
-        assert (code, err.count("error:"), made) == (2, 1, [])
-        assert "servers.parquet" in err
+        assert (code, err.count("error:"), "servers.parquet" in err) == (2, 1, True)
+    assert made == []
 
 
 def test_hours_come_from_records(root: Path, made: list[str]) -> None:
@@ -157,11 +140,8 @@ def test_hours_come_from_records(root: Path, made: list[str]) -> None:
     record["seeds"] = [{"seed": 1, "seconds_fit": 7000, "seconds_score": 200}]
     change_row("synthetic", "cold", "random", record=record)
     jobs = due([*WORDS, "system=random"], [], every=True)
-    seeds = len(jobs[0].config.system.seeds)
-    assert [hours(job) for job in jobs] == [pytest.approx(2 * seeds)]
-    assert f"about {2 * seeds:.1f} hours" in summary(jobs)
-    remove_row("synthetic", "cold", "random")
-    assert "1 of them have no record" in summary(jobs)
+    hours = 2 * len(jobs[0].config.system.seeds)
+    assert summary(jobs) == f"1 rows and 0 searches, about {hours:.1f} hours by earlier records"
 
 
 def test_replacing_makes_everything_again_and_a_stopped_one_goes_on(made: list[str], monkeypatch) -> None:

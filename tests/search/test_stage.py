@@ -26,6 +26,8 @@ from study.t2mrec.module import TwoTowers
 from study.t2mrec.system import T2MRec
 from tests.tiny_study import TINY
 
+TAU, ALPHA = "training.temperature", "scoring.semantic_weight"
+
 
 @pytest.fixture
 def config(tiny):
@@ -56,6 +58,10 @@ def best_of(folder):
     return yaml.safe_load((folder / "best.yaml").read_text())
 
 
+def bytes_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 @pytest.fixture
 def fits(monkeypatch):
     """A list that grows by one with every training of T2MRec."""
@@ -64,57 +70,46 @@ def fits(monkeypatch):
     return seen
 
 
-def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_fusion_weights_equal_runs_with_that_weight_and_scores_are_computed_once(config, inputs, tmp_path, monkeypatch):
-    asked, semantic = [], T2MRec.semantic
-    with monkeypatch.context() as patch:
-        patch.setattr(T2MRec, "semantic", lambda self, tasks: asked.append(tasks) or semantic(self, tasks))
-        folder = stage.sweep("fusion_weight", config, replace=True)
-    once = np.concatenate([inputs[1].tasks("valid"), inputs[1].tasks("test")])
-    np.testing.assert_array_equal(np.concatenate(asked), np.concatenate([once, once]))  # two seeds, three weights
-    table, record = pd.read_csv(folder / "trials.csv"), record_of(folder)
+def test_fusion_weights_equal_runs_with_that_weight_and_train_once_a_seed(config, inputs, tmp_path, fits):
+    folder = stage.sweep("fusion_weight", config, replace=True, again=True)
+    assert len(fits) == 2  # two seeds, three weights
+    table, record = pd.read_csv(folder / "trials.csv").set_index([ALPHA, "seed"]), record_of(folder)
     assert len(table) == 6
     for weight in (0.0, 1.0):
-        system = build_system(with_values(config, {"scoring.semantic_weight": weight}).system)
+        system = build_system(with_values(config, {ALPHA: weight}).system)
         for part in ("valid", "test"):
             run = run_seed(system, *inputs, seed=2, workdir=tmp_path, part=part)
-            row = table[(table["scoring.semantic_weight"] == weight) & (table["seed"] == 2)].iloc[0]
             for metric in PAPER_METRICS:
-                assert row[f"{part}/{metric}"] == pytest.approx(run.per_task[metric].mean(), abs=1e-6)
-    assert (record["profile"], record["tasks"], record["processor_seconds"] > 0) == ("smoke", len(once), True)
-    best, means = best_of(folder), table.groupby("scoring.semantic_weight")["valid/ndcg@10"].mean()
-    assert best["values"] == {"scoring.semantic_weight": means.idxmax()}
-    assert best["value"] == pytest.approx(means.max(), abs=1e-6)
+                expected = run.per_task[metric].mean()
+                assert table.loc[(weight, 2), f"{part}/{metric}"] == pytest.approx(expected, abs=1e-6)
+    best, means = best_of(folder), table.groupby(ALPHA)["valid/ndcg@10"].mean()
+    assert (best["values"], best["value"]) == ({ALPHA: means.idxmax()}, pytest.approx(means.max(), abs=1e-6))
     (folder / "record.json").write_text(json.dumps(record | {"profile": "laptop"}))
     with pytest.raises(StudyError, match="profile 'laptop'"):
         stage.sweep("fusion_weight", config)
-    stage.sweep("fusion_weight", config, replace=True)
-    assert record_of(folder)["profile"] == "smoke"
+    stage.sweep("fusion_weight", config, replace=True, again=True)
+    assert record_of(folder)["profile"] == record["profile"] == "smoke"
 
 
 def test_a_grid_runs_every_value_and_seed_and_is_written_again_without_training(tiny, config, fits):
     folder = stage.sweep("temperature", config)
     assert folder == tiny / "results" / "synthetic" / "sweeps" / "temperature"
     first = {name: content for name, content in bytes_of(folder).items() if name.endswith((".csv", ".xz"))}
-    table = pd.read_csv(folder / "trials.csv")[["training.temperature", "seed"]]
+    table = pd.read_csv(folder / "trials.csv")[[TAU, "seed"]]
     assert sorted(map(tuple, table.to_numpy())) == [(0.07, 1), (0.07, 2), (0.5, 1), (0.5, 2)]
     fits.clear()
     for name in first:
         (folder / name).unlink()
     stage.sweep("temperature", config)
     assert {name: (folder / name).read_bytes() for name in first} == first
-    shutil.rmtree(stage.work_folder(load_sweep("temperature"), config))  # as in a fresh clone
+    shutil.rmtree(paths.cache() / "sweeps")  # as in a fresh clone
     (folder / "best.yaml").unlink()
     stage.sweep("temperature", config)
     assert {name: (folder / name).read_bytes() for name in first} == first
     assert fits == []
-    # Trials that another search left keep none from being made again.
-    (folder / "unfinished.csv").write_text("trial,seconds,valid/ndcg@10,key\n0,1,0.5,of another search\n")
-    stage.sweep("temperature", config, replace=True)
+    stage.sweep("temperature", config, replace=True, again=True)
     assert len(fits) == 4
+    assert not list((paths.results("synthetic") / "unfinished").glob("*"))
 
 
 @pytest.mark.parametrize("name", ["temperature", "joint"])
@@ -132,34 +127,32 @@ def test_a_current_sweep_is_left_as_it_is_and_a_stale_one_is_made_again(config, 
 def test_single_tasks_are_kept_for_the_chosen_and_the_papers_value(config, inputs, tmp_path):
     for name, paper in (("fusion_weight", 0.9), ("temperature", 0.07)):
         folder = stage.sweep(name, config)
-        trials, found = pd.read_csv(folder / "trials.csv"), pd.read_csv(folder / "per_task.csv.xz")
+        trials, values = pd.read_csv(folder / "trials.csv"), pd.read_csv(folder / "per_task.csv.xz")
         column = next(iter(load_sweep(name).space))
-        assert set(found[column]) == {best_of(folder)["values"][column], paper}
-        assert list(found) == [column, "task_id", "seed", *PAPER_METRICS]
-        for value, part in found.groupby(column):
+        assert set(values[column]) == {best_of(folder)["values"][column], paper}
+        assert list(values) == [column, "task_id", "seed", *PAPER_METRICS]
+        for value, part in values.groupby(column):
             frame = per_task.check(part.drop(columns=column).reset_index(drop=True))
             assert len(frame) == 2 * len(inputs[1].tasks("test"))
             own = trials[trials[column] == value].set_index("seed")
             for metric in PAPER_METRICS:
-                means = frame.groupby("seed")[metric].mean()
-                np.testing.assert_allclose(means, own[f"test/{metric}"], atol=1e-5)
+                np.testing.assert_allclose(frame.groupby("seed")[metric].mean(), own[f"test/{metric}"], atol=1e-5)
     run = run_seed(build_system(config.system), *inputs, seed=2, workdir=tmp_path).per_task
-    own = found[(found[column] == paper) & (found["seed"] == 2)]
+    own = values[(values[column] == paper) & (values["seed"] == 2)]
     np.testing.assert_array_equal(own["task_id"], run["task_id"])
     np.testing.assert_allclose(own["ndcg@10"], run["ndcg@10"], atol=1e-6)
 
 
 def test_separation_is_measured_of_every_training(config, inputs, tmp_path):
-    found = pd.read_csv(stage.sweep("temperature", config) / "separation.csv")
-    assert list(found) == ["training.temperature", "seed", "part", "auc", "recall"]
-    assert len(found) == 4
-    system = build_system(with_values(config, {"training.temperature": 0.5}).system)
+    table = pd.read_csv(stage.sweep("temperature", config) / "separation.csv")
+    assert (list(table), len(table)) == ([TAU, "seed", "part", "auc", "recall"], 4)
+    system = build_system(with_values(config, {TAU: 0.5}).system)
     system.fit(*inputs, seed=2, workdir=tmp_path)
     expected = mean_separation(system.task_embeddings, system.server_embeddings, inputs[1], "test", depth=10)
-    row = found[(found["training.temperature"] == 0.5) & (found["seed"] == 2)].iloc[0]
+    row = table.set_index([TAU, "seed"]).loc[(0.5, 2)]
     assert (row["auc"], row["recall"]) == pytest.approx((expected["auc"], expected["recall"]), abs=1e-5)
     weights = pd.read_csv(stage.sweep("fusion_weight", config) / "separation.csv")
-    assert weights["scoring.semantic_weight"].tolist() == [0.9, 0.9]  # the configured one: it decides no embedding
+    assert weights[ALPHA].tolist() == [0.9, 0.9]  # the configured one: it decides no embedding
     assert weights["seed"].tolist() == [1, 2]
 
 
@@ -179,22 +172,20 @@ def test_any_setting_of_any_system_can_be_varied_without_test_tasks_too(tiny, tm
 
 def test_every_value_is_compared_with_the_best_on_validation(config, inputs, tmp_path):
     folder = stage.sweep("temperature", config)
-    found = pd.read_csv(folder / "comparisons.csv")
-    best = best_of(folder)
-    assert found["training.temperature"].iloc[0] == best["values"]["training.temperature"]
-    assert found["mean"].iloc[0] == pytest.approx(best["value"], abs=1e-6)
-    tasks = {}
-    for value in found["training.temperature"]:
-        system = with_values(config, {"training.temperature": value}).system
+    table, best, tasks = pd.read_csv(folder / "comparisons.csv"), best_of(folder), {}
+    assert table[TAU].iloc[0] == best["values"][TAU]
+    assert table["mean"].iloc[0] == pytest.approx(best["value"], abs=1e-6)
+    for value in table[TAU]:
+        system = with_values(config, {TAU: value}).system
         runs = [run_seed(build_system(system), *inputs, seed=s, workdir=tmp_path, part="valid") for s in (1, 2)]
         tasks[value] = (runs[0].per_task["ndcg@10"] + runs[1].per_task["ndcg@10"]) / 2
-    first, second = found["training.temperature"]
-    assert found["diff"].iloc[1] == pytest.approx((tasks[second] - tasks[first]).mean(), abs=1e-6)
+    first, second = table[TAU]
+    assert table["diff"].iloc[1] == pytest.approx((tasks[second] - tasks[first]).mean(), abs=1e-6)
     low, high = bootstrap_interval(tasks[first].to_numpy(), seed=0)
-    assert found.loc[0, ["ci_low", "ci_high"]].tolist() == pytest.approx([low, high], abs=1e-5)
+    assert table.loc[0, ["ci_low", "ci_high"]].tolist() == pytest.approx([low, high], abs=1e-5)
     p = randomisation((tasks[second] - tasks[first]).round(12).to_numpy(), seed=0)
-    assert found["randomisation_p_holm"].iloc[1] == pytest.approx(p, abs=0.02)
-    assert found["same"].tolist() == [True, p >= 0.05]
+    assert table["randomisation_p_holm"].iloc[1] == pytest.approx(p, abs=0.02)
+    assert table["same"].tolist() == [True, p >= 0.05]
 
 
 def test_a_value_that_is_far_worse_is_told_from_the_best(config):
@@ -204,38 +195,34 @@ def test_a_value_that_is_far_worse_is_told_from_the_best(config):
         for x, shift in ((1, -0.3), (2, 0.0), (3, 0.0))
     )
     sweep = replace(load_sweep("temperature"), space={"x": {"choices": [1, 2, 3]}})
-    found = stage.against_best(sweep, values, {"x": 2}).set_index("x")
-    assert found["same"].to_dict() == {1: False, 2: True, 3: True}
-    assert found.loc[1, "diff"] == pytest.approx(-0.3)
+    table = stage.against_best(sweep, values, {"x": 2}).set_index("x")
+    assert table["same"].to_dict() == {1: False, 2: True, 3: True}
+    assert table.loc[1, "diff"] == pytest.approx(-0.3)
 
 
-def test_the_limits_are_those_over_seeds_where_single_tasks_are_not_kept(tmp_path):
-    rows = [(0.1, 1, 0.40), (0.1, 2, 0.44), (0.2, 1, 0.41), (0.2, 2, 0.41), (0.3, 1, 0.2), (0.3, 2, 0.2)]
-    pd.DataFrame(rows, columns=["x", "seed", "valid/ndcg@10"]).to_csv(tmp_path / "trials.csv", index=False)
-    sweep = replace(load_sweep("temperature"), space={"x": {"choices": [0.1, 0.2, 0.3]}}, paper_best=0.3)
-    best, paper, same, limits = stage.standing(tmp_path, sweep)
-    half = 0.04 / np.sqrt(2)
-    assert best == f"best 0.1: 0.4200 [{0.42 - half:.4f}, {0.42 + half:.4f}]"
-    assert (paper, same) == ("the paper's 0.3: 0.2000 [0.2000, 0.2000]", "cannot be told from the best: 0.2")
+LIMITS = [
+    ([0.40, 0.44, 0.41, 0.41, 0.2, 0.2], "0.1: 0.4200 [0.3917, 0.4483]", "0.2"),  # 0.42 -+ 0.04 / sqrt(2)
+    ([0.40, 0.41, 0.2], "0.2: 0.4100", "0.1; null"),  # one seed has no limits, so that any value may be the best
+]
+
+
+@pytest.mark.parametrize(("values", "best", "same"), LIMITS)
+def test_the_limits_are_those_over_seeds_where_single_tasks_are_not_kept(tmp_path, values, best, same):
+    seeds = len(values) // 3
+    rows = {"x": np.repeat([0.1, 0.2, None], seeds), "seed": np.tile(range(seeds), 3), "valid/ndcg@10": values}
+    pd.DataFrame(rows).to_csv(tmp_path / "trials.csv", index=False)
+    sweep = replace(load_sweep("temperature"), space={"x": {"choices": [0.1, 0.2, None]}}, paper_best=0.2)
+    first, paper, told, limits = stage.standing(tmp_path, sweep)
+    assert (first, told) == (f"best {best}", f"cannot be told from the best: {same}")
+    assert paper.startswith("the paper's 0.2: 0.4100")
     assert "one standard deviation" in limits
 
 
-def test_with_one_seed_and_no_single_tasks_no_value_is_told_from_another_and_null_is_named(tmp_path):
-    for values, said in (([0.1, 0.2], "best 0.2: 0.4100"), (["en", None], "best null: 0.4100")):
-        rows = zip(values, (1, 1), (0.40, 0.41), strict=True)
-        pd.DataFrame(rows, columns=["x", "seed", "valid/ndcg@10"]).to_csv(tmp_path / "trials.csv", index=False)
-        sweep = replace(load_sweep("temperature"), space={"x": {"choices": values}}, paper_best=None)
-        best, last = stage.standing(tmp_path, sweep)
-        assert best.startswith(said)
-        assert "0.1" not in last
-
-
 def test_values_are_read_as_the_yaml_files_read_them_and_of_another_kind_refused(tiny):
-    sweep = renamed(load_sweep("temperature"), "mine", values="1e-3, 2,.5")
-    assert sweep.space["training.temperature"]["choices"] == [0.001, 2, 0.5]
+    assert renamed(load_sweep("temperature"), "mine", values="1e-3, 2,.5").space[TAU]["choices"] == [0.001, 2, 0.5]
     assert renamed(load_sweep("joint"), "mine", trials=3).trials == 3
-    refused = [("temperature", "mine", {"values": values}, "--values") for values in ("0.1,a", "true,1", ".nan", "")]
-    refused += [("temperature", "mine", {"values": values}, "--values") for values in ("0.5, 0.5", "[", "0.5,5e-1")]
+    wrong = ("0.1,a", "true,1", ".nan", "", "0.5, 0.5", "[", "0.5,5e-1")
+    refused = [("temperature", "mine", {"values": values}, "--values") for values in wrong]
     refused += [("temperature", name, {}, "--name") for name in ("joint", "t2mrec", "../x", "Mine", "_x")]
     refused += [("joint", "mine", {"values": "1,2"}, "--values"), ("temperature", "mine", {"trials": 3}, "--trials")]
     for name, other, changes, column in refused:
@@ -248,13 +235,18 @@ def test_other_values_or_settings_need_a_name_of_their_own_which_is_replaced_on_
     folder = stage.sweep("temperature", config)
     before, own, name = bytes_of(folder), folder.with_name("mine"), ["--name", "mine", "--replace"]
     values, protocol, setting = ["--values", "0.11"], ["protocol=warm"], ["system.model.towers.hidden=8"]
-    for words in (values, protocol, setting):
+    for words, fix in (
+        (values, "--name temperature_own"),
+        (protocol, "--name"),
+        (setting, "--name"),
+        (["-m"], "--values"),
+    ):
         code, _, err = call("sweep", "temperature", *words, *TINY)
-        assert (code, "--name temperature_own" in err) == (2, True)
+        assert (code, fix in err) == (2, True)
     code, out, err = call("sweep", "temperature", *values, *protocol, *setting, *TINY, *name)
     assert (code, "cannot be told from the best" in out) == (0, True), err
     settings, made = record_of(own)["settings"], bytes_of(own)
-    assert (settings["space"], settings["protocol"]) == ({"training.temperature": {"choices": [0.11]}}, "warm")
+    assert (settings["space"], settings["protocol"]) == ({TAU: {"choices": [0.11]}}, "warm")
     for words in ([*protocol, *setting], [*values, *setting], [*values, *protocol]):
         code, _, err = call("sweep", "temperature", *words, *TINY, *name[:2])
         assert (code, "--replace" in err) == (2, True)
@@ -267,13 +259,12 @@ def test_a_stop_in_a_training_says_that_the_command_goes_on(config, call, monkey
     def stop(*_):
         raise KeyboardInterrupt
 
-    name = ["--values", "0.31", "--name", "stopped"]
+    words = ["sweep", "temperature", *TINY, "--values", "0.31", "--name", "stopped"]
     with monkeypatch.context() as patch:
         patch.setattr(TwoTowers, "on_train_epoch_end", stop)
-        code, _, err = call("sweep", "temperature", *TINY, *name)
-    assert code == 130
-    assert "the same command goes on" in err
-    assert call("sweep", "temperature", *TINY, *name)[0] == 0
+        code, _, err = call(*words)
+    assert (code, "the same command goes on" in err) == (130, True)
+    assert call(*words)[0] == 0
 
 
 @pytest.mark.parametrize("name", ["temperature", "joint"])
@@ -282,7 +273,7 @@ def test_the_key_is_that_of_what_decides_a_trial(config, name):
     key = stage.sweep_key(sweep, config)
     for name, value in {"title": "x", "place": "y", "trials": 99}.items():
         assert stage.sweep_key(replace(sweep, **{name: value}), config) == key, name
-    space = {"enqueue": [], "space": {"training.temperature": {"choices": [0.5]}}, "simplex": []}
+    space = {"enqueue": [], "space": {TAU: {"choices": [0.5]}}, "simplex": []}
     for other in ({"seeds": [7]}, {"objective": "recall@5"}, {"name": "z"}, space):
         assert stage.sweep_key(replace(sweep, **other), config) != key, other
     assert stage.sweep_key(sweep, with_values(config, {"training.weight_decay": 0.5})) != key
@@ -293,52 +284,39 @@ def test_the_key_is_that_of_what_decides_a_trial(config, name):
 
 def test_the_joint_search_tunes_a_system_without_the_test_tasks(config):
     folder = stage.sweep("joint", config)
-    assert folder.name == "t2mrec_joint"
     table = pd.read_csv(folder / "trials.csv")
-    assert len(table) == 3
+    assert (folder.name, len(table)) == ("t2mrec_joint", 3)
     assert not [name for name in table if name.startswith("test/")]
-    assert table.loc[0, "training.temperature"] == 0.07  # the paper's settings come first
-    tuned = with_tuned_values(load([*TINY, "system=t2mrec_joint"]))
-    system = build_system(tuned.system)
+    assert table.loc[0, TAU] == 0.07  # the paper's settings come first
+    system = build_system(with_tuned_values(load([*TINY, "system=t2mrec_joint"])).system)
     assert sum(system.scoring.structure_weights) == pytest.approx(1)
     best = table.loc[table["valid/ndcg@10"].idxmax()]
-    assert system.training.temperature == pytest.approx(best["training.temperature"], rel=1e-4)
+    assert system.training.temperature == pytest.approx(best[TAU], rel=1e-4)
     assert system.towers.hidden == best["towers.hidden"]
 
 
-WRONG = [
-    ("objective", "ndgc@10"),
-    ("parts", ["test"]),
-    ("seeds", []),
-    ("seeds", [1, 1]),
-    ("kind", "random"),
-    ("space", {}),
-]
-WRONG += [("space", {"training.temperature": {"low": 0.1, "high": 1.0}}), ("simplex", ["scoring.theme"])]
+WRONG = [("objective", "ndgc@10"), ("parts", ["test"]), ("seeds", []), ("seeds", [1, 1]), ("space", {})]
+WRONG += [("space", {TAU: {"low": 0.1, "high": 1.0}}), ("simplex", ["scoring.theme"])]
 WRONG += [("enqueue", [{"training.epochs": 3}])]
 
 
-def test_a_wrong_sweep_is_refused(tiny):
+def test_a_wrong_sweep_is_refused_and_what_cannot_be_swept_before_any_training(config):
     for key, value in WRONG:
         with pytest.raises(StudyError) as caught:
             Sweep(**vars(load_sweep("temperature")) | {key: value})
-        assert caught.value.column == key, value
-        assert caught.value.fix
-    log_of_zero = {"training.temperature": {"low": 0.0, "high": 1.0, "log": True}}
+        assert (caught.value.column, bool(caught.value.fix)) == (key, True), value
     with pytest.raises(StudyError) as caught:
-        replace(load_sweep("joint"), space=log_of_zero, simplex=[], enqueue=[])
-    assert (caught.value.column, caught.value.file) == ("space.training.temperature", Sweep.file("joint"))
-
-
-def test_what_cannot_be_swept_is_refused_before_any_training(config):
+        replace(load_sweep("joint"), space={TAU: {"low": 0.0, "high": 1.0, "log": True}}, simplex=[], enqueue=[])
+    assert (caught.value.column, caught.value.file) == (f"space.{TAU}", Sweep.file("joint"))
     with pytest.raises(StudyError, match="unknown sweep 'temprature'"):
         load_sweep("temprature")
-    with pytest.raises(StudyError, match='system: "tfidf", not "t2mrec"'):
-        stage.sweep("temperature", load([*TINY, "system=tfidf"]))
-    with pytest.raises(StudyError, match=r'protocol: "warm", not "cold"'):
-        stage.sweep("temperature", load([*TINY, "system=t2mrec", "protocol=warm"]))
-    with pytest.raises(StudyError, match=r"towers.hidden: 8, not"):
-        stage.sweep("temperature", load([*TINY, "system=t2mrec", "system.model.towers.hidden=8"]))
+    for words, problem in (
+        (["system=tfidf"], 'system: "tfidf", not "t2mrec"'),
+        (["system=t2mrec", "protocol=warm"], 'protocol: "warm", not "cold"'),
+        (["system=t2mrec", "system.model.towers.hidden=8"], "towers.hidden: 8, not"),
+    ):
+        with pytest.raises(StudyError, match=problem):
+            stage.sweep("temperature", load([*TINY, *words]))
     typo = sweep_like_temperature("typo", space={"training.temprature": {"choices": [1.0]}})
     with typo, pytest.raises(StudyError, match=r"no setting 'training\.temprature'"):
         stage.sweep("typo", config)
@@ -355,7 +333,6 @@ def test_weights_are_divided_by_their_sum():
 
 
 def test_choice_is_by_the_mean_over_seeds_on_validation():
-    sweep = load_sweep("temperature")
     rows = [(0.07, 1, 0.2, 0.0), (0.07, 2, 0.2, 0.0), (0.14, 1, 0.3, 1.0), (0.14, 2, 0.0, 1.0)]
-    table = pd.DataFrame(rows, columns=["training.temperature", "seed", "valid/ndcg@10", "test/ndcg@10"])
-    assert chosen(sweep, table) == {"value": 0.2, "values": {"training.temperature": 0.07}}
+    table = pd.DataFrame(rows, columns=[TAU, "seed", "valid/ndcg@10", "test/ndcg@10"])
+    assert chosen(load_sweep("temperature"), table) == {"value": 0.2, "values": {TAU: 0.07}}

@@ -4,16 +4,16 @@ import json
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from functools import partial
 from pathlib import Path
 
 import pytest
-from optuna.trial import TrialState
 
 from study.base.errors import StudyError
-from study.search.trials import Search, earlier_trials, label, run_search
+from study.search.trials import Search, label, read_trials, run_search
 from tests.search import workers as w
 
 POINTS = list(range(8))
@@ -25,15 +25,11 @@ def noted(folder: Path) -> list[dict]:
 
 
 def require_each_once(folder: Path, search: Search) -> None:
-    """Every point has one result, and ran once to its end."""
+    """Every point has one result, and ran once."""
     assert sorted(run["point"] for run in noted(folder)) == POINTS
-    assert list(search.finished()) == POINTS
-    for point, trial in search.finished().items():
-        assert {name: trial.params[name] for name in search.points[point]} == search.points[point]
-
-
-def params(search: Search) -> list[dict]:
-    return [trial.params for trial in search.finished().values()]
+    assert list(search.params()) == POINTS
+    for point, values in search.params().items():
+        assert {name: values[name] for name in search.points[point]} == search.points[point]
 
 
 def command(folder: Path, *words: str, **changes) -> multiprocessing.Process:
@@ -43,37 +39,39 @@ def command(folder: Path, *words: str, **changes) -> multiprocessing.Process:
     return started
 
 
+def finished(folder: Path, *words: str, jobs: int = 1, **changes) -> Search:
+    """A search, run to its end."""
+    start = partial(w.start, str(folder), *words, **changes)
+    run_search(start, jobs=jobs)
+    return start()[0]
+
+
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_workers_share_the_points_and_nothing_runs_again(tmp_path, jobs, caplog):
     with caplog.at_level(logging.INFO):
-        search = run_search(partial(w.start, str(tmp_path)), jobs=jobs)
-    assert jobs > 1 or [line for line in caplog.messages if line.startswith("planted:")] == [
-        f"planted: {number} of 8 trials" for number in range(1, 9)
-    ]
-    require_each_once(tmp_path, run_search(partial(w.start, str(tmp_path)), jobs=jobs))
+        finished(tmp_path, jobs=jobs)
+    said = [line for line in caplog.messages if line.startswith("planted:")]
+    assert jobs > 1 or said == [f"planted: {number} of 8 trials" for number in range(1, 9)]
+    search = finished(tmp_path, jobs=jobs)
+    require_each_once(tmp_path, search)
     pids = {run["worker"] for run in noted(tmp_path)}
     assert (pids == {os.getpid()}) == (jobs == 1)
-    assert search.study.best_trial.params == {"x": 2.0, "seed": 2}
-    for other in ({"key": "other"}, {"name": "other"}):  # which share no trial
-        assert not w.start(str(tmp_path), **other)[0].finished()
+    table = search.table()
+    assert search.params()[int(table[w.MEASURE].idxmax())] == {"x": 2.0, "seed": 2}
+    assert not w.start(str(tmp_path), key="other")[0].params()  # shares no trial
 
 
 @pytest.mark.slow
-def test_a_killed_workers_trial_is_begun_anew_until_workers_die_too_often(tmp_path):
-    alone, shared = tmp_path / "alone", tmp_path / "shared"
-    alone.mkdir()
-    shared.mkdir()
-    killed = command(alone, "killer")
+def test_a_killed_workers_trial_is_begun_anew(tmp_path):
+    killed = command(tmp_path, "killer")
     killed.join(60)
     assert killed.exitcode == -signal.SIGKILL
-    search = run_search(partial(w.start, str(alone), "killer"))
-    require_each_once(alone, search)
-    assert [trial.user_attrs["point"] for trial in search.study.get_trials(states=(TrialState.FAIL,))] == [2]
-    search = run_search(partial(w.start, str(shared), "killer"), jobs=2)
-    assert (shared / "killed").exists()
-    assert list(search.finished()) == POINTS  # the other worker goes with the killed one, maybe in the midst of a point
-    with pytest.raises(StudyError, match="workers of planted died 3 times"):
-        run_search(partial(w.start, str(shared), "always killer", key="other"), jobs=2)
+    assert list(finished(tmp_path, "killer").params()) == POINTS
+    assert sorted(run["point"] for run in noted(tmp_path)) == sorted([*POINTS, 2])
+    (tmp_path / "killed").unlink()
+    with pytest.raises(StudyError, match="a worker of planted died"):
+        finished(tmp_path, "killer", key="other", jobs=2)
+    assert list(finished(tmp_path, "killer", key="other", jobs=2).params()) == POINTS
 
 
 @pytest.mark.slow
@@ -81,7 +79,7 @@ def test_a_killed_workers_trial_is_begun_anew_until_workers_die_too_often(tmp_pa
 def test_a_stopped_search_equals_an_undisturbed_one(tmp_path, stop):
     for name in ("whole", "stopped"):
         (tmp_path / name).mkdir()
-    whole = run_search(partial(w.start, str(tmp_path / "whole"), **w.FREE))
+    whole = finished(tmp_path / "whole", **w.FREE)
     cut = command(tmp_path / "stopped", **w.FREE)
     deadline = time.monotonic() + 60
     while not (tmp_path / "stopped" / "runs.jsonl").exists() or len(noted(tmp_path / "stopped")) < 4:
@@ -89,47 +87,52 @@ def test_a_stopped_search_equals_an_undisturbed_one(tmp_path, stop):
         time.sleep(0.01)
     os.kill(cut.pid, stop)
     cut.join()
-    resumed, _ = w.start(str(tmp_path / "stopped"), **w.FREE)
-    assert 3 <= len(resumed.finished()) < 8
-    resumed = run_search(partial(w.start, str(tmp_path / "stopped"), **w.FREE))
-    assert params(resumed) == params(whole)
+    assert 3 <= len(w.start(str(tmp_path / "stopped"), **w.FREE)[0].params()) < 8
+    assert finished(tmp_path / "stopped", **w.FREE).params() == whole.params()
     assert len(noted(tmp_path / "stopped")) <= 9  # the trial that was cut short began twice
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_stopped_search_goes_on_without_its_journal(tmp_path, jobs):
-    """In a fresh clone: the trials that are kept are taken over as they were, and the others are those that follow."""
-    for name in ("whole", "stopped", "clone"):
+def test_a_stopped_search_goes_on_in_a_fresh_clone(tmp_path, jobs):
+    """The trials that are kept are taken over as they were, and the others are those that follow."""
+    for name in ("whole", "clone"):
         (tmp_path / name).mkdir()
-    kept = tmp_path / "unfinished.csv"
-    whole = run_search(partial(w.start, str(tmp_path / "whole"), **w.FREE))
-    assert params(whole)[0] == {"x": 0.5, "depth": 4}
-    assert len({trial["x"] for trial in params(whole)}) == 8
-    cut = partial(w.start, str(tmp_path / "stopped"), unfinished=kept, **(w.FREE | {"points": w.FREE["points"][:5]}))
-    short = run_search(cut, jobs=jobs)
-    begin = partial(w.start, str(tmp_path / "clone"), **w.FREE)
-    search = run_search(begin, kept=earlier_trials(tmp_path, "test"))
-    assert params(search)[:5] == params(short)
-    assert sorted(run["point"] for run in noted(tmp_path / "clone")) == [5, 6, 7]
+    whole = finished(tmp_path / "whole", **w.FREE)
+    assert whole.params()[0] == {"x": 0.5, "depth": 4}
+    assert len({trial["x"] for trial in whole.params().values()}) == 8
+    short = finished(tmp_path / "clone", jobs=jobs, **(w.FREE | {"points": w.FREE["points"][:5]})).params()
+    shutil.rmtree(tmp_path / "clone" / "work")
+    search, measure = w.start(str(tmp_path / "clone"), **w.FREE)
+    search.begin([])
+    search.run(measure)
+    assert {point: search.params()[point] for point in short} == short
+    require_each_once(tmp_path / "clone", search)
     if jobs == 1:  # with several workers, the order of results decides what is drawn
-        assert params(search) == params(whole)
-    assert not len(earlier_trials(tmp_path, "other"))
-    # With its journal, a longer list of points keeps the trials, and a shorter one sees its own alone.
-    longer = run_search(partial(w.start, str(tmp_path / "stopped"), **w.FREE))
-    assert params(longer)[:5] == params(short)
-    require_each_once(tmp_path / "stopped", longer)
-    assert list(short.finished()) == [0, 1, 2, 3, 4]
+        assert search.params() == whole.params()
+
+
+def test_a_whole_search_lends_the_trials_of_its_points_and_another_start_forgets_them(tmp_path):
+    finished(tmp_path, points=w.GRID["points"][:3])
+    rows = read_trials(tmp_path / "kept.csv")
+    (tmp_path / "kept.csv").unlink()
+    shutil.rmtree(tmp_path / "work")
+    search, measure = w.start(str(tmp_path), points=[*w.GRID["points"][:2], *w.GRID["points"][3:]])
+    search.begin(rows)
+    assert list(search.params()) == [0, 1]  # the third point is another one
+    search.begin([], again=True)
+    assert not search.params()
+    search.run(measure)
+    before = search.params()
+    search.begin([], again=True)  # it was stopped before its results were written
+    assert search.params() == before
 
 
 def test_choices_of_every_kind_are_read_back(tmp_path):
-    space = {"x": {"choices": [None, True, 1.5, 2, "two", [1, 2]]}, "seed": {"choices": [1]}}
+    space = {"x": {"choices": [None, True, 1.5, 2, "two", "NA", [1, 2]]}, "seed": {"choices": [1]}}
     points = [{"x": label(value), "seed": 1} for value in space["x"]["choices"]]
-    kept = tmp_path / "unfinished.csv"
-    search = run_search(partial(w.start, str(tmp_path), "constant", space=space, points=points, unfinished=kept))
-    (tmp_path / "clone").mkdir()
-    again, _ = w.start(str(tmp_path / "clone"), "constant", space=space, points=points)
-    again.restore(earlier_trials(tmp_path, "test"))
-    assert params(again) == params(search) == points
+    search = w.start(str(tmp_path), space=space, points=points)[0]
+    search.run(lambda values, point: {w.MEASURE: 0.5})
+    assert list(search.params().values()) == points
 
 
 @pytest.mark.slow
@@ -142,39 +145,24 @@ def test_two_commands_at_once_share_the_trials(tmp_path, changes):
     require_each_once(tmp_path, w.start(str(tmp_path), **changes)[0])
 
 
-def test_a_trial_that_fails_stops_the_search_and_keeps_the_others(tmp_path):
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_trial_that_fails_stops_the_search_and_keeps_the_others(tmp_path, jobs):
     points = [{"x": x, "seed": 1} for x in (0.0, 1.0, 2.0, 3.0)]
     for times in (1, 2):  # the same command tries again
         with pytest.raises(StudyError, match="trial 3 of planted failed: ValueError: x is too large"):
-            run_search(partial(w.start, str(tmp_path), "failing", points=points))
-        assert sum(run["values"]["x"] == 3.0 for run in noted(tmp_path)) == times
-    search, _ = w.start(str(tmp_path), "failing", points=points)
-    assert list(search.finished()) == [0, 1, 2]
+            finished(tmp_path, "failing", points=points, jobs=jobs)
+        assert jobs > 1 or sum(run["values"]["x"] == 3.0 for run in noted(tmp_path)) == times
+    assert list(w.start(str(tmp_path), "failing", points=points)[0].params()) == [0, 1, 2]
 
 
-@pytest.mark.slow
-def test_a_failing_trial_ends_the_workers_too(tmp_path):
-    with pytest.raises(StudyError, match="x is too large"):
-        run_search(partial(w.start, str(tmp_path), "failing"), jobs=2)
-
-
-def test_a_line_that_a_full_disk_cut_short_is_left_out_and_a_damaged_journal_named(tmp_path):
-    run_search(partial(w.start, str(tmp_path), points=w.GRID["points"][:3]))
-    with (tmp_path / "trials.log").open("ab") as journal:
-        journal.write(b'{"op_code": 5, "worker_')
-    require_each_once(tmp_path, run_search(partial(w.start, str(tmp_path))))
-    (tmp_path / "trials.log").write_bytes(b"no journal\n" * 1000)
-    with pytest.raises(StudyError, match="journal of trials cannot be read") as caught:
-        w.start(str(tmp_path))
-    assert caught.value.file == tmp_path / "trials.log"
-    assert "delete it" in caught.value.fix
-
-
-def test_a_mended_error_is_raised_at_once(tmp_path):
+def test_an_error_that_says_what_to_do_is_raised_as_it_is_and_a_damaged_table_named(tmp_path):
     def wrong(values, point):
         raise StudyError("an input is missing", fix="make it")
 
     search, _ = w.start(str(tmp_path))
     with pytest.raises(StudyError, match="an input is missing"):
-        search.work(wrong)
-    assert len(search.study.trials) == 1
+        search.run(wrong)
+    search.kept.write_text("<<<<<<< HEAD\n")
+    with pytest.raises(StudyError, match="column is missing") as caught:
+        search.begin([])
+    assert (caught.value.file, caught.value.fix) == (search.kept, "delete it")

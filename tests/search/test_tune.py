@@ -28,8 +28,12 @@ STOP = 3  # the measured trial that is stopped
 # Another search space than conf/ states, so another name.
 SPACE = "system.search.mix.choices=[0.0]"
 WANTED = [*TINY, "system=task_knn", "system.name=task_knn_small", "tuning.trials=4", SPACE]
-OUTSIDE = [("k", {"choices": [1, 5]}), ("k", {"low": 1, "high": 99, "type": "int"})]
-OUTSIDE += [("power", {"low": 5.0, "high": 6.0, "type": "float"})]
+OUTSIDE = "present value of '{}'.*outside"
+REFUSED = [("task_knn", "k", {"choices": [1, 5]}, OUTSIDE.format("k"))]
+REFUSED += [("task_knn", "k", {"low": 1, "high": 99, "type": "int"}, OUTSIDE.format("k"))]
+REFUSED += [("task_knn", "power", {"low": 5.0, "high": 6.0, "type": "float"}, OUTSIDE.format("power"))]
+# Such a search would compare a dozen equal systems, and call the best of them tuned.
+REFUSED += [("tiger", "training.epochs.laptop", {"choices": [1, 56]}, "profile laptop; under full all trials would be")]
 MALFORMED = dict.fromkeys(("k: {low: 1}", "k: {nothing: 1}", "k: {choices: []}"), "search space of 'k'")
 MALFORMED |= {"k: {low: 0.0, high: 10.0, log: true}": "search space of 'k'"}
 MALFORMED |= {"k: {low: 3.0, high: 1.0}": "search space of 'k'"}
@@ -56,10 +60,14 @@ def test_the_first_trial_is_the_yaml_and_run_uses_the_values_of_the_best(root: P
 
 
 def forget(*, results: bool = True) -> None:
-    """Remove the database of trials, as another checkout would have none, and the results."""
+    """Remove the trials of this machine, as another checkout would have none, and the results."""
     shutil.rmtree(paths.cache() / "tune", ignore_errors=True)
-    if results:
-        shutil.rmtree(paths.results("synthetic") / "tuned", ignore_errors=True)
+    for folder in ("tuned", "unfinished") if results else ():
+        shutil.rmtree(paths.results("synthetic") / folder, ignore_errors=True)
+
+
+def unfinished() -> list[Path]:
+    return list((paths.results("synthetic") / "unfinished").glob("*"))
 
 
 @pytest.fixture
@@ -90,31 +98,35 @@ def test_a_stopped_search_goes_on_to_the_same_trials(root: Path, counted: list[f
         tune(load(WANTED))
     # What the stopped trial left is there for it to go on from, and nothing of those before it.
     assert [path.parent.name for path in (paths.cache() / "tune").rglob("checkpoint")] == [str(STOP - 1)]
-    folder = tuning.sweep_folder(load(WANTED))
-    assert [path.name for path in folder.iterdir()] == ["unfinished.csv"]
+    # What is kept lies in no folder that a stage hashes, so that settings which are taken back leave none changed.
+    assert not tuning.sweep_folder(load(WANTED)).exists()
+    assert len(unfinished()) == 1
     if clone:
         forget(results=False)  # what git holds is all there is
     pd.testing.assert_frame_equal(trials(tune(load(WANTED))), straight)
     assert len(counted) == 4 + 1
     assert not list((paths.cache() / "tune").rglob("checkpoint"))
-    assert not (folder / "unfinished.csv").exists()
+    assert not unfinished()
 
 
-def test_a_finished_search_goes_on_with_more_trials_in_a_fresh_clone_or_is_made_again(root: Path, counted) -> None:
+@pytest.mark.parametrize("rungs", [[], ["system.rungs=[0.5,1.0]"]])
+def test_a_finished_search_goes_on_with_more_trials_in_a_fresh_clone_or_is_made_again(
+    root: Path, counted: list[float], rungs: list[str]
+) -> None:
     counted.extend([0.0] * STOP)
-    longer = [*WANTED, "tuning.trials=6"]
+    longer = [*WANTED, "tuning.trials=6", *rungs]
     straight = trials(tune(load(longer)))
     forget()
-    tune(load(WANTED))
+    first = trials(tune(load([*WANTED, *rungs])))
     forget(results=False)
     before = len(counted)
     pd.testing.assert_frame_equal(trials(tune(load(longer))), straight)
-    assert len(counted) == before + 2
+    kept = straight.merge(first.drop(columns="trial"), how="inner")  # a later rung may have other points
+    assert len(counted) == before + len(straight) - len(kept)
     assert tuning.is_tuned(load(longer))
-    assert not tuning.is_tuned(load(WANTED))
-    (tuning.sweep_folder(load(longer)) / "unfinished.csv").write_text("trial,share,key\n0,1,of another search\n")
+    assert not tuning.is_tuned(load([*WANTED, *rungs]))
     pd.testing.assert_frame_equal(trials(tune(load(longer), again=True)), straight)
-    assert len(counted) == before + 2 + 6
+    assert len(counted) == before + 2 * len(straight) - len(kept)
 
 
 def test_every_search_space_holds_the_present_values_and_others_are_named() -> None:
@@ -123,11 +135,11 @@ def test_every_search_space_holds_the_present_values_and_others_are_named() -> N
     assert all(tuning.present_values(load([f"system={system}"])) for system in searched)
     sizes = tuning.present_values(load(["system=gdsrec_tuned", "profile=laptop"]))  # written by profile
     assert (sizes["friends"], sizes["negatives"]) == (5, 2)
-    for name, domain in OUTSIDE:
-        config = changed(load(["system=task_knn"]), {"system.search": {name: domain}}, merge=False)
-        with pytest.raises(StudyError, match=f"present value of '{name}'.*outside") as caught:
+    for system, name, domain, problem in REFUSED:
+        config = changed(load([f"system={system}", "profile=full"]), {"system.search": {name: domain}}, merge=False)
+        with pytest.raises(StudyError, match=problem) as caught:
             tuning.present_values(config)
-        assert (caught.value.column, Path(str(caught.value.file)).name) == (f"search.{name}", "task_knn.yaml")
+        assert (caught.value.column, Path(str(caught.value.file)).name) == (f"search.{name}", f"{system}.yaml")
 
 
 @pytest.mark.parametrize(
@@ -139,20 +151,9 @@ def test_a_range_over_a_size_moves_with_the_value_at_that_size(name: str, low: f
     space = plain(config.system.search)
     assert "training.learning_rate.laptop" not in space
     moved = space["training.learning_rate.full"]
-    assert (moved["low"], moved["high"]) == pytest.approx((low, high))
-    assert moved["log"] is True
+    assert (moved["low"], moved["high"], moved["log"]) == (pytest.approx(low), pytest.approx(high), True)
     value = tuning.present_values(config)["training.learning_rate.full"]
     assert value == value_of(config, "training.learning_rate")
-
-
-def test_a_choice_over_a_setting_of_another_profile_is_refused() -> None:
-    """Such a search would compare a dozen equal systems, and call the best of them tuned."""
-    config = load(["system=tiger_tuned", "profile=full"])
-    space = {"training.epochs.laptop": {"choices": [1, 56]}}
-    with pytest.raises(StudyError, match="profile laptop; under full all trials would be the same") as caught:
-        tuning.present_values(changed(config, {"system.search": space}, merge=False))
-    assert caught.value.column == "search.training.epochs.laptop"
-    assert "training.epochs.full" in str(caught.value)
 
 
 def test_long_rows_have_the_values_of_the_tuned_rows() -> None:
@@ -164,30 +165,11 @@ def test_long_rows_have_the_values_of_the_tuned_rows() -> None:
             assert value_of(config, name) == (value if isinstance(value, str) else pytest.approx(value, rel=0.02)), name
 
 
-def test_lists_are_choices_too(root: Path) -> None:
-    path = root / "conf" / "system" / "simple" / "task_knn.yaml"
-    text = path.read_text().replace("  k: {", "  fields: {choices: [[name], [name, description]]}\n  k: {")
-    path.write_text(text.replace("[name, description, language, category, theme, subcategory]", "[name]"))
-    config = load([*TINY, "system=task_knn", "tuning.trials=3"])
-    assert config.system.model.fields == ["name"]
-    folder = tune(config)
-    assert set(trials(folder)["fields"]) == {'["name"]', '["name", "description"]'}
-    best = yaml.safe_load((folder / "best.yaml").read_text())
-    assert best["values"]["fields"] in (["name"], ["name", "description"])
-    run_row(load([*TINY, "system=task_knn"]))
-
-
 def test_the_sampler_learns_after_the_startup_trials(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, sampler = [], optuna.samplers.TPESampler
-
-    def watched(**settings: Any) -> object:
-        seen.append(settings)
-        return sampler(**settings)
-
-    monkeypatch.setattr(searches, "TPESampler", watched)
+    settings, sampler = [], optuna.samplers.TPESampler
+    monkeypatch.setattr(searches, "TPESampler", lambda **own: settings.append(own) or sampler(**own))
     tune(load([*WANTED, "tuning.startup=3", "tuning.trials=2"]))
-    drawn = [(settings["seed"], settings["n_startup_trials"]) for settings in seen if settings]
-    assert drawn == [(1, 3), (2, 3)]  # one a trial
+    assert settings == [{"seed": seed, "n_startup_trials": 3} for seed in (1, 2)]  # one a trial
 
 
 def test_test_labels_cannot_reach_a_choice(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,31 +228,26 @@ def test_a_trial_is_measured_after_its_share_of_the_epochs(monkeypatch: pytest.M
     assert config.system.model.epochs == 1000  # a run has them all
 
 
-def test_malformed_space_is_named(root: Path) -> None:
-    path = root / "conf" / "system" / "simple" / "task_knn.yaml"
-    text = path.read_text()
-    for domain, reason in MALFORMED.items():
-        path.write_text(text.replace("k: {choices: [1, 5, 10, 20, 50, 100, 200]}", domain))
-        with pytest.raises(StudyError, match=reason) as caught:
-            tune(load([*TINY, "system=task_knn"]))
-        assert str(caught.value.column).startswith("search.")
-        assert caught.value.file == path
+@pytest.mark.parametrize(("domain", "reason"), MALFORMED.items())
+def test_malformed_space_is_named(conf_root: Path, domain: str, reason: str) -> None:
+    path = conf_root / "conf" / "system" / "simple" / "task_knn.yaml"
+    path.write_text(path.read_text().replace("k: {choices: [1, 5, 10, 20, 50, 100, 200]}", domain))
+    with pytest.raises(StudyError, match=reason) as caught:
+        tune(load([*TINY, "system=task_knn"]))
+    assert str(caught.value.column).startswith("search.")
+    assert caught.value.file == path
 
 
 def test_a_system_without_a_space_and_another_space_under_the_same_name_are_refused(root: Path) -> None:
     with pytest.raises(StudyError, match="no search space"):
         tune(load([*TINY, "system=tfidf"]))
     with pytest.raises(StudyError, match=r"system.search.mix.choices: \[0.0\]"):
-        tune(load([wanted for wanted in WANTED if "name" not in wanted]))
-
-
-def test_values_of_another_profile_are_replaced_on_request_alone(root: Path) -> None:
-    tune(load(WANTED))
-    other = [*WANTED, "profile=laptop", "tuning.trials=1"]
+        tune(load([word for word in WANTED if "name" not in word]))
+    tune(load([*WANTED, "tuning.trials=1"]))
+    other = load([*WANTED, "profile=laptop", "tuning.trials=1"])
     with pytest.raises(StudyError, match=r"under profile 'smoke'.*by 'laptop'"):
-        tune(load(other))
-    record = json.loads((tune(load(other), replace=True) / "record.json").read_text())
-    assert record["profile"] == "laptop"
+        tune(other)
+    assert json.loads((tune(other, replace=True) / "record.json").read_text())["profile"] == "laptop"
 
 
 def test_other_spaces_and_seeds_share_no_trials(root: Path) -> None:

@@ -22,45 +22,21 @@ FREE = {
 }
 
 
-def note(folder: str, values: dict, point: int) -> None:
-    """Leave a line per run, so that a test can count them; a small append is written whole."""
-    with (Path(folder) / "runs.jsonl").open("a") as file:
+def parabola(folder: str, values: dict, point: int, *, kind: str = "parabola") -> dict[str, float]:
+    """Best at x = 2, and at the larger seed; leaves a line a run, so that a test can count them.
+
+    `kind`: `killer`: the first worker at point 2 kills itself, as a lack of memory would; `failing`: x = 3 never works.
+    """
+    with (Path(folder) / "runs.jsonl").open("a") as file:  # a small append is written whole
         file.write(json.dumps({"values": values, "point": point, "worker": os.getpid()}) + "\n")
-
-
-def parabola(folder: str, values: dict, point: int) -> dict[str, float]:
-    """Best at x = 2, and at the larger seed."""
-    note(folder, values, point)
-    time.sleep(0.02)
-    return {MEASURE: 1 - (values["x"] - 2) ** 2 / 10 + values.get("seed", 0) / 1000}
-
-
-def killer(folder: str, values: dict, point: int) -> dict[str, float]:
-    """The first worker to run point 2 kills itself in the middle, as a lack of memory would."""
+    if kind == "failing" and values["x"] == 3.0:
+        raise ValueError("x is too large")
     mark = Path(folder) / "killed"
-    if point == 2 and not mark.exists():
+    if kind == "killer" and point == 2 and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return parabola(folder, values, point)
-
-
-def always_killer(folder: str, values: dict, point: int) -> dict[str, float]:
-    """Every worker kills itself."""
-    os.kill(os.getpid(), signal.SIGKILL)
-    return {}
-
-
-def constant(folder: str, values: dict, point: int) -> dict[str, float]:
-    """All values are equally good."""
-    return {MEASURE: 0.5}
-
-
-def failing(folder: str, values: dict, point: int) -> dict[str, float]:
-    """x = 3 never works."""
-    note(folder, values, point)
-    if values["x"] == 3.0:
-        raise ValueError("x is too large")
-    return {MEASURE: values["x"]}
+    time.sleep(0.02)
+    return {MEASURE: 1 - (values["x"] - 2) ** 2 / 10 + values.get("seed", 0) / 1000}
 
 
 def run_as_command(started) -> None:
@@ -71,7 +47,7 @@ def run_as_command(started) -> None:
 
 def start(folder: str, kind: str = "parabola", **changes):
     """Search and objective of a worker."""
-    others = {"failing": failing, "always killer": always_killer, "constant": constant, "killer": killer}
-    objective = partial((others | {"parabola": parabola})[kind], folder)
-    settings = {"name": "planted", "key": "test", "objective": MEASURE, "seed": 1, "folder": Path(folder)}
-    return Search(**(settings | GRID | changes)), objective
+    place = Path(folder)
+    settings = {"name": "planted", "key": "test", "objective": MEASURE, "seed": 1, "work": place / "work"}
+    settings["kept"] = place / "kept.csv"
+    return Search(**(settings | GRID | changes)), partial(parabola, folder, kind=kind)

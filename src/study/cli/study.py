@@ -191,6 +191,7 @@ def sweep(
     own: Annotated[str | None, typer.Option("--name", help="A name for other values, trials or settings.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Workers on this machine, each in a process of its own.")] = 1,
     replace: Annotated[bool, typer.Option("--replace", help="Make a finished sweep again.")] = False,
+    multirun: Annotated[bool, typer.Option("--multirun", "-m", hidden=True)] = False,
 ) -> None:
     """Vary a system's settings and measure every value.
 
@@ -206,11 +207,13 @@ def sweep(
     from study.search.sweep import load_sweep, renamed, standing
     from study.search.sweep import sweep as stage
 
+    if multirun:
+        raise StudyError("a sweep has several values anyway", fix=f"study sweep {name} --values 0.05,0.07 --name NAME")
     words = overrides or []
     protocol = next((word.partition("=")[2] for word in words if word.startswith("protocol=")), None)
     chosen = renamed(load_sweep(name), own, values=values, trials=trials, protocol=protocol)
     config = configured([f"system={chosen.system}", f"protocol={chosen.protocol}", *words])
-    folder = stage(chosen, config, jobs=jobs, replace=replace)
+    folder = stage(chosen, config, jobs=jobs, replace=replace, again=replace)
     _show_best(folder)
     typer.echo("\n".join(standing(folder, chosen)))
     typer.echo(f"figure: notebooks/04_rq3_sensitivity.ipynb, with {chosen.name!r} in `sweeps` of its first cell")
@@ -357,10 +360,16 @@ def check(name: Name) -> None:
 
 
 @app.command(rich_help_panel=OWN)
-def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False) -> None:
+def remove(
+    name: Name,
+    overrides: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False,
+) -> None:
     """List all that there is of a system or a sweep, and remove it (--yes)."""
     from study.runner.own_system import remove_system
 
+    if overrides:
+        raise StudyError("a system or a sweep is removed from every data set", fix=f"study remove {name}")
     typer.echo("\n".join(remove_system(name, really=yes)))
     typer.echo(
         "removed; study report makes the tables without it" if yes else f"to remove it: study remove {name} --yes"

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import subprocess
@@ -63,11 +61,11 @@ def run(config: DictConfig) -> Path:
 
     Returns: the folder with ``again/top10.csv``, ``again/record.json`` and the tables of `write_tables`.
     """
-    name, threads = config.dataset.name, config.profile.threads
+    name, threads, given = config.dataset.name, config.profile.threads, input_folder(config.dataset.name)
     settings = read_keys(paths.conf() / "authors.yaml", ("source", "arguments"))
-    ((place, (address, checksum)), *_) = sources.pinned_files("authors", settings).items()
-    program = sources.fetch("authors", settings, folder=paths.root() / "data" / "authors" / "program") / place
-    given, arguments = input_folder(name), settings["arguments"]
+    ((script, (address, checksum)), *_) = sources.pinned_files("authors", settings).items()
+    program = sources.fetch("authors", settings, folder=given.with_name("program")) / script
+    arguments = settings["arguments"]
     folder = given / f"epochs_{arguments['epochs']}"
     made_with = {
         "program": {"address": address, "sha256": checksum},
@@ -77,7 +75,7 @@ def run(config: DictConfig) -> Path:
     }
     output, done = folder / "output" / "recs_test.csv", folder / "done.json"
     made = json.loads(done.read_text(encoding="utf-8")) if done.exists() and output.exists() else {}
-    if {key: made.get(key) for key in made_with} != made_with:
+    if not made_with.items() <= made.items():
         done.unlink(missing_ok=True)
         made = record(**made_with, config=plain(config))
         words = [f"--{key}={value}" for key, value in arguments.items()]
@@ -85,9 +83,9 @@ def run(config: DictConfig) -> Path:
         made["seconds"] = round(_run_program(program, words, folder, threads), 1)
         files.write_json(done, made)
     target = results_folder(name)
-    found = read_top10(output, *_known(name))
+    tasks = len(read_top10(output, *_ids(name)))
     files.write_text(target / "again" / "top10.csv", output.read_text(encoding="utf-8"))
-    files.write_json(target / "again" / "record.json", made | {"tasks": len(found)})
+    files.write_json(target / "again" / "record.json", made | {"tasks": tasks})
     write_tables(name, target)
     return target
 
@@ -111,33 +109,29 @@ def read_top10(path: Path, tasks: Container[int], servers: Container[int]) -> To
     """The program's ``recs_test.csv`` (task_id, top5, top10, the lists as JSON) as task id -> ten different server ids,
     best first, in file order. `tasks`, `servers`: the ids that there are.
     Raises StudyError: naming the file, the line and the column of the first fault."""
-    found, fix = Top10(), "run the program again"
-    with io.StringIO(files.read_text(path, fix=fix), newline="") as stream:
-        rows = csv.DictReader(stream)
-        if rows.fieldnames != ["task_id", "top5", "top10"]:
-            raise StudyError("the columns must be task_id, top5, top10", file=path, row="line 1", fix=fix)
-        for row in rows:
-            try:
-                task, five, ten = (json.loads(row[name] or "null") for name in rows.fieldnames)
-            except (ValueError, RecursionError) as error:
-                raise StudyError(f"not JSON ({error})", file=path, row=f"line {rows.line_num}", fix=fix) from error
-            known = isinstance(ten, list) and all(type(each) is int and each in servers for each in ten)
-            faults = {
-                "task_id": type(task) is not int or task not in tasks or task in found,
-                "top10": not known or not len(ten) == len(set(ten)) == KEPT,
-                "top5": not known or five != ten[:5],
-            }
-            for column, wrong in faults.items():
-                if wrong:
-                    place: dict[str, Any] = {"file": path, "row": f"line {rows.line_num}", "column": column}
-                    raise StudyError("not one task, its ten servers and the first five of them", **place, fix=fix)
-            found[task] = ten
-    if not found:
+    top, fix = Top10(), "run the program again"
+    table = files.read_csv(path, fix=fix, columns=["task_id", "top5", "top10"], dtype=str, keep_default_na=False)
+    for line, row in enumerate(table.to_dict("records"), 2):
+        where: dict[str, Any] = {"file": path, "row": f"line {line}", "fix": fix}
+        try:
+            task, five, ten = (json.loads(row[name]) for name in ("task_id", "top5", "top10"))
+        except (ValueError, RecursionError) as error:
+            raise StudyError(f"not JSON ({error})", **where) from error
+        known = isinstance(ten, list) and all(type(each) is int and each in servers for each in ten)
+        for column, wrong in {
+            "task_id": type(task) is not int or task not in tasks or task in top,
+            "top10": not known or not len(ten) == len(set(ten)) == KEPT,
+            "top5": not known or five != ten[:5],
+        }.items():
+            if wrong:
+                raise StudyError("not one task, its ten servers and the first five of them", column=column, **where)
+        top[task] = ten
+    if not top:
         raise StudyError("the file has no rows", file=path, fix=fix)
-    return found
+    return top
 
 
-def _known(dataset: str) -> tuple[set[int], set[int]]:
+def _ids(dataset: str) -> tuple[set[int], set[int]]:
     """The ids of tasks and of servers in the files that the program reads."""
     columns = ((program_input.TASKS, "task_id"), (program_input.SERVERS, "num"))
     tasks, servers = (set(pd.read_csv(input_folder(dataset) / name)[column].tolist()) for name, column in columns)
@@ -149,14 +143,13 @@ def measure(top: Top10, relevant: Mapping[int, set[int]]) -> pd.DataFrame:
 
     `relevant`: task id -> listed ids. Every one counts, as in the program: also one that no server has.
     """
-    ranked, listed = list(top.values()), [sorted(relevant[task]) for task in top]
-    ids = np.unique(np.concatenate([np.concatenate(listed), np.ravel(ranked)]).astype(np.int64))
-    rows, columns = (
-        np.repeat(np.arange(len(top)), [len(row) for row in listed]),
-        np.searchsorted(ids, np.concatenate(listed)),
+    pairs = [(row, server) for row, task in enumerate(top) for server in sorted(relevant[task])]
+    ids = np.unique([*np.ravel(list(top.values())), *(server for _, server in pairs)])
+    rows, servers = np.array(pairs, dtype=np.int64).T
+    labels = sp.csr_matrix(
+        (np.ones(len(rows), np.float32), (rows, np.searchsorted(ids, servers))), (len(top), len(ids))
     )
-    labels = sp.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=(len(top), len(ids)))
-    values = metrics.per_task(np.searchsorted(ids, np.array(ranked, dtype=np.int64)), labels, ks=(5, KEPT))
+    values = metrics.per_task(np.searchsorted(ids, np.array(list(top.values()))), labels, ks=(5, KEPT))
     return per_task.table(top, SEED, values[list(metrics.PAPER_METRICS)])
 
 
@@ -164,7 +157,7 @@ def write_tables(dataset: str, folder: Path) -> None:
     """Measure the top tens that there are, of the first run and ``again/top10.csv`` of `folder`: ``metrics.csv`` (run,
     metric, k, value, n), ``per_task.csv.xz`` (of the first run) and, with both runs, ``agreement.csv``."""
     places = {"first": results_folder(dataset) / "top10.csv", "again": folder / "again" / "top10.csv"}
-    runs = {name: read_top10(path, *_known(dataset)) for name, path in places.items() if path.exists()}
+    runs = {name: read_top10(path, *_ids(dataset)) for name, path in places.items() if path.exists()}
     relevant = program_input.read_wide(input_folder(dataset) / program_input.LABELS)
     tables = {name: measure(top, relevant) for name, top in runs.items()}
     rows = [

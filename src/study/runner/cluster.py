@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -35,18 +35,18 @@ SETTINGS = {
 
 
 def run_seeds(rows: Sequence[DictConfig], launcher: Launcher, *, replace: bool = False) -> None:
-    """Compute every missing seed of some rows, as many at a time as the cluster has room for. What fails is named and
-    left to `run_row`, which says why. Raises StudyError: the launcher is not installed."""
+    """Compute every missing seed of some rows, as many at a time as the cluster has room for; nothing for `local`. What
+    fails is named and left to `run_row`, which says why. Raises StudyError: the launcher is not installed."""
     checked = []
-    for config in rows:
+    for config in rows if launcher != "local" else ():
         with suppress(StudyError):
             checked.append(ready(config, replace=replace)[0])
-    if checked and launcher != "local":
+    if checked:
         settings = read_keys(paths.conf() / "cluster.yaml", ("gpus", "minutes", "at_once", "partition"))
         with ExitStack() as held:
             for config in checked:
                 held.enter_context(lock_row(config.dataset.name, config.protocol.name, config.system.name))
-            {"ray": _by_ray, "slurm": _by_slurm}[launcher](checked, settings)
+            (_by_ray if launcher == "ray" else _by_slurm)(checked, settings)
 
 
 def started(processors: int) -> Any:
@@ -76,16 +76,12 @@ def _by_ray(rows: Sequence[DictConfig], settings: Mapping[str, Any]) -> None:
     try:
         gpus = settings["gpus"].get(profile.name, 0)
         job = ray.remote(num_cpus=profile.threads, num_gpus=gpus, max_retries=RETRIES)(_run_there)
-        waiting = {job.remote(*words): name for words, name in _jobs(rows)}
-        with tqdm(total=len(waiting), desc="seeds", unit="seed", disable=None) as bar:
-            while waiting:
-                (done,), _ = ray.wait(list(waiting))
-                name = waiting.pop(done)
-                try:
-                    ray.get(done)
-                except Exception as error:  # the other seeds still count
-                    LOG.error("%s failed: %s", name, error)
-                bar.update()
+        jobs = {name: job.remote(*words) for name, words in _jobs(rows).items()}
+        for name, each in tqdm(jobs.items(), desc="seeds", unit="seed", disable=None):
+            try:
+                ray.get(each)
+            except Exception as error:  # the other seeds still count
+                LOG.error("%s failed: %s", name, error)
     finally:
         ray.shutdown()
 
@@ -96,37 +92,39 @@ def _by_slurm(rows: Sequence[DictConfig], settings: Mapping[str, Any]) -> None:
         import submitit
     except ImportError as error:
         raise StudyError(f"submitit: {error}", fix="make setup, or --launcher local") from error
-    profile = rows[0].profile
-    executor = submitit.AutoExecutor(folder=paths.cache() / "submitit")
-    names = {"minutes": "timeout_min", "at_once": "slurm_array_parallelism", "partition": "slurm_partition"}
-    wanted = {word: settings[key] for key, word in names.items()}
-    gpus = settings["gpus"].get(profile.name, 0)
-    executor.update_parameters(cpus_per_task=profile.threads, gpus_per_node=gpus, **wanted)
+    profile, executor = rows[0].profile, submitit.AutoExecutor(folder=paths.cache() / "submitit")
+    executor.update_parameters(
+        cpus_per_task=profile.threads,
+        gpus_per_node=settings["gpus"].get(profile.name, 0),
+        timeout_min=settings["minutes"],
+        slurm_array_parallelism=settings["at_once"],
+        slurm_partition=settings["partition"],
+    )
     for _ in range(1 + RETRIES):
-        waiting, died = list(_jobs(rows)), False
+        waiting, died = list(_jobs(rows).items()), False
         # Of an array; processes have no queue of their own.
-        size = max(1, len(waiting)) if executor.cluster == "slurm" else profile.workers
-        with tqdm(total=len(waiting), desc="seeds", unit="seed", disable=None) as bar:
-            for start in range(0, len(waiting), size):
-                part = waiting[start : start + size]
-                with executor.batch():
-                    jobs = [executor.submit(_run_there, *words) for words, _ in part]
-                for job, (_, name) in zip(jobs, part, strict=True):
-                    if (failure := job.exception()) is not None:
-                        LOG.error("%s failed: %s", name, failure)
-                        died |= isinstance(failure, submitit.core.utils.UncompletedJobError)
-                    bar.update()
+        size = len(waiting) if executor.cluster == "slurm" else profile.workers
+        for start in tqdm(range(0, len(waiting), size or 1), desc="seeds", unit="part", disable=None):
+            part = waiting[start : start + size]
+            with executor.batch():
+                jobs = [executor.submit(_run_there, *words) for _, words in part]
+            for job, (name, _) in zip(jobs, part, strict=True):
+                if (failure := job.exception()) is not None:
+                    LOG.error("%s failed: %s", name, failure)
+                    died |= isinstance(failure, submitit.core.utils.UncompletedJobError)
         if not died:
             return
 
 
-def _jobs(rows: Sequence[DictConfig]) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """The arguments of `_run_there` for every missing seed, each with its name."""
+def _jobs(rows: Sequence[DictConfig]) -> dict[str, tuple[Any, ...]]:
+    """Name -> arguments of `_run_there` for every missing seed."""
+    jobs = {}
     for config in rows:
         folder, missing = pending(config)
-        folder.mkdir(parents=True, exist_ok=True)
-        words, name = (str(paths.root()), plain(config)), f"{config.system.name} under {config.protocol.name}"
-        yield from (((*words, seed, str(folder)), f"{name}, seed {seed}") for seed in missing)
+        for seed in missing:
+            name = f"{config.system.name} under {config.protocol.name}, seed {seed}"
+            jobs[name] = str(paths.root()), plain(config), seed, str(folder)
+    return jobs
 
 
 def _run_there(root: str, settings: dict[str, Any], seed: int, folder: str) -> None:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from study.base import paths
 from study.base.errors import StudyError
 from study.base.registry import system_file
 from study.config.groups import ORACLE
@@ -22,7 +21,7 @@ from study.evaluation.runs import rank_tasks
 from study.runner.devices import placed_on_gpu, uses_gpu
 from study.runner.toy_fits import SEED, Case, cases, composed, fit, model_settings, stand_ins
 
-FEW = 5  # places of a ranking that are looked at
+FEW = 5  # first ranks of a ranking that are compared
 READ = "use split.train alone, or say uses_validation = True for split.valid"
 
 
@@ -46,14 +45,14 @@ class SystemContract:
         cls.found, cls._fits = [], {}
 
     def test_every_score_is_a_number(self) -> None:
-        """Of the right shape, finite or -inf. Found out: tasks without a server, or with the same score for all."""
+        """Of the right shape, finite or -inf. Also says which tasks get no server, or the same score for all."""
         for case in self._cases():
-            said, _ = self._answers(case)
-            scores = said[:, said.shape[1] // 2 :]
-            if empty := int((said[:, 0] < 0).sum()):
-                self.found.append(f"{case.protocol}: {empty} of {len(said)} tasks get no server")
+            answers, _ = self._answers(case)
+            scores = answers[:, answers.shape[1] // 2 :]
+            if empty := int((answers[:, 0] < 0).sum()):
+                self.found.append(f"{case.protocol}: {empty} of {len(answers)} tasks get no server")
             if same := int((scores.max(axis=1) == scores.min(axis=1)).sum()):
-                reason = f"{same} of {len(said)} tasks get the same score for every server: nothing is ranked"
+                reason = f"{same} of {len(answers)} tasks get the same score for every server: nothing is ranked"
                 self.found.append(f"{case.protocol}: {reason}")
 
     def test_the_same_seed_gives_the_same_scores(self) -> None:
@@ -69,20 +68,19 @@ class SystemContract:
         self._require_same("a stopped training goes on to other scores", "keep its state in workdir", "stopped")
 
     def test_the_order_of_the_servers_and_the_blocks(self) -> None:
-        """Found out: how much of the first places another order of the servers changes, and how much is right."""
+        """Says how much of the first ranks another order of the servers changes, and how much is of the own block."""
         for case in self._cases():
-            (said, _), (again, _) = self._answers(case), self._answers(case, "relabelled")
+            (answers, _), (again, _) = self._answers(case), self._answers(case, "relabelled")
             data, split = _toy(case)
-            first, new_row = said[:, :FEW].astype(int), relabelled(data, split)[2]
-            kept = [len({*new_row[row[row >= 0]]} & {*now}) for row, now in zip(first, again[:, :FEW], strict=True)]
+            first, new_row = answers[:, :FEW].astype(int), relabelled(data, split)[2]
+            stay = [len({*new_row[row[row >= 0]]} & {*now}) for row, now in zip(first, again[:, :FEW], strict=True)]
             own = (first >= data.n_servers // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]
-            stay, share = float(np.mean(kept)) / FEW, float((own & (first >= 0)).mean())
-            for value, least, what in (
-                (stay, self.least_stay, "stay if servers are listed in another order"),
-                (share, self.least_own, "are of the task's own block; chance is 0.50"),
+            for share, least, what in (
+                (np.mean(stay) / FEW, self.least_stay, "stay if servers are listed in another order"),
+                ((own & (first >= 0)).mean(), self.least_own, "are of the task's own block; chance is 0.50"),
             ):
-                self.found.append(f"{case.protocol}: {value:.2f} of the first {FEW} {what}")
-                if value < least:
+                self.found.append(f"{case.protocol}: {share:.2f} of the first {FEW} {what}")
+                if share < least:
                     raise StudyError(f"{self.found[-1]}, not {least:.2f}", file=system_file(case.system))
 
     def test_a_device_that_it_takes_is_used_or_missed(self) -> None:
@@ -92,8 +90,8 @@ class SystemContract:
             if not composed(case.system).system.trains or (placed := placed_on_gpu(model)) == model:
                 continue
             try:
-                said, _ = _fitted(case, placed, data, split, split)
-                sound = there and np.array_equal(said[:, 0] < 0, self._answers(case)[0][:, 0] < 0)
+                answers, _ = _fitted(case, placed, data, split, split)
+                sound = there and np.array_equal(answers[:, 0] < 0, self._answers(case)[0][:, 0] < 0)
             except StudyError as error:
                 if there or "no GPU" not in error.reason:
                     raise
@@ -106,26 +104,26 @@ class SystemContract:
         return [case for case in cases([self.system]) if case.protocol in self.protocols or not self.protocols]
 
     def _answers(self, case: Case, *ways: str) -> tuple[np.ndarray, bool]:
-        """What a fit says, and whether it uses validation; each fit is made once for all rules."""
+        """What a fit answers, and whether it uses validation; each fit is made once for all rules."""
         if (key := (*case, *ways)) not in self._fits:
-            data, split = (_, asked) = _toy(case)
+            data, split = (_, test) = _toy(case)
             if "others" in ways and composed(case.system).system.family != ORACLE:
                 parts = ("test",) if self._answers(case)[1] else ("valid", "test")
                 data, split = with_other_answers(data, split, parts)
             if "relabelled" in ways:
                 data, split, _ = relabelled(data, split)
-                asked = split
-            self._fits[key] = _fitted(case, model_settings(case), data, split, asked, stop="stopped" in ways)
+                test = split
+            self._fits[key] = _fitted(case, model_settings(case), data, split, test, stop="stopped" in ways)
         return self._fits[key]
 
     def _require_same(self, rule: str, fix: str, way: str) -> None:
-        """Raise unless a fit in this way says what the plain one does; if one in all ways does, no other is made."""
+        """Raise unless a fit in this way answers as the plain one; if one in all ways does, no other is made."""
         for case in self._cases():
-            said, _ = self._answers(case)
-            if np.array_equal(self._answers(case, "others", "stopped")[0], said):
+            answers, _ = self._answers(case)
+            if np.array_equal(self._answers(case, "others", "stopped")[0], answers):
                 continue
-            if differ := int((self._answers(case, way)[0] != said).any(axis=1).sum()):
-                reason = f"{case.protocol}: {rule}: {differ} of {len(said)} tasks differ"
+            if differ := int((self._answers(case, way)[0] != answers).any(axis=1).sum()):
+                reason = f"{case.protocol}: {rule}: {differ} of {len(answers)} tasks differ"
                 raise StudyError(reason, file=system_file(case.system), fix=fix)
 
 
@@ -135,29 +133,26 @@ def _toy(case: Case) -> tuple[Dataset, Split]:
 
 
 def _fitted(
-    case: Case, model: Mapping[str, Any], data: Dataset, split: Split, asked: Split, *, stop: bool = False
+    case: Case, model: Mapping[str, Any], data: Dataset, split: Split, test: Split, *, stop: bool = False
 ) -> tuple[np.ndarray, bool]:
-    """What a freshly fitted system says of the test tasks of `asked`, servers and scores side by side, shape (tasks,
-    2 n_servers), and whether it uses validation. Raises StudyError: whatever its code raises, with its place."""
+    """What a freshly fitted system answers to the test tasks of `test`, servers and scores side by side, shape (tasks,
+    2 n_servers), and whether it uses validation. Raises StudyError: whatever its code raises, with its place; the
+    folder of the fit stays if the error names a log in it."""
+    work, log = Path(tempfile.mkdtemp(prefix=f"check-{case.system}-")), False
     try:
-        with tempfile.TemporaryDirectory() as place:
-            try:
-                with stand_ins(Path(place) / "cache"):
-                    system, _ = fit(case, model, data, split, Path(place) / "work", stop=stop)
-                    ranked = rank_tasks(system, asked, asked.tasks("test"), part="test", k=data.n_servers, seed=SEED)
-            except StudyError as error:
-                log = Path(str(error.file))  # lies in a folder that is about to go
-                if log.is_relative_to(place) and log.is_file():
-                    kept = paths.cache() / "check" / case.system / log.name
-                    kept.parent.mkdir(parents=True, exist_ok=True)
-                    error.file = shutil.copyfile(log, kept)
-                raise
+        with stand_ins(work / "cache"):
+            system, _ = fit(case, model, data, split, work / "work", stop=stop)
+            ranked = rank_tasks(system, test, test.tasks("test"), part="test", k=data.n_servers, seed=SEED)
     except StudyError as error:
+        log = work in Path(str(error.file)).parents
         error.reason, error.file = f"{case.protocol}: {error.reason}", error.file or system_file(case.system)
         raise
     except Exception as error:  # whatever a new class may raise
         last = traceback.extract_tb(error.__traceback__)[-1]
         reason, line = f"{case.protocol}: {type(error).__name__}: {error}", f"line {last.lineno}"
         raise StudyError(reason, file=last.filename, row=line, fix="mend the line") from error
-    said = np.concatenate([part.astype(np.float32) for part in ranked], axis=1)
-    return said, bool(getattr(system, "uses_validation", False))
+    finally:
+        if not log:
+            shutil.rmtree(work)
+    answers = np.concatenate([part.astype(np.float32) for part in ranked], axis=1)
+    return answers, bool(getattr(system, "uses_validation", False))

@@ -1,13 +1,11 @@
-"""Runs and splits in the forms of other programs: TREC run files with ir_metadata, RecBole's atomic files."""
+"""Runs and splits in the forms of other programs: TREC run files, RecBole's atomic files."""
 
 from collections.abc import Sequence
 from csv import QUOTE_NONE
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import scipy.sparse as sp
-import yaml
 from omegaconf import DictConfig
 
 from study.base.errors import StudyError
@@ -28,40 +26,20 @@ def trec_run(run: pd.DataFrame, tag: str) -> str:
 
 
 def export_runs(config: DictConfig, folder: Path, systems: Sequence[str] = ()) -> list[Path]:
-    """Write the top tens of a data set and a protocol as ``runs/<system>-<seed>.trec``, headed by ir_metadata (Breuer
-    et al., SIGIR 2022), which `repro_eval` reads, and the test labels as ``qrels.txt``. `systems`: only these; empty
-    means every system with a run. Returns: the files.
+    """Write the top tens of a data set and a protocol as ``runs/<system>-<seed>.trec``, and the test labels as
+    ``qrels.txt``. `systems`: only these; empty means every system with a run. Returns: the files.
     Raises StudyError: no such run, or the protocol keeps hits alone, which are no ranking."""
     dataset, protocol = config.dataset.name, config.protocol.name
+    if protocol in row_store.HITS_ONLY:
+        raise StudyError(f"of {protocol} hits alone are kept", column="protocol", fix="try protocol=cold")
     data, split = load_inputs(dataset, protocol)
-    pairs = _pairs(data, split.test).to_numpy()
-    texts = {folder / "qrels.txt": "".join(f"{task} 0 {server} 1\n" for task, server in pairs)}
+    texts = {"qrels.txt": "".join(f"{task} 0 {server} 1\n" for task, server in _pairs(data, split.test).to_numpy())}
     for system in systems or [system for _, system in row_store.list_rows(dataset, protocol)]:
-        _, top10, record = row_store.read_row(dataset, protocol, system)
-        for seed, run in top10.groupby("seed"):
-            if not (run.groupby(TASK)["rank"].max() == run.groupby(TASK)["rank"].size()).all():
-                raise StudyError(f"of {protocol} hits alone are kept", column="rank", fix="try protocol=cold")
-            tag = f"{system}-{seed}"
-            texts[folder / "runs" / f"{tag}.trec"] = _metadata(tag, record) + trec_run(run, tag)
-    for path, text in texts.items():
-        write_text(path, text)
-    return list(texts)
-
-
-def _metadata(tag: str, record: dict[str, Any]) -> str:
-    """The head of a run, from its record, by the sections of ir_metadata."""
-    machine, model = record["hardware"], record["config"]["system"]["model"]
-    hardware = {"cpu": {"model": machine["processor"], "number of cores": machine["cores"]}}
-    libraries = [f"{name}=={version}" for name, version in record["versions"].items()]
-    about = {
-        "tag": tag,
-        "platform": {"hardware": hardware, "software": {"libraries": libraries}},
-        "implementation": {"source": {"lang": "python", "commit": record["git"]["commit"]}},
-        "method": {"automatic": True, "retrieval": [{"method": model["_target_"], "settings": model}]},
-        "data": {"test collection": {"name": record["dataset"], "split": record["protocol"]}},
-    }
-    text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=10**6)
-    return "".join(f"# {line}\n" for line in ["ir_metadata.start", *text.splitlines(), "ir_metadata.end"])
+        for seed, run in row_store.read_row(dataset, protocol, system).top10.groupby("seed"):
+            texts[f"runs/{system}-{seed}.trec"] = trec_run(run, f"{system}-{seed}")
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    return [folder / name for name in texts]
 
 
 def export_splits(config: DictConfig, folder: Path) -> list[Path]:

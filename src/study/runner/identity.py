@@ -17,7 +17,7 @@ from study.advisor.llm.settings import cassette
 from study.base import paths
 from study.base.errors import StudyError, require_file
 from study.base.files import sha256
-from study.base.registry import choices, system_settings
+from study.base.registry import choices, merged, system_settings
 from study.base.settings import read_yaml
 from study.config.compose import plain
 from study.data import dataset as datasets
@@ -102,8 +102,8 @@ def read_versions() -> dict[str, Version]:
     """The stored versions by system, that of the `EVALUATOR` among them. Raises StudyError: no readable file."""
     file, fix = versions_file(), "take the file from git"
     try:
-        found = read_yaml(file, fix=fix).items()
-        return {str(name): Version(int(own["version"]), tuple(own.get("encoders", ()))) for name, own in found}
+        stated = read_yaml(file, fix=fix).items()
+        return {str(name): Version(int(own["version"]), tuple(own.get("encoders", ()))) for name, own in stated}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StudyError(f"the versions cannot be read: {error}", file=file, fix=fix) from error
 
@@ -120,23 +120,15 @@ def normal_form(value: Any) -> Any:
         return normal_form(value[value["profile"]])
     if target == BY_CHOICE:
         return normal_form({key: item for key, item in value.items() if key not in ("_target_", "choice")})
-    found = {str(key): normal_form(item) for key, item in value.items()}
+    settings = {str(key): normal_form(item) for key, item in value.items()}
     if target is None:
-        return found
+        return settings
     now = CLASSES.get(target, target)
     if now is None:
-        del found["_target_"]
-        return found
+        return {key: item for key, item in settings.items() if key != "_target_"}
     gone = (GONE.get(target, {}) | GONE.get(now, {})).items()
-    found = _merged({key: item for key, item in found.items() if (key, item) not in gone}, OPTIONS.get(target, {}))
-    return DEFAULTS.get(now, {}) | found | {"_target_": now}
-
-
-def _merged(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with changes of some, at any depth."""
-    return settings | {
-        key: _merged(settings[key], item) if isinstance(item, Mapping) else item for key, item in changes.items()
-    }
+    settings = {key: item for key, item in settings.items() if (key, item) not in gone} | {"_target_": now}
+    return DEFAULTS.get(now, {}) | merged(settings, OPTIONS.get(target, {}))
 
 
 def normal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,55 +149,18 @@ def normal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def identity(config: DictConfig) -> dict[str, Any]:
     """What a row is made of beside its settings, as its record holds it: hashes of the prepared data and of the split,
-    the versions of system and evaluator, what the system reads. Raises StudyError: a file is not there."""
-    dataset, protocol = str(config.dataset.name), str(config.protocol.name)
-    split = _required(paths.splits(dataset) / f"{protocol}.parquet", dataset)[:16]
-    return _code_and_reads(config) | {"data": data_hash(dataset), "split": split}
-
-
-def settings_key(config: DictConfig) -> str:
-    """A short hash of a row's settings, of the versions and of what the system reads. The list of seeds is left out, so
-    that adding a seed keeps the others."""
-    return _short([_hashed_settings(config), _code_and_reads(config)])
-
-
-def row_key(config: DictConfig) -> str:
-    """A short hash of all that decides a row: as `settings_key`, with the prepared data and the split."""
-    return _short([_hashed_settings(config), identity(config)])
-
-
-def _hashed_settings(config: DictConfig) -> dict[str, Any]:
-    """What is hashed of the settings; neither a move of a class nor a key of `DEFAULTS` or `GONE` changes it."""
-    settings = normal_settings(plain(config))
-    del settings["seeds"]
-    return _stable(settings) | {"class": str(settings["model"]["_target_"]).rpartition(".")[2]}  # type: ignore[no-any-return]
-
-
-def _stable(value: Any) -> Any:
-    """A normal form without names of classes and keys that hold their value of `DEFAULTS`, and with those of `GONE`."""
-    if isinstance(value, list):
-        return [_stable(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    target = str(value.get("_target_"))
-    defaults = DEFAULTS.get(target, {})
-    return {
-        key: _stable(item)
-        for key, item in (GONE.get(target, {}) | value).items()
-        if key != "_target_" and not (key in defaults and item == defaults[key])
-    }
-
-
-def _code_and_reads(config: DictConfig) -> dict[str, Any]:
-    """The versions of the system and of the evaluator, and what the system reads, by version or by hash: encoders, the
-    replies that were recorded for it, and the pools that they belong to."""
-    versions, dataset, name = read_versions(), str(config.dataset.name), str(config.system.name)
+    the versions of system and evaluator, and what the system reads, by version or by hash: encoders, the replies that
+    were recorded for it, and the pools that they belong to. Raises StudyError: a file is not there."""
+    dataset, name, model = str(config.dataset.name), str(config.system.name), config.system.model
+    split = _required(paths.splits(dataset) / f"{config.protocol.name}.parquet", dataset)[:16]
+    versions = read_versions()
     own = versions[name] if name in versions else _of_variant(config, versions)
-    reads, model = {encoder: ENCODERS[encoder]() for encoder in own.encoders}, config.system.model
-    kept = {"replies": cassette(dataset, name)} if model.get("endpoint") else {}
-    kept |= {"pools": file_of(dataset)} if kept or model.get("_target_") == POOLED else {}
-    reads |= {kind: file_hash(file) if file.exists() else "none" for kind, file in kept.items()}
-    return {"version": own.version, "evaluator": versions[EVALUATOR].version, "reads": reads}
+    reads = {encoder: ENCODERS[encoder]() for encoder in own.encoders}
+    files = {"replies": cassette(dataset, name)} if model.get("endpoint") else {}
+    files |= {"pools": file_of(dataset)} if files or model.get("_target_") == POOLED else {}
+    reads |= {kind: _file_hash(file) if file.exists() else "none" for kind, file in files.items()}
+    made_of = {"version": own.version, "evaluator": versions[EVALUATOR].version, "reads": reads}
+    return made_of | {"data": data_hash(dataset), "split": split}
 
 
 def _of_variant(config: DictConfig, versions: Mapping[str, Version]) -> Version:
@@ -222,17 +177,38 @@ def _target(system: str) -> str:
     return str(system_settings(system)["model"].get("_target_"))
 
 
+def row_key(config: DictConfig) -> str:
+    """A short hash of all that decides a row. The list of seeds is left out, so that adding a seed keeps the others;
+    neither a move of a class nor a key of `DEFAULTS` or `GONE` changes it."""
+    settings = normal_settings(plain(config))
+    del settings["seeds"]
+    kind = str(settings["model"]["_target_"]).rpartition(".")[2]
+    return short_hash([_stable(settings) | {"class": kind}, identity(config)])
+
+
+def _stable(value: Any) -> Any:
+    """A normal form without names of classes and keys that hold their value of `DEFAULTS`, and with those of `GONE`."""
+    if isinstance(value, list):
+        return [_stable(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    target = str(value.get("_target_"))
+    left_out = [("_target_", target), *DEFAULTS.get(target, {}).items()]
+    full = GONE.get(target, {}) | value
+    return {key: _stable(item) for key, item in full.items() if (key, item) not in left_out}
+
+
 def data_hash(dataset: str) -> str:
     """A hash of the prepared tables of a data set. Raises StudyError: one is missing."""
-    return _short([_required(paths.prepared(dataset) / f"{part}.parquet", dataset) for part in datasets.PREPARED])
+    return short_hash([_required(paths.prepared(dataset) / f"{part}.parquet", dataset) for part in datasets.PREPARED])
 
 
 def _required(path: Path, dataset: str) -> str:
     fix = f"run: study fetch, study prepare and study split, each with dataset={dataset}"
-    return file_hash(require_file(path, fix, "a file that decides the run is missing"))
+    return _file_hash(require_file(path, fix, "a file that decides the run is missing"))
 
 
-def file_hash(path: Path) -> str:
+def _file_hash(path: Path) -> str:
     """The SHA-256 of a file, computed once a process while the file stays as it is."""
     state = path.stat()
     return _hashed(path, state.st_mtime_ns, state.st_size)
@@ -243,5 +219,6 @@ def _hashed(path: Path, _changed: int, _size: int) -> str:
     return sha256(path)
 
 
-def _short(value: Any) -> str:
+def short_hash(value: Any) -> str:
+    """The first 16 hex digits of the SHA-256 of a value as JSON."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

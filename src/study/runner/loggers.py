@@ -50,20 +50,17 @@ def logged(settings: Mapping[str, Any], seed: int, version: str) -> Iterator[Cal
     own = {key: value for key, value in settings["trainer"].items() if key not in ("kind", "precision")}
     own |= {"accelerator": "cpu", "_partial_": True}
     token = TRAINER.set(lambda **given: instantiate(own)(logger=logger or False, **given))
-    if logger is not None:
-        logger.log_hyperparams({"system": system["name"], "profile": profile, "seed": seed, "model": system["model"]})
-
-    def tell(done: SeedRun) -> None:
-        if logger is not None:
-            means = done.per_task.drop(columns=["task_id", "seed"]).mean()
-            numbers = {key: value for key, value in done.facts.items() if isinstance(value, int | float)}
-            logger.log_metrics({str(key).replace("@", "_"): value for key, value in means.items()} | numbers)
-
-    status = "failed"
+    results: list[SeedRun] = []
     try:
-        yield tell
-        status = "success"
+        if logger is not None:
+            about = {"system": system["name"], "profile": profile, "seed": seed, "model": system["model"]}
+            logger.log_hyperparams(about)
+        yield results.append
     finally:
         TRAINER.reset(token)
         if logger is not None:
-            logger.finalize(status)
+            for done in results:
+                means = done.per_task.drop(columns=["task_id", "seed"]).mean()
+                numbers = {key: value for key, value in done.facts.items() if isinstance(value, int | float)}
+                logger.log_metrics({str(key).replace("@", "_"): value for key, value in means.items()} | numbers)
+            logger.finalize("success" if results else "failed")

@@ -7,7 +7,6 @@ import logging
 import shutil
 import subprocess
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 from study.base import paths
@@ -21,6 +20,10 @@ from study.runner.contract import SystemContract
 from study.runner.identity import read_versions
 
 LONGEST = 60  # letters of a name, which becomes that of files
+# What there may be of a system and of a sweep beside their files and rows.
+OF_SYSTEM = ["results/*/tuned/{}", "results/*/unfinished/{}-*.csv", "models/*/{}", ".cache/locks/*/*/{}.lock"]
+OF_SYSTEM += [".cache/runs/*/*/{}", ".cache/tune/*/*/{}"]
+OF_SWEEP = ("results/*/sweeps/{}", "results/*/unfinished/{}-*.csv", ".cache/sweeps/*/{}", "figures/*/sweep_{}.png")
 LOG = logging.getLogger(__name__)
 
 
@@ -37,16 +40,16 @@ def new_system(name: str) -> list[Path]:
     if not (NAME.fullmatch(name) and name.isidentifier()) or len(name) > LONGEST:
         fix = f"a letter, then lower-case letters, digits and underscores, {LONGEST} at most"
         raise StudyError(f"{name!r:.80} is no name for a system", fix=fix)
-    made = {paths.conf() / "system" / "_template.yaml": system_file(name), class_file("_template"): class_file(name)}
-    if name in choices("system") or any(path.exists() for path in made.values()):
+    files = {paths.conf() / "system" / "_template.yaml": system_file(name), class_file("_template"): class_file(name)}
+    if name in choices("system") or any(path.exists() for path in files.values()):
         raise StudyError(f"there is a system {name!r} already", file=system_file(name), fix="take another name")
     title, camel = name.replace("_", " ").capitalize(), "".join(part.capitalize() for part in name.split("_"))
-    texts = [read_text(template, fix="take it from git") for template in made]
-    for path, text in zip(made.values(), texts, strict=True):
+    texts = [read_text(template, fix="take it from git") for template in files]
+    for path, text in zip(files.values(), texts, strict=True):
         text = text.replace("_template.MySystem", f"{name}.{camel}").replace("MySystem", camel)
         lines = text.replace("My system", title).splitlines(keepends=True)
         write_text(path, "".join(line for line in lines if not line.startswith("#")))
-    return list(made.values())
+    return list(files.values())
 
 
 def remove_system(name: str, *, really: bool) -> list[str]:
@@ -56,54 +59,56 @@ def remove_system(name: str, *, really: bool) -> list[str]:
 
     Raises StudyError: nothing of that name, a system or sweep that git holds, or a system that others need.
     """
-    names, files, rows, found = [name], list[Path](), list[tuple[str, str, str]](), list[Path]()
-    sweeps = {path.stem: read_yaml(path).get("system") for path in (paths.conf() / "sweep").glob("*.yaml")}
-    if name in choices("system"):
-        file, module = system_file(name), f"baselines.{name}."
-        if file.stem != name:
-            raise StudyError(f"{name} is a variant in the file of {file.stem}", file=file, fix="remove it there")
-        names = [each for each in choices("system") if system_file(each) == file]
-        others = {other: str(stated_settings(other)) for other in choices("system") if other not in names}
-        users = [
-            other
-            for other, said in others.items()
-            if module in said or any(one in parents(other) or f"'model_of': '{one}'" in said for one in names)
-        ]
-        if users:
-            fix = f"remove them first: {', '.join(users[:5])}"
-            raise StudyError(f"other systems need {name}: {len(users)}", file=system_file(users[0]), fix=fix)
-        own_class = module in str(read_yaml(file)) and class_file(name).is_file()
-        files = [file, class_file(name)] if own_class else [file]
-        if held := next(filter(_in_git, files), None):
-            raise StudyError("the file is part of the repository", file=held, fix=f"git rm {held}, if it is to go")
-    elif name in sweeps and _in_git(file := paths.conf() / "sweep" / f"{name}.yaml"):
-        raise StudyError("the file is part of the repository", file=file, fix=f"git rm {file}, if it is to go")
-    for dataset, own in product(choices("dataset"), names):
-        rows += [(dataset, protocol, own) for protocol, system in row_store.list_rows(dataset) if system == own]
-        found += [paths.tuned(dataset, own), paths.models(dataset) / own]
-        found.append(paths.cache() / "check" / own)
-        for kind, end in (("runs", ""), ("tune", ""), ("locks", ".lock"), ("locks", ".holder")):
-            found += (paths.cache() / kind / dataset).glob(f"*/{own}{end}")
-    for dataset in choices("dataset"):
-        for record in (paths.results(dataset) / "sweeps").glob("*/record.json"):
-            sweeps.setdefault(record.parent.name, json.loads(record.read_bytes())["system"])
+    if not NAME.fullmatch(name):
+        require_choice("system", name)
+    names, files = _of_system(name) if name in choices("system") else ([name], [])
+    patterns = [pattern.format(own) for own in names for pattern in OF_SYSTEM]
+    sweeps = {file.stem: read_yaml(file).get("system") for file in (paths.conf() / "sweep").glob("*.yaml")}
+    for record in paths.root().glob("results/*/sweeps/*/record.json"):
+        sweeps.setdefault(record.parent.name, json.loads(record.read_bytes())["system"])
     for sweep in sorted(each for each, system in sweeps.items() if each == name or system in names):
         file = paths.conf() / "sweep" / f"{sweep}.yaml"
-        files += [file] if file.exists() and not _in_git(file) else []
-        for dataset in choices("dataset"):
-            found += [paths.results(dataset) / "sweeps" / sweep, paths.cache() / "sweeps" / dataset / sweep]
-            found.append(paths.figures(dataset) / f"sweep_{sweep}.png")
-    found = [*files, *(path for path in found if path.exists())]
-    if not found and not rows:
+        if sweep == name:
+            _require_own([file])
+        files += [] if _in_git(file) or not file.exists() else [file]
+        patterns += [pattern.format(sweep) for pattern in OF_SWEEP]
+    there = list(dict.fromkeys([*files, *(path for each in patterns for path in paths.root().glob(each))]))
+    rows = [(data, *row) for data in choices("dataset") for row in row_store.list_rows(data) if row[1] in names]
+    if not there and not rows:
         require_choice("system", name)
     if really:
         for cell in rows:
             row_store.remove_row(*cell)
-        for path in found:
+        for path in there:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         if read_versions().keys() & {*names}:
             reference.update({})
-    return [*map(str, found), *(f"row of {own} on {dataset} under {protocol}" for dataset, protocol, own in rows)]
+    return [*map(str, there), *(f"row of {own} on {dataset} under {protocol}" for dataset, protocol, own in rows)]
+
+
+def _of_system(name: str) -> tuple[list[str], list[Path]]:
+    """A system with the variants of its file, and the files of one's own that describe them."""
+    file, module = system_file(name), f"baselines.{name}."
+    if file.stem != name:
+        raise StudyError(f"{name} is a variant in the file of {file.stem}", file=file, fix="remove it there")
+    names = [each for each in choices("system") if system_file(each) == file]
+    stated = {other: str(stated_settings(other)) for other in choices("system") if other not in names}
+    if users := [
+        other
+        for other, text in stated.items()
+        if module in text or any(own in parents(other) or f"'model_of': '{own}'" in text for own in names)
+    ]:
+        fix = f"remove them first: {', '.join(users[:5])}"
+        raise StudyError(f"other systems need {name}: {len(users)}", file=system_file(users[0]), fix=fix)
+    files = [file, class_file(name)] if module in str(read_yaml(file)) else [file]
+    _require_own(files)
+    return names, files
+
+
+def _require_own(files: list[Path]) -> None:
+    """Raise if git holds one of the files."""
+    if held := next(filter(_in_git, files), None):
+        raise StudyError("the file is part of the repository", file=held, fix=f"git rm {held}, if it is to go")
 
 
 def _in_git(path: Path) -> bool:
@@ -123,9 +128,8 @@ def require_sound(name: str, *, store: bool = True) -> bool:
         checked = reference.check([name])
     except Exception as error:  # code of others: whatever it raises is its own fault
         list(examine(name))  # says what it is, with its place
-        said = getattr(error, "reason", f"{type(error).__name__}: {error}")
         fix = f"see: study check {name}"
-        raise StudyError(f"it fails on toy data: {said}", file=system_file(name), fix=fix) from error
+        raise StudyError(f"it fails on toy data: {error}", file=system_file(name), fix=fix) from error
     changed = bool(checked) and checked[name].changed
     if checked and store:
         for line in examine(name) if changed else ():

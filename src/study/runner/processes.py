@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import sys
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 from study.advisor.saved.ahead import limit_threads as limit_threads
 
@@ -23,8 +25,14 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def start_worker(level: int) -> None:
-    """Let a worker speak as its parent does (`level` of the study's messages), and end with it."""
+def worker_pool(workers: int) -> ProcessPoolExecutor:
+    """Workers that speak as this process does and end with it. Each is a fresh interpreter: forking a process that has
+    started threads can hang."""
+    spawn, level = multiprocessing.get_context("spawn"), logging.getLogger("study").getEffectiveLevel()
+    return ProcessPoolExecutor(workers, spawn, initializer=_start, initargs=(level,))
+
+
+def _start(level: int) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for name in ("study", "baselines"):
         logging.getLogger(name).setLevel(level)

@@ -122,16 +122,16 @@ def compute(case: Case, model: Mapping[str, Any]) -> Run:
     if case.system == EVALUATOR:
         return Run(compute_evaluator(), frozenset())
     data, split = _toy(case.protocol, equal_servers=not case.system.startswith(WITHOUT_EQUAL))
-    with tempfile.TemporaryDirectory() as place, stand_ins(Path(place) / "cache") as encoders:
-        system, resumed = fit(case, model, data, split, Path(place) / "work", stop=True)
+    with tempfile.TemporaryDirectory() as work, stand_ins(Path(work) / "cache") as encoders:
+        system, resumed = fit(case, model, data, split, Path(work) / "work", stop=True)
         tasks = split.tasks("test")
         matrix = np.asarray(system.score(tasks), dtype=np.float32)
         rows, scores = rank_tasks(system, split, tasks, part="test", k=RANKED, seed=SEED)
         report = system.report() if hasattr(system, "report") else {}
     ndcg = per_task(rows[:, :KEPT], split.test[tasks], ks=CUTOFFS)[f"ndcg@{KEPT}"].mean()
-    places = np.random.default_rng(SEED).permutation(matrix.size)[:PLACES]
-    kept = Scores(matrix.ravel()[places], rows.ravel(), scores.ravel(), float(ndcg))
-    return Run(kept, frozenset(encoders), report.get("epochs"), resumed, bool(tied(scores, KEPT).any()))
+    sampled = np.random.default_rng(SEED).permutation(matrix.size)[:PLACES]
+    computed = Scores(matrix.ravel()[sampled], rows.ravel(), scores.ravel(), float(ndcg))
+    return Run(computed, frozenset(encoders), report.get("epochs"), resumed, bool(tied(scores, KEPT).any()))
 
 
 def compute_evaluator() -> Scores:
@@ -141,7 +141,7 @@ def compute_evaluator() -> Scores:
     tasks = split.tasks("test")
     scores = np.round(rng.normal(size=(len(tasks), data.n_servers)), 1).astype(np.float32)
     scores[rng.random(scores.shape) < 0.1] = -np.inf
-    scores[:3, KEPT // 2 :] = -np.inf  # places stay unfilled
+    scores[:3, KEPT // 2 :] = -np.inf  # ranks stay unfilled
     rows, values = top_k(mask_known(scores, tasks, split.known("test")), RANKED, tie_order(data.n_servers, SEED))
     metrics = per_task(rows[:, :KEPT], split.test[tasks], ks=CUTOFFS)
     table = metrics[sorted(metrics.columns)].to_numpy(np.float32).T
@@ -152,20 +152,22 @@ def differs(stored: Scores, computed: Scores, system: str = "") -> str | None:
     """What differs, in a few words; None where nothing does.
 
     Scores may differ by the system's tolerance, relative to their size or to their mean size. Two servers may change
-    places where their scores are as near as that without being equal, since rounding differs between processors.
+    ranks where their scores are as near as that without being equal, since rounding differs between processors.
     """
     if stored.scores.shape != computed.scores.shape or stored.top.shape != computed.top.shape:
         return "other tasks or servers"
+    tops = [each.top.reshape(-1, RANKED) for each in (stored, computed)]
+    values = [each.top_scores.reshape(-1, RANKED) for each in (stored, computed)]
     if system.startswith(BY_TOP_TEN):
-        tops = zip(*(each.top.reshape(-1, RANKED)[:, :KEPT].tolist() for each in (stored, computed)), strict=True)
-        shared = np.mean([len({*one} & {*other}) / len({*one}) for one, other in tops])
+        pairs = zip(*(top[:, :KEPT].tolist() for top in tops), strict=True)
+        shared = np.mean([len({*one} & {*other}) / len({*one}) for one, other in pairs])
         return "top ten" if shared < SHARED or abs(stored.ndcg - computed.ndcg) > NDCG_APART else None
     tolerance = next((value for name, value in TOLERANCES.items() if system.startswith(name)), TOLERANCE)
     if not _close(stored.scores, computed.scores, tolerance):
         return "scores"
     if not _close(stored.top_scores, computed.top_scores, tolerance):
         return "scores of the top ten"
-    rankings = [part.reshape(-1, RANKED).tolist() for part in (*stored[1:3], *computed[1:3])]
+    rankings = (part.tolist() for part in (tops[0], values[0], tops[1], values[1]))
     if not all(_same_ranking(*rows, tolerance=tolerance) for rows in zip(*rankings, strict=True)):
         return "top ten"
     same = np.array_equal(stored.top, computed.top)
@@ -182,29 +184,29 @@ def _close(stored: np.ndarray, computed: np.ndarray, tolerance: float) -> bool:
 
 
 def _same_ranking(
-    stored: list[int], stored_scores: list[float], found: list[int], found_scores: list[float], *, tolerance: float
+    stored: list[int], stored_scores: list[float], now: list[int], now_scores: list[float], *, tolerance: float
 ) -> bool:
     """Whether one task's ranking is the same but for servers with nearly equal scores; those whose scores were equal
     and are so now are ranked by the rule for ties alone. What was not among the first eleven counts as their last."""
-    before, now = dict(zip(stored, stored_scores, strict=True)), dict(zip(found, found_scores, strict=True))
-    near = tolerance * max((abs(score) for score in stored_scores if np.isfinite(score)), default=0)
-    for server, score in zip(found, stored_scores, strict=True):
-        if before.get(server, stored_scores[-1]) != score and abs(before.get(server, stored_scores[-1]) - score) > near:
+    score, score_now = dict(zip(stored, stored_scores, strict=True)), dict(zip(now, now_scores, strict=True))
+    near = tolerance * max((abs(value) for value in stored_scores if np.isfinite(value)), default=0)
+    for server, value in zip(now, stored_scores, strict=True):
+        before = score.get(server, stored_scores[-1])
+        if before != value and abs(before - value) > near:
             return False
-    place = {server: number for number, server in enumerate(found)}
-    ties = ((a, b) for a, b in pairwise(stored) if before[a] == before[b] and a in now and now[a] == now.get(b))
-    return all(place[a] <= place[b] for a, b in ties)
+    ties = ((a, b) for a, b in pairwise(stored) if score[a] == score[b] and a in now and b in now)
+    return all(now.index(a) <= now.index(b) for a, b in ties if score_now[a] == score_now[b])
 
 
 def read_entries() -> dict[Case, Entry]:
     """The stored entry of every case, the evaluator's with an empty protocol. Raises StudyError: no readable file."""
     fix = "take it from git"
-    table = require_file(scores_file(), fix, "the reference scores are missing")
+    file = require_file(scores_file(), fix, "the reference scores are missing")
     try:
-        rows = pd.read_parquet(table)[[*Case._fields, *Scores._fields, "settings"]].itertuples(index=False)
+        rows = pd.read_parquet(file)[[*Case._fields, *Scores._fields, "settings"]].itertuples(index=False)
         return {Case(*row[:2]): Entry(Scores(*row[2:-1]), row[-1]) for row in rows}
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise StudyError(f"the reference scores cannot be read: {error}", file=table, fix=fix) from error
+        raise StudyError(f"the reference scores cannot be read: {error}", file=file, fix=fix) from error
 
 
 def check(names: Iterable[str] | None = None) -> dict[str, Checked]:
@@ -214,22 +216,21 @@ def check(names: Iterable[str] | None = None) -> dict[str, Checked]:
     `names`: of systems, or the `EVALUATOR`; by default all.
     Returns: by name, those that differ, and with an empty difference those whose settings alone are others.
     """
-    known = [EVALUATOR, *choices("system")]
-    names = list(names or known)
-    if unknown := sorted(set(names) - set(known)):
+    every = [EVALUATOR, *choices("system")]
+    names = list(names or every)
+    if unknown := sorted({*names}.difference(every)):
         raise StudyError(f"there is no system {unknown[0]!r}", fix="study run system=? lists them")
-    stored, versions, found = read_entries(), read_versions(), dict[str, Checked]()
+    stored, versions = read_entries(), read_versions()
+    checked = {}
     for name in tqdm(names, unit="system", leave=False, disable=not sys.stderr.isatty()):
         own = {case: entry for case, entry in stored.items() if case.system == name}
-        checked = _check(name, own, versions.get(name))
-        found |= {name: checked} if checked else {}
-    return found
+        checked[name] = _check(name, own, versions.get(name))
+    return {name: each for name, each in checked.items() if each is not None}
 
 
 def _check(system: str, own: Mapping[Case, Entry], version: Version | None) -> Checked | None:
     """As `check`, for one system and its stored entries; None where it has the same scores and settings."""
-    asked = [Case(EVALUATOR, "")] if system == EVALUATOR else cases([system])
-    today = {case: json.dumps({} if system == EVALUATOR else model_settings(case)) for case in asked}
+    today = {case: model_settings(case) for case in cases([system])} if system != EVALUATOR else {Case(system, ""): {}}
     changes, runs = list[str](), dict[Case, Run]()
     for case in own.keys() & today.keys():
         try:
@@ -239,14 +240,13 @@ def _check(system: str, own: Mapping[Case, Entry], version: Version | None) -> C
             continue
         if difference := differs(own[case].scores, run.scores, system):
             changes.append(f"{case.protocol}: {difference}")
-        if own[case].model() == json.loads(today[case]):
+        if own[case].model() == today[case]:
             runs[case] = run
-    same = not changes and runs.keys() == own.keys() == today.keys()
-    if same and version is not None and _encoders(runs) == version.encoders:
+    if not changes and runs.keys() == own.keys() == today.keys() and version and _encoders(runs) == version.encoders:
         return None
-    runs |= {case: compute(case, json.loads(model)) for case, model in today.items() if case not in runs}
+    runs |= {case: compute(case, model) for case, model in today.items() if case not in runs}
     missing = [f"{case.protocol}: no entry" for case in today.keys() - own.keys()]
-    entries = {case: Entry(runs[case].scores, model) for case, model in today.items()}
+    entries = {case: Entry(runs[case].scores, json.dumps(model)) for case, model in today.items()}
     return Checked("; ".join(sorted(changes + missing)), bool(changes) or version is None, entries, _encoders(runs))
 
 
@@ -257,21 +257,17 @@ def _encoders(runs: Mapping[Case, Run]) -> tuple[str, ...]:
 def update(checked: Mapping[str, Checked]) -> dict[str, int]:
     """Store what `check` found: entries with today's settings, and a version one higher where scores changed. Entries
     of systems that are gone are dropped. Returns: the versions that were raised."""
-    before, known = read_versions(), {EVALUATOR, *choices("system")} - checked.keys()
-    entries = {case: entry for case, entry in read_entries().items() if case.system in known}
-    versions = {name: own for name, own in before.items() if name in known}
-    for name, found in checked.items():
-        entries |= found.entries
-        versions[name] = Version(before.get(name, Version(0)).version + found.changed, found.encoders)
-    rows = [
-        case._asdict() | entry.scores._asdict() | {"settings": entry.settings}
-        for case, entry in sorted(entries.items(), key=lambda item: item[0])
-    ]
-    files.write_parquet(scores_file(), pd.DataFrame(rows))
-    lines = [f"{name}: {{{_shown(own)}}}\n" for name, own in sorted(versions.items())]
+    before, same = read_versions(), {EVALUATOR, *choices("system")} - checked.keys()
+    entries = {case: entry for case, entry in read_entries().items() if case.system in same}
+    versions = {name: own for name, own in before.items() if name in same}
+    for name, each in checked.items():
+        entries |= each.entries
+        versions[name] = Version(before.get(name, Version(0)).version + each.changed, each.encoders)
+    rows = [case._asdict() | entry.scores._asdict() | {"settings": entry.settings} for case, entry in entries.items()]
+    files.write_parquet(scores_file(), pd.DataFrame(rows).sort_values(list(Case._fields), ignore_index=True))
+    lines = []
+    for name, own in sorted(versions.items()):
+        reads = f", encoders: [{', '.join(own.encoders)}]" if own.encoders else ""
+        lines.append(f"{name}: {{version: {own.version}{reads}}}\n")
     files.write_text(versions_file(), HEADER + "".join(lines))
-    return {name: versions[name].version for name, found in sorted(checked.items()) if found.changed}
-
-
-def _shown(own: Version) -> str:
-    return f"version: {own.version}" + (f", encoders: [{', '.join(own.encoders)}]" if own.encoders else "")
+    return {name: versions[name].version for name, each in sorted(checked.items()) if each.changed}

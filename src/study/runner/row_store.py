@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import lru_cache
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,7 +32,7 @@ from study.evaluation.records import parse_record
 
 LOG = logging.getLogger(__name__)
 
-KINDS = {"per_task": "parquet", "top10": "parquet", "records": "jsonl"}
+KINDS = {"per_task": "per_task.parquet", "top10": "top10.parquet", "records": "records.jsonl"}
 KEYS = {"per_task": ["system", "seed", "task_id"], "top10": ["system", "seed", "task_id", "rank"]}
 TYPES = {"task_id": "int32", "seed": "int16", "rank": "int8", "server_id": "int32"}
 FIX = "take the file from git, or remove it and run the systems again"
@@ -68,44 +65,41 @@ def long_files(dataset: str, kind: str, protocol: str = "*") -> list[Path]:
     if _parts(dataset):
         with _merging(dataset):
             pass
-    return _files(dataset, kind, protocol)
+    return sorted(rows_folder(dataset).glob(f"*/{protocol}/{KINDS[kind]}"))
+
+
+def read_records(dataset: str, protocol: str = "*") -> dict[tuple[str, str], dict[str, Any]]:
+    """(protocol, system) -> record of every row that has all its parts, of one protocol or of all, in order.
+
+    Raises StudyError: a file cannot be read.
+    """
+    records = dict[tuple[str, str], dict[str, Any]]()
+    for path in long_files(dataset, "records", protocol):
+        name = path.parent.name
+        # No top ten is kept of systems without any hit.
+        parts = ["per_task"] if name in HITS_ONLY else ["per_task", "top10"]
+        if all(path.with_name(KINDS[kind]).exists() for kind in parts):
+            records |= {(name, str(system)): record for system, record in _load(path).itertuples(index=False)}
+    return dict(sorted(records.items()))
 
 
 def list_rows(dataset: str, protocol: str = "*") -> list[tuple[str, str]]:
     """(protocol, system) of every row that has all its parts, of one protocol or of all, in order."""
-    return list(_whole_rows(dataset, protocol))
+    return list(read_records(dataset, protocol))
 
 
-def _whole_rows(dataset: str, protocol: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """(protocol, system) -> record of every row that has all its parts, in order."""
-    values, tops = (
-        {
-            (path.parent.name, system)
-            for path in long_files(dataset, kind, protocol)
-            for system in _systems(path, kind, *_state(path))
-        }
-        for kind in KEYS
-    )
-    records = read_records(dataset, protocol).items()
-    return {row: record for row, record in records if row in values and (row in tops or _without_hits(dataset, *row))}
+def find_record(dataset: str, protocol: str, system: str) -> dict[str, Any] | None:
+    """The record of a row that has all its parts; None without one."""
+    return read_records(dataset, protocol).get((protocol, system))
 
 
-def _state(path: Path) -> tuple[int, int, int]:
-    """What another file, or a change of it, has otherwise."""
-    stat = path.stat()
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
-
-@lru_cache(maxsize=256)
-def _systems(path: Path, kind: str, *state: int) -> list[str]:
-    """The systems of which a long table holds rows."""
-    return list(_load(path, kind, ["system"])["system"].unique())
-
-
-def _without_hits(dataset: str, protocol: str, system: str) -> bool:
-    """Whether a row has no top ten because only hits are kept and it has none."""
-    hits = read_per_task(dataset, protocol, [system])[system].filter(like="hit_rate@")
-    return protocol in HITS_ONLY and not hits.to_numpy().any()
+def read_record(dataset: str, protocol: str, system: str) -> dict[str, Any]:
+    """The record of a row that has all its parts. Raises StudyError: there is none, or it cannot be read."""
+    if (record := find_record(dataset, protocol, system)) is None:
+        fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
+        file = _long_file(dataset, "records", protocol, system)
+        raise StudyError(f"there is no row of {system} under {protocol}", file=file, fix=fix)
+    return record
 
 
 def read_row(dataset: str, protocol: str, system: str) -> Row:
@@ -114,31 +108,6 @@ def read_row(dataset: str, protocol: str, system: str) -> Row:
     no_hit = pd.DataFrame(columns=list(TYPES)).astype(TYPES)
     values = read_per_task(dataset, protocol, one)[system]
     return Row(values, read_top10(dataset, protocol, one).get(system, no_hit), record)
-
-
-def read_record(dataset: str, protocol: str, system: str) -> dict[str, Any]:
-    """The record of a row that has all its parts. Raises StudyError: there is none, or it cannot be read."""
-    record = find_record(dataset, protocol, system)
-    if record is None:
-        fix = f"run: study run system={system} protocol={protocol} dataset={dataset}"
-        file = _long_file(dataset, "records", protocol, folder_of(system))
-        raise StudyError(f"there is no row of {system} under {protocol}", file=file, fix=fix)
-    return record
-
-
-def find_record(dataset: str, protocol: str, system: str) -> dict[str, Any] | None:
-    """The record of a row that has all its parts; None without one."""
-    return _whole_rows(dataset, protocol).get((protocol, system))
-
-
-def read_records(dataset: str, protocol: str = "*") -> dict[tuple[str, str], dict[str, Any]]:
-    """(protocol, system) -> record, of one protocol or of all, in order. Raises StudyError: a file cannot be read."""
-    found = {
-        (path.parent.name, str(system)): record
-        for path in long_files(dataset, "records", protocol)
-        for system, record in _load(path, "records").itertuples(index=False)
-    }
-    return dict(sorted(found.items()))
 
 
 def read_per_task(dataset: str, protocol: str, systems: Iterable[str] | None = None) -> dict[str, pd.DataFrame]:
@@ -156,19 +125,35 @@ def read_top10(dataset: str, protocol: str, systems: Iterable[str] | None = None
     return {system: frame for system, (_, frame) in _read_tables(dataset, "top10", protocol, systems).items()}
 
 
+def _read_tables(
+    dataset: str, kind: str, protocol: str, systems: Iterable[str] | None
+) -> dict[str, tuple[Path, pd.DataFrame]]:
+    """System -> file and table of each row under a protocol, or of those of `systems`, in the order given."""
+    names = None if systems is None else list(systems)
+    tables = {
+        str(system): (path, frame.drop(columns="system").reset_index(drop=True))
+        for path in (long_files(dataset, kind, protocol) if names != [] else [])
+        for system, frame in _load(path, names).groupby("system", observed=True, sort=False)
+    }
+    return {name: tables[name] for name in names or sorted(tables) if name in tables}
+
+
 def write_rows(dataset: str, rows: Mapping[tuple[str, str], Row]) -> None:
-    """Write rows, (protocol, system) -> row, in place of earlier ones.
+    """Write rows, (protocol, system) -> row, in place of earlier ones; per-task values with six significant digits, as
+    all tables have them.
 
     Raises StudyError: a fault of the disk, or a long file is damaged; what is finished is kept then, and merged by the
     next command.
     """
     written = []
     for (protocol, system), row in rows.items():
-        (folder := _parts_folder(dataset) / protocol).mkdir(parents=True, exist_ok=True)
+        (folder := _waiting(dataset) / protocol).mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{system}.", dir=folder))
-        record = pd.DataFrame({"record": [row.record]})
-        for kind, table in zip(KINDS, (_six_digits(row.per_task), row.top10, record), strict=True):
-            _write(part / f"{kind}.{KINDS[kind]}", table.assign(system=system), kind)
+        values = row.per_task.set_index(list(per_task.KEYS)).map(lambda value: float(f"{value:.6g}")).reset_index()
+        for name, table in zip(
+            KINDS.values(), (values, row.top10, pd.DataFrame({"record": [row.record]})), strict=True
+        ):
+            _write(part / name, table.assign(system=system))
         written.append((part, folder / system))
     with _merging(dataset):  # no earlier part of a row is in the way then
         for part, finished in written:
@@ -179,55 +164,45 @@ def write_rows(dataset: str, rows: Mapping[tuple[str, str], Row]) -> None:
 def remove_row(dataset: str, protocol: str, system: str) -> None:
     """Remove a row, if it is there."""
     with _merging(dataset):
-        for kind in KINDS:
-            for path in _files(dataset, kind, protocol):
-                _update(path, kind, {system}, [])
+        for path in rows_folder(dataset).glob(f"*/{protocol}/*"):
+            _update(path, [system], [])
 
 
 @contextmanager
 def lock_row(dataset: str, protocol: str, system: str) -> Iterator[bool]:
-    """Hold the lock of a row, which one process at a time makes; who has to wait says for whom. Yields: whether it was
-    waited for."""
+    """Hold the lock of a row, which one process at a time makes. Yields: whether it was waited for."""
     file = paths.cache() / "locks" / dataset / protocol / f"{system}.lock"
     file.parent.mkdir(parents=True, exist_ok=True)
-    lock, holder, waited = FileLock(file), file.with_suffix(".holder"), False
+    lock, waited = FileLock(file), False
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        waited, name = True, "another process"
-        with suppress(OSError):  # it may be done by now
-            name = holder.read_text(encoding="utf-8").strip()
-        LOG.warning("%s under %s is being made by %s; waiting for it", system, protocol, name)
+        waited = True
+        LOG.warning("%s under %s is being made by another process; waiting for it", system, protocol)
         lock.acquire()
     try:
-        write_text(holder, f"process {os.getpid()} on {socket.gethostname()}\n")
         yield waited
     finally:
-        holder.unlink(missing_ok=True)
         lock.release()
 
 
-def _long_file(dataset: str, kind: str, protocol: str, folder: str) -> Path:
-    return rows_folder(dataset) / folder / protocol / f"{kind}.{KINDS[kind]}"
+def _long_file(dataset: str, kind: str, protocol: str, system: str) -> Path:
+    return rows_folder(dataset) / folder_of(system) / protocol / KINDS[kind]
 
 
-def _files(dataset: str, kind: str, protocol: str) -> list[Path]:
-    return sorted(rows_folder(dataset).glob(f"*/{protocol}/{kind}.{KINDS[kind]}"))
-
-
-def _parts_folder(dataset: str) -> Path:
+def _waiting(dataset: str) -> Path:
     """Where finished rows wait to be merged, as <protocol>/<system>; hidden folders are being written or removed."""
     return paths.cache() / "rows" / dataset
 
 
 def _parts(dataset: str) -> list[Path]:
-    return sorted(_parts_folder(dataset).glob("*/[!.]*"))
+    return sorted(_waiting(dataset).glob("*/[!.]*"))
 
 
 @contextmanager
 def _merging(dataset: str) -> Iterator[None]:
     """Hold the lock of a data set's long files, with nothing left to merge."""
-    (file := _parts_folder(dataset) / "lock").parent.mkdir(parents=True, exist_ok=True)
+    (file := _waiting(dataset) / "lock").parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file):
         _merge(dataset)
         yield
@@ -237,89 +212,65 @@ def _merge(dataset: str) -> None:
     """Merge the finished rows into their long files. To do it twice changes nothing, so an interrupted merge is done
     again; a finished row leaves the cache once it stands in all files."""
     parts = _parts(dataset)
-    for protocol in sorted({part.parent.name for part in parts}):
+    for protocol, kind in product(sorted({part.parent.name for part in parts}), KINDS):
         own = [part for part in parts if part.parent.name == protocol]
-        for kind in KINDS:
-            targets: dict[Path, list[Path]] = {}
-            for part in own:
-                targets.setdefault(_long_file(dataset, kind, protocol, folder_of(part.name)), []).append(part)
-            # Another file holds a row of these names if the yaml has moved to another folder.
-            for path in sorted({*targets, *_files(dataset, kind, protocol)}):
-                _update(path, kind, {part.name for part in own}, targets.get(path, []))
+        target = {part: _long_file(dataset, kind, protocol, part.name) for part in own}
+        # Another file holds a row of these names if the yaml has moved to another folder.
+        for path in sorted({*target.values(), *rows_folder(dataset).glob(f"*/{protocol}/{KINDS[kind]}")}):
+            _update(path, [part.name for part in own], [part for part in own if target[part] == path])
     for part in parts:  # each ceases to exist at once, whenever its removal stops
         part.rename(Path(tempfile.mkdtemp(prefix=".merged.", dir=part.parent)) / part.name)
-    for hidden in _parts_folder(dataset).glob("*/.*"):  # a killed writer's folder is nobody's after a while
+    for hidden in _waiting(dataset).glob("*/.*"):  # a killed writer's folder is nobody's after a while
         if hidden.name.startswith(".merged.") or hidden.stat().st_mtime < time.time() - ABANDONED:
             shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _update(path: Path, kind: str, names: set[str], parts: list[Path]) -> None:
+def _update(path: Path, names: list[str], parts: list[Path]) -> None:
     """Replace the rows of `names` in a long file by those of `parts`; a file that holds none then is removed."""
-    tables = [_load(path, kind)] if path.exists() else []
-    kept = [table[~table["system"].isin(names)] for table in tables]
-    after = [*kept, *(_load(part / path.name, kind) for part in parts)]
+    before = [_load(path)] if path.exists() else []
+    others = [table[~table["system"].isin(names)] for table in before]
+    after = [*others, *(_load(part / path.name) for part in parts)]
     if not sum(map(len, after)):
         path.unlink(missing_ok=True)
-    elif parts or len(kept[0]) < len(tables[0]):
-        _write(path, pd.concat(after), kind)
+    elif parts or len(others[0]) < len(before[0]):
+        _write(path, pd.concat(after))
 
 
-def _write(path: Path, frame: pd.DataFrame, kind: str) -> None:
+def _write(path: Path, frame: pd.DataFrame) -> None:
     """Write rows of a long file in order of their keys, tables in the smallest types that hold them; the bytes depend
     on the contents alone."""
-    if kind == "records":
+    if path.stem == "records":
         records = frame.sort_values("system")["record"]
         write_text(path, "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records))
         return
-    frame = frame.assign(system=frame["system"].astype(str)).sort_values(KEYS[kind], ignore_index=True)
-    if kind == "top10":
+    frame = frame.assign(system=frame["system"].astype(str)).sort_values(KEYS[path.stem], ignore_index=True)
+    encodings = None
+    if path.stem == "top10":
         frame = frame[["system", *TYPES]]
+        encodings = {"task_id": "DELTA_BINARY_PACKED", "server_id": "BYTE_STREAM_SPLIT"}
     types = {name: small for name, small in TYPES.items() if name in frame} | {"system": "category"}
     table = pa.Table.from_pandas(frame.astype(types), preserve_index=False).replace_schema_metadata(None)
-    encodings = {"task_id": "DELTA_BINARY_PACKED", "server_id": "BYTE_STREAM_SPLIT"} if kind == "top10" else {}
-    plain = [name for name in frame.columns if name not in encodings]
-    how: dict[str, Any] = {"compression": "zstd", "compression_level": 12, "column_encoding": encodings or None}
+    plain = [name for name in frame.columns if name not in (encodings or ())]
+    how: dict[str, Any] = {"compression": "zstd", "compression_level": 12, "column_encoding": encodings}
     with replacing(path) as temporary:
         pq.write_table(table, temporary, row_group_size=GROUP, use_dictionary=plain, **how)
 
 
-def _six_digits(frame: pd.DataFrame) -> pd.DataFrame:
-    """Per-task values as floats of six significant digits, as all tables have them."""
-    rounded = {}
-    for name in frame.columns.difference(per_task.KEYS):
-        values, place = np.unique(frame[name].to_numpy(np.float64), return_inverse=True)
-        rounded[name] = np.array([float(f"{value:.6g}") for value in values])[place]
-    return frame.assign(**rounded)
-
-
-def _load(path: Path, kind: str, columns: list[str] | None = None, systems: list[str] | None = None) -> pd.DataFrame:
-    """A long table, or some columns or the rows of some systems; of records, columns system and record. Raises
-    StudyError: it cannot be read, or lacks a column."""
-    if kind == "records":
+def _load(path: Path, systems: list[str] | None = None) -> pd.DataFrame:
+    """A long table, or the rows of some systems; of records, columns system and record. Raises StudyError: it cannot be
+    read, or lacks a column."""
+    if path.stem == "records":
         *lines, end = read_text(path, fix=FIX).split("\n")
         if end or not lines:
             raise StudyError("the file is cut short", file=path, fix=FIX)
         records = [parse_record(line, path, f"line {number}") for number, line in enumerate(lines, 1)]
         return pd.DataFrame({"system": [record["system"] for record in records], "record": records})
-    chosen = None if systems is None else [("system", "in", systems)]
     try:
-        frame: pd.DataFrame = pq.read_table(path, columns=columns, filters=chosen).to_pandas()
+        chosen = None if systems is None else [("system", "in", systems)]
+        frame: pd.DataFrame = pq.read_table(path, filters=chosen).to_pandas()
     except (OSError, ValueError, KeyError) as error:  # those of pyarrow are subclasses
         raise StudyError(f"not readable as Parquet: {error}", file=path, fix=FIX) from error
-    for column in columns or KEYS[kind]:
+    for column in KEYS[path.stem]:
         if column not in frame:
             raise StudyError("a column is missing", file=path, column=column, fix=FIX)
     return frame
-
-
-def _read_tables(
-    dataset: str, kind: str, protocol: str, systems: Iterable[str] | None
-) -> dict[str, tuple[Path, pd.DataFrame]]:
-    """System -> file and table of each row under a protocol, or of those of `systems`, in the order given."""
-    names = None if systems is None else list(systems)
-    found = {
-        str(system): (path, frame.drop(columns="system").reset_index(drop=True))
-        for path in (long_files(dataset, kind, protocol) if names != [] else [])
-        for system, frame in _load(path, kind, systems=names).groupby("system", observed=True, sort=False)
-    }
-    return {name: found[name] for name in names or sorted(found) if name in found}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import shutil
 import sys
 import tempfile
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -27,33 +26,44 @@ from study.data.splits import Split
 from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
 from study.runner.identity import identity, row_key
-from study.runner.inputs import load_inputs, require_applicable, require_places
+from study.runner.inputs import load_inputs, require_applicable
 from study.runner.loggers import logged, make_logger
 from study.runner.own_system import require_sound
-from study.runner.processes import limit_threads, start_worker
-from study.runner.provenance import is_current, require_own_row, require_profile_of
+from study.runner.processes import limit_threads, worker_pool
+from study.runner.provenance import CURRENT, require_own_row, require_same_profile, state
 from study.runner.row_store import HITS_ONLY, Row, find_record, lock_row, read_row, rows_folder, write_rows
 
+GOES_ON = "finished seeds are kept, the same command goes on from there"
 LOG = logging.getLogger(__name__)
 
 
 def run_one(settings: dict[str, Any], seed: int, folder: Path) -> None:
-    """Run one seed in this process and leave its result in `folder`."""
+    """Run one seed in this process and leave its result in `folder`. Raises StudyError: it failed."""
     config = OmegaConf.create(settings)
-    limit_threads(config.profile.threads)
-    data, split = load_inputs(config.dataset.name, config.protocol.name)
-    workdir = folder / f"work-{seed}"
-    workdir.mkdir(parents=True, exist_ok=True)
-    with logged(settings, seed, folder.name) as log:
-        done = run_seed(build_system(config.system), data, split, seed=seed, workdir=workdir, depth=config.run_depth)
-        log(done)
-    write_parquet(folder / f"per_task-{seed}.parquet", done.per_task)
-    write_parquet(folder / f"top-{seed}.parquet", done.top)
-    facts = done.facts | {"accelerator": accelerator()}  # of the process that trained
-    write_json(folder / f"facts-{seed}.json", facts)  # last: its presence says that the seed is complete
-    shutil.rmtree(workdir)
-    said = f"fitted in {facts['seconds_fit']:.1f} s, ranked in {facts['seconds_score']:.1f} s"
-    LOG.info("%s %s seed %d: %s", config.system.name, config.protocol.name, seed, said)
+    name, protocol = config.system.name, config.protocol.name
+    try:
+        limit_threads(config.profile.threads)
+        data, split = load_inputs(config.dataset.name, protocol)
+        workdir = folder / f"work-{seed}"
+        workdir.mkdir(parents=True, exist_ok=True)
+        with logged(settings, seed, folder.name) as log:
+            system = build_system(config.system)
+            done = run_seed(system, data, split, seed=seed, workdir=workdir, depth=config.run_depth)
+            log(done)
+        write_parquet(folder / f"per_task-{seed}.parquet", done.per_task)
+        write_parquet(folder / f"top-{seed}.parquet", done.top)
+        facts = done.facts | {"accelerator": accelerator()}  # of the process that trained
+        write_json(folder / f"facts-{seed}.json", facts)  # last: its presence says that the seed is complete
+        shutil.rmtree(workdir)
+    except Exception as error:
+        if problem := explained(error):
+            problem.file = problem.file or system_file(name)
+            raise problem from error
+        LOG.exception("%s seed %d failed", name, seed)
+        reason = f"{name} under {protocol}: seed {seed} failed: {type(error).__name__}: {error}"
+        raise StudyError(reason, fix=f"see the traceback above; {GOES_ON}") from error
+    took = f"fitted in {facts['seconds_fit']:.1f} s, ranked in {facts['seconds_score']:.1f} s"
+    LOG.info("%s %s seed %d: %s", name, protocol, seed, took)
 
 
 def run_row(config: DictConfig, *, replace: bool = False) -> Row:
@@ -66,8 +76,8 @@ def run_row(config: DictConfig, *, replace: bool = False) -> Row:
     cell = config.dataset.name, config.protocol.name, config.system.name
     config, data, split = ready(config, replace=replace)
     with lock_row(*cell) as waited:
-        found = find_record(*cell) if waited else None
-        if found is not None and is_current(found, config):
+        earlier = find_record(*cell) if waited else None
+        if earlier is not None and state(earlier, config)[0] == CURRENT:
             return read_row(*cell)
         return _make(config, data, split)
 
@@ -79,7 +89,6 @@ def _make(config: DictConfig, data: Dataset, split: Split) -> Row:
     folder, missing = pending(config)
     if len(missing) < len(seeds):
         LOG.info("%s: %d of %d seeds were finished before", system, len(seeds) - len(missing), len(seeds))
-    folder.mkdir(parents=True, exist_ok=True)
     _run_missing(config, missing, folder)
     facts = [json.loads((folder / f"facts-{seed}.json").read_text(encoding="utf-8")) for seed in seeds]
     values, top = (
@@ -97,8 +106,9 @@ def _make(config: DictConfig, data: Dataset, split: Split) -> Row:
     made["hardware"]["accelerator"] = next((name for name in cards if name is not None), None)
     row = Row(values, relevant(best, data, split) if protocol in HITS_ONLY else best, made)
     write_rows(dataset, {(protocol, system): row})
+    # One removal that stops halfway leaves no seed that looks finished.
     folder.rename(Path(tempfile.mkdtemp(prefix=".finished.", dir=folder.parent)) / folder.name)
-    for finished in folder.parent.glob(".finished.*"):  # one that stops halfway leaves no seed that looks finished
+    for finished in folder.parent.glob(".finished.*"):
         shutil.rmtree(finished)
     return row
 
@@ -107,28 +117,27 @@ def relevant(top: pd.DataFrame, data: Dataset, split: Split) -> pd.DataFrame:
     """The rows of a run whose server is relevant to its task in the test part. `top`: columns task_id, seed, rank,
     server_id."""
     rows, columns = split.test.nonzero()
-    known = pd.MultiIndex.from_arrays([data.tasks["id"].to_numpy()[rows], data.servers["id"].to_numpy()[columns]])
-    return top[pd.MultiIndex.from_frame(top[["task_id", "server_id"]]).isin(known)]
+    pairs = pd.MultiIndex.from_arrays([data.tasks["id"].to_numpy()[rows], data.servers["id"].to_numpy()[columns]])
+    return top[pd.MultiIndex.from_frame(top[["task_id", "server_id"]]).isin(pairs)]
 
 
 def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Split]:
     """The configuration of a row with its tuned values, and what the row is made from.
 
     Raises StudyError, before anything is computed: the protocol does not apply to the system, its settings are not
-        those that its name stands for, results of another profile are there, more places are asked for than there are
-        servers, an input is missing or damaged, or a system of one's own breaks a rule.
+        those that its name stands for, results of another profile are there, an input is missing or damaged, or a
+        system of one's own breaks a rule.
     """
-    cell = config.dataset.name, config.protocol.name, config.system.name
+    dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
     make_logger(plain(config), "check")
     require_applicable(config)
     require_own_row(config)
-    require_sound(config.system.name)
-    if not replace and (earlier := find_record(*cell)) is not None:
-        require_profile_of(earlier, config, rows_folder(config.dataset.name))
+    require_sound(system)
+    if not replace and (earlier := find_record(dataset, protocol, system)) is not None:
+        require_same_profile(rows_folder(dataset), config, earlier)
     config = with_tuned_values(config)
-    data, split = load_inputs(*cell[:2])  # fails here, once, and not in every worker
+    data, split = load_inputs(dataset, protocol)  # fails here, once, and not in every worker
     build_system(config.system)
-    require_places(config, data, split)
     return config, data, split
 
 
@@ -136,36 +145,24 @@ def pending(config: DictConfig) -> tuple[Path, list[int]]:
     """Where a row (`ready`) keeps its finished seeds, and the seeds that are not finished."""
     kept = paths.cache() / "runs" / config.dataset.name / config.protocol.name / config.system.name
     folder = kept / row_key(config)
+    folder.mkdir(parents=True, exist_ok=True)
     return folder, [seed for seed in config.system.seeds if not (folder / f"facts-{seed}.json").exists()]
 
 
 def _run_missing(config: DictConfig, seeds: list[int], folder: Path) -> None:
-    """Run `seeds`: those of a system that trains side by side, those of any other one after another in this process."""
-    settings, failed = plain(config), dict[int, BaseException]()
-    name, workers = config.system.name, min(config.profile.workers, len(seeds)) if config.system.trains else 1
+    """Run `seeds`: those of a system that trains side by side, those of any other one after another in this process.
+    Raises StudyError: one failed."""
+    settings, name = plain(config), config.system.name
+    workers = min(config.profile.workers, len(seeds)) if config.system.trains else 1
     if workers <= 1:
-        how: dict[str, Any] = {"unit": "seed", "leave": False, "disable": not sys.stderr.isatty()}
-        for seed in tqdm(seeds, desc=f"{name} {config.protocol.name}", **how):
-            try:
-                run_one(settings, seed, folder)
-            except Exception as problem:  # the other seeds still count
-                failed[seed] = explained(problem) or problem
-    else:
-        # A fresh interpreter per worker: forking a process that has started threads can hang.
-        limit_threads(config.profile.threads)
-        spawn, level = multiprocessing.get_context("spawn"), logging.getLogger("study").level
-        with ProcessPoolExecutor(workers, mp_context=spawn, initializer=start_worker, initargs=(level,)) as pool:
-            jobs = {pool.submit(run_one, settings, seed, folder): seed for seed in seeds}
-            for job in as_completed(jobs):
-                if cause := job.exception():
-                    failed[jobs[job]] = explained(cause) or cause
-    for seed, error in failed.items():
-        # A StudyError says all that a user needs; a traceback above it would hide it.
-        LOG.error("%s seed %d failed", name, seed, exc_info=None if isinstance(error, StudyError) else error)
-    for seed, error in failed.items():
-        if isinstance(error, StudyError):
-            error.file = error.file or system_file(name)
-            raise error
-        reason = f"{name} under {config.protocol.name}: seed {seed} failed: {type(error).__name__}: {error}"
-        fix = "see the traceback above; finished seeds are kept, the same command goes on from there"
-        raise StudyError(reason, fix=fix) from error
+        title, hidden = f"{name} {config.protocol.name}", not sys.stderr.isatty()
+        for seed in tqdm(seeds, desc=title, unit="seed", leave=False, disable=hidden):
+            run_one(settings, seed, folder)
+        return
+    limit_threads(config.profile.threads)
+    try:
+        with worker_pool(workers) as pool:  # whose end waits for the seeds that still run
+            for job in [pool.submit(run_one, settings, seed, folder) for seed in seeds]:
+                job.result()
+    except BrokenProcessPool as error:
+        raise StudyError(f"a worker of {name} died (a kill, or too little memory)", fix=GOES_ON) from error

@@ -9,10 +9,11 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -63,11 +64,11 @@ def starts_program(system: str) -> bool:
 def cases(systems: Iterable[str] | None = None) -> list[Case]:
     """Every system of ``conf/system`` under every protocol that it applies to. A system that starts a program of its
     own for each fit has one case alone, since this takes ten seconds."""
-    found = []
-    for name in systems or choices("system"):
-        protocols = list(composed(name).system.protocols)
-        found += [Case(name, protocol) for protocol in (protocols[:1] if starts_program(name) else protocols)]
-    return found
+    return [
+        Case(name, protocol)
+        for name in systems or choices("system")
+        for protocol in composed(name).system.protocols[: 1 if starts_program(name) else None]
+    ]
 
 
 def model_settings(case: Case) -> dict[str, Any]:
@@ -81,10 +82,10 @@ def _shortened(value: Any) -> Any:
         return [_shortened(item) for item in value]
     if not isinstance(value, dict):
         return value
-    chosen = dict(CHANGES)
+    short = dict(CHANGES)
     for key, schedule in SCHEDULES.items():
-        chosen |= schedule if value.get(key) is not None else {}
-    return {key: chosen.get(key, _shortened(item)) for key, item in value.items()}
+        short |= schedule if value.get(key) is not None else {}
+    return {key: short.get(key, _shortened(item)) for key, item in value.items()}
 
 
 def fit(
@@ -94,9 +95,18 @@ def fit(
     by a kill. Returns: the system, and whether it was stopped, and went on."""
     limit_threads(1)
     work.mkdir(parents=True)
-    settings = OmegaConf.create({"name": case.system, "model": dict(model)})
+    settings, replace, count = OmegaConf.create({"name": case.system, "model": dict(model)}), os.replace, 0
+
+    def stopping(source: Any, target: Any, **options: Any) -> None:
+        """Put no file in place that is the second one below `work`."""
+        nonlocal count
+        count += work in Path(target).parents
+        if count == 2:
+            raise _Stopped
+        replace(source, target, **options)
+
     try:
-        with _stopping(work if stop else None):
+        with patch.object(os, "replace", stopping if stop else replace):
             (system := build_system(settings)).fit(data, split, seed=SEED, workdir=work)
         return system, False
     except _Stopped:
@@ -109,59 +119,30 @@ class _Stopped(BaseException):
 
 
 @contextmanager
-def _stopping(work: Path | None) -> Iterator[None]:
-    """Within the block, the second file that is put in place below `work` is not, and `_Stopped` is raised."""
-    replace, count = os.replace, 0
-
-    def counted(source: Any, target: Any, **options: Any) -> None:
-        nonlocal count
-        count += work in Path(target).parents
-        if count == 2:
-            raise _Stopped
-        replace(source, target, **options)
-
-    with _standing_in(os, "replace", counted):
-        yield
-
-
-@contextmanager
-def _standing_in(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Within the block, an attribute has another value."""
-    own = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, own)
-
-
-@contextmanager
 def stand_ins(cache_folder: Path) -> Iterator[set[str]]:
     """Within the block, texts are encoded by their words, language models answer by hash, the cache is a folder, and
-    systems are silent. Yields the names of the encoders that are asked (of `study.runner.identity.ENCODERS`)."""
-    asked = set[str]()
+    systems are silent. Yields the names of the encoders that are used (of `study.runner.identity.ENCODERS`)."""
+    used = set[str]()
 
     def encoder(name: str, dimension: int) -> Callable[..., np.ndarray]:
         def embed(texts: list[str], *_: str) -> np.ndarray:
-            asked.add(name)
+            used.add(name)
             return _embedded(texts, dimension)
 
         return embed
 
-    with ExitStack() as stack:
-        for owner, name, value in (
-            (paths, "cache", lambda: cache_folder),
-            (sentence, "_embed", encoder("minilm", sentence.DIMENSION)),
-            (mpnet, "_embed", encoder("mpnet", mpnet.DIMENSION)),
-            (Client, "post", _reply),
-        ):
-            stack.enter_context(_standing_in(owner, name, value))
-        mode = os.environ.get(OVERRIDES["mode"], "")  # an empty one counts as none
-        stack.callback(os.environ.__setitem__, OVERRIDES["mode"], mode)
-        os.environ[OVERRIDES["mode"]] = "off"
-        stack.callback(logging.disable, logging.NOTSET)
+    with (
+        patch.object(paths, "cache", lambda: cache_folder),
+        patch.object(sentence, "_embed", encoder("minilm", sentence.DIMENSION)),
+        patch.object(mpnet, "_embed", encoder("mpnet", mpnet.DIMENSION)),
+        patch.object(Client, "post", _reply),
+        patch.dict(os.environ, {OVERRIDES["mode"]: "off"}),
+    ):
         logging.disable(logging.WARNING)
-        yield asked
+        try:
+            yield used
+        finally:
+            logging.disable(logging.NOTSET)
 
 
 def _embedded(texts: list[str], dimension: int) -> np.ndarray:
@@ -182,14 +163,13 @@ def _reply(client: Client, path: str, body: Mapping[str, Any]) -> dict[str, Any]
     text = json.dumps(body["messages"], sort_keys=True)
     if "logprobs" in body:
         chance = zlib.crc32(text.encode()) % 1000 / 1000
-        top = [
-            {"token": digit, "logprob": float(np.log(p))} for digit, p in (("0", 1.01 - chance), ("2", chance + 0.01))
-        ]
+        shares = {"0": 1.01 - chance, "2": chance + 0.01}
+        top = [{"token": digit, "logprob": float(np.log(share))} for digit, share in shares.items()]
         return {"choices": [{"message": {"content": "2"}, "logprobs": {"content": [{"top_logprobs": top}]}}]}
-    asked = body["messages"][-1]["content"]
-    task = int(re.findall(r'<task>\n\{"id": (\d+)', asked)[0])
-    candidates = [int(number) for number in re.findall(r'^\{"id": (\d+)', asked.split("<candidates>")[1], re.MULTILINE)]
-    order = np.random.default_rng(zlib.crc32(text.encode()))
-    servers = [candidates[place] for place in order.permutation([*range(9), 9 + order.integers(0, 5)])]
+    prompt = body["messages"][-1]["content"]
+    task = int(re.findall(r'<task>\n\{"id": (\d+)', prompt)[0])
+    candidates = list(map(int, re.findall(r'^\{"id": (\d+)', prompt.split("<candidates>")[1], re.MULTILINE)))
+    rng = np.random.default_rng(zlib.crc32(text.encode()))
+    servers = [candidates[rank] for rank in rng.permutation([*range(9), 9 + rng.integers(0, 5)])]
     content = json.dumps({"task": task, "servers": servers, "explanation": ""})
     return {"choices": [{"message": {"content": content}}]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
@@ -23,11 +22,11 @@ from study.base.settings import read_yaml
 from study.config.changes import changed, with_tuned_values
 from study.config.compose import load
 from study.evaluation.records import read_record
-from study.runner import provenance
 from study.runner.cluster import Launcher, run_seeds
 from study.runner.devices import on_trainer, uses_gpu
-from study.runner.identity import data_hash
+from study.runner.identity import data_hash, short_hash
 from study.runner.own_system import require_sound
+from study.runner.provenance import CURRENT, require_own_row, state
 from study.runner.row_store import find_record
 from study.runner.rows import run_row
 from study.search.sweep import TUNED, is_swept, load_sweep, sweep
@@ -50,14 +49,13 @@ def rows(overrides: list[str], broken: list[str] | None = None) -> Iterator[Dict
     Raises StudyError: settings of a system that is not named, or, without `broken`, a system that cannot run;
         no GPU for `trainer`.
     """
-    given = {word.partition("=")[0]: word.partition("=")[2] for word in overrides}
+    given = dict(word.split("=", 1) for word in overrides if "=" in word)
     if "system" not in given and (one := next((key for key in given if key.lstrip("+~").startswith("system.")), None)):
         raise StudyError(f"{one} is a setting of one system", column=one, fix="add system=NAME")
-    named = [given["system"]] if "system" in given else None
-    protocols = [given["protocol"]] if "protocol" in given else None
+    named = "system" in given
     words = [word for word in overrides if not word.startswith("system=")]
     uses_gpu(load(overrides).trainer.accelerator)  # a wrong override is one error, and not one for every system
-    for name in named or choices("system"):
+    for name in [given["system"]] if named else choices("system"):
         try:
             config = load([*words, f"system={name}"])
         except StudyError as error:
@@ -68,14 +66,15 @@ def rows(overrides: list[str], broken: list[str] | None = None) -> Iterator[Dict
             continue
         system = config.system
         if named:
-            provenance.require_own_row(config)
-        skipped = left_out(name, system.family, list(config.dataset.leave_out))
-        if skipped and not named and folder_of(name) == OWN:
-            where = f"leave_out of conf/dataset/{config.dataset.name}.yaml"
-            LOG.info("%s is not among the rows (%s); study run system=%s makes its row", name, where, name)
-        if not named and (skipped or awaits_replies(config.dataset.name, system)):
+            require_own_row(config)
+        elif left_out(name, system.family, list(config.dataset.leave_out)):
+            if folder_of(name) == OWN:
+                where = f"leave_out of conf/dataset/{config.dataset.name}.yaml"
+                LOG.info("%s is not among the rows (%s); study run system=%s makes its row", name, where, name)
             continue
-        for protocol in protocols or config.dataset.protocols:
+        elif awaits_replies(config.dataset.name, system):
+            continue
+        for protocol in [given["protocol"]] if "protocol" in given else config.dataset.protocols:
             if protocol in system.protocols:
                 yield under(config, protocol)
 
@@ -101,14 +100,34 @@ class Job(NamedTuple):
         name = f"{self.config.system.name} under {self.config.protocol.name}"
         return f"sweep {self.sweep}" if self.sweep else f"tuning of {name}" if self.searches else name
 
-    @property
-    def folder(self) -> Path:
-        """Where the results of a search lie."""
-        return folder_of_sweep(self.config.dataset.name, self.sweep) if self.sweep else sweep_folder(self.config)
+    def is_current(self) -> bool:
+        """Whether the committed results are those that it would have."""
+        if self.searches:
+            return is_swept(self.sweep, self.config) if self.sweep else is_tuned(self.config)
+        return is_current(self.config)
 
-    def is_searched(self) -> bool:
-        """Whether the committed results of a search are those that it would have."""
-        return is_swept(self.sweep, self.config) if self.sweep else is_tuned(self.config)
+    def do(self, *, again: bool) -> None:
+        """Make the row or the search, whatever profile earlier results were made under. `again`: trials of a finished
+        search, too."""
+        if self.sweep:
+            sweep(self.sweep, self.config, jobs=self.config.profile.workers, replace=True, again=again)
+        elif self.searches:
+            tune(self.config, replace=True, again=again)
+        else:
+            run_row(on_trainer(self.config), replace=True)
+
+    def hours(self) -> float | None:
+        """About how long it takes, by what it took; None without a record."""
+        dataset, system, workers = self.config.dataset.name, self.config.system, self.config.profile.workers
+        if self.searches:
+            folder = folder_of_sweep(dataset, self.sweep) if self.sweep else sweep_folder(self.config)
+            made = folder / "record.json"
+            return float(read_record(made)["seconds"]) / 3600 if made.exists() else None
+        record = find_record(dataset, self.config.protocol.name, system.name)
+        if record is None:
+            return None
+        mean = sum(seed["seconds_fit"] + seed["seconds_score"] for seed in record["seeds"]) / len(record["seeds"])
+        return float(mean * len(system.seeds) / (min(workers, len(system.seeds)) if system.trains else 1) / 3600)
 
 
 def search_for(row: DictConfig, overrides: list[str]) -> Job | None:
@@ -116,53 +135,38 @@ def search_for(row: DictConfig, overrides: list[str]) -> Job | None:
     for name, system in TUNED.items():
         if system == row.system.name:
             words = [word for word in overrides if not word.startswith(("system=", "protocol="))]
-            chosen = load_sweep(name)
-            return Job(load([*words, f"system={chosen.system}", f"protocol={chosen.protocol}"]), True, name)
+            by = load_sweep(name)
+            return Job(load([*words, f"system={by.system}", f"protocol={by.protocol}"]), True, name)
     return Job(under(row, row.system.tuned), searches=True) if row.system.tuned and row.system.search else None
-
-
-def hours(job: Job) -> float | None:
-    """About how long a job takes, by what it or the same system under another protocol took; None without a record."""
-    dataset, system, profile = job.config.dataset.name, job.config.system, job.config.profile
-    if job.searches:
-        search = job.folder / "record.json"
-        return float(read_record(search)["seconds"]) / 3600 if search.exists() else None
-    protocols = (job.config.protocol.name, *system.protocols)
-    found = (find_record(dataset, protocol, system.name) for protocol in protocols)
-    seeds = next((each["seeds"] for each in found if each is not None), None)
-    if seeds is None:
-        return None
-    mean = sum(seed["seconds_fit"] + seed["seconds_score"] for seed in seeds) / len(seeds)
-    return float(mean * len(system.seeds) / (min(profile.workers, len(system.seeds)) if system.trains else 1) / 3600)
 
 
 def summary(jobs: list[Job]) -> str:
     """How many rows and searches there are, and about how many hours they take by the records of earlier ones."""
-    known = [value for value in map(hours, jobs) if value is not None]
+    hours = [value for value in (job.hours() for job in jobs) if value is not None]
     searches = sum(job.searches for job in jobs)
     text = f"{len(jobs) - searches} rows and {searches} searches"
-    text += f", about {sum(known):.1f} hours by earlier records" if known else ""
-    return text + (f"; {len(jobs) - len(known)} of them have no record" if len(known) < len(jobs) else "")
+    text += f", about {sum(hours):.1f} hours by earlier records" if hours else ""
+    return text + (f"; {len(jobs) - len(hours)} of them have no record" if len(hours) < len(jobs) else "")
 
 
 def due(overrides: list[str], failed: list[str], *, every: bool = False, dry: bool = False) -> list[Job]:
     """What is missing or stale, each search before the rows that take its values. `every`: what is current, too.
     `failed`: takes what cannot be asked about. `dry`: write nothing. Raises StudyError: the data are not prepared."""
-    jobs, searched = list[Job](), dict[str, bool]()
+    jobs, stale = list[Job](), dict[str, bool]()  # systems that compute something else, or whose values are due
     for number, row in enumerate(rows(overrides, failed)):
-        system = row.system
+        name = row.system.name
         if number == 0:
             data_hash(row.dataset.name)
-        if row.trainer.accelerator != "cpu" and not system.trains:
+        if row.trainer.accelerator != "cpu" and not row.system.trains:
             continue
         with naming(Job(row).name, failed):
-            if system.name not in searched:
-                changed_own = require_sound(system.name, store=not dry)
+            if name not in stale:
+                stale[name] = require_sound(name, store=not dry)
                 search = search_for(row, overrides)
-                searches = search is not None and (every or changed_own or not search.is_searched())
-                jobs += [search] if search is not None and searches else []
-                searched[system.name] = searches or changed_own
-            if every or searched[system.name] or not is_current(row):
+                if search is not None and (every or stale[name] or not search.is_current()):
+                    jobs.append(search)
+                    stale[name] = True
+            if every or stale[name] or not is_current(row):
                 jobs.append(Job(row))
     return jobs
 
@@ -171,11 +175,10 @@ def is_current(config: DictConfig) -> bool:
     """Whether the row has all its parts, and its settings, code and data would make them again."""
     try:
         config = with_tuned_values(on_trainer(config))
-        record = find_record(config.dataset.name, config.protocol.name, config.system.name)
-        same_profile = record is not None and record.get("profile") == config.profile.name
-        return record is not None and same_profile and provenance.is_current(record, config)
-    except StudyError:  # tuned values or data are missing: running the row says so
+    except StudyError:  # tuned values are missing: running the row says so
         return False
+    record = find_record(config.dataset.name, config.protocol.name, config.system.name)
+    return record is not None and record["profile"] == config.profile.name and state(record, config)[0] == CURRENT
 
 
 def run_all(overrides: list[str], launcher: Launcher = "local", *, replace: bool = False) -> list[str]:
@@ -190,18 +193,18 @@ def run_all(overrides: list[str], launcher: Launcher = "local", *, replace: bool
         LOG.info("missing or stale: %s", summary(jobs))
     left = None
     if replace:  # a note of what is left to make, by which a stopped one goes on
-        dataset, words = load(overrides).dataset.name, hashlib.sha256(json.dumps(overrides).encode()).hexdigest()
-        left = paths.cache() / "replace" / f"{dataset}-{words[:16]}.json"
+        dataset = load(overrides).dataset.name
+        left = paths.cache() / "replace" / f"{dataset}-{short_hash(overrides)}.json"
         if not left.exists() or not _names(left):
             for folder in (f"runs/{dataset}", f"tune/{dataset}", f"sweeps/{dataset}", "quantisers", "recbole"):
                 shutil.rmtree(paths.cache() / folder, ignore_errors=True)
             write_json(left, [job.name for job in jobs])
         jobs = [job for job in jobs if job.name in _names(left)]
     if launcher != "local":
-        _run([job for job in jobs if job.searches], failed, left)
+        _do([job for job in jobs if job.searches], failed, left)
         jobs = [job for job in jobs if not job.searches]
         run_seeds([on_trainer(job.config) for job in jobs], launcher, replace=True)
-    _run(jobs, failed, left)
+    _do(jobs, failed, left)
     return failed
 
 
@@ -215,23 +218,17 @@ def tune_all(overrides: list[str]) -> list[str]:
     paths.tuned(load(overrides).dataset.name, "").mkdir(parents=True, exist_ok=True)  # DVC asks for it in any case
     if jobs := due(overrides, list[str]()):  # the rows follow in a stage of their own, for which this is the first sign
         LOG.info("missing or stale: %s", summary(jobs))
-    _run([job for job in jobs if job.searches], failed)
+    _do([job for job in jobs if job.searches], failed)
     return failed
 
 
-def _run(jobs: list[Job], failed: list[str], left: Path | None = None) -> None:
-    """Do jobs, whatever profile earlier results were made under. `left`: the note of what a ``--replace`` has to make,
-    the trials of finished searches among it."""
+def _do(jobs: list[Job], failed: list[str], left: Path | None = None) -> None:
+    """Do jobs. `left`: the note of what a ``--replace`` has to make, the trials of finished searches among it."""
     for number, job in enumerate(bar := tqdm(jobs, desc="rows", unit="row", disable=None), 1):
         if bar.disable:
             LOG.info("%d of %d: %s", number, len(jobs), job.name)
         with naming(job.name, failed):
-            if job.sweep:
-                sweep(job.sweep, job.config, jobs=job.config.profile.workers, replace=True)
-            elif job.searches:
-                tune(job.config, replace=True, again=left is not None)
-            else:
-                run_row(on_trainer(job.config), replace=True)
+            job.do(again=left is not None)
             if left is not None:
                 write_json(left, [name for name in _names(left) if name != job.name])
 

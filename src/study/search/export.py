@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from study.base.files import write_json
 from study.config.compose import build_system, plain
 from study.data import dataset as datasets
 from study.evaluation.records import read_record, record
-from study.runner.identity import data_hash, row_key, settings_key
+from study.runner.identity import row_key, short_hash
 from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads
 from study.t2mrec import lexical
@@ -43,13 +42,14 @@ def export(config: DictConfig) -> Path:
     # As a row's training: more threads wait for each other as soon as the machine does something else, too.
     limit_threads(config.profile.threads)
     if not saved.is_savable(config.system.model):
-        raise StudyError(
-            f"only T2MRec over TF-IDF without a re-ranker, field_dense and its variants can be saved, not {name}",
-            fix="system=t2mrec or system=field_dense",
-        )
-    facts: dict[str, Any] = {"seed": seed, "key": model_key(config, system)}
-    if _is_current(dataset, name, facts["key"]):
-        return folder
+        problem = f"only T2MRec over TF-IDF without a re-ranker, field_dense and its variants can be saved, not {name}"
+        raise StudyError(problem, fix="system=t2mrec or system=field_dense")
+    key = model_key(config)
+    with suppress(StudyError):  # none is there, or it is damaged
+        saved.load_saved_model(dataset, name)
+        if read_record(folder / "record.json").get("key") == key:
+            return folder
+    facts: dict[str, Any] = {"seed": seed, "key": key}
     if isinstance(system, FieldDense):
         data = datasets.load(dataset)
         system.index(data.servers)
@@ -73,17 +73,6 @@ def recommender(system: T2MRec, *, seed: int) -> Recommender:
     return Recommender(tower, system.server_embeddings, vectorizer, servers, system.scoring, seed, themes)
 
 
-def model_key(config: DictConfig, system: object) -> str:
+def model_key(config: DictConfig) -> str:
     """A short hash of all that decides the saved model of a configured system: settings, versions, data and split."""
-    alone = isinstance(system, FieldDense)  # learns from no task
-    decides = [settings_key(config), data_hash(config.dataset.name)] if alone else [row_key(config)]
-    return hashlib.sha256(json.dumps([*decides, int(config.system.seeds[0])]).encode()).hexdigest()[:16]
-
-
-def _is_current(dataset: str, name: str, key: str) -> bool:
-    """Whether the saved model loads and was made from what the key stands for."""
-    try:
-        saved.load_saved_model(dataset, name)
-        return bool(read_record(saved.folder_of(dataset, name) / "record.json").get("key") == key)
-    except StudyError:
-        return False
+    return short_hash([row_key(config), int(config.system.seeds[0])])

@@ -13,54 +13,35 @@ import json
 import logging
 import math
 import shutil
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from study.base import paths
 from study.base.errors import StudyError, require_one_of
-from study.base.files import write_csv, write_parquet
+from study.base.files import read_csv, write_csv, write_parquet
 from study.base.registry import FEW, NAME, choices
 from study.base.settings import parsed, read_settings, read_yaml
 from study.config.changes import ABSENT, value_of, with_values
-from study.config.compose import build_system, plain, recorded
-from study.data.dataset import Dataset, FloatArray, IntArray
-from study.data.splits import Split
+from study.config.compose import build_system, plain
 from study.evaluation import per_task as per_task_table
 from study.evaluation.metrics import PAPER_METRICS, per_task
-from study.evaluation.records import read_record, record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.evaluation.separation import embedding_settings, mean_separation
-from study.evaluation.statistics import bootstrap_interval, compare_all
-from study.evaluation.system import System
+from study.evaluation.statistics import compare_all, mean_interval
 from study.runner.identity import row_key
 from study.runner.inputs import load_inputs, require_applicable, split_file
 from study.runner.processes import limit_threads
-from study.runner.provenance import as_configured, differences, require_same_profile, summary
-from study.search.trials import (
-    Objective,
-    Search,
-    Space,
-    distributions,
-    earlier_trials,
-    label,
-    read_table,
-    run_search,
-    values_of,
-    was_stopped,
-    write_search,
-)
+from study.runner.provenance import changes_of_own, differences, require_same_profile, summary
+from study.search import trials as searches
+from study.search.trials import Objective, Search, Space, label
 from study.t2mrec.system import T2MRec
 
-Kind = Literal["scores", "grid", "search"]
 # Where the joint search leaves its choice: the tuned values of this system (`tuned:` in its yaml).
 TUNED = {"joint": "t2mrec_joint"}
 # What changes no trial, so that trials outlive a change of it.
@@ -80,10 +61,10 @@ class Sweep:
     space: Space
     place: str = "not in the paper"
     paper_best: float | None = None
-    kind: Kind = "grid"
+    kind: Literal["scores", "grid", "search"] = "grid"
     protocol: str = "cold"
     objective: str = "ndcg@10"
-    parts: list[str] = field(default_factory=lambda: ["valid", "test"])
+    parts: list[Literal["valid", "test"]] = field(default_factory=lambda: ["valid", "test"])
     seeds: list[int] = field(default_factory=lambda: [1])
     simplex: list[str] = field(default_factory=list)
     enqueue: list[dict[str, Any]] = field(default_factory=list)
@@ -94,9 +75,8 @@ class Sweep:
         complete = all(set(point) == set(self.space) for point in self.enqueue)
         # Checked before the first trial: a misspelt measure would fail after hours, or choose by nothing.
         for key, right, fix in (
-            ("kind", self.kind in get_args(Kind), f"one of: {', '.join(get_args(Kind))}"),
             ("objective", self.objective in PAPER_METRICS, f"one of: {', '.join(PAPER_METRICS)}"),
-            ("parts", "valid" in self.parts and {*self.parts} <= {"valid", "test"}, "valid, or valid and test"),
+            ("parts", "valid" in self.parts, "valid, or valid and test"),
             ("seeds", self.seeds and len(set(self.seeds)) == len(self.seeds), "distinct whole numbers"),
             ("space", self.space, "at least one parameter"),
             ("space", self.kind == "search" or listed, "a grid needs choices: [...] for every parameter"),
@@ -107,7 +87,7 @@ class Sweep:
         ):
             if not right:
                 raise StudyError("not a valid sweep", file=self.file(self.name), column=key, fix=fix)
-        distributions(self.space, "space", file=self.file(self.name))
+        searches.distributions(self.space, "space", file=self.file(self.name))
 
     @staticmethod
     def file(name: str) -> Path:
@@ -129,10 +109,7 @@ class Sweep:
             return self.enqueue[0]
         if self.paper_best is not None and len(self.space) == 1:
             return dict.fromkeys(self.space, self.paper_best)
-        return {
-            name: label(domain["choices"][0]) if "choices" in domain else domain["low"]
-            for name, domain in self.space.items()
-        }
+        return {name: label(domain.get("choices", [domain.get("low")])[0]) for name, domain in self.space.items()}
 
     def settle(self, values: dict[str, Any]) -> dict[str, Any]:
         """The settings that a trial's raw values stand for: weights of the simplex divided by their sum."""
@@ -150,56 +127,45 @@ def load_sweep(name: str) -> Sweep:
 def renamed(
     sweep: Sweep, name: str | None, *, values: str | None = None, trials: int | None = None, protocol: str | None = None
 ) -> Sweep:
-    """A sweep with other values (as ``0.1,0.2``), another number of trials or another protocol, for once.
-
-    Raises StudyError: it has no name of its own, one that is taken, or the change does not apply to the sweep.
-    """
-    changes: dict[str, Any] = {}
-    if values is not None:
-        if len(sweep.space) != 1:
-            problem = f"{sweep.name} varies {len(sweep.space)} parameters"
-            raise StudyError(problem, column="--values", fix="write a sweep of one in conf/sweep")
-        ((parameter, domain),) = sweep.space.items()
-        listed = _listed(values)
-        known = domain.get("choices", (0,))
-        numbers = all(_is_number(value) for value in known)
-        if wrong := [value for value in listed if numbers and not _is_number(value)]:
-            raise StudyError(f"{wrong[0]!r:.40} is no number", column="--values", fix=f"numbers for {parameter}")
-        if len({str(label(value)) for value in listed}) < len(listed) or not listed:
-            raise StudyError(f"{values!r:.40}", column="--values", fix="one or more values, each once")
-        space = {parameter: {"choices": listed}}
-        changes |= {"space": space, "enqueue": [], "simplex": []}
-        changes |= {"kind": "grid"} if sweep.kind == "search" else {}
+    """A sweep with other values (as ``0.1,0.2``), another number of trials or another protocol, for once. Raises
+    StudyError: it has no name of its own, one that is taken, or the change does not apply to the sweep."""
+    changes: dict[str, Any] = {} if protocol in (None, sweep.protocol) else {"protocol": protocol}
     if trials is not None:
         if sweep.kind != "search":
             raise StudyError(f"{sweep.name} has a trial for every value", column="--trials", fix="--values")
         changes["trials"] = trials
-    if protocol is not None and protocol != sweep.protocol:
-        changes["protocol"] = protocol
+    if values is not None:
+        kind = "grid" if sweep.kind == "search" else sweep.kind
+        changes |= {"space": _other_space(sweep, values), "enqueue": [], "simplex": [], "kind": kind}
     if name is None and changes:
-        options = {"space": "values", "trials": "trials", "protocol": "protocols"}
-        other = " and ".join(options[key] for key in changes if key in options)
-        fix = f"add --name {sweep.name}_own"
-        raise StudyError(f"with other {other} this would replace the results of the sweep {sweep.name}", fix=fix)
-    if name is not None and not NAME.fullmatch(name):
-        fix = "small letters, digits and underscores, such as temperature_short"
-        raise StudyError(f"{name!r:.80} is no name for a sweep", column="--name", fix=fix)
-    if name is not None and name in {*choices("sweep"), *choices("system")}:
-        raise StudyError(f"a sweep or system is called {name} already", column="--name", fix="give another one")
+        problem = f"with other values, trials or protocol this would replace the results of the sweep {sweep.name}"
+        raise StudyError(problem, fix=f"add --name {sweep.name}_own")
+    if name is not None and (not NAME.fullmatch(name) or name in {*choices("sweep"), *choices("system")}):
+        fix = "small letters, digits and underscores, and no sweep or system, such as temperature_short"
+        raise StudyError(f"{name!r:.80} is no name for a sweep, or is taken", column="--name", fix=fix)
     return replace(sweep, name=name or sweep.name, **changes)
 
 
-def _listed(values: str) -> list[Any]:
-    """The values of ``--values``, each as a yaml file of the study would read it."""
+def _other_space(sweep: Sweep, values: str) -> Space:
+    """The space of a sweep of one parameter with the values of ``--values``, read as a yaml file of the study is."""
+    if len(sweep.space) != 1:
+        problem = f"{sweep.name} varies {len(sweep.space)} parameters"
+        raise StudyError(problem, column="--values", fix="write a sweep of one in conf/sweep")
+    ((parameter, domain),) = sweep.space.items()
+    fix = f"values of {parameter} between commas, each once, as in a yaml file: 0.05,0.07"
     try:
-        return list(parsed(f"[{values}]"))
+        listed = list(parsed(f"[{values}]"))
     except (ValueError, yaml.YAMLError) as error:
-        fix = "values between commas, as in a yaml file: 0.05,0.07"
         raise StudyError(f"{values!r:.40} cannot be read", column="--values", fix=fix) from error
+    numbers = all(map(_is_number, domain.get("choices", ())))
+    once = len({str(label(value)) for value in listed}) == len(listed) > 0
+    if not once or (numbers and not all(map(_is_number, listed))):
+        raise StudyError(f"{values!r:.40} are no such values", column="--values", fix=fix)
+    return {parameter: {"choices": listed}}
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def means(sweep: Sweep, trials: pd.DataFrame) -> pd.Series:
@@ -217,7 +183,7 @@ def best_point(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
 
 def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
     """The settings of `best_point`, and their mean."""
-    values = values_of(best_point(sweep, trials), sweep.space)
+    values = searches.values_of(best_point(sweep, trials), sweep.space)
     return {"value": round(float(means(sweep, trials).max()), 6), "values": sweep.settle(values)}
 
 
@@ -226,70 +192,60 @@ def folder_of(dataset: str, name: str) -> Path:
     return paths.tuned(dataset, TUNED[name]) if name in TUNED else paths.results(dataset) / "sweeps" / name
 
 
-def sweep(sweep: str | Sweep, config: DictConfig, *, jobs: int = 1, replace: bool = False) -> Path:
+def sweep(sweep: str | Sweep, config: DictConfig, *, jobs: int = 1, replace: bool = False, again: bool = False) -> Path:
     """Run a sweep and write its tables; returns their folder. A stopped sweep goes on where it stood.
 
     `sweep`: one of ``conf/sweep`` by its name, or one with a name of its own.
     `config`: composed with the sweep's system and protocol; `dataset` and `profile` are the user's.
     `jobs`: workers, each in a process of its own; all fusion weights are measured in one.
-    `replace`: also replace results that were made under another profile, and make a finished sweep again.
+    `replace`: also replace results that were made under another profile, or with other values under a name of its own.
+    `again`: make the trials of a finished sweep again; one that was stopped goes on.
     Raises StudyError: the sweep or the configuration is wrong, or a trial failed.
     """
-    found = load_sweep(sweep) if isinstance(sweep, str) else sweep
-    _require_sweepable(found, config)
-    folder, key = folder_of(config.dataset.name, found.name), sweep_key(found, config)
+    if isinstance(sweep, str):
+        sweep = load_sweep(sweep)
+    _require_sweepable(sweep, config)
+    begin = partial(start, sweep, json.dumps(plain(config)))
+    search, _ = begin()
+    folder = folder_of(config.dataset.name, sweep.name)
+    made = folder / "record.json"
     if not replace:
-        require_same_profile(folder / "record.json", config)
-        if _is_current(folder, key, found):
-            LOG.info("%s is current", found.name)
-            return folder
-        if (made := folder / "record.json").exists() and not Sweep.file(found.name).exists():
-            fix = "give another --name, or add --replace"
-            raise StudyError(f"the sweep {found.name} was made with other values or settings", file=made, fix=fix)
-    again = replace and not was_stopped(folder, key)
-    if again:
-        shutil.rmtree(work_folder(found, config), ignore_errors=True)
-    begin, kept = partial(start, found, json.dumps(plain(config))), None if again else earlier_trials(folder, key)
-    table = run_search(begin, jobs=1 if found.kind == "scores" else jobs, kept=kept).table()
-    _scored.cache_clear()
-    _write(found, config, folder, table, key)
+        require_same_profile(made, config)
+    if not again and searches.is_whole(folder, search.key, len(search.points)):
+        LOG.info("%s is current", sweep.name)
+        return folder
+    if not replace and made.exists() and not Sweep.file(sweep.name).exists():
+        fix = "give another --name, or add --replace"
+        raise StudyError(f"the sweep {sweep.name} was made with other values or settings", file=made, fix=fix)
+    search.begin([] if again else searches.whole_trials(folder, search.key), again=again)
+    table = searches.run_search(begin, jobs=1 if sweep.kind == "scores" else jobs)
+    _trained.cache_clear()
+    _write(sweep, config, search, folder, table)
     return folder
 
 
 def is_swept(name: str, config: DictConfig) -> bool:
     """Whether the committed results of a sweep are those that `sweep` would make."""
     found = load_sweep(name)
-    return _is_current(folder_of(config.dataset.name, name), sweep_key(found, config), found)
-
-
-def _is_current(folder: Path, key: str, sweep: Sweep) -> bool:
-    """Whether the results of a sweep are whole, and made from what it would be made from now."""
-    if not all((folder / name).exists() for name in ("trials.csv", "best.yaml", "record.json")):
-        return False
-    made = read_record(folder / "record.json")
-    return made.get("key") == key and made.get("trials") == len(sweep.points())
-
-
-def work_folder(sweep: Sweep, config: DictConfig) -> Path:
-    """Where the trials of a sweep are kept until it is whole, and each trial's values task by task."""
-    return paths.cache() / "sweeps" / str(config.dataset.name) / sweep.name
+    return searches.is_whole(folder_of(config.dataset.name, name), sweep_key(found, config), len(found.points()))
 
 
 def start(sweep: Sweep, settings: str) -> tuple[Search, Objective]:
     """The shared trials of a sweep and what measures one; called in every worker. `settings`: the composed
     configuration as JSON."""
     config = OmegaConf.create(json.loads(settings))
+    key, dataset = sweep_key(sweep, config), str(config.dataset.name)
     search = Search(
         name=f"sweep {sweep.name}",
-        key=sweep_key(sweep, config),
-        folder=work_folder(sweep, config),
+        key=key,
+        work=paths.cache() / "sweeps" / dataset / sweep.name,
+        kept=searches.unfinished_file(dataset, sweep.name, key),
         space=sweep.space | {"seed": {"choices": sweep.seeds}},
         points=sweep.points(),
         objective=f"valid/{sweep.objective}",
         seed=1,
-        unfinished=folder_of(config.dataset.name, sweep.name) / "unfinished.csv",
     )
-    return search, partial(measure_trial, sweep, settings, search.folder / search.key)
+    return search, partial(measure_trial, sweep, settings, search.work / key)
 
 
 def sweep_key(sweep: Sweep, config: DictConfig) -> str:
@@ -298,7 +254,7 @@ def sweep_key(sweep: Sweep, config: DictConfig) -> str:
     usual = asdict(Sweep(name="", title="", system="", space={"": {"choices": [0]}}))
     own = {name: value for name, value in asdict(sweep).items() if name not in UNHASHED and value != usual[name]}
     # What every trial sets itself decides none, whatever the yaml of the system says: it counts with one value.
-    config = with_values(config, sweep.settle(values_of(sweep.first_point(), sweep.space)))
+    config = with_values(config, sweep.settle(searches.values_of(sweep.first_point(), sweep.space)))
     return hashlib.sha256((json.dumps(own, sort_keys=True) + row_key(config)).encode()).hexdigest()[:16]
 
 
@@ -310,78 +266,57 @@ def _inputs(settings: str) -> Any:
     return config, *load_inputs(config.dataset.name, config.protocol.name)
 
 
-@cache
-def _scored(settings: str, work: Path, seed: int) -> Any:
-    """T2MRec trained with a seed, which computes its two scores of the same tasks once, however they are weighted."""
-    config, data, split = _inputs(settings)
-    system = _fitted(config, data, split, seed, work / f"training-{seed}")
-
-    def remembered(compute: Callable[[IntArray], FloatArray]) -> Callable[[IntArray], FloatArray]:
-        of_bytes = cache(lambda tasks: compute(np.frombuffer(tasks, dtype=np.int64)))
-        return lambda tasks: of_bytes(tasks.tobytes())
-
-    system.semantic, system.structural = remembered(system.semantic), remembered(system.structural)
-    return system
-
-
-def _fitted(config: DictConfig, data: Dataset, split: Split, seed: int, workdir: Path) -> Any:
+def _fitted(config: DictConfig, settings: str, seed: int, workdir: Path) -> Any:
     """The configured system, fitted. A killed training goes on from its checkpoint in `workdir`."""
-    system = build_system(config.system)
+    system, (_, data, split) = build_system(config.system), _inputs(settings)
     workdir.mkdir(parents=True, exist_ok=True)
     system.fit(data, split, seed=seed, workdir=workdir)
     shutil.rmtree(workdir)
     return system
 
 
+@cache
+def _trained(settings: str, work: Path, seed: int) -> Any:
+    """T2MRec trained with a seed, once for every weight of its two scores."""
+    return _fitted(_inputs(settings)[0], settings, seed, work / f"training-{seed}")
+
+
 def measure_trial(sweep: Sweep, settings: str, work: Path, values: dict[str, Any], point: int) -> dict[str, float]:
     """Fit with the values of a trial, its seed among them, and measure on every part; values task by task go to `work`.
-    ``seconds/own`` and ``seconds/processor``: of scoring and ranking, where no training belongs to the trial."""
+    The paper's eight measures, and for T2MRec the separation of its vectors."""
     (base, data, split), seed = _inputs(settings), values["seed"]
     if sweep.kind == "scores":
-        system = _scored(settings, work, seed)
+        system = _trained(settings, work, seed)
         system.scoring = replace(system.scoring, semantic_weight=values[FUSION_WEIGHT])
     else:
-        config = with_values(base, sweep.settle(values_of(values, sweep.space)))
-        system = _fitted(config, data, split, seed, work / f"training-{point}")
-    began, before = time.perf_counter(), time.process_time()
-    tables = {part: task_values(system, data, split, part, seed=seed) for part in sweep.parts}
-    found = {f"{part}/{name}": float(table[name].mean()) for part, table in tables.items() for name in PAPER_METRICS}
-    if sweep.kind == "scores":
-        took = round(time.perf_counter() - began, 3), round(time.process_time() - before, 3)
-        found |= dict(zip(("seconds/own", "seconds/processor"), took, strict=True))
-    write_parquet(work / f"{point}.parquet", pd.concat(table.assign(part=part) for part, table in tables.items()))
+        config = with_values(base, sweep.settle({name: values[name] for name in sweep.space}))
+        system = _fitted(config, settings, seed, work / f"training-{point}")
+    measures, tables = dict[str, float](), []
+    for part in sweep.parts:
+        tasks = split.tasks(part)
+        ranked, _ = rank_tasks(system, split, tasks, part=part, k=KEPT, seed=seed)
+        measured = per_task(ranked, split.part(part)[tasks], ks=CUTOFFS)[list(PAPER_METRICS)]
+        table = per_task_table.table(data.tasks["id"].to_numpy()[tasks], seed, measured)
+        measures |= {f"{part}/{name}": float(table[name].mean()) for name in PAPER_METRICS}
+        tables.append(table.assign(part=part))
+    write_parquet(work / f"{point}.parquet", pd.concat(tables))
     if type(system) is T2MRec and sweep.kind != "search" and PART in sweep.parts:
         depth, embedded = embedding_settings()["depth"], (system.task_embeddings, system.server_embeddings)
         apart = mean_separation(*embedded, split, PART, depth=depth)
-        found |= {f"separation/{name}": apart[name] for name in ("auc", "recall")}
-    return found
-
-
-def task_values(system: System, data: Dataset, split: Split, part: str, *, seed: int) -> pd.DataFrame:
-    """The per-task table of a fitted system with the paper's eight measures, on a part."""
-    tasks = split.tasks(part)
-    ranked, _ = rank_tasks(system, split, tasks, part=part, k=KEPT, seed=seed)
-    found = per_task(ranked, split.part(part)[tasks], ks=CUTOFFS)[list(PAPER_METRICS)]
-    return per_task_table.table(data.tasks["id"].to_numpy()[tasks], seed, found)
+        measures |= {f"separation/{name}": apart[name] for name in ("auc", "recall")}
+    return measures
 
 
 def _require_sweepable(sweep: Sweep, config: DictConfig) -> None:
     """Raise for what would else be found out by the first training or after it."""
     require_applicable(config)
     split_file(config.dataset.name, config.protocol.name)
-    known = Sweep.file(sweep.name).exists()
-    file = Sweep.file(sweep.name) if known else None
-    found = differences(
-        {"system": config.system.name, "protocol": config.protocol.name},
-        {"system": sweep.system, "protocol": sweep.protocol},
-    )
-    if known and not found:
-        found = differences(plain(config.system), plain(as_configured(config).system), "system.")
-    if found:
-        problem = f"these are not the settings of the sweep {sweep.name}: {summary(found)}"
-        fix = (
-            f"add --name {sweep.name}_own" if known else f"leave system= and protocol= out: it is one of {sweep.system}"
-        )
+    file = Sweep.file(sweep.name) if sweep.name in choices("sweep") else None
+    given = {"system": config.system.name, "protocol": config.protocol.name}
+    changes = differences(given, {"system": sweep.system, "protocol": sweep.protocol})
+    if changes := changes or (changes_of_own(config) if file else []):
+        problem = f"these are not the settings of the sweep {sweep.name}: {summary(changes)}"
+        fix = f"add --name {sweep.name}_own" if file else f"leave system= and protocol= out: it is of {sweep.system}"
         raise StudyError(f"{problem}; they would replace its results", file=file, fix=fix)
     for parameter in sweep.space:
         if value_of(config, parameter) is ABSENT:
@@ -389,28 +324,21 @@ def _require_sweepable(sweep: Sweep, config: DictConfig) -> None:
             raise StudyError(problem, file=file, column="space", fix=fix)
 
 
-def _write(sweep: Sweep, config: DictConfig, folder: Path, table: pd.DataFrame, key: str) -> None:
-    """Write all tables of a sweep."""
+def _write(sweep: Sweep, config: DictConfig, search: Search, folder: Path, table: pd.DataFrame) -> None:
+    """Write all tables of a sweep. `table`: of its trials."""
     measured = [f"{part}/{metric}" for part in sweep.parts for metric in PAPER_METRICS]
-    table["seconds"] = table.get("seconds/own", table["seconds"])
     trials = table[["trial", "seed", *sweep.space, *measured, "seconds"]]
-    best, facts = best_point(sweep, trials), {"seconds": round(float(table["seconds"].sum()), 1)}
-    if "seconds/processor" in table:
-        _, split = load_inputs(config.dataset.name, config.protocol.name)
-        facts["processor_seconds"] = round(float(table["seconds/processor"].sum()), 3)
-        facts["tasks"] = sum(len(split.tasks(part)) for part in sweep.parts)
-    said = {
+    best = best_point(sweep, trials)
+    choice = {
         "system": TUNED.get(sweep.name, sweep.system),
         "sweep": sweep.name,
         "protocol": config.protocol.name,
         "objective": f"valid/{sweep.objective}",
         "trials": len(table),
-        **facts,
+        "seconds": round(float(table["seconds"].sum()), 1),
         **chosen(sweep, trials),
     }
-    names = {"dataset": config.dataset.name, "profile": config.profile.name}
-    made = record(config=recorded(config), **names, key=key, settings=asdict(sweep), **said)
-    files = [work_folder(sweep, config) / key / f"{point}.parquet" for point in table["trial"]]
+    files = [search.work / search.key / f"{point}.parquet" for point in table["trial"]]
     if all(file.exists() for file in files):
         values = pd.concat(
             pd.read_parquet(file).assign(**{name: row[name] for name in sweep.space})
@@ -420,9 +348,14 @@ def _write(sweep: Sweep, config: DictConfig, folder: Path, table: pd.DataFrame, 
         if PART in sweep.parts:
             write_csv(folder / "per_task.csv.xz", _single_tasks(sweep, values, best))
     if "separation/auc" in table:
-        write_csv(folder / "separation.csv", _separation(sweep, config, table))
+        apart = table.rename(columns=lambda name: name.removeprefix("separation/")).assign(part=PART)
+        if sweep.kind == "scores":  # the fusion weight decides no embedding: a row a seed, with the configured weight
+            weight = OmegaConf.select(config, f"system.model.{FUSION_WEIGHT}")
+            apart = apart.drop_duplicates("seed").assign(**{FUSION_WEIGHT: weight})
+        write_csv(folder / "separation.csv", apart[[*sweep.space, "seed", "part", "auc", "recall"]])
+    about = {"dataset": config.dataset.name, "settings": asdict(sweep), "exact": sweep.kind == "search"}
     by = f"`study sweep {sweep.name}` on valid/{sweep.objective}."
-    write_search(folder, trials, said, made, by, exact=sweep.kind == "search")
+    searches.write_search(config, folder, trials, choice, [search], by=by, key=search.key, **about)
 
 
 def _same(table: pd.DataFrame, values: dict[str, Any]) -> pd.Series:
@@ -439,75 +372,59 @@ def against_best(sweep: Sweep, values: pd.DataFrame, best: dict[str, Any]) -> pd
         diff_ci_low and diff_ci_high, wilcoxon_p_holm and randomisation_p_holm over all other settings of the sweep, and
         same: the declared test does not tell it from the best. Best first.
     """
-    metric, declared = sweep.objective, read_yaml(paths.conf() / "statistics.yaml")
-    valid = values[values["part"] == "valid"].drop(columns="part")
-    names, rows, frames = list(sweep.space), [], {}
-    for number, (setting, frame) in enumerate(valid.groupby(names, sort=False, dropna=False)):
-        own = frame.groupby("task_id")[metric].mean().dropna().to_numpy()
-        low, high = bootstrap_interval(own, seed=0)
-        rows.append(dict(zip(names, setting, strict=True)) | {"mean": own.mean(), "ci_low": low, "ci_high": high})
-        frames[str(number)] = frame.drop(columns=names)
+    declared, names, rows, frames = read_yaml(paths.conf() / "statistics.yaml"), list(sweep.space), [], {}
+    valid = values[values["part"] == "valid"].groupby(names, sort=False, dropna=False)
+    for number, (setting, frame) in enumerate(valid):
+        by_task = frame.groupby("task_id")[sweep.objective].mean().dropna()
+        rows.append({"system": str(number), **dict(zip(names, setting, strict=True)), **mean_interval(by_task, seed=0)})
+        frames[str(number)] = frame.drop(columns=[*names, "part"])
     table = pd.DataFrame(rows)
-    reference = str(_same(table, best).to_numpy().argmax())
-    found = pd.DataFrame(columns=["system"])
+    tests = ["diff", "diff_ci_low", "diff_ci_high", "wilcoxon_p_holm", "randomisation_p_holm"]
     if len(frames) > 1:
-        found = compare_all(frames, reference, [metric], seed=0)
-    kept = ["diff", "diff_ci_low", "diff_ci_high", "wilcoxon_p_holm", "randomisation_p_holm"]
-    found = (
-        found.set_index("system").reindex([str(row) for row in range(len(table))], columns=kept).reset_index(drop=True)
-    )
-    same = found[f"{declared['test']}_p_holm"].fillna(1.0).astype(float) >= declared["alpha"]
-    joined: pd.DataFrame = pd.concat([table, found.astype(float), same.rename("same")], axis=1)
-    return joined.sort_values("mean", ascending=False)
+        reference = table.loc[_same(table, best), "system"].iloc[0]
+        compared = compare_all(frames, reference, [sweep.objective], seed=0)
+        table = table.merge(compared[["system", *tests]], how="left", on="system")
+    table = table.drop(columns="system").reindex(columns=[*names, "mean", "ci_low", "ci_high", *tests])
+    table["same"] = table[f"{declared['test']}_p_holm"].fillna(1.0) >= declared["alpha"]
+    return table.sort_values("mean", ascending=False)
 
 
 def standing(folder: Path, sweep: Sweep) -> list[str]:
     """How the values of a sweep stand to the best on validation, in sentences: the best with its interval, the paper's,
     and what the declared test does not tell from the best. Without comparisons.csv the limits are one standard
     deviation over seeds, within which a value is not told from the best."""
-    single, names = (folder / "comparisons.csv").exists(), list(sweep.space)
-    if single:
-        table = read_table(folder / "comparisons.csv")
+    names, tested = list(sweep.space), (folder / "comparisons.csv").exists()
+    if tested:
+        table, limits = read_csv(folder / "comparisons.csv"), "95 %, over validation tasks"
     else:
-        grouped = read_table(folder / "trials.csv").groupby(names, sort=False, dropna=False)[f"valid/{sweep.objective}"]
-        table = grouped.agg(["mean", "std"]).sort_values("mean", ascending=False, kind="stable").reset_index()
+        by_value = read_csv(folder / "trials.csv").groupby(names, sort=False, dropna=False)
+        table = by_value[f"valid/{sweep.objective}"].agg(["mean", "std"]).reset_index()
+        table = table.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
         table = table.assign(ci_low=table["mean"] - table["std"], ci_high=table["mean"] + table["std"])
-        table = table.assign(same=table["mean"] >= table["ci_low"].iloc[0])
-    shown, rows = [], table.to_dict("records")
-    for row in rows:
-        limits = "one seed, no interval" if pd.isna(row["ci_low"]) else f"{row['ci_low']:.4f}, {row['ci_high']:.4f}"
-        said = ", ".join("null" if pd.isna(row[name]) else str(row[name]) for name in names)
-        shown.append(f"{said}: {row['mean']:.4f} [{limits}]")
-    single_best = sweep.paper_best is not None and len(names) == 1
-    paper = table.index[table[names[0]] == sweep.paper_best].tolist() if single_best else list[int]()
-    first = [f"best {shown[0]}", *(f"the paper's {shown[row]}" for row in paper)]
-    if not single and table["std"].isna().all():
-        return [*first, "one seed a value and no values task by task: no value can be told from another"]
-    same = [text.partition(":")[0] for text, row in zip(shown[1:], rows[1:], strict=True) if row["same"]]
+        # With one seed there are no limits, and every value may be the best.
+        table["same"] = ~(table["mean"] < table["ci_low"].iloc[0])
+        limits = "one standard deviation over seeds, no test"
+    named = table[names].map(lambda value: "null" if pd.isna(value) else str(value)).agg(", ".join, axis=1)
+    cells = zip(named, table["mean"], table["ci_low"], table["ci_high"], strict=True)
+    shown = [
+        f"{name}: {mean:.4f}{'' if pd.isna(low) else f' [{low:.4f}, {high:.4f}]'}" for name, mean, low, high in cells
+    ]
+    paper = table[names[0]] == sweep.paper_best if len(names) == 1 else pd.Series(False, table.index)
+    same = list(named[table["same"]])[1:]
     more = f"; and {len(same) - FEW} more" if len(same) > FEW else ""
     return [
-        *first,
+        f"best {shown[0]}",
+        *(f"the paper's {shown[row]}" for row in table.index[paper]),
         f"cannot be told from the best: {'; '.join(same[:FEW]) or 'none'}{more}",
-        "limits: 95 %, over validation tasks" if single else "limits: one standard deviation over seeds, no test",
+        f"limits: {limits}",
     ]
 
 
 def _single_tasks(sweep: Sweep, values: pd.DataFrame, best: dict[str, Any]) -> pd.DataFrame:
     """The test tasks one by one, for the value that validation chose and for the paper's: what the tests of RQ3
     compare."""
-    test = values[values["part"] == PART]
-    settings = [best]
-    if len(sweep.space) == 1 and sweep.paper_best is not None:
-        settings.append({next(iter(sweep.space)): sweep.paper_best})
-    parts = [test[_same(test, each)] for each in settings[: 1 if settings[-1] == best else 2]]
+    test, settings = values[values["part"] == PART], [best]
+    if len(sweep.space) == 1 and sweep.paper_best not in (None, *best.values()):
+        settings.append(dict.fromkeys(sweep.space, sweep.paper_best))
+    parts = [test[_same(test, each)] for each in settings]
     return pd.concat(parts)[[*sweep.space, "task_id", "seed", *PAPER_METRICS]]
-
-
-def _separation(sweep: Sweep, config: DictConfig, table: pd.DataFrame) -> pd.DataFrame:
-    """How far the servers that a test task lists stand out from the others, one row per training of the sweep. The
-    fusion weight decides no embedding: its sweep has one row per seed, with the weight of the configuration."""
-    if sweep.kind == "scores":
-        weight = OmegaConf.select(config, f"system.model.{FUSION_WEIGHT}")
-        table = table.drop_duplicates("seed").assign(**{FUSION_WEIGHT: weight})
-    found = table[[*sweep.space, "seed"]].assign(part=PART)
-    return found.assign(auc=table["separation/auc"], recall=table["separation/recall"])

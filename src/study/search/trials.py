@@ -1,22 +1,19 @@
-"""A search on Optuna's journal: trials that any number of workers share, and that go on in a fresh clone.
+"""A search: trials that any number of workers share, in one table from which they go on, also in a fresh clone.
 
-A search is a list of points: fixed values, or free ones that the sampler draws. A worker holds the lock of the point
-that it runs, which the operating system frees when the worker ends or dies; then the point is begun again.
+A search is a list of points: fixed values, or free ones that Optuna's sampler draws. A worker holds the lock of the
+point that it runs, which the operating system frees when the worker ends or dies; then the point is begun again.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
-import os
+import shutil
 import time
-import warnings
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,160 +21,151 @@ import optuna
 import pandas as pd
 import yaml
 from filelock import FileLock, Timeout
+from omegaconf import DictConfig
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import PartialFixedSampler, TPESampler
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
-from optuna.trial import FrozenTrial, TrialState
+from optuna.samplers import TPESampler
 
+from study.base import paths
 from study.base.errors import StudyError, explained
 from study.base.files import read_csv, write_csv, write_json, write_text
-from study.evaluation.records import read_record
-from study.runner.processes import start_worker
+from study.config.compose import recorded
+from study.evaluation.records import read_record, record
+from study.runner.processes import worker_pool
 
 # (values by parameter, number of the point) -> measures, such as "valid/ndcg@10".
 Objective = Callable[[dict[str, Any], int], dict[str, float]]
 Space = dict[str, dict[str, Any]]  # parameter -> {choices: [...]} or {low, high, log, type}
-PAUSE = 0.5  # s: between two looks at points that others run
-ATTEMPTS = 3  # times that worker processes are started, if one of them dies
+PAUSE = 0.5  # s between two tries to get a point that others run
 LOG = logging.getLogger(__name__)
+optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Search:
     """The shared trials of one search.
 
-    `key`: a hash of all that decides a trial; trials with another key are never mixed in.
-    `folder`: of the journal and the locks of the points; workers on several machines share it.
+    `key`: a hash of all that decides a trial; searches with another key share none.
+    `work`: the folder of the table of finished trials and of the locks, which workers on several machines share.
+    `kept`: a copy of that table among the results until all trials are finished, for a clone without `work`.
     `points`: the fixed values of every trial, as `label` writes them; an empty one is free.
     `objective`: the measure that is maximised.
     `seed`: of the sampler. Point i is drawn with `seed` + i, so a resumed search equals an undisturbed one.
     `startup`: trials before the sampler (TPE, Bergstra et al. 2011) learns from those before it.
-    `unfinished`: a table of the finished trials, kept until all are, for a clone without the journal.
     """
 
     name: str
     key: str
-    folder: Path
+    work: Path
+    kept: Path
     space: Space
     points: list[dict[str, Any]]
     objective: str
     seed: int
     startup: int = 10
-    unfinished: Path | None = None
-    study: optuna.Study = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        warnings.filterwarnings("ignore", category=ExperimentalWarning)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        journal, name = self.folder / "trials.log", f"{self.name} {self.key}"
-        try:
-            lock = JournalFileSymlinkLock(str(journal))
-            if _torn(journal):
-                lock.acquire()  # no other worker is in the midst of a line
-                try:
-                    os.truncate(journal, journal.stat().st_size - _torn(journal))
-                finally:
-                    lock.release()
-            storage = JournalStorage(JournalFileBackend(str(journal), lock))
-            self.study = optuna.create_study(
-                storage=storage, study_name=name, direction="maximize", load_if_exists=True
-            )
-        except ValueError as error:
-            fix = "delete it; finished trials are read from the results"
-            raise StudyError(f"the journal of trials cannot be read: {error}", file=journal, fix=fix) from error
+    @property
+    def _file(self) -> Path:
+        return self.work / f"{self.key}.csv"
 
-    def finished(self) -> dict[int, FrozenTrial]:
-        """The finished trials by the number of their point, in its order."""
-        complete = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        found = {trial.user_attrs["point"]: trial for trial in complete}
-        return {point: found[point] for point in range(len(self.points)) if point in found}
+    def _lock(self, name: str, timeout: float = -1) -> FileLock:
+        self.work.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.work / f"{self.key}-{name}.lock", timeout=timeout)
 
     def table(self) -> pd.DataFrame:
-        """The finished trials: trial (its point), seconds, the measures, the values as `label` writes them."""
-        return pd.DataFrame(
-            {"trial": point, "seconds": trial.user_attrs["seconds"], **trial.user_attrs["measures"], **trial.params}
-            for point, trial in self.finished().items()
-        )
+        """The finished trials by point: trial (its point), seconds, the measures, the values as `label` writes them."""
+        return pd.DataFrame(list(self._finished().values()))
 
-    def restore(self, table: pd.DataFrame) -> None:
-        """Take the trials of a `table` into a study that has none: a clone without the journal goes on from there."""
-        domains = distributions(self.space)
-        with self._lock("restore", blocking=True):
-            for row in table.to_dict("records") if not self.study.get_trials(deepcopy=False) else ():
-                measures = {str(name): float(value) for name, value in row.items() if "/" in str(name)}
-                made = optuna.create_trial(
-                    params={name: read_value(domain, row[name]) for name, domain in domains.items()},
-                    distributions=domains,
-                    value=measures[self.objective],
-                    user_attrs={"point": int(row["trial"]), "seconds": float(row["seconds"]), "measures": measures},
-                )
-                self.study.add_trial(made)
+    def _finished(self) -> dict[int, dict[str, Any]]:
+        rows = {row["trial"]: row for row in read_trials(self._file)}
+        return {point: rows[point] for point in range(len(self.points)) if point in rows}
 
-    def work(self, measure: Objective) -> None:
+    def params(self) -> dict[int, dict[str, Any]]:
+        """Point -> values of its finished trial, as Optuna has them."""
+        return {point: self._params(row) for point, row in self._finished().items()}
+
+    def _params(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {name: read_value(domain, row[name]) for name, domain in distributions(self.space).items()}
+
+    def begin(self, whole: Iterable[dict[str, Any]], *, again: bool = False) -> None:
+        """Take the trials among the results where `work` has none: those of this search, which was stopped, or else of
+        a `whole` one, as far as its points are the same.
+
+        `again`: forget what `work` has, unless the search was stopped.
+        """
+        if again and not self.kept.exists():
+            shutil.rmtree(self.work, ignore_errors=True)
+        points = dict(enumerate(self.points))
+        with self._lock("table"):
+            same = [row for row in whole if points.get(row["trial"], {"": 0}).items() <= self._params(row).items()]
+            if not self._file.exists() and (rows := read_trials(self.kept) or same):
+                _write_rows(self._file, rows)
+
+    def run(self, measure: Objective) -> None:
         """Run trials until all points are finished, by this worker or by others. Raises StudyError: one failed."""
-        while missing := sorted({*range(len(self.points))} - self.finished().keys()):
+        while missing := [point for point in range(len(self.points)) if point not in self._finished()]:
             for point in missing:
-                with suppress(Timeout), self._lock(str(point)):
-                    if point not in self.finished():
+                with suppress(Timeout), self._lock(str(point), timeout=0):
+                    if point not in self._finished():
                         self._run(measure, point)
                     break
             else:
                 time.sleep(PAUSE)  # others run the last ones
 
-    def _lock(self, name: str, *, blocking: bool = False) -> FileLock:
-        return FileLock(self.folder / f"{self.key}-{name}.lock", blocking=blocking)
-
     def _run(self, measure: Objective, point: int) -> None:
         """One trial of a point whose lock this worker holds."""
-        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if trial.user_attrs.get("point") == point:  # of a worker that died
-                self.study.tell(trial.number, state=TrialState.FAIL)
-        # Running trials count as bad ones, so that workers do not try the same place.
-        sampler = TPESampler(seed=self.seed + point, n_startup_trials=self.startup, constant_liar=True)
-        self.study.sampler = PartialFixedSampler(self.points[point], sampler)
-        asked = self.study.ask()
-        asked.set_user_attr("point", point)
-        asked.set_user_attr("worker", os.getpid())
-        values, started = suggest(asked, self.space), time.perf_counter()
+        domains = distributions(self.space)
+        sampler = TPESampler(seed=self.seed + point, n_startup_trials=self.startup)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for earlier in self._finished().values():
+            parts = {"params": self._params(earlier), "distributions": domains, "value": earlier[self.objective]}
+            study.add_trial(optuna.trial.create_trial(**parts))
+        study.enqueue_trial(self.points[point])
+        params, started = study.ask(domains).params, time.perf_counter()
         try:
-            measures = measure(values, point)
+            measures = measure(values_of(params, self.space), point)
         except Exception as error:
             if known := explained(error):
                 raise known from error
             problem = f"trial {point} of {self.name} failed: {type(error).__name__}: {error}"
             LOG.exception(problem)
             raise StudyError(problem, fix="mend what the error names; the same command goes on from here") from error
-        asked.set_user_attr("measures", measures)
-        asked.set_user_attr("seconds", round(time.perf_counter() - started, 3))
-        self.study.tell(asked, measures[self.objective])
-        keep_unfinished(self)
-        LOG.info("%s: %d of %d trials", self.name, len(self.finished()), len(self.points))
+        row = {"trial": point, "seconds": round(time.perf_counter() - started, 3), **measures, **params}
+        with self._lock("table"):
+            rows = [*read_trials(self._file), row]
+            for file in (self._file, self.kept):
+                _write_rows(file, rows)
+        LOG.info("%s: %d of %d trials", self.name, len(self._finished()), len(self.points))
 
 
-def _torn(journal: Path) -> int:
-    """The bytes after the last whole line, which a full disk cut short; the next line would follow on them."""
-    return len(journal.read_bytes().rpartition(b"\n")[2]) if journal.exists() else 0
+def read_trials(file: Path) -> list[dict[str, Any]]:
+    """The rows of a table of trials, with every digit; none where there is no file."""
+    if not file.exists():
+        return []
+    how: dict[str, Any] = {"float_precision": "round_trip", "keep_default_na": False, "na_values": [""]}
+    rows = read_csv(file, fix="delete it", columns=["trial"], **how).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
+
+
+def _write_rows(file: Path, rows: list[dict[str, Any]] | pd.DataFrame) -> None:
+    write_text(file, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
 
 
 def distributions(space: Space, place: str = "search", **where: Any) -> dict[str, BaseDistribution]:
     """A search space as Optuna's. Raises StudyError: one that is none, with its key below `place`."""
-    found: dict[str, BaseDistribution] = {}
+    domains: dict[str, BaseDistribution] = {}
     for name, domain in space.items():
         try:
             if "choices" in domain:
-                found[name] = CategoricalDistribution([label(value) for value in domain["choices"]])
+                domains[name] = CategoricalDistribution([label(value) for value in domain["choices"]])
             else:
                 kind = IntDistribution if domain.get("type") == "int" else FloatDistribution
-                found[name] = kind(domain["low"], domain["high"], log=domain.get("log", False))
+                domains[name] = kind(domain["low"], domain["high"], log=domain.get("log", False))
         except (KeyError, ValueError, TypeError) as error:
             reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             problem = f"the search space of {name!r} is none: {reason}"
             fix = "choices: [...], or low and high, above 0 where log is true"
             raise StudyError(problem, column=f"{place}.{name}", fix=fix, **where) from error
-    return found
+    return domains
 
 
 def read_value(domain: BaseDistribution, written: Any) -> Any:
@@ -193,18 +181,6 @@ def read_value(domain: BaseDistribution, written: Any) -> Any:
     return min(numbers, key=lambda choice: abs(choice - float(written)))
 
 
-def suggest(trial: optuna.Trial, space: Space) -> dict[str, Any]:
-    """Ask for one value per parameter of a search space."""
-    for name, domain in distributions(space).items():
-        if isinstance(domain, CategoricalDistribution):
-            trial.suggest_categorical(name, domain.choices)
-        elif isinstance(domain, IntDistribution):
-            trial.suggest_int(name, domain.low, domain.high, log=domain.log)
-        elif isinstance(domain, FloatDistribution):
-            trial.suggest_float(name, domain.low, domain.high, log=domain.log)
-    return values_of(trial.params, space)
-
-
 def values_of(params: dict[str, Any], space: Space) -> dict[str, Any]:
     """The values that the parameters of a trial stand for, in the order of the space."""
     choices = {name: {label(value): value for value in domain.get("choices", ())} for name, domain in space.items()}
@@ -212,87 +188,76 @@ def values_of(params: dict[str, Any], space: Space) -> dict[str, Any]:
 
 
 def label(value: Any) -> Any:
-    """How the database and trials.csv write a choice: lists, which Optuna does not store, as JSON."""
+    """How Optuna and trials.csv have a choice: lists, which Optuna does not store, as JSON."""
     return json.dumps(value) if isinstance(value, list) else value
 
 
-def run_search(
-    start: Callable[[], tuple[Search, Objective]], *, jobs: int = 1, kept: pd.DataFrame | None = None
-) -> Search:
-    """Finish a search; returns it. One job works in this process, several are processes of their own.
+def run_search(start: Callable[[], tuple[Search, Objective]], *, jobs: int = 1) -> pd.DataFrame:
+    """Finish a search; returns its table. One job works in this process, several are processes of their own.
 
     `start`: makes the search and the objective in a worker; must be importable there.
-    `kept`: a table of finished trials for a study that has none (`Search.restore`).
-    Raises StudyError: a trial failed, or workers died too often.
+    Raises StudyError: a trial failed, or a worker died.
     """
     search, measure = start()
-    if kept is not None:
-        search.restore(kept)
     if jobs == 1:
-        search.work(measure)
-        return search
-    spawn, words = multiprocessing.get_context("spawn"), (LOG.getEffectiveLevel(),)
-    for _ in range(ATTEMPTS):
-        with ProcessPoolExecutor(jobs, spawn, initializer=start_worker, initargs=words) as pool:
-            try:
-                for worker in as_completed([pool.submit(_work, start) for _ in range(jobs)]):
-                    worker.result()
-                return search
-            except BrokenProcessPool:  # a signal ended a worker (a kill, too little memory)
-                LOG.warning("a worker of %s died; its trial is begun again", search.name)
-            except BaseException:
-                for process in multiprocessing.active_children():
-                    process.terminate()
-                raise
-    raise StudyError(f"workers of {search.name} died {ATTEMPTS} times", fix="the same command goes on from here")
+        search.run(measure)
+        return search.table()
+    try:
+        with worker_pool(jobs) as pool:
+            for worker in [pool.submit(_work, start) for _ in range(jobs)]:
+                worker.result()
+    except BrokenProcessPool as error:  # a signal ended a worker (a kill, too little memory)
+        raise StudyError(f"a worker of {search.name} died", fix="the same command goes on from here") from error
+    return search.table()
 
 
 def _work(start: Callable[[], tuple[Search, Objective]]) -> None:
     search, measure = start()
-    search.work(measure)
+    search.run(measure)
 
 
-def keep_unfinished(search: Search) -> None:
-    """Write the finished trials beside the results, with the key of their search and every digit; lines of other
-    searches stay until one of them is whole."""
-    if search.unfinished is not None:
-        others = read_table(search.unfinished)
-        others = others[others["key"] != search.key] if len(others) else others
-        table = pd.concat([others, search.table().assign(key=search.key)])
-        write_text(search.unfinished, table.to_csv(index=False, lineterminator="\n"))
+def unfinished_file(dataset: str, name: str, key: str) -> Path:
+    """Where the trials of a search lie until it is whole: in git, and in no folder that a stage of DVC hashes."""
+    return paths.results(dataset) / "unfinished" / f"{name}-{key}.csv"
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A table of trials; empty where there is none."""
-    return read_csv(path, fix="delete it") if path.exists() else pd.DataFrame()
+def is_whole(folder: Path, key: str, trials: int) -> bool:
+    """Whether a folder holds the results of a whole search with this key and so many trials."""
+    if not all((folder / name).exists() for name in ("trials.csv", "best.yaml", "record.json")):
+        return False
+    made = read_record(folder / "record.json")
+    return made.get("key") == key and made.get("trials") == trials
 
 
-def was_stopped(folder: Path, key: str) -> bool:
-    """Whether a folder of results holds trials of a search that was stopped."""
-    unfinished = read_table(folder / "unfinished.csv")
-    return len(unfinished) > 0 and bool((unfinished["key"] == key).any())
-
-
-def earlier_trials(folder: Path, key: str) -> pd.DataFrame:
-    """The trials of a search that its folder of results holds: of a stopped one, or of a whole one."""
-    unfinished, record = read_table(folder / "unfinished.csv"), folder / "record.json"
-    if len(unfinished) and (found := unfinished[unfinished["key"] == key].drop(columns="key")).size:
-        return found.dropna(axis="columns", how="all")
-    if record.exists() and read_record(record).get("key") == key:
-        return read_table(folder / "trials.csv")
-    return pd.DataFrame()
+def whole_trials(folder: Path, key: str) -> list[dict[str, Any]]:
+    """The trials in a folder of results, if they are of a search with this key."""
+    made = folder / "record.json"
+    return read_trials(folder / "trials.csv") if made.exists() and read_record(made).get("key") == key else []
 
 
 def write_search(
-    folder: Path, trials: pd.DataFrame, summary: dict[str, Any], record: dict[str, Any], by: str, *, exact: bool
-) -> Path:
-    """Write trials.csv, record.json and best.yaml; returns the folder. `by`: the command that chose. `exact`: with all
-    digits, from which a search with more trials goes on as if it had not ended."""
+    config: DictConfig,
+    folder: Path,
+    trials: pd.DataFrame,
+    choice: dict[str, Any],
+    searches: Iterable[Search],
+    *,
+    by: str,
+    key: str,
+    exact: bool,
+    **about: Any,
+) -> None:
+    """Write trials.csv, record.json (with `about`) and best.yaml of searches that are whole.
+
+    `by`: the command that chose. `exact`: with all digits, from which a search with more trials goes on as if it had
+    not ended.
+    """
     if exact:
-        write_text(folder / "trials.csv", trials.to_csv(index=False, lineterminator="\n"))
+        _write_rows(folder / "trials.csv", trials)
     else:
         write_csv(folder / "trials.csv", trials)
-    write_json(folder / "record.json", record)
-    write_text(folder / "best.yaml", f"# Chosen by {by}\n{yaml.safe_dump(summary, sort_keys=False)}")
-    (folder / "unfinished.csv").unlink(missing_ok=True)
-    return folder
+    made = record(profile=config.profile.name, key=key, config=recorded(config), **about, **choice)
+    write_json(folder / "record.json", made)
+    write_text(folder / "best.yaml", f"# Chosen by {by}\n{yaml.safe_dump(choice, sort_keys=False)}")
+    for search in searches:
+        search.kept.unlink(missing_ok=True)

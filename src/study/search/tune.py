@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,22 @@ from study.base import paths
 from study.base.errors import StudyError
 from study.base.registry import system_file
 from study.config.changes import ABSENT, changed, setting_key, value_of, with_values
-from study.config.compose import build_system, plain, recorded
+from study.config.compose import build_system, plain
 from study.data.dataset import Dataset
 from study.data.splits import Split
-from study.evaluation.records import read_record, record
 from study.evaluation.runs import run_seed
-from study.runner.identity import row_key
+from study.runner.identity import row_key, short_hash
 from study.runner.inputs import load_inputs, require_applicable
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
 from study.search.trials import (
     Search,
     distributions,
-    earlier_trials,
+    is_whole,
     label,
-    read_table,
+    unfinished_file,
     values_of,
-    was_stopped,
+    whole_trials,
     write_search,
 )
 
@@ -50,27 +50,27 @@ def present_values(config: DictConfig) -> dict[str, Any]:
     Raises StudyError: a malformed space, a parameter that is no setting of the system or one of another profile, or
         the yaml's value lies outside the space.
     """
-    found: dict[str, Any] = {}
-    file = system_file(config.system.name)
+    present: dict[str, Any] = {}
+    file, profile = system_file(config.system.name), config.profile.name
     for name, domain in distributions(plain(config.system.search), file=file).items():
         value, (setting, _, size) = value_of(config, name), name.rpartition(".")
         if setting_key(config, name) is None:
-            problem = f"{name!r} is a setting of the profile {size}; under {config.profile.name} all trials would be "
-            problem, fix = f"{problem}the same", f"search {setting}.{config.profile.name}, with a space for that size"
+            problem = f"{name!r} is a setting of the profile {size}; under {profile} all trials would be the same"
+            fix = f"search {setting}.{profile}, with a space for that size"
         elif value is ABSENT:
             problem = f"{name!r} is searched and is no setting of {config.system.name}"
             fix = "write it below `model`, also if the class has a default, or search a key that stands there"
         else:
-            found[name] = OmegaConf.to_container(value) if OmegaConf.is_list(value) else value
+            present[name] = OmegaConf.to_container(value) if OmegaConf.is_list(value) else value
             try:
-                optuna.create_trial(value=0, params={name: label(found[name])}, distributions={name: domain})
+                optuna.create_trial(value=0, params={name: label(present[name])}, distributions={name: domain})
                 continue
             except ValueError:
                 problem = f"the present value of {name!r}, {value!r}, lies outside its search space, so the search "
                 problem += "could end below the system as it is"
                 fix = "add the value to the space; the first trial measures it"
         raise StudyError(problem, file=file, column=f"search.{name}", fix=fix)
-    return found
+    return present
 
 
 def first_point(config: DictConfig) -> dict[str, Any]:
@@ -84,13 +84,12 @@ def first_point(config: DictConfig) -> dict[str, Any]:
 
 
 def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> Path:
-    """Search ``system.search`` on the validation part of the configured protocol; returns the sweep's folder.
+    """Search ``system.search`` on the validation part of the configured protocol; returns the folder of results.
 
     The trials of the first rung train the first share of ``system.rungs`` of a run's epochs; the best third of a rung
     trains again for the next share. The system as its yaml says is trial 0 and in every rung, so the choice is never
     worse on validation. ``tuning.startup`` trials, the first included, come before the seeded TPE draws on what it has
-    seen. The same command goes on after a stop, and started twice at once it shares the trials. A trial's own files are
-    removed once its result is kept.
+    seen. The same command goes on after a stop, and started twice at once it shares the trials.
 
     `replace`: also replace values that were chosen under another profile.
     `again`: make the trials of a finished search again; one that was stopped goes on.
@@ -98,71 +97,63 @@ def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> P
         apply, settings that are not those that the system's name stands for, values chosen under another profile, an
         input missing or damaged.
     """
-    system, folder = config.system.name, sweep_folder(config)
-    first = first_point(config)
+    points: list[dict[str, Any]] = [first_point(config), *({} for _ in range(1, int(config.tuning.trials)))]
+    folder = sweep_folder(config)
     require_own_row(config)
     if not replace:
         require_same_profile(folder / "record.json", config)
     limit_threads(config.profile.threads)
     data, split = load_inputs(config.dataset.name, config.protocol.name)
-    work = paths.cache().joinpath("tune", config.dataset.name, config.protocol.name, system)
-    points: list[dict[str, Any]] = [first, *({} for _ in range(1, int(config.tuning.trials)))]
-    if again := again and not was_stopped(folder, search_key(config, float(config.system.rungs[0]), points)):
-        shutil.rmtree(work, ignore_errors=True)
-    rungs: dict[float, Search] = {}
+    whole = [] if again else whole_trials(folder, tuning_key(config))
+    rungs = dict[float, Search]()
     for share in map(float, config.system.rungs):
-        search = rungs[share] = _rung(config, share, points, work)
-        kept = None if again else _earlier(config, search, share)
-
-        def measure(
-            values: dict[str, Any], point: int, search: Search = search, share: float = share
-        ) -> dict[str, float]:
-            for done in search.finished():
-                shutil.rmtree(work / search.key / str(done), ignore_errors=True)
-            workdir = work / search.key / str(point)
-            return {OBJECTIVE: validation_score(config, values, data, split, workdir, share=share)}
-
-        if kept is not None:
-            search.restore(kept)
-        search.work(measure)
-        shutil.rmtree(work / search.key, ignore_errors=True)
-        points = promoted(search)
-    return _write(config, rungs)
+        search = _rung(config, share, points)
+        same = [row for row in whole if row.get("share", share) == share]
+        search.begin([row | {"trial": number} for number, row in enumerate(same)], again=again and not rungs)
+        search.run(partial(_measure, config, data, split, share, search.work / search.key))
+        points, rungs[share] = promoted(search), search
+    _write(config, rungs)
+    return folder
 
 
-def _rung(config: DictConfig, share: float, points: list[dict[str, Any]], work: Path) -> Search:
+def _measure(
+    config: DictConfig, data: Dataset, split: Split, share: float, files: Path, values: dict[str, Any], point: int
+) -> dict[str, float]:
+    """One trial, which goes on from its checkpoint below `files`."""
+    score = validation_score(config, values, data, split, files / str(point), share=share)
+    shutil.rmtree(files / str(point), ignore_errors=True)
+    return {OBJECTIVE: score}
+
+
+def _rung(config: DictConfig, share: float, points: list[dict[str, Any]]) -> Search:
     """The search that measures points after a share of a run's epochs."""
+    dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
+    key = search_key(config, share, points)
     return Search(
-        name=f"tune {config.system.name} {config.protocol.name}, {share:.0%} of the epochs",
-        key=search_key(config, share, points),
-        folder=work,
+        name=f"tune {system} {protocol}, {share:.0%} of the epochs",
+        key=key,
+        work=paths.cache().joinpath("tune", dataset, protocol, system),
+        kept=unfinished_file(dataset, system, key),
         space=plain(config.system.search),
         points=points,
         objective=OBJECTIVE,
         seed=int(config.tuning.seed),
         startup=int(config.tuning.startup),
-        unfinished=sweep_folder(config) / "unfinished.csv",
     )
-
-
-def _earlier(config: DictConfig, search: Search, share: float) -> pd.DataFrame:
-    """The trials of a rung that the results hold: of a stopped search, or of a whole one with fewer trials."""
-    folder = sweep_folder(config)
-    found, made = earlier_trials(folder, search.key), folder / "record.json"
-    if not len(found) and made.exists() and read_record(made).get("key") == tuning_key(config):
-        table = read_table(folder / "trials.csv")
-        found = table[table["share"] == share].assign(trial=lambda rung: range(len(rung)))
-    return found
 
 
 def promoted(search: Search) -> list[dict[str, Any]]:
     """The points of the next rung: the best of `ETA` trials each, rounded up and at least two, the first among them."""
-    done = search.finished()
-    values = {point: trial.user_attrs["measures"][OBJECTIVE] for point, trial in done.items()}
-    best = sorted(done, key=lambda point: (-values[point], point))[: max(2, math.ceil(len(done) / ETA))]
+    values = search.table()[OBJECTIVE]
+    best = list(values.sort_values(ascending=False, kind="stable").index[: _size(len(values))])
     if 0 not in best:
         best[-1] = 0
-    return [dict(done[point].params) for point in sorted(best)]
+    return [params for point, params in search.params().items() if point in best]
+
+
+def _size(trials: int) -> int:
+    """How many of so many trials go on to the next rung."""
+    return min(trials, max(2, math.ceil(trials / ETA)))
 
 
 def search_key(config: DictConfig, share: float, points: list[dict[str, Any]]) -> str:
@@ -178,18 +169,16 @@ def search_key(config: DictConfig, share: float, points: list[dict[str, Any]]) -
 def tuning_key(config: DictConfig) -> str:
     """A short hash of all that decides a tuning but the number of its trials: what decides each of its rungs."""
     keys = [search_key(config, float(share), []) for share in config.system.rungs]
-    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]
+    return short_hash(keys)
 
 
 def is_tuned(config: DictConfig) -> bool:
     """Whether the committed values of the configured system are those that `tune` would choose: its settings, search
     space and budget, the data, the split and the versions are the same."""
-    best, made = (sweep_folder(config) / name for name in ("best.yaml", "record.json"))
-    if not (best.exists() and made.exists()):
-        return False
-    found = read_record(made)
-    same_trials = found["config"]["tuning"]["trials"] == config.tuning.trials
-    return bool(same_trials and found.get("key") == tuning_key(config))
+    sizes = [int(config.tuning.trials)]
+    for _ in config.system.rungs[1:]:
+        sizes.append(_size(sizes[-1]))
+    return is_whole(sweep_folder(config), tuning_key(config), sum(sizes))
 
 
 def sweep_folder(config: DictConfig) -> Path:
@@ -201,32 +190,27 @@ def validation_score(
     config: DictConfig, values: dict[str, Any], data: Dataset, split: Split, workdir: Path, *, share: float
 ) -> float:
     """Mean NDCG@10 on the validation part with the first seed, after `share` of the epochs of a run."""
-    chosen = changed(with_values(config, values), {"profile.scale": float(config.profile.scale) * share})
+    settings = changed(with_values(config, values), {"profile.scale": float(config.profile.scale) * share})
     workdir.mkdir(parents=True, exist_ok=True)
     seed = int(config.system.seeds[0])
-    measured = run_seed(build_system(chosen.system), data, split, seed=seed, workdir=workdir, part="valid")
+    measured = run_seed(build_system(settings.system), data, split, seed=seed, workdir=workdir, part="valid")
     return float(measured.per_task["ndcg@10"].mean())
 
 
-def _write(config: DictConfig, rungs: dict[float, Search]) -> Path:
+def _write(config: DictConfig, rungs: dict[float, Search]) -> None:
     """Write trials.csv, best.yaml and record.json; the best is that of the last rung."""
-    tables, start = list[pd.DataFrame](), 0
-    for share, search in rungs.items():
-        table = search.table()[["trial", OBJECTIVE, "seconds", *search.space]]
-        table.insert(1, "share", share)
-        tables.append(table.assign(trial=table["trial"] + start))
-        start += len(table)
-    trials, last = pd.concat(tables, ignore_index=True), tables[-1]
-    best = search.finished()[int(last[OBJECTIVE].to_numpy().argmax())]
-    summary = {
+    tables = [search.table().assign(share=share) for share, search in rungs.items()]
+    *_, search = rungs.values()
+    trials = pd.concat(tables, ignore_index=True)
+    trials = trials.assign(trial=trials.index)[["trial", "share", OBJECTIVE, "seconds", *search.space]]
+    choice = {
         "system": config.system.name,
         "protocol": config.protocol.name,
         "objective": OBJECTIVE,
-        "value": round(best.user_attrs["measures"][OBJECTIVE], 6),
+        "value": round(float(tables[-1][OBJECTIVE].max()), 6),
         "trials": len(trials),
         "seconds": round(float(trials["seconds"].sum()), 1),
-        "values": values_of(best.params, search.space),
+        "values": values_of(search.params()[int(tables[-1][OBJECTIVE].to_numpy().argmax())], search.space),
     }
-    made = record(profile=config.profile.name, key=tuning_key(config), config=recorded(config), **summary)
-    by = f"`study tune` on {OBJECTIVE}; `study run` reads it."
-    return write_search(sweep_folder(config), trials, summary, made, by, exact=True)
+    by, key = f"`study tune` on {OBJECTIVE}; `study run` reads it.", tuning_key(config)
+    write_search(config, sweep_folder(config), trials, choice, rungs.values(), by=by, key=key, exact=True)

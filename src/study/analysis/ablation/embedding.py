@@ -24,7 +24,6 @@ from study.analysis.framework import Context, Tables, analysis
 from study.base import paths
 from study.base.errors import StudyError, UnavailableError
 from study.base.files import read_csv, sha256, write_parquet
-from study.config.compose import build_system
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation import statistics
@@ -297,7 +296,7 @@ def _saved_model(study: Context) -> Path:
 
     Raises UnavailableError: it is missing, and the tables that are there were made of the same training.
     """
-    key, folder = model_key(study.config, build_system(study.config.system)), folder_of(study.dataset, "t2mrec")
+    key, folder = model_key(study.config), folder_of(study.dataset, "t2mrec")
     made, saved = (
         read_record(path) if path.exists() else {} for path in (study.folder / "distances.json", folder / "record.json")
     )
