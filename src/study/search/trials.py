@@ -141,9 +141,8 @@ def read_trials(file: Path) -> list[dict[str, Any]]:
     """The rows of a table of trials, with every digit; none where there is no file."""
     if not file.exists():
         return []
-    how: dict[str, Any] = {"float_precision": "round_trip", "keep_default_na": False, "na_values": [""]}
-    rows = read_csv(file, fix="delete it", columns=["trial"], **how).to_dict("records")
-    return [{str(name): value for name, value in row.items()} for row in rows]
+    table = read_csv(file, fix="delete it", columns=["trial"], keep_default_na=False, na_values=[""])
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _write_rows(file: Path, rows: list[dict[str, Any]] | pd.DataFrame) -> None:
