@@ -21,7 +21,7 @@ ERRORS = [
     ([*TFIDF, "system.model.max_features=9"], "not those of 'tfidf'"),
     ([*TFIDF, "profile=laptop"], "under profile 'smoke'"),
     ([*TFIDF, f"system.name={'a' * 300}"], "too long"),
-    (["run", *TINY, "system.name=deep", "system.model.scoring.pool=61"], "pool K2, and only 60 servers"),
+    (["run", *TINY, "system.name=deep", "system.model.scoring.pool=61"], "pool K2 = 61 is larger than the catalogue"),
     (["run", "system=nonsense"], "unknown system 'nonsense'"),
     (["run", "protocol=cold,warm"], "protocol has several values: 'protocol=cold,warm'"),
     (["run", "-m", "system.model.k1=1,2", "system=bm25"], "study sweep"),
@@ -52,7 +52,7 @@ DAMAGED = {
     "data/prepared/synthetic/servers.parquet": TFIDF,
     "data/prepared/synthetic/labels.parquet": ["split", *TINY],
     "data/splits/synthetic/cold.parquet": TFIDF,
-    f"{ROWS}/top10.parquet": ["report", *TINY],
+    f"{ROWS}/top10.parquet": ["export", "--form", "trec", *TINY],
     f"{ROWS}/per_task.parquet": ["report", *TINY],
     f"{ROWS}/records.jsonl": ["report", *TINY],
 }
