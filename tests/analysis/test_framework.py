@@ -24,18 +24,13 @@ def lacking(study: Context) -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture
-def registry(conf_root, monkeypatch) -> dict[str, Analysis]:
-    entries = {
-        "audit/ones": Analysis("audit", "ones", ones),
-        "audit/lacking": Analysis("audit", "lacking", lacking),
-        "audit/long": Analysis("audit", "long", lacking, slow=True),
-        "usefulness/ones": Analysis("usefulness", "ones", ones),
-    }
-    monkeypatch.setattr(framework, "all_analyses", lambda: entries)
-    return entries
+def registry(conf_root, monkeypatch):
+    entries = [Analysis("audit", "ones", ones), Analysis("audit", "lacking", lacking)]
+    entries += [Analysis("audit", "long", lacking, slow=True), Analysis("usefulness", "ones", ones)]
+    monkeypatch.setattr(framework, "all_analyses", lambda: {f"{each.group}/{each.name}": each for each in entries})
 
 
-def test_a_group_leaves_its_slow_analyses_out_and_a_name_takes_them(registry) -> None:
+def test_a_group_leaves_its_slow_analyses_out_and_what_lacks_its_inputs_keeps_its_tables(registry) -> None:
     def names(*words: str) -> list[str]:
         return [f"{each.group}/{each.name}" for each in framework.select_analyses(words)]
 
@@ -44,19 +39,16 @@ def test_a_group_leaves_its_slow_analyses_out_and_a_name_takes_them(registry) ->
     assert names() == ["audit/ones", "audit/lacking", "usefulness/ones"]
     with pytest.raises(StudyError):
         names("audit/nosuch")
+    config = load(["dataset=synthetic"])
+    assert [path.name for path in run_analyses(["audit"], config)] == ["ones.csv"]
+    with pytest.raises(UnavailableError):
+        list(run_analyses(["audit/lacking"], config))
 
 
 def test_every_registered_analysis_stands_in_a_known_group_and_asks_a_question() -> None:
     analyses = framework.all_analyses()
     assert {entry.group for entry in analyses.values()} <= set(framework.GROUPS)
     assert all(entry.question for entry in analyses.values())
-
-
-def test_what_lacks_its_inputs_keeps_its_tables_in_a_group_and_stops_by_name(registry) -> None:
-    config = load(["dataset=synthetic"])
-    assert [path.name for path in run_analyses(["audit"], config)] == ["ones.csv"]
-    with pytest.raises(UnavailableError):
-        list(run_analyses(["audit/lacking"], config))
 
 
 def test_equal_tables_keep_their_record_and_other_tables_or_facts_get_a_new_one(registry) -> None:
@@ -81,7 +73,6 @@ def test_equal_tables_keep_their_record_and_other_tables_or_facts_get_a_new_one(
         record.write_text(json.dumps(json.loads(record.read_text()) | {"hardware": old["hardware"]}))
     tables = GroupTables("synthetic", "audit", "robustness")
     assert tables["varying"]["value"].tolist() == [2]
-    assert "nosuch" not in tables
     for group, command in (("audit", "study analyse audit dataset"), ("report", "study report dataset")):
         with pytest.raises(StudyError, match=f"{command}=synthetic"):
             GroupTables("synthetic", group)["nosuch"]

@@ -52,7 +52,7 @@ class Analysis:
 
     Attributes:
         group: one of `GROUPS`; with `name` it is what ``study analyse`` calls the analysis.
-        compute: takes a `Context` and returns the tables by their names.
+        compute: takes a `Context` and returns the tables by their names; its docstring's first line is the question.
         slow: runs only where it is named, since it trains or asks for longer than a few minutes.
         packed: names of tables that are written as ``.csv.xz``.
     """
@@ -87,8 +87,7 @@ def analysis(
 
 def all_analyses() -> dict[str, Analysis]:
     """Every analysis by "GROUP/NAME"; imports the modules below `study.analysis`."""
-    package = import_module("study.analysis")
-    for module in pkgutil.walk_packages(package.__path__, "study.analysis."):
+    for module in pkgutil.walk_packages([str(Path(__file__).parent)], "study.analysis."):
         import_module(module.name)
     return dict(sorted(ANALYSES.items(), key=lambda item: list(GROUPS).index(item[1].group)))
 
@@ -98,11 +97,11 @@ def select_analyses(names: Iterable[str]) -> list[Analysis]:
 
     Raises StudyError: an unknown name.
     """
-    known, chosen = all_analyses(), list[Analysis]()
+    every, chosen = all_analyses(), list[Analysis]()
     for name in names or GROUPS:
-        if name not in known and name not in GROUPS:
-            raise StudyError(f"unknown analysis {name!r}", fix=f"one of: {', '.join([*GROUPS, *known])}")
-        chosen += [known[name]] if name in known else [a for a in known.values() if a.group == name and not a.slow]
+        if name not in every and name not in GROUPS:
+            raise StudyError(f"unknown analysis {name!r}", fix=f"one of: {', '.join([*GROUPS, *every])}")
+        chosen += [every[name]] if name in every else [a for a in every.values() if a.group == name and not a.slow]
     return list(dict.fromkeys(chosen))
 
 
@@ -136,13 +135,12 @@ class Fits:
 
     def finished(self) -> set[tuple[Any, ...]]:
         """The keys of every finished fit."""
-        return set(self.load()[list(self.keys)].drop_duplicates().itertuples(index=False, name=None))
+        return set(self.load()[list(self.keys)].itertuples(index=False, name=None))
 
     def complete(self, keys: Sequence[tuple[Any, ...]], fit: Callable[[tuple[Any, ...]], pd.DataFrame]) -> pd.DataFrame:
         """Make the rows of these fits that are missing and return the table of `save`; a stop costs one fit."""
         finished = self.finished()
-        missing = [key for key in keys if key not in finished]
-        for key in tqdm(missing, desc=self.path.stem, unit="fit", disable=None):
+        for key in tqdm([key for key in keys if key not in finished], desc=self.path.stem, unit="fit", disable=None):
             self.add(fit(key).assign(**dict(zip(self.keys, key, strict=True))))
         return self.save(keys)
 
@@ -239,26 +237,20 @@ def run_analysis(chosen: Analysis, config: DictConfig) -> list[Path]:
     Where the tables and what else the record tells come out as they are there already, the record stays as it is.
     """
     context = Context(chosen, config)
-    written, changed = [], False
-    for name, table in chosen.compute(context).items():
-        path = context.folder / f"{name}.csv{'.xz' if name in chosen.packed else ''}"
-        before = path.read_bytes() if path.exists() else None
+    tables = {
+        context.folder / f"{name}.csv{'.xz' if name in chosen.packed else ''}": table
+        for name, table in chosen.compute(context).items()
+    }
+    before = [path.read_bytes() if path.exists() else None for path in tables]
+    for path, table in tables.items():
         write_csv(path, table)
-        changed |= path.read_bytes() != before
-        written.append(path)
-    if written:
-        about = {"dataset": context.dataset, "analysis": f"{chosen.group}/{chosen.name}", **context.facts}
-        save_record(context.folder / f"{chosen.name}.json", about, changed=changed)
-    return written
-
-
-def save_record(path: Path, about: Mapping[str, Any], *, changed: bool) -> None:
-    """Write a record unless the one that is there tells the same and its tables have not changed."""
-    if not changed and path.exists():
-        there = json.loads(path.read_text(encoding="utf-8"))
-        if {key: there.get(key) for key in about} == json.loads(json.dumps(about)):
-            return
-    write_json(path, record(**about))
+    file, about = context.folder / f"{chosen.name}.json", {"dataset": context.dataset}
+    about |= {"analysis": f"{chosen.group}/{chosen.name}", **context.facts}
+    there = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    same = {key: there.get(key) for key in about} == json.loads(json.dumps(about))
+    if tables and (not same or before != [path.read_bytes() for path in tables]):
+        write_json(file, record(**about))
+    return list(tables)
 
 
 class GroupTables(Mapping[str, pd.DataFrame]):

@@ -33,12 +33,8 @@ def measured(*values, **changed):
     [
         ([0.1596], "OK"),
         ([0.1586, 0.1606], "OK"),
-        ([0.1606], "OK"),
-        ([0.1586], "OK"),
         ([0.16061], "OKish"),
-        ([0.1616], "OKish"),
         ([0.1576], "OKish"),
-        ([0.16161], "FAIL"),
         ([0.15759], "FAIL"),
         ([0.1596, math.nan], "FAIL"),
         ([], "MISSING"),
@@ -53,21 +49,15 @@ def test_verdict_of_the_mean_over_seeds(tmp_path, wanted, values):
     assert result["profile"] == ("laptop" if values else "")
 
 
-OTHER = {"dataset": "task2mcp", "protocol": "warm", "system": "bm25", "metric": "ndcg", "k": 5}
-
-
-@pytest.mark.parametrize(("key", "value"), OTHER.items())
-def test_a_score_of_anything_else_does_not_count(tmp_path, key, value):
-    assert compare(written(tmp_path, ENTRY), measured(0.1596, **{key: value}))["verdict"].tolist() == ["MISSING"]
-
-
 def test_verdicts_follow_the_measured_table_and_profiles_are_never_averaged(tmp_path):
-    path = written(tmp_path, ENTRY, ENTRY | {"metric": "ndcg", "value": 0.1673})
-    table = pd.concat([measured(0.1596), measured(0.3, metric="ndcg")])
-    assert compare(path, table)["verdict"].tolist() == ["OK", "FAIL"]
+    path = written(tmp_path, ENTRY)
+    for key, value in {"dataset": "task2mcp", "protocol": "warm", "system": "bm25", "metric": "ndcg", "k": 5}.items():
+        assert compare(path, measured(0.1596, **{key: value}))["verdict"].tolist() == ["MISSING"]
     # Two sources may expect different values of one score.
-    paper = ENTRY | {"value": 0.6702, "source": "the paper, Table 3"}
-    assert compare(written(tmp_path, ENTRY, paper), measured(0.16))["verdict"].tolist() == ["OK", "FAIL"]
+    other = ENTRY | {"value": 0.6702, "source": "the paper, Table 3"}
+    path = written(tmp_path, ENTRY, other, ENTRY | {"metric": "ndcg", "value": 0.1673})
+    table = pd.concat([measured(0.16), measured(0.3, metric="ndcg")])
+    assert compare(path, table)["verdict"].tolist() == ["OK", "FAIL", "FAIL"]
     table = pd.concat([measured(0.1596), measured(0.5, profile="full")])
     path = written(tmp_path, *(ENTRY | {"profile": name} for name in ("laptop", "full", "smoke")))
     assert compare(path, table)["verdict"].tolist() == ["OK", "FAIL", "MISSING"]
@@ -78,45 +68,37 @@ def test_verdicts_follow_the_measured_table_and_profiles_are_never_averaged(tmp_
     assert {value: verdict(value, 0.0001) for value in differences} == differences
 
 
-WRONG = {"value": [None, "0.16", True, math.nan, 15.96], "tolerance": [-0.1, math.inf], "k": [0, 10.0, True]}
-WRONG |= {"metric": ["recal"], "system": ["", 3], "profile": [["laptop"]], "verdict": ["OK"], 1: ["OK"]}
+WRONG = [("value", None), ("value", "0.16"), ("value", 15.96), ("tolerance", math.inf), ("k", 0), ("metric", "recal")]
 
 
-@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in WRONG.items() for value in values])
+@pytest.mark.parametrize(("key", "value"), [*WRONG, ("system", ""), ("verdict", "OK")])
 def test_a_wrong_entry_is_named_with_file_entry_key_and_fix(tmp_path, key, value):
     path = written(tmp_path, ENTRY, ENTRY | {"k": 5} | {key: value})
     with pytest.raises(StudyError) as caught:
         load_expected(path)
     assert caught.value.file == path
     assert caught.value.column.startswith("entry 1") or key == "value"
-    assert str(key) in str(caught.value)
+    assert key in str(caught.value)
     assert caught.value.fix
 
 
-TEXTS = ["", "[]", "dataset: synthetic", "- 3", "- [", "- &a [1]\n- *a", "- !!python/object/apply:os.getcwd []"]
-
-
-@pytest.mark.parametrize("content", [None, b"\xff\xfe\xfa", *(text.encode() for text in TEXTS)])
-def test_a_file_that_is_no_list_of_entries_is_refused(tmp_path, content):
+@pytest.mark.parametrize("text", [b"\xff\xfe\xfa", b"[]", b"dataset: synthetic", b"- 3", b"- [", b"- &a [1]\n- *a"])
+def test_a_file_that_is_no_list_of_entries_is_refused(tmp_path, text):
     path = tmp_path / "expected.yaml"
-    if content is not None:
-        path.write_bytes(content)
+    path.write_bytes(text)
     with pytest.raises(StudyError) as caught:
         load_expected(path)
     assert caught.value.file == path
 
 
-def test_missing_and_repeated_entries_are_named_and_a_value_may_be_the_mean_of_a_file(tmp_path):
-    for key in ENTRY:
-        with pytest.raises(StudyError, match=key):
-            load_expected(written(tmp_path, {name: value for name, value in ENTRY.items() if name != key}))
+def test_repeated_entries_are_named_and_a_value_may_be_the_mean_of_a_file(tmp_path):
     with pytest.raises(StudyError, match="repeats entry 0"):
         load_expected(written(tmp_path, ENTRY, ENTRY | {"value": 0.2}))
     (tmp_path / "per_task.csv").write_text("task_id,seed,recall@10\n1,42,0.5\n2,42,0.25\n")
     entry = {key: value for key, value in ENTRY.items() if key != "value"}
     path = written(tmp_path, entry | {"per_task": "per_task.csv"})
     assert compare(path, measured(0.375))["verdict"].tolist() == ["OK"]
-    for wrong in ({"per_task": "per_task.csv", "value": 0.375}, {"per_task": "absent.csv"}):
+    for wrong in ({"per_task": "per_task.csv", "value": 0.375}, {"per_task": "absent.csv"}, {}):
         with pytest.raises(StudyError):
             load_expected(written(tmp_path, entry | wrong))
 

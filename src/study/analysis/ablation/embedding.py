@@ -7,6 +7,7 @@ A distance is 1 - cosine, in the input space (TF-IDF, eq. 4-5) and in the embedd
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from tqdm import tqdm
 
 from study.advisor.retrieval.towers import embed
 from study.advisor.saved.saved import folder_of
@@ -23,7 +23,7 @@ from study.advisor.saved.t2mrec import Recommender
 from study.analysis.framework import Context, Tables, analysis
 from study.base import paths
 from study.base.errors import StudyError, UnavailableError
-from study.base.files import read_csv, sha256, write_parquet
+from study.base.files import read_csv, sha256
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation import statistics
@@ -61,38 +61,34 @@ def cosine_distance(tasks: Any, servers: Any, rows: IntArray, columns: IntArray)
 
 
 def mismatched(relevant: sp.csr_matrix, rows: IntArray, *, seed: int) -> IntArray:
-    """For every task of `rows` a server that it does not list, drawn from those that any task of `rows` lists.
+    """For every task of `rows` a server that it does not list, sampled from those that any task of `rows` lists.
 
     So what a server is listed for at all (language, popularity) stays out of the comparison. `relevant` holds all
     servers listed in the part.
     """
     pool = np.unique(relevant[np.unique(rows)].indices)
     rng = np.random.default_rng(seed)
-    drawn = rng.choice(pool, len(rows))
+    sampled = rng.choice(pool, len(rows))
     for _ in range(1000):
-        wrong = np.flatnonzero(np.asarray(relevant[rows, drawn]).ravel() != 0)
+        wrong = np.flatnonzero(np.asarray(relevant[rows, sampled]).ravel())
         if not len(wrong):
-            return drawn.astype(np.int64)
-        drawn[wrong] = rng.choice(pool, len(wrong))
+            return sampled.astype(np.int64)
+        sampled[wrong] = rng.choice(pool, len(wrong))
     raise ValueError("a task lists every server of its part, so none is left that it does not list")
 
 
-def pair_table(found: Spaces, data: Dataset, split: Split, part: str, *, seed: int) -> pd.DataFrame:
+def pair_table(vectors: Spaces, data: Dataset, split: Split, part: str, *, seed: int) -> pd.DataFrame:
     """Every matched pair of a part with its distances and the number of shared terms, beside a mismatched one."""
     relevant, tasks = split.part(part), split.tasks(part)
     places, columns = relevant[tasks].nonzero()
     rows = tasks[places]
-    others = mismatched(relevant, rows, seed=seed)
-    table: dict[str, Any] = {
-        "part": part,
-        "task_id": data.tasks["id"].to_numpy()[rows],
-        "server_id": data.servers["id"].to_numpy()[columns],
-        "shared": found["input"][0][rows].multiply(found["input"][1][columns]).getnnz(axis=1),
-    }
-    for suffix, chosen in (("", columns), ("_other", others)):
-        for name, (left, right) in found.items():
+    task_ids, server_ids = data.tasks["id"].to_numpy()[rows], data.servers["id"].to_numpy()[columns]
+    shared = vectors["input"][0][rows].multiply(vectors["input"][1][columns]).getnnz(axis=1)
+    table = pd.DataFrame({"part": part, "task_id": task_ids, "server_id": server_ids, "shared": shared})
+    for suffix, chosen in (("", columns), ("_other", mismatched(relevant, rows, seed=seed))):
+        for name, (left, right) in vectors.items():
             table[name + suffix] = cosine_distance(left, right, rows, chosen)
-    return pd.DataFrame(table)
+    return table
 
 
 def per_task(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -109,9 +105,9 @@ def group_tests(tasks: pd.DataFrame, groups: pd.DataFrame, *, seed: int) -> pd.D
     with _holm over the groups and parts of a level. beyond = reduction - reduction_other asks whether matched pairs
     came closer than mismatched ones.
     """
-    known, tables = tasks.merge(groups, on="task_id", validate="many_to_one").assign(all="all"), []
+    both, tables = tasks.merge(groups, on="task_id", validate="many_to_one").assign(all="all"), []
     for level in ("all", *LEVELS):
-        members = known.groupby(["part", level], sort=True)
+        members = both.groupby(["part", level], sort=True)
         draws = max(statistics.RESAMPLES, PER_GROUP * members.ngroups)
         rows = [
             {"level": level, "group": str(group), "part": str(part), **_tested(own, seed=seed, draws=draws)}
@@ -128,15 +124,15 @@ def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
     """The measures and tests of one group of tasks, see `group_tests`."""
     reduction = (part["input"] - part["embedded"]).to_numpy(np.float64)
     other = (part["input_other"] - part["embedded_other"]).to_numpy(np.float64)
-    found, randomisation = {"n": len(part), **dict(part[["input", "embedded"]].mean())}, {}
+    row, last = {"n": len(part), **part[["input", "embedded"]].mean()}, {}
     for prefix, name, values in (("", "reduction", reduction), ("beyond_", "beyond", reduction - other)):
-        found |= statistics.mean_interval(values, seed=seed, name=name, prefix=prefix)
-        found[f"{prefix}effect"] = statistics.rank_biserial(values)
-        found[f"{prefix}p"] = statistics.wilcoxon(values, "greater")
-        found |= {} if prefix else {"reduction_other": float(other.mean())}
+        row |= statistics.mean_interval(values, seed=seed, name=name, prefix=prefix)
+        row[f"{prefix}effect"] = statistics.rank_biserial(values)
+        row[f"{prefix}p"] = statistics.wilcoxon(values, "greater")
+        row |= {} if prefix else {"reduction_other": float(other.mean())}
         p = statistics.randomisation(values, "greater", seed=seed, resamples=draws)
-        randomisation[f"{prefix}randomisation_p"] = p
-    return found | randomisation
+        last[f"{prefix}randomisation_p"] = p
+    return row | last
 
 
 def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, seed: int) -> pd.DataFrame:
@@ -147,16 +143,15 @@ def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, se
     all rows.
     """
     rows = []
-    for plane, own in ours.items():
-        for measure in COMPARED:
-            exact = theirs[measure].to_numpy(np.float64) - own[measure].to_numpy(np.float64)
-            rounded = exact.round(statistics.TIE_DECIMALS)
-            low, high = statistics.bootstrap_interval(exact, seed=seed)
-            shares = (rounded > 0).mean(), (rounded == 0).mean(), (rounded < 0).mean()
-            by_ranks = statistics.rank_biserial(rounded), statistics.wilcoxon(rounded, "greater")
-            p = statistics.randomisation(rounded, "greater", seed=seed)
-            means = theirs[measure].mean(), own[measure].mean(), exact.mean(), low, high
-            rows.append((plane, measure, len(exact), *means, *shares, *by_ranks, p))
+    for (plane, own), measure in product(ours.items(), COMPARED):
+        exact = theirs[measure].to_numpy(np.float64) - own[measure].to_numpy(np.float64)
+        rounded = exact.round(statistics.TIE_DECIMALS)
+        low, high = statistics.bootstrap_interval(exact, seed=seed)
+        shares = (rounded > 0).mean(), (rounded == 0).mean(), (rounded < 0).mean()
+        by_ranks = statistics.rank_biserial(rounded), statistics.wilcoxon(rounded, "greater")
+        p = statistics.randomisation(rounded, "greater", seed=seed)
+        means = theirs[measure].mean(), own[measure].mean(), exact.mean(), low, high
+        rows.append((plane, measure, len(exact), *means, *shares, *by_ranks, p))
     table = pd.DataFrame(rows, columns=DIFFERENCE)
     for test in ("wilcoxon_p", "randomisation_p"):
         table[f"{test}_holm"] = statistics.holm(table[test].to_numpy())
@@ -199,14 +194,13 @@ def released(path: Path, relevant: sp.csr_matrix, tasks: IntArray, server_ids: I
     by_id = np.argsort(server_ids[servers])
     place = by_id[np.nonzero(related[:, by_id])[1]]  # task by task, servers by id: the order of the pairs
     lengths = related.sum(axis=1)
-    found = {}
+    starts, found = np.cumsum(lengths) - lengths, {}
     for panel, name in PANELS.items():
         own = frame[frame["panel"] == panel]
         left, right = own.iloc[0::2], own.iloc[1::2]
         if len(left) != len(place) or set(left["kind"]) != {"task"} or set(right["kind"]) != {"matched_mcp"}:
             raise StudyError(f"{len(left)} pairs in {panel!r}, the tasks have {len(place)}", file=path, fix=fix)
         points, partners = left[["x", "y"]].to_numpy(), right[["x", "y"]].to_numpy()
-        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
         if not np.allclose(points, np.repeat(points[starts], lengths, axis=0)):
             raise StudyError("the runs of task points are not the tasks' lists", file=path, fix=fix)
         at = pd.DataFrame(partners).groupby(place).median().to_numpy()
@@ -231,7 +225,7 @@ def project(vectors: Any, *, perplexity: float, components: int, iterations: int
 
 
 def separations(
-    found: Spaces, data: Dataset, split: Split, settings: dict[str, Any], cache: Path
+    vectors: Spaces, data: Dataset, split: Split, settings: dict[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """How far labelled servers stand out: the authors' points, ours in the plane, and ours in all dimensions.
 
@@ -239,50 +233,37 @@ def separations(
     training, without rows where the authors' points are missing.
     """
     seed, test = settings["seed"], split.tasks("test")
-    drawn_train = np.random.default_rng(seed).permutation(split.tasks("train"))[: len(test)]
-    parts = {"test": test, "train": np.sort(drawn_train)}
-    rows, drawn = [], []
-    after: dict[tuple[str, bool], pd.DataFrame] = {}  # of the test tasks, in the embedding space
+    sampled = np.random.default_rng(seed).permutation(split.tasks("train"))[: len(test)]
+    parts, keys = {"test": test, "train": np.sort(sampled)}, ("source", "space", "plane", "part")
+    task_ids, server_ids = data.tasks["id"].to_numpy(), data.servers["id"].to_numpy()
+    rows, points = [], []
+    tables: dict[tuple[str, str, bool, str], pd.DataFrame] = {}
 
-    def add(source: str, space: str, plane: bool, part: str, distance: FloatArray, agreement: float = 1.0) -> None:
-        _, related = listed(split.part(part), parts[part])
-        tasks = separation(distance, related, depth=settings["depth"])
-        where = {"source": source, "space": space, "plane": plane, "part": part, "agreement": agreement}
-        rows.append(where | summary(tasks, seed=seed))
-        if (space, part) == ("embedded", "test"):
-            after[source, plane] = tasks
+    def measure(*key: Any, distance: FloatArray, agreement: float = 1.0) -> None:
+        _, related = listed(split.part(key[-1]), parts[key[-1]])
+        tables[key] = separation(distance, related, depth=settings["depth"])
+        row = dict(zip(keys, key, strict=True)) | {"agreement": agreement}
+        rows.append(row | summary(tables[key], seed=seed))
 
-    path = paths.raw(data.name) / RELEASED
-    if path.exists():
-        for space, points in released(path, split.test, test, data.servers["id"].to_numpy()).items():
-            add("authors", space, True, "test", points.distance(), points.agreement)
-    panels = [(part, space) for part in parts for space in found]
-    for part, space in tqdm(panels, desc="project", unit="panel", disable=None):
+    if (path := paths.raw(data.name) / RELEASED).exists():
+        for space, theirs in released(path, split.test, test, server_ids).items():
+            measure("authors", space, True, "test", distance=theirs.distance(), agreement=theirs.agreement)
+    for part, space in product(parts, vectors):
         servers, _ = listed(split.part(part), parts[part])
-        tasks, partners = found[space][0][parts[part]], found[space][1][servers]
-        add("ours", space, False, part, all_distances(tasks, partners))
-        points = _panel(cache / f"{part}-{space}.parquet", tasks, partners, settings)
-        add("ours", space, True, part, points.distance())
-        for kind, ids, at in (
-            ("task", data.tasks["id"].to_numpy()[parts[part]], points.tasks),
-            ("server", data.servers["id"].to_numpy()[servers], points.servers),
-        ):
-            table = pd.DataFrame(at, columns=["x", "y"]).assign(part=part, space=space, kind=kind, id=ids)
-            drawn.append(table[["part", "space", "kind", "id", "x", "y"]])
-    ours = {plane: after["ours", plane] for plane in (True, False)}
-    theirs = after.get(("authors", True), pd.DataFrame())
-    compared = difference_table(theirs, ours if len(theirs) else {}, seed=seed)
-    return pd.DataFrame(rows), pd.concat(drawn, ignore_index=True), compared
-
-
-def _panel(path: Path, tasks: Any, servers: Any, settings: dict[str, Any]) -> Points:
-    """Our points of one panel; a projection takes a minute, so it is kept."""
-    if not path.exists():
-        stacked = sp.vstack([tasks, servers], format="csr") if sp.issparse(tasks) else np.vstack([tasks, servers])
-        points = project(stacked, **settings["projection"], seed=settings["seed"])
-        write_parquet(path, pd.DataFrame(points, columns=["x", "y"]))
-    points = pd.read_parquet(path).to_numpy()
-    return Points(points[: tasks.shape[0]], points[tasks.shape[0] :])
+        tasks, partners = vectors[space][0][parts[part]], vectors[space][1][servers]
+        measure("ours", space, False, part, distance=all_distances(tasks, partners))
+        stacked = sp.vstack([tasks, partners], format="csr") if sp.issparse(tasks) else np.vstack([tasks, partners])
+        places = project(stacked, **settings["projection"], seed=seed)
+        plane = Points(places[: tasks.shape[0]], places[tasks.shape[0] :])
+        measure("ours", space, True, part, distance=plane.distance())
+        own = {"task": (task_ids[parts[part]], plane.tasks), "server": (server_ids[servers], plane.servers)}
+        for kind, (ids, at) in own.items():
+            about = {"part": part, "space": space, "kind": kind, "id": ids, "x": at[:, 0], "y": at[:, 1]}
+            points.append(pd.DataFrame(about))
+    ours = {plane: tables["ours", "embedded", plane, "test"] for plane in (True, False)}
+    theirs = tables.get(("authors", "embedded", True, "test"))
+    difference = difference_table(theirs, ours if theirs is not None else {}, seed=seed)
+    return pd.DataFrame(rows), pd.concat(points, ignore_index=True), difference
 
 
 def four_digits(table: pd.DataFrame) -> pd.DataFrame:
@@ -313,19 +294,14 @@ def _saved_model(study: Context) -> Path:
 def distances(study: Context) -> Tables:
     """Do labelled servers come closer to their tasks by training (Figure 6), and closer than other servers?"""
     folder, settings = _saved_model(study), embedding_settings()
-    model, model_hash, seed = Recommender.load(folder), sha256(folder / "model.safetensors"), settings["seed"]
+    model, seed = Recommender.load(folder), settings["seed"]
     limit_threads(study.config.profile.threads)
     data, split = study.data, study.split(study.config.protocol.name)
-    found = spaces(model, data)
-    pairs = pd.concat([pair_table(found, data, split, part, seed=seed) for part in settings["parts"]])
+    vectors = spaces(model, data)
+    pairs = pd.concat([pair_table(vectors, data, split, part, seed=seed) for part in settings["parts"]])
     groups = pd.DataFrame({"task_id": data.tasks["id"]} | {level: data.tasks[f"{level}_clean"] for level in LEVELS})
-    cache = paths.cache() / "embedding" / study.dataset / model_hash[:16]
-    compared, points, beyond = separations(found, data, split, settings, cache)
-    study.facts.update(protocol=split.protocol, settings=settings, model=model_hash, seed=model.seed)
-    return {
-        "pairs": four_digits(pairs),
-        "groups": group_tests(per_task(pairs), groups, seed=seed),
-        "separation": compared,
-        "points": four_digits(points),
-        "difference": beyond,
-    }
+    table, points, difference = separations(vectors, data, split, settings)
+    about = {"protocol": split.protocol, "settings": settings, "model": sha256(folder / "model.safetensors")}
+    study.facts.update(about, seed=model.seed)
+    tables = {"pairs": four_digits(pairs), "groups": group_tests(per_task(pairs), groups, seed=seed)}
+    return tables | {"separation": table, "points": four_digits(points), "difference": difference}

@@ -117,32 +117,31 @@ def bench(config: DictConfig) -> str:
     """
     name, dataset = config.system.name, config.dataset.name
     if not can_be_benched(config.system.model):
-        known = [name for name, system in sound_systems().items() if can_be_benched(system.model)]
+        fix = f"system= one of: {', '.join(name for name, own in sound_systems().items() if can_be_benched(own.model))}"
         raise StudyError(
-            f"{name} cannot be benched: only the work of T2MRec with towers over TF-IDF is counted",
-            fix=f"system= one of: {', '.join(known)}",
+            f"{name} cannot be benched: only the work of T2MRec with towers over TF-IDF is counted", fix=fix
         )
     stem = "efficiency" if name == REFERENCE else f"efficiency_{name}"
     record_file = paths.results(dataset) / "records" / f"{stem}.json"
     require_own_row(config)
     require_same_profile(record_file, config)
-    settings, seed = load_settings(Bench), int(config.system.seeds[0])
-    data, split = load_inputs(config.dataset.name, config.protocol.name)
-    table = measure(config, settings, data, split, seed)
+    table = measure(config, load_settings(Bench))
     write_csv(paths.tables(dataset) / f"{stem}.csv", table)
-    write_json(record_file, record(dataset=dataset, seed=seed, profile=config.profile.name, config=plain(config)))
+    about = {"dataset": dataset, "seed": int(config.system.seeds[0]), "profile": config.profile.name}
+    write_json(record_file, record(**about, config=plain(config)))
     shown = {name: table[name].map("{:.4g}".format).replace("nan", "") for name in ("value", "at_most")}
     return markdown(table.assign(**shown))
 
 
-def measure(config: DictConfig, settings: Bench, data: Dataset, split: Split, seed: int) -> pd.DataFrame:
+def measure(config: DictConfig, settings: Bench) -> pd.DataFrame:
     """Train, evaluate and answer requests, each against the limits that were measured. Returns: columns part, measure,
     value, at_most (the upper limit, NaN where there is none), note, threads, profile."""
-    threads = config.profile.threads  # as of a row: kernels of two threads wait for each other beside other work
+    data, split = load_inputs(config.dataset.name, config.protocol.name)
+    seed, threads = int(config.system.seeds[0]), config.profile.threads
     workdir = paths.cache() / "bench" / config.dataset.name / config.system.name
     shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True)
-    limit_threads(threads)
+    limit_threads(threads)  # as of a row: kernels of two threads wait for each other beside other work
     system = build_system(config.system)
     # Kernels are compiled and libraries loaded once per machine and process, before anything is timed.
     short = with_values(config, {"training.epochs": 1})
@@ -150,8 +149,7 @@ def measure(config: DictConfig, settings: Bench, data: Dataset, split: Split, se
     limits = {"machine": machine_limits(settings)}
     if not system.row_wise:
         limits[f"machine_{system.device}"] = machine_limits(settings, system.device)
-    fast = list(limits.values())[-1]
-    rows = _training(system, data, split, seed, workdir, fast)
+    rows = _training(system, data, split, seed, workdir, list(limits.values())[-1])
     for part, own in limits.items():
         rows.append((part, "gflops", own.flops_per_second / 1e9, "measured: matrix product"))
         rows.append((part, "gigabytes_per_second", own.bytes_per_second / 1e9, "measured: copying"))
@@ -159,8 +157,8 @@ def measure(config: DictConfig, settings: Bench, data: Dataset, split: Split, se
     rows += _recommendation(recommender(system, seed=seed), system, data, split, limits["machine"], settings)
     shutil.rmtree(workdir)
     table = pd.DataFrame(rows, columns=["part", "measure", "value", "note"])
-    wanted = [settings.at_most.get(part, {}).get(name) for part, name, *_ in rows]
-    table.insert(3, "at_most", pd.Series(wanted, dtype=float))
+    upper = [settings.at_most.get(part, {}).get(name) for part, name, *_ in rows]
+    table.insert(3, "at_most", pd.Series(upper, dtype=float))
     return table.assign(threads=threads, profile=config.profile.name)
 
 

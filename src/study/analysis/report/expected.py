@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pandas as pd
 import yaml
@@ -63,23 +63,18 @@ def load_expected(path: Path) -> list[tuple[Expected, float]]:
         raise StudyError(f"not a YAML file: {error}", file=path, fix=fix) from error
     if not isinstance(content, list) or not content:
         raise StudyError("not a list of expected scores", file=path, fix=fix)
-    seen, found = dict[tuple[object, ...], int](), list[tuple[Expected, float]]()
+    seen, entries = dict[tuple[object, ...], int](), list[tuple[Expected, float]]()
     for number, values in enumerate(content):
         entry = build_settings(Expected, values, path, f"entry {number}")
         # The paper and its program may expect different values of one score; one source twice is a slip.
         identity = (*(getattr(entry, key) for key in IDENTITY), entry.profile, entry.source)
         if (earlier := seen.setdefault(identity, number)) != number:
             raise StudyError(f"repeats entry {earlier}", file=path, row=f"entry {number}", fix="remove one of them")
-        found.append((entry, _mean(path.parent / str(entry.per_task), entry) if entry.value is None else entry.value))
-    return found
-
-
-def _mean(file: Path, entry: Expected) -> float:
-    """The mean over tasks of the entry's metric in a per-task file."""
-    table, column = per_task.read(file), f"{entry.metric}@{entry.k}"
-    if column not in table:
-        raise StudyError("a column is missing", file=file, column=column, fix="restore it from the repository")
-    return float(table[column].mean())
+        value, column = entry.value, f"{entry.metric}@{entry.k}"
+        if value is None:
+            value = float(read_csv(path.parent / str(entry.per_task), columns=[column], fix=fix)[column].mean())
+        entries.append((entry, value))
+    return entries
 
 
 def verdict(difference: float, tolerance: float) -> str:
@@ -101,16 +96,15 @@ def compare(expected: Path, measured: pd.DataFrame) -> pd.DataFrame:
         keys = {key: getattr(entry, key) for key in IDENTITY}
         scores = by_score.get(tuple(keys.values()), measured.head(0))
         scores = scores[scores["profile"] == entry.profile] if entry.profile else scores
-        profiles = list(scores["profile"].unique())
+        profiles = scores["profile"].unique().tolist() or [entry.profile or ""]
         if len(profiles) > 1:
+            reason = f"measured under several profiles ({', '.join(profiles)})"
             fix = "name the profile that the expected score belongs to"
-            place: dict[str, Any] = {"file": expected, "row": f"entry {number}", "column": "profile"}
-            raise StudyError(f"measured under several profiles ({', '.join(profiles)})", fix=fix, **place)
-        mean = float(scores["value"].mean(skipna=False)) if len(scores) else float("nan")
-        row = keys | {"profile": profiles[0] if profiles else entry.profile or "", "expected": value}
-        row |= {"tolerance": entry.tolerance, "measured": mean, "n_seeds": len(scores), "diff": mean - value}
+            raise StudyError(reason, file=expected, row=f"entry {number}", column="profile", fix=fix)
+        mean = float(scores["value"].mean(skipna=False))
+        row = keys | {"profile": profiles[0], "expected": value, "tolerance": entry.tolerance, "measured": mean}
         word = verdict(mean - value, entry.tolerance) if len(scores) else "MISSING"
-        rows.append(row | {"verdict": word, "source": entry.source})
+        rows.append(row | {"n_seeds": len(scores), "diff": mean - value, "verdict": word, "source": entry.source})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

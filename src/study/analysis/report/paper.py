@@ -2,53 +2,45 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from study.analysis.report.tables import named
 from study.base import paths
-from study.base.errors import StudyError
-from study.base.settings import read_keys
+from study.base.settings import read_yaml
 from study.data.describe import printed_table2
 from study.evaluation.metrics import PAPER_METRICS
 
 # What is set beside the paper: its T2MRec rows hold the F1 of the mean precision and recall (notebook 05_audit).
 COMPARED = tuple(name.replace("f1@", "f1_of_means@") for name in PAPER_METRICS)
-COLUMNS = ["table", "place", "group", "printed", "system", "metric", "k", "value", "stand_in", "differs"]
+COLUMNS = ["table", "place", "group", "printed", "system", "metric", "k", "value", "stand_in", "differs", "own"]
 
 
-def _read(path: Path | None = None) -> dict[str, Any]:
-    path = path or paths.conf() / "paper" / "tables.yaml"
-    keys = ("dataset", "unit", "metrics", "tables", "figures")
-    return read_keys(path, keys, fix="restore the file from the repository")
+def _read() -> dict[str, Any]:
+    return read_yaml(paths.conf() / "paper" / "tables.yaml", fix="restore the file from the repository")
 
 
-def load(path: Path | None = None) -> pd.DataFrame:
-    """Every cell of Tables 3 and 4, one per row, from ``conf/paper/tables.yaml`` unless `path` says otherwise.
+def load() -> pd.DataFrame:
+    """Every cell of Tables 3 and 4, one per row.
 
     Returns: columns table (``table3``, ``table4``), place, group, printed (the paper's name), system (the study's name
     of the same configuration, empty where there is none), metric, k, value (in [0, 1]), stand_in (the nearest
     configuration where there is no same one), differs (what it lacks) and own (system, else stand_in); attribute
-    ``dataset`` names the data set that the values describe. A missing file, a row of another length and a cell outside
-    [0, 1] raise `StudyError`.
+    ``dataset`` names the data set that the values describe.
     """
-    content = _read(path)
-    metrics = [name.split("@") for name in content["metrics"]]
-    rows = []
-    for table, part in content["tables"].items():
-        for entry in part["rows"]:
-            if len(entry["values"]) != len(metrics) or not all(0 <= value <= 1 for value in entry["values"]):
-                problem = f"{table} needs {len(metrics)} cells from 0 to 1 per row"
-                raise StudyError(problem, file=path, row=entry["printed"], fix="copy the row from the paper again")
-            for (metric, k), value in zip(metrics, entry["values"], strict=True):
-                row = (table, part["place"], entry["group"], entry["printed"], entry["system"] or "", metric, int(k))
-                rows.append((*row, value, entry.get("stand_in", ""), entry.get("differs", "")))
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    frame["own"] = frame["system"].where(frame["system"] != "", frame["stand_in"])
-    frame.attrs["dataset"] = content["dataset"]
-    return frame
+    content = _read()
+    rows = [
+        {"stand_in": "", "differs": "", **row, "table": table, "place": part["place"], "measure": content["metrics"]}
+        for table, part in content["tables"].items()
+        for row in part["rows"]
+    ]
+    cells = pd.DataFrame(rows).explode(["measure", "values"], ignore_index=True).rename(columns={"values": "value"})
+    cells[["metric", "k"]] = cells["measure"].str.split("@", expand=True)
+    cells = cells.astype({"k": int, "value": float}).fillna({"system": ""})
+    cells = cells.assign(own=cells["system"].where(cells["system"] != "", cells["stand_in"]))[COLUMNS]
+    cells.attrs["dataset"] = content["dataset"]
+    return cells
 
 
 def printed_gains() -> pd.Series:
@@ -71,8 +63,8 @@ def table2() -> pd.DataFrame:
 def optima() -> pd.DataFrame:
     """What the text states for Figures 6 to 9: columns figure, place, statement, key, optimum, below.
     `key` and `optimum` name a setting of T2MRec and its best value; `below` bounds a p-value."""
-    figures = _read()["figures"]
-    rows = [{"figure": name, "key": "", "optimum": None, "below": None} | part for name, part in figures.items()]
+    blank = {"key": "", "optimum": None, "below": None}
+    rows = [blank | {"figure": name} | part for name, part in _read()["figures"].items()]
     return pd.DataFrame(rows, columns=["figure", "place", "statement", "key", "optimum", "below"])
 
 
@@ -94,7 +86,7 @@ def gains(table3: pd.DataFrame, method: str = "T2MRec") -> pd.DataFrame:
 
 def describes(dataset: str) -> bool:
     """Whether the paper's numbers are of this data set."""
-    return bool(load().attrs["dataset"] == dataset)
+    return bool(_read()["dataset"] == dataset)
 
 
 def printed_rows() -> pd.DataFrame:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from study.analysis.framework import GroupTables
-from study.analysis.report import tables
 from study.analysis.report.runs import COMPARED, REFERENCE, overall_means
 from study.analysis.report.tables import named
 from study.config.compose import load, sound_systems
-from study.evaluation.statistics import compare
+from study.evaluation.statistics import compare_all
 from study.runner.row_store import read_per_task, read_row
 
 LOG = logging.getLogger(__name__)
@@ -33,6 +31,7 @@ HEADLINE = (
 MOST = 12
 # What a row is held against: the method under study, else, where that has no run, the simplest baseline.
 REFERENCES = (REFERENCE, "popularity")
+DIFFERENCE = ["diff", "diff_ci_low", "diff_ci_high"]
 
 
 def licensed(dataset: str) -> bool:
@@ -106,8 +105,8 @@ class Results:
         return [name for name in ran if name in few]
 
     def not_converged(self) -> set[tuple[str, str]]:
-        """The runs (protocol, system) that `tables.not_converged` names."""
-        late = self.costs[tables.not_converged(self.costs)]
+        """The runs (protocol, system) of which most seeds were best on validation when training ended."""
+        late = self.costs[2 * self.costs["rising"] > self.costs["seeds"]]
         return set(zip(late["protocol"], late["system"], strict=True))
 
     def per_task(self, protocol: str, system: str) -> pd.DataFrame:
@@ -127,40 +126,27 @@ def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:
     over tasks of the seed-averaged values), and for the system diff, diff_ci_low, diff_ci_high (of paired tasks to
     the reference), NaN without one.
     """
-    own = read_row(dataset, protocol, system).per_task
-    frames, rows = {system: own}, list[dict[str, Any]]()
-    for name, found in read_per_task(dataset, protocol, [name for name in REFERENCES if name != system]).items():
-        if set(found["task_id"]) == set(own["task_id"]):
-            frames[name] = found
+    frames = {system: read_row(dataset, protocol, system).per_task}
+    for name, frame in read_per_task(dataset, protocol, [name for name in REFERENCES if name != system]).items():
+        if set(frame["task_id"]) == set(frames[system]["task_id"]):
+            frames[name] = frame
             break
         LOG.warning("warning: nothing is compared with %s, which ran for other tasks: run it again", name)
-    means = overall_means(frames).to_dict("index")
-    for metric in COMPARED:
-        for name, frame in frames.items():
-            about = means[name, metric]
-            row: dict[str, Any] = {
-                "system": name,
-                "metric": metric,
-                "n": frame.dropna(subset=metric)["task_id"].nunique(),
-            }
-            row |= {key: about[key] for key in ("mean", "ci_low", "ci_high")}
-            if name == system and len(frames) > 1:
-                tested = compare(own, frames[list(frames)[1]], metric, seed=0)
-                row |= {key: tested[key] for key in ("diff", "diff_ci_low", "diff_ci_high")}
-            rows.append(row)
-    columns = ["system", "metric", "n", "mean", "ci_low", "ci_high", "diff", "diff_ci_low", "diff_ci_high"]
-    return pd.DataFrame(rows).reindex(columns=columns)
+    means = overall_means(frames).reset_index(drop=True).drop(columns="metric").rename(columns={"measure": "metric"})
+    table = pd.concat(means[means["metric"] == metric] for metric in COMPARED)
+    table["n"] = [frames[row.system].dropna(subset=row.metric)["task_id"].nunique() for row in table.itertuples()]
+    if len(frames) > 1:
+        tested = compare_all(frames, list(frames)[1], COMPARED, seed=0, resamples=1)
+        table = table.merge(tested[["system", "metric", *DIFFERENCE]], "left", on=["system", "metric"])
+    return table.reindex(columns=["system", "metric", "n", "mean", "ci_low", "ci_high", *DIFFERENCE])
 
 
 def outcome_table(found: pd.DataFrame) -> pd.DataFrame:
     """The table of `outcome` as text."""
-    titles = {name: str(settings.title) for name, settings in sound_systems().items()}
-    text = pd.DataFrame({"system": found["system"].replace(titles), "metric": found["metric"]})
-    for name, form in (("mean", "{:.4f}"), ("diff", "{:+.4f}")):
-        prefix = "" if name == "mean" else "diff_"
-        ends = found[f"{prefix}ci_low"], found[f"{prefix}ci_high"]
-        heading = "to the reference" if prefix else name
-        text[heading] = found[name].map(form.format).where(found[name].notna(), "")
-        both = ends[0].map(form.format) + " to " + ends[1].map(form.format)
-        text["interval of it" if prefix else "interval"] = both.where(found[name].notna(), "")
+    text = found[["system", "metric"]].replace({name: str(own.title) for name, own in sound_systems().items()})
+    for name, prefix, form in (("mean", "", "{:.4f}"), ("diff", "diff_", "{:+.4f}")):
+        low, high = (found[f"{prefix}ci_{end}"].map(form.format) for end in ("low", "high"))
+        known = found[name].notna()
+        text["to the reference" if prefix else name] = found[name].map(form.format).where(known, "")
+        text["interval of it" if prefix else "interval"] = (low + " to " + high).where(known, "")
     return text

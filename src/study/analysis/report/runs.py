@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,6 @@ SIDES = {"randomisation": "diff", "wilcoxon": "rank_biserial"}
 HOLDS, FAILS = "holds", "does not hold"  # verdicts on a statement
 # Families whose rows are no system: shown, never best, tested or ranked.
 APART = (ORACLE, "reference_bug")
-# What runs.csv takes from the facts of every seed.
-FACTS = ("tasks", "seconds_fit", "seconds_score", "peak_memory_mib", "parameters", "tie_rate", "unfilled")
 
 
 @dataclass(frozen=True)
@@ -96,25 +93,12 @@ def compare_with_reference(frames: Mapping[str, pd.DataFrame], protocol: str, le
 
 def collect(dataset: str) -> Runs:
     """(protocol, system) -> per-task values and record of every row. Raises StudyError: there is none."""
-    made, records = list_rows(dataset), read_records(dataset)
-    if not made:
+    rows, records = list_rows(dataset), read_records(dataset)
+    if not rows:
         fix = f"run: study run dataset={dataset}, or make repro DATASET={dataset}"
         raise StudyError("there are no runs to report", file=rows_folder(dataset), fix=fix)
-    tables = {protocol: read_per_task(dataset, protocol) for protocol in sorted({protocol for protocol, _ in made})}
-    return {(p, system): (tables[p][system], _checked(records[p, system], dataset)) for p, system in made}
-
-
-def _checked(record: dict[str, Any], dataset: str) -> dict[str, Any]:
-    """A row's record, if it has all that the tables take from it."""
-    file = rows_folder(dataset) / "records" / str(record.get("protocol"))
-    fix = f"run {record['system']} again, or take the file from git"
-    for key, kind in (("profile", str), ("config", dict), ("seeds", list)):
-        if not isinstance(record.get(key), kind) or not record[key]:
-            raise StudyError("the record lacks a part", file=file, column=key, fix=fix)
-    for (place, facts), key in product(enumerate(record["seeds"]), FACTS):
-        if not isinstance(facts, dict) or key not in facts:
-            raise StudyError("the record of a seed lacks a value", file=file, row=place, column=key, fix=fix)
-    return record
+    tables = {protocol: read_per_task(dataset, protocol) for protocol, _ in rows}
+    return {(protocol, system): (tables[protocol][system], records[protocol, system]) for protocol, system in rows}
 
 
 def costs(runs: Runs) -> pd.DataFrame:
