@@ -19,7 +19,7 @@ PAGES = [
     "figures",
     "systems/paper",
     "notebooks/02_rq1_overall",
-    "notebooks/10_explore",
+    "notebooks/09_explore",
 ]
 STANDARD = "{iframes: false, runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']}"
 

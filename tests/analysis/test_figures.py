@@ -11,16 +11,9 @@ from study.analysis.audit import figures as audit
 from study.analysis.framework import GroupTables
 from study.analysis.report import plots
 from study.analysis.report.results import Results
-from study.analysis.usefulness import figures as usefulness
 from study.base import paths
 from study.config.compose import sound_systems
-from study.data.dataset import Dataset, relevance_from_lists
 
-LISTS = tuple(np.array(row) for row in ([0, 1, 2], [0, 1], [0]))
-SERVERS = pd.DataFrame({"id": range(4), "category_clean": ["a", "a", "b", ""]})
-SERVERS["language_tokens"] = ["Go, Rust", "Go", "", "C"]
-TASKS = pd.DataFrame({"id": range(3), "language_tokens": ["Go", "Go", "C"], "subcategory_clean": ["x", "y", "y"]})
-TOY = Dataset("toy", SERVERS, TASKS, relevance_from_lists(LISTS, 4), LISTS)
 CAPTION = "Question: fitting the released labels. Protocol: cold (new tasks), 961 test tasks."
 
 
@@ -50,10 +43,6 @@ FIGURES = {
     "copying": lambda: audit.copying(tables("audit"), ["t2mrec", "bm25"]),
     "reference_bugs": lambda: audit.reference_bugs(tables("audit")),
     "reproduction": lambda: audit.reproduction(tables("audit"), titles()),
-    "stuffing": lambda: usefulness.keyword_stuffing(tables("usefulness")["stuffing"], titles()),
-    "lists": lambda: plots.lists(TOY, CAPTION),
-    "attributes": lambda: plots.attributes(TOY, CAPTION),
-    "mixture": lambda: plots.mixture(pd.DataFrame({"planted": [0.7], "drawn": [0.6]}, index=["random"]), CAPTION),
 }
 
 
@@ -70,17 +59,6 @@ def test_a_figure_shows_something_finite_within_its_page(draw):
         assert 0 <= box.y0 < box.y1 <= figure.bbox.height
     for text in figure.texts:
         assert text.get_window_extent().x1 <= figure.bbox.width, text.get_text()
-
-
-def test_servers_are_counted_rare_values_summed_up_and_figures_draw_the_counts():
-    assert plots.popularity(TOY).tolist() == [3, 2, 1, 0]
-    counts = plots.value_counts(TOY.servers["language_tokens"], listed=True, most=2)
-    assert counts.to_dict() == {"Go": 2, "C": 1, "1 others": 1}
-    assert plots.value_counts(TOY.servers["category_clean"]).to_dict() == {"a": 2, "b": 1}
-    lengths, ranks, shares = plots.lists(TOY, "caption").axes
-    assert [bar.get_height() for bar in lengths.patches] == [1, 1, 1]
-    assert list(ranks.get_lines()[0].get_ydata()) == [3, 2, 1]
-    assert list(shares.get_lines()[0].get_ydata()) == pytest.approx([0, 50, 100 * 5 / 6, 100, 100])
 
 
 def test_rows_and_matrices_show_their_values_at_their_places():
@@ -108,24 +86,12 @@ def test_every_configured_family_has_a_look_of_its_own_and_legends_name_kinds_on
     words = ["T2MRec", "ablation of T2MRec", "T2MRec on other labels", "trivial (rules, popularity, chance)", "other"]
     kinds = ["new", "trivial", "ablation", "supervision", "t2mrec", "trivial"]
     assert plots.marker_legend(kinds)[1] == words
-    assert list(plots.worded(kinds).values()) == [words[0], " or ".join(words[1:3]), *words[3:]]
-
-
-@pytest.mark.parametrize("columns", [1, 2, 3])
-@pytest.mark.parametrize("heads", [(), {0}, {0, 2, 4, 6, 8}, {0, 1, 3}, {0, 5, 9}])
-def test_no_head_is_the_last_of_a_column_and_without_heads_nothing_is_moved(heads, columns):
-    for n in range(max(heads, default=4) + 2, 40):
-        places = plots.columned(n, heads, columns)
-        assert [place for place in places if place is not None] == list(range(n))
-        rows, over = divmod(len(places), columns)
-        if heads:
-            assert over == 0
-            assert not {places[end] for end in range(rows - 1, len(places), rows)} & heads
 
 
 def test_a_saved_figure_is_the_same_bytes_again_and_leaks_no_style(new_root):
     before = dict(mpl.rcParams)
-    files = [plots.save_figure(plots.lists(TOY, CAPTION), name, "toy") for name in ("first", "second")]
+    figures = [plots.one_panel(2, title="Title", caption=CAPTION)[0] for _ in range(2)]
+    files = [plots.save_figure(own, name, "toy") for own, name in zip(figures, ("first", "second"), strict=True)]
     assert files[1] == paths.figures("toy") / "second.png"
     assert files[0].read_bytes() == files[1].read_bytes()
     assert dict(mpl.rcParams) == before

@@ -1,6 +1,7 @@
 """The notebooks: their sources, their execution on generated and on published data, and what a failing cell does."""
 
 import ast
+import io
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import nbformat
 import pandas as pd
 import pytest
+import vl_convert
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from study.analysis import notebooks
@@ -20,6 +22,7 @@ from tests.tiny_study import REPOSITORY, TINY, lay_out, rooted
 
 SOURCES = {path.stem: path for path in sorted((REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))}
 FIRST, *OTHERS = SOURCES
+VIEW = "application/vnd.vegalite.v5+json"  # an interactive figure
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -109,6 +112,30 @@ def test_a_notebook_runs_on_the_published_data_and_neither_it_nor_its_committed_
         assert not [text for text in texts if text in content]
 
 
+@pytest.mark.mirror
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "chosen", [{}, {"across": "bm25", "only_language": "Go"}, {"letters": "SQL", "only_twin": "yes"}]
+)
+def test_the_view_of_two_systems_counts_and_draws_the_tasks_that_a_reader_chooses(published, chosen):
+    shown = [output.get("data", {}) for cell in published["09_explore"].cells for output in cell.get("outputs", [])]
+    view = next(data[VIEW] for data in shown if VIEW in data)
+    for param in view["params"]:
+        param["value"] = chosen.get(param["name"], param.get("value"))
+    rows = pd.read_csv(io.StringIO(next(rows for rows in view["datasets"].values() if isinstance(rows, str))))
+    values = {param["name"]: param["value"] for param in view["params"]}
+    rows = rows[rows["theme"].str.contains(values["letters"], case=False, regex=False)]
+    for name in ("language", "twin"):
+        rows = rows[rows[name].eq(values[f"only_{name}"]) | (values[f"only_{name}"] == "all")]
+    across, up = rows[values["across"]], rows[values["up"]]
+    words = f"{len(rows)} tasks. Mean across {across.mean():.4f}, up {up.mean():.4f}. "
+    words += f"Better across: {(across > up).sum()}, up: {(across < up).sum()}"
+    picture = vl_convert.vegalite_to_svg(view, vl_version="5.20")
+    assert words in picture
+    # One point per task, beside the three of the legend.
+    assert picture.count('aria-roledescription="circle"') == len(rows)
+
+
 def write(folder, name, *sources):
     """A notebook of the given code cells, the first of them the parameters."""
     cells = [nbformat.v4.new_code_cell(source) for source in ("dataset = 'x'", *sources)]
@@ -138,7 +165,7 @@ def test_a_failing_cell_is_named_stops_no_other_notebook_and_the_earlier_result_
 def test_only_notebooks_of_which_something_changed_are_executed(conf_root, monkeypatch):
     monkeypatch.setattr(notebooks, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
     monkeypatch.setattr(notebooks, "execute", lambda source, target, **_: (write_text(target, "{}"), target)[1])
-    code, table = conf_root / "src/study/analysis/helper.py", paths.tables("task2mcp") / "overall.csv"
+    code, table = conf_root / "src/study/analysis/shared.py", paths.tables("task2mcp") / "overall.csv"
     figure = paths.figures("task2mcp") / "one.png"
     for path, text in ((code, "def one(): return 1\n"), (table, "a\n1\n"), (figure, "one")):
         path.parent.mkdir(parents=True)
@@ -151,15 +178,11 @@ def test_only_notebooks_of_which_something_changed_are_executed(conf_root, monke
 
     both = ["91_one", "92_two"]  # the first is for generated data
     assert (again(), again()) == (both, [])
-    code.write_text('def one():\n    """What it returns."""\n    return 1  # a comment\n')
     table.with_name("runs.csv").write_text("seconds\n1\n")
     assert again() == []
-    code.write_text("def one(): return 2\n")
-    assert again() == both
-    table.write_text("a\n2\n")
-    assert again() == both
-    figure.unlink()
-    assert again() == both
+    for change in (lambda: code.write_text("def one(): return 2\n"), lambda: table.write_text("a\n2\n"), figure.unlink):
+        change()
+        assert again() == both
     write(conf_root / "notebooks", "92_two", "print(dataset, 1)")
     assert again() == ["92_two"]
 

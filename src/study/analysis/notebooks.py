@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import logging
@@ -11,7 +10,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from study.base.registry import choices
 from study.config.compose import load
 from study.runner.processes import end_with_parent, limit_threads
 
-TABLES = (".csv", ".xz", ".parquet", ".yaml")
+TABLES, OF_RECORDS = (".csv", ".xz", ".parquet", ".yaml"), ("runs.csv", "machines.csv")
 WORKERS = 2  # notebooks executed at the same time, each with one thread, so that results do not depend on the machine
 # Optuna's import warns that there are no widgets, with a path of this machine; a bar of text serves as well. A kernel
 # that is told to end before it is idle logs an interrupt as an error; a failing cell is told by papermill.
@@ -46,29 +45,28 @@ def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False
     `changed`: leave out those of which source, code, settings, tables and figures are as at their last execution.
     Raises StudyError: there is no notebook of that name, or a cell failed.
     """
-    found = {source.stem: source for source in sorted((paths.root() / "notebooks").glob("[0-9]*.ipynb"))}
+    sources = {source.stem: source for source in sorted((paths.root() / "notebooks").glob("[0-9]*.ipynb"))}
     for name in only:
-        require_one_of(name, "notebook", found, file=paths.root() / "notebooks")
-    folder = paths.results(dataset) / "notebooks"
-    note, inputs = folder / "executed.json", digest_inputs(dataset)
+        require_one_of(name, "notebook", sources, file=paths.root() / "notebooks")
+    folder, figures = paths.results(dataset) / "notebooks", paths.figures(dataset)
+    note, read = folder / "executed.json", digest(inputs(dataset))
     known = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
-    keys = {name: digest([found[name].read_bytes(), inputs.encode()]) for name in found}
-    names = list(found)
-    mine = names[:1] if dataset in generated() else names[1:]
-    targets = {name: folder / f"{name}.ipynb" for name in only or mine}
-    if changed and known.get("figures") == digest_files([paths.figures(dataset)]):
+    keys = {name: digest([source]) + read for name, source in sources.items()}
+    names = only or (list(sources)[:1] if dataset in generated() else list(sources)[1:])
+    targets = {name: folder / f"{name}.ipynb" for name in names}
+    if changed and known.get("figures") == digest(figures.rglob("*")):
         targets = {name: path for name, path in targets.items() if known.get(name) != keys[name] or not path.exists()}
     spawn = multiprocessing.get_context("spawn")  # papermill sets its kernel by the environment, one per process
     bar = tqdm(total=len(targets), desc="notebooks", unit="notebook", disable=not sys.stderr.isatty())
     with bar, ProcessPoolExecutor(WORKERS, mp_context=spawn, initializer=start) as pool:
-        jobs = [pool.submit(execute, found[name], target, dataset=dataset) for name, target in targets.items()]
-        for _ in as_completed(jobs):
+        jobs = {name: pool.submit(execute, sources[name], path, dataset=dataset) for name, path in targets.items()}
+        for _ in as_completed(jobs.values()):
             bar.update()
     if jobs:
         known = {name: key for name, key in known.items() if name in keys.keys() - targets.keys()}
-        known |= {name: keys[name] for name, job in zip(targets, jobs, strict=True) if job.exception() is None}
-        write_json(note, dict(sorted(known.items())) | {"figures": digest_files([paths.figures(dataset)])})
-    return [job.result() for job in jobs]
+        known |= {name: keys[name] for name, job in jobs.items() if job.exception() is None}
+        write_json(note, dict(sorted(known.items())) | {"figures": digest(figures.rglob("*"))})
+    return [job.result() for job in jobs.values()]
 
 
 def generated() -> set[str]:
@@ -76,49 +74,23 @@ def generated() -> set[str]:
     return {name for name in choices("dataset") if load([f"dataset={name}"]).dataset.generator}
 
 
-def digest(parts: Iterable[bytes]) -> str:
-    """The SHA-256 of some bytes, 16 digits of it."""
+def inputs(dataset: str) -> list[Path]:
+    """What notebooks depend on: the analyses' code, settings, the prepared data, tables of results. Records, and tables
+    made of them, hold seconds and machines, and are left out."""
+    root, skipped = paths.root(), generated() - {dataset}
+    tables = [path for path in (root / "results").rglob("*.*") if path.name.endswith(TABLES)]
+    tables = [path for path in tables if path.relative_to(root).parts[1] not in skipped and path.name not in OF_RECORDS]
+    folders = root / "src/study/analysis", paths.conf(), paths.prepared(dataset), paths.splits(dataset)
+    return sorted({*tables, *(path for folder in folders for path in folder.rglob("*.*") if path.suffix != ".pyc")})
+
+
+def digest(files: Iterable[Path]) -> str:
+    """A digest of the names and contents of files, 16 digits."""
     found = hashlib.sha256()
-    for part in parts:
-        found.update(hashlib.sha256(part).digest())
+    for path in sorted(path for path in files if path.is_file()):
+        for part in (str(path.relative_to(paths.root())).encode(), path.read_bytes()):
+            found.update(hashlib.sha256(part).digest())
     return found.hexdigest()[:16]
-
-
-def digest_files(places: Iterable[Path], *, ends: tuple[str, ...] = ("",), without: Collection[Path] = ()) -> str:
-    """A digest of the names and contents of all files below some folders whose names end so."""
-    files = sorted(
-        path
-        for place in places
-        for path in {*place.rglob("*")} - {*without}
-        if path.is_file() and path.name.endswith(ends)
-    )
-    return digest(part for path in files for part in (str(path.relative_to(paths.root())).encode(), path.read_bytes()))
-
-
-def digest_inputs(dataset: str) -> str:
-    """A digest of what notebooks depend on: the analyses' code without comments and docstrings, settings, the prepared
-    data, tables of results. Records, and tables made of them, hold seconds and machines, and are left out."""
-    code = (paths.root() / "src/study/analysis").rglob("*.py")
-    results = [path for path in (paths.root() / "results").glob("*/*") if path.name != "notebooks"]
-    of_records = {paths.tables(dataset) / "runs.csv", paths.tables(dataset) / "machines.csv"}
-    read = [path for path in results if path.parent.name not in generated() - {dataset}]
-    return digest(
-        [
-            *(without_comments(path.read_text(encoding="utf-8")) for path in sorted(code)),
-            digest_files([paths.conf()]).encode(),
-            digest_files([paths.prepared(dataset), paths.splits(dataset)]).encode(),
-            digest_files(read, ends=TABLES, without=of_records).encode(),
-        ]
-    )
-
-
-def without_comments(text: str) -> bytes:
-    """What Python makes of a module, without docstrings and places."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree).encode()
 
 
 def start() -> None:

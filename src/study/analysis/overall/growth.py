@@ -11,8 +11,8 @@ import gc
 import json
 import logging
 import multiprocessing
+import re
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
 
 from study.advisor.encoders import nearest
 from study.advisor.encoders.nearest import write_array
@@ -34,7 +35,7 @@ from study.advisor.retrieval.one_product import Moments, server_vectors
 from study.advisor.retrieval.towers import embed
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.advisor.saved.t2mrec import Recommender
-from study.analysis.framework import Context, Tables, analysis, load_settings
+from study.analysis.framework import Context, Tables, analysis
 from study.base import paths
 from study.base.errors import StudyError, require_file
 from study.base.files import write_json
@@ -45,7 +46,7 @@ from study.runner.processes import end_with_parent, limit_threads
 LOG = logging.getLogger(__name__)
 TOP, SAMPLE, PROTOCOL, BM25 = 10, 50_000, "cold", "bm25"
 STEPS, DRAWS = 20, 4096
-ANSWER = "answer.json"
+ROW = "row.json"
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,11 @@ class DrawnVectors:
         if not count:
             return known
         rng = np.random.default_rng([self.seed, start])
-        drawn = self._moved(rng.integers(0, len(self.real), (3, count)), self.length)
-        return np.vstack([known, drawn]) if len(known) else drawn
+        return np.vstack([known, self._moved(rng.integers(0, len(self.real), (3, count)), self.length)])
 
     def _moved(self, chosen: NDArray[np.int64], length: float) -> FloatArray:
         made: FloatArray = self.real[chosen[0]]
-        for block in range(self.blocks):
-            own = slice(block * self.width, (block + 1) * self.width)
+        for own in self._slices():
             moved = made[:, own]
             moved += np.float32(length) * (self.real[chosen[1], own] - self.real[chosen[2], own])
             moved /= np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-12)
@@ -94,29 +93,20 @@ class DrawnVectors:
     @cached_property
     def length(self) -> float:
         """s, by bisection."""
-        wanted = np.median(np.concatenate([_nearest(self._block(self.real, at)) for at in range(self.blocks)]))
+        nearest_other = NearestNeighbors(n_neighbors=1, metric="cosine")
+        distances = [nearest_other.fit(self.real[:, own]).kneighbors()[0] for own in self._slices()]
+        target = 1 - np.median(np.concatenate(distances))
         chosen = np.random.default_rng(self.seed).integers(0, len(self.real), (3, DRAWS))
         low, high = 0.0, 4.0
         for _ in range(STEPS):
             middle = (low + high) / 2
-            moved = self._moved(chosen, middle)
-            pairs = ((self._block(moved, at), self._block(self.real[chosen[0]], at)) for at in range(self.blocks))
-            cosine = np.median(np.concatenate([np.einsum("nd,nd->n", one, other) for one, other in pairs]))
-            low, high = (middle, high) if cosine > wanted else (low, middle)
+            moved, origin = self._moved(chosen, middle), self.real[chosen[0]]
+            cosines = [np.einsum("nd,nd->n", moved[:, own], origin[:, own]) for own in self._slices()]
+            low, high = (middle, high) if np.median(np.concatenate(cosines)) > target else (low, middle)
         return (low + high) / 2
 
-    def _block(self, rows: FloatArray, at: int) -> FloatArray:
-        return rows[:, at * self.width : (at + 1) * self.width]
-
-
-def _nearest(vectors: FloatArray) -> FloatArray:
-    """The cosine of each row to its nearest other row, shape (n,)."""
-    found = []
-    for start in range(0, len(vectors), DRAWS):
-        cosines = vectors[start : start + DRAWS] @ vectors.T
-        cosines[np.arange(len(cosines)), start + np.arange(len(cosines))] = -np.inf
-        found.append(cosines.max(axis=1))
-    return np.concatenate(found)
+    def _slices(self) -> list[slice]:
+        return [slice(at * self.width, (at + 1) * self.width) for at in range(self.blocks)]
 
 
 def drawn_words(real: Sequence[Sequence[int]], n: int, replaced: float, seed: int) -> Iterator[list[int]]:
@@ -152,63 +142,59 @@ def growth_rows(dataset: str, settings: Growth) -> Iterator[dict[str, Any]]:
     """
     for system in settings.sizes.keys() - {BM25}:
         _saved_model(dataset, system)
-    pairs = ((n, system) for system, sizes in settings.sizes.items() for n in sizes)
-    for n, system in sorted(pairs):
+    for n, system in sorted((n, system) for system, sizes in settings.sizes.items() for n in sizes):
         folder = paths.cache() / "growth" / dataset / f"{system}-{n}"
-        if not (folder / ANSWER).exists():
+        if not (folder / ROW).exists():
+            row: dict[str, Any] = {"system": system, "servers": n}
             for step in (_build, _answer):
-                _in_own_process(step, dataset, system, n, folder)
-        yield {"system": system, "servers": n} | json.loads((folder / ANSWER).read_text(encoding="utf-8"))
+                row |= _in_own_process(step, dataset, system, n, folder, settings)
+            write_json(folder / ROW, row)
+            shutil.rmtree(folder / "index", ignore_errors=True)  # it may be large
+        yield json.loads((folder / ROW).read_text(encoding="utf-8"))
 
 
-def _in_own_process(step: Callable[..., None], *words: Any) -> None:
-    """Run a step, which does nothing if its result is there."""
+def _in_own_process(step: Callable[..., dict[str, Any]], *words: Any) -> dict[str, Any]:
     try:
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            pool.submit(step, *words).result()
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_start) as pool:
+            return pool.submit(step, *words).result()
     except BrokenProcessPool as error:
         fix = "it may lack memory; the same command goes on from there"
-        raise StudyError(f"{words[1]} over {words[2]} servers stopped", file=words[-1], fix=fix) from error
+        raise StudyError(f"{words[1]} over {words[2]} servers stopped", file=words[3], fix=fix) from error
 
 
-def _build(dataset: str, system: str, n: int, folder: Path) -> None:
-    if (folder / "build.json").exists():
-        return
+def _start() -> None:
     end_with_parent()
     limit_threads(1)
+
+
+def _build(dataset: str, system: str, n: int, folder: Path, settings: Growth) -> dict[str, Any]:
     LOG.info("%s: indexing %d servers", system, n)
-    facts: dict[str, Any] = {}
+    began = time.process_time()
     if system == BM25:
-        began = time.process_time()
-        _build_bm25(dataset, n, folder)
-        facts |= {"index": "bm25s", "build_s": time.process_time() - began, "recall": 1.0}
+        _build_bm25(dataset, n, folder, settings)
+        facts: dict[str, Any] = {"index": "bm25s", "build_s": time.process_time() - began, "recall": 1.0}
     else:
-        source, questions = case_of(dataset, system, n)
+        source, questions = case_of(dataset, system, n, settings)
         write_array(folder / "questions.npy", questions)
         gc.collect()
         began = time.process_time()
         index = nearest.build(folder / "index", source, questions)
         spent = index.about.get("seconds") or {"index": time.process_time() - began}
-        facts["index"] = index.kind
-        facts["build_s"] = sum(spent.get(name, 0.0) for name in ("train", "index", "merge", "measure"))
-        facts |= {"draw_s": spent.get("source", 0.0), "scan_s": spent.get("scan", 0.0), "recall": index.about["recall"]}
+        build_s = sum(spent.get(name, 0.0) for name in ("train", "index", "merge", "measure"))
+        facts = {"index": index.kind, "build_s": build_s, "draw_s": spent.get("source", 0.0)}
+        facts |= {"scan_s": spent.get("scan", 0.0), "recall": index.about["recall"]}
         facts |= {"lists": index.reading.probes, "refined": index.reading.candidates}
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    write_json(folder / "build.json", facts | {"build_mib": _peak_mib(), "disk_mib": size / 2**20})
+    return facts | {"build_mib": _peak_mib(), "disk_mib": size / 2**20}
 
 
-def _answer(dataset: str, system: str, n: int, folder: Path) -> None:
-    """Ask every question, one at a time; then the index, which may be large, is removed."""
-    if (folder / ANSWER).exists():
-        return
-    end_with_parent()
-    limit_threads(1)
-    settings = load_settings(Growth)
+def _answer(dataset: str, system: str, n: int, folder: Path, settings: Growth) -> dict[str, Any]:
+    """Ask every question, one at a time."""
     if system == BM25:
-        ask, questions = _bm25_search(dataset, folder)
+        ask, questions = _bm25_search(folder)
     else:
-        index = nearest.NearestIndex(folder / "index", nearest.Settings.read())
         vectors = np.load(folder / "questions.npy")
+        index = nearest.NearestIndex(folder / "index", nearest.Settings.read())
         ask, questions = (lambda at: index.search(vectors[at : at + 1], TOP)), len(vectors)
     taken = []
     for number in range(-settings.warm_up, questions):
@@ -217,20 +203,15 @@ def _answer(dataset: str, system: str, n: int, folder: Path) -> None:
         if number >= 0:
             taken.append((1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - busy)))
     wall, cpu = np.array(taken).T
-    facts = json.loads((folder / "build.json").read_text(encoding="utf-8")) | {"answer_mib": _peak_mib()}
-    facts |= {f"p{q}_ms": float(np.percentile(wall, q)) for q in (50, 95, 99)}
-    facts |= {f"cpu_p{q}_ms": float(np.percentile(cpu, q)) for q in (50, 95)}
-    write_json(folder / ANSWER, facts)
-    shutil.rmtree(folder / "index", ignore_errors=True)
+    facts = {"answer_mib": _peak_mib()} | {f"p{q}_ms": float(np.percentile(wall, q)) for q in (50, 95, 99)}
+    return facts | {f"cpu_p{q}_ms": float(np.percentile(cpu, q)) for q in (50, 95)}
 
 
-def case_of(dataset: str, system: str, n: int) -> tuple[nearest.Source, FloatArray]:
+def case_of(dataset: str, system: str, n: int, settings: Growth) -> tuple[nearest.Source, FloatArray]:
     """A system's catalogue of `n` servers, and the vectors of the test tasks as its questions, shape (m, d). Raises
     StudyError: not exported."""
-    settings = load_settings(Growth)
     data, split = load_inputs(dataset, PROTOCOL)
-    asked = split.tasks("test")[: settings.questions]
-    folder = _saved_model(dataset, system)
+    asked, folder = split.tasks("test")[: settings.questions], _saved_model(dataset, system)
     if system == "t2mrec":
         saved = Recommender.load(folder)
         words = [data.task_texts()[task] for task in asked]
@@ -242,9 +223,7 @@ def case_of(dataset: str, system: str, n: int) -> tuple[nearest.Source, FloatArr
     source = _source(system, n, vectors)
     # The statistics of the catalogue, from the sample that places the lists: they are needed before the catalogue is.
     moments = Moments.of(nearest.sampled(source, SAMPLE, nearest.Settings.read()))
-    names = sorted({term.view for term in terms})
-    requests = data.tasks.iloc[asked]
-    views = {name: encode(texts(requests, VIEWS, name)) for name in names}
+    views = {name: encode(texts(data.tasks.iloc[asked], VIEWS, name)) for name in sorted({term.view for term in terms})}
     return source, moments.questions(terms, views).vectors
 
 
@@ -258,12 +237,11 @@ def _source(system: str, n: int, vectors: DrawnVectors) -> nearest.Source:
     return nearest.Source(n, vectors.real.shape[1], vectors.piece, identity)
 
 
-def _build_bm25(dataset: str, n: int, folder: Path) -> None:
+def _build_bm25(dataset: str, n: int, folder: Path, settings: Growth) -> None:
     """Index the words of `n` servers as `baselines/bm25.py` does."""
     import bm25s
     from bm25s.tokenization import Tokenizer
 
-    settings = load_settings(Growth)
     data, split = load_inputs(dataset, PROTOCOL)
     tokenizer = Tokenizer(stopwords=None)
     ids, vocabulary = tokenizer.tokenize(data.server_texts(), return_as="tuple", show_progress=False)
@@ -276,7 +254,7 @@ def _build_bm25(dataset: str, n: int, folder: Path) -> None:
     write_json(folder / "index" / "questions.json", [list(map(int, own)) for own in questions], compact=True)
 
 
-def _bm25_search(dataset: str, folder: Path) -> tuple[Callable[[int], Any], int]:
+def _bm25_search(folder: Path) -> tuple[Callable[[int], Any], int]:
     import bm25s
 
     index = bm25s.BM25.load(folder / "index")
@@ -293,6 +271,5 @@ def _bm25_search(dataset: str, folder: Path) -> tuple[Callable[[int], Any], int]
 def _peak_mib() -> float:
     """The greatest resident memory of this process so far; NaN where the system does not tell."""
     status = Path("/proc/self/status")
-    lines = status.read_text(encoding="ascii").splitlines() if sys.platform == "linux" else []
-    found = [int(line.split()[1]) / 2**10 for line in lines if line.startswith("VmHWM:")]
-    return found[0] if found else float("nan")
+    found = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="ascii")) if status.exists() else None
+    return int(found[1]) / 2**10 if found else float("nan")

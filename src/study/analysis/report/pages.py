@@ -33,36 +33,36 @@ class Numbers:
 
     def __init__(self) -> None:
         self.file = paths.root() / "docs" / "src" / "numbers.yaml"
-        self.named: dict[str, dict[str, Any]] = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+        self.entries: dict[str, dict[str, Any]] = yaml.safe_load(self.file.read_text(encoding="utf-8"))
         self.table: Callable[[str], pd.DataFrame] = cache(_table)
 
     def entry(self, name: str) -> dict[str, Any]:
         """What is said of a cell. Raises StudyError: the name has no entry."""
         if found := PATH.fullmatch(name):
-            if found["protocol"].startswith("judged_"):
-                where = {"part": found["protocol"].removeprefix("judged_"), "system": found["system"]}
-                where["metric"] = f"{found['metric']}@{found['k']}"
+            dataset, protocol, system, metric, k = found.groups()
+            if protocol.startswith("judged_"):
+                where = {"part": protocol.removeprefix("judged_"), "system": system, "metric": f"{metric}@{k}"}
                 return {"file": f"{DATASET}/judged/tables/scores.csv", "where": where, "column": "mean"}
-            where = {key: found[key] for key in ("protocol", "system", "metric", "k")}
-            return {"file": f"{found['dataset'] or DATASET}/tables/overall.csv", "where": where, "column": "mean"}
+            where = {"protocol": protocol, "system": system, "metric": metric, "k": k}
+            return {"file": f"{dataset or DATASET}/tables/overall.csv", "where": where, "column": "mean"}
         whole, _, end = name.rpartition("_")
-        if name not in self.named and whole in self.named and end in ("low", "high"):
-            return self.named[whole] | {"column": f"{self.named[whole]['column']}_ci_{end}"}
-        if name not in self.named:
+        if name not in self.entries and whole in self.entries and end in ("low", "high"):
+            return self.entries[whole] | {"column": f"{self.entries[whole]['column']}_ci_{end}"}
+        if name not in self.entries:
             raise StudyError("no such number", file=self.file, column=name, fix="write its entry")
-        return self.named[name]
+        return self.entries[name]
 
     def value(self, name: str, **others: Any) -> float:
         """The number. Raises StudyError: more or fewer than one row are left."""
         entry = self.entry(name) | others
         rows = self.table(entry["file"])
-        for column, wanted in entry.get("where", {}).items():
-            sign, text = str(wanted)[:2], str(wanted)
-            if text[0] in "<>":
-                numbers = pd.to_numeric(rows[column])
-                rows = rows[numbers < float(text[1:]) if text[0] == "<" else numbers > float(text[1:])]
+        for column, condition in entry.get("where", {}).items():
+            sign, text = str(condition)[:1], str(condition)
+            if sign in "<>":
+                numbers = pd.to_numeric(rows[column]) - float(text[1:])
+                rows = rows[numbers < 0 if sign == "<" else numbers > 0]
             else:
-                rows = rows[rows[column] != text[2:] if sign == "!=" else rows[column] == text]
+                rows = rows[rows[column] != text[2:] if text.startswith("!=") else rows[column] == text]
         if entry.get("count"):
             return float(len(rows))
         if "different" in entry:
@@ -78,9 +78,7 @@ class Numbers:
     def rows(self, file: str, **where: str) -> list[dict[str, str]]:
         """The rows of a table below results/ that have these values, each by its columns, as texts."""
         table = self.table(file)
-        for column, value in where.items():
-            table = table[table[column] == value]
-        return [{str(column): text for column, text in row.items()} for row in table.to_dict("records")]
+        return table[(table[list(where)] == pd.Series(where)).all(axis=1)].to_dict("records")
 
     def cell(self, name: str, digits: int | None = None, *, sign: bool = False) -> str:
         """A number as text: three digits behind the point, none of a whole number, unless `digits` says so."""
@@ -100,12 +98,11 @@ class Numbers:
 
 def _table(file: str) -> pd.DataFrame:
     """Tables below results/, one under another, with texts as they stand there."""
-    found = sorted((paths.root() / "results").glob(file))
-    if not found:
-        raise StudyError(
-            "a page names a table that is not there", file=paths.root() / "results" / file, fix="dvc repro"
-        )
-    return pd.concat([pd.read_csv(path, dtype=str, keep_default_na=False) for path in found])
+    results = paths.root() / "results"
+    tables = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(results.glob(file))]
+    if not tables:
+        raise StudyError("a page names a table that is not there", file=results / file, fix="dvc repro")
+    return pd.concat(tables)
 
 
 def render() -> dict[Path, str]:

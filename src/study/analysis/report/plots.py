@@ -1,5 +1,5 @@
 """What every figure shares: colours and markers, canvas and axes, rows of points with intervals (`forest`), matrices
-(`heat`) and curves (`lines`), and writing files; and the figures of a data set itself.
+(`heat`) and curves (`lines`), and writing files.
 
 Figures are made without pyplot, so they need no display, leave no state behind, and look alike in notebooks, scripts
 and tests. Colours are those of Okabe and Ito (2008), told apart by colour-blind readers, and five more that keep a
@@ -9,11 +9,9 @@ distance from them under simulated protanopia and deuteranopia; markers differ a
 from __future__ import annotations
 
 import io
-import itertools
 import re
 import textwrap
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +24,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from PIL import Image
@@ -35,8 +31,6 @@ from PIL import Image
 from study.base import paths
 from study.base.files import replacing
 from study.config.groups import ORACLE
-from study.data.dataset import Dataset
-from study.data.normalise import tokens
 
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, YELLOW, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#7F7F7F"
@@ -111,23 +105,10 @@ def look(family: str) -> Look:
     return FAMILIES.get(family, OTHER)
 
 
-def colour(family: str) -> str:
-    """The colour of a kind of system."""
-    return look(family).ink
-
-
 def present(families: Iterable[str]) -> list[Look]:
     """The looks of some kinds, each once, in the order of legends."""
     found = {look(family) for family in families}
     return [known for known in (*FAMILIES.values(), OTHER) if known in found]
-
-
-def worded(families: Iterable[str]) -> dict[str, str]:
-    """Colour -> the legend's words for what has it among some kinds."""
-    words: dict[str, list[str]] = {}
-    for kind in present(families):
-        words.setdefault(kind.ink, []).append(kind.words)
-    return {ink: " or ".join(said) for ink, said in words.items()}
 
 
 def marker_legend(families: Iterable[str]) -> tuple[list[Artist], list[str]]:
@@ -135,54 +116,6 @@ def marker_legend(families: Iterable[str]) -> tuple[list[Artist], list[str]]:
     shown = present(families)
     handles = [Line2D([], [], linestyle="none", marker=kind.marker, color=kind.ink, markersize=5.5) for kind in shown]
     return list(handles), [kind.words for kind in shown]
-
-
-def legend_below(
-    figure: Figure, handles: Sequence[Artist], labels: Sequence[str], heads: Collection[int] = ()
-) -> Legend:
-    """A legend between the axes and the caption of `canvas`, in as many columns as fit; the figure grows by its height.
-
-    Call it last: the layout keeps the legend's place free, and knows nothing else of it. `heads` are places of entries
-    that head those after them: bold, and never the last of a column.
-    """
-    for columns in (3, 2, 1):
-        places = columned(len(labels), heads, columns)
-        shown = [Line2D([], [], linestyle="none") if place is None else handles[place] for place in places]
-        words = ["" if place is None else labels[place] for place in places]
-        legend = figure.legend(shown, words, loc="lower left", ncols=columns, fontsize=7.5, borderaxespad=0)
-        for text, place in zip(legend.get_texts(), places, strict=True):
-            if place in heads:
-                text.set_fontweight("bold")
-        if columns == 1 or legend.get_window_extent().width < 0.97 * figure.bbox.width:
-            break
-        legend.remove()
-    caption = [text for text in figure.texts if text.get_text() == figure.get_supxlabel() != ""]
-    gap = 0.08  # inches
-    below = sum(text.get_window_extent().height for text in caption) / figure.dpi + gap
-    own = legend.get_window_extent().height / figure.dpi + gap
-    height = figure.get_figheight() + own
-    figure.set_figheight(height)
-    legend.set_in_layout(False)
-    legend.set_bbox_to_anchor((0.01, below / height), figure.transFigure)
-    engine = figure.get_layout_engine()
-    assert isinstance(engine, ConstrainedLayoutEngine)
-    engine.set(rect=(0, own / height, 1, 1 - own / height))
-    return legend
-
-
-def columned(n: int, heads: Collection[int], columns: int) -> list[int | None]:
-    """The order of `n` entries of a legend, None for an empty place, so that no head is the last of a column."""
-    if not heads:
-        return list(range(n))
-    for rows in itertools.count(max(2, -(-n // columns))):
-        places: list[int | None] = []
-        for entry in range(n):
-            if entry in heads and len(places) % rows == rows - 1:
-                places.append(None)
-            places.append(entry)
-        if len(places) <= rows * columns:
-            break
-    return places + [None] * (rows * columns - len(places))
 
 
 def metric_name(metric: str) -> str:
@@ -420,78 +353,3 @@ def logarithmic(axis: Any, most: int = 8) -> None:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,), numticks=most))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def popularity(data: Dataset) -> np.ndarray:
-    """How many tasks list each server, most listed first, shape (n_servers,)."""
-    return np.sort(np.bincount(data.relevance.indices, minlength=data.n_servers))[::-1]
-
-
-def value_counts(values: pd.Series, *, listed: bool = False, most: int = 12) -> pd.Series:
-    """How often each value occurs, most frequent first; what is beyond the `most` frequent is summed up.
-    `values`: one text per row, empty for an absent value; `listed`: whether it is a list, counted entry by entry."""
-    counts = Counter(entry for text in values for entry in (tokens(text) if listed else [text] if text else []))
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    kept = dict(ranked[:most])
-    rest = sum(count for _, count in ranked[most:])
-    return pd.Series(kept | ({f"{len(ranked) - most} others": rest} if rest else {}), dtype=int)
-
-
-@styled
-def lists(data: Dataset, caption: str) -> Figure:
-    """Lengths of the label lists, servers by popularity, and how concentrated the labels are."""
-    figure, axes = canvas(2.7, 3, caption=caption, title="Lists and popularity")
-    panel = axes[0, 0]
-    sns.countplot(x=[len(row) for row in data.lists], color=BLUE, saturation=1, ax=panel)
-    panel.bar_label(panel.containers[0], fmt="{:,.0f}", fontsize=7)
-    panel.set(xlabel="servers on a task's list", ylabel="tasks (logarithmic axis)")
-    logarithmic(panel.yaxis)
-    panel.margins(y=0.1)
-    counts = popularity(data)
-    panel = axes[0, 1]
-    listed = counts[counts > 0]
-    panel.plot(np.arange(1, len(listed) + 1), listed, color=GREEN)
-    panel.set(xlabel="rank of the server", ylabel="tasks that list it")
-    logarithmic(panel.xaxis)
-    logarithmic(panel.yaxis)
-    panel.grid(True)
-    panel = axes[0, 2]
-    servers = 100 * np.arange(data.n_servers + 1) / data.n_servers
-    panel.plot(servers, np.concatenate([[0.0], 100 * np.cumsum(counts) / counts.sum()]), color=GREEN, label="released")
-    panel.plot([0, 100], [0, 100], color="black", linestyle="--", linewidth=0.8, label="all equal")
-    panel.set(xlabel="most labelled servers (%)", ylabel="labels they hold (%)", xlim=(0, 100), ylim=(0, 100))
-    panel.grid(True)
-    panel.legend(loc="lower right")
-    return figure
-
-
-@styled
-def attributes(data: Dataset, caption: str) -> Figure:
-    """Languages and categories of tasks and servers, after unifying spellings."""
-    parts = (
-        ("Language of tasks", data.tasks["language_tokens"], True, "tasks", ORANGE),
-        ("Language of servers", data.servers["language_tokens"], True, "servers", BLUE),
-        ("Subcategory of tasks", data.tasks["subcategory_clean"], False, "tasks", ORANGE),
-        ("Category of servers", data.servers["category_clean"], False, "servers", BLUE),
-    )
-    figure, axes = canvas(6.8, 2, rows=2, caption=caption, title="What tasks and servers are about")
-    for panel, (title, values, listed, unit, ink) in zip(axes.ravel(), parts, strict=True):
-        counts = value_counts(values, listed=listed, most=16)
-        panel.barh([name if len(name) <= 30 else f"{name[:29]}…" for name in counts.index], counts, color=ink)
-        panel.invert_yaxis()
-        panel.set(title=title, xlabel=unit)
-        panel.tick_params(axis="y", labelsize=7.5)
-        panel.grid(axis="x")
-    return figure
-
-
-@styled
-def mixture(table: pd.DataFrame, caption: str) -> Figure:
-    """Planted and drawn shares (columns) of the reasons (index) for which labels were given."""
-    figure, panel = one_panel(2.2, caption=caption, title="Why a server is on a list")
-    place = np.arange(len(table))[::-1]
-    panel.barh(place + 0.2, 100 * table["planted"], height=0.38, color=BLUE, label="planted")
-    panel.barh(place - 0.2, 100 * table["drawn"], height=0.38, color=ORANGE, label="drawn")
-    named_rows(panel, place, [name.replace("_", " ") for name in table.index], "share of the labels (%)")
-    panel.legend()
-    return figure
