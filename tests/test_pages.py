@@ -31,7 +31,7 @@ def test_pages_and_notebooks_say_what_the_tables_say():
             assert matches(typed, numbers.value(name)), f"{path.name} says {typed} of {name}"
             used.add(name)
     whole = {re.sub("_(low|high)$", "", name) for name in used} | used
-    assert not [name for name in numbers.named if not {name, re.sub("_(low|high)$", "", name)} & whole], "spare names"
+    assert not [name for name in numbers.entries if not {name, re.sub("_(low|high)$", "", name)} & whole], "spare names"
 
 
 @pytest.fixture
