@@ -25,7 +25,7 @@ def test_croissant_describes_every_result_table_and_its_records_are_their_rows(t
     import mlcroissant  # takes seconds
 
     tables = {"tables/overall.csv": pd.read_csv, "rows/useful/cold/top10.parquet": pd.read_parquet}
-    names = {*tables, "tables/metrics.csv.xz", "audit/verdict_summary.csv"}
+    names = {*tables, "tables/metrics.csv.xz", "audit/verdicts.csv"}
     for name in names:
         copy = tmp_path / "results/task2mcp" / name
         copy.parent.mkdir(parents=True, exist_ok=True)

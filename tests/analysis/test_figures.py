@@ -1,64 +1,14 @@
-"""Every figure from the committed tables: what it shows is finite and on the page; and the parts that figures share."""
-
-from functools import cache
+"""The parts that figures share."""
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-import pytest
 
-from study.analysis.audit import figures as audit
-from study.analysis.framework import GroupTables
 from study.analysis.report import plots
-from study.analysis.report.results import Results
 from study.base import paths
 from study.config.compose import sound_systems
 
 CAPTION = "Question: fitting the released labels. Protocol: cold (new tasks), 961 test tasks."
-
-
-@cache
-def tables(group):
-    return GroupTables("task2mcp", group)
-
-
-@cache
-def results():
-    return Results.load("task2mcp")
-
-
-def titles():
-    return results().titles
-
-
-FIGURES = {
-    "verdicts": lambda: audit.verdicts(tables("audit"), "cold", results().not_converged()),
-    "implied": lambda: audit.implied(tables("audit"), {"task split": 10.0}),
-    "feasibility": lambda: audit.feasibility(tables("audit"), ["t2mrec"]),
-    "protocol_grid": lambda: audit.protocol_grid(tables("audit"), "recall@10"),
-    "rq1": lambda: audit.rq1(tables("audit"), results().not_converged()),
-    "provenance": lambda: audit.provenance(tables("audit")),
-    "detectors": lambda: audit.detectors(tables("audit")),
-    "robustness": lambda: audit.robustness(tables("robustness")),
-    "copying": lambda: audit.copying(tables("audit"), ["t2mrec", "bm25"]),
-    "reference_bugs": lambda: audit.reference_bugs(tables("audit")),
-    "reproduction": lambda: audit.reproduction(tables("audit"), titles()),
-}
-
-
-@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
-def test_a_figure_shows_something_finite_within_its_page(draw):
-    figure = draw()
-    with mpl.rc_context(plots.STYLE):
-        figure.canvas.draw()
-    assert any((*panel.lines, *panel.patches, *panel.collections) for panel in figure.axes)
-    for panel in figure.axes:
-        assert np.isfinite([*panel.get_xlim(), *panel.get_ylim()]).all()
-        box = panel.get_window_extent()
-        assert 0 <= box.x0 < box.x1 <= figure.bbox.width
-        assert 0 <= box.y0 < box.y1 <= figure.bbox.height
-    for text in figure.texts:
-        assert text.get_window_extent().x1 <= figure.bbox.width, text.get_text()
 
 
 def test_rows_and_matrices_show_their_values_at_their_places():

@@ -67,7 +67,14 @@ GONE = {
         *("results/task2mcp/usefulness/calibration.csv", "results/task2mcp/usefulness/calibration_choice.csv"),
         *("results/task2mcp/usefulness/reliability.csv", "results/task2mcp/usefulness/risk_coverage.csv"),
     ),
-    "record of one table, now order.json": ("results/task2mcp/robustness/rank_robustness.json",),
+    "what notebook 05 computes itself, or nothing reads": (
+        *(
+            f"results/task2mcp/audit/{name}.csv"
+            for name in ("verdict_summary", "gains", "grouped", "reproduction_pairs")
+        ),
+        *("results/task2mcp/audit/label*.*", "results/task2mcp/audit/protocol_distances.csv.xz"),
+        *("results/task2mcp/audit/protocol_cells.json", "results/task2mcp/robustness/rank_robustness.*"),
+    ),
     "record of the embedding, now distances.json": ("results/task2mcp/embedding/record.json",),
 }
 # Path or row ("task2mcp/cold/bm25 per_task") -> why it is another than at the base commit. Patterns are allowed.
@@ -80,10 +87,9 @@ CORRECTIONS: dict[str, str] = {
     **dict.fromkeys(
         (
             *(f"results/task2mcp/tables/{name}" for name in ("machines.csv", "metrics.csv.xz", "runs.csv")),
-            *(f"results/task2mcp/audit/{name}.csv" for name in ("consistency", "feasibility")),
+            "results/task2mcp/audit/consistency.csv",
             "results/task2mcp/judged/per_task.csv.xz",
             "results/task2mcp/judged/tables/scores.csv",
-            "results/task2mcp/robustness/rank_robustness.csv",
             "results/task2mcp/usefulness/pareto.csv",
         ),
         "one more system: t2mrec_in_batch_set",
@@ -103,9 +109,12 @@ CORRECTIONS: dict[str, str] = {
     "results/task2mcp/usefulness/*.json": "one record an analysis, its settings by class",
     "results/task2mcp/usefulness/judged_*": f"{EXACT}; {FAMILIES}",
     "results/task2mcp/audit/verdict*": ONE,
+    "results/task2mcp/audit/feasibility.csv": "one more system: t2mrec_in_batch_set; readings of the columns that "
+    "nothing shows went",
     "results/task2mcp/audit/copying.csv.xz": "rows of systems that were made after the table (t2mrec_llm_local*, "
-    "t2mrec_same_training, label_ranker_plain); every earlier row as it was",
-    "results/task2mcp/audit/grouped.csv": "rows of three systems made after the table; every earlier row as it was",
+    "t2mrec_same_training, label_ranker_plain), and without columns that nothing reads; else as it was",
+    "results/task2mcp/audit/protocol_inference.csv": "without columns that nothing reads; else as it was",
+    "results/task2mcp/audit/reference_bugs.csv": "without the columns state and no_server; else as it was",
     "results/task2mcp/audit/*.json": "one record an analysis, its settings by class",
     "results/livemcpbench/tables/significance.csv": EXACT,
     "results/mcptools/tables/significance.csv": EXACT,
@@ -126,7 +135,7 @@ NEW: dict[str, str] = {
     "results/task2mcp/tables/agent_model_refused.csv": "T2MAgent anew: what its checks refuse",
     "results/task2mcp/pools.*": "pools of the rows with recorded replies",
     "results/task2mcp/audit/protocols.json": "one record an analysis",
-    "results/task2mcp/robustness/order.json": "one record an analysis",
+    "results/task2mcp/robustness/variance.json": "one record an analysis",
     "results/task2mcp/ablation/parts.json": "record of the ablation's tables",
     "results/task2mcp/embedding/distances.json": "record.json, with a key of what was trained",
     "results/task2mcp/usefulness/*.json": "one record an analysis",

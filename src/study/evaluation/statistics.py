@@ -211,16 +211,6 @@ def resampled(*sizes: int, seed: int | Sequence[int], resamples: int) -> list[ND
     return [rng.integers(size, size=(resamples, size)) for size in sizes]
 
 
-def paired_resamples(
-    first: int, second: int, *, same: bool, seed: int, resamples: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows drawn with replacement from two samples, one pair after another; `same`: the same rows of both."""
-    rng = np.random.default_rng(seed)
-    for _ in range(resamples):
-        rows = rng.integers(first, size=first)
-        yield rows, rows if same else rng.integers(second, size=second)
-
-
 def resample_counts(n: int, *, seed: int, resamples: int) -> NDArray[np.int64]:
     """How often each of n units is in a bootstrap resample of them: shape (resamples, n)."""
     return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)

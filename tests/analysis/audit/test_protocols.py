@@ -8,18 +8,16 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from study.analysis.audit import protocols
+from study.analysis.audit import protocols, rq1
 from study.analysis.audit.protocols import Definition, Protocols, Variant
+from study.analysis.audit.verdicts import Verdicts
 from study.analysis.framework import load_settings, run_analyses
 from study.base import paths
-from study.base.errors import StudyError
-from study.base.settings import read_settings
 from study.config.compose import build_system, load
 from study.data import dataset, splits
 from study.evaluation import metrics, runs
 from study.runner.identity import BY_PROFILE, CLASSES
 from tests.analysis.toys import change, small_study
-from tests.tiny_study import REPOSITORY
 
 SIZE = ["dataset=synthetic", "dataset.generator.n_servers=100", "dataset.generator.n_tasks=120"]
 BASE = {"labels": "released", "prefix": None, "split": "cold", "training": "train", "negatives": None}
@@ -43,7 +41,7 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(data):
+def measured(data):
     return protocols.cells("synthetic", load_settings(Protocols))
 
 
@@ -59,48 +57,46 @@ def cell_of(protocol, system):
     return table[(table["protocol"] == protocol) & (table["system"] == system)].reset_index(drop=True)
 
 
-def row_of(values, system):
-    """A printed row in the form that the inference reads."""
-    return pd.DataFrame([dict(zip(CELLS, values, strict=True)) | {"table": "p", "row": "planted", "own": system}])
+def inferred(values, system, measured):
+    """The nearest protocols of a printed row, of its own system and of others."""
+    row = pd.DataFrame([dict(zip(CELLS, values, strict=True)) | {"table": "p", "row": "planted", "own": system}])
+    settings = load_settings(Protocols), load_settings(Verdicts)
+    return rq1.infer(row, measured, *settings).set_index("question")
 
 
 @pytest.mark.parametrize(("name", "system"), OF_HISTORY + OF_TEXT)
-def test_a_planted_protocol_is_found(data, found, name, system):
+def test_a_planted_protocol_is_found(data, measured, name, system):
     """From the row, four digits, that a paper would print for a run of its own; the grid ran with another seed."""
     grid = load_settings(Protocols)
     chosen = next(item for item in grid.variants if item.name == name)
     labelled = protocols.labelled(data, chosen.labels, chosen.prefix)
-    made = protocols.make(labelled, chosen, seed=grid.split_seed)
+    split = protocols.make(labelled, chosen, seed=grid.split_seed)
     model = build_system(load([*SIZE, f"system={system}"]).system)
-    printed = runs.run_seed(model, labelled, made, seed=7, workdir=paths.cache()).per_task[CELLS].mean().round(4)
-    _, inference = protocols.infer(row_of(printed, system), found, grid)
-    assert inference["question"].tolist() == ["own system", "other systems"]
-    best, other = inference.to_dict("records")
-    assert (best["variant"], best["system"]) == (name, system)
-    assert best["distance"] < 0.005
-    assert best["gives"]
+    printed = runs.run_seed(model, labelled, split, seed=7, workdir=paths.cache()).per_task[CELLS].mean().round(4)
+    table = inferred(printed, system, measured)
+    best = table.loc["own system"]
+    assert best[["variant", "system", "gives"]].tolist() == [name, system, True]
     assert best["definition"] in ("as defined", "F1 of the means")
-    assert min(best["next_distance"], other["distance"]) > 2 * best["distance"] + 0.001
+    assert best["distance"] < 0.005
+    assert table.loc["other systems", "distance"] > 2 * best["distance"] + 0.001
 
 
 @pytest.mark.parametrize(
     ("name", "system", "told"), [("leave_one_out_50", "item_knn", False), ("task_split_50", "tfidf", True)]
 )
-def test_a_planted_metric_definition_is_found(found, name, system, told):
+def test_a_planted_metric_definition_is_found(measured, name, system, told):
     """Hit rate as recall and NDCG over what was found; with one server held out per task hit rate is recall."""
-    grid, title = load_settings(Protocols), "hit rate as recall, NDCG over what was found"
-    planted = next(one for one in found if (one.variant, one.system) == (name, system))
-    row = protocols.printed_form(planted.mean, grid.metric_definitions[title]).round(4)
-    distances, inference = protocols.infer(row_of(row, system), found, grid)
-    best = inference[inference["question"] == "own system"].iloc[0]
-    assert (best["variant"], best["system"], best["gives"]) == (name, system, True)
-    own = distances.query("variant == @name and system == @system").set_index("choice")["distance"]
-    assert own["nearest definition"] < 1e-4
-    assert not told or (best["definition"] == title and own["as defined"] > 0.05)
+    definitions, title = load_settings(Protocols).metric_definitions, "hit rate as recall, NDCG over what was found"
+    planted = next(one for one in measured if (one.variant, one.system) == (name, system))
+    row = protocols.printed_form(planted.mean, definitions[title]).round(4)
+    best = inferred(row, system, measured).loc["own system"]
+    assert best[["variant", "system", "gives"]].tolist() == [name, system, True]
+    assert best["distance"] < 1e-4
+    assert not told or best["definition"] == title
     # A row that no protocol gives is not given.
-    _, inference = protocols.infer(row_of([0.5] * 8, ""), found, grid)
-    assert inference["question"].tolist() == ["other systems"]
-    assert not inference["gives"].any()
+    table = inferred([0.5] * 8, "", measured)
+    assert table.index.tolist() == ["other systems"]
+    assert not table["gives"].any()
 
 
 def test_cells_are_what_the_evaluator_gives(data):
@@ -135,7 +131,8 @@ def test_exposed_training_holds_the_answers_candidates_no_other_listed_server_an
         asked = set(made.test.indices[made.test.indptr[task] : made.test.indptr[task + 1]])
         assert len(set(row)) == len(row)
         assert set(row) & set(data.lists[task]) == asked
-    assert not protocols.fits(data, variant(negatives=500))
+    assert protocols.applicable(variant(negatives=20), ["cold"], data)
+    assert not protocols.applicable(variant(negatives=500), ["cold"], data)
     cut, longer = protocols.labelled(data, "released", 3), protocols.labelled(data, "longer", None)
     assert all((short == full[:3]).all() for short, full in zip(cut.lists, data.lists, strict=True))
     assert cut.relevance.sum() == sum(len(row) for row in cut.lists)
@@ -179,8 +176,8 @@ def test_a_stopped_grid_goes_on_and_ends_with_the_same_values(own_copy, monkeypa
     assert missing.sum() == cached.sum() * 2
     table[~missing & ~cached].to_parquet(fits.path)
     fits.add(table[cached])
-    calls, once = [], protocols.run_fit
-    monkeypatch.setattr(protocols, "run_fit", lambda *a: (calls.append(1), once(*a))[1])
+    calls, once = [], protocols.build_system
+    monkeypatch.setattr(protocols, "build_system", lambda system: (calls.append(1), once(system))[1])
     for _ in range(2):
         list(run_analyses(["audit/protocols"], load(SIZE)))
         assert len(calls) == 2
@@ -202,35 +199,6 @@ def test_a_stopped_grid_goes_on_and_ends_with_the_same_values(own_copy, monkeypa
     change(FILE, protocols=GRID | {"first_3": GRID["first_3"] | {"prefix": 2}})
     list(run_analyses(["audit/protocols"], load(SIZE)))
     assert len(calls) == 3
-
-
-def test_damaged_tables_none_and_mistakes_in_the_grid_are_refused(own_copy):
-    path, grid = protocols.protocol_fits("synthetic").path, load_settings(Protocols)
-    pd.read_parquet(path).drop(columns="mean").to_parquet(path)
-    with pytest.raises(StudyError, match="not the cells"):
-        protocols.inference_tables("synthetic", grid)
-    path.unlink()
-    with pytest.raises(StudyError, match="no cell of the protocol grid"):
-        protocols.inference_tables("synthetic", grid)
-    entry = {"title": "a"} | BASE
-    for word, values in {
-        "unknown system": {"systems": ["nobody"]},
-        "'tepid'": {"protocols": {"a": entry | {"split": "tepid"}}},
-        "'prefix'": {"protocols": {"a": {"title": "a", "labels": "released"}}},
-    }.items():
-        before = (paths.conf() / FILE).read_text()
-        change(FILE, **values)
-        with pytest.raises(StudyError, match=word):
-            load_settings(Protocols)
-        (paths.conf() / FILE).write_text(before)
-
-
-def test_in_the_committed_grid_the_method_and_three_baselines_run_under_every_protocol():
-    grid = read_settings(Protocols, REPOSITORY / "conf" / FILE)
-    known = {name: list(load([f"system={name}"]).system.protocols) for name in grid.systems}
-    for item in grid.variants:
-        assert sum(protocols.applicable(item, known[name]) for name in grid.systems) >= 4, item.name
-    assert any(item.training == "everything" for item in grid.variants)
 
 
 def test_more_seeds_do_not_narrow_the_interval_over_tasks(own_copy):

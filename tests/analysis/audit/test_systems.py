@@ -3,12 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_rgba
 
-from study.analysis.audit import figures, systems
+from study.analysis.audit import systems
 from study.analysis.audit.systems import ReferenceBugs, Rules
 from study.analysis.framework import load_settings, run_analyses
-from study.analysis.report.plots import GREEN, RED
 from study.base import paths
 from study.base.errors import StudyError
 from study.config.compose import load, sound_systems
@@ -46,81 +44,43 @@ def test_the_variants_change_settings_that_the_system_has():
         assert {key for key in model if made[name].system.model[key] != model[key]} == set(changes), name
 
 
-@pytest.fixture
-def bugs(new_results):
-    """The table of bugs, made anew at every call."""
-    return lambda: systems.bug_table("synthetic", load_settings(ReferenceBugs)).set_index("row")
-
-
-def wrote(system, values, reports=None, first_seed=0):
+def wrote(system, values, first_seed=0):
     """A run under `warm`: values of shape (seeds, tasks)."""
     tables = [
         per_task.table(range(len(line)), seed, pd.DataFrame({"ndcg@10": line}))
         for seed, line in enumerate(values, first_seed)
     ]
-    put_row("synthetic", "warm", system, pd.concat(tables), record={"seeds": reports or [{}] * len(values)})
+    put_row("synthetic", "warm", system, pd.concat(tables))
 
 
-def test_differences_by_hand(bugs):
-    sound, faulty = [[0.5, 0.25, 0.0], [0.5, 0.75, 0.0]], [[0.25, 0.25, 0.25]] * 2
-    wrote("tiger", sound, [{"report": {"answers": 90, "answers_of_no_server": 0}}] * 2)
-    wrote("tiger_unconstrained", faulty, [{"report": {"answers": 90, "answers_of_no_server": n}} for n in (30, 15)])
-    (path,) = run_analyses(["audit/reference_bugs"], load(["dataset=synthetic"]))
-    table = pd.read_csv(path).set_index("row")
-    assert list(table.index) == list(load_settings(ReferenceBugs).rows)
-    found = table.loc["tiger_unconstrained"]
-    about = found[["system", "protocol", "state", "metric", "seeds", "n"]].tolist()
-    assert about == ["tiger", "warm", "run", "ndcg@10", 2, 3]
-    # Tasks, after the mean over seeds: 0.5, 0.5, 0 without and 0.25 each with the bug.
-    assert found[["without", "with_bug", "diff"]].tolist() == pytest.approx([1 / 3, 0.25, -1 / 12], abs=1e-5)
-    assert found["diff_ci_low"] <= found["diff"] <= found["diff_ci_high"]
-    # Seed by seed: 1/4 - 1/4 and 1/4 - 5/12; of the six values one is the same.
-    assert found[["least", "most", "unmoved"]].tolist() == pytest.approx([-1 / 6, 0.0, 1 / 6], abs=1e-5)
-    assert found["no_server"] == pytest.approx(45 / 180)
-    others = table.drop(index="tiger_unconstrained")
-    assert (others["state"] == "not run").all()
-    assert others.loc[:, "seeds":].isna().all(axis=None)
-
-
-def test_one_of_two_runs_gives_no_number_and_two_are_compared_by_tasks_and_seeds_that_both_have(bugs):
+def test_a_bug_is_compared_where_both_rows_ran_over_the_tasks_and_seeds_that_both_have(new_results):
     wrote("gdsrec", [[0.5, 0.25]])
-    assert bugs().loc["gdsrec_with_target", "state"] == "not run"
-    wrote("gdsrec_with_target", [[0.75, 0.25]])
-    found = bugs().loc["gdsrec_with_target"]
-    assert found["diff"] == pytest.approx(0.125)
-    assert np.isnan(found["no_server"])
-    wrote("gdsrec", [[0.5, 0.25, 0.0]])
-    with pytest.raises(StudyError, match="same tasks"):
-        bugs()
-    # A single run is compared with the same seed.
+    assert list(run_analyses(["audit/reference_bugs"], load(["dataset=synthetic"]))) == []
+    # Seed 1 alone: 0.375 without and 0.5 with the bug; the mean over the method's three seeds would be 0.4583.
     wrote("gdsrec", [[0.0, 0.0], [0.5, 0.25], [1.0, 1.0]])
     wrote("gdsrec_with_target", [[0.75, 0.25]], first_seed=1)
-    found = bugs().loc["gdsrec_with_target"]
-    # Seed 1 alone: 0.375 without and 0.5 with the bug; the mean over the method's three seeds would be 0.4583.
-    assert found[["seeds", "without", "with_bug", "diff"]].tolist() == pytest.approx([1, 0.375, 0.5, 0.125])
-    wrote("gdsrec_with_target", [[0.75, 0.25]], first_seed=7)
-    with pytest.raises(StudyError, match="no seed of gdsrec_with_target is a seed of gdsrec"):
-        bugs()
-
-
-@pytest.mark.parametrize(
-    ("by_seed", "moved"), [((0.4, 0.5), GREEN), ((0.6, 0.3), None), ((0.1, 0.3), RED), ((0.2, 0.4), None)]
-)
-def test_a_bug_is_coloured_only_where_tasks_and_seeds_agree(bugs, by_seed, moved):
-    wrote("gdsrec", [[0.2] * 40, [0.4] * 40])
-    wrote("gdsrec_with_target", [[value] * 40 for value in by_seed])
-    panel = figures.reference_bugs({"reference_bugs": bugs()}).axes[0]
-    assert [text.get_text() for text in panel.texts].count("not run") == len(bugs()) - 1
-    inks = set(map(tuple, panel.collections[2].get_facecolors()))
-    assert inks & {to_rgba(GREEN), to_rgba(RED)} == ({to_rgba(moved)} if moved else set())
+    wrote("tiger", [[0.5, 0.25, 0.0], [0.5, 0.75, 0.0]])
+    wrote("tiger_unconstrained", [[0.25, 0.25, 0.25]] * 2)
+    (path,) = run_analyses(["audit/reference_bugs"], load(["dataset=synthetic"]))
+    table = pd.read_csv(path).set_index("row")
+    assert table.index.tolist() == ["gdsrec_with_target", "tiger_unconstrained"]
+    columns = ["seeds", "without", "with_bug", "diff"]
+    assert table.loc["gdsrec_with_target", columns].tolist() == pytest.approx([1, 0.375, 0.5, 0.125])
+    row = table.loc["tiger_unconstrained"]
+    assert row[["system", "protocol", "metric", "seeds", "n"]].tolist() == ["tiger", "warm", "ndcg@10", 2, 3]
+    # Tasks, after the mean over seeds: 0.5, 0.5, 0 without and 0.25 each with the bug.
+    assert row[["without", "with_bug", "diff"]].tolist() == pytest.approx([1 / 3, 0.25, -1 / 12], abs=1e-5)
+    assert row["diff_ci_low"] <= row["diff"] <= row["diff_ci_high"]
+    # Seed by seed: 1/4 - 1/4 and 1/4 - 5/12; of the six values one is the same.
+    assert row[["least", "most", "unmoved"]].tolist() == pytest.approx([-1 / 6, 0.0, 1 / 6], abs=1e-5)
 
 
 def test_every_bug_of_the_configuration_is_in_the_table_and_differs_from_its_method_in_one_setting():
     settings, known = load_settings(ReferenceBugs), sound_systems()
     assert {name for name, system in known.items() if system.family == "reference_bug"} <= set(settings.rows)
     for row, about in settings.rows.items():
-        own = load([f"system={row}", f"protocol={about.protocol}"]).system
-        method = load([f"system={about.system}", f"protocol={about.protocol}"]).system
-        assert about.protocol in own.protocols
+        protocol = f"protocol={about['protocol']}"
+        own, method = (load([f"system={name}", protocol]).system for name in (row, about["system"]))
+        assert about["protocol"] in own.protocols
         assert own.reference is None
         assert len([key for key in method.model if own.model[key] != method.model[key]]) == 1

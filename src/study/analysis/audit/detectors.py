@@ -27,8 +27,8 @@ BY_ORDER = (*ORDER_RULES, "long_run")
 DETECTORS = (*BY_CONTENT, *BY_ORDER)
 # Unions of detectors, as tables name them.
 UNIONS = {"any rule of order": ORDER_RULES, "any sign of content": BY_CONTENT, "any detector": DETECTORS}
-# Times that a server which repeats another one of its list is drawn again.
-REDRAWS = 100
+# Times that a server which repeats another one of its list is sampled again.
+RETRIES = 100
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,13 @@ class Labels:
     seed: int
 
     def __post_init__(self) -> None:
-        file, every = settings_file(type(self)), ", ".join(sorted(DETECTORS))
+        file, fix = settings_file(type(self)), f"detectors are {', '.join(sorted(DETECTORS))}"
         for order in (self.order, *self.other_orders.values()):
             if sorted(order) != sorted(DETECTORS):
-                said = f"the order of classes is {', '.join(order)}"
-                raise StudyError(said, file=file, column="order", fix=f"name each of these once: {every}")
+                raise StudyError(f"the order of classes is {', '.join(order)}", file=file, column="order", fix=fix)
         for detector, name, _ in self.varied():
-            if detector not in DETECTORS or not isinstance(getattr(self, name, None), int | float):
-                problem, fix = (
-                    f"there is no threshold {name!r} of {detector!r}",
-                    f"one of {every}, a number of the file",
-                )
-                raise StudyError(problem, file=file, column="thresholds", fix=fix)
+            if detector not in DETECTORS or name not in vars(self):
+                raise StudyError(f"no threshold {name!r} of {detector!r}", file=file, column="thresholds", fix=fix)
 
     def varied(self) -> Iterator[tuple[str, str, float]]:
         """Detector, threshold and value of every entry of `thresholds`."""
@@ -88,11 +83,11 @@ class Evidence:
     """
 
     def __init__(self, data: Dataset, settings: Labels) -> None:
-        place = places(data)
+        place_of = places(data)
         self.settings, self.n_servers = settings, data.n_servers
-        self.matrix = padded(data.lists, place)
+        self.matrix = padded(data.lists, place_of)
         self.used: IntArray = np.bincount(self.matrix[self.matrix >= 0], minlength=data.n_servers)
-        servers, tasks = data.servers.iloc[np.argsort(place)], data.tasks
+        servers, tasks = data.servers.iloc[np.argsort(place_of)], data.tasks
         texts, both = ((table["name"] + " " + table["description"]).tolist() for table in (servers, tasks))
         self.words = {
             "theme_token": shared_words(tasks["theme"].tolist(), texts, settings.theme_words),
@@ -100,8 +95,8 @@ class Evidence:
         }
         self.theme: IntArray = pd.factorize(tasks["theme_clean"].str.casefold())[0].astype(np.int64)
         spoken = [[word.casefold() for word in tokens(value)] for value in servers["language_tokens"]]
-        wanted = [(tokens(value) or [""])[0].casefold() for value in tasks["language_tokens"]]
-        numbers, names = pd.factorize(np.array(wanted, dtype=object))
+        first = [(tokens(value) or [""])[0].casefold() for value in tasks["language_tokens"]]
+        numbers, names = pd.factorize(np.array(first, dtype=object))
         self.language: IntArray = numbers.astype(np.int64)
         member = np.array([[name in row for row in spoken] for name in names], dtype=bool).reshape(len(names), -1)
         self.language_place: IntArray = np.where(member, member.cumsum(axis=1) - 1, -1).astype(np.int64)
@@ -116,10 +111,10 @@ class Evidence:
         }
         flags["language"] = self.language_place[self.language[task], server] >= 0
         flags["theme_pool"] = self._pool(matrix, task, server)
-        found = {name: np.zeros(matrix.shape, dtype=bool) for name in flags}
+        placed = {name: np.zeros(matrix.shape, dtype=bool) for name in flags}
         for name, flag in flags.items():
-            found[name][filled] = flag
-        return found
+            placed[name][filled] = flag
+        return placed
 
     def _pool(self, matrix: IntArray, task: IntArray, server: IntArray) -> BoolArray:
         """Binomial tail of the number of other lists of the theme, different as sets, that hold the server."""
@@ -136,27 +131,23 @@ class Evidence:
         inside = np.asarray(held[theme, server]).ravel()
         rate = (overall[server] - inside + 1) / (len(first) - per_theme[theme] + 1)
         tail = stats.binom.sf(inside - 2, np.maximum(per_theme[theme] - 1, 0), np.minimum(rate, 1))
-        found: BoolArray = (inside - 1 >= self.settings.pool_tasks) & (tail < self.settings.pool_p)
-        return found
+        flag: BoolArray = (inside - 1 >= self.settings.pool_tasks) & (tail < self.settings.pool_p)
+        return flag
 
     def order(self, matrix: IntArray) -> dict[str, BoolArray]:
         """The detectors that look at the order of a list, each of the shape of `matrix`."""
         s, filled = self.settings, matrix >= 0
         close, ascending = (run_lengths(steps(matrix, gap)) for gap in (s.widest_gap(self.n_servers), None))
-        own = np.where(filled, self.language_place[self.language[:, None], np.maximum(matrix, 0)], -1)
-        walk = run_lengths(steps(own, s.language_gap))
+        spoken = np.where(filled, self.language_place[self.language[:, None], np.maximum(matrix, 0)], -1)
+        walk = run_lengths(steps(spoken, s.language_gap))
         used = self.used[np.maximum(matrix, 0)]
         level = steps(matrix) & (np.abs(used[:, 1:] - used[:, :-1]) <= s.use_difference)
         return {
             "alphabetical": filled & (close >= s.close_run),
             "balancing": filled & (run_lengths(level) >= s.level_run),
             "long_run": filled & (ascending >= s.long_run),
-            "language_run": (own >= 0) & (walk >= s.language_run),
+            "language_run": (spoken >= 0) & (walk >= s.language_run),
         }
-
-    def detect(self) -> dict[str, BoolArray]:
-        """Every detector on the released lists."""
-        return self.content(self.matrix) | self.order(self.matrix)
 
     def by_chance(self, rng: np.random.Generator) -> dict[str, float]:
         """The share of labels that each detector, and each of `UNIONS`, marks when its kind of evidence is destroyed.
@@ -166,41 +157,34 @@ class Evidence:
         moved = self.matrix[rng.permutation(len(self.matrix))]
         content, order = self.content(moved), self.order(shuffled(self.matrix, rng))
         both = shuffled(moved, rng)
-        found = rates(content, moved) | rates(order, self.matrix)
-        return found | {"any detector": rates(self.content(both) | self.order(both), both)["any detector"]}
+        marked = rates(content, moved) | rates(order, self.matrix)
+        return marked | {"any detector": rates(self.content(both) | self.order(both), both)["any detector"]}
 
-    def in_kept_order(self, weight: IntArray, rng: np.random.Generator) -> dict[str, float]:
-        """The share of labels that each detector of order marks where only the servers are `redrawn`.
-
-        What a rate exceeds this one by is due to which servers stand side by side, not to how a list is sorted.
-        """
-        drawn = self.redrawn(weight, rng)
-        return rates(self.order(drawn), drawn)
-
-    def redrawn(self, weight: IntArray, rng: np.random.Generator) -> IntArray:
+    def resampled(self, weight: IntArray, rng: np.random.Generator) -> IntArray:
         """Lists of other servers in the same order, as many of them in the task's language, same shape.
 
-        Servers are drawn in proportion to `weight`, shape (n_servers,). A repeat within a list is drawn again, up to
-        `REDRAWS` times, so that only a language with hardly any other server leaves one.
+        What a rate of the released lists exceeds that of these by is due to which servers stand side by side, not to
+        how a list is sorted. Servers are sampled in proportion to `weight`, shape (n_servers,). A repeat within a list
+        is sampled again, up to `RETRIES` times, so that only a language with hardly any other server leaves one.
         """
         filled = self.matrix >= 0
         spoken = self.language_place[self.language[:, None], np.maximum(self.matrix, 0)] >= 0
         # The first entries of a row are those in the language; the order of the list comes last.
         inside = np.arange(self.matrix.shape[1]) < (spoken & filled).sum(axis=1, keepdims=True)
-        drawn, pending = np.full_like(self.matrix, -1), filled.copy()
-        for _ in range(REDRAWS):
+        servers, pending = np.full_like(self.matrix, -1), filled.copy()
+        for _ in range(RETRIES):
             rows = np.flatnonzero(pending.any(axis=1))
             for language in np.unique(self.language[rows]):
                 member = self.language_place[language] >= 0
-                for wanted, pool in ((inside, np.flatnonzero(member)), (~inside, np.flatnonzero(~member))):
-                    place = np.nonzero(pending & wanted & (self.language == language)[:, None])
-                    if len(place[0]):
+                for side, pool in ((inside, np.flatnonzero(member)), (~inside, np.flatnonzero(~member))):
+                    entries = np.nonzero(pending & side & (self.language == language)[:, None])
+                    if len(entries[0]):
                         p = weight[pool] / weight[pool].sum()
-                        drawn[place] = rng.choice(pool, len(place[0]), p=p)
-            pending[rows] = later_repeats(drawn[rows]) & filled[rows]
+                        servers[entries] = rng.choice(pool, len(entries[0]), p=p)
+            pending[rows] = later_repeats(servers[rows]) & filled[rows]
             if not pending.any():
                 break
-        return in_pattern(drawn, self.matrix)
+        return in_pattern(servers, self.matrix)
 
 
 def in_pattern(servers: IntArray, pattern: IntArray) -> IntArray:
@@ -210,8 +194,8 @@ def in_pattern(servers: IntArray, pattern: IntArray) -> IntArray:
     """
     end = np.iinfo(np.int64).max
     rank = np.argsort(np.argsort(np.where(pattern >= 0, pattern, end), axis=1, kind="stable"), axis=1, kind="stable")
-    found = np.take_along_axis(np.sort(np.where(pattern >= 0, servers, end), axis=1), rank, axis=1)
-    return np.where(pattern >= 0, found, -1)
+    moved = np.take_along_axis(np.sort(np.where(pattern >= 0, servers, end), axis=1), rank, axis=1)
+    return np.where(pattern >= 0, moved, -1)
 
 
 def rates(flags: dict[str, BoolArray], matrix: IntArray) -> dict[str, float]:
@@ -230,5 +214,5 @@ def shared_words(tasks: list[str], servers: list[str], most: float) -> tuple[sp.
     counter = CountVectorizer(binary=True, stop_words="english", dtype=np.float32).fit(tasks + servers)
     of_tasks, of_servers = counter.transform(tasks), counter.transform(servers)
     frequency = np.asarray(of_servers.sum(axis=0)).ravel()
-    kept = (frequency <= most * len(servers)) & (frequency > 0) & (np.asarray(of_tasks.sum(axis=0)).ravel() > 0)
-    return sp.csr_matrix(of_tasks[:, kept]), sp.csr_matrix(of_servers[:, kept])
+    used = (frequency <= most * len(servers)) & (frequency > 0) & (np.asarray(of_tasks.sum(axis=0)).ravel() > 0)
+    return sp.csr_matrix(of_tasks[:, used]), sp.csr_matrix(of_servers[:, used])

@@ -1,17 +1,14 @@
-"""The grid of protocols: every system under each, resumable fit by fit, and which protocol gives the printed rows.
-
-The inference compares the eight cells of a printed row with everything measured, by several metric definitions.
-"""
+"""The grid of protocols: every system under each, resumable fit by fit; `rq1` says which one gives a printed row."""
 
 from __future__ import annotations
 
 import json
-import logging
-import shutil
-import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,12 +17,9 @@ from omegaconf import DictConfig
 from tqdm import tqdm
 
 from study.analysis.audit.consistency import CELLS, DISCOUNT, IDEAL
-from study.analysis.audit.verdicts import within
 from study.analysis.framework import Context, Fits, Tables, analysis, kept_fits
-from study.analysis.report import paper
 from study.base import paths
-from study.base.errors import StudyError
-from study.base.registry import require_choice
+from study.base.errors import require_file
 from study.config.changes import with_tuned_values
 from study.config.compose import build_system, load, plain
 from study.data import dataset as datasets
@@ -41,9 +35,7 @@ from study.evaluation.system import System
 from study.runner.identity import normal_form
 from study.runner.processes import limit_threads
 
-LOG = logging.getLogger(__name__)
 Key = tuple[str, str, int, str]  # protocol, system, seed and, as JSON, all else that decides the values of a cell
-CHOICES = ("as defined", "nearest definition")
 
 
 @dataclass(frozen=True)
@@ -81,15 +73,10 @@ class Protocols:
     split_seed: int
     systems: list[str]
     pool: int
-    tolerance: float
     draws: int
     seed: int
     protocols: dict[str, Variant]
     metric_definitions: dict[str, Definition]
-
-    def __post_init__(self) -> None:
-        for system in self.systems:
-            require_choice("system", system)
 
     @property
     def variants(self) -> list[Variant]:
@@ -114,10 +101,9 @@ class Exposed(Split):
 def labelled(data: Dataset, labels: str, prefix: int | None) -> Dataset:
     """The data set with the released or the longer lists, or their first `prefix` servers."""
     if labels == "longer":
-        path = paths.prepared(data.name) / "labels_all.parquet"
-        if not path.exists():
-            raise StudyError("there are no longer lists", file=path, fix=f"run: study prepare dataset={data.name}")
-        data = datasets.build(data.name, data.servers, data.tasks, pd.read_parquet(path))
+        path, fix = paths.prepared(data.name) / "labels_all.parquet", f"run: study prepare dataset={data.name}"
+        longer = pd.read_parquet(require_file(path, fix, "there are no longer lists"))
+        data = datasets.build(data.name, data.servers, data.tasks, longer)
     if prefix is None:
         return data
     lists = tuple(row[:prefix] for row in data.lists)
@@ -134,14 +120,14 @@ def sampled(data: Dataset, test: sp.csr_matrix, *, negatives: int, seed: int) ->
     width = negatives + int(np.diff(test.indptr).max())
     chosen = np.empty((len(rows), width), dtype=np.int64)
     for out, row in zip(chosen, rows, strict=True):
-        asked = test.indices[test.indptr[row] : test.indptr[row + 1]]
+        relevant = test.indices[test.indptr[row] : test.indptr[row + 1]]
         outside = np.setdiff1d(np.arange(data.n_servers), data.lists[row])
-        out[:] = rng.permutation(np.r_[asked, rng.choice(outside, width - len(asked), replace=False)])
+        out[:] = rng.permutation(np.r_[relevant, rng.choice(outside, width - len(relevant), replace=False)])
     return chosen
 
 
 def make(data: Dataset, variant: Variant, *, seed: int) -> Split:
-    """The split of a protocol; `data` already has its labels, and `fits`."""
+    """The split of a protocol; `data` already has its labels."""
     split = splits.make(data, variant.split, seed=seed)
     if variant.training == "everything":
         split = Exposed(split.protocol, data.relevance, split.valid, split.test, cold=False)
@@ -161,9 +147,9 @@ def measures(ranked: IntArray, relevant: sp.csr_matrix) -> pd.DataFrame:
     n_relevant, in_pool = metrics.n_relevant(relevant), metrics.ranked_gains(ranked, relevant, ranked.shape[1]) > 0
     for k in CUTOFFS:
         hits = in_pool[:, :k]
-        found, best = hits.sum(axis=1), np.minimum(k, in_pool.sum(axis=1))
-        table[f"recall_capped@{k}"] = found / np.minimum(k, n_relevant)
-        table[f"ndcg_found@{k}"] = hits @ DISCOUNT[:k] / IDEAL[found]
+        n_hits, best = hits.sum(axis=1), np.minimum(k, in_pool.sum(axis=1))
+        table[f"recall_capped@{k}"] = n_hits / np.minimum(k, n_relevant)
+        table[f"ndcg_found@{k}"] = hits @ DISCOUNT[:k] / IDEAL[n_hits]
         table[f"best_recall@{k}"], table[f"best_precision@{k}"] = best / n_relevant, best / k
         table[f"best_ndcg@{k}"] = np.where(best, IDEAL[best], 0.0) / IDEAL[np.minimum(k, n_relevant)]
     kinds = ["recall", "recall_capped", "hit_rate", "precision", "f1", "ndcg", "ndcg_found"]
@@ -171,21 +157,17 @@ def measures(ranked: IntArray, relevant: sp.csr_matrix) -> pd.DataFrame:
     return table[[f"{name}@{k}" for name in kinds for k in CUTOFFS]]
 
 
-def applicable(variant: Variant, protocols: list[str]) -> bool:
-    """Whether a system can rank: one that is not for new tasks needs a history of every test task."""
-    return "cold" in protocols or variant.split != "cold" or variant.training == "everything"
-
-
-def fits(data: Dataset, variant: Variant) -> bool:
-    """Whether the catalogue is large enough for a protocol's negatives; a small data set leaves the others out."""
-    longest = max(len(row) for row in data.lists)
-    return variant.negatives is None or data.n_servers >= variant.negatives + 2 * longest
+def applicable(variant: Variant, protocols: Collection[str], data: Dataset) -> bool:
+    """Whether a system can rank, as one that is not for new tasks needs a history of every test task, and the catalogue
+    is large enough for a protocol's negatives."""
+    ranks = "cold" in protocols or variant.split != "cold" or variant.training == "everything"
+    return ranks and (variant.negatives or 0) + 2 * max(map(len, data.lists)) <= data.n_servers
 
 
 def key_of(grid: Protocols, variant: Variant, config: DictConfig, seed: int) -> Key:
     """What names a cell of the grid: protocol, system, seed, and as JSON all else that decides its values."""
-    own = {name: value for name, value in vars(variant).items() if name not in ("name", "title")}
-    about = {"protocol": own, "split_seed": grid.split_seed, "pool": grid.pool, "system": plain(config.system)["model"]}
+    about = {"split_seed": grid.split_seed, "pool": grid.pool, "system": plain(config.system)["model"]}
+    about["protocol"] = {name: value for name, value in vars(variant).items() if name not in ("name", "title")}
     return normal_key((variant.name, str(config.system.name), seed, json.dumps(about)))
 
 
@@ -198,33 +180,19 @@ def normal_key(key: Key) -> Key:
     return protocol, system, seed, json.dumps(about, separators=(",", ":"), sort_keys=True)
 
 
-def run_fit(data: Dataset, grid: Protocols, variants: list[Variant], config: DictConfig, seed: int) -> None:
-    """Fit a system once and keep the cells of all `variants`, which share the fit; `data` has their labels."""
-    made = {variant.name: make(data, variant, seed=grid.split_seed) for variant in variants}
-    name, first = str(config.system.name), made[variants[0].name]
-    workdir = paths.cache() / "audit" / data.name / f"{'-'.join(map(str, variants[0].fit))}-{name}-{seed}"
-    workdir.mkdir(parents=True, exist_ok=True)
-    system: System = build_system(config.system)
-    started = time.perf_counter()
-    system.fit(data, replace(first, candidates=None), seed=seed, workdir=workdir)
-    seconds, kept = time.perf_counter() - started, protocol_fits(data.name)
-    for variant in variants:
-        split = made[variant.name]
-        tasks = split.tasks("test")
-        ranked, _ = rank_tasks(system, split, tasks, part="test", k=grid.pool, seed=seed)
-        table = measures(ranked, split.test[tasks])
-        # The covariance of the means is what intervals of any function of them need; per-task values are not kept.
-        covariance = pd.DataFrame(np.cov(table.to_numpy().T) / len(table), columns="covariance " + table.columns)
-        rows = pd.DataFrame({"measure": list(table), "mean": table.mean().round(9).to_numpy()})
-        rows = rows.join(covariance.map(lambda value: float(f"{value:.6g}")))
-        about: dict[str, Any] = dict(zip(kept.keys, key_of(grid, variant, config, seed), strict=True))
-        about |= {"tasks": len(tasks), "seconds_fit": round(seconds, 2), "profile": str(config.profile.name)}
-        kept.add(rows.assign(**about, commit=git_state()["commit"]))
-    shutil.rmtree(workdir)
+def measured_rows(system: System, split: Split, *, pool: int, seed: int) -> pd.DataFrame:
+    """A cell of `protocol_fits`: every measure with its mean over the test tasks and the covariances of the means,
+    which are what intervals of any function of them need."""
+    tasks = split.tasks("test")
+    ranked, _ = rank_tasks(system, split, tasks, part="test", k=pool, seed=seed)
+    table = measures(ranked, split.test[tasks])
+    covariance = pd.DataFrame(np.cov(table.to_numpy().T) / len(table), columns="covariance " + table.columns)
+    rows = pd.DataFrame({"measure": list(table), "mean": table.mean().round(9).to_numpy()})
+    rows = rows.join(covariance.map(lambda value: float(f"{value:.6g}")))
+    return rows.assign(tasks=len(tasks), commit=git_state()["commit"])
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """One protocol and system of the grid as run."""
 
     variant: str
@@ -258,124 +226,59 @@ def distance(measured: Float64Array, printed: Float64Array) -> Float64Array:
 
 def cells(dataset: str, grid: Protocols) -> list[Measured]:
     """The protocols and systems of the grid that have been run, in its order."""
-    found: list[Measured] = []
-    known = protocol_fits(dataset).load()
-    if missing := {"mean", "measure", "tasks"} - set(known) if len(known) else set():
-        fix, path = "remove the file and run: study analyse audit/protocols", protocol_fits(dataset).path
-        raise StudyError("not the cells of the protocol grid", file=path, column=min(missing), fix=fix)
-    of_cell = dict(list(known[known["seed"].isin(grid.seeds)].groupby(["protocol", "system"], sort=False)))
+    measured: list[Measured] = []
+    stored = protocol_fits(dataset).load()
+    of_cell = dict(list(stored[stored["seed"].isin(grid.seeds)].groupby(["protocol", "system"], sort=False)))
     for variant, system in product(grid.variants, grid.systems):
         if (rows := of_cell.get((variant.name, system))) is not None:
-            kept = [part.set_index("measure") for _, part in rows.groupby("seed", sort=False)]
-            names = kept[0].index
-            mean = np.mean([part["mean"].to_numpy() for part in kept], axis=0)
+            by_seed = [part.set_index("measure") for _, part in rows.groupby("seed", sort=False)]
+            names = by_seed[0].index
+            mean = np.mean([part["mean"].to_numpy() for part in by_seed], axis=0)
             # The seeds ask the same tasks, so averaging them does not make the tasks more.
-            covariance = np.mean([part["covariance " + names].to_numpy() for part in kept], axis=0)
-            rng = np.random.default_rng([grid.seed, len(found)])
+            covariance = np.mean([part["covariance " + names].to_numpy() for part in by_seed], axis=0)
+            rng = np.random.default_rng([grid.seed, len(measured)])
             draws = rng.multivariate_normal(mean, covariance, size=grid.draws, method="eigh", check_valid="ignore")
-            about = (variant.name, variant.title, system, len(kept), int(kept[0]["tasks"].iloc[0]))
-            found.append(Measured(*about, pd.Series(mean, names), pd.DataFrame(draws, columns=names)))
-    return found
+            about = (variant.name, variant.title, system, len(by_seed), int(by_seed[0]["tasks"].iloc[0]))
+            measured.append(Measured(*about, pd.Series(mean, names), pd.DataFrame(draws, columns=names)))
+    return measured
 
 
-def measured_table(found: list[Measured]) -> pd.DataFrame:
+def measured_table(measured: list[Measured]) -> pd.DataFrame:
     """What every cell of the grid gives, with 95 % intervals over tasks."""
-    lines = []
-    for cell in found:
-        about = (cell.variant, cell.title, cell.system, cell.seeds, cell.tasks)
-        for name, value in cell.mean.items():
-            measure, k = str(name).split("@")
-            lines.append((*about, measure, int(k), float(value), *percentile_limits(cell.draws[name])))
-    columns = ["variant", "title", "system", "seeds", "tasks", "measure", "k", "value", "ci_low", "ci_high"]
-    return pd.DataFrame(lines, columns=columns)
+    lines = [
+        (*cell[:5], *str(name).split("@"), float(value), *percentile_limits(cell.draws[name]))
+        for cell in measured
+        for name, value in cell.mean.items()
+    ]
+    columns = [*Measured._fields[:5], "measure", "k", "value", "ci_low", "ci_high"]
+    return pd.DataFrame(lines, columns=columns).astype({"k": int})
 
 
-def infer(rows: pd.DataFrame, found: list[Measured], grid: Protocols) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Distances of printed rows to everything measured, and the nearest protocol of each row.
-
-    `rows` is in the form of `printed_rows`. The distances hold, per row, protocol and system, the first metric
-    definition (the paper's) and the nearest one; `largest` is the largest difference of a cell. The inference holds,
-    per row, the `nearest` of its own system and of the others.
-    """
-    distances: list[dict[str, Any]] = []
-    inference = []
-    for row in rows.to_dict("records"):
-        printed = np.array([row[name] for name in CELLS], dtype=np.float64)
-        best, drawn = [], []
-        for cell in found:
-            values = {title: printed_form(cell.mean, columns) for title, columns in grid.metric_definitions.items()}
-            gaps = {title: float(distance(value, printed)) for title, value in values.items()}
-            for choice, title in zip(CHOICES, (next(iter(gaps)), min(gaps, key=lambda name: gaps[name])), strict=True):
-                spread = distance(printed_form(cell.draws, grid.metric_definitions[title]), printed)
-                low, high = percentile_limits(spread)
-                off = np.abs(values[title] - printed)
-                line = {"table": row["table"], "row": row["row"], "variant": cell.variant, "title": cell.title}
-                line |= {"system": cell.system, "choice": choice, "definition": title, "distance": gaps[title]}
-                line |= {"ci_low": low, "ci_high": high, "largest": float(off.max())}
-                line |= {"cells_within": int(within(off, grid.tolerance).sum())}
-                distances.append(line | {"trivial": bool((printed <= grid.tolerance).all())})
-            best.append(distances[-1])
-            drawn.append(spread)
-        own = [i for i, cell in enumerate(found) if cell.system == row["own"]]
-        others = [i for i in range(len(found)) if i not in own]
-        for question, kept in (("own system", own), ("other systems", others)):
-            if kept:
-                inference.append(nearest([best[i] for i in kept], np.array(drawn)[kept], question, grid))
-    return pd.DataFrame(distances), pd.DataFrame(inference)
-
-
-def nearest(lines: list[dict[str, Any]], draws: Float64Array, question: str, grid: Protocols) -> dict[str, Any]:
-    """The line of the nearest protocol, with how sure it is and which one comes next.
-
-    draws: distances of the draws, shape (lines, draws); `share` of them have the same protocol nearest. `compared`
-    counts combinations of protocol, system and definition. `gives`: all eight cells are within the tolerance.
-    """
-    order = np.argsort([line["distance"] for line in lines], kind="stable")
-    best, second = lines[order[0]], lines[order[1]] if len(order) > 1 else {}
-    taken = ("variant", "title", "system", "definition", "distance", "ci_low", "ci_high", "largest", "cells_within")
-    found = {"table": best["table"], "row": best["row"], "question": question} | {name: best[name] for name in taken}
-    found |= {"gives": bool(within(best["largest"], grid.tolerance)), "trivial": best["trivial"]}
-    found |= {"compared": len(lines) * len(grid.metric_definitions)}
-    found |= {"share": float((draws.argmin(axis=0) == order[0]).mean())}
-    found |= {"next_variant": second.get("variant", ""), "next_system": second.get("system", "")}
-    return found | {"next_distance": second.get("distance", float("nan"))}
-
-
-def inference_tables(dataset: str, grid: Protocols) -> Tables:
-    """protocol_cells and, for the paper's data set, protocol_distances and protocol_inference."""
-    found = cells(dataset, grid)
-    if not found:
-        path, fix = protocol_fits(dataset).path, f"run: study analyse audit/protocols dataset={dataset}"
-        raise StudyError("no cell of the protocol grid has been run", file=path, fix=fix)
-    tables = {"protocol_cells": measured_table(found)}
-    if paper.describes(dataset):
-        tables["protocol_distances"], tables["protocol_inference"] = infer(paper.printed_rows(), found, grid)
-    return tables
-
-
-@analysis("audit", slow=True, packed=("protocol_cells", "protocol_distances"))
+@analysis("audit", slow=True, packed=("protocol_cells",))
 def protocols(study: Context) -> Tables:
-    """Which protocol gives the printed rows? All systems of the grid under all of its protocols.
+    """What does each protocol give? All systems of the grid under all of its protocols.
 
     A stopped run goes on from the finished fits; cells whose settings have changed are run again.
     """
     grid, dataset, config = study.settings(Protocols), study.dataset, study.config
     limit_threads(config.profile.threads)
-    kept, jobs = protocol_fits(dataset), []
-    wanted, finished = list[Key](), {normal_key(key) for key in kept.finished()}
-    for name in grid.systems:
-        chosen = with_tuned_values(load([f"dataset={dataset}", f"system={name}", f"profile={config.profile.name}"]))
-        protocols_of = list(chosen.system.protocols)
-        able = [each for each in grid.variants if fits(study.data, each) and applicable(each, protocols_of)]
-        for fit in dict.fromkeys(variant.fit for variant in able):
-            for seed in grid.seeds:
-                keys = {variant: key_of(grid, variant, chosen, seed) for variant in able if variant.fit == fit}
-                wanted += keys.values()
-                missing = [variant for variant, key in keys.items() if key not in finished]
-                jobs += [(chosen, fit, missing, seed)] if missing else []
-    for chosen, fit, variants, seed in tqdm(jobs, desc="protocols", unit="fit", disable=None):
-        LOG.info("%s under %s, seed %d", chosen.system.name, ", ".join(variant.name for variant in variants), seed)
-        run_fit(labelled(study.data, fit[0], fit[1]), grid, variants, chosen, seed)
-    stored = {normal_key(key): key for key in kept.finished()}
-    kept.save(stored[key] for key in wanted)
-    return inference_tables(dataset, grid)
+    store, groups = protocol_fits(dataset), dict[tuple[Any, ...], dict[tuple[Any, ...], Variant]]()
+    finished = {normal_key(key): key for key in store.finished()}
+    shared = [f"dataset={dataset}", f"profile={config.profile.name}"]
+    composed = {name: with_tuned_values(load([f"system={name}", *shared])) for name in grid.systems}
+    for (name, chosen), variant, seed in product(composed.items(), grid.variants, grid.seeds):
+        if applicable(variant, chosen.system.protocols, study.data):
+            key = key_of(grid, variant, chosen, seed)
+            groups.setdefault((name, variant.fit, seed), {})[finished.get(key, key)] = variant
+    for (name, (labels, prefix, _), seed), cells_of in tqdm(groups.items(), desc="protocols", unit="fit", disable=None):
+        if missing := {key: variant for key, variant in cells_of.items() if key not in finished.values()}:
+            data, system = labelled(study.data, labels, prefix), build_system(composed[name].system)
+            splits_of = {key: make(data, variant, seed=grid.split_seed) for key, variant in missing.items()}
+            with TemporaryDirectory() as workdir:
+                first = replace(next(iter(splits_of.values())), candidates=None)
+                system.fit(data, first, seed=seed, workdir=Path(workdir))
+                for key, split in splits_of.items():
+                    rows = measured_rows(system, split, pool=grid.pool, seed=seed)
+                    store.add(rows.assign(**dict(zip(store.keys, key, strict=True))))
+    store.save(key for cells_of in groups.values() for key in cells_of)
+    return {"protocol_cells": measured_table(cells(dataset, grid))}

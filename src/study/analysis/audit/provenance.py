@@ -33,39 +33,38 @@ RELEASED = "released labels"
 
 def classify(flags: Any, order: list[str]) -> np.ndarray:
     """The first detector of `order` that fires, `none` where none does; shape of the flags, str."""
-    found: np.ndarray = np.select([flags[name] for name in order], order, default=NONE)
-    return found
+    return np.asarray(np.select([flags[name] for name in order], order, default=NONE))
 
 
 def labels_frame(data: Dataset, evidence: Evidence) -> pd.DataFrame:
     """One row per label: task_id, server_id, position (from 1, in the cleaned list), class, every detector's flag, and
     cluster, the number of the label's set of servers: tasks with the same set are one observation.
     """
-    flags, matrix = evidence.detect(), evidence.matrix
-    task, place = np.nonzero(matrix >= 0)
+    matrix = evidence.matrix
+    task, column = np.nonzero(matrix >= 0)
+    flags = {name: flag[task, column] for name, flag in (evidence.content(matrix) | evidence.order(matrix)).items()}
     ids = np.sort(data.servers["id"].to_numpy())
-    frame = pd.DataFrame({"task_id": data.tasks["id"].to_numpy()[task], "server_id": ids[matrix[task, place]]})
-    frame["position"] = place + 1
-    frame["class"] = classify(flags, evidence.settings.order)[task, place]
-    detected = {name: flag[task, place] for name, flag in flags.items()}
-    return frame.assign(**detected, cluster=set_keys(matrix)[task])
+    frame = pd.DataFrame({"task_id": data.tasks["id"].to_numpy()[task], "server_id": ids[matrix[task, column]]})
+    frame = frame.assign(position=column + 1, **{"class": classify(flags, evidence.settings.order)})
+    return frame.assign(**flags, cluster=set_keys(matrix)[task])
 
 
 def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
     """How often each detector fires, whether or not an earlier one did, beside its rate by chance; then `UNIONS`.
 
     Also chance with its range over the permutations; lift = share / chance. For detectors of order also the rates
-    with other servers in the kept order of each list, drawn as often as they are listed (kept) or evenly (even).
+    with other servers in the kept order of each list, sampled as often as they are listed (kept) or evenly (even).
     """
     rng, times = np.random.default_rng(evidence.settings.seed), max(1, evidence.settings.permutations // 5)
-    drawn = {"chance": pd.DataFrame([evidence.by_chance(rng) for _ in range(times)])}
+    sampled = {"chance": pd.DataFrame([evidence.by_chance(rng) for _ in range(times)])}
     for kind, weight in (("kept", evidence.used), ("even", np.ones_like(evidence.used))):
-        drawn[kind] = pd.DataFrame([evidence.in_kept_order(weight, rng) for _ in range(times)])
+        lists = (evidence.resampled(weight, rng) for _ in range(times))
+        sampled[kind] = pd.DataFrame([rates(evidence.order(matrix), matrix) for matrix in lists])
     rows = []
     for name in (*DETECTORS, *UNIONS):
         flag = frame[list(UNIONS.get(name, (name,)))].any(axis=1).to_numpy()
         row: dict[str, Any] = {"detector": name} | counted(flag, frame["cluster"])
-        for kind, rates_of in drawn.items():
+        for kind, rates_of in sampled.items():
             if name in rates_of:
                 values = rates_of[name]
                 row |= {kind: float(values.mean()), f"{kind}_low": values.min(), f"{kind}_high": values.max()}
@@ -84,18 +83,17 @@ def threshold_table(data: Dataset, settings: Labels) -> pd.DataFrame:
     moved = {"share": stated.matrix, "chance": stated.matrix[rng.permutation(data.n_tasks)]}
     sorted_alike = {"share": stated.matrix, "chance": shuffled(stated.matrix, rng)}
     for kind, weight in (("kept", stated.used), ("even", np.ones_like(stated.used))):
-        sorted_alike[kind] = stated.redrawn(weight, rng)
+        sorted_alike[kind] = stated.resampled(weight, rng)
     rows = []
     for detector, name, value in settings.varied():
         changed: dict[str, Any] = {name: value}
         evidence = Evidence(data, replace(settings, **changed))
-        content = detector in BY_CONTENT
-        look, lists = (evidence.content, moved) if content else (evidence.order, sorted_alike)
-        found = {kind: rates(look(matrix), matrix) for kind, matrix in lists.items()}
+        detect, lists = (evidence.content, moved) if detector in BY_CONTENT else (evidence.order, sorted_alike)
+        marked = {kind: rates(detect(matrix), matrix) for kind, matrix in lists.items()}
         row = {"detector": detector, "threshold": name, "value": value, "stated": value == getattr(settings, name)}
-        row |= {kind: rate[detector] for kind, rate in found.items()}
+        row |= {kind: rate[detector] for kind, rate in marked.items()}
         if detector in ORDER_RULES:
-            row |= {f"runs_{kind}": rate["any rule of order"] for kind, rate in found.items()}
+            row |= {f"runs_{kind}": rate["any rule of order"] for kind, rate in marked.items()}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -115,23 +113,21 @@ def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.Dat
     """
     row_of = pd.Series(np.arange(data.n_tasks), index=data.tasks["id"])
     place_of = pd.Series(places(data), index=data.servers["id"])
-    asked = np.unique(row_of.loc[next(iter(runs.values()))["task_id"]])
+    tasks = np.unique(row_of.loc[next(iter(runs.values()))["task_id"]])
     pattern = np.full_like(evidence.matrix, -1)
-    pattern[asked] = evidence.matrix[asked]
+    pattern[tasks] = evidence.matrix[tasks]
     lists = {RELEASED: pattern}
     for name, run in runs.items():
-        found = np.full_like(pattern, -1)
-        kept = run[run["rank"] <= pattern.shape[1]]
-        found[row_of.loc[kept["task_id"]], kept["rank"] - 1] = place_of.loc[kept["server_id"]]
-        lists[name] = in_pattern(np.where(pattern >= 0, found, -1), pattern)
+        top, first = np.full_like(pattern, -1), run[run["rank"] <= pattern.shape[1]]
+        top[row_of.loc[first["task_id"]], first["rank"] - 1] = place_of.loc[first["server_id"]]
+        lists[name] = in_pattern(np.where(pattern >= 0, top, -1), pattern)
     rows = []
     for name, matrix in lists.items():
         filled, flags = matrix >= 0, evidence.order(matrix)
         cluster = np.broadcast_to(set_keys(matrix)[:, None], matrix.shape)[filled]
         for detector in (*ORDER_RULES, "any rule of order"):
-            members = UNIONS.get(detector, (detector,))
-            flag = np.any([flags[member] for member in members], axis=0)[filled]
-            rows.append({"lists": name, "detector": detector, "tasks": len(asked), **counted(flag, cluster)})
+            flag = np.any([flags[member] for member in UNIONS.get(detector, (detector,))], axis=0)[filled]
+            rows.append({"lists": name, "detector": detector, "tasks": len(tasks), **counted(flag, cluster)})
     return pd.DataFrame(rows)
 
 
@@ -140,13 +136,12 @@ def order_table(frame: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFra
 
     A label has one class, so "any rule of order", "any sign of content", long_run and none add up to 1.
     """
-    rows = []
-    for title, order in orders.items():
-        kinds = classify(frame, order)
-        for name in ("any rule of order", "any sign of content", *order, NONE):
-            flag = np.isin(kinds, UNIONS.get(name, (name,)))
-            rows.append({"order": title, "class": name, **counted(flag, frame["cluster"])})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {"order": title, "class": name} | counted(np.isin(kinds, UNIONS.get(name, (name,))), frame["cluster"])
+        for title, order in orders.items()
+        for kinds in [classify(frame, order)]
+        for name in ("any rule of order", "any sign of content", *order, NONE)
+    )
 
 
 def class_table(frame: pd.DataFrame, data: Dataset, order: list[str]) -> pd.DataFrame:

@@ -17,14 +17,12 @@ import pandas as pd
 from scipy import stats
 
 from study.analysis.framework import Context, Tables, analysis
-from study.base.registry import require_choice
 from study.data.dataset import FloatArray
 from study.evaluation import per_task
 from study.runner import authors_program
 from study.runner.row_store import read_per_task, read_row
 
-ORIGINAL, SEEDS = "original", "seeds"
-PAIRS = ["comparison", "first", "second", "measure", "metric", "baseline", "n", "value"]
+SEEDS = "seeds"
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,6 @@ class Reproduction:
     metrics: list[str]
     persistence: float
     alpha: float
-
-    def __post_init__(self) -> None:
-        for system in (self.system, *self.others, *self.baselines):
-            require_choice("system", system)
 
 
 class Run(NamedTuple):
@@ -82,25 +76,22 @@ EFFECTS: dict[str, Callable[[FloatArray, FloatArray, FloatArray], float]] = {
 
 def measures(
     original: Run, again: Run, baselines: Mapping[str, pd.DataFrame], settings: Reproduction
-) -> Iterator[tuple[str, str, str, int, float]]:
-    """Every measure of two runs over the tasks of the original: measure, metric, baseline, tasks, value.
+) -> Iterator[tuple[str, str, str, float]]:
+    """Every measure of two runs over the tasks of the original: measure, metric, baseline, value.
 
     `baselines`: values per task, index task_id, the same run on both sides.
     """
-    n = len(original.lists)
     pairs = [(ranked, again.lists[task]) for task, ranked in original.lists.items()]
-    yield "tau_union", "", "", n, float(np.mean([tau_union(*pair) for pair in pairs]))
-    overlaps = [rank_biased_overlap(*pair, settings.persistence) for pair in pairs]
-    yield "rbo", "", "", n, float(np.mean(overlaps))
-    tasks = original.scores.index
+    yield "tau_union", "", "", float(np.mean([tau_union(*pair) for pair in pairs]))
+    yield "rbo", "", "", float(np.mean([rank_biased_overlap(*pair, settings.persistence) for pair in pairs]))
     for metric in settings.metrics:
-        first, second = (run.scores.loc[tasks, metric].to_numpy(np.float64) for run in (original, again))
-        yield "rmse", metric, "", n, float(np.sqrt(np.mean((first - second) ** 2)))
-        yield "t_test_p", metric, "", n, float(stats.ttest_rel(first, second).pvalue)
-        for name, table in baselines.items():
-            base = table.loc[tasks, metric].to_numpy(np.float64)
+        tables = (original.scores, again.scores, *baselines.values())
+        first, second, *others = (table.loc[original.scores.index, metric].to_numpy(np.float64) for table in tables)
+        yield "rmse", metric, "", float(np.sqrt(np.mean((first - second) ** 2)))
+        yield "t_test_p", metric, "", float(stats.ttest_rel(first, second).pvalue)
+        for name, base in zip(baselines, others, strict=True):
             for measure, effect in EFFECTS.items():
-                yield measure, metric, name, n, effect(first, second, base)
+                yield measure, metric, name, effect(first, second, base)
 
 
 def compare(
@@ -110,29 +101,23 @@ def compare(
     baselines: Mapping[str, pd.DataFrame],
     settings: Reproduction,
 ) -> pd.DataFrame:
-    """Every pair of runs, one row per measure, columns `PAIRS`: the original with each seed, with each other system,
-    and the seeds among themselves, which are compared without an original."""
-    asked = [(settings.system, ORIGINAL, name, original, run) for name, run in seeds.items()]
-    asked += [(name, ORIGINAL, name, original, run) for name, run in others.items()]
-    asked += [(SEEDS, one, two, seeds[one], seeds[two]) for one, two in combinations(seeds, 2)]
-    rows = [
-        (comparison, first, second, *entry)
-        for comparison, first, second, one, two in asked
-        for entry in measures(one, two, baselines, settings)
-    ]
-    return pd.DataFrame(rows, columns=PAIRS)
+    """The original with each seed and each other system, and the seeds among themselves, one row per comparison,
+    measure, metric and baseline.
 
-
-def summary(pairs: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """A table of `compare` in one row per comparison, measure, metric and baseline.
-
-    Returns: pairs, n, mean, least, most, and apart: the share of pairs that the t-test tells apart at level `alpha`.
+    Returns: pairs, n (tasks), mean, least, most, and apart: the share of pairs that the t-test tells apart.
     """
+    compared = [(settings.system, original, run) for run in seeds.values()]
+    compared += [(name, original, run) for name, run in others.items()]
+    compared += [(SEEDS, one, two) for one, two in combinations(seeds.values(), 2)]
     keys = ["comparison", "measure", "metric", "baseline"]
-    grouped = pairs.groupby(keys, sort=False)
-    table = grouped["value"].agg(pairs="size", mean="mean", least="min", most="max").reset_index()
-    table.insert(len(keys) + 1, "n", grouped["n"].max().to_numpy())
-    apart = (pairs["value"] < alpha).groupby([pairs[key] for key in keys], sort=False).mean().to_numpy()
+    values = pd.DataFrame(
+        ((name, *entry) for name, one, two in compared for entry in measures(one, two, baselines, settings)),
+        columns=[*keys, "value"],
+    )
+    grouped = values.groupby(keys, sort=False)["value"]
+    table = grouped.agg(pairs="size", mean="mean", least="min", most="max").reset_index()
+    table.insert(len(keys) + 1, "n", len(original.lists))
+    apart = grouped.agg(lambda p: (p < settings.alpha).mean()).to_numpy()
     return table.assign(apart=np.where(table["measure"] == "t_test_p", apart, np.nan))
 
 
@@ -146,22 +131,21 @@ def reproduction(study: Context) -> Tables:
     folder = authors_program.results_folder(dataset)
     if not (folder / "top10.csv").exists():
         return {}
-    known = set(study.data.tasks["id"]), set(study.data.servers["id"])
+    ids = set(study.data.tasks["id"]), set(study.data.servers["id"])
     values = per_task.read(folder / "per_task.csv.xz").set_index("task_id")
-    original = Run(authors_program.read_top10(folder / "top10.csv", *known), values)
-    seeds = {f"seed {seed}": run for seed, run in runs(dataset, settings.protocol, settings.system).items()}
+    original = Run(authors_program.read_top10(folder / "top10.csv", *ids), values)
+    seeds = runs(dataset, settings.protocol, settings.system)
     others = {name: next(iter(runs(dataset, settings.protocol, name).values())) for name in settings.others}
     baselines = read_per_task(dataset, settings.protocol, settings.baselines)
     means = {name: baselines[name].groupby("task_id").mean(numeric_only=True) for name in settings.baselines}
-    pairs = compare(original, seeds, others, means, settings)
-    return {"reproduction": summary(pairs, settings.alpha), "reproduction_pairs": pairs}
+    return {"reproduction": compare(original, seeds, others, means, settings)}
 
 
-def runs(dataset: str, protocol: str, system: str) -> dict[int, Run]:
+def runs(dataset: str, protocol: str, system: str) -> dict[str, Run]:
     """Seed -> the run of a system, ten servers a task."""
     values, top, _ = read_row(dataset, protocol, system)
-    found = {}
-    for (seed, own), (_, part) in zip(top.groupby("seed"), values.groupby("seed"), strict=True):
-        lists: dict[Any, list[int]] = own.groupby("task_id")["server_id"].agg(list).to_dict()
-        found[int(str(seed))] = Run(lists, part.set_index("task_id"))
-    return found
+    by_seed = {}
+    for (seed, ranked), (_, part) in zip(top.groupby("seed"), values.groupby("seed"), strict=True):
+        lists: dict[Any, list[int]] = ranked.groupby("task_id")["server_id"].agg(list).to_dict()
+        by_seed[str(seed)] = Run(lists, part.set_index("task_id"))
+    return by_seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,26 +47,26 @@ class Verdicts:
     stated_protocol: str
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One system under one protocol, its cells metric@k with f1 and f1_of_means."""
 
     cells: pd.DataFrame  # index metric@k, columns ours, ci_low, ci_high
     by_seed: pd.DataFrame  # means over tasks of each seed
-    drawn: pd.DataFrame  # bootstrap means over tasks; runs over the same tasks draw the same ones
-    tasks: tuple[int, ...]  # ids, in the order of the draws
+    resampled: pd.DataFrame  # bootstrap means over tasks; runs over the same tasks have the same resamples
+    tasks: tuple[int, ...]  # ids, in the order of the resamples
 
 
 def measured(frame: pd.DataFrame) -> Run:
     """The cells of a per-task file with their 95 % intervals over tasks, values averaged over seeds first."""
     names = list(PAPER_METRICS)
     tasks = frame.drop(columns="seed").groupby("task_id").mean()[names].dropna()
-    drawn = with_f1_of_means(pd.DataFrame(bootstrap_means(tasks.to_numpy(np.float64), seed=0), columns=names))
-    means = with_f1_of_means(pd.DataFrame(tasks.to_numpy(np.float64).mean(axis=0)[None], columns=names)).iloc[0]
-    limits = pd.DataFrame({name: percentile_limits(drawn[name]) for name in drawn}, index=["ci_low", "ci_high"])
+    values = tasks.to_numpy(np.float64)
+    resampled = with_f1_of_means(pd.DataFrame(bootstrap_means(values, seed=0), columns=names))
+    means = with_f1_of_means(pd.DataFrame(values.mean(axis=0)[None], columns=names)).iloc[0]
+    limits = pd.DataFrame({name: percentile_limits(resampled[name]) for name in resampled}, index=["ci_low", "ci_high"])
     by_seed = frame[frame["task_id"].isin(tasks.index)].groupby("seed")[names].mean()
-    table = pd.concat([means.rename("ours"), limits.T], axis=1)
-    return Run(table, with_f1_of_means(by_seed), drawn, tuple(tasks.index))
+    cells = pd.concat([means.rename("ours"), limits.T], axis=1)
+    return Run(cells, with_f1_of_means(by_seed), resampled, tuple(tasks.index))
 
 
 def with_f1_of_means(means: pd.DataFrame) -> pd.DataFrame:
@@ -76,15 +76,15 @@ def with_f1_of_means(means: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def why_not(system: str, protocol: str, known: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-    """The verdict on a cell without a value, and why there is none; `known` says what each system is configured for.
+def why_not(system: str, protocol: str, protocols_of: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """The verdict on a cell without a value, and why there is none; `protocols_of`: those that a system is made for.
 
     Only a system that needs a task's history cannot be computed, and only where a protocol asks new tasks. One that is
     not configured for a protocol was not run here: the list says what is run, not what could be.
     """
-    if system not in known:
+    if system not in protocols_of:
         return NOT_RUN, f"no system {system} in this study" if system else "no such system in this study"
-    if asks_new_tasks(protocol) and not any(map(asks_new_tasks, known[system])):
+    if asks_new_tasks(protocol) and not any(map(asks_new_tasks, protocols_of[system])):
         return CANNOT, f"{system} needs a task's history, and {protocol} asks new tasks"
     return NOT_RUN, f"{system} has not run under {protocol}"
 
@@ -94,20 +94,20 @@ def asks_new_tasks(protocol: str) -> bool:
     return protocol.startswith("cold")
 
 
-def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str], chosen: Verdicts) -> pd.DataFrame:
+def cell_lines(cells: pd.DataFrame, runs: Mapping[Any, Run], protocols: list[str], chosen: Verdicts) -> pd.DataFrame:
     """One line per cell and protocol, without the verdict on its order.
 
     For F1 the nearer of both definitions is taken, which favours the paper. A cell is reproduced where the mean over
     seeds and most seeds are within the tolerance: seeds on both sides of the printed value do not do it by their mean.
     `within_relative` asks the same of the relative tolerance and decides no verdict.
     """
-    lines, known = [], {name: about.protocols for name, about in sound_systems().items()}
+    lines, protocols_of = [], {name: about.protocols for name, about in sound_systems().items()}
     for row, protocol in product(cells.to_dict("records"), protocols):
         system, printed = row["own"], row["value"]
         line = {"table": row["table"], "place": row["place"], "row": row["printed"], "metric": row["metric"]}
         line |= {"k": row["k"], "paper": printed, "trivial": printed <= chosen.tolerance, "system": system}
         line |= {"counterpart": "same" if row["system"] else "stand-in" if system else "none", "protocol": protocol}
-        if run := found.get((protocol, system)):
+        if run := runs.get((protocol, system)):
             names = list(F1_DEFINITIONS) if row["metric"] == "f1" else [row["metric"]]
             name = min(names, key=lambda part: abs(run.cells.loc[f"{part}@{row['k']}", "ours"] - printed))
             ours, low, high = run.cells.loc[f"{name}@{row['k']}"]
@@ -120,7 +120,7 @@ def cell_lines(cells: pd.DataFrame, found: dict[Any, Run], protocols: list[str],
             line["reason"] = row["differs"] if not row["system"] else ""
             line["verdict"] = REPRODUCED if agree(gap, gaps, chosen.tolerance) else NOT
         else:
-            line["verdict"], line["reason"] = why_not(system, protocol, known)
+            line["verdict"], line["reason"] = why_not(system, protocol, protocols_of)
         lines.append(line)
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
@@ -136,39 +136,39 @@ def agree(gap: float, gaps: pd.Series, tolerance: float) -> bool:
     return bool(within(gap, tolerance) and 2 * near.sum() > len(near))
 
 
-def with_order(lines: pd.DataFrame, found: dict[Any, Run]) -> pd.DataFrame:
+def with_order(lines: pd.DataFrame, runs: Mapping[Any, Run]) -> pd.DataFrame:
     """Set "same order only" where a cell is off, but every comparison with another row comes out as in the paper.
 
     A cell is compared with the other systems of its table, column and protocol, rows of equal printed value left out.
     A comparison is in order if its paired interval over tasks has the printed direction and excludes 0. A system that
     stands in several printed rows is one pair, in order if it is for all of them. Without a pair there is no order.
     """
-    done = lines.assign(pairs=0, pairs_in_order=0)
+    ordered = lines.assign(pairs=0, pairs_in_order=0)
     for _, part in lines[lines["ours"].notna()].groupby(["table", "metric", "k", "protocol"]):
         rows = list(part.to_dict("records"))
         for at, row in zip(part.index, rows, strict=True):
-            kept_by: dict[str, bool] = {}
+            in_order: dict[str, bool] = {}
             for other in rows:
                 if other["system"] != row["system"] and other["paper"] != row["paper"]:
-                    agrees = direction(row, other, found) == np.sign(row["paper"] - other["paper"])
-                    kept_by[other["system"]] = kept_by.get(other["system"], True) and bool(agrees)
-            done.loc[at, "pairs"], done.loc[at, "pairs_in_order"] = len(kept_by), sum(kept_by.values())
-    kept = (done["verdict"] == NOT) & (done["pairs"] > 0) & (done["pairs"] == done["pairs_in_order"])
-    done.loc[kept, "verdict"] = ORDER
-    return done
+                    agrees = direction(row, other, runs) == np.sign(row["paper"] - other["paper"])
+                    in_order[other["system"]] = in_order.get(other["system"], True) and bool(agrees)
+            ordered.loc[at, ["pairs", "pairs_in_order"]] = len(in_order), sum(in_order.values())
+    only = (ordered["verdict"] == NOT) & (ordered["pairs"] > 0) & (ordered["pairs"] == ordered["pairs_in_order"])
+    ordered.loc[only, "verdict"] = ORDER
+    return ordered
 
 
-def direction(a: Mapping[Any, Any], b: Mapping[Any, Any], found: dict[Any, Run]) -> int:
+def direction(a: Mapping[Any, Any], b: Mapping[Any, Any], runs: Mapping[Any, Run]) -> int:
     """1 if line `a` of `cell_lines` is above line `b`, -1 if below.
 
     0 if the paired interval over tasks holds 0, or the runs are over different tasks.
     """
-    first, second = (found[line["protocol"], line["system"]] for line in (a, b))
+    first, second = (runs[line["protocol"], line["system"]] for line in (a, b))
     if first.tasks != second.tasks:
         return 0
     key_of = {title: key for key, title in F1_DEFINITIONS.items()}
     names = (f"{key_of.get(line['definition'], line['metric'])}@{line['k']}" for line in (a, b))
-    ours, theirs = (run.drawn[name].to_numpy(np.float64) for run, name in zip((first, second), names, strict=True))
+    ours, theirs = (run.resampled[name].to_numpy(float) for run, name in zip((first, second), names, strict=True))
     low, high = percentile_limits(ours - theirs)
     return int(low > 0) - int(high < 0)
 
@@ -181,20 +181,14 @@ def line_of(table: str, place: str, row: str, metric: str, value: float) -> dict
 
 def count_lines(dataset: str) -> list[dict[str, Any]]:
     """The counts of Table 2: reproduced where one of the ways of counting gives the printed number."""
-    path = paths.tables(dataset) / "table2.csv"
-    counted = read_csv(path).set_index(["set", "attribute"]) if path.exists() else None
-    lines = []
+    counted, lines = read_csv(paths.tables(dataset) / "table2.csv").set_index(["set", "attribute"]), []
     for row in paper.table2().to_dict("records"):
         line = line_of(row["table"], row["place"], f"{row['set']}: {row['attribute']}", "count", row["value"])
-        if counted is None:
-            line |= {"verdict": NOT_RUN, "reason": "the data has not been prepared"}
-        else:
-            ways = counted.loc[(row["set"], row["attribute"]), ["released", "case_folded", "normalised"]].astype(float)
-            gaps = ways - row["value"]
-            way = gaps.abs().idxmin()
-            line |= {"ours": ways[way], "definition": way, "diff": gaps[way]}
-            line["verdict"] = REPRODUCED if gaps[way] == 0 else NOT
-        lines.append(line)
+        ways = counted.loc[(row["set"], row["attribute"]), ["released", "case_folded", "normalised"]].astype(float)
+        gaps = ways - row["value"]
+        way = gaps.abs().idxmin()
+        line |= {"ours": ways[way], "definition": way, "diff": gaps[way]}
+        lines.append(line | {"verdict": REPRODUCED if gaps[way] == 0 else NOT})
     return lines
 
 
@@ -217,7 +211,7 @@ def optimum_line(dataset: str, row: Mapping[Any, Any]) -> dict[str, Any]:
     from study.search.sweep import chosen, folder_of, load_sweep
 
     line = line_of(row["figure"], row["place"], row["statement"], "optimum", row["optimum"])
-    sweep = next(found for found in map(load_sweep, SWEEPS) if found.place == row["place"])
+    sweep = next(one for one in map(load_sweep, SWEEPS) if one.place == row["place"])
     path = folder_of(dataset, sweep.name) / "trials.csv"
     if not path.exists():
         return line | {"verdict": NOT_RUN, "reason": "its sweep has not run"}
@@ -248,52 +242,30 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
         fix = f"use dataset={paper.load().attrs['dataset']}"
         raise StudyError(f"the paper reports no number for {dataset}", fix=fix)
     chosen, cells = load_settings(Verdicts), paper.load()
-    found = {
+    runs = {
         (protocol, system): measured(frame)
         for protocol in protocols
         for system, frame in read_per_task(dataset, protocol, sorted(set(cells["own"]) - {""})).items()
     }
-    judged = with_order(cell_lines(cells, found, protocols, chosen), found)
+    judged = with_order(cell_lines(cells, runs, protocols, chosen), runs)
     # By records: concatenating columns without any value would guess at their types.
     lines = [*judged.to_dict("records"), *count_lines(dataset), *figure_lines(dataset)]
     return pd.DataFrame(lines).reindex(columns=COLUMNS)
 
 
-def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Per printed row the verdicts under the stated protocol, the cells reproduced under any, the nearest protocol.
-
-    `within both somewhere` counts cells that a protocol reproduces and gives within the relative tolerance as well.
-    """
-    stated = load_settings(Verdicts).stated_protocol
-    lines = []
-    for (place, row), part in table[table["protocol"].notna()].groupby(["place", "row"], sort=False):
-        at_home = part[part["protocol"] == stated]
-        counts = at_home["verdict"].value_counts()
-        somewhere = part[part["verdict"] == REPRODUCED].drop_duplicates(["metric", "k"])
-        gaps = part.assign(gap=part["diff"].abs()).groupby("protocol")["gap"].mean().dropna()
-        line = {"place": place, "row": row, "counterpart": part["counterpart"].iloc[0], "cells": len(at_home)}
-        line |= {name: int(counts.get(name, 0)) for name in VERDICTS} | {"reproduced somewhere": len(somewhere)}
-        both = part[(part["verdict"] == REPRODUCED) & part["within_relative"].eq(True)]
-        line["within both somewhere"] = len(both.drop_duplicates(["metric", "k"]))
-        line["nearest protocol"] = gaps.idxmin() if len(gaps) else "none"
-        lines.append(line | {"mean difference": gaps.min()})
-    return pd.DataFrame(lines)
-
-
 def verify_paper(config: DictConfig) -> str:
     """Every cell beside ours under each protocol that has a value, the verdict under the stated one, and counts.
 
-    Writes nothing; `compute` does.
+    Writes nothing; `verdicts` does.
     """
     table = compute_table(config.dataset.name, list(config.dataset.protocols))
     stated, keys = load_settings(Verdicts).stated_protocol, ["place", "row", "metric", "k", "paper"]
     cells, others = table[table["protocol"].notna()], table[table["protocol"].isna()]
     ours = cells.pivot_table(index=keys, columns="protocol", values="ours", sort=False).round(4)
     home = cells[cells["protocol"] == stated].set_index(keys)
-    said = home[["pairs_in_order", "pairs", "verdict", "reason"]]
-    shown = said[[]].join(ours).join(said).reset_index().astype({"k": int})
+    shown = ours.reindex(home.index).join(home[["pairs_in_order", "pairs", "verdict", "reason"]]).reset_index()
     rest = others[["place", "row", "metric", "paper", "ours", "definition", "verdict", "reason"]]
-    texts = [markdown(part.astype(object).where(part.notna(), "")) for part in (shown, rest)]
+    texts = [markdown(part.astype(object).where(part.notna(), "")) for part in (shown.astype({"k": int}), rest)]
     counts = ", ".join(f"{(home['verdict'] == name).sum()} {name}" for name in VERDICTS)
     return "\n".join([*texts, f"Tables 3 and 4 under {stated}, {len(home)} cells: {counts}\n"])
 
@@ -304,5 +276,4 @@ def verdicts(study: Context) -> Tables:
     if not paper.describes(study.dataset):
         return {}
     study.settings(Verdicts)
-    table = compute_table(study.dataset, list(study.config.dataset.protocols))
-    return {"verdicts": table, "verdict_summary": summary(table)}
+    return {"verdicts": compute_table(study.dataset, list(study.config.dataset.protocols))}
