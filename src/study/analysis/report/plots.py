@@ -172,22 +172,6 @@ def named_rows(panel: Axes, places: Any, names: Iterable[str], xlabel: str = "",
     panel.grid(True, axis="x")  # without True, a second call would hide it
 
 
-def dumbbells(
-    panel: Axes, rows: pd.DataFrame, names: Iterable[str], before: str, after: str, low: str, high: str
-) -> None:
-    """One named line per row of a table, the first one on top, from an open marker to a filled one.
-
-    Green where the interval of the difference (columns `low` and `high`) lies above 0, red where it lies below, grey
-    where it holds 0. A row without numbers keeps its place and stays empty.
-    """
-    places = np.arange(len(rows))[::-1]
-    inks = np.where(rows[low] > 0, GREEN, np.where(rows[high] < 0, RED, GREY))
-    panel.hlines(places, rows[before], rows[after], colors=list(inks), linewidth=1.6)
-    panel.scatter(rows[before], places, s=26, facecolors="white", edgecolors=list(inks), zorder=3)
-    panel.scatter(rows[after], places, s=26, color=list(inks), zorder=3)
-    named_rows(panel, places, names, ylim=(-0.7, len(rows) - 0.3))
-
-
 def distinct(names: Mapping[Any, str] | Iterable[Any]) -> dict[Any, Look]:
     """A colour and marker for each name, in the order given; a mapping tells how they are printed."""
     titles = names if isinstance(names, Mapping) else {name: str(name) for name in names}

@@ -130,9 +130,6 @@ def latex(table: pd.DataFrame, caption: str) -> str:
     return text
 
 
-UNFINISHED = " †: not converged: in most seeds of a run behind it, the last validation was the best."
-
-
 def p_value(p: float) -> str:
     """A p-value as printed; one below the range of double precision is not zero. Empty where nothing was tested."""
     return "" if pd.isna(p) else "<1e-300" if p < 1e-300 else f"{p:.2g}"
