@@ -1,7 +1,5 @@
 """Cosine between the words of a task and those of a server (Salton and Buckley 1988); put your own method here."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

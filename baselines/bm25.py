@@ -1,7 +1,5 @@
 """BM25 (Robertson & Zaragoza 2009) with a task's text as the query and servers' texts as the documents, by bm25s."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +20,10 @@ class Bm25:
 
     k1: float = 1.2  # saturation of a term's frequency in a document
     b: float = 0.75  # normalisation by document length, 0 (none) to 1 (full)
-    stopwords: str | None = None  # a language known to bm25s ("en") whose function words are dropped
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Index all servers and tokenise all tasks."""
-        tokenizer = Tokenizer(stopwords=self.stopwords)
+        tokenizer = Tokenizer(stopwords=None)
         documents = tokenizer.tokenize(data.server_texts(), return_as="tuple", show_progress=False)
         self.index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene", backend="numpy")
         self.index.index(documents, show_progress=False)

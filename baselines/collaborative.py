@@ -1,29 +1,17 @@
 """What collaborative systems share: they know a task by its training interactions and rank no task without any."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.evaluation.system import System
 
 # One row per task: a history (sparse, n_servers wide) or a vector (dense, d wide).
 Representations: TypeAlias = sp.csr_matrix | FloatArray
-
-
-class Transferable(System, Protocol):
-    """A fitted collaborative system that knows a task by one row, so that the rows of several can be averaged."""
-
-    representations: Representations  # what the system knows of each task, shape (n_tasks, d)
-
-    def score_representations(self, rows: Representations) -> FloatArray:
-        """Scores of every server for tasks that are known by `rows`, shape (len(rows), n_servers)."""
 
 
 class ItemItem(ABC):
@@ -64,12 +52,9 @@ def keep_largest(matrix: sp.csr_matrix, k: int | None, order: IntArray) -> sp.cs
     if k is None:
         return matrix
     entries = sp.coo_matrix(matrix)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    sorted_ = np.lexsort((place[entries.col], -entries.data, entries.row))
-    counts = np.bincount(entries.row, minlength=matrix.shape[0])
-    position = np.arange(entries.nnz) - np.repeat(np.cumsum(counts) - counts, counts)
-    return kept(entries, sorted_[position < k])
+    best = np.lexsort((np.argsort(order)[entries.col], -entries.data, entries.row))
+    position = np.arange(entries.nnz) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
+    return kept(entries, best[position < k])
 
 
 def kept(entries: sp.coo_matrix, chosen: np.ndarray) -> sp.csr_matrix:

@@ -1,10 +1,7 @@
 """CVH-REC: cross-view hypergraph networks of tasks, servers and tags, with a text encoder for new tasks (2026)."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,16 +11,16 @@ import pandas as pd
 import scipy.sparse as sp
 import torch
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, softplus
 
 from baselines.collaborative import kept
 from baselines.interactions import Pairs, propagate, shuffled
-from baselines.scheduled import VectorModel
-from baselines.training import Job, Progress, array, fingerprint, n_weights, train, validation_quality
+from baselines.training import Job, Stage, VectorModel, array, fingerprint, n_weights
 from study.advisor.encoders.sentence import encode
-from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.dataset import Dataset, IntArray
 from study.data.normalise import licence_key, spelling_key
 from study.data.splits import Split
 
@@ -32,8 +29,6 @@ SERVER_TAGS = ("category", "subcategory", "language", "license")
 LEAST_FREQUENCY = 2  # a tag of one node connects nothing
 NEIGHBOURS = 5  # training tasks whose mean vector a new task has until there is an encoder
 CONTRAST_TEMPERATURE = 0.5
-# The reference program multiplies the learning rate by 0.95 every 14 epochs, in equal steps.
-RATE_STEP, RATE_EVERY = 0.95, 14.0
 
 
 # A hypergraph, or what propagates over it: E' is the product of these matrices, the first one first, with E.
@@ -54,76 +49,49 @@ def similarity(members: sp.csr_matrix, alpha: float) -> Hypergraph:
     the distinct rows (signatures) only: with S the membership, H = S H_s S', and D^-1 H E = S Q M E with M the mean of
     each signature and Q = D^-1 H_s diag(sizes), whose rows sum to 1.
     """
-    rows = sp.csr_matrix(members)
+    rows = sp.csr_matrix(members, dtype=np.float64)
     rows.sort_indices()
     keys = [rows.indices[start:end].tobytes() or None for start, end in pairwise(rows.indptr)]
     group = pd.factorize(np.array(keys, dtype=object))[0]
     known = np.flatnonzero(group >= 0)
     first = known[np.unique(group[known], return_index=True)[1]]
-    sizes = np.bincount(group[known], minlength=len(first)).astype(np.float64)
-    weighted = sp.csr_matrix(jaccard(sp.csr_matrix(rows[first], dtype=np.float64), alpha) @ sp.diags_array(sizes))
-    step = sp.csr_matrix(weighted, dtype=np.float32)
-    degree = np.asarray(weighted.sum(axis=1)).ravel()
-    step.data *= np.repeat((1 / degree).astype(np.float32), np.diff(step.indptr))
-    members_of = sp.csr_matrix((np.ones(len(known), np.float32), (known, group[known])), shape=(len(group), len(first)))
-    mean = sp.csr_matrix(members_of.T)
-    mean.data /= np.repeat(sizes, np.diff(mean.indptr)).astype(np.float32)
-    return mean, step, step, members_of
-
-
-def jaccard(rows: sp.csr_matrix, alpha: float) -> sp.csr_matrix:
-    """|X_a and X_b| / |X_a or X_b| of the rows of a binary matrix, where it is at least `alpha`."""
-    common = sp.coo_matrix(rows @ rows.T)
-    sizes = np.diff(rows.indptr)
-    common.data = common.data / (sizes[common.row] + sizes[common.col] - common.data)
-    return kept(common, common.data >= alpha)
+    member = sp.csr_matrix((np.ones(len(known)), (known, group[known])), shape=(len(group), len(first)))
+    sizes = sp.diags_array(np.bincount(group[known], minlength=len(first)).astype(np.float64))
+    common, lengths = sp.coo_matrix(rows[first] @ rows[first].T), np.diff(rows.indptr)[first]
+    common.data /= lengths[common.row] + lengths[common.col] - common.data
+    step = normalize(kept(common, common.data >= alpha) @ sizes, norm="l1")
+    return [sp.csr_matrix(each, dtype=np.float32) for each in (normalize(member.T, norm="l1"), step, step, member)]
 
 
 def global_hypergraph(
     train: sp.csr_matrix, task_tags: sp.csr_matrix, server_tags: sp.csr_matrix, norm: str
 ) -> Hypergraph:
-    """One hyperedge for each task (itself, its servers, its tags) and each server (itself, its tags).
-
-    Nodes are numbered tasks, servers, tags; tags have shapes (n_tasks, n_tags) and (n_servers, n_tags). With the
-    norm ``repo`` (as the authors' program) E' = H D_e^-1 H' D_v^-1 E, which keeps column sums; with ``row`` row means.
-    """
+    """One hyperedge for each task (itself, its servers, its tags) and each server (itself, its tags); nodes are
+    numbered tasks, servers, tags, and tags have shapes (n_tasks, n_tags) and (n_servers, n_tags). With the norm
+    ``repo`` (as the authors' program) E' = H D_e^-1 H' D_v^-1 E, which keeps column sums; with ``row`` row means."""
     n_tasks, n_servers = train.shape
     binary = sp.csr_matrix((np.ones(train.nnz), train.indices, train.indptr), shape=train.shape)
     of_tasks = [sp.eye_array(n_tasks), binary, task_tags]
     of_servers = [sp.csr_array((n_servers, n_tasks)), sp.eye_array(n_servers), server_tags]
     edges = sp.block_array([of_tasks, of_servers], format="csr")  # hyperedges x nodes
-    by_edge, by_node = (_inverse(np.asarray(edges.sum(axis=axis)).ravel()) for axis in (1, 0))
-    gather, scatter = (edges @ by_node, edges.T @ by_edge) if norm == "repo" else (by_edge @ edges, by_node @ edges.T)
+    by_edge, by_node = (normalize(edges, norm="l1", axis=axis) for axis in (1, 0))
+    gather, scatter = (by_node, by_edge.T) if norm == "repo" else (by_edge, by_node.T)
     return sp.csr_matrix(gather, dtype=np.float32), sp.csr_matrix(scatter, dtype=np.float32)
-
-
-def _inverse(degree: FloatArray) -> sp.dia_array:
-    return sp.diags_array(np.divide(1.0, degree, out=np.zeros(len(degree)), where=degree > 0))
 
 
 def mixed(layers: Sequence[Tensor], weights: Tensor) -> Tensor:
     """sum over l of softmax(w)_l E^l."""
-    share = torch.softmax(weights, dim=0)
-    total = share[0] * layers[0]
-    for weight, layer in zip(share[1:], layers[1:], strict=True):
-        total = total + weight * layer
-    return total
+    return torch.einsum("l,lnd->nd", torch.softmax(weights, dim=0), torch.stack(list(layers)))
 
 
 def tags(data: Dataset, known: IntArray) -> tuple[list[str], sp.csr_matrix, sp.csr_matrix]:
     """Tags of the tasks `known` and of all servers over one vocabulary, spelling variants together, so that nothing of
-    a new task is in the graph.
-
-    Returns: the tags, those of the tasks, shape (len(known), n_tags), and of servers, shape (n_servers, n_tags);
-        entries 1.
-    """
+    a new task is in the graph: the tags, those of the tasks, shape (len(known), n_tags), and of servers, shape
+    (n_servers, n_tags); entries 1."""
     names = _names(data.tasks.iloc[known], TASK_TAGS) + _names(data.servers, SERVER_TAGS)
-    binarizer = MultiLabelBinarizer(sparse_output=True)
-    found = sp.csr_matrix(binarizer.fit_transform(names), dtype=np.float64)
-    frequent = found.getnnz(axis=0) >= LEAST_FREQUENCY
-    found = found[:, frequent]
-    found.sort_indices()
-    return binarizer.classes_[frequent].tolist(), found[: len(known)], found[len(known) :]
+    counter = CountVectorizer(analyzer=list, binary=True, min_df=LEAST_FREQUENCY, dtype=np.float64)
+    members = sp.csr_matrix(counter.fit_transform(names))
+    return counter.get_feature_names_out().tolist(), members[: len(known)], members[len(known) :]
 
 
 def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[set[str]]:
@@ -147,13 +115,9 @@ class Views(NamedTuple):
 
 
 class Network(nn.Module):
-    """Five tables that start from text vectors, the weights that mix layers and views, and the heads.
-
-    Args:
-        starts: text vectors of tasks, servers and tags, shape (n, d) each.
-        layers: of every propagation, the starting vectors included (the reference program computes one more).
-        hidden: width inside the heads of the contrast.
-    """
+    """Five tables that start from text vectors of tasks, servers and tags (`starts`, shape (n, d) each), the weights
+    that mix views and `layers` (the starting vectors included; the reference program computes one more), and the heads
+    of the contrast, `hidden` wide inside."""
 
     def __init__(self, starts: Sequence[Tensor], layers: int, hidden: int) -> None:
         super().__init__()
@@ -191,9 +155,8 @@ class Network(nn.Module):
     def cross_view(self, kind: str, views: Views, nodes: Tensor) -> Tensor:
         """C(call, tag) + C(local, global) among `nodes`, through the heads of the kind."""
         near, far = self.heads[f"{kind}_local"], self.heads[f"{kind}_global"]
-        return contrast(near(views.call[nodes]), near(views.tag[nodes])) + contrast(
-            near(views.local[nodes]), far(views.overall[nodes])
-        )
+        within = contrast(near(views.call[nodes]), near(views.tag[nodes]))
+        return within + contrast(near(views.local[nodes]), far(views.overall[nodes]))
 
 
 def contrast(first: Tensor, second: Tensor) -> Tensor:
@@ -203,26 +166,13 @@ def contrast(first: Tensor, second: Tensor) -> Tensor:
 
 
 def decaying(epochs: float) -> float:
-    """The learning rate after so many epochs, over the first one: 0.95^(epoch / 14)."""
-    return float(RATE_STEP ** (int(epochs) / RATE_EVERY))
+    """The learning rate after so many epochs, over the first one, as in the reference program."""
+    return float(0.95 ** (int(epochs) / 14))
 
 
-def reduction(fitted: FloatArray, width: int) -> Callable[[FloatArray], FloatArray]:
-    """Principal components of text vectors, those of `fitted`; the vectors themselves where `width` is not smaller."""
-    if width >= fitted.shape[1]:
-        return lambda vectors: vectors
-    components = PCA(min(width, len(fitted)), svd_solver="full").fit(fitted)
-    return lambda vectors: components.transform(vectors).astype(np.float32) if len(vectors) else vectors[:, :width]
-
-
-class Step(NamedTuple):
-    """A batch: tasks (numbers among the training tasks), a listed and a drawn server of each; nodes to contrast."""
-
-    tasks: Tensor
-    positives: Tensor
-    negatives: Tensor
-    contrasted: dict[str, Tensor]
-    predicts_tags: bool
+# A batch: tasks (numbers among the training tasks), a listed and a drawn server of each; nodes to contrast, by kind;
+# whether it predicts tags.
+Step = tuple[Tensor, Tensor, Tensor, dict[str, Tensor], bool]
 
 
 @dataclass
@@ -242,8 +192,6 @@ class CVHRec(VectorModel):
     validation chooses the weights of both stages, not the training loss; stage 1 has no encoder yet, so new validation
     tasks get the mean e of their nearest training tasks; to save time, the contrast may use sampled nodes and the tags
     may be predicted in some steps only.
-
-    `conf/system/paper/cvh_rec.yaml` explains every setting.
     """
 
     width: int = 64
@@ -261,33 +209,27 @@ class CVHRec(VectorModel):
     encoder_epochs: int = 200
     dropout: float = 0.2
     cold_tasks: Literal["encoder", "neighbours"] = "encoder"
+    ranks_new = True
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train stage 1, and stage 2 where there are new tasks; goes on from the checkpoints in `workdir`."""
         torch.manual_seed(seed)
-        self.stage_2: Progress | None = None
-        self.prepare(data, split)
-        network = Network(self.starts, self.layers, self.hidden)
-        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.texts, self.task_tags.indices)
-        job, optimiser = Job(seed, workdir, "cvh_rec", identity), partial(torch.optim.Adam, lr=self.learning_rate)
-        self.train(network, self.steps, split, job, optimiser=optimiser, rate=decaying)
-        if len(self.new) and self.cold_tasks == "encoder":
-            self.fit_encoder(split, seed, workdir, identity)
-
-    def prepare(self, data: Dataset, split: Split) -> None:
-        """Text vectors, tags and hypergraphs; the nodes are training tasks, all servers and tags."""
+        self.encoder: nn.Module | None = None
         self.known = split.tasks("train")
         self.new = np.setdiff1d(np.arange(data.n_tasks), self.known)
         self.histories = sp.csr_matrix(split.train)
-        self.pairs = Pairs(self.histories[self.known])
+        calls = sp.csr_matrix(self.histories[self.known])
+        self.pairs = Pairs(calls)
         names, self.task_tags, server_tags = tags(data, self.known)
-        self.texts, servers = encode(data.task_texts()), encode(data.server_texts())
-        named = encode(names) if names else np.zeros((0, servers.shape[1]), np.float32)
-        reduce = reduction(np.concatenate([servers, self.texts[self.known]]), self.width)
+        self.texts = encode(data.task_texts())
         order = np.argsort(-(self.texts[self.new] @ self.texts[self.known].T), axis=1, kind="stable")
         self.near = self.known[order[:, :NEIGHBOURS]]
-        self.starts = [torch.from_numpy(reduce(vectors)) for vectors in (self.texts[self.known], servers, named)]
-        calls = sp.csr_matrix(self.histories[self.known])
+        starts = [self.texts[self.known], encode(data.server_texts()), encode(names)]
+        if self.width < self.texts.shape[1]:
+            fitted = np.concatenate([starts[1], starts[0]])
+            components = PCA(min(self.width, len(fitted)), svd_solver="full").fit(fitted)
+            starts = [components.transform(vectors).astype(np.float32) for vectors in starts]
+        self.starts = [torch.from_numpy(vectors) for vectors in starts]
         self.hypergraphs = {
             "task_call": similarity(calls, self.alpha),
             "server_call": similarity(sp.csr_matrix(calls.T), self.alpha),
@@ -297,8 +239,16 @@ class CVHRec(VectorModel):
         }
         of_kind = {"task": self.task_tags, "server": server_tags}
         self.tag_labels = {kind: self.tensor(tag.toarray().astype(np.float32)) for kind, tag in of_kind.items()}
+        self.network = Network(self.starts, self.layers, self.hidden).to(self.place)
+        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.texts, self.task_tags.indices)
+        job = Job(seed, workdir, "cvh_rec", identity)
+        optimiser = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        stage = Stage(self.network, self.steps, self.loss, self.schedule)
+        self.progress = self.train(stage, split, job, optimiser=optimiser, rate=decaying)
+        if len(self.new) and self.cold_tasks == "encoder":
+            self.fit_encoder(split, replace(job, name="cvh_rec_encoder"))
 
-    def steps(self, rng: np.random.Generator) -> Iterator[Step]:
+    def steps(self, rng: np.random.Generator, epoch: int) -> Iterator[Step]:
         """floor(pairs / batch) + 1 steps of distinct tasks with one listed and one drawn server each."""
         n_tasks = len(self.known)
         for number in range(len(self.pairs.indices) // self.batch_size + 1):
@@ -309,69 +259,57 @@ class CVHRec(VectorModel):
                 for kind, n in nodes.items()
             }
             listed, drawn = self.pairs.draw(tasks, rng), self.pairs.draw_outside(tasks, rng)
-            tensors = self.tensor(tasks), self.tensor(listed), self.tensor(drawn)
-            yield Step(*tensors, contrasted, number % self.tags_every == 0)
+            predicts_tags = number % self.tags_every == 0
+            yield self.tensor(tasks), self.tensor(listed), self.tensor(drawn), contrasted, predicts_tags
 
     def loss(self, step: Step) -> Tensor:
         """The loss of a step; all nodes are propagated."""
-        model = self.network
+        model, (rows, positives, negatives, contrasted, predicts_tags) = self.network, step
         views = model(self.hypergraphs)
-        tasks = views["task"].final[step.tasks]
-        listed, drawn = (views["server"].final[rows] for rows in (step.positives, step.negatives))
+        tasks = views["task"].final[rows]
+        listed, drawn = (views["server"].final[rows] for rows in (positives, negatives))
         total = softplus((tasks * (drawn - listed)).sum(dim=1)).mean()
         squares = torch.stack([rows.square().sum() for rows in (tasks, listed, drawn)])
         total = total + self.decay / (2 * len(tasks)) * squares.sum()
         for kind, view in views.items():
             if self.contrast:
-                total = total + self.contrast * model.cross_view(kind, view, step.contrasted[kind])
-            if step.predicts_tags and self.tag_labels[kind].shape[1]:
+                total = total + self.contrast * model.cross_view(kind, view, contrasted[kind])
+            if predicts_tags:
                 logits = model.tag_layers[kind](view.final)
                 total = total + binary_cross_entropy_with_logits(logits, self.tag_labels[kind])
         return total
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Take over e of training tasks and servers; new tasks have vectors that need no encoder until stage 2."""
+        """Take over e of training tasks and servers, and of new tasks by the encoder, before it by their neighbours."""
         views = self.network(self.hypergraphs)
-        known = array(views["task"].final)
-        e = np.zeros((len(self.texts), known.shape[1]), np.float32)
-        e[self.known] = known
-        e[self.new] = e[self.near].mean(axis=1)
+        e = np.zeros((len(self.texts), views["task"].final.shape[1]), np.float32)
+        e[self.known] = array(views["task"].final)
+        if self.encoder is None:
+            e[self.new] = e[self.near].mean(axis=1)
+        else:
+            e[self.new] = array(self.encoder(self.tensor(self.texts[self.new])))
         self.keep(torch.from_numpy(e), views["server"].final)
 
-    def fit_encoder(self, split: Split, seed: int, workdir: Path, identity: str) -> None:
+    def fit_encoder(self, split: Split, job: Job) -> None:
         """Stage 2, and the new tasks' vectors."""
-        torch.manual_seed(seed)  # it starts the same, whether stage 1 has just ended or was taken up
-        e = np.asarray(self.representations)
-        known, new, wanted = map(self.tensor, (self.texts[self.known], self.texts[self.new], e[self.known]))
-        inside = nn.Linear(known.shape[1], self.encoder_hidden), nn.GELU(), nn.Dropout(self.dropout)
+        torch.manual_seed(job.seed)  # it starts the same, whether stage 1 has just ended or was taken up
+        texts, wanted = self.tensor(self.texts[self.known]), self.tensor(np.asarray(self.representations)[self.known])
+        inside = nn.Linear(texts.shape[1], self.encoder_hidden), nn.GELU(), nn.Dropout(self.dropout)
         encoder = self.encoder = nn.Sequential(*inside, nn.Linear(self.encoder_hidden, wanted.shape[1])).to(self.place)
-        schedule = replace(self.schedule, epochs=self.encoder_epochs)
-
-        def score(tasks: IntArray) -> FloatArray:
-            e[self.new] = array(encoder(new))
-            return self.score(tasks)
-
-        self.stage_2 = train(
+        stage = Stage(
             encoder,
-            lambda epoch: shuffled(len(known), self.batch_size, np.random.default_rng([seed, epoch])),
-            lambda rows: mse_loss(encoder(known[rows]), wanted[rows]),
-            schedule,
-            Job(seed, workdir, "cvh_rec_encoder", identity),
-            quality=validation_quality(score, split, schedule, seed=seed, ranks_new=True),
-            optimiser=torch.optim.Adam(encoder.parameters(), lr=self.learning_rate),
-            rate=decaying,
+            lambda rng, _: shuffled(len(texts), self.batch_size, rng),
+            lambda rows: mse_loss(encoder(texts[rows]), wanted[rows]),
+            replace(self.schedule, epochs=self.encoder_epochs),
         )
-        score(self.new)
+        optimiser = torch.optim.Adam(encoder.parameters(), lr=self.learning_rate)
+        self.stage_2 = self.train(stage, split, job, optimiser=optimiser, rate=decaying)
 
     def report(self) -> dict[str, Any]:
         """Of stage 1 as for other systems; of stage 2, where it was trained, the same below `encoder`."""
-        return super().report() | ({"encoder": self.stage_2.report()} if self.stage_2 else {})
+        return super().report() | ({"encoder": self.stage_2.report()} if self.encoder else {})
 
     def parameters(self) -> int:
         """Entries of all trained tensors, those of the encoder included where it was trained."""
-        return n_weights(self.network, self.encoder if self.stage_2 else None)
-
-    def score(self, tasks: IntArray) -> FloatArray:
-        """e_t . e_m, shape (len(tasks), n_servers)."""
-        return self.score_representations(self.representations[tasks])
+        return n_weights(self.network, self.encoder)

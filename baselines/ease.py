@@ -1,7 +1,5 @@
 """EASE, the embarrassingly shallow autoencoder (Steck, WWW 2019)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

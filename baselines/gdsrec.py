@@ -1,12 +1,9 @@
 """GDSRec: attention over deviations of ratings from averages, with the opinion of friends (Chen et al. 2023)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
 from baselines.interactions import Pairs, shuffled, stars
-from baselines.scheduled import Scheduled
-from baselines.training import Job, array, fingerprint
+from baselines.training import Job, Schedule, Stage, Trained, array, fingerprint
 from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
@@ -27,8 +23,7 @@ LEVELS = 5  # deviations are whole numbers from 0 to 4
 PADDING = -1
 
 
-@dataclass(frozen=True)
-class Lists:
+class Lists(NamedTuple):
     """The entries of each row of a rating matrix, padded at the end."""
 
     entries: IntArray  # (n, c): columns, PADDING where there is none
@@ -36,16 +31,16 @@ class Lists:
 
     def without(self, rows: IntArray, targets: IntArray, ratings: FloatArray) -> tuple[IntArray, IntArray]:
         """Entries and deviations of `rows`, each without its target where that has a rating, shape (len(rows), c)."""
-        found, out = self.entries[rows], np.where(ratings > 0, targets, PADDING - 1)
-        return np.where(found == out[:, None], PADDING, found), self.deviations[rows]
+        entries, out = self.entries[rows], np.where(ratings > 0, targets, PADDING - 1)
+        return np.where(entries == out[:, None], PADDING, entries), self.deviations[rows]
 
-    def capped(self, cap: int, rng: np.random.Generator) -> Lists:
+    def capped(self, cap: int, rng: np.random.Generator) -> "Lists":
         """At most `cap` entries of each row, drawn at random where there are more."""
         if self.entries.shape[1] <= cap:
             return self
         rank = np.where(self.entries == PADDING, 2.0, rng.random(self.entries.shape))
         kept = np.argsort(rank, axis=1, kind="stable")[:, :cap]
-        return Lists(np.take_along_axis(self.entries, kept, axis=1), np.take_along_axis(self.deviations, kept, axis=1))
+        return Lists(*(np.take_along_axis(part, kept, axis=1) for part in self))
 
 
 class Averages:
@@ -55,11 +50,9 @@ class Averages:
         self.total = np.asarray(ratings.sum(axis=1), dtype=np.float64).ravel()
         self.number, self.overall = np.diff(ratings.indptr).astype(np.float64), float(ratings.data.mean())
 
-    def of(self, rows: IntArray, without: FloatArray | None = None) -> FloatArray:
+    def of(self, rows: IntArray, without: FloatArray | float = 0.0) -> FloatArray:
         """Averages of `rows`; `without` holds the rating that each leaves out, 0 where it leaves out none."""
-        total, number = self.total[rows], self.number[rows]
-        if without is not None:
-            total, number = total - without, number - (without > 0)
+        total, number = self.total[rows] - without, self.number[rows] - np.greater(without, 0)
         mean = np.divide(total, number, out=np.full(len(rows), self.overall), where=number > 0)
         return np.asarray(mean, dtype=np.float32)
 
@@ -67,34 +60,26 @@ class Averages:
 def deviation_lists(ratings: sp.csr_matrix, columns: Averages) -> Lists:
     """The lists of the rows of `ratings` (1 to 5); each rating is compared with the average of its column."""
     counts = np.diff(ratings.indptr)
-    shape = (len(counts), max(1, int(counts.max(initial=0))))
-    row = np.repeat(np.arange(len(counts)), counts)
-    place = np.arange(ratings.nnz) - np.repeat(ratings.indptr[:-1], counts)
-    entries, deviations = np.full(shape, PADDING), np.zeros(shape, dtype=np.int64)
-    entries[row, place] = ratings.indices
+    filled = np.arange(max(1, counts.max(initial=0))) < counts[:, None]
+    entries, deviations = np.full(filled.shape, PADDING), np.zeros(filled.shape, dtype=np.int64)
+    entries[filled] = ratings.indices
     # numpy would round 0.5 to 0 and 1.5 to 2.
-    away = np.floor(np.abs(ratings.data - columns.of(ratings.indices)) + 0.5)
-    deviations[row, place] = away.astype(np.int64)
+    deviations[filled] = np.floor(np.abs(ratings.data - columns.of(ratings.indices)) + 0.5)
     return Lists(entries, deviations)
 
 
 def friend_weights(ratings: sp.csr_matrix, friends: IntArray, tolerance: float) -> IntArray:
     """s = 1 + number of common servers whose ratings differ by at most `tolerance`, 0 for PADDING, as `friends`."""
-    weights = np.zeros(friends.shape, dtype=np.int64)
-    for task, row in enumerate(friends):
-        own, theirs = ratings[[task]].toarray(), ratings[row[row != PADDING]].toarray()
-        alike = (own > 0) & (theirs > 0) & (np.abs(own - theirs) <= tolerance)
-        weights[task, row != PADDING] = 1 + alike.sum(axis=1)
-    return weights
+    pairs, weights = sp.coo_matrix(ratings), (friends != PADDING).astype(np.int64)
+    np.add.at(weights, pairs.row, agree(ratings, friends[pairs.row], pairs.col, pairs.data, tolerance))
+    return np.asarray(weights)
 
 
 def agree(
     ratings: sp.csr_matrix, friends: IntArray, servers: IntArray, values: FloatArray, tolerance: float
 ) -> IntArray:
-    """Whether each friend rates the pair's server within `tolerance` of the pair's rating, 0 or 1, shape of `friends`.
-
-    A pair's rating of 0 agrees with none; `servers` and `values` have shape (b,), `friends` (b, f).
-    """
+    """Whether each friend, shape (b, f), rates the pair's server within `tolerance` of the pair's rating, both of shape
+    (b,), 0 or 1; a pair's rating of 0 agrees with none."""
     columns, values = np.broadcast_to(servers[:, None], friends.shape), values[:, None]
     theirs = np.asarray(ratings[np.maximum(friends, 0).ravel(), columns.ravel()]).reshape(friends.shape)
     rated = (theirs > 0) & (friends != PADDING) & (values > 0)
@@ -108,13 +93,13 @@ def shares(weights: IntArray) -> FloatArray:
 
 def nearest(vectors: FloatArray, known: IntArray, number: int, seed: int) -> IntArray:
     """The training tasks with the nearest texts but the task itself, shape (n, number), PADDING where unfilled."""
-    order, found = tie_order(len(known), seed), np.full((len(vectors), number), PADDING)
+    order, friends = tie_order(len(known), seed), np.full((len(vectors), number), PADDING)
     for part in chunks(np.arange(len(vectors))):
         similarity = vectors[part] @ vectors[known].T
         similarity[np.arange(len(vectors))[part, None] == known] = -np.inf
         rows, _ = top_k(similarity, number, order)
-        found[part, : rows.shape[1]] = np.where(rows >= 0, known[rows], PADDING)
-    return found
+        friends[part, : rows.shape[1]] = np.where(rows >= 0, known[rows], PADDING)
+    return friends
 
 
 class Aggregation(nn.Module):
@@ -127,10 +112,8 @@ class Aggregation(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, owner: Tensor, entries: Tensor, deviations: Tensor, valid: Tensor) -> Tensor:
-        """What the lists say of their owners, shape (b, d); the same for all owners without entries.
-
-        Entries and deviations have shape (b, c, d); `valid` (b, c) says which are no padding.
-        """
+        """What the lists say of their owners, shape (b, d), the same for all owners without entries; entries and
+        deviations have shape (b, c, d), and `valid`, shape (b, c), says which are no padding."""
         x = self.opinion(torch.cat([entries, deviations], dim=2))
         owners = owner[:, None, :].expand_as(x)
         logits = self.attention(torch.cat([x, owners], dim=2)).squeeze(2).masked_fill(~valid, -torch.inf)
@@ -141,18 +124,20 @@ class Aggregation(nn.Module):
 
 
 class Network(nn.Module):
-    """Tables of tasks, servers and deviations, shared by three aggregations; one predictor."""
+    """Tables of tasks, servers and deviations, shared by three aggregations; one predictor. `zero_is_padding`: the
+    vector of deviation 0 is the zero vector, a bug of the reference programs."""
 
-    def __init__(self, n_tasks: int, n_servers: int, width: int, spread: float = 0.1) -> None:
+    def __init__(
+        self, n_tasks: int, n_servers: int, width: int, spread: float = 0.1, *, zero_is_padding: bool = False
+    ) -> None:
         super().__init__()
         # From large tables on, the predictor learns pairs by heart before the tables have moved.
         self.tasks = nn.Parameter(torch.randn(n_tasks, width) * spread)
         self.servers = nn.Parameter(torch.randn(n_servers, width) * spread)
-        self.deviations = nn.Parameter(torch.randn(LEVELS, width) * spread)
-        self.task_side, self.server_side, self.friend_side = (Aggregation(width) for _ in range(3))
-        self.predictor = nn.Sequential(
-            nn.Linear(2 * width, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
-        )
+        self.deviations, self.zero_is_padding = nn.Parameter(torch.randn(LEVELS, width) * spread), zero_is_padding
+        self.sides = nn.ModuleDict({side: Aggregation(width) for side in ("task", "server", "friend")})
+        layers = nn.Linear(2 * width, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
+        self.predictor = nn.Sequential(*layers)
         for module in self.modules():
             # torch's default shrinks the signal in every layer, until the product of task and server, which alone tells
             # pairs apart, is too small to learn from: on two blocks of tasks and servers the loss stays where it is.
@@ -160,41 +145,30 @@ class Network(nn.Module):
                 nn.init.xavier_normal_(module.weight, gain=nn.init.calculate_gain("tanh"))
                 nn.init.zeros_(module.bias)
 
-    def aggregate(
-        self, side: str, rows: Tensor, entries: Tensor, deviations: Tensor, *, zero_is_padding: bool = False
-    ) -> Tensor:
-        """h (side ``task``), z (``server``) or y (``friend``) of `rows`, shape (b, d).
-
-        Args:
-            entries: rows of the other kind, below 0 for padding, shape (b, c).
-            deviations: 0 to 4, shape (b, c).
-            zero_is_padding: the vector of deviation 0 is the zero vector, a bug of the reference programs.
-        """
+    def aggregate(self, side: str, rows: Tensor, entries: Tensor, deviations: Tensor) -> Tensor:
+        """h (side ``task``), z (``server``) or y (``friend``) of `rows`, shape (b, d), from the `entries` of their
+        lists, rows of the other kind, below 0 for padding, with deviations from 0 to 4; both of shape (b, c)."""
         own, other = (self.servers, self.tasks) if side == "server" else (self.tasks, self.servers)
-        block = {"task": self.task_side, "server": self.server_side, "friend": self.friend_side}[side]
         vectors = embedding(deviations, self.deviations)
-        if zero_is_padding:
+        if self.zero_is_padding:
             vectors = vectors * (deviations > 0)[:, :, None]
-        result: Tensor = block(embedding(rows, own), embedding(entries.clamp(min=0), other), vectors, entries >= 0)
+        owners, others = embedding(rows, own), embedding(entries.clamp(min=0), other)
+        result: Tensor = self.sides[side](owners, others, vectors, entries >= 0)
         return result
 
     def predict(self, left: Tensor, servers: Tensor) -> Tensor:
-        """phi(u, z): the deviation that is expected, shape of `left` without the last axis."""
-        result: Tensor = self.predictor(torch.cat([left, servers], dim=-1)).squeeze(-1)
+        """phi(u, z): the deviation that is expected, shape of `servers` without the last axis."""
+        result: Tensor = self.predictor(torch.cat([left.expand_as(servers), servers], dim=-1)).squeeze(-1)
         return result
 
 
-class Groups(NamedTuple):
-    """A batch: b tasks, for each a relevant server, then n sampled ones; what their lists and averages leave out."""
-
-    tasks: IntArray  # (b,)
-    servers: IntArray  # (b, 1 + n)
-    targets: IntArray  # (b, 1 + n): the task that a server's list loses: of the listed one the pair's own
-    ratings: FloatArray  # (b, 1 + n): its rating of the server, 0 where nothing is left out
+# A batch: b tasks; for each a relevant server, then n sampled ones; the task that each server's list loses, of the
+# listed one the pair's own; its rating of the server, 0 where nothing is left out; but the first of shape (b, 1 + n).
+Groups = tuple[IntArray, IntArray, IntArray, FloatArray]
 
 
 @dataclass
-class GDSRec(Scheduled):
+class GDSRec(Trained):
     """Graph-based decentralized collaborative filtering for social recommendation (Chen et al., TKDE 35(5), 2023).
 
     h_t aggregates the servers of a task with the deviations of their ratings, z_m the tasks of a server, y_o the
@@ -209,8 +183,6 @@ class GDSRec(Scheduled):
     the pair is removed from both lists, both averages and the friends' weights, also for the drawn servers of the same
     group. A drawn server's own list and average lose a random task instead; otherwise a list that is one short would
     reveal the labelled servers (`mask_target_edge`). Deviation 0 has its own vector (`zero_deviation_is_padding`).
-
-    `conf/system/paper/gdsrec.yaml` explains every setting.
     """
 
     rating: Literal["rank", "binary"] = "rank"
@@ -226,18 +198,11 @@ class GDSRec(Scheduled):
     batch_size: int = 1024
     mask_target_edge: bool = True
     zero_deviation_is_padding: bool = False
+    schedule: Schedule = field(default_factory=Schedule)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train; goes on from the checkpoint in `workdir`."""
         torch.manual_seed(seed)
-        self.prepare(data, split, seed)
-        network = Network(data.n_tasks, data.n_servers, self.width, self.spread)
-        optimiser = partial(torch.optim.Adam, lr=self.learning_rate, weight_decay=self.weight_decay)
-        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.ratings.data, self.near)
-        self.train(network, self.batches, split, Job(seed, workdir, "gdsrec", identity), optimiser=optimiser)
-
-    def prepare(self, data: Dataset, split: Split, seed: int) -> None:
-        """Ratings, averages, lists and friends."""
         self.ratings = stars(data, split, self.rating)
         transposed = sp.csr_matrix(self.ratings.T)
         transposed.sort_indices()
@@ -247,24 +212,25 @@ class GDSRec(Scheduled):
         self.all_server_lists = deviation_lists(transposed, self.task_averages)
         self.near = nearest(encode(data.task_texts()), split.tasks("train"), self.friends, seed)
         self.weights = friend_weights(self.ratings, self.near, self.tolerance)
-        self.cap(np.random.default_rng(seed))
+        sizes, padding = (data.n_tasks, data.n_servers, self.width, self.spread), self.zero_deviation_is_padding
+        self.network = Network(*sizes, zero_is_padding=padding).to(self.place)
+        rates: dict[str, Any] = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
+        optimiser = torch.optim.Adam(self.network.parameters(), **rates)
+        identity = fingerprint(self, seed, split.train.indptr, split.train.indices, self.ratings.data, self.near)
+        stage = Stage(self.network, self.batches, self.loss, self.schedule)
+        self.progress = self.train(stage, split, Job(seed, workdir, "gdsrec", identity), optimiser=optimiser)
 
-    def cap(self, rng: np.random.Generator) -> None:
-        """Sample the lists that are too long."""
+    def batches(self, rng: np.random.Generator, epoch: int) -> Iterator[Groups]:
+        """Every training interaction once, with drawn servers."""
         self.task_lists: Lists = self.all_task_lists.capped(self.list_length, rng)
         self.server_lists: Lists = self.all_server_lists.capped(self.list_length, rng)
-
-    def batches(self, rng: np.random.Generator) -> Iterator[Groups]:
-        """Every training interaction once, with drawn servers."""
-        self.cap(rng)
-        tasks = self.pairs.rows
-        for part in shuffled(len(tasks), self.batch_size, rng):
-            drawn = self.pairs.draw_outside(np.repeat(tasks[part], self.negatives), rng).reshape(len(part), -1)
-            servers = np.concatenate([self.pairs.indices[part][:, None], drawn], axis=1)
+        for part in shuffled(len(self.pairs.rows), self.batch_size, rng):
+            tasks = self.pairs.rows[part]
+            drawn = self.pairs.draw_outside(np.repeat(tasks, self.negatives), rng).reshape(len(part), -1)
             others = self.listers.draw(drawn.ravel(), rng).reshape(drawn.shape)
-            targets = np.concatenate([tasks[part][:, None], others], axis=1)
+            servers, targets = np.c_[self.pairs.indices[part], drawn], np.c_[tasks, others]
             ratings = np.asarray(self.ratings[targets.ravel(), servers.ravel()], dtype=np.float32)
-            yield Groups(tasks[part], servers, targets, ratings.reshape(servers.shape) * self.mask_target_edge)
+            yield tasks, servers, targets, ratings.reshape(servers.shape) * self.mask_target_edge
 
     def loss(self, batch: Groups) -> Tensor:
         """Binary cross-entropy of a batch."""
@@ -283,22 +249,20 @@ class GDSRec(Scheduled):
         z = z.view(*servers.shape, -1)
         if self.branches == "both":
             h = self._aggregate("task", tasks, *self.task_lists.without(tasks, servers[:, 0], own))
-            total = total + self.network.predict(h[:, None, :].expand_as(z), z) / 2
+            total = total + self.network.predict(h[:, None], z) / 2
         near = self.near[tasks]
         common, place = np.unique(np.maximum(near, 0), return_inverse=True)
         y = self._aggregate("friend", common, self.task_lists.entries[common], self.task_lists.deviations[common])
-        y = y[self.tensor(place.reshape(near.shape))]  # (b, f, d)
+        y = y[self.tensor(place.reshape(near.shape))][:, None]  # (b, 1, f, d)
+        opinions = self.network.predict(y, z[:, :, None].expand(-1, -1, near.shape[1], -1))  # (b, 1 + n, f)
         alike = self.weights[tasks] - agree(self.ratings, near, servers[:, 0], own, self.tolerance)
-        shape = (*servers.shape, near.shape[1], self.width)  # (b, 1 + n, f, d)
-        opinions = self.network.predict(y[:, None].expand(shape), z[:, :, None].expand(shape))
         share = self.tensor(shares(alike))[:, None, :]
         total = total + (share * opinions).sum(dim=2) / (2 if self.branches == "both" else 1)
         return total
 
     def _aggregate(self, side: str, rows: IntArray, entries: IntArray, deviations: IntArray) -> Tensor:
-        tensors = map(self.tensor, (rows, entries, deviations))
-        found: Tensor = self.network.aggregate(side, *tensors, zero_is_padding=self.zero_deviation_is_padding)
-        return found
+        aggregated: Tensor = self.network.aggregate(side, *map(self.tensor, (rows, entries, deviations)))
+        return aggregated
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -318,19 +282,14 @@ class GDSRec(Scheduled):
         friends, column = np.unique(self.near[tasks][row, place], return_inverse=True)
         weights = shares(self.weights[tasks])[row, place]
         share = sp.csr_matrix((weights, (row, column)), shape=(len(tasks), len(friends)))
-        scores = share @ self._predict(self.y, friends)
+        scores = share @ self._predict(self.y[self.tensor(friends)])
         if self.branches == "both":
-            scores = (scores + self._predict(self.h, tasks)) / 2
+            scores = (scores + self._predict(self.h[self.tensor(tasks)])) / 2
         servers = np.arange(self.pairs.width)
         scores += (self.task_averages.of(tasks)[:, None] + self.server_averages.of(servers)[None, :]) / 2
         return np.asarray(scores - MIDPOINT, dtype=np.float32)
 
-    def _predict(self, left: Tensor, rows: IntArray) -> FloatArray:
-        """phi of `rows` and all servers, shape (len(rows), n_servers); its first layer is a sum of two parts."""
-        first, *rest = self.network.predictor
-        own, others = first.weight.split(self.width, dim=1)
-        one, other, finish = left[self.tensor(rows)] @ own.T + first.bias, self.z @ others.T, nn.Sequential(*rest)
-        found = np.empty((len(rows), self.pairs.width), dtype=np.float32)
-        for place, row in enumerate(one):
-            found[place] = array(finish(row + other).squeeze(1))
-        return found
+    def _predict(self, left: Tensor) -> FloatArray:
+        """phi of the vectors and all servers, shape (len(left), n_servers)."""
+        rows = [array(self.network.predict(row, self.z)) for row in left]
+        return np.stack(rows) if rows else np.zeros((0, self.pairs.width), np.float32)

@@ -1,7 +1,5 @@
 """iALS: implicit matrix factorisation by alternating least squares (Hu et al. 2008), as tuned by Rendle et al. 2022."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,14 +25,13 @@ class ImplicitALS:
     unobserved_weight: float = 0.01  # alpha_0
     regularisation: float = 0.01  # lambda
     frequency_scaling: float = 1.0  # nu, 0 (the same for all) to 1 (in proportion to what is fitted)
-    spread: float = 0.1  # standard deviation of the starting vectors times sqrt(width)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Alternate between the closed-form solutions of tasks and servers."""
         rng = np.random.default_rng(seed)
         train = sp.csr_matrix(split.train, dtype=np.float32)
         transposed = sp.csr_matrix(train.T)
-        deviation = self.spread / np.sqrt(self.width)
+        deviation = 0.1 / np.sqrt(self.width)
         self.servers: FloatArray = rng.normal(0, deviation, (data.n_servers, self.width)).astype(np.float32)
         for _ in range(self.sweeps):
             tasks = self.solve(train, self.servers)
@@ -42,12 +39,10 @@ class ImplicitALS:
         self.histories, self.representations = train, tasks
 
     def solve(self, interactions: sp.csr_matrix, others: FloatArray) -> FloatArray:
-        """The best vectors of one side given those of the other side.
-
-        Rows with the same number c of interactions share lambda, hence one d x d inverse A; the rest of each row's
-        system has rank c, so (A^-1 + S'S)^-1 S'1 = A S' (I + S A S')^-1 1 needs only a c x c solution.
-        Returns: shape (n, d), for interactions (n, m) and others (m, d); zero for a row without interactions.
-        """
+        """The best vectors of one side given those of the other side, shape (n, d), for interactions (n, m) and others
+        (m, d); zero for a row without interactions. Rows with the same number c of them share lambda, hence one d x d
+        inverse A; the rest of each row's system has rank c, so (A^-1 + S'S)^-1 S'1 = A S' (I + S A S')^-1 1 needs only
+        a c x c solution."""
         wide = others.astype(np.float64)
         gram = self.unobserved_weight * (wide.T @ wide)
         counts = np.diff(interactions.indptr)

@@ -5,8 +5,6 @@ every server, so they are the same constant and leave the order alone. Categorie
 in common in Task2MCP, so that the candidate stage would only cut, and all servers are scored.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +23,8 @@ from study.data.splits import Split
 class IntentServers:
     """score(t, m) = w_relevance cos(t, m) + w_popularity log(1 + stars) / log(1 + most stars) + a constant.
 
-    `weights`: of the five factors, in the order of `engine.intent.settings.FACTORS`. `compatible`: do not rank
-    servers whose language or system is not the task's, where both state one. `neutral`: value of the unknown factors.
+    `weights`: of `FACTORS`. `compatible`: do not rank servers whose language or system is not the task's, where both
+    state one. `neutral`: value of the unknown factors.
     """
 
     weights: tuple[float, ...]
@@ -47,8 +45,7 @@ class IntentServers:
             Requirements(languages=languages(language), systems=operating_systems(system))
             for language, system in zip(data.servers["language"], data.servers["system"], strict=True)
         ]
-        self.kinds = {need: number for number, need in enumerate(dict.fromkeys(needs))}
-        self.kind = np.array([self.kinds[need] for need in needs])
+        self.kind, self.kinds = pd.factorize(pd.Series(needs, dtype=object))
 
     def score(self, tasks: IntArray) -> FloatArray:
         """Scores, shape (len(tasks), n_servers); -inf where the filter removes a server."""
@@ -60,5 +57,4 @@ class IntentServers:
             for row, task in enumerate(tasks):
                 blocked = [obstacle(need, self.contexts[task]) is not None for need in self.kinds]
                 scores[row, np.array(blocked)[self.kind]] = -np.inf
-        found: FloatArray = scores.astype(np.float32)
-        return found
+        return np.asarray(scores, dtype=np.float32)

@@ -1,7 +1,5 @@
 """Training interactions as sets of pairs, as counts or ratings, and as a graph."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,34 +17,28 @@ class Pairs:
     """The stored entries of a matrix, shape (n, m), as a set of (row, column) pairs that answers many at once."""
 
     def __init__(self, matrix: sp.csr_matrix) -> None:
-        sorted_ = sp.csr_matrix(matrix)
-        sorted_.sum_duplicates()
-        self.indptr, self.indices, self.width = sorted_.indptr, sorted_.indices.astype(np.int64), matrix.shape[1]
+        matrix = sp.csr_matrix(matrix)
+        matrix.sort_indices()
+        self.indptr, self.indices, self.width = matrix.indptr, matrix.indices.astype(np.int64), matrix.shape[1]
         self.counts: IntArray = np.diff(self.indptr).astype(np.int64)
         self.rows: IntArray = np.repeat(np.arange(matrix.shape[0]), self.counts)  # of the pairs, as `indices` columns
-        self.keys = self.rows * self.width + self.indices  # ascending
+        self.keys = np.append(self.rows * self.width + self.indices, matrix.shape[0] * self.width)  # ascending
 
     def hold(self, rows: IntArray, columns: IntArray) -> NDArray[np.bool_]:
         """Whether each (row, column) is in the set, shape (len(rows),)."""
-        if not len(self.keys):
-            return np.zeros(len(rows), dtype=bool)
-        wanted = rows * self.width + columns
-        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.asarray(self.keys[place] == wanted)
+        keys = rows * self.width + columns
+        return np.asarray(self.keys[np.searchsorted(self.keys, keys)] == keys)
 
     def draw(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
-        """One column of each row, uniform over those in the set; 0 for rows without any."""
+        """One column of each row, uniform over those in the set; any for rows without one."""
         if not len(self.indices):
             return np.zeros(len(rows), dtype=np.int64)
         offset = np.floor(rng.random(len(rows)) * self.counts[rows]).astype(np.int64)
-        drawn = self.indices[np.minimum(self.indptr[rows] + offset, len(self.indices) - 1)]
-        return np.where(self.counts[rows] > 0, drawn, 0)
+        return np.asarray(self.indices[np.minimum(self.indptr[rows] + offset, len(self.indices) - 1)])
 
     def draw_outside(self, rows: IntArray, rng: np.random.Generator, among: IntArray | None = None) -> IntArray:
-        """One column for each row, uniform over the columns (by default all) that its row does not hold.
-
-        A row that holds all of them keeps what was drawn first.
-        """
+        """One column for each row, uniform over the columns (by default all) that its row does not hold, or over all of
+        them where it holds each."""
         pool = np.arange(self.width) if among is None else among
         if not len(pool):
             return np.zeros(len(rows), dtype=np.int64)
@@ -59,10 +51,8 @@ class Pairs:
 
     def outside(self, pool: IntArray) -> IntArray:
         """How many columns of `pool` each row does not hold, shape (n,)."""
-        inside = np.zeros(self.width, dtype=np.int64)
-        inside[pool] = 1
-        total = np.concatenate([[0], np.cumsum(inside[self.indices])])
-        return np.asarray(len(pool) - (total[self.indptr[1:]] - total[self.indptr[:-1]]))
+        inside = np.concatenate([[0], np.isin(self.indices, pool).cumsum()])
+        return np.asarray(len(pool) - np.diff(inside[self.indptr]))
 
 
 def shuffled(size: int, batch: int, rng: np.random.Generator) -> Iterator[IntArray]:
@@ -74,11 +64,8 @@ def shuffled(size: int, batch: int, rng: np.random.Generator) -> Iterator[IntArr
 
 def stars(data: Dataset, split: Split, kind: str) -> sp.csr_matrix:
     """Ratings, float64, with the stored entries of ``split.train``: all 5 (``binary``), or by the place of a server in
-    its task's list, 1-2 -> 5, 3-4 -> 4, ..., 9 and later -> 1 (``rank``).
-
-    Which servers stand at the other places is not looked at. Whether the order means anything is doubtful, so every
-    method that uses it offers a way without it.
-    """
+    its task's list, 1-2 -> 5, 3-4 -> 4, ..., 9 and later -> 1 (``rank``), whatever servers stand at the other
+    places."""
     ratings = sp.csr_matrix(split.train, dtype=np.float64)
     ratings.sort_indices()
     ratings.data[:] = 5.0
@@ -102,8 +89,7 @@ class _Product(torch.autograd.Function):
 
 def propagate(matrix: sp.csr_matrix, dense: Tensor) -> Tensor:
     """matrix @ dense with the gradient of `dense`; on a CPU scipy's product is about three times as fast as torch's."""
-    product: Tensor = _Product.apply(matrix, dense)  # type: ignore[no-untyped-call]
-    return product
+    return _Product.apply(matrix, dense)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def bipartite(train: sp.csr_matrix) -> sp.csr_matrix:
@@ -113,9 +99,3 @@ def bipartite(train: sp.csr_matrix) -> sp.csr_matrix:
     degree = np.asarray(graph.sum(axis=1)).ravel()
     scale = sp.diags_array(np.divide(1, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0))
     return sp.csr_matrix(scale @ graph @ scale, dtype=np.float32)
-
-
-def drop_entries(matrix: sp.csr_matrix, keep: float, rng: np.random.Generator) -> sp.csr_matrix:
-    """Each stored entry kept with probability `keep`, not rescaled (the two directions of an edge separately)."""
-    kept = rng.random(matrix.nnz) < keep
-    return sp.csr_matrix((matrix.data * kept, matrix.indices, matrix.indptr), shape=matrix.shape)

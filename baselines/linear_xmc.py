@@ -1,8 +1,5 @@
 """Linear extreme classification: one linear classifier per server on the text and the attributes of a task."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from baselines.task_knn import one_hot
-from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, IntArray
+from baselines.task_knn import ATTRIBUTES, FIELDS, shared
+from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.t2mrec.lexical import fit_vectorizer, vectorize
 
@@ -21,30 +18,27 @@ from study.t2mrec.lexical import fit_vectorizer, vectorize
 class LinearXMC:
     """One-vs-rest ridge regression of every server's training labels on task features, in closed form.
 
-    W = (X'X + lambda I)^-1 X'Y, and score(t, m) = x_t . W[:, m]. It is computed as k_t (K + lambda I)^-1 Y with
-    K = X X' and k_t = x_t X', the same scores (Saunders et al. 1998), since tasks are far fewer than features. Rows of
-    X hold the TF-IDF vector of the text and the indicators of the attributes.
+    W = (X'X + lambda I)^-1 X'Y, and score(t, m) = x_t . W[:, m], computed as k_t (K + lambda I)^-1 Y with K = X X' and
+    k_t = x_t X', the same (Saunders et al. 1998), since tasks are far fewer than features. Rows of X hold the TF-IDF
+    vector of the text and the indicators of the attributes.
 
-    Labels say nothing about a server that no training task lists. Its score is text_prior times the TF-IDF cosine of
-    task and server, so that it passes labelled servers by the words that it shares with the task. Without a common word
-    it is no higher than the lowest labelled server: a score of 0 would put it above all those with a negative one.
+    A server that no training task lists scores text_prior times the TF-IDF cosine of task and server, so that it passes
+    labelled servers by the words that it shares with the task; without a common word it is no higher than the lowest
+    labelled server, since a score of 0 would put it above all those with a negative one.
     """
 
     regularisation: float = 1.0  # lambda, against the squared length 1 + attribute_weight of a task's features
     attribute_weight: float = 1.0  # squared length of the attributes' part; the text's is 1
-    attributes: Sequence[str] = ("theme", "language", "subcategory")  # task columns that are compared as names
-    fields: Sequence[str] = (*TASK_FIELDS, "subcategory")  # task columns of the text
-    max_features: int | None = 50_000  # the most frequent n-grams kept; None keeps all
     max_ngram: int = 2  # the longest word n-gram
     text_prior: float = 1.0  # weight of the cosine for servers that no training task lists; 0 leaves them last
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Factorise K + regularisation I over the training tasks; nothing is random."""
         known = split.tasks("train")
-        texts = data.task_texts(tuple(self.fields))
-        size: dict[str, Any] = {"max_features": self.max_features, "ngram_range": (1, self.max_ngram)}
+        texts = data.task_texts(FIELDS)
+        size: dict[str, Any] = {"max_features": 50_000, "ngram_range": (1, self.max_ngram)}
         vectorizer = fit_vectorizer([texts[row] for row in known], **size)
-        attributes = np.float32(np.sqrt(self.attribute_weight)) * one_hot(data.tasks, self.attributes)
+        attributes = np.float32(np.sqrt(self.attribute_weight)) * shared(data.tasks, ATTRIBUTES)
         self.features = sp.csr_matrix(sp.hstack([vectorizer.transform(texts), attributes]))  # (n_tasks, d)
         self.known = sp.csr_matrix(self.features[known].T)  # (d, n_known)
         self.labels = sp.csr_matrix(split.train[known])  # (n_known, n_servers)

@@ -1,12 +1,11 @@
 """MPT-Rec: experts for several scenarios, trained against one another, then a small prompt for each new task."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,18 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
 from baselines.interactions import Pairs, shuffled
-from baselines.training import (
-    Job,
-    Progress,
-    Schedule,
-    Trained,
-    array,
-    fingerprint,
-    n_weights,
-    staged_report,
-    train,
-    validation_quality,
-)
+from baselines.training import Job, Progress, Schedule, Stage, Trained, array, fingerprint, n_weights
 from study.advisor.encoders.sentence import encode
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, FloatArray, IntArray
@@ -50,31 +38,19 @@ BLOCK = 8  # tasks whose pairs with all servers are scored at once
 Features = Sequence[Tensor]
 
 
-def codes(values: pd.Series, key: Callable[[str], str], known: IntArray | None = None) -> IntArray:
-    """Numbers from 1 for the values of a field, the most frequent first; 0 where it is empty or no known row has it.
-
-    The key is equal for spellings of one value.
-    """
+def codes(values: pd.Series, key: Callable[[str], str], known: IntArray | slice = slice(None)) -> IntArray:
+    """Numbers from 1 for the values of a field, the most frequent first; 0 where it is empty or no row of `known` has
+    it. The key is equal for spellings of one value."""
     keys = values.fillna("").astype(str).map(key)
-    seen = keys if known is None else keys.iloc[known]
-    found = seen[seen != ""].value_counts(sort=False)
-    order = sorted(found.index, key=lambda name: (-found[name], name))
-    numbers = {name: number for number, name in enumerate(order, start=1)}
-    return np.asarray(keys.map(numbers).fillna(UNKNOWN), dtype=np.int64)
+    seen = keys.iloc[known]
+    counts = seen[seen != ""].value_counts().sort_index().sort_values(ascending=False, kind="stable")
+    return np.asarray(counts.index.get_indexer(pd.Index(keys)) + 1, dtype=np.int64)
 
 
 def bins(values: pd.Series) -> IntArray:
     """Ten logarithmic bins of counts, from 1; 0 where there is none."""
     counts = pd.to_numeric(values, errors="coerce")
-    number = np.floor(np.log2(counts.fillna(0).clip(lower=0) + 1)).clip(upper=BINS - 1) + 1
-    return np.where(counts.isna(), UNKNOWN, number).astype(np.int64)
-
-
-def reverse_gradient(value: Tensor, strength: float) -> Tensor:
-    """The value itself; its gradient times -strength (Ganin & Lempitsky 2015)."""
-    reversed_ = value.view_as(value)
-    reversed_.register_hook(lambda gradient: -strength * gradient)  # type: ignore[no-untyped-call]
-    return reversed_
+    return np.where(counts.isna(), UNKNOWN, np.digitize(counts.clip(lower=0), 2.0 ** np.arange(BINS) - 1))
 
 
 class PairLinear(nn.Linear):
@@ -97,11 +73,9 @@ def expert(features: int, hidden: int, width: int, dropout: float) -> nn.Sequent
 
 def tower(width: int, hidden: Sequence[int], dropout: float) -> nn.Sequential:
     """width -> hidden -> 1, ReLU between; gives a logit."""
-    layers: list[nn.Module] = []
-    for size in hidden:
-        layers += [nn.Linear(width, size), nn.ReLU(), nn.Dropout(dropout)]
-        width = size
-    return nn.Sequential(*layers, nn.Linear(width, 1))
+    sizes = pairwise([width, *hidden])
+    layers = [layer for size in sizes for layer in (nn.Linear(*size), nn.ReLU(), nn.Dropout(dropout))]
+    return nn.Sequential(*layers, nn.Linear([width, *hidden][-1], 1))
 
 
 class Experts(nn.Module):
@@ -120,10 +94,8 @@ class Experts(nn.Module):
         self.classifier = nn.Linear(width, scenarios)
 
     def forward(self, scenario: int, features: Features) -> tuple[Tensor, Tensor, Tensor]:
-        """Fused logit and general logit, shapes (...,), and the shared expert's output g, shape (..., width).
-
-        f_k = gamma_1 (s_k * c_k) + gamma_2 g with (gamma_1, gamma_2) = softmax(W_k x); tower_k reads f_k and g.
-        """
+        """Fused logit and general logit, shapes (...,), and the shared expert's output g, shape (..., width); f_k =
+        gamma_1 (s_k * c_k) + gamma_2 g with (gamma_1, gamma_2) = softmax(W_k x); tower_k reads f_k and g."""
         general = self.shared(features)
         own = self.specific[scenario](features) * self.environments[scenario]
         weight = torch.softmax(self.gates[scenario](features), dim=-1)
@@ -133,11 +105,9 @@ class Experts(nn.Module):
 
 
 class Prompt(nn.Module):
-    """Stage 2: what is learned for a new task, on top of experts that stay as they are.
-
-    H = LayerNorm(W_2 ReLU(W_1 x)), a = softmax(H C' / 150) over the K environment vectors C, s_n = sum_k a_k s_k,
-    f_n = gate_n [s_n * c_n, g], logit = tower_n(f_n).
-    """
+    """Stage 2: what is learned for a new task, on top of experts that stay as they are. H = LayerNorm(W_2 ReLU(W_1 x)),
+    a = softmax(H C' / 150) over the K environment vectors C, s_n = sum_k a_k s_k, f_n = gate_n [s_n * c_n, g], logit =
+    tower_n(f_n)."""
 
     def __init__(self, features: int, width: int, *, attention: int, towers: Sequence[int], dropout: float) -> None:
         super().__init__()
@@ -160,102 +130,91 @@ class Prompt(nn.Module):
         mixed = (self.attention(experts, features)[..., None] * known).sum(dim=-2)
         weight = torch.softmax(self.gate(features), dim=-1)
         fused = weight[..., :1] * mixed * self.environment + weight[..., 1:] * general
-        logit: Tensor = self.tower(fused).squeeze(-1)
-        return logit
+        return torch.squeeze(self.tower(fused), -1)
+
+
+class Side(nn.Module):
+    """The feature vectors of tasks or of servers: embeddings of their fields, values from 0 (UNKNOWN) on, shape
+    (n, fields), and their dense features, shape (n, d)."""
+
+    fields: Tensor
+    dense: Tensor
+
+    def __init__(self, fields: Sequence[IntArray], dense: FloatArray, width: int) -> None:
+        super().__init__()
+        self.register_buffer("fields", torch.from_numpy(np.stack(fields, axis=1)), persistent=False)
+        self.register_buffer("dense", torch.from_numpy(dense), persistent=False)
+        self.tables = nn.ModuleList(nn.Embedding(int(column.max()) + 1, width) for column in fields)
+        self.width = width * len(fields) + dense.shape[1]
+
+    def forward(self, rows: IntArray | slice) -> Tensor:
+        """Those of `rows`, shape (n, width)."""
+        chosen = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self.dense.device)
+        fields = self.fields[chosen]
+        return torch.cat([*(table(fields[:, n]) for n, table in enumerate(self.tables)), self.dense[chosen]], dim=1)
 
 
 class Reader(nn.Module):
-    """Feature vectors of (task, server) pairs: embeddings of fields and dense features of either, and cross features.
-
-    Fields have values from 0 (UNKNOWN) on, shape (n, fields); the row number is one, for tasks under warm protocols
-    alone. Dense features are principal components of the text vectors, and log(1 + training tasks) of a server.
-    """
+    """Feature vectors of (task, server) pairs: those of either side, and cross features. A task's row number is a field
+    under warm protocols alone. Dense features are principal components of the text vectors, and log(1 + training tasks)
+    of a server."""
 
     def __init__(self, data: Dataset, split: Split, *, dense: int, width: int) -> None:
         super().__init__()
-        known = split.tasks("train")
-        columns = [codes(data.tasks[name], spelling_key, known) for name in TASK_COLUMNS]
+        known, tasks, servers = split.tasks("train"), data.tasks, data.servers
+        of_tasks = [codes(tasks[name], spelling_key, known) for name in TASK_COLUMNS]
         if not split.cold:
-            columns.append(np.where(np.isin(np.arange(data.n_tasks), known), np.arange(data.n_tasks) + 1, UNKNOWN))
-        self.task_fields: IntArray = np.stack(columns, axis=1)
-        languages = data.servers["language"].str.casefold().str.strip().str.split(r"\s*,\s*", regex=True)
-        columns = [
-            codes(data.servers[name], licence_key if name == "license" else spelling_key)
-            for name in SERVER_COLUMNS
-            if name in data.servers
-        ]
-        columns.append(codes(languages.str[0], spelling_key))
-        columns += [bins(data.servers[name]) for name in COUNTS if name in data.servers]
-        columns.append(np.arange(data.n_servers) + 1)
-        self.server_fields: IntArray = np.stack(columns, axis=1)
+            of_tasks.append(np.where(np.isin(np.arange(data.n_tasks), known), np.arange(data.n_tasks) + 1, UNKNOWN))
+        languages = servers["language"].str.casefold().str.strip().str.split(r"\s*,\s*", regex=True)
+        keys = {"license": licence_key}
+        of_servers = [codes(servers[name], keys.get(name, spelling_key)) for name in SERVER_COLUMNS if name in servers]
+        of_servers.append(codes(languages.str[0], spelling_key))
+        of_servers += [bins(servers[name]) for name in COUNTS if name in servers]
+        of_servers.append(np.arange(data.n_servers) + 1)
         self.task_vectors, self.server_vectors = encode(data.task_texts()), encode(data.server_texts())
         fitted = np.concatenate([self.server_vectors, self.task_vectors[known]])
         components = PCA(min(dense, *fitted.shape), svd_solver="full").fit(fitted)
         scale = np.sqrt(components.explained_variance_).clip(min=1e-6)
-        self.task_dense, server_parts = (
+        task_dense, server_dense = (
             (components.transform(vectors) / scale).astype(np.float32)
             for vectors in (self.task_vectors, self.server_vectors)
         )
         popularity = np.log1p(split.train.getnnz(axis=0)).astype(np.float32)
-        self.server_dense: FloatArray = np.concatenate([server_parts, popularity[:, None]], axis=1)
         _, self.task_terms, self.server_terms = vectorize(data, known)
         names = [set(row) - {""} for row in languages]
-        wanted, numbers = np.unique(data.tasks["language"].str.strip().str.casefold(), return_inverse=True)
+        wanted, numbers = np.unique(tasks["language"].str.strip().str.casefold(), return_inverse=True)
         self.language: IntArray = numbers.astype(np.int64)
         self.language_match = np.array([[name in row for row in names] for name in wanted], dtype=np.float32)
-        self.task_tables, self.server_tables = (
-            nn.ModuleList(nn.Embedding(int(column.max()) + 1, width) for column in fields.T)
-            for fields in (self.task_fields, self.server_fields)
-        )
-        for table in [*self.task_tables, *self.server_tables]:
+        self.tasks = Side(of_tasks, task_dense, width)
+        self.servers = Side(of_servers, np.column_stack([server_dense, popularity]), width)
+        for table in [*self.tasks.tables, *self.servers.tables]:
             nn.init.normal_(table.weight, std=0.01)
-        tables = len(self.task_tables) + len(self.server_tables)
-        self.width = width * tables + self.task_dense.shape[1] + self.server_dense.shape[1] + N_CROSS
+        self.width = self.tasks.width + self.servers.width + N_CROSS
 
-    def cross(self, tasks: IntArray, servers: IntArray | None = None) -> FloatArray:
+    def cross(self, tasks: IntArray, servers: IntArray | None = None) -> Tensor:
         """Cosines of text vectors and of TF-IDF, and whether the languages agree: of pairs, shape (n, 3), or without
         `servers` of tasks with all of them, shape (n, n_servers, 3)."""
-        language = self.language[tasks]
+        language, vectors, terms = self.language[tasks], self.task_vectors[tasks], self.task_terms[tasks]
         if servers is None:
-            cosine = self.task_vectors[tasks] @ self.server_vectors.T
-            terms = (self.task_terms[tasks] @ self.server_terms.T).toarray()
-            return np.stack([cosine, terms, self.language_match[language]], axis=2).astype(np.float32)
-        cosine = np.einsum("nd,nd->n", self.task_vectors[tasks], self.server_vectors[servers])
-        terms = np.asarray(self.task_terms[tasks].multiply(self.server_terms[servers]).sum(axis=1)).ravel()
-        return np.stack([cosine, terms, self.language_match[language, servers]], axis=1).astype(np.float32)
-
-    def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(next(self.parameters()).device)
-
-    def _part(self, tables: nn.ModuleList, fields: IntArray, dense: FloatArray) -> Tensor:
-        rows = self._tensor(fields)
-        parts = [table(rows[:, column]) for column, table in enumerate(tables)]
-        return torch.cat([*parts, self._tensor(dense)], dim=1)
-
-    def task(self, rows: IntArray) -> Tensor:
-        """Shape (n, d)."""
-        return self._part(self.task_tables, self.task_fields[rows], self.task_dense[rows])
-
-    def server(self, rows: IntArray | slice) -> Tensor:
-        """Shape (n, d)."""
-        return self._part(self.server_tables, self.server_fields[rows], self.server_dense[rows])
+            cosines = vectors @ self.server_vectors.T, (terms @ self.server_terms.T).toarray()
+            parts = [*cosines, self.language_match[language]]
+        else:
+            cosine = np.einsum("nd,nd->n", vectors, self.server_vectors[servers])
+            lexical = np.asarray(terms.multiply(self.server_terms[servers]).sum(axis=1)).ravel()
+            parts = [cosine, lexical, self.language_match[language, servers]]
+        return torch.from_numpy(np.stack(parts, axis=-1).astype(np.float32)).to(self.tasks.dense.device)
 
     def forward(self, tasks: IntArray, servers: IntArray) -> Tensor:
         """The feature vectors x of pairs, shape (n, F)."""
-        return torch.cat([self.task(tasks), self.server(servers), self._tensor(self.cross(tasks, servers))], dim=1)
+        return torch.cat([self.tasks(tasks), self.servers(servers), self.cross(tasks, servers)], dim=1)
 
     def all_pairs(self, tasks: IntArray) -> Features:
         """The parts of x for tasks with all servers, shapes (n, 1, ...), (n_servers, ...) and (n, n_servers, 3)."""
-        return self.task(tasks)[:, None], self.server(slice(None)), self._tensor(self.cross(tasks))
+        return self.tasks(tasks)[:, None], self.servers(slice(None)), self.cross(tasks)
 
 
-class Batch(NamedTuple):
-    """A batch: rows of tasks and servers, labels, each of shape (n,); the share of the training that is done."""
-
-    tasks: IntArray
-    servers: IntArray
-    labels: FloatArray
-    progress: float
+# A batch: rows of tasks and servers, labels, each of shape (n,); the share of the training that is done.
+Batch = tuple[IntArray, IntArray, FloatArray, float]
 
 
 @dataclass
@@ -263,14 +222,13 @@ class MPTRec(Trained):
     """Multi-task prompt tuning (Bai et al., TOIS 2025), a model of (task, server) pairs, no language model.
 
     Stage 1 trains a shared expert, which an adversary keeps from telling scenarios apart, and one expert for each
-    scenario; stage 2 freezes them and tunes a small prompt for each new task. The T2MRec paper does not say what a
-    "task" of the method is on Task2MCP. Here a scenario is one of the four categories and a new task one of the 16
-    subcategories; both are known for every development task. score(t, m) = logit of the prompt of t's subcategory;
-    tasks of a subcategory without training tasks are scored by the head of their scenario. With the head ``scenario``
-    there is no stage 2. With ``emerging`` a task emerges after the experts were trained, as the article tells it: every
-    category k has its own model, whose stage 1 learns from the training tasks of the other categories alone, and whose
-    stage 2 tunes the prompts of k's subcategories on the training tasks of k; it scores the tasks of k, those of an
-    unknown category are scored by the first model. Each stage is evaluated on validation tasks of what it trains on.
+    scenario; stage 2 freezes them and tunes a small prompt for each new task. Here a scenario is one of the four
+    categories and a new task one of the 16 subcategories; both are known for every development task. score(t, m) =
+    logit of the prompt of t's subcategory; tasks of a subcategory without training tasks are scored by the head of
+    their scenario. With the head ``scenario`` there is no stage 2. With ``emerging`` a task emerges after the experts
+    were trained, as the article tells it: every category k has its own model, whose stage 1 learns from the training
+    tasks of the other categories alone, and whose stage 2 tunes k's prompts on the training tasks of k; it scores the
+    tasks of k, those of an unknown category are scored by the first model.
 
     L1 = BCE(f_k) + general_weight BCE(g) + adversary_weight NLL(k | reversed g) + decay_tables / 2 |tables|^2
     + decay_layers / 2 |weights of experts and towers|^2, where k is the scenario of the task: the other scenarios have
@@ -280,8 +238,6 @@ class MPTRec(Trained):
     Deviations: one label per sample (the method expects one per objective), so environments are the scenarios and are
     not re-assigned; negatives are drawn; all epochs of a stage run, and the best of a few evaluations on validation
     gives the weights, those of stage 1 by the heads of the scenarios; frozen experts are in evaluation mode in stage 2.
-
-    `conf/system/paper/mpt_rec.yaml` explains every setting.
     """
 
     embedding: int = 8
@@ -298,11 +254,6 @@ class MPTRec(Trained):
     first: Schedule = field(default_factory=Schedule)
     second: Schedule = field(default_factory=Schedule)
     head: Literal["prompt", "scenario", "emerging"] = "prompt"
-
-    @property
-    def uses_validation(self) -> bool:
-        """Whether the weights of a stage are chosen on validation labels."""
-        return self.first.selects or (self.head != "scenario" and self.second.selects)
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train both stages, with ``emerging`` once for each category; goes on from the checkpoints in `workdir`."""
@@ -321,16 +272,17 @@ class MPTRec(Trained):
         scenarios, shape = int(self.scenario.max()) + 1, {"towers": self.towers, "dropout": self.dropout}
         self.network = Experts(self.reader.width, scenarios, experts=self.experts, **shape)  # type: ignore[arg-type]
         self.stage1 = nn.ModuleDict({"reader": self.reader, "experts": self.network}).to(self.place)
-        identity = fingerprint(self, seed, split.train, split.valid, self.reader.task_dense)
-        trained = self._train(self.stage1, 1, split, Job(seed, workdir, "mpt_rec_experts", identity))
+        identity = fingerprint(self, seed, split.train, split.valid, array(self.reader.tasks.dense))
+        job = Job(seed, workdir, "mpt_rec_experts", identity, stream=1)
+        stage = Stage(self.stage1, partial(self.batches, self.first), self.loss1, self.first)
+        trained = self.train(stage, split, job)
         self.trained = trained.report()
         self.stage1.requires_grad_(requires_grad=False)
         if self.head == "prompt" and self.prompt.max() >= 0:
-            self.trained = staged_report(self.tune(split, seed, workdir, identity), experts=trained)
+            self.trained = self.tune(split, seed, workdir, identity).report(experts=trained)
 
     def _fit_emerging(self, data: Dataset, split: Split, category: IntArray, seed: int, workdir: Path) -> None:
-        self.category, numbers = category, np.unique(category[split.tasks("train")])
-        numbers = numbers[numbers != UNKNOWN]
+        self.category, numbers = category, np.setdiff1d(category[split.tasks("train")], UNKNOWN)
         if len(numbers) < 2:
             raise StudyError("the training tasks have one category: none is left to learn from", fix="system=mpt_rec")
         for number in map(int, numbers):
@@ -349,55 +301,52 @@ class MPTRec(Trained):
         shape: dict[str, Any] = {"attention": self.attention, "towers": self.towers, "dropout": self.dropout}
         sizes = self.reader.width, self.experts[1]
         self.prompts = nn.ModuleList(Prompt(*sizes, **shape) for _ in range(int(self.prompt.max()) + 1)).to(self.place)
-        return self._train(self.prompts, 2, split, Job(seed, workdir, "mpt_rec_prompts", identity))
+        job = Job(seed, workdir, "mpt_rec_prompts", identity, stream=2)
+        stage = Stage(self.prompts, partial(self.batches, self.second), self.loss2, self.second)
+        return self.train(stage, split, job)
 
-    def _train(self, model: nn.Module, stage: int, split: Split, job: Job) -> Progress:
-        schedule, loss = (self.first, self.loss1) if stage == 1 else (self.second, self.loss2)
-        quality = validation_quality(self.score, split, schedule, seed=job.seed, ranks_new=True)
-        batches = partial(self.batches, seed=job.seed, stage=stage)
-        return train(model, batches, loss, schedule, job, quality=quality)
-
-    def batches(self, epoch: int, seed: int, stage: int) -> list[Batch]:
+    def batches(self, settings: Schedule, rng: np.random.Generator, epoch: int) -> list[Batch]:
         """Every training interaction once with its negatives, in random order, both of them others in each stage."""
-        rng = np.random.default_rng([seed, epoch, stage])
-        settings = self.first if stage == 1 else self.second
         listed, each = self.listed, 1 + self.negatives
         tasks, servers = (np.repeat(numbers, each) for numbers in (listed.rows, listed.indices))
         labels = np.tile(np.eye(1, each, dtype=np.float32)[0], len(listed.indices))
-        drawn = labels == 0
-        servers[drawn] = listed.draw_outside(tasks[drawn], rng)
+        servers[labels == 0] = listed.draw_outside(tasks[labels == 0], rng)
         parts = list(shuffled(len(tasks), settings.batch_size, rng))
-        done = ((epoch + np.arange(len(parts)) / len(parts)) / settings.epochs).tolist()
-        return [Batch(tasks[part], servers[part], labels[part], share) for part, share in zip(parts, done, strict=True)]
+        done = (epoch + np.arange(len(parts)) / len(parts)) / settings.epochs
+        return [(tasks[part], servers[part], labels[part], share) for part, share in zip(parts, done, strict=True)]
 
     def loss1(self, batch: Batch) -> Tensor:
         """L1 of a batch."""
-        experts, x = self.network, self.reader(batch.tasks, batch.servers)
-        strength = 2 / (1 + np.exp(-10 * batch.progress)) - 1
+        tasks, servers, truth, progress = batch
+        experts, x = self.network, self.reader(tasks, servers)
+        strength, scenarios = 2 / (1 + np.exp(-10 * progress)) - 1, self.scenario[tasks]
         total = x.new_zeros(())
-        for scenario, rows in groups(self.scenario[batch.tasks]):
-            labels = self.tensor(batch.labels[rows])
+        for scenario in np.unique(scenarios).tolist():
+            rows = np.flatnonzero(scenarios == scenario)
+            labels = self.tensor(truth[rows])
             fused, general, shared = experts(scenario, [x[rows]])
-            guess = experts.classifier(reverse_gradient(shared, strength))
             total = total + binary_cross_entropy_with_logits(fused, labels, reduction="sum")
             total = total + self.general_weight * binary_cross_entropy_with_logits(general, labels, reduction="sum")
+            reversed_ = shared.view_as(shared)  # its gradient times -strength (Ganin & Lempitsky 2015)
+            reversed_.register_hook(lambda gradient: -strength * gradient)
             environment = torch.full((len(rows),), scenario, device=self.place)
-            total = total + self.adversary_weight * cross_entropy(guess, environment, reduction="sum")
+            guess = cross_entropy(experts.classifier(reversed_), environment, reduction="sum")
+            total = total + self.adversary_weight * guess
         layers = [experts.shared, experts.specific, experts.towers]
         penalty = self.decay_tables / 2 * squares([self.reader]) + self.decay_layers / 2 * squares(layers)
-        loss: Tensor = total / len(x) + penalty
-        return loss
+        return torch.add(total / len(x), penalty)
 
     def loss2(self, batch: Batch) -> Tensor:
         """L2 of a batch; samples of tasks without a prompt do not count."""
+        tasks, servers, truth, _ = batch
+        prompts = self.prompt[tasks]
         with torch.no_grad():
-            x = self.reader(batch.tasks, batch.servers)
+            x = self.reader(tasks, servers)
         total = squares([prompt.tower for prompt in self.prompts]) * self.decay_layers / 2  # type: ignore[misc]
-        for number, rows in groups(self.prompt[batch.tasks]):
-            if number >= 0:
-                labels = self.tensor(batch.labels[rows])
-                logits = self.prompts[number](self.network, [x[rows]])
-                total = total + binary_cross_entropy_with_logits(logits, labels, reduction="sum") / len(x)
+        for number in np.unique(prompts[prompts >= 0]):
+            rows = np.flatnonzero(prompts == number)
+            logits, labels = self.prompts[number](self.network, [x[rows]]), self.tensor(truth[rows])
+            total = total + binary_cross_entropy_with_logits(logits, labels, reduction="sum") / len(x)
         return total
 
     @torch.no_grad()
@@ -411,8 +360,8 @@ class MPTRec(Trained):
             places = np.flatnonzero((prompts == prompt) & (self.scenario[tasks] == scenario))
             for part in chunks(places, BLOCK):
                 pairs = self.reader.all_pairs(tasks[places[part]])
-                found = self.prompts[prompt](experts, pairs) if prompt >= 0 else experts(scenario, pairs)[0]
-                scores[places[part]] = array(found)
+                logits = self.prompts[prompt](experts, pairs) if prompt >= 0 else experts(scenario, pairs)[0]
+                scores[places[part]] = array(logits)
         return scores
 
     def _score_emerging(self, tasks: IntArray) -> FloatArray:
@@ -432,22 +381,14 @@ class MPTRec(Trained):
         return sum(model.parameters() for model in self.models.values()) or n_weights(self.stage1, self.prompts)
 
 
-def groups(numbers: IntArray) -> Iterator[tuple[int, IntArray]]:
-    """Each number and the places where it stands."""
-    for number in np.unique(numbers):
-        yield int(number), np.flatnonzero(numbers == number)
-
-
 def squares(modules: Sequence[nn.Module]) -> Tensor:
     """Sum of the squares of all matrices."""
-    found = [(weight**2).sum() for module in modules for weight in module.parameters() if weight.ndim > 1]
-    return torch.stack(found).sum()
+    weights = (weight for module in modules for weight in module.parameters() if weight.ndim > 1)
+    return torch.stack([(weight**2).sum() for weight in weights]).sum()
 
 
 def only(split: Split, tasks: np.ndarray) -> Split:
     """The split without the training and validation interactions of other tasks; `tasks` is a mask."""
-    keep = sp.diags_array(tasks.astype(np.float32))
-    kept = {name: sp.csr_matrix(keep @ split.part(name)) for name in ("train", "valid")}
-    for part in kept.values():
-        part.eliminate_zeros()
-    return replace(split, **kept)
+    rows = np.flatnonzero(tasks)
+    keep = sp.csr_matrix((np.ones(len(rows), np.float32), (rows, rows)), shape=(len(tasks), len(tasks)))
+    return replace(split, train=sp.csr_matrix(keep @ split.train), valid=sp.csr_matrix(keep @ split.valid))

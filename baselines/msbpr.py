@@ -1,12 +1,9 @@
 """MSBPR: matrix factorisation from four pairwise preferences between mined sets of servers (Zeng et al. 2023)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,8 +15,7 @@ from torch.nn.functional import embedding, softplus
 
 from baselines.collaborative import kept
 from baselines.interactions import Pairs
-from baselines.scheduled import VectorModel
-from baselines.training import Job, fingerprint
+from baselines.training import Job, Stage, VectorModel, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 
@@ -27,70 +23,28 @@ from study.data.splits import Split
 ROUNDING = 1e-9
 
 
-def column_cosine(counts: sp.csr_matrix, kind: str) -> sp.csr_matrix:
-    """Cosine between the columns of `counts` r, stored where two columns share a row.
-
-    The kind ``corated`` takes the norms over the rows that both columns have, as the method does (so binary counts give
-    1 wherever there is such a row); ``full`` takes the ordinary norms.
-    """
-    products = _sorted(counts.T @ counts)
-    squares = sp.csr_matrix((counts.data**2, counts.indices, counts.indptr), shape=counts.shape)
+def column_cosine(listed: sp.csr_matrix, kind: str) -> sp.csr_matrix:
+    """Cosine between the columns of a binary matrix, stored where two columns share a row: with the ordinary norms
+    (``full``), or with norms over the rows that both have, as the method does, so 1 (``corated``)."""
     if kind == "full":
-        norms = np.asarray(squares.sum(axis=0)).ravel()
-        row = np.repeat(np.arange(products.shape[0]), np.diff(products.indptr))
-        norm = norms[row] * norms[products.indices]
-    else:
-        present = sp.csr_matrix((np.ones(counts.nnz), counts.indices, counts.indptr), shape=counts.shape)
-        own = _sorted(squares.T @ present)  # the same stored entries as `products`
-        norm = own.data * _sorted(own.T).data
-    return sp.csr_matrix((products.data / np.sqrt(norm), products.indices, products.indptr), shape=products.shape)
+        unit = normalize(listed, axis=0)
+        return sp.csr_matrix(unit.T @ unit)
+    together = sp.csr_matrix(listed.T @ listed)
+    together.data[:] = 1
+    return together
 
 
-def item_preference(counts: sp.csr_matrix, similarity: sp.csr_matrix) -> sp.csr_matrix:
-    """s(u, j) = sum over the task's servers i of (r_ui / sum r_u) S(i, j) (variant I), shape (n_tasks, n_servers)."""
-    return sp.csr_matrix(normalize(counts, norm="l1") @ similarity)
-
-
-def hybrid_similarity(counts: sp.csr_matrix, similarity: sp.csr_matrix) -> sp.csr_matrix:
-    """S_H(u, v) = sum r_ui r_vj S(i, j) / (sqrt(|r_u|^2 |I_v|) sqrt(|r_v|^2 |I_u|)) (variant III), shape (n, n)."""
-    total = sp.coo_matrix(counts @ similarity @ counts.T)
-    norm = np.asarray(counts.power(2).sum(axis=1)).ravel() * np.diff(counts.indptr)
-    return sp.csr_matrix((total.data / np.sqrt(norm[total.row] * norm[total.col]), (total.row, total.col)), total.shape)
-
-
-def user_preference(counts: sp.csr_matrix, similarity: sp.csr_matrix, threshold: float) -> sp.csr_matrix:
-    """rhat(u, j): mean count of j among the tasks v != u with S(u, v) >= threshold, weighted by S (variants II, III).
-
-    A task without such neighbours has an empty row. Returns: shape (n_tasks, n_servers).
-    """
+def user_preference(listed: sp.csr_matrix, similarity: sp.csr_matrix, threshold: float) -> sp.csr_matrix:
+    """rhat(u, j): share of the tasks v != u with S(u, v) >= threshold that list j, weighted by S (variants II, III),
+    shape (n_tasks, n_servers). A task without such neighbours has an empty row."""
     near = sp.coo_matrix(similarity)
     weights = kept(near, (near.row != near.col) & (near.data >= threshold - ROUNDING))
-    return sp.csr_matrix(normalize(weights, norm="l1") @ counts)
+    return sp.csr_matrix(normalize(weights, norm="l1") @ listed)
 
 
-def potentially_liked(
-    preference: sp.csr_matrix, observed: Pairs, unpopular: NDArray[np.bool_], threshold: float
-) -> sp.csr_matrix:
-    """P: servers outside I_u and J whose preference reaches `threshold`; entries 1, shape (n_tasks, n_servers)."""
-    found = sp.coo_matrix(preference)
-    outside = ~unpopular[found.col] & ~observed.hold(found.row, found.col)
-    liked = kept(found, outside & (found.data >= threshold - ROUNDING))
-    liked.data[:] = 1
-    return liked
-
-
-def _sorted(matrix: sp.spmatrix) -> sp.csr_matrix:
-    rows = sp.csr_matrix(matrix)
-    rows.sort_indices()
-    return rows
-
-
-class Draws(NamedTuple):
-    """One step: n tasks u, and a server of each of their sets, in the order i, p, c, j of `MSBPR`."""
-
-    tasks: IntArray  # (n,)
-    servers: IntArray  # (4, n)
-    weights: FloatArray  # (4, n): 0 where the set is empty, else 1
+# A step: n tasks u, shape (n,), a server of each of their sets, in the order i, p, c, j of `MSBPR`, shape (4, n), and
+# weights, 0 where the set is empty, else 1, shape (4, n).
+Draws = tuple[IntArray, IntArray, FloatArray]
 
 
 class Factors(nn.Module):
@@ -118,8 +72,6 @@ class MSBPR(VectorModel):
     Deviations: a step updates tasks and servers at the same time; Task2MCP has no counts, so r = 1;
     similarities use training interactions, while the reference program also uses the held-out ones
     (`leaky_similarity`); validation chooses the weights.
-
-    `conf/system/paper/msbpr.yaml` explains every setting.
     """
 
     variant: Literal["item", "user", "hybrid"] = "item"
@@ -144,42 +96,42 @@ class MSBPR(VectorModel):
         weights = sp.csr_matrix(split.train, dtype=np.float64)
         self.mine(weights, sp.csr_matrix(data.relevance, dtype=np.float64) if self.leaky_similarity else weights)
         bias = np.asarray(weights.sum(axis=0)).ravel() / data.n_tasks - weights.sum() / np.prod(weights.shape)
-        factors = Factors(bias.astype(np.float32), data.n_tasks, self.width, self.spread)
-        job = Job(seed, workdir, "msbpr", fingerprint(self, seed, self.histories.indptr, self.histories.indices))
-        optimiser = partial(torch.optim.SGD, lr=self.learning_rate)
-        self.train(factors, self.draws, split, job, optimiser=optimiser, ranks_new=False)
+        self.network = Factors(bias.astype(np.float32), data.n_tasks, self.width, self.spread).to(self.place)
+        job = Job(seed, workdir, "msbpr", fingerprint(self, seed, self.histories))
+        optimiser = torch.optim.SGD(self.network.parameters(), lr=self.learning_rate)
+        stage = Stage(self.network, self.draws, self.loss, self.schedule)
+        self.progress = self.train(stage, split, job, optimiser=optimiser)
 
     def finish(self) -> None:
         """Take over the vectors and the bias."""
         self.keep(self.network.tasks, self.network.servers, self.network.bias)
 
     def mine(self, weights: sp.csr_matrix, known: sp.csr_matrix) -> None:
-        """Find I, P, J and what is none of them.
-
-        Args:
-            weights: training counts r, shape (n_tasks, n_servers).
-            known: counts that similarities and predictions are taken from, the training counts unless they leak.
-        """
+        """Find I, P, J and what is none of them, by the training interactions, shape (n_tasks, n_servers); similarities
+        and predictions are taken from `known`, the same unless they leak."""
         unpopular: NDArray[np.bool_] = weights.getnnz(axis=0) <= self.popularity
-        if self.variant == "item":
+        alike, threshold = column_cosine(known, self.similarity), self.preference_threshold
+        if self.variant == "item":  # I: s(u, j) = mean over the task's servers i of S(i, j)
             threshold = self.item_threshold[self.similarity]
-            preference = item_preference(weights, column_cosine(known, self.similarity))
+            preference = sp.csr_matrix(normalize(weights, norm="l1") @ alike)
         else:
-            threshold = self.preference_threshold
             if self.variant == "user":
                 alike = column_cosine(sp.csr_matrix(known.T), self.similarity)
-            else:
-                alike = hybrid_similarity(known, column_cosine(known, self.similarity))
+            else:  # III: S_H(u, v) = mean over the servers i of u and j of v of S(i, j)
+                share = normalize(known, norm="l1")
+                alike = sp.csr_matrix(share @ alike @ share.T)
             preference = user_preference(known, alike, self.user_threshold[self.similarity])
-        self.observed = Pairs(weights)
-        liked = potentially_liked(preference, self.observed, unpopular, threshold)
+        self.observed, found = Pairs(weights), sp.coo_matrix(preference)
+        outside = ~unpopular[found.col] & ~self.observed.hold(found.row, found.col)
+        liked = kept(found, outside & (found.data >= threshold - ROUNDING))
+        liked.data[:] = 1
         self.potential = Pairs(liked)
         self.taken = Pairs(sp.csr_matrix(weights + liked))  # I_u and P_u
         self.unpopular, self.others = np.flatnonzero(unpopular), np.flatnonzero(~unpopular)
         self.asked = np.flatnonzero(self.observed.counts)
         self.n_disliked, self.n_uncertain = self.observed.outside(self.unpopular), self.taken.outside(self.others)
 
-    def draws(self, rng: np.random.Generator) -> Iterator[Draws]:
+    def draws(self, rng: np.random.Generator, epoch: int) -> Iterator[Draws]:
         """The steps of an epoch."""
         for _ in range(self.steps):
             tasks = rng.choice(self.asked, size=len(self.observed.counts))
@@ -190,14 +142,12 @@ class MSBPR(VectorModel):
                 self.observed.draw_outside(tasks, rng, self.unpopular),
             )
             sizes = self.observed.counts, self.potential.counts, self.n_uncertain, self.n_disliked
-            weights = np.stack([size[tasks] > 0 for size in sizes]).astype(np.float32)
-            yield Draws(tasks, np.stack(servers), weights)
+            yield tasks, np.stack(servers), np.stack([size[tasks] > 0 for size in sizes]).astype(np.float32)
 
     def loss(self, step: Draws) -> Tensor:
         """The sum over the draws of a step."""
-        model = self.network
-        tasks = embedding(self.tensor(step.tasks), model.tasks)
-        rows, weight = self.tensor(step.servers), self.tensor(step.weights)
+        model, (numbers, rows, weight) = self.network, (self.tensor(part) for part in step)
+        tasks = embedding(numbers, model.tasks)
         vectors, bias = embedding(rows, model.servers), embedding(rows, model.bias[:, None]).squeeze(2)
         observed, potential, uncertain, disliked = bias + (vectors * tasks).sum(dim=2)
         total = self.decay_tasks / 2 * tasks.square().sum()

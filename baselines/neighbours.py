@@ -1,7 +1,5 @@
 """Nearest-neighbour collaborative filtering: ItemKNN (Sarwar et al. 2001) and UserKNN (Herlocker et al. 1999)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,27 +15,19 @@ SIMILARITIES = ("cosine", "jaccard", "dice")
 
 
 def similarity(
-    common: sp.csr_matrix, rows: FloatArray, columns: FloatArray, *, kind: str, shrink: float, alpha: float = 0.5
+    common: sp.csr_matrix, rows: FloatArray, columns: FloatArray, *, kind: str, shrink: float
 ) -> sp.csr_matrix:
     """Similarities of sets from the sizes of their intersections; pairs without a common element stay 0.
 
-    With c common elements and squared norms a and b: cosine c / (a^alpha b^(1 - alpha) + shrink), jaccard
-    c / (a + b - c + shrink), dice 2 c / (a + b + shrink). The shrink term damps pairs with little support
-    (Ferrari Dacrema et al. 2021, section 4.2). With alpha = 0.5 the cosine is symmetric; see Aiolli 2013 for others.
-
-    Args:
-        common: c, shape (n, m).
-        rows, columns: a and b, shapes (n,) and (m,).
+    With c common elements (`common`, shape (n, m)) and squared norms a and b (`rows` and `columns`): cosine
+    c / (sqrt(a b) + shrink), jaccard c / (a + b - c + shrink), dice 2 c / (a + b + shrink). The shrink term damps pairs
+    with little support (Ferrari Dacrema et al. 2021, section 4.2).
     """
     require_one_of(kind, "similarity", SIMILARITIES, column="system.model.similarity")
     pairs = sp.coo_matrix(common)
     a, b, c = rows[pairs.row], columns[pairs.col], pairs.data
-    if kind == "cosine":
-        values = c / (a**alpha * b ** (1 - alpha) + shrink)
-    elif kind == "jaccard":
-        values = c / (a + b - c + shrink)
-    else:
-        values = c / ((a + b) / 2 + shrink / 2)
+    sizes = {"cosine": np.sqrt(a) * np.sqrt(b), "jaccard": a + b - c, "dice": (a + b) / 2}
+    values = c / (sizes[kind] + (shrink / 2 if kind == "dice" else shrink))
     return sp.csr_matrix((values.astype(np.float32), (pairs.row, pairs.col)), shape=common.shape)
 
 
@@ -46,39 +36,33 @@ def squared_norms(matrix: sp.csr_matrix) -> FloatArray:
     return np.asarray(matrix.multiply(matrix).sum(axis=1), dtype=np.float32).ravel()
 
 
+def without_diagonal(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """The matrix with its diagonal emptied: nothing is its own neighbour."""
+    entries = sp.coo_matrix(matrix)
+    return kept(entries, entries.row != entries.col)
+
+
 @dataclass
 class ItemKNN(ItemItem):
-    """score(t, m) = sum over training servers i of t of s(i, m), where i is one of the k servers most like m.
-
-    Servers are alike if the same tasks list them. With `tfidf` interactions weigh 1 + ln(n_tasks / (1 + servers of the
-    task)), so that tasks with long lists say less.
-    """
+    """score(t, m) = sum over training servers i of t of s(i, m), where i is one of the k servers most like m: those
+    that the same tasks list."""
 
     k: int | None = None  # neighbours of each server; None takes all that share a task with it
     shrink: float = 0.0
     similarity: str = "cosine"
-    alpha: float = 0.5
-    tfidf: bool = False
 
     def item_weights(self, train: sp.csr_matrix, order: IntArray) -> sp.csr_matrix:
         """Similarities without the diagonal, shape (n_servers, n_servers); column m holds the neighbours of m."""
         profiles = sp.csr_matrix(train.T)  # (n_servers, n_tasks)
-        if self.tfidf:
-            weights = (1 + np.log(train.shape[0] / (1 + np.diff(train.indptr)))).astype(np.float32)
-            profiles = sp.csr_matrix(profiles @ sp.diags_array(weights))
-        norms = squared_norms(profiles)
-        common = without_diagonal(profiles @ profiles.T)
-        # Rows are the ranked servers m here, so alpha, the exponent of the server in the history, is the columns'.
-        alike = similarity(common, norms, norms, kind=self.similarity, shrink=self.shrink, alpha=1 - self.alpha)
+        norms, common = squared_norms(profiles), without_diagonal(profiles @ profiles.T)
+        alike = similarity(common, norms, norms, kind=self.similarity, shrink=self.shrink)
         return sp.csr_matrix(keep_largest(alike, self.k, order).T)
 
 
 @dataclass
 class UserKNN:
-    """score(t, m) = sum over the k training tasks t' most like t of s(t, t')^power R[t', m].
-
-    Tasks are alike if they list the same servers. Which of equally similar tasks are taken is drawn by the seed.
-    """
+    """score(t, m) = sum over the k training tasks t' most like t, as they list the same servers, of s(t, t')^power
+    R[t', m]. Which of equally similar tasks are taken is drawn by the seed."""
 
     k: int | None = None  # number of neighbours; None takes all tasks that share a server
     shrink: float = 0.0
@@ -109,9 +93,3 @@ class UserKNN:
     def _votes(self, alike: sp.csr_matrix) -> FloatArray:
         nearest = keep_largest(alike, self.k, self.order)
         return np.asarray((nearest.power(self.power) @ self.representations).toarray(), dtype=np.float32)
-
-
-def without_diagonal(matrix: sp.csr_matrix) -> sp.csr_matrix:
-    """The matrix with its diagonal emptied: nothing is its own neighbour."""
-    entries = sp.coo_matrix(matrix)
-    return kept(entries, entries.row != entries.col)

@@ -1,22 +1,21 @@
 """OpenP5: recommendation as text to text; prompts name a task and its servers, answers name a server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain, groupby
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 import torch
 from sklearn.cluster import SpectralClustering
-from torch import nn
 
 from baselines.generative.search import PAD, Generative, PrefixTree, batched, prefixes
 from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
-from baselines.generative.text import BytePairs, Published, Vocabulary, numbers, padded
+from baselines.generative.text import BytePairs, Published, Vocabulary, padded
 from baselines.training import Job, fingerprint
 from study.base.errors import require_one_of
 from study.data.dataset import Dataset, IntArray
@@ -31,29 +30,18 @@ LINK = 1e-6
 Identifier = tuple[str, ...]
 
 
-def random_numbers(n_items: int, seed: int) -> list[Identifier]:
-    """Shuffled numbers from 1001."""
-    numbers = FIRST_NUMBER + np.random.default_rng([seed, 2]).permutation(n_items)
-    return [tuple(str(number)) for number in numbers]
-
-
-def sequential_numbers(lists: Sequence[IntArray], n_items: int, seed: int) -> list[Identifier]:
-    """Numbers from 1001 in the order in which items first appear in the training lists; items without one follow in
-    random order.
-    """
-    rest = np.random.default_rng([seed, 2]).permutation(n_items).tolist()
-    order = list(dict.fromkeys([int(item) for row in lists for item in row] + rest))
-    number = {item: FIRST_NUMBER + place for place, item in enumerate(order)}
-    return [tuple(str(number[item])) for item in range(n_items)]
+def numbers(lists: Sequence[IntArray], n_items: int, seed: int, *, indexing: str) -> list[Identifier]:
+    """Numbers from 1001: shuffled (``random``), or in the order in which items first appear in the training lists, the
+    others after them in random order (``sequential``)."""
+    number = np.random.default_rng([seed, 2]).permutation(n_items)
+    if indexing == "sequential":
+        number = np.argsort(pd.unique(np.concatenate([*lists, number])))
+    return [tuple(str(FIRST_NUMBER + each)) for each in number]
 
 
 def collaborative(train: sp.csr_matrix, *, clusters: int, largest: int, seed: int) -> list[Identifier]:
-    """The path of spectral clusters of the co-occurrence graph, then the place in the last cluster (Hua et al. 2023).
-
-    Args:
-        clusters: parts into which a cluster is cut (N of the paper).
-        largest: items of a cluster that is cut no further (K).
-    """
+    """The path of spectral clusters of the co-occurrence graph, then the place in the last cluster (Hua et al. 2023):
+    `clusters` (N) parts of a cluster, `largest` (K) items of one that is cut no further."""
     seen = np.flatnonzero(train.getnnz(axis=0))
     together = sp.csr_matrix(train[:, seen].T @ train[:, seen]).astype(np.float64)
     together.setdiag(0)
@@ -88,36 +76,24 @@ Word = tuple[int, ...]  # the tokens of one word
 
 
 class Speller:
-    """Turns words, identifiers and users into tokens; symbols of identifiers get tokens of their own.
-
-    A published vocabulary spells digits and `names` (words of every prompt and answer, such as ``item_``) itself, in
-    whatever pieces it has, as the original does. With one learned here each is a token, which no other text has.
-    """
+    """Turns words, identifiers and users into tokens; symbols of identifiers get tokens of their own. A published
+    vocabulary spells digits and `names` (words of every prompt and answer, such as ``item_``) in whatever pieces it
+    has, as the original does. With one learned here each is a token, which no other text has."""
 
     def __init__(self, vocabulary: Vocabulary, items: Sequence[Identifier], names: Sequence[str]) -> None:
-        self.vocabulary, self.small = vocabulary, isinstance(vocabulary, BytePairs)
+        self.vocabulary = vocabulary
         symbols = sorted({symbol for item in items for symbol in item if len(symbol) > 1})
-        if self.small:
-            symbols += [*"0123456789", *names]
+        symbols += [*"0123456789", *names] if isinstance(vocabulary, BytePairs) else []
         self.symbols = {symbol: vocabulary.size + number for number, symbol in enumerate(symbols)}
         self.size = vocabulary.size + len(symbols)
         self.word = cache(lambda text: tuple(vocabulary.encode(text)))  # an ordinary word
 
-    def name(self, text: str) -> Word:
-        """One of the `names`."""
-        return (self.symbols[text],) if self.small else self.word(text)
-
-    def named(self, kind: str, identifier: Identifier) -> Word:
-        """The word ``item_<identifier>`` or ``user_<number>``."""
-        if not self.small and all(len(symbol) == 1 for symbol in identifier):
-            return self.word(f"{kind}_{''.join(identifier)}")
-        return (*self.name(f"{kind}_"), *(self.symbols[symbol] for symbol in identifier))
-
-
-def flatten(words: Sequence[Word], limit: int) -> Reading:
-    """The first `limit` tokens of the words, and for each token the number of its word, from 1."""
-    pairs = [(token, number) for number, word in enumerate(words, start=1) for token in word][:limit]
-    return [token for token, _ in pairs], [number for _, number in pairs]
+    def named(self, *parts: str) -> Word:
+        """A name, such as ``item_`` and an identifier: what has a token of its own by that, the rest as it is
+        spelled."""
+        pieces = groupby(parts, key=self.symbols.__contains__)
+        spelled = ([self.symbols[part] for part in run] if own else self.word("".join(run)) for own, run in pieces)
+        return tuple(chain.from_iterable(spelled))
 
 
 # OpenP5 (Xu et al. 2024): ten templates that are trained on, then one that is not. {history} holds item words.
@@ -159,16 +135,12 @@ class OpenP5(Generative):
     "<data set> item_<identifier>". Two kinds of prompts, ten templates each: ``sequential`` gives the training servers
     of a task, ``straightforward`` its number alone. score(t, m) = log p(answer m | first template for t) / tokens.
 
-    Deviations: the templates are our own. Lists are sets here, so a history is the beginning of a random permutation
-    and every other server of the task is an answer. An answer ends with an end token, so that no identifier
-    is the beginning of another one. Whole-word embeddings start small next to tokens. All epochs run, and the best of a
-    few evaluations on validation gives the weights. The history at inference is the training servers alone. The small
-    model is trained from scratch; words of the templates, names, digits and cluster symbols are its tokens.
+    Deviations, beside those of `Generative`: the templates are our own. An answer ends with an end token, so that no
+    identifier is the beginning of another one. Whole-word embeddings start small next to tokens. The small model is
+    trained from scratch; words of the templates, names, digits and cluster symbols are its tokens.
 
     With ``source: text`` a task's text replaces its number, and the model ranks for new tasks. That is an extension of
     this study (OpenP5-text), never reported under the method's name.
-
-    `conf/system/paper/openp5.yaml` explains every setting.
     """
 
     size: T5Size = field(default_factory=T5Size)
@@ -183,45 +155,41 @@ class OpenP5(Generative):
     input_tokens: int = 512
     text_words: int = 48
 
-    length_power: ClassVar[float] = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be asked."""
-        super().__post_init__()
-        for kind in self.kinds:
-            require_one_of(kind, "kinds", TEMPLATES, column="system.model.kinds")
-        require_one_of(self.asks, "asks", self.kinds, column="system.model.asks")
+    length_power = 1.0
+    decoder = T5Beams
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Index the servers and train the T5; goes on from the checkpoint in `workdir`."""
+        for kind in self.kinds:
+            require_one_of(kind, "kinds", TEMPLATES, column="system.model.kinds")
+        require_one_of(self.asks, "asks", self.kinds, column="system.model.asks")
         self.lists = training_lists(data, split)
         # A server is left to be named, so no history trained on is longer, and the numbers of words beyond it have
         # embeddings that were never trained.
         self.longest = min(self.history, max(map(len, self.lists)) - 1)
-        if self.indexing == "random":
-            items = random_numbers(data.n_servers, seed)
-        elif self.indexing == "sequential":
-            items = sequential_numbers(self.lists, data.n_servers, seed)
-        else:
+        if self.indexing == "collaborative":
             items = collaborative(split.train, clusters=self.clusters, largest=self.largest, seed=seed)
-        self.texts = data.task_texts() if self.source == "text" else None
-        self.speller = Speller(self._vocabulary(data, split), items, ["item_", "user_", data.name])
-        self.dataset = self.speller.name(data.name)
-        self.items = [self.speller.named("item", item) for item in items]
-        ends = (self.speller.vocabulary.end,)
-        self.answers = padded([[*self.dataset, *item, *ends] for item in self.items], PAD).numpy()
+        else:
+            items = numbers(self.lists, data.n_servers, seed, indexing=self.indexing)
+        self.ranks_new = self.source == "text"
+        self.texts = data.task_texts() if self.ranks_new else None
+        self.speller = Speller(self._vocabulary(split), items, ["item_", "user_", data.name])
+        self.dataset = self.speller.named(data.name)
+        self.items = [self.speller.named("item_", *item) for item in items]
+        vocabulary = self.speller.vocabulary
+        self.answers = padded([[*self.dataset, *item, vocabulary.end] for item in self.items], PAD).numpy()
         torch.manual_seed(seed)
-        writer = ItemWriter(self.speller.size, self.size, pad=self.speller.vocabulary.pad, whole_words=self.whole_words)
-        if self.size.pretrained is not None:
-            # What the model knows of numbers has no meaning here.
-            with torch.no_grad():
-                spelled = numbers(self.speller.vocabulary)
-                nn.init.normal_(rows := torch.empty(len(spelled), writer.t5.config.d_model))
-                writer.t5.get_input_embeddings().weight[spelled] = rows
+        writer = ItemWriter(self.speller.size, self.size, pad=vocabulary.pad, whole_words=self.whole_words)
+        if isinstance(vocabulary, Published):  # what the model knows of numbers has no meaning here
+            decode = vocabulary.model.decode
+            spelled = [token for token in range(vocabulary.size) if decode([token]).strip().isdecimal()]
+            table = writer.t5.get_input_embeddings().weight
+            table.data[spelled] = torch.randn(len(spelled), table.shape[1])
         identity = fingerprint(self, seed, split.train, split.valid, self.answers, self.texts)
-        self.train(writer, PrefixTree(self.answers), split, Job(seed, workdir, "openp5", identity))
+        tree, job = PrefixTree(self.answers), Job(seed, workdir, "openp5", identity)
+        self.write(writer, tree, split, job)
 
-    def _vocabulary(self, data: Dataset, split: Split) -> Vocabulary:
+    def _vocabulary(self, split: Split) -> Vocabulary:
         """Of the published model, or learned from the templates (and, where texts are read, from training tasks)."""
         if self.size.pretrained is not None:
             return Published(self.size.pretrained)
@@ -233,19 +201,20 @@ class OpenP5(Generative):
         return BytePairs(learned, self.text_vocabulary)
 
     def prompt(self, kind: str, template: int, task: int, seen: IntArray) -> Reading:
-        """The tokens and word numbers of a prompt after the servers `seen`, last one last."""
+        """The tokens of a prompt after the servers `seen`, last one last, and the number of each one's word, from 1."""
         servers = [self.items[server] for server in seen[max(0, len(seen) - self.longest) :]]
         comma = self.speller.word(",")
         history = [word for server in servers for word in (server, comma)][:-1]
         if self.texts is None:
-            user = [self.speller.named("user", tuple(str(task + 1)))]
+            user = [self.speller.named("user_", *str(task + 1))]
         else:
             user = [self.speller.word(word) for word in self.texts[task].split()[: self.text_words]]
         slots = {"{dataset}": [self.dataset], "{user}": user, "{history}": history}
         words: list[Word] = []
         for piece in TEMPLATES[kind][template].split():
             words += slots[piece] if piece in slots else [self.speller.word(piece)]
-        return flatten(words, self.input_tokens)
+        tokens = [(token, number) for number, word in enumerate(words, start=1) for token in word][: self.input_tokens]
+        return [token for token, _ in tokens], [number for _, number in tokens]
 
     def examples(self, kind: str, rng: np.random.Generator) -> Iterator[tuple[Reading, list[int]]]:
         """Prompts of one kind, and the servers that answer them."""
@@ -257,24 +226,15 @@ class OpenP5(Generative):
             for template in rng.permutation(SEEN)[: self.templates]:
                 yield self.prompt(kind, int(template), task, seen), targets.tolist()
 
-    def batches(self, epoch: int, seed: int) -> list[Batch]:
+    def batches(self, rng: np.random.Generator, epoch: int) -> list[Batch]:
         """The batches of an epoch, each of one kind, in random order."""
-        rng, parts = np.random.default_rng([seed, epoch, 1]), []
+        parts = []
         for kind in self.kinds:
             drawn = list(self.examples(kind, rng))
             parts += batched(drawn, lambda example: len(example[0][0]), self.training.batch_size, rng)
         pad = self.speller.vocabulary.pad
         return [collate(parts[place], self.answers, pad) for place in rng.permutation(len(parts))]
 
-    @property
-    def ranks_new(self) -> bool:
-        """Whether the text stands in the place of the task's number."""
-        return self.source == "text"
-
-    def asked(self, task: int) -> Reading:
+    def question(self, task: int) -> Reading:
         """The first template of the kind `asks`, filled in for a task."""
         return self.prompt(self.asks, 0, task, self.lists[task])
-
-    def decoder(self, readings: Sequence[Reading]) -> T5Beams:
-        """The decoder of some prompts."""
-        return T5Beams(self.writer, readings)

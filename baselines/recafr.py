@@ -1,24 +1,20 @@
 """ReCAFR: graph collaborative filtering aligned with the texts of tasks and servers (Dong et al. 2025)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize, softplus
+from torch.nn.functional import embedding, normalize, softplus
 
-from baselines.interactions import Pairs, bipartite, drop_entries, propagate, shuffled
-from baselines.scheduled import VectorModel
-from baselines.training import Job, array, fingerprint
+from baselines.interactions import Pairs, bipartite, propagate, shuffled
+from baselines.training import Job, Stage, VectorModel, array, fingerprint
 from study.advisor.encoders.sentence import encode
-from study.data.dataset import Dataset, FloatArray, IntArray
+from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 
 # The two views of a text, in the place of the two halves of a user's reviews.
@@ -26,14 +22,8 @@ TASK_VIEWS = (("name", "description"), ("language", "category", "subcategory", "
 SERVER_VIEWS = (("name", "description"), ("language", "category", "subcategory", "license", "tools"))
 
 
-class Triples(NamedTuple):
-    """A batch: tasks, listed and drawn servers, each of shape (b,); the graph of the step; tasks to contrast with."""
-
-    tasks: IntArray
-    positives: IntArray
-    negatives: IntArray
-    graph: sp.csr_matrix
-    others: IntArray
+# A batch: tasks, listed and drawn servers, each of shape (b,); the graph of the step; tasks to contrast with.
+Triples = tuple[IntArray, IntArray, IntArray, sp.csr_matrix, IntArray]
 
 
 class Network(nn.Module):
@@ -50,7 +40,7 @@ class Network(nn.Module):
     def forward(self, graph: sp.csr_matrix) -> Tensor:
         """Z = sum over l of A^l E (a sum, not a mean), shape (n_tasks + n_servers, width)."""
         total: Tensor = self.embedding
-        layer: Tensor = self.embedding
+        layer = total
         for _ in range(self.layers):
             layer = propagate(graph, layer)
             total = total + layer
@@ -72,8 +62,6 @@ class ReCAFR(VectorModel):
     Deviations: there are no reviews, so the texts are x_t and x_m, encoded by MiniLM; validation NDCG@10 chooses the
     weights; the tasks in the denominator may be sampled. For a task without training interactions g(h) can replace z,
     since the method learns that they are close (`cold_tasks`), an extension of this study.
-
-    `conf/system/paper/recafr.yaml` explains every setting.
     """
 
     width: int = 32
@@ -100,43 +88,40 @@ class ReCAFR(VectorModel):
             for task, server in zip(TASK_VIEWS, SERVER_VIEWS, strict=True)
             if self.view_weight
         ]
-        model = Network(data.n_tasks, data.n_servers, self.width, self.layers, self.texts.shape[1])
+        sizes = data.n_tasks, data.n_servers, self.width, self.layers, self.texts.shape[1]
+        self.network = Network(*sizes).to(self.place)
         job = Job(seed, workdir, "recafr", fingerprint(self, seed, split.train, array(self.texts)))
-        optimiser = partial(torch.optim.Adam, lr=self.learning_rate)
-        self.train(model, self.batches, split, job, optimiser=optimiser, ranks_new=self.cold_tasks == "profile")
+        optimiser = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        stage = Stage(self.network, self.batches, self.loss, self.schedule)
+        self.ranks_new = self.cold_tasks == "profile"
+        self.progress = self.train(stage, split, job, optimiser=optimiser)
 
-    def batches(self, rng: np.random.Generator) -> Iterator[Triples]:
+    def batches(self, rng: np.random.Generator, epoch: int) -> Iterator[Triples]:
         """Every training interaction once, with one drawn server."""
-        tasks = self.pairs.rows
-        for part in shuffled(len(tasks), self.batch_size, rng):
-            drawn = self.pairs.draw_outside(tasks[part], rng)
-            others = self.known
+        for part in shuffled(len(self.pairs.rows), self.batch_size, rng):
+            tasks, others = self.pairs.rows[part], self.known
+            drawn = self.pairs.draw_outside(tasks, rng)
             if self.contrast is not None and self.contrast < len(self.known):
                 others = rng.choice(self.known, self.contrast, replace=False)
-            graph = drop_entries(self.graph, self.keep_edges, rng)
-            yield Triples(tasks[part], self.pairs.indices[part], drawn, graph, others)
+            kept = self.graph.data * (rng.random(self.graph.nnz) < self.keep_edges)  # either direction of an edge
+            graph = sp.csr_matrix((kept, self.graph.indices, self.graph.indptr), shape=self.graph.shape)
+            yield tasks, self.pairs.indices[part], drawn, graph, others
 
     def loss(self, batch: Triples) -> Tensor:
         """L of a batch."""
-        model = self.network
-        z = model(batch.graph)
-        numbers = batch.tasks, batch.positives + model.n_tasks, batch.negatives + model.n_tasks
-        tasks, positives, negatives = map(self.tensor, numbers)
-        z_tasks, z_positives, z_negatives = (z.index_select(0, rows) for rows in (tasks, positives, negatives))
+        model, (asked, listed, drawn, graph, among) = self.network, batch
+        numbers = asked, listed + model.n_tasks, drawn + model.n_tasks, among
+        tasks, positives, negatives, others = map(self.tensor, numbers)
+        z_tasks, z_positives, z_negatives = embedding(torch.stack([tasks, positives, negatives]), model(graph))
         gap = (z_tasks * (z_negatives - z_positives)).sum(dim=1)
         total: Tensor = softplus(gap).mean() + self.decay * sum(weight.square().sum() for weight in model.parameters())
-        if self.alignment:
-            own, other = self.texts[tasks], self.texts[self.tensor(batch.others)]
-            sizes = [len(own), len(positives), len(negatives), len(other)]
-            texts = torch.cat([own, self.texts[positives], self.texts[negatives], other])
-            g_tasks, g_positives, g_negatives, g_others = model.project(texts).split(sizes)
-            drawn = self.tensor(np.isin(batch.tasks, batch.others))
-            aligned = (
-                contrast(z_tasks, g_tasks, g_others, self.temperature, own_among_others=drawn)
-                + contrast(z_positives, g_positives, g_positives, self.temperature)
-                + contrast(z_negatives, g_negatives, g_negatives, self.temperature)
-            )
-            total = total + self.alignment * aligned
+        g = model.project(self.texts[torch.cat([tasks, positives, negatives, others])])
+        g_tasks, g_positives, g_negatives, g_others = g.split([len(tasks)] * 3 + [len(others)])
+        own = self.tensor(np.isin(asked, among))
+        aligned = contrast(z_tasks, g_tasks, g_others, self.temperature, own_among_others=own)
+        for vectors, texts in ((z_positives, g_positives), (z_negatives, g_negatives)):
+            aligned = aligned + contrast(vectors, texts, texts, self.temperature)
+        total = total + self.alignment * aligned
         if self.view_weight:
             for vectors, rows in ((z_tasks, tasks), (z_positives, positives)):
                 first, second = (vectors + model.project(view[rows]) for view in self.views)
@@ -155,23 +140,13 @@ class ReCAFR(VectorModel):
             tasks[new] = length * normalize(model.project(self.texts[new]), dim=1)
         self.keep(tasks, servers)
 
-    def score(self, tasks: IntArray) -> FloatArray:
-        """z_t . z_m, shape (len(tasks), n_servers)."""
-        if self.cold_tasks == "profile":
-            return self.score_representations(self.representations[tasks])
-        return super().score(tasks)
-
 
 def contrast(
     anchors: Tensor, partners: Tensor, others: Tensor, temperature: float, *, own_among_others: Tensor | None = None
 ) -> Tensor:
-    """NCE: mean over i of -cos(a_i, b_i) / tau + log sum over s of exp(cos(a_i, b_s) / tau).
-
-    Args:
-        anchors, partners: a and b, shape (n, d).
-        others: the b_s of the denominator, shape (m, d).
-        own_among_others: whether b_i is one of them, shape (n,); where it is not, it is added. None means all are.
-    """
+    """NCE: mean over i of -cos(a_i, b_i) / tau + log sum over s of exp(cos(a_i, b_s) / tau), with `anchors` a and
+    `partners` b, shape (n, d), and `others` b_s, shape (m, d). `own_among_others`: whether b_i is one of these, shape
+    (n,); where it is not, it is added. None means all are."""
     a = normalize(anchors, dim=1) / temperature
     own = (a * normalize(partners, dim=1)).sum(dim=1)
     # No cosine is above 1, so taking off 1 / tau keeps exp in range; torch.logsumexp takes twice as long.

@@ -1,7 +1,5 @@
 """Any general recommender of RecBole 1.2.1 as a system: our split in, its scores out, our evaluator."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -9,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from functools import partial
@@ -24,10 +22,11 @@ import torch
 import yaml
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.nn.functional import linear, relu
 
 from baselines.collaborative import Representations, unranked_without_history
 from study.base import paths
-from study.base.errors import StudyError
+from study.base.errors import StudyError, require_one_of
 from study.base.files import replacing, sha256, write_json
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
@@ -65,23 +64,18 @@ class RecBole:
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train, or take up a stopped training in `workdir`; `StudyError` where the process failed or was killed."""
         self.histories = sp.csr_matrix(split.train)
-        counts = count_known(self.histories)
-        LOG.info("%s: %s", self.model, ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items()))
         if self.uses_validation and not len(np.intersect1d(split.tasks("valid"), split.tasks("train"))):
-            raise StudyError(
-                f"RecBole's {self.model} cannot stop on validation: no validation task has training interactions",
-                column="model.patience",
-                fix="set it to null and state the number of epochs",
-            )
+            reason = f"RecBole's {self.model} cannot stop on validation: no validation task has training interactions"
+            raise StudyError(reason, column="model.patience", fix="set it to null and state the number of epochs")
         folder = workdir / "recbole"
-        job = self._write_job(folder, data, split, seed)
-        kept = paths.cache() / "recbole" / f"{job['key'][:16]}-{code_key()}"
-        place = next((place for place in (folder, kept) if is_complete(place, job["key"])), None)
+        key = self._write_job(folder, data, split, seed)["key"]
+        kept = paths.cache() / "recbole" / key[:32]
+        trained = [place for place in (folder, kept) if (place / FACTS).exists()]
+        place = next((each for each in trained if json.loads((each / FACTS).read_text())["job"] == key), None)
         if place is None:
             LOG.info("%s: trains in a process of its own; its progress: tail -f %s", self.model, folder / LOG_FILE)
             self._train(folder)
             place = folder
-        self.counts = counts
         self.facts: dict[str, Any] = json.loads((place / FACTS).read_text())
         self.learned = load_file(place / LEARNED)
         if split.protocol in ONE_TRAINING and place == folder and "tasks" in self.learned:
@@ -95,7 +89,9 @@ class RecBole:
         size = {"n_tasks": data.n_tasks, "n_servers": data.n_servers}
         job = asdict(self) | size | {"seed": seed, "device": chosen(self.device).type}
         parts = {"train": split.train} | ({"valid": split.valid} if self.uses_validation else {})
-        digest = hashlib.sha256(json.dumps(job, sort_keys=True, default=dict).encode())
+        code = [sha256(Path(__file__).with_name(f"recbole_{name}.py")) for name in ("bridge", "runner")]
+        parties = [job, *code, *map(version, ("recbole", "torch"))]
+        digest = hashlib.sha256(json.dumps(parties, sort_keys=True, default=dict).encode())
         for part in parts.values():
             digest.update(part.indptr.tobytes() + part.indices.tobytes())
         job["key"] = digest.hexdigest()
@@ -123,34 +119,24 @@ class RecBole:
             )
         if done.returncode:
             last = next((line for line in reversed(log.read_text(errors="replace").splitlines()) if line.strip()), "")
-            raise StudyError(
-                f"RecBole's {self.model} stopped with exit code {done.returncode}: {last[:200]}",
-                file=log,
-                fix="read the log; the same command goes on from the last checkpoint",
-            )
+            reason = f"RecBole's {self.model} stopped with exit code {done.returncode}: {last[:200]}"
+            raise StudyError(reason, file=log, fix="read the log; the same command goes on from the last checkpoint")
 
     @staticmethod
     def check_settings(arguments: Mapping[str, Any], key: str) -> None:
-        """Raise `StudyError` unless every one of the `settings` exists in RecBole, which takes any key without a word.
-
-        Args:
-            arguments: of the class, as in a yaml file.
-            key: their place in the yaml file, for the message.
-        """
-        model, settings = str(arguments.get("model")), dict(arguments.get("settings") or {})
+        """Raise `StudyError`, with the nearest names, unless RecBole, which takes any key without a word, has each one
+        of the `settings`. `arguments`: of the class, as in a yaml file; `key`: their place there."""
         # Read from the package's own files, since importing it takes seconds and changes numpy.
-        folder = recbole_folder()
+        (place,) = find_spec("recbole").submodule_search_locations  # type: ignore[misc, union-attr]
+        folder, model = Path(place), str(arguments.get("model"))
         general = {path.stem for path in (folder / "model/general_recommender").glob("*.py")}
-        files = {path.stem: path for path in (folder / "properties/model").glob("*.yaml")}
-        models = {name for name in files if name.lower() in general}
-        require_known([model], models, "recbole has no model", f"{key}.model")
+        files = (folder / "properties/model").glob("*.yaml")
+        models = {path.stem: path for path in files if path.stem.lower() in general}
+        require_known({model: None}, models, "model", key)
         names: dict[str, Any] = {}
-        for path in (folder / "properties/overall.yaml", files[model]):
+        for path in (folder / "properties/overall.yaml", models[model]):
             names |= yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        require_known(settings, names, f"{model} has no setting", f"{key}.settings.")
-        for name, value in settings.items():
-            if isinstance(value, Mapping) and isinstance(names[name], Mapping):
-                require_known(value, names[name], f"{name} has no key", f"{key}.settings.{name}.")
+        require_known(arguments.get("settings") or {}, names, f"setting of RecBole's {model}", f"{key}.settings")
 
     @property
     def representations(self) -> Representations:
@@ -176,88 +162,39 @@ class RecBole:
         return int(self.facts["parameters"])
 
     def report(self) -> dict[str, Any]:
-        """Warm and cold tasks and servers, epochs, the best of them on validation, and the seconds of all epochs."""
-        names = ("epochs", "best_epoch", "validation_ndcg", "seconds_trained")
-        return self.counts | {name: self.facts[name] for name in names}
+        """Epochs, the best of them on validation, and the seconds of all epochs."""
+        return {name: self.facts[name] for name in ("epochs", "best_epoch", "validation_ndcg", "seconds_trained")}
 
 
-def recbole_folder() -> Path:
-    """Where the package is. Raises StudyError: it is not installed."""
-    spec = find_spec("recbole")
-    if spec is None or spec.origin is None:
-        raise StudyError("RecBole is not installed", fix="make setup")
-    return Path(spec.origin).parent
+def require_known(settings: Mapping[str, Any], known: Mapping[str, Any], what: str, key: str) -> None:
+    """Raise `StudyError`, which lists the nearest names, unless all keys are known, at any depth; `key`: above them."""
+    for name, value in settings.items():
+        near = get_close_matches(str(name), known) or sorted(known)
+        require_one_of(str(name), what, near, column=f"{key}.{name}")
+        if isinstance(value, Mapping) and isinstance(known[name], Mapping):
+            require_known(value, known[name], what, f"{key}.{name}")
 
 
-def require_known(names: Iterable[str], known: Collection[str], what: str, key: str) -> None:
-    """Raise `StudyError`, which names the nearest, unless all names are known; `key`: ends with a dot above them."""
-    for name in map(str, names):
-        if name not in known:
-            near = get_close_matches(name, known) or sorted(known)
-            column = f"{key}{name}" if key.endswith(".") else key
-            raise StudyError(f"RecBole's {what} {name!r}", column=column, fix=f"one of: {', '.join(near)}")
-
-
-def is_complete(folder: Path, key: str) -> bool:
-    """Whether the folder holds what the job of this key learned."""
-    facts = folder / FACTS
-    return facts.exists() and bool(json.loads(facts.read_text())["job"] == key)
-
-
-def code_key() -> str:
-    """A short hash of what trains: this project's code, RecBole and torch."""
-    files = (Path(__file__).with_name(f"recbole_{name}.py") for name in ("bridge", "runner"))
-    parts = (*map(sha256, files), *map(version, ("recbole", "torch")))
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
-
-
-def count_known(train: sp.csr_matrix) -> dict[str, int]:
-    """How many tasks and servers have training interactions (warm), and how many have none (cold)."""
-    tasks, servers = int((np.diff(train.indptr) > 0).sum()), len(np.unique(train.indices))
-    return {
-        "warm_tasks": tasks,
-        "cold_tasks": train.shape[0] - tasks,
-        "warm_servers": servers,
-        "cold_servers": train.shape[1] - servers,
-    }
-
-
-# Tasks per block of NeuMF: 4 x 5,642 pairs x 128 hidden units in float32 are 12 MB; blocks of 32 take twice as long.
+# Tasks per block of NeuMF: 4 x 5,642 pairs x 128 hidden units in float32 are 12 MB.
 BLOCK = 4
 
 
 def score(learned: dict[str, Tensor], rows: Tensor) -> Tensor:
     """Scores of every server for tasks that are known by `rows`, shape (b, d); shape (b, n_servers).
 
-    `learned` has ``servers`` (n_servers, d) for models whose score is a product, or NeuMF's tensors (`neumf`).
+    By ``servers``, shape (n_servers, d), of models whose score is a product; or NeuMF's logits (He et al. 2017, eq.
+    12), whose order is that of its probabilities, by ``gmf_servers`` (M, g), ``mlp_servers`` (M, h), and in turn
+    weights and biases of the layers and of the output, ``layer.<i>``; `rows` hold the vectors of the product branch
+    first.
     """
     if "servers" in learned:
         return rows @ learned["servers"].T
-    blocks = [neumf(learned, block) for block in torch.split(rows, BLOCK)]
-    return torch.cat(blocks) if blocks else rows.new_zeros(0, len(learned["gmf_servers"]))
-
-
-def neumf(learned: dict[str, Tensor], rows: Tensor) -> Tensor:
-    """NeuMF's logits (He et al. 2017, eq. 12) of every server; their order is that of the probabilities.
-
-    The first layer is applied to tasks and servers apart, W [p; q] = W_p p + W_q q, instead of to every pair.
-
-    Args:
-        learned: ``gmf_servers`` (M, g), ``mlp_servers`` (M, h), layers ``mlp.<i>.weight`` and ``.bias``,
-            ``output.weight`` (1, g + last width), ``output.bias`` (1,).
-        rows: vectors of the tasks, those of the product branch before those of the layers, shape (b, g + h).
-    """
-    width = learned["gmf_servers"].shape[1]
-    product, layered = rows[:, :width], rows[:, width:]
-    first = learned["mlp.0.weight"]
-    split = layered.shape[1]
-    by_task = layered @ first[:, :split].T + learned["mlp.0.bias"]  # (b, d1)
-    by_server = learned["mlp_servers"] @ first[:, split:].T  # (M, d1)
-    hidden = (by_task[:, None, :] + by_server).relu_().flatten(0, 1)  # (b * M, d1); time goes into passes over memory
-    layer = 1
-    while f"mlp.{layer}.weight" in learned:
-        hidden = torch.addmm(learned[f"mlp.{layer}.bias"], hidden, learned[f"mlp.{layer}.weight"].T).relu_()
-        layer += 1
-    output = learned["output.weight"][0]
-    pairs = (product * output[:width]) @ learned["gmf_servers"].T
-    return pairs + (hidden @ output[width:]).view(len(rows), -1) + learned["output.bias"]
+    if len(rows) > BLOCK:
+        return torch.cat([score(learned, block) for block in torch.split(rows, BLOCK)])
+    servers, deep, width = learned["gmf_servers"], learned["mlp_servers"], learned["gmf_servers"].shape[1]
+    product, layered = rows[:, None, :width], rows[:, None, width:]
+    *weights, output, bias = (learned[f"layer.{n}"] for n in range(sum(name.startswith("layer.") for name in learned)))
+    hidden = torch.cat([layered.expand(-1, len(deep), -1), deep.expand(len(rows), -1, -1)], dim=2)  # (b, M, 2 h)
+    for weight, shift in zip(weights[::2], weights[1::2], strict=True):
+        hidden = relu(linear(hidden, weight, shift))
+    return linear(torch.cat([product * servers, hidden], dim=2), output, bias).squeeze(2)

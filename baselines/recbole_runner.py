@@ -5,8 +5,6 @@ ends with the subprocess. The runner reads training interactions (validation one
 what the model learned. RecBole's own evaluation is not used: it is slow, and one evaluator measures all systems.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -36,49 +34,13 @@ REMOVED_ALIASES = {"float_": np.float64, "complex_": np.complex128, "unicode_": 
 
 
 def restore_aliases() -> None:
-    """Restore the removed names. Call it before the first import of ``recbole``.
-
-    `recbole.quick_start` must never be imported: it alone needs ray, and a ray that today's numpy breaks.
-    """
+    """Restore the removed names, before the first import of ``recbole``. `recbole.quick_start` must never be imported:
+    it alone needs ray, and a ray that today's numpy breaks."""
     for name, kind in REMOVED_ALIASES.items():
         if name not in np.__dict__:
             setattr(np, name, kind)
-    if not hasattr(sp.dok_matrix, "_update"):
-        # scipy 1.13 removed this private method, with which RecBole's graph models fill matrices (RecBole issue 2034).
-        sp.dok_matrix._update = lambda matrix, entries: matrix._dict.update(entries)
-
-
-def settings(job: dict[str, Any]) -> dict[str, Any]:
-    """RecBole's configuration: the job's settings, and what the study decides for all."""
-    chosen: dict[str, Any] = job["settings"]
-    return chosen | {
-        "data_path": ".",
-        "benchmark_filename": ["train"],
-        "USER_ID_FIELD": USER,
-        "ITEM_ID_FIELD": ITEM,
-        "load_col": {"inter": [USER, ITEM], "user": [USER], "item": [ITEM]},
-        "checkpoint_dir": "recbole",
-        "seed": job["seed"],
-        "reproducibility": True,
-        "epochs": job["epochs"],
-        "gpu_id": "0" if job["device"] == "cuda" else "",
-        "use_gpu": job["device"] == "cuda",
-        "show_progress": False,
-        "save_dataset": False,
-        "save_dataloaders": False,
-    }
-
-
-def normalised_adjacency(interactions: sp.coo_matrix) -> Tensor:
-    """D^-1/2 A D^-1/2 of the bipartite graph (He et al. 2020, eq. 8), sparse and coalesced, users before items."""
-    n_users, n_items = interactions.shape
-    row, column = interactions.row, interactions.col + n_users
-    n = n_users + n_items
-    degree = np.bincount(np.concatenate([row, column]), minlength=n)
-    value = 1 / np.sqrt(degree[row].astype(np.float64) * degree[column])
-    index = torch.from_numpy(np.stack([np.concatenate([row, column]), np.concatenate([column, row])]).astype(np.int64))
-    values = torch.from_numpy(np.concatenate([value, value]).astype(np.float32))
-    return torch.sparse_coo_tensor(index, values, (n, n), check_invariants=True).coalesce()
+    # scipy 1.13 removed this private method, with which RecBole's graph models fill matrices (RecBole issue 2034).
+    sp.dok_matrix._update = lambda matrix, entries: matrix._dict.update(entries)
 
 
 class Training:
@@ -96,10 +58,14 @@ class Training:
         # Not RecBole's own look-up: it goes on to models that need packages of their own, and fails on those.
         module = importlib.import_module(f"recbole.model.general_recommender.{job['model'].lower()}")
         kind = getattr(module, job["model"])
-        if hasattr(kind, "get_norm_adj_mat"):  # from arrays instead of a Python dictionary
-            fast = {"get_norm_adj_mat": lambda self: normalised_adjacency(self.interaction_matrix)}
-            kind = type(kind.__name__, (kind,), fast)  # RecBole finds its default settings by the class's name
-        config = Config(model=kind, dataset="data", config_dict=settings(job))
+        # The job's settings, and what the study decides for all.
+        fixed: dict[str, Any] = {"data_path": ".", "benchmark_filename": ["train"], "checkpoint_dir": "recbole"}
+        fixed |= {"USER_ID_FIELD": USER, "ITEM_ID_FIELD": ITEM}
+        fixed |= {"load_col": {"inter": [USER, ITEM], "user": [USER], "item": [ITEM]}}
+        fixed |= {"seed": job["seed"], "reproducibility": True, "epochs": job["epochs"]}
+        fixed |= {"use_gpu": job["device"] == "cuda", "gpu_id": "0" if job["device"] == "cuda" else ""}
+        fixed |= dict.fromkeys(("show_progress", "save_dataset", "save_dataloaders"), False)
+        config = Config(model=kind, dataset="data", config_dict=job["settings"] | fixed)
         init_seed(job["seed"], reproducibility=True)
         (train,) = Dataset(config).build()
         sampling, sampler = config["train_neg_sample_args"], None
@@ -108,6 +74,8 @@ class Training:
             sampler = Sampler(["train"], [train], sampling["distribution"], sampling["alpha"]).set_phase("train")
         self.loader = get_dataloader(config, "train")(config, train, sampler, shuffle=True)
         self.model = config.model_class(config, train).to(config["device"])
+        if hasattr(self.model, "norm_adj_matrix"):  # or else each product sorts its entries first
+            self.model.norm_adj_matrix = self.model.norm_adj_matrix.coalesce()
         self.trainer = get_trainer(config["MODEL_TYPE"], config["model"])(config, self.model)
         if type(self.trainer).fit is not Trainer.fit:  # the epochs are run here, without what such a loop does between
             sys.exit(f"{job['model']} has a training loop of its own, {type(self.trainer).__name__}.fit, not run here")
@@ -125,52 +93,38 @@ class Training:
         self.model.eval()
         name, model = self.job["model"], self.model
         if name == "NeuMF":
-            found = self._neumf()
+            tasks = [table.weight[self.users] for table in (model.user_mf_embedding, model.user_mlp_embedding)]
+            servers = {"gmf": model.item_mf_embedding, "mlp": model.item_mlp_embedding}
+            found = {f"{part}_servers": table.weight[self.items] for part, table in servers.items()}
+            layers = [*model.mlp_layers.parameters(), *model.predict_layer.parameters()]
+            found |= {f"layer.{n}": layer for n, layer in enumerate(layers)} | {"tasks": torch.cat(tasks, dim=1)}
         elif name in ("LightGCN", "NGCF", "BPR"):
             tables = model.user_embedding.weight, model.item_embedding.weight
             users, items = tables if name == "BPR" else model.forward()
             found = {"tasks": users[self.users], "servers": items[self.items]}
         else:
-            found = {"scores": self._scores()}
+            found = {"scores": torch.cat([self._scores(users) for users in torch.split(self.users, BLOCK)])}
         return {name: tensor.cpu() for name, tensor in found.items()}
 
-    def _neumf(self) -> dict[str, Tensor]:
-        model = self.model
-        layers = [layer for layer in model.mlp_layers.mlp_layers if isinstance(layer, torch.nn.Linear)]
-        parts = {f"mlp.{number}": layer for number, layer in enumerate(layers)} | {"output": model.predict_layer}
-        tensors = {
-            f"{name}.{kind}": getattr(layer, kind) for name, layer in parts.items() for kind in ("weight", "bias")
-        }
-        tensors["gmf_servers"] = model.item_mf_embedding.weight[self.items]
-        tensors["mlp_servers"] = model.item_mlp_embedding.weight[self.items]
-        tasks = [embedding.weight[self.users] for embedding in (model.user_mf_embedding, model.user_mlp_embedding)]
-        return tensors | {"tasks": torch.cat(tasks, dim=1)}
-
-    def _scores(self) -> Tensor:
-        """Scores of all tasks and servers by RecBole's own full-ranking prediction, shape (n_tasks, n_servers)."""
+    def _scores(self, users: Tensor) -> Tensor:
+        """Scores of tasks and all servers by RecBole's own full-ranking prediction, shape (len(users), n_servers)."""
         from recbole.data.interaction import Interaction
 
         n_items = self.model.n_items
-        blocks = []
-        for users in torch.split(self.users, BLOCK):
-            try:
-                scores = self.model.full_sort_predict(Interaction({USER: users}))
-            except NotImplementedError:
-                every = torch.arange(n_items, device=users.device)
-                pairs = {USER: users.repeat_interleave(n_items), ITEM: every.repeat(len(users))}
-                scores = self.model.predict(Interaction(pairs))
-            blocks.append(scores.view(len(users), n_items)[:, self.items].float())
-        return torch.cat(blocks)
+        try:
+            scores = self.model.full_sort_predict(Interaction({USER: users}))
+        except NotImplementedError:
+            every = torch.arange(n_items, device=users.device).repeat(len(users))
+            scores = self.model.predict(Interaction({USER: users.repeat_interleave(n_items), ITEM: every}))
+        return scores.view(len(users), n_items)[:, self.items].float()  # type: ignore[no-any-return]
 
     def state(self) -> dict[str, Any]:
         """All that the next epoch depends on, as tensors, arrays and numbers."""
+        numpy_state = np.random.get_state(legacy=True)  # noqa: NPY002 - RecBole draws from it
         return {
             "model": self.model.state_dict(),
             "optimizer": self.trainer.optimizer.state_dict(),
-            "torch": torch.get_rng_state(),
-            "numpy": np.random.get_state(legacy=True),  # noqa: NPY002 - RecBole draws from it
-            "python": random.getstate(),
-            "loader": self.loader.generator.get_state(),
+            "random": [torch.get_rng_state(), numpy_state, random.getstate(), self.loader.generator.get_state()],
             "updates": getattr(self.model, "update", None),  # MultiVAE counts its steps
         }
 
@@ -178,10 +132,9 @@ class Training:
         """Go on where `state` was taken."""
         self.model.load_state_dict(state["model"])
         self.trainer.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["torch"])
-        np.random.set_state(state["numpy"])  # noqa: NPY002
-        random.setstate(state["python"])
-        self.loader.generator.set_state(state["loader"])
+        restores = torch.set_rng_state, np.random.set_state, random.setstate, self.loader.generator.set_state
+        for restore, value in zip(restores, state["random"], strict=True):
+            restore(value)
         if state["updates"] is not None:
             self.model.update = state["updates"]
 
@@ -201,12 +154,10 @@ def validation_ndcg(learned: dict[str, Tensor], valid: sp.csr_matrix, train: sp.
 
 def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Train, resuming from the checkpoint if there is one of this job; returns what was learned, and facts."""
-    training = Training(job)
-    trainer, checkpoint = training.trainer, Path("checkpoint.pt")
-    train_pairs = sp.load_npz("train.npz").tocsr()
+    training, checkpoint = Training(job), Path("checkpoint.pt")
+    epochs, train_pairs = training.trainer.epochs, sp.load_npz("train.npz").tocsr()
     valid = None if job["patience"] is None else sp.load_npz("valid.npz").tocsr()
-    progress: dict[str, Any] = {"epoch": 0, "best_epoch": 0, "stale": 0, "seconds": 0.0}
-    progress |= {"best": -1.0, "best_model": None}
+    progress: dict[str, Any] = {"epoch": 0, "best_epoch": 0, "stale": 0, "seconds": 0.0, "best": -1.0, "model": None}
     if checkpoint.exists():
         with torch.serialization.safe_globals(ARRAYS):  # nothing else in the file is executed
             saved = torch.load(checkpoint, weights_only=True)
@@ -214,38 +165,35 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
             progress = saved["progress"]
             training.restore(saved["state"])
             print(f"goes on after epoch {progress['epoch']}", flush=True)
-    written = time.monotonic()
-    parent = os.getppid()
-    while progress["epoch"] < trainer.epochs:
-        if valid is not None and progress["stale"] >= job["patience"]:
-            break
+    written, parent = time.monotonic(), os.getppid()
+    while progress["epoch"] < epochs and (valid is None or progress["stale"] < job["patience"]):
         started = time.monotonic()
-        loss = trainer._train_epoch(training.loader, progress["epoch"])
+        loss = training.trainer._train_epoch(training.loader, progress["epoch"])
         progress["epoch"] += 1
         progress["seconds"] += time.monotonic() - started
         if os.getppid() != parent:
             sys.exit("the program that started this training has ended")
-        if progress["epoch"] % job["evaluate_every"] and progress["epoch"] < trainer.epochs:
+        if progress["epoch"] % job["evaluate_every"] and progress["epoch"] < epochs:
             continue
         line = f"epoch {progress['epoch']}: loss {np.sum(loss):.4f}, {time.monotonic() - started:.2f} s"
         if valid is not None:
             quality = validation_ndcg(training.learned(), valid, train_pairs)
             progress["stale"] += 1
             if quality > progress["best"]:
-                progress |= {"best": quality, "best_epoch": progress["epoch"], "stale": 0}
-                progress["best_model"] = {name: value.clone() for name, value in training.model.state_dict().items()}
+                best = {name: value.clone() for name, value in training.model.state_dict().items()}
+                progress |= {"best": quality, "best_epoch": progress["epoch"], "stale": 0, "model": best}
             line += f", validation NDCG@10 {quality:.4f}"
         print(line, flush=True)
         if time.monotonic() - written >= job["checkpoint_seconds"]:
             with replacing(checkpoint) as temporary:
                 torch.save({"job": job["key"], "progress": progress, "state": training.state()}, temporary)
             written = time.monotonic()
-    if progress["best_model"] is not None:
-        training.model.load_state_dict(progress["best_model"])
+    if progress["model"] is not None:
+        training.model.load_state_dict(progress["model"])
     facts = {
         "epochs": progress["epoch"],
-        "best_epoch": progress["best_epoch"] if valid is not None else progress["epoch"],
-        "validation_ndcg": progress["best"] if valid is not None else None,
+        "best_epoch": progress["epoch"] if valid is None else progress["best_epoch"],
+        "validation_ndcg": None if valid is None else progress["best"],
         "seconds_trained": round(progress["seconds"], 3),
         "parameters": sum(weights.numel() for weights in training.model.parameters()),
     }

@@ -1,7 +1,5 @@
 """Reciprocal-rank fusion of other systems (Cormack et al., SIGIR 2009)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from study.base.errors import StudyError
+from study.base.errors import require_one_of
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation.ranking import mask_known, tie_order, top_k
@@ -20,8 +18,8 @@ from study.evaluation.system import System
 class ReciprocalRankFusion:
     """score(t, m) = sum over members of weight / (c + rank of m for t), over the member's `depth` best servers.
 
-    Known training servers are left out before ranking: they would hold the first ranks of those members that have seen
-    them. Servers tied with a member's lowest score were not found by it and get no rank; so a member that says nothing
+    Known training servers, which would hold the first ranks of members that have seen them, are left out before.
+    Servers tied with a member's lowest score were not found by it and get no rank, so that a member that says nothing
     about a task (a collaborative one about a new task) leaves it to the others.
     """
 
@@ -34,15 +32,10 @@ class ReciprocalRankFusion:
         """Fit every member in a folder of its own."""
         self.train: sp.csr_matrix = split.train
         self.order = tie_order(data.n_servers, seed)
-        if unknown := set(self.weights) - set(self.members):
-            raise StudyError(
-                f"weights for {sorted(unknown)}, which are no members",
-                column="model.weights",
-                fix=f"members: {', '.join(self.members)}",
-            )
+        for name in self.weights:
+            require_one_of(name, "member", self.members, column="model.weights")
         for name, member in self.members.items():
-            folder = workdir / name
-            folder.mkdir(parents=True, exist_ok=True)
+            (folder := workdir / name).mkdir(parents=True, exist_ok=True)
             member.fit(data, split, seed=seed, workdir=folder)
 
     def score(self, tasks: IntArray) -> FloatArray:

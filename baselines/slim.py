@@ -1,7 +1,5 @@
 """SLIM, sparse linear methods (Ning & Karypis, ICDM 2011), by scikit-learn's elastic net."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,20 +31,17 @@ class Slim(ItemItem):
             listed = by_server.indices[by_server.indptr[server] : by_server.indptr[server + 1]]
             candidates = np.setdiff1d(train[listed].indices, server)
             if len(candidates):
-                weights = self.regress(by_server[:, candidates], by_server[:, [server]])
+                # Tasks that list none of them add a constant to the loss; dropping them only rescales the penalty.
+                used = np.unique((features := by_server[:, candidates]).indices)
+                alpha = self.alpha * train.shape[0] / len(used)
+                net = ElasticNet(alpha=alpha, l1_ratio=self.l1_ratio, positive=True, fit_intercept=False, copy_X=False)
+                target = by_server[:, [server]][used].toarray().ravel()
+                weights = net.fit(np.asfortranarray(features[used].toarray()), target).coef_
                 parts.append(np.stack([np.full(len(candidates), server), candidates, weights])[:, weights > 0])
         column, rows, values = np.concatenate([np.zeros((3, 0)), *parts], axis=1)
         places = column.astype(np.int64), rows.astype(np.int64)
         by_target = sp.csr_matrix((values, places), shape=(n_servers, n_servers), dtype=np.float32)
         return sp.csr_matrix(keep_largest(by_target, self.k, order).T)
-
-    def regress(self, features: sp.csc_matrix, target: sp.csc_matrix) -> np.ndarray:
-        """Weights of the servers whose columns are `features`, shape (n_tasks, n), for one of column `target`."""
-        # Tasks that list none of the candidates add a constant to the loss; dropping them only rescales the penalty.
-        used = np.unique(features.indices)
-        alpha = self.alpha * features.shape[0] / len(used)
-        model = ElasticNet(alpha=alpha, l1_ratio=self.l1_ratio, positive=True, fit_intercept=False, copy_X=False)
-        return np.asarray(model.fit(np.asfortranarray(features[used].toarray()), target[used].toarray().ravel()).coef_)
 
     def parameters(self) -> int:
         """Weights that are not zero."""

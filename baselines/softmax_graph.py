@@ -1,10 +1,7 @@
 """Matrix factorisation, LightGCN and XSimGCL trained by a softmax over servers instead of one drawn server a pair."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,33 +12,23 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from baselines.interactions import bipartite, propagate, shuffled
-from baselines.scheduled import VectorModel
-from baselines.training import Job, fingerprint
+from baselines.training import Job, Stage, VectorModel, fingerprint
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
-
-
-def vectors(n: int, width: int) -> nn.ParameterDict:
-    """E^0 (`start`): a vector of every task, then of every server; Xavier start, as the methods' programs have it."""
-    return nn.ParameterDict({"start": nn.init.xavier_uniform_(torch.empty(n, width))})
 
 
 @dataclass
 class SoftmaxGraph(VectorModel):
     """score(t, m) = cos(e_t, e_m), where e is the mean of E^0 ... E^layers, E^l = A E^(l-1) (LightGCN, He et al. 2020).
 
-    `layers` 0 is matrix factorisation. A is the normalised graph of training interactions.
-
-    The loss of a pair (t, m) is -log(exp(s_tm / tau) / sum over servers n exp(s_tn / tau)). The sum runs over all
-    servers (`full`), or over m and `negatives` servers that a step draws uniformly for all of its pairs (`sampled`; Wu
-    et al. 2022, *On the Effectiveness of Sampled Softmax Loss*).
+    `layers` 0 is matrix factorisation. A is the normalised graph of training interactions. The loss of a pair (t, m) is
+    -log(exp(s_tm / tau) / sum over servers n exp(s_tn / tau)), over all servers (`full`), or over m and `negatives`
+    servers that a step draws uniformly for all of its pairs (`sampled`; Wu et al. 2022, *On the Effectiveness of
+    Sampled Softmax Loss*).
 
     `noise` > 0 makes it XSimGCL (Yu et al. 2023): every layer adds sign(E^l) * noise * a random direction, e is the
     mean without E^0, and `contrast` times an InfoNCE loss between e and E^1 of the tasks and servers of a batch joins.
-
     Deviations: vectors are of unit length under both losses; validation chooses the epoch.
-
-    `conf/system/simple/mf_softmax.yaml` explains every setting.
     """
 
     width: int = 64
@@ -61,21 +48,18 @@ class SoftmaxGraph(VectorModel):
         self.histories = sp.csr_matrix(split.train)
         self.graph = bipartite(self.histories)
         self.asked = np.flatnonzero(np.diff(self.histories.indptr))
-        network = vectors(sum(self.histories.shape), self.width)
+        start = nn.init.xavier_uniform_(torch.empty(sum(self.histories.shape), self.width))
+        self.network = nn.ParameterDict({"start": start}).to(self.place)  # E^0 of every task, then of every server
         job = Job(seed, workdir, "softmax", fingerprint(self, seed, self.histories.indptr, self.histories.indices))
-        optimiser = partial(torch.optim.Adam, lr=self.learning_rate)
-        self.train(network, self.batches, split, job, optimiser=optimiser, ranks_new=False)
+        optimiser = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
+        stage = Stage(self.network, self.batches, self.loss, self.schedule)
+        self.progress = self.train(stage, split, job, optimiser=optimiser)
 
-    def batches(self, rng: np.random.Generator) -> Iterator[tuple[IntArray, IntArray]]:
+    def batches(self, rng: np.random.Generator, epoch: int) -> Iterator[tuple[IntArray, IntArray]]:
         """Tasks, of which all pairs are learned, and the servers to tell theirs from (none drawn: all servers)."""
         n = self.histories.shape[1]
         for part in shuffled(len(self.asked), self.batch_size, rng):
             yield self.asked[part], rng.integers(n, size=self.negatives if self.loss_over == "sampled" else 0)
-
-    def sides(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of tasks and those of servers."""
-        n_tasks = self.histories.shape[0]
-        return vectors[:n_tasks], vectors[n_tasks:]
 
     def layers_of(self, perturbed: bool) -> list[Tensor]:
         """E^0 ... E^layers, each of shape (n_tasks + n_servers, d)."""
@@ -90,7 +74,7 @@ class SoftmaxGraph(VectorModel):
     def final(self, found: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Vectors of unit length of tasks and of servers."""
         kept = found[1:] if self.noise > 0 else found
-        return self.sides(normalize(torch.stack(kept).mean(dim=0)))
+        return normalize(torch.stack(kept).mean(dim=0)).tensor_split([self.histories.shape[0]])  # type: ignore[return-value]
 
     def loss(self, batch: tuple[IntArray, IntArray]) -> Tensor:
         """The mean over the pairs of a batch."""
@@ -108,7 +92,8 @@ class SoftmaxGraph(VectorModel):
             total = cross_entropy(logits, torch.zeros_like(rows))
         if self.noise > 0:
             chosen_of = self.tensor(asked), self.tensor(np.unique(pairs.col).astype(np.int64))
-            for final, layer, chosen in zip((tasks, servers), self.sides(found[1]), chosen_of, strict=True):
+            layers = found[1].tensor_split([len(tasks)])
+            for final, layer, chosen in zip((tasks, servers), layers, chosen_of, strict=True):
                 logits = final[chosen] @ normalize(layer[chosen]).T / self.contrast_temperature
                 total = total + self.contrast * cross_entropy(logits, torch.arange(len(chosen), device=self.place))
         return total

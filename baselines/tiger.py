@@ -1,8 +1,6 @@
 """TIGER: a transformer reads the semantic identifiers of a task's servers and writes that of another one."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -29,16 +27,12 @@ class Tiger(Generative):
     them (section 3.1). A T5 trained from scratch reads the identifiers of the training servers and learns by
     cross-entropy to write that of a further one (section 3.2). score(t, m) = log p(identifier of m | servers of t).
 
-    Deviations: text vectors are those of MiniLM, not of Sentence-T5. Lists are sets here, so a history is the beginning
-    of a random permutation and every other server of the task is a target (`order`). All epochs run, and the best of a
-    few evaluations on validation gives the weights. The history at inference is the training servers, for validation
-    and test alike. No user token, as in the unofficial program that the T2MRec paper names.
-    Unused codes are moved at the start of each epoch; otherwise most of a codebook stays unused.
+    Deviations, beside those of `Generative` (`order`): text vectors are those of MiniLM, not of Sentence-T5. No user
+    token, as in the unofficial program that the T2MRec paper names. Unused codes are moved at the start of each epoch;
+    otherwise most of a codebook stays unused.
 
     With ``source: text`` the encoder reads the task's text instead of its servers, and so ranks for new tasks. That is
     an extension of this study (TIGER-text), never reported under the method's name.
-
-    `conf/system/paper/tiger.yaml` explains every setting.
     """
 
     quantiser: Quantiser = field(default_factory=Quantiser)
@@ -47,6 +41,7 @@ class Tiger(Generative):
     order: Literal["random", "list"] = "random"
     constrained: bool = True
     text_tokens: int = 64
+    decoder = T5Beams
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, or take up a kept one, then the T5; goes on from the checkpoint in `workdir`."""
@@ -54,53 +49,38 @@ class Tiger(Generative):
         codes = fit_codes(vectors, self.quantiser, seed=seed, place=self.place)
         self.identifiers, starts = as_tokens(numbered(spread_last(codes[0], vectors)[0]), PAD + 1)
         self.lists = training_lists(data, split)
-        self.texts: list[list[int]] | None = None
         vocabulary = starts[-1]
         anything = None if self.constrained else [(0, vocabulary)] * self.identifiers.shape[1]
-        if self.source == "text":
-            vocabulary += self._read_texts(data, split, vocabulary)
+        self.texts: list[list[int]] | None = None
+        self.ranks_new = self.source == "text"
+        if self.ranks_new:
+            texts = data.task_texts()
+            known = [texts[row] for row in split.tasks("train")]
+            words = BytePairs([*known, *data.server_texts()], self.text_vocabulary)
+            self.texts = [[vocabulary + token for token in words.encode(text, self.text_tokens)] for text in texts]
+            vocabulary += words.size
         torch.manual_seed(seed)
-        writer = ItemWriter(vocabulary, self.size, pad=PAD)
+        writer, tree = ItemWriter(vocabulary, self.size, pad=PAD), PrefixTree(self.identifiers, anything)
         job = Job(seed, workdir, "tiger", fingerprint(self, seed, split.train, split.valid, vectors))
-        self.train(writer, PrefixTree(self.identifiers, anything), split, job, codes=codes)
-
-    def _read_texts(self, data: Dataset, split: Split, first: int) -> int:
-        """Tokens of all tasks' texts, from `first` on; returns the size of their vocabulary."""
-        texts = data.task_texts()
-        known = [texts[row] for row in split.tasks("train")]
-        words = BytePairs([*known, *data.server_texts()], self.text_vocabulary)
-        self.texts = [[first + token for token in words.encode(text, self.text_tokens)] for text in texts]
-        return words.size
+        self.write(writer, tree, split, job, codes)
 
     def reading(self, task: int, servers: IntArray) -> Reading:
         """What the encoder reads for a task: the text, or the identifiers of `servers`; no word has a number."""
-        if self.texts is not None:
-            tokens = self.texts[task] or [PAD + 1]
-        else:
-            tokens = self.identifiers[servers[-self.history :]].ravel().tolist()
+        identifiers: list[int] = self.identifiers[servers[-self.history :]].ravel().tolist()
+        tokens = identifiers if self.texts is None else self.texts[task] or [PAD + 1]
         return tokens, [0] * len(tokens)
 
-    def batches(self, epoch: int, seed: int) -> list[Batch]:
-        """The batches of an epoch."""
-        rng = np.random.default_rng([seed, epoch, 1])
-        if self.source == "text":
-            pairs = [(self.reading(row, servers), servers.tolist()) for row, servers in enumerate(self.lists)]
-            pairs = [pair for pair in pairs if pair[1]]
-        else:
-            drawn = prefixes(self.lists, self.order, rng)
-            pairs = [(self.reading(row, seen), targets.tolist()) for row, seen, targets in drawn]
-        parts = batched(pairs, lambda pair: len(pair[0][0]), self.training.batch_size, rng)
-        return [collate(part, self.identifiers, PAD) for part in parts]
-
-    @property
-    def ranks_new(self) -> bool:
-        """Whether the encoder reads texts."""
-        return self.source == "text"
-
-    def asked(self, task: int) -> Reading:
+    def question(self, task: int) -> Reading:
         """The text, or the identifiers of all training servers."""
         return self.reading(task, self.lists[task])
 
-    def decoder(self, readings: Sequence[Reading]) -> T5Beams:
-        """The decoder of some readings."""
-        return T5Beams(self.writer, readings)
+    def batches(self, rng: np.random.Generator, epoch: int) -> list[Batch]:
+        """The batches of an epoch."""
+        examples: Iterable[tuple[int, IntArray, IntArray]]
+        if self.source == "text":
+            examples = ((row, servers, servers) for row, servers in enumerate(self.lists) if len(servers))
+        else:
+            examples = prefixes(self.lists, self.order, rng)
+        pairs = [(self.reading(row, seen), targets.tolist()) for row, seen, targets in examples]
+        parts = batched(pairs, lambda pair: len(pair[0][0]), self.training.batch_size, rng)
+        return [collate(part, self.identifiers, PAD) for part in parts]

@@ -1,18 +1,16 @@
 """Training with checkpoints, where validation chooses the weights; for all baselines that are trained here."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import pickle
 import sys
 import time
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from baselines.collaborative import Representations, unranked_without_history
 from study.base.errors import require_one_of
 from study.base.files import replacing
 from study.data.dataset import FloatArray, IntArray
@@ -28,7 +27,6 @@ from study.evaluation.metrics import ndcg
 from study.evaluation.ranking import chunks, mask_known, tie_order, top_k
 from study.t2mrec.device import chosen
 
-Batch = TypeVar("Batch")
 SELECTED_AT = 10  # every choice of the study is made by NDCG@10 on validation
 
 
@@ -37,10 +35,8 @@ class Schedule:
     """How long a network is trained, and when validation evaluates it.
 
     Either it is evaluated every few epochs and stops by `patience`; or `evaluations` are spread over all epochs, which
-    then all run, since the rate falls to 0 at their end, and weights of a training cut short have only met high rates.
-
-    The last six settings are those of AdamW with warm-up and decay (Loshchilov & Hutter 2019), for the generative
-    baselines and MPT-Rec; other systems have an optimiser of their own.
+    then all run, since the rate falls to 0 at their end. The last six settings are those of AdamW with warm-up and
+    decay (Loshchilov & Hutter 2019), where a system has no optimiser of its own.
     """
 
     epochs: int = 40  # at most
@@ -97,6 +93,17 @@ class Job:
     workdir: Path
     name: str
     identity: str  # from `fingerprint`; a checkpoint with another one is never resumed
+    stream: int | None = None  # tells the batches from those of another training with the same seed
+
+
+class Stage(NamedTuple):
+    """A network, the batches of an epoch, by a generator that depends on seed and epoch alone and by the epoch's
+    number, the loss of a batch, and how long all this goes on."""
+
+    network: nn.Module
+    batches: Callable[[np.random.Generator, int], Iterable[Any]]
+    loss: Callable[[Any], Tensor]
+    schedule: Schedule
 
 
 @dataclass
@@ -109,77 +116,39 @@ class Progress:
     stale: int = 0
     seconds: float = 0.0
 
-    def report(self) -> dict[str, Any]:
-        """The facts for a run's record; without selection there is no best epoch."""
+    def report(self, **before: "Progress") -> dict[str, Any]:
+        """The facts for a run's record, with the seconds of all stages, and of each stage before; without selection
+        there is no best epoch."""
         selected = {"best_epoch": self.best_epoch, "validation_ndcg": round(self.best, 6)} if self.best_epoch else {}
-        return {"epochs": self.epoch, **selected, "seconds_trained": round(self.seconds, 3)}
-
-
-def staged_report(last: Progress, **before: Progress) -> dict[str, Any]:
-    """The report of a training in stages: the last one with the seconds of all, and each one before."""
-    seconds = last.seconds + sum(stage.seconds for stage in before.values())
-    return replace(last, seconds=seconds).report() | {name: stage.report() for name, stage in before.items()}
+        seconds = self.seconds + sum(stage.seconds for stage in before.values())
+        facts = {"epochs": self.epoch, **selected, "seconds_trained": round(seconds, 3)}
+        return facts | {name: stage.report() for name, stage in before.items()}
 
 
 def fingerprint(*parts: object) -> str:
     """A hash of all that decides a training."""
     digest = hashlib.sha256()
     for part in parts:
-        if isinstance(part, sp.csr_matrix):
-            digest.update(part.indptr.tobytes() + part.indices.tobytes() + part.data.tobytes())
-        else:
-            digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+        arrays = [part.indptr, part.indices, part.data] if isinstance(part, sp.csr_matrix) else [part]
+        for each in arrays:
+            digest.update(each.tobytes() if isinstance(each, np.ndarray) else repr(each).encode())
     return digest.hexdigest()
 
 
-def validation_quality(
-    score: Callable[[IntArray], FloatArray], split: Split, schedule: Schedule, *, seed: int, ranks_new: bool = False
-) -> Callable[[], float] | None:
-    """A function that measures NDCG@10 of `score` on validation; None where nothing is to be chosen.
-
-    Unless `score` also ranks for new tasks (`ranks_new`), only tasks with training interactions are asked. The cold
-    protocols have none, so all epochs run.
-    """
-    tasks = split.tasks("valid")
-    if not ranks_new:
-        tasks = np.intersect1d(tasks, split.tasks("train"))
-    if not schedule.selects or not len(tasks):
-        return None
-    if len(tasks) > schedule.validation_tasks:
-        tasks = np.sort(np.random.default_rng(seed).choice(tasks, schedule.validation_tasks, replace=False))
-    order = tie_order(split.train.shape[1], seed)
-
-    def quality() -> float:
-        values = []
-        for part in chunks(tasks):
-            scores = mask_known(score(tasks[part]), tasks[part], split.train)
-            ranked, _ = top_k(scores, SELECTED_AT, order)
-            values.append(ndcg(ranked, split.valid[tasks[part]], SELECTED_AT))
-        return float(np.mean(np.concatenate(values)))
-
-    return quality
-
-
 def train(
-    model: nn.Module,
-    batches: Callable[[int], Iterable[Batch]],
-    loss: Callable[[Batch], Tensor],
-    schedule: Schedule,
+    stage: Stage,
     job: Job,
     *,
     quality: Callable[[], float] | None = None,
     optimiser: torch.optim.Optimizer | None = None,
     rate: Callable[[float], float] | None = None,
 ) -> Progress:
-    """Minimise `loss` over the trainable parameters of `model`; ends in evaluation mode with the chosen weights.
+    """Minimise the loss over the trainable parameters; ends in evaluation mode with the chosen weights.
 
-    Args:
-        batches: the batches of an epoch, a function of the epoch's number alone.
-        quality: from `validation_quality`; called in evaluation mode.
-        optimiser, rate: by default those of the schedule.
-
-    Returns: how the training went, epochs and seconds before a stop included.
+    `quality`: on validation, measured in evaluation mode; None where nothing is to be chosen. `optimiser`, `rate`: by
+    default those of the schedule. Returns: how the training went, epochs and seconds before a stop included.
     """
+    model, batches, loss, schedule = stage
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimiser, rate = optimiser or schedule.optimiser(parameters), rate or schedule.rate
     highest = [group["lr"] for group in optimiser.param_groups]
@@ -194,7 +163,8 @@ def train(
     while not schedule.ends(progress.epoch, progress.stale):
         started = time.monotonic()
         torch.manual_seed(int(np.random.SeedSequence([job.seed, progress.epoch]).generate_state(1)[0]))
-        steps = list(batches(progress.epoch))
+        numbers = [job.seed, progress.epoch] + ([] if job.stream is None else [job.stream])
+        steps = list(batches(np.random.default_rng(numbers), progress.epoch))
         model.train()
         for number, batch in enumerate(steps):
             # Half a step ahead, so that neither the first nor the last step of a short training is lost.
@@ -212,7 +182,6 @@ def train(
             model.eval()
             with torch.no_grad():
                 value = quality()
-            bar.set_postfix(ndcg=f"{value:.4f}")
             progress.stale += 1
             if value > progress.best:
                 progress.best, progress.best_epoch, progress.stale = value, progress.epoch, 0
@@ -220,7 +189,8 @@ def train(
         progress.seconds += time.monotonic() - started
         if schedule.ends(progress.epoch, progress.stale) or time.monotonic() - saved > schedule.checkpoint_seconds:
             state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "best": best}
-            save_checkpoint(path, state | {"identity": job.identity, "progress": asdict(progress)})
+            with replacing(path) as temporary:
+                torch.save(state | {"identity": job.identity, "progress": asdict(progress)}, temporary)
             saved = time.monotonic()
     bar.close()
     if best:
@@ -229,14 +199,8 @@ def train(
     return progress
 
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write the state of a training in one step."""
-    with replacing(path) as temporary:
-        torch.save(state, temporary)
-
-
 def load_checkpoint(path: Path, identity: str) -> dict[str, Any]:
-    """The state as `save_checkpoint` wrote it; empty where it is missing, damaged or of another training."""
+    """The state of a training at its last checkpoint; empty where it is missing, damaged or of another training."""
     try:  # tensors and plain values alone, so that nothing in the file is executed
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError):
@@ -251,15 +215,18 @@ def n_weights(*models: nn.Module | None) -> int:
 
 def array(tensor: Tensor) -> FloatArray:
     """The values of a tensor, from whatever device."""
-    values: FloatArray = tensor.detach().cpu().numpy()
-    return values
+    return np.asarray(tensor.detach().cpu().numpy())
 
 
 @dataclass(kw_only=True)
-class Trained(ABC):  # noqa: B024 - it is no system by itself
-    """A system with a network that is trained here, on `device`: cpu, gpu, or auto, a GPU where torch sees one."""
+class Trained(ABC):
+    """A system with a network that is trained here, on `device`: cpu, gpu, or auto, a GPU where torch sees one; its
+    file in `conf/system` explains its settings."""
 
     device: str = "cpu"
+    ranks_new = True  # whether tasks without training interactions are ranked
+    network: Any = field(init=False, repr=False)
+    progress: Progress = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse a setting whose type is a `Literal` that it is none of."""
@@ -275,3 +242,70 @@ class Trained(ABC):  # noqa: B024 - it is no system by itself
     def tensor(self, values: np.ndarray) -> Tensor:
         """An array on the device."""
         return torch.from_numpy(values).to(self.place)
+
+    @property
+    def uses_validation(self) -> bool:
+        """Whether validation labels choose the weights."""
+        return any(own.selects for own in vars(self).values() if isinstance(own, Schedule))
+
+    @abstractmethod
+    def score(self, tasks: IntArray) -> FloatArray:
+        """As `study.evaluation.system.System.score`."""
+
+    def finish(self) -> None:  # noqa: B027 - it may ask the network itself
+        """Take over from the network what `score` needs."""
+
+    def quality(self, tasks: IntArray, split: Split, order: IntArray) -> float:
+        """Mean NDCG@10 of validation tasks by the network as it is now."""
+        self.finish()
+        values = []
+        for part in chunks(tasks):
+            scores = mask_known(self.score(tasks[part]), tasks[part], split.train)
+            values.append(ndcg(top_k(scores, SELECTED_AT, order)[0], split.valid[tasks[part]], SELECTED_AT))
+        return float(np.mean(np.concatenate(values)))
+
+    def train(self, stage: Stage, split: Split, job: Job, **own: Any) -> Progress:
+        """Train a network until its schedule ends, and finish. `own`: optimiser and rate, as for `train`.
+
+        Validation asks for tasks that are ranked. Unless new ones are, the cold protocols have none: all epochs run.
+        """
+        tasks, order = split.tasks("valid"), tie_order(split.train.shape[1], job.seed)
+        if not self.ranks_new:
+            tasks = np.intersect1d(tasks, split.tasks("train"))
+        if len(tasks) > (most := stage.schedule.validation_tasks):
+            tasks = np.sort(np.random.default_rng(job.seed).choice(tasks, most, replace=False))
+        quality = partial(self.quality, tasks, split, order) if stage.schedule.selects and len(tasks) else None
+        progress = train(stage, job, quality=quality, **own)
+        self.finish()
+        return progress
+
+    def report(self) -> dict[str, Any]:
+        """Epochs, the best of them on validation, and seconds of training."""
+        return self.progress.report()
+
+    def parameters(self) -> int:
+        """Entries of all trained tensors."""
+        return n_weights(self.network)
+
+
+@dataclass(kw_only=True)
+class VectorModel(Trained):
+    """score(t, m) = e_t . e_m + b_m; unless `ranks_new`, a task without training interactions is not ranked."""
+
+    ranks_new = False
+    schedule: Schedule = field(default_factory=Schedule)
+    histories: sp.csr_matrix = field(init=False, repr=False)  # training interactions, shape (n_tasks, n_servers)
+
+    def keep(self, tasks: Tensor, servers: Tensor, bias: Tensor | None = None) -> None:
+        """Take over vectors from the network, shapes (n_tasks, d) and (n_servers, d)."""
+        self.representations, self.servers = array(tasks), array(servers)
+        self.bias = np.zeros(len(servers), np.float32) if bias is None else array(bias)
+
+    def score(self, tasks: IntArray) -> FloatArray:
+        """Scores, shape (len(tasks), n_servers)."""
+        scores = self.score_representations(self.representations[tasks])
+        return scores if self.ranks_new else unranked_without_history(scores, self.histories[tasks])
+
+    def score_representations(self, rows: Representations) -> FloatArray:
+        """Scores of the task vectors `rows`, shape (b, n_servers)."""
+        return np.asarray(np.asarray(rows, dtype=np.float32) @ self.servers.T + self.bias, dtype=np.float32)

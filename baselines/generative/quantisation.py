@@ -1,29 +1,21 @@
 """Residual quantisation of item vectors (RQ-VAE), and the semantic identifiers made from the codes."""
 
-from __future__ import annotations
-
-import logging
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from baselines import training
-from baselines.training import Job, Progress, Schedule, fingerprint, train
+from baselines.interactions import shuffled
+from baselines.training import Job, Progress, Schedule, Stage, fingerprint, train
 from study.base import paths
 from study.data.dataset import FloatArray, IntArray
-
-LOG = logging.getLogger(__name__)
-# Below these, codebooks have collapsed, and identifiers say little about the items.
-LEAST_USAGE, MOST_COLLISIONS = 0.5, 0.15
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -35,8 +27,7 @@ class Quantiser:
     hidden: Sequence[int] = (512, 256, 128)  # widths between the item vector and the code
     width: int = 32  # of a code
     commitment: float = 0.25  # beta, weight of the encoder's pull towards its code
-    balanced: bool = True  # assign the last level by Sinkhorn-Knopp, so that its codes are used evenly
-    epsilon: float = 0.003  # of Sinkhorn-Knopp; smaller is closer to the nearest code
+    epsilon: float = 0.003  # of Sinkhorn-Knopp, in training at the last level; smaller is closer to the nearest code
     iterations: int = 50  # of Sinkhorn-Knopp
     rounds: int = 30  # after training, re-assignments of the last code of items that share all codes
     training: Schedule = field(default_factory=Schedule)
@@ -50,10 +41,7 @@ def standardised(vectors: FloatArray) -> FloatArray:
 
 def mlp(widths: Sequence[int]) -> nn.Sequential:
     """Affine layers with ReLU between them."""
-    layers: list[nn.Module] = []
-    for i, (a, b) in enumerate(pairwise(widths)):
-        layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]
-    return nn.Sequential(*layers)
+    return nn.Sequential(*[layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())][:-1])
 
 
 def sinkhorn(distances: Tensor, epsilon: float, iterations: int) -> Tensor:
@@ -75,10 +63,8 @@ def sinkhorn(distances: Tensor, epsilon: float, iterations: int) -> Tensor:
 
 
 class RqVae(nn.Module):
-    """x -> encoder -> r_0; c_l = nearest code to r_{l-1}, r_l = r_{l-1} - e_{c_l}; decoder(sum of e_{c_l}) -> x.
-
-    Item vectors have length `dimension`; `n_items` distinct ones are the most codes that can be told apart.
-    """
+    """x -> encoder -> r_0; c_l = nearest code to r_{l-1}, r_l = r_{l-1} - e_{c_l}; decoder(sum of e_{c_l}) -> x. No
+    more codes than `n_items`, the number of distinct x."""
 
     def __init__(self, dimension: int, n_items: int, settings: Quantiser) -> None:
         super().__init__()
@@ -87,159 +73,100 @@ class RqVae(nn.Module):
         self.codebooks = nn.Parameter(torch.zeros(settings.levels, min(settings.codes, n_items), settings.width))
 
     @torch.no_grad()
-    def start_codebooks(self, vectors: Tensor, seed: int) -> None:
-        """k-means of the residuals, level by level; without it most codes would never be used."""
+    def renew(self, vectors: Tensor, rng: np.random.Generator, *, seed: int | None = None) -> None:
+        """Move codes that no item has onto residuals of random items (Dhariwal et al. 2020, 3.1), level by level;
+        at the start (`seed`) after k-means of the residuals, without which most codes would never be used."""
         residual = self.encoder(vectors)
         for level, book in enumerate(self.codebooks):
-            points = residual.cpu().numpy()
-            distinct = len(np.unique(points, axis=0))
-            with warnings.catch_warnings():
-                # Residuals of equal texts may differ by rounding alone; `revive` moves the codes that this wastes.
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                fitted = KMeans(min(len(book), distinct), n_init=1, random_state=seed + level).fit(points)
-            means = fitted.cluster_centers_
-            # Where there are fewer distinct residuals than codes, the others start beside them.
-            start = np.resize(means, (len(book), means.shape[1]))
-            start[distinct:] += np.random.default_rng([seed, level]).normal(0, 0.01, start[distinct:].shape)
-            book.copy_(torch.from_numpy(start))
-            residual = residual - book[torch.cdist(residual, book).argmin(dim=1)]
-
-    @torch.no_grad()
-    def revive(self, vectors: Tensor, rng: np.random.Generator) -> None:
-        """Move codes that no item has onto residuals of random items (Dhariwal et al. 2020, 3.1), level by level."""
-        residual = self.encoder(vectors)
-        for book in self.codebooks:
+            if seed is not None:
+                means = KMeans(len(book), n_init=1, random_state=seed + level).fit(residual.cpu().numpy())
+                book.copy_(torch.from_numpy(means.cluster_centers_))
             used = torch.bincount(torch.cdist(residual, book).argmin(dim=1), minlength=len(book)) > 0
-            chosen = rng.choice(len(residual), int((~used).sum()), replace=len(residual) < len(book))
-            book[~used] = residual[chosen]
+            book[~used] = residual[rng.choice(len(residual), int((~used).sum()), replace=len(residual) < len(book))]
             residual = residual - book[torch.cdist(residual, book).argmin(dim=1)]
 
-    def quantise(self, latent: Tensor, *, balanced: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Codes of r_0, shape (b, levels); the sum of their vectors, shape (b, width); their loss and the commitment's.
-
-        With `balanced` the last level is assigned by Sinkhorn-Knopp.
-        """
-        residual, codes, total = latent, [], torch.zeros_like(latent)
-        loss = latent.new_zeros(())
+    def quantise(self, latent: Tensor, *, balanced: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Codes of r_0, shape (b, levels), if `balanced` at the last level by Sinkhorn-Knopp, so that they are used
+        evenly; the sum of their vectors, shape (b, width); their loss and the commitment's; squared distances to the
+        codes of the last level, shape (b, K)."""
+        residual, codes, total, loss = latent, [], torch.zeros_like(latent), latent.new_zeros(())
         for level, book in enumerate(self.codebooks):
             distances = torch.cdist(residual.detach(), book.detach()) ** 2
+            code = distances.argmin(dim=1)
             if balanced and level + 1 == len(self.codebooks):
                 code = sinkhorn(distances, self.settings.epsilon, self.settings.iterations).argmax(dim=1)
-            else:
-                code = distances.argmin(dim=1)
             chosen = book[code]
             loss = loss + ((residual.detach() - chosen) ** 2).mean()
             loss = loss + self.settings.commitment * ((residual - chosen.detach()) ** 2).mean()
             codes.append(code)
-            total = total + chosen
-            residual = residual - chosen.detach()
-        return torch.stack(codes, dim=1), total, loss / len(self.codebooks)
+            total, residual = total + chosen, residual - chosen.detach()
+        return torch.stack(codes, dim=1), total, loss / len(self.codebooks), distances
 
     def forward(self, vectors: Tensor) -> Tensor:
         """The training loss of a batch: squared error of the reconstruction, codes and commitment."""
         latent = self.encoder(vectors)
-        _, total, loss = self.quantise(latent, balanced=self.settings.balanced)
+        _, total, loss, _ = self.quantise(latent, balanced=True)
         # Straight-through: the decoder's gradient reaches the encoder as if nothing had been rounded.
         rebuilt = self.decoder(latent + (total - latent).detach())
-        total_loss: Tensor = ((rebuilt - vectors) ** 2).mean() + loss
-        return total_loss
-
-    @torch.no_grad()
-    def codes(self, vectors: Tensor) -> Tensor:
-        """The nearest codes, shape (n, levels)."""
-        return self.quantise(self.encoder(vectors), balanced=False)[0]
+        return torch.add(((rebuilt - vectors) ** 2).mean(), loss)
 
 
 def fit_codes(
-    vectors: FloatArray, settings: Quantiser, *, seed: int, place: torch.device = CPU
+    vectors: FloatArray, settings: Quantiser, *, seed: int, place: torch.device | str = "cpu"
 ) -> tuple[RqVae, Progress]:
-    """An RQ-VAE of `standardised` item vectors, shape (n_items, q); trained once for all protocols, trials and systems.
-
-    It depends on nothing else but this code, so its checkpoint stays in the cache, from where a stopped training goes
-    on, too.
-    Returns: the model, and how it was trained, be it now or before.
-    """
-    identity = fingerprint(
-        settings, seed, vectors, *(Path(file).read_bytes() for file in (__file__, training.__file__))
-    )
+    """An RQ-VAE of `standardised` item vectors, shape (n_items, q), and how it was trained, now or before: it depends
+    on nothing but these and this code, so one training, kept in the cache, serves all protocols, trials and systems."""
+    code = (Path(file).read_bytes() for file in (__file__, training.__file__))
+    identity = fingerprint(settings, seed, vectors, *code)
     folder = paths.cache() / "quantisers" / identity[:32]
     torch.manual_seed(seed)
     points = torch.from_numpy(vectors).to(place)
     model = RqVae(points.shape[1], len(np.unique(vectors, axis=0)), settings).to(place)
-    size = settings.training.batch_size
 
-    def batches(epoch: int) -> list[Tensor]:
-        rng = np.random.default_rng([seed, epoch])
-        if epoch == 0:
-            model.start_codebooks(points, seed)
-        model.revive(points, rng)
-        order = rng.permutation(len(points))
-        return [points[order[start : start + size]] for start in range(0, len(points), size)]
+    def batches(rng: np.random.Generator, epoch: int) -> Iterable[Tensor]:
+        model.renew(points, rng, seed=None if epoch else seed)
+        return (points[part] for part in shuffled(len(points), settings.training.batch_size, rng))
 
-    progress = train(model, batches, model, settings.training, Job(seed, folder, "codes", identity))
-    codes = model.cpu().codes(points.cpu()).numpy()
-    usage = [len(np.unique(column)) / model.codebooks.shape[1] for column in codes.T]
-    shared = 1 - len(np.unique(codes, axis=0)) / len(codes)
-    report = LOG.warning if usage[0] < LEAST_USAGE or shared > MOST_COLLISIONS else LOG.info
-    parts = ", ".join(f"{100 * share:.0f} %" for share in usage)
-    report("codes in use per level: %s; items that share all codes: %.1f %%", parts, 100 * shared)
-    return model, progress
+    progress = train(Stage(model, batches, model, settings.training), Job(seed, folder, "codes", identity))
+    return model.cpu(), progress
 
 
 def colliding(codes: IntArray) -> list[IntArray]:
     """The groups of items, two at least, that share all codes."""
-    _, group = np.unique(codes, axis=0, return_inverse=True)
-    order = np.argsort(group.ravel(), kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(group.ravel()[order])) + 1)
-    return [part for part in parts if len(part) > 1]
+    groups = pd.DataFrame(codes).groupby([*range(codes.shape[1])]).indices.values()
+    return [np.asarray(group) for group in groups if len(group) > 1]
 
 
 @torch.no_grad()
 def spread_last(model: RqVae, vectors: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Codes with the last level of each colliding group assigned anew by Sinkhorn-Knopp, for some rounds.
-
-    Returns: codes, shape (n_items, levels), and the distances to the codes of the last level, shape (n_items, K).
-    """
-    points = torch.from_numpy(vectors)
-    codes = model.codes(points)
-    residual = model.encoder(points)
-    for level in range(codes.shape[1] - 1):
-        residual = residual - model.codebooks[level][codes[:, level]]
-    distances = torch.cdist(residual, model.codebooks[-1]) ** 2
+    """Codes, shape (n_items, levels), with the last level of each colliding group assigned anew by Sinkhorn-Knopp, for
+    some rounds, and the squared distances to the codes of the last level, shape (n_items, K)."""
+    codes, _, _, distances = model.quantise(model.encoder(torch.from_numpy(vectors)), balanced=False)
     settings = model.settings
     for _ in range(settings.rounds):
-        groups = colliding(codes.numpy())
-        if not groups:
-            break
-        for group in groups:
+        for group in colliding(codes.numpy()):
             part = torch.from_numpy(group)
             codes[part, -1] = sinkhorn(distances[part], settings.epsilon, settings.iterations).argmax(dim=1)
-    return codes.numpy().astype(np.int64), distances.numpy()
+    return codes.numpy(), distances.numpy()
 
 
 def numbered(codes: IntArray) -> IntArray:
-    """Codes with one more level that is 0, 1, 2, ... among items that share all codes (Rajput et al. 2023, 3.1).
-
-    Returns: shape (n_items, levels + 1), rows are unique.
-    """
-    number = np.zeros(len(codes), dtype=np.int64)
-    for group in colliding(codes):
-        number[group] = np.arange(len(group))
-    return np.concatenate([codes, number[:, None]], axis=1)
+    """Codes with one more level that is 0, 1, 2, ... among items that share all codes (Rajput et al. 2023, 3.1); rows
+    are unique, shape (n_items, levels + 1)."""
+    number = pd.DataFrame(codes).groupby([*range(codes.shape[1])]).cumcount()
+    return np.column_stack([codes, number])
 
 
 def made_unique(codes: IntArray, distances: FloatArray) -> IntArray:
-    """Codes with the last one of every repeated row moved to the nearest that no item with the same beginning has.
-
-    The reference program of LC-Rec leaves such items with one index. Where a whole codebook is taken, new codes follow.
-    Distances are those to the codes of the last level, shape (n_items, K).
-    """
+    """Codes with the last one of every repeated row moved to the nearest, by `distances` to the codes of the last
+    level, shape (n_items, K), that no item with the same beginning has; where all are taken, to a new one. The
+    reference program of LC-Rec leaves such items with one index."""
     unique, taken = codes.copy(), {tuple(row) for row in codes.tolist()}
     for group in colliding(codes):
         for item in group[1:]:
             beginning = unique[item, :-1].tolist()
-            candidates = [*np.argsort(distances[item], kind="stable").tolist()]
-            candidates += range(len(candidates), len(candidates) + len(codes))
+            nearest = np.argsort(distances[item], kind="stable").tolist()
+            candidates = chain(nearest, count(len(nearest)))
             unique[item, -1] = next(code for code in candidates if (*beginning, code) not in taken)
             taken.add(tuple(unique[item].tolist()))
     return unique

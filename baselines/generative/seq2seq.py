@@ -1,10 +1,8 @@
 """An encoder-decoder transformer (T5) that reads tokens and writes the identifier of an item."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +10,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 from transformers import T5Config, T5ForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
 
-from baselines.generative.text import from_disk, padded, widened
+from baselines.generative.text import from_disk, padded
 from study.data.dataset import IntArray
 
 IGNORED = -100  # a target that does not count
@@ -34,34 +32,28 @@ class T5Size:
     pretrained: str | None = None  # a model on this machine that replaces all of these
 
 
-class Batch(NamedTuple):
-    """Inputs, and the identifiers to be written for them; several may share one input."""
-
-    inputs: Tensor  # (b, s), padded
-    words: Tensor  # (b, s): number of the word that each token belongs to, 0 for padding
-    targets: Tensor  # (n, l), padded with IGNORED
-    owner: Tensor  # (n,): the input of each target
+# Inputs, shape (b, s), padded; the number of the word that each token belongs to, 0 for padding; the identifiers to be
+# written, shape (n, l), padded with IGNORED; the input of each, shape (n,): several may share one.
+Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def collate(examples: Sequence[tuple[Reading, list[int]]], answers: IntArray, pad: int) -> Batch:
     """A batch of readings and the servers to be named for each; `answers` holds their tokens, -1 where they end."""
     targets = torch.from_numpy(answers[[server for _, servers in examples for server in servers]])
-    owner = torch.arange(len(examples)).repeat_interleave(torch.tensor([len(servers) for _, servers in examples]))
+    owner = [number for number, (_, servers) in enumerate(examples) for _ in servers]
     inputs, words = inputs_of([reading for reading, _ in examples], pad)
-    return Batch(inputs, words, targets.masked_fill(targets < 0, IGNORED), owner)
+    return inputs, words, targets.masked_fill(targets < 0, IGNORED), torch.tensor(owner)
 
 
 def inputs_of(readings: Sequence[Reading], pad: int) -> tuple[Tensor, Tensor]:
     """Tokens and word numbers of readings, padded."""
-    return padded([tokens for tokens, _ in readings], pad), padded([words for _, words in readings], 0)
+    tokens, words = zip(*readings, strict=True)
+    return padded(tokens, pad), padded(words, 0)
 
 
 class ItemWriter(nn.Module):
-    """A T5 with `vocabulary` tokens, of which `pad` fills up and starts the decoder.
-
-    `whole_words` is the number of rows of the table that is added to the input, one per word number; 0 adds nothing
-    (Geng et al. 2022; Xu et al. 2024).
-    """
+    """A T5 with `vocabulary` tokens, of which `pad` fills up and starts the decoder. `whole_words`: rows of the table
+    that is added to the input, one per word number (Geng et al. 2022; Xu et al. 2024); 0 adds nothing."""
 
     def __init__(self, vocabulary: int, size: T5Size, *, pad: int, whole_words: int = 0) -> None:
         super().__init__()
@@ -72,7 +64,8 @@ class ItemWriter(nn.Module):
             kind = {"vocab_size": vocabulary, "feed_forward_proj": "relu", "tie_word_embeddings": True}
             t5: Any = T5ForConditionalGeneration(T5Config(**sizes, **layers, **special, **kind))  # type: ignore[arg-type]
         else:
-            t5 = widened(from_disk(T5ForConditionalGeneration, size.pretrained, use_safetensors=True), vocabulary)
+            t5 = from_disk(T5ForConditionalGeneration, size.pretrained, use_safetensors=True)
+            t5.resize_token_embeddings(max(vocabulary, t5.config.vocab_size))
         self.t5, self.pad = t5, pad
         self.words = nn.Embedding(whole_words, t5.config.d_model, padding_idx=0) if whole_words else None
         if self.words is not None:
@@ -90,14 +83,12 @@ class ItemWriter(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Cross-entropy of the targets' tokens, averaged over tokens and then over targets."""
-        states, mask = self.read(batch.inputs, batch.words)
-        targets, owner = batch.targets.to(states.device), batch.owner.to(states.device)
-        start = torch.full_like(targets[:, :1], self.t5.config.decoder_start_token_id)
-        so_far = torch.cat([start, targets[:, :-1].masked_fill(targets[:, :-1] == IGNORED, self.pad)], dim=1)
+        inputs, words, targets, owner = (part.to(self.t5.device) for part in batch)
+        states, mask = self.read(inputs, words)
         logits = self.t5(
             encoder_outputs=BaseModelOutput(last_hidden_state=states[owner]),
             attention_mask=mask[owner],
-            decoder_input_ids=so_far,
+            decoder_input_ids=self.t5.prepare_decoder_input_ids_from_labels(targets),
             use_cache=False,
         ).logits
         losses = cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
@@ -105,33 +96,24 @@ class ItemWriter(nn.Module):
 
 
 class T5Beams:
-    """`baselines.generative.search.Decoder` for an `ItemWriter`; what is known of a prefix is computed once."""
+    """A decoder of `search.beam_search` for an `ItemWriter`; what is known of a prefix is computed once."""
 
     def __init__(self, model: ItemWriter, readings: Sequence[Reading]) -> None:
-        self.model, self.cache = model, None
+        self.model = model
+        self.cache: Any = None
         self.states, self.mask = model.read(*inputs_of(readings, model.pad))
-
-    def start(self) -> Tensor:
-        """Log-probabilities of the first token, shape (b, vocabulary)."""
-        first = torch.full((len(self.states), 1), self.model.t5.config.decoder_start_token_id)
-        return self._write(first)
+        self.first = torch.full((len(readings), 1), model.t5.config.decoder_start_token_id)
 
     def step(self, beams: Tensor, tokens: Tensor) -> Tensor:
-        """Log-probabilities after `tokens`, shape (n, vocabulary)."""
+        """Log-probabilities of what follows, shape (n, vocabulary)."""
         beams = beams.to(self.states.device)
-        cache: Any = self.cache
-        cache.self_attention_cache.reorder_cache(beams)
-        if len(beams) != len(self.states):
-            # Beams never leave their input, so its keys and values only move when there are more or fewer of them.
-            cache.cross_attention_cache.reorder_cache(beams)
-            self.states, self.mask = self.states[beams], self.mask[beams]
-        return self._write(tokens[:, None])
-
-    def _write(self, tokens: Tensor) -> Tensor:
+        if self.cache is not None:
+            self.cache.reorder_cache(beams)
+        self.states, self.mask = self.states[beams], self.mask[beams]
         out = self.model.t5(
             encoder_outputs=BaseModelOutput(last_hidden_state=self.states),
             attention_mask=self.mask,
-            decoder_input_ids=tokens.to(self.states.device),
+            decoder_input_ids=tokens.to(beams.device),
             past_key_values=self.cache,
             use_cache=True,
         )

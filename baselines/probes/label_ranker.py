@@ -1,7 +1,5 @@
 """Label ranker: kernel ridge regression over similar tasks, re-ordered by gradient-boosted trees."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import scipy.sparse as sp
 
 from baselines.ease import Ease
+from baselines.popularity import one_hot
 from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval.field_dense import standardised
-from study.base.errors import StudyError
+from study.base.errors import require_one_of
 from study.data.dataset import TASK_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation.ranking import mask_known, tie_order, top_k
@@ -28,47 +26,40 @@ SENTENCE, NEAR = "minilm", "near"
 
 
 class Likeness:
-    """Kernels between tasks. A kernel is named by its factors, joined by "*".
+    """Kernels between tasks, each named by its factors, joined by "*".
 
-    Factors: ``text`` and ``name`` (cosine of TF-IDF vectors), ``minilm`` (cosine of sentence vectors), ``theme``,
-    ``language``, ``subcategory`` (1 where equal, ignoring case), and ``near30`` (exp(-|difference in file position| /
-    30), for any positive number): tasks that stand together in the file were annotated alike. The vocabulary of the
-    TF-IDF vectors and its frequencies come from the training tasks, whose rows are `known`. Raises StudyError: there is
-    no such factor.
+    Factors: ``text`` and ``name`` (cosine of TF-IDF vectors, fitted on the training tasks, whose rows are `known`),
+    ``minilm`` (cosine of sentence vectors), ``theme``, ``language``, ``subcategory`` (1 where equal, ignoring case),
+    and ``near30`` (exp(-|difference in file position| / 30), for any positive number): tasks that stand together in the
+    file were annotated alike. Raises StudyError: there is no such factor.
     """
 
     def __init__(self, data: Dataset, known: IntArray, kernels: Iterable[str]) -> None:
         self.known = known
-        self.values: dict[str, FloatArray | IntArray | sp.csr_matrix] = {}
+        # Of a name: vectors of all tasks, whose products are the factor, or for ``near`` their places in the file.
+        self.vectors: dict[str, Any] = {}
         for name in sorted({factor for kernel in kernels for factor in kernel.split("*")}):
             if name in ATTRIBUTES:
-                found = pd.factorize(data.tasks[name].str.strip().str.casefold())[0]
-                self.values[name] = np.asarray(found, dtype=np.int64)
+                self.vectors[name] = one_hot(data.tasks[name], empty=True)[0]
             elif name in TEXTS:
                 texts = data.task_texts(TEXTS[name])
                 vectorizer = fit_vectorizer([texts[row] for row in known], max_features=50_000, ngram_range=(1, 2))
-                self.values[name] = sp.csr_matrix(vectorizer.transform(texts))
+                self.vectors[name] = sp.csr_matrix(vectorizer.transform(texts))
             elif name == SENTENCE:
-                self.values[name] = encode(data.task_texts())
+                self.vectors[name] = encode(data.task_texts())
             elif re.fullmatch(f"{NEAR}[1-9][0-9]*", name):
-                self.values[name] = np.arange(data.n_tasks)
+                self.vectors[name] = np.arange(data.n_tasks, dtype=np.float32)
             else:
-                known_names = ", ".join((*TEXTS, SENTENCE, *ATTRIBUTES))
-                raise StudyError(f"no factor {name!r}", column="model.ridges", fix=f"one of: {known_names}, near30")
+                require_one_of(name, "factor", (*TEXTS, SENTENCE, *ATTRIBUTES, "near30"), column="model.ridges")
 
     def factor(self, name: str, tasks: IntArray) -> FloatArray:
         """One factor between `tasks` and the training tasks, shape (len(tasks), n_known), float32."""
-        left, right = self.values[name][tasks], self.values[name][self.known]
-        if name in ATTRIBUTES:
-            product = left[:, None] == right[None, :]
-        elif name in TEXTS:
-            product = sp.csr_matrix(left @ right.T).toarray()
-        elif name == SENTENCE:
-            product = left @ right.T
+        left, right = self.vectors[name][tasks], self.vectors[name][self.known]
+        if name.startswith(NEAR):
+            product = np.exp(-np.abs(left[:, None] - right[None, :]) / np.float32(name.removeprefix(NEAR)))
         else:
-            apart = np.abs(left[:, None] - right[None, :]).astype(np.float32)
-            product = np.exp(-apart / np.float32(name.removeprefix(NEAR)))
-        return np.asarray(product, dtype=np.float32)
+            product = left @ right.T
+        return np.asarray(product.toarray() if sp.issparse(product) else product, dtype=np.float32)
 
     def kernel(self, name: str, tasks: IntArray) -> FloatArray:
         """The product of a kernel's factors, shape (len(tasks), n_known)."""
@@ -76,28 +67,23 @@ class Likeness:
 
     def total(self, weights: Mapping[str, float], tasks: IntArray) -> FloatArray:
         """The weighted sum of kernels, shape (len(tasks), n_known)."""
-        summed = np.zeros((len(tasks), len(self.known)), dtype=np.float32)
-        for name, weight in weights.items():
-            summed += np.float32(weight) * self.kernel(name, tasks)
-        return summed
+        return reduce(np.add, (np.float32(weight) * self.kernel(name, tasks) for name, weight in weights.items()))
 
 
-@dataclass
 class Ridge:
     """Kernel ridge regression of every server's labels (Saunders et al. 1998): s_t = k_t (K + lambda I)^-1 Y.
 
     A training task is scored as if it had not been learned from: y_i - [(K + lambda I)^-1 Y]_i / [(K + lambda I)^-1]_ii
-    (leave-one-out, Rifkin & Lippert 2007).
+    (leave-one-out, Rifkin & Lippert 2007). `labels`: the lists of the training tasks, shape (n_known, n_servers);
+    `weights`: by kernel; `regularisation`: lambda.
     """
 
-    weights: Mapping[str, float]  # kernel -> weight
-    regularisation: float  # lambda
-
-    def fit(self, likeness: Likeness, labels: sp.csr_matrix) -> None:
-        """Solve for the training tasks, whose lists are `labels`, shape (n_known, n_servers)."""
-        self.likeness, self.labels = likeness, labels
-        system = likeness.total(self.weights, likeness.known)
-        system[np.diag_indices_from(system)] += np.float32(self.regularisation)
+    def __init__(
+        self, likeness: Likeness, labels: sp.csr_matrix, weights: Mapping[str, float], regularisation: float
+    ) -> None:
+        self.likeness, self.labels, self.weights = likeness, labels, weights
+        system = likeness.total(weights, likeness.known)
+        system[np.diag_indices_from(system)] += np.float32(regularisation)
         inverse = np.linalg.inv(system)
         self.own = inverse.diagonal().copy()
         self.dual: FloatArray = np.asarray(inverse @ labels, dtype=np.float32)
@@ -133,8 +119,6 @@ class LabelRanker:
     where no task has training and test labels at once. Stage 2: gradient-boosted trees (LambdaMART, Burges 2010) order
     the `candidates` best over the features of `features`. The trees learn from the training tasks; every feature leaves
     out the task's own labels, so no held-out label is needed.
-
-    `conf/system/probes/label_ranker.yaml` explains every setting.
     """
 
     ridges: Sequence[Mapping[str, float]]
@@ -157,10 +141,8 @@ class LabelRanker:
         self.labels = sp.csr_matrix(split.train[self.known])
         kernels = {name for weights in self.ridges for name in weights} | set(self.shares if self.trees else ())
         self.likeness = Likeness(data, self.known, kernels)
-        self.fitted = []
-        for weights in self.ridges[: None if self.trees else 1]:
-            self.fitted.append(Ridge(weights, self.regularisation))
-            self.fitted[-1].fit(self.likeness, self.labels)
+        ridges = self.ridges if self.trees else self.ridges[:1]
+        self.fitted = [Ridge(self.likeness, self.labels, weights, self.regularisation) for weights in ridges]
         self.history = None
         if self.history_weight and not split.cold:
             self.history = Ease()
@@ -168,7 +150,7 @@ class LabelRanker:
         self.order = tie_order(data.n_servers, seed)
         self.booster: Any = None
         if self.trees:
-            self.static = ServerFeatures(data)
+            self.static = on_paper(data)
             self.booster = self._grow(seed)
 
     def _grow(self, seed: int) -> Any:
@@ -181,11 +163,10 @@ class LabelRanker:
             chosen, _ = top_k(first, self.candidates, self.order)
             rows.append(self.features(tasks, chosen, first))
             targets.append(np.take_along_axis(self.labels[self.place[tasks]].toarray(), chosen, axis=1).reshape(-1))
-        per_task = min(self.candidates, self.data.n_servers)
-        listed = (np.concatenate(targets) > 0).astype(np.int32)
-        features = np.concatenate(rows)
         train = lightgbm.Dataset(
-            features.reshape(-1, features.shape[-1]), listed, group=np.full(len(self.known), per_task)
+            np.concatenate([part.reshape(-1, part.shape[-1]) for part in rows]),
+            (np.concatenate(targets) > 0).astype(np.int32),
+            group=np.full(len(self.known), min(self.candidates, self.data.n_servers)),
         )
         settings = {"objective": "lambdarank", "label_gain": [0, 1], "lambdarank_truncation_level": 20}
         settings |= {"num_leaves": self.leaves, "learning_rate": self.learning_rate, "lambda_l2": self.penalty}
@@ -202,12 +183,9 @@ class LabelRanker:
         return scores
 
     def features(self, tasks: IntArray, chosen: IntArray, first: FloatArray) -> FloatArray:
-        """What the trees see of each candidate, shape (len(tasks), candidates, n_features).
-
-        The ridge regressions and shares; score, relative score and rank of stage 1; history; popularity in training;
-        the server's place in the catalogue, unless `catalogue_place` leaves it out; cosine of sentence vectors; whether
-        the server is written in the task's language; how many words of the theme its name and description hold.
-        """
+        """What the trees see of each candidate, shape (len(tasks), candidates, n_features): ridge regressions and
+        shares; score, relative score and rank of stage 1; history; popularity in training; the place in the catalogue,
+        unless `catalogue_place` leaves it out; what is in common on paper."""
         place, labels = self.place[tasks], self.labels
 
         def at(matrix: FloatArray) -> FloatArray:
@@ -223,7 +201,7 @@ class LabelRanker:
         rank = np.broadcast_to(np.arange(chosen.shape[1], dtype=np.float32), chosen.shape)
         found += [scores, scores - tenth, rank, at(np.asarray(history)), at(popular)]
         found += [chosen.astype(np.float32)] if self.catalogue_place else []
-        found += [at(matrix) for matrix in self.static.of(tasks)]
+        found += [at(np.asarray(of_tasks[tasks] @ of_servers)) for of_tasks, of_servers in self.static]
         return np.stack(found, axis=-1).astype(np.float32)
 
     def score(self, tasks: IntArray) -> FloatArray:
@@ -246,22 +224,14 @@ class LabelRanker:
         return dual + (0 if self.booster is None else self.trees * self.leaves)
 
 
-class ServerFeatures:
-    """What a task and a server have in common on paper, without any label."""
-
-    def __init__(self, data: Dataset) -> None:
-        self.tasks, self.servers = encode(data.task_texts()), encode(data.server_texts())
-        self.language, languages = pd.factorize(data.tasks["language"].str.strip().str.casefold())
-        self.theme, themes = pd.factorize(data.tasks["theme"].str.strip().str.casefold())
-        written = [set(re.findall(r"[a-z#+]+", text.casefold())) for text in data.servers["language"]]
-        self.languages = np.array([[name in own for own in written] for name in languages], dtype=np.float32)
-        texts = (data.servers["name"] + " " + data.servers["description"]).str.casefold()
-        held = [set(re.findall(r"[a-z]{3,}", text)) for text in texts]
-        words = [re.findall(r"[a-z]{3,}", name) for name in themes]
-        counts = [[sum(word in own for word in wanted) for own in held] for wanted in words]
-        self.themes = np.array(counts, dtype=np.float32)
-
-    def of(self, tasks: IntArray) -> list[FloatArray]:
-        """Cosine, same language, theme's words; each of shape (len(tasks), n_servers)."""
-        cosine = self.tasks[tasks] @ self.servers.T
-        return [cosine, self.languages[self.language[tasks]], self.themes[self.theme[tasks]]]
+def on_paper(data: Dataset) -> list[tuple[sp.csr_matrix | FloatArray, FloatArray]]:
+    """What a task and a server have in common on paper, without any label, as matrices with shapes (n_tasks, d) and
+    (d, n_servers) and their product: cosine, same language, theme's words."""
+    (language, languages), (theme, themes) = (one_hot(data.tasks[name], empty=True) for name in ("language", "theme"))
+    written = [set(re.findall(r"[a-z#+]+", text.casefold())) for text in data.servers["language"]]
+    same = np.array([[name in own for own in written] for name in languages], dtype=np.float32)
+    texts = (data.servers["name"] + " " + data.servers["description"]).str.casefold()
+    held = [set(re.findall(r"[a-z]{3,}", text)) for text in texts]
+    words = [re.findall(r"[a-z]{3,}", name) for name in themes]
+    counts = np.array([[sum(word in own for word in theirs) for own in held] for theirs in words], dtype=np.float32)
+    return [(encode(data.task_texts()), encode(data.server_texts()).T), (language, same), (theme, counts)]

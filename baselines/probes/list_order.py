@@ -1,7 +1,5 @@
 """Catalogue-order runs: the label lists often follow the order of the catalogue, and this model predicts just that."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +24,7 @@ class ListOrder:
     stretch of a training list that follows one of these orders; an entry belongs to the first kind that has it.
     P_w(m | s) is the share of runs that hold the server as far behind their start as m is behind s; P_w(s | t) is the
     share that started at s, for the first kind mostly whatever the language (`prior`). Runs of the second kind also
-    start at servers with a word of t's theme, as often as in training. No other label is counted.
+    start at servers with a word of t's theme, as often as in training.
     """
 
     language_gap: int = 3  # servers of the language from one entry to the next, at most
@@ -42,8 +40,7 @@ class ListOrder:
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Find the runs of the training lists, where they start and how far they go; nothing is random."""
         lists = training_lists(data, split)
-        known = np.array([row for row, servers in enumerate(lists) if len(servers)], dtype=np.int64)
-        self.place = places(data)
+        known, self.place = split.tasks("train"), places(data)
         matrix = padded(tuple(lists[row] for row in known), self.place)
         servers = data.servers.iloc[np.argsort(self.place)]
         matrix = self._fit_language(data, servers, matrix, known)
@@ -62,8 +59,7 @@ class ListOrder:
     def _fit_language(self, data: Dataset, servers: pd.DataFrame, matrix: IntArray, known: IntArray) -> IntArray:
         """Set each task's `language` and the passes `by_language`; returns what no run has, -1 elsewhere."""
         spoken = [{word.strip().casefold() for word in value.split(",")} for value in servers["language"]]
-        number, names = pd.factorize(group_names(data.tasks, "language"))
-        self.language: IntArray = number.astype(np.int64)
+        self.language, names = pd.factorize(group_names(data.tasks, "language"))
         member = np.array([[bool(name) and name in row for row in spoken] for name in names], dtype=bool)
         among = np.where(member, member.cumsum(axis=1) - 1, -1)
         own = np.where(matrix >= 0, among[self.language[known][:, None], np.maximum(matrix, 0)], -1)
@@ -75,7 +71,7 @@ class ListOrder:
         starts = started + self.prior * started.sum(axis=0) / max(len(row), 1)
         starts /= np.maximum(starts.sum(axis=1, keepdims=True), 1e-12)
         per_list = started.sum(axis=1) / np.maximum(np.bincount(language, minlength=len(names)), 1)
-        passed = per_list[:, None] * (starts @ onward(behind(entries, min(self.reach, width)), width))
+        passed = per_list[:, None] * (starts @ onward(entries, self.reach, width))
         self.by_language = np.where(member, np.take_along_axis(passed, np.maximum(among, 0), axis=1), 0.0)
         return np.where(run_lengths(step) >= self.language_run, -1, matrix)
 
@@ -94,7 +90,7 @@ class ListOrder:
         at_word = np.isin(known[row] * n + entries[:, 0], task.astype(np.int64) * n + server)
         self.from_word = float(at_word.sum() / max((count[known[row]] > 0).sum(), 1))
         self.per_list = len(row) / max(len(known), 1)
-        self.onward = onward(behind(entries, min(self.reach, n)), n)
+        self.onward = onward(entries, self.reach, n)
         starts = np.bincount(entries[~at_word, 0], minlength=n) / max((~at_word).sum(), 1)
         self.alphabet: Float64Array = self.per_list * (starts @ self.onward)
         return np.where(run_lengths(step) >= self.alphabet_run, -1, matrix)
@@ -110,7 +106,7 @@ class ListOrder:
         among = near.cumsum(axis=1) - 1
         first, found = used[entries[:, 0]], np.zeros(n)
         own = np.where(entries >= 0, among[first[:, None], np.maximum(entries, 0)], -1)
-        forward = onward(behind(own, min(self.reach, n)), n)
+        forward = onward(own, self.reach, n)
         for use in np.unique(first):
             starts = np.bincount(own[first == use, 0], minlength=n) @ forward
             found += np.where(near[use], starts[among[use]], 0)
@@ -126,12 +122,9 @@ def runs(matrix: IntArray, step: BoolArray, shortest: int) -> tuple[IntArray, In
     return row.astype(np.int64), np.where(inside, entries, -1)
 
 
-def behind(entries: IntArray, reach: int) -> Float64Array:
-    """Share of the runs that hold the server so many places behind their start, shape (reach,)."""
-    distance = (entries - entries[:, :1])[entries >= 0]
-    return np.asarray(np.bincount(distance[distance < reach], minlength=reach) / max(len(entries), 1))
-
-
-def onward(cover: Float64Array, n: int) -> sp.csr_array:
-    """The matrix that carries starts to the places behind them: entry (s, s + d) is cover[d], shape (n, n)."""
-    return sp.csr_array(sp.diags_array(list(cover), offsets=list(range(len(cover))), shape=(n, n)))
+def onward(entries: IntArray, reach: int, n: int) -> sp.csr_array:
+    """The matrix that carries the starts of runs to the places behind them: entry (s, s + d), for d below `reach`, is
+    the share of the runs that hold the server d places behind their start; shape (n, n)."""
+    reach, distance = min(reach, n), (entries - entries[:, :1])[entries >= 0]
+    cover = np.bincount(distance[distance < reach], minlength=reach) / max(len(entries), 1)
+    return sp.csr_array(sp.diags_array(list(cover), offsets=list(range(reach)), shape=(n, n)))

@@ -1,7 +1,5 @@
 """An oracle, not a system: copy the training task whose servers overlap most with the ANSWERS of the asked task."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +13,8 @@ from study.evaluation.ranking import tie_order, top_k
 class OracleNeighbour:
     """The best that copying one training task's list can reach, had the neighbour been chosen with the answers known.
 
-    It READS THE TEST LABELS (for a task without any, its validation labels). Its family is ``oracle``; tables print it
-    apart from the systems, no ranking or significance test includes it, and the leak tests leave that family out.
-    Ties between equally good neighbours, and the order within the copied list, are left to the seed.
+    It READS THE TEST LABELS (of a task without any the validation labels): its family is ``oracle``, which no ranking,
+    significance test or leak test includes. Ties are left to the seed.
     """
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 
 
@@ -43,21 +41,3 @@ def cold_blocks(blocks):
     from study.data.splits import make
 
     return blocks[0], make(blocks[0], "cold")
-
-
-@pytest.fixture
-def watched(monkeypatch):
-    """What the training of a language model starts from: its first and last table, and the batches of an epoch."""
-    from baselines import training
-
-    seen = SimpleNamespace()
-
-    def train(writer, batches, *rest, **settings):
-        model = writer.lm if hasattr(writer, "lm") else writer.t5
-        seen.tables = [model.get_input_embeddings().weight, model.get_output_embeddings().weight]
-        seen.started = [table.detach().clone() for table in seen.tables]
-        seen.steps = list(batches(0))
-        return training.train(writer, batches, *rest, **settings)
-
-    monkeypatch.setattr("baselines.generative.search.train", train)
-    return seen

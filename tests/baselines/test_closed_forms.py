@@ -24,26 +24,25 @@ from baselines.rrf import ReciprocalRankFusion
 from baselines.slim import Slim
 from study.base.errors import StudyError
 from study.evaluation.ranking import tie_order
-from tests.baselines.toys import N_SERVERS, all_epochs, bare, copy_dataset, fit, scores, weights_of, without_training
+from tests.baselines.toys import N_SERVERS, all_epochs, bare, copy_dataset, fit, scores, without_training
 
 # 4 tasks x 5 servers; server 4 is listed by nobody.
 TOY = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0]], dtype=np.float32))
 ORDER = np.arange(5)
 binary = arrays(np.int8, (9, 7), elements=st.integers(0, 1))
-SIMILAR = [("cosine", 0, 0.5, 2 / np.sqrt(2 * 3)), ("cosine", 1, 0.5, 2 / (np.sqrt(6) + 1))]
-SIMILAR += [("cosine", 0, 1.0, 2 / 2), ("cosine", 0, 0.0, 2 / 3)]  # a alone, b alone
-SIMILAR += [("jaccard", 0, 0.5, 2 / 3), ("jaccard", 2, 0.5, 2 / 5), ("dice", 0, 0.5, 4 / 5), ("dice", 5, 0.5, 4 / 10)]
+SIMILAR = [("cosine", 0, 2 / np.sqrt(2 * 3)), ("cosine", 1, 2 / (np.sqrt(6) + 1)), ("jaccard", 0, 2 / 3)]
+SIMILAR += [("jaccard", 2, 2 / 5), ("dice", 0, 4 / 5), ("dice", 5, 4 / 10)]
 # What a copy of a training task is ranked by.
 BIASED = {"width": 8, "popularity": 0, "steps": 20, "schedule": all_epochs(2)}
 BASES = [ItemKNN(), UserKNN(), ImplicitALS(width=8), MSBPR(**BIASED)]
 BASES += [ReCAFR(width=8, layers=2, learning_rate=0.02, batch_size=64, schedule=all_epochs(3))]
 
 
-@pytest.mark.parametrize(("kind", "shrink", "alpha", "expected"), SIMILAR)
-def test_similarity_of_servers_0_and_1_by_hand(kind, shrink, alpha, expected):
+@pytest.mark.parametrize(("kind", "shrink", "expected"), SIMILAR)
+def test_similarity_of_servers_0_and_1_by_hand(kind, shrink, expected):
     profiles = sp.csr_matrix(TOY.T)
     norms = squared_norms(profiles)  # 2 3 2 1 0
-    said = similarity(profiles @ profiles.T, norms, norms, kind=kind, shrink=shrink, alpha=alpha)
+    said = similarity(profiles @ profiles.T, norms, norms, kind=kind, shrink=shrink)
     assert said[0, 1] == pytest.approx(expected)
     assert said[0, 3] == 0
 
@@ -57,12 +56,11 @@ def test_keep_largest_breaks_ties_by_the_given_order(dense, k, seed):
         np.testing.assert_array_equal(kept, np.where(np.isin(np.arange(7), best), row, 0))
 
 
-@given(binary, st.sampled_from([0.5, 1.0]))
-def test_item_knn_is_the_brute_force_sum_and_its_asymmetry_is_in_the_history(dense, alpha):
-    """alpha = 1 divides by the squared norm of the server in the history: c / n_i."""
-    weights = ItemKNN(alpha=alpha).item_weights(sp.csr_matrix(dense.astype(np.float32)), np.arange(7)).toarray()
+@given(binary)
+def test_item_knn_is_the_brute_force_sum(dense):
+    weights = ItemKNN().item_weights(sp.csr_matrix(dense.astype(np.float32)), np.arange(7)).toarray()
     n = dense.sum(axis=0)
-    expected = dense.T.astype(int) @ dense / np.maximum(np.outer(n**alpha, n ** (1 - alpha)), 1)
+    expected = dense.T.astype(int) @ dense / np.maximum(np.sqrt(np.outer(n, n)), 1)
     np.fill_diagonal(expected, 0)
     np.testing.assert_allclose(weights, expected, rtol=1e-6, atol=1e-6)
 
@@ -212,7 +210,7 @@ def test_members_have_folders_of_their_own_and_weights_must_name_them(tmp_path):
     fused(tmp_path, a=A, b=B)
     assert A.folder != B.folder
     assert A.folder.is_dir()
-    with pytest.raises(StudyError, match=r"'c'.*no members"):
+    with pytest.raises(StudyError, match="unknown member 'c'"):
         fused(tmp_path, a=A, weights={"c": 1.0})
 
 
@@ -229,18 +227,6 @@ def test_a_copy_gets_the_scores_of_its_training_task(base, tmp_path):
         mixed = system.score(np.array([25, 3, 24]))
         np.testing.assert_array_equal(mixed[1], system.score(np.array([3]))[0])
         np.testing.assert_array_equal(mixed[[0, 2]], system.score(np.array([25, 24])))
-
-
-def test_transferred_scores_of_msbpr_keep_the_bias_of_the_servers(tmp_path):
-    data, split = copy_dataset()
-    base = MSBPR(**BIASED)
-    system = fit(KnnTransfer(base, k=[5], power=[1.0]), data, split, tmp_path)
-    known, new = split.tasks("train"), split.tasks("test")
-    weights = neighbour_weights(system.content.similarity(new), 5, 1.0, system.order)
-    tasks, servers, bias = weights_of(base.network)
-    product = weights @ tasks[known] @ servers.T
-    assert np.ptp(bias) > np.ptp(product, axis=1).mean()  # too much to go unnoticed
-    np.testing.assert_allclose(system.score(new), product + bias, atol=1e-6)
 
 
 def test_k_is_chosen_on_validation():

@@ -1,5 +1,7 @@
 """CVH-REC: both propagation rules by hand and against dense algebra, contrast, tags, and what the graph leaves out."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import erf, log_expit, logsumexp, softmax
 
-from baselines.cvh_rec import CVHRec, Network, Step, global_hypergraph, similarity, spread, tags
+from baselines.cvh_rec import CVHRec, Network, global_hypergraph, similarity, spread, tags
 from study.data.splits import make
-from tests.baselines.toys import block_dataset, weights_of
+from tests.baselines.toys import all_epochs, block_dataset, fit, weights_of
 
 
 def dense(hypergraph, n):
@@ -53,11 +55,8 @@ def test_the_global_hypergraph_by_hand():
 
 
 def prepared(data, split, **settings):
-    torch.manual_seed(0)
-    system = CVHRec(**{"width": 8, "hidden": 12, "contrasted": None, "tags_every": 1, "batch_size": 32, **settings})
-    system.prepare(data, split)
-    system.network = Network(system.starts, system.layers, system.hidden)
-    return system
+    sizes = {"width": 8, "hidden": 12, "contrasted": None, "tags_every": 1, "batch_size": 32, "encoder_epochs": 0}
+    return fit(CVHRec(**sizes | settings, schedule=all_epochs(0)), data, split, Path("nowhere"))
 
 
 SIZES = {"task": 4, "server": 5, "tag": 3}
@@ -131,7 +130,7 @@ def test_the_loss_by_hand(predicts_tags):
     nodes = {"task": np.array([0, 2, 3]), "server": np.array([1, 4])}
     tasks, listed, drawn = np.array([2, 0]), np.array([3, 1]), np.array([0, 4])
     contrasted = {kind: torch.from_numpy(rows) for kind, rows in nodes.items()}
-    step = Step(*map(torch.from_numpy, (tasks, listed, drawn)), contrasted, predicts_tags)
+    step = (*map(torch.from_numpy, (tasks, listed, drawn)), contrasted, predicts_tags)
     views = views_by_hand(network, graphs)
     e_tasks, e_servers = views["task"][-1], views["server"][-1]
     expected = 0.0
@@ -177,18 +176,3 @@ def test_new_tasks_are_nowhere_in_the_graph():
         torch.testing.assert_close(one, other)
     for kind in ("task", "server"):
         torch.testing.assert_close(systems[0].tag_labels[kind], systems[1].tag_labels[kind])
-
-
-def test_a_step_has_distinct_tasks_and_right_servers(blocks):
-    data, split = blocks
-    system = prepared(data, split, contrasted=7, tags_every=3)
-    steps = list(system.steps(np.random.default_rng(0)))
-    assert len(steps) == split.train.nnz // 32 + 1
-    assert [step.predicts_tags for step in steps[:7]] == [True, False, False, True, False, False, True]
-    for step in steps:
-        tasks = system.known[step.tasks.numpy()]
-        assert len(set(tasks)) == 32
-        listed = split.train.toarray()[tasks] > 0
-        assert listed[np.arange(32), step.positives.numpy()].all()
-        assert not listed[np.arange(32), step.negatives.numpy()].any()
-        assert {kind: len(rows) for kind, rows in step.contrasted.items()} == {"task": 7, "server": 7}

@@ -1,5 +1,7 @@
 """GDSRec: hand-computed deviations, what padding and the masked target may not change, and whether it can learn."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,8 +9,8 @@ import torch
 from scipy.special import softmax
 
 from baselines import gdsrec as networks
-from baselines.gdsrec import PADDING, GDSRec, Groups, Network
-from tests.baselines.toys import weights_of
+from baselines.gdsrec import PADDING, GDSRec, Network
+from tests.baselines.toys import all_epochs, fit, weights_of
 
 #            m0 m1 m2
 RATINGS = [[5, 4, 0], [1, 0, 2], [0, 0, 0]]
@@ -20,7 +22,7 @@ def test_deviations_and_friend_weights_of_a_small_matrix_by_hand():
     rows, columns = networks.Averages(ratings), networks.Averages(sp.csr_matrix(ratings.T))
     np.testing.assert_allclose(rows.of(np.arange(3)), [4.5, 1.5, 3.0])  # the third row has none: the mean of 5 4 1 2
     np.testing.assert_allclose(columns.of(np.arange(3)), [3.0, 4.0, 2.0])
-    np.testing.assert_allclose(rows.of(np.array([0, 0]), without=np.array([5.0, 0.0])), [4.0, 4.5])
+    np.testing.assert_allclose(rows.of(np.array([0, 0]), np.array([5.0, 0.0])), [4.0, 4.5])
     tasks = networks.deviation_lists(ratings, columns)
     np.testing.assert_array_equal(tasks.entries, [[0, 1], [0, 2], [PADDING, PADDING]])
     np.testing.assert_array_equal(tasks.deviations, [[2, 0], [2, 0], [0, 0]])
@@ -80,15 +82,12 @@ def test_deviation_0_has_a_vector_of_its_own_unless_it_is_padding(side, network)
     rows, entries, deviations = torch.tensor([0, 1]), torch.tensor([[3, 1], [2, 0]]), torch.tensor([[0, 2], [1, 3]])
 
     def said(zero_is_padding):
-        return network.aggregate(side, rows, entries, deviations, zero_is_padding=zero_is_padding).detach()
+        network.zero_is_padding = zero_is_padding
+        return network.aggregate(side, rows, entries, deviations).detach()
 
     plain, padded = said(False), said(True)
     assert not torch.allclose(plain[0], padded[0])
     torch.testing.assert_close(plain[1], padded[1])  # it has no deviation 0
-    network.deviations.data[0] += 1
-    assert not torch.allclose(said(False)[0], plain[0])
-    torch.testing.assert_close(said(False)[1], plain[1])
-    torch.testing.assert_close(said(True), padded)
     network.deviations.data[0] = 0
     torch.testing.assert_close(said(False), padded)  # a row of zeros; the entry itself still counts
 
@@ -98,14 +97,13 @@ def groups(tasks, servers, ratings):
     servers = np.asarray(servers)
     values = np.zeros(servers.shape, dtype=np.float32)
     values[:, 0] = ratings
-    return Groups(tasks, servers, np.broadcast_to(tasks[:, None], servers.shape), values)
+    return tasks, servers, np.broadcast_to(tasks[:, None], servers.shape), values
 
 
 def prepared(data, split, **settings):
-    torch.manual_seed(3)
-    system = GDSRec(**{"width": 8, "list_length": 50, "friends": 3, **settings})
-    system.prepare(data, split, seed=1)
-    system.network = Network(data.n_tasks, data.n_servers, system.width)
+    sizes = {"width": 8, "list_length": 50, "friends": 3, "schedule": all_epochs(0)}
+    system = fit(GDSRec(**sizes | settings), data, split, Path("nowhere"))
+    system.task_lists, system.server_lists = system.all_task_lists, system.all_server_lists
     return system
 
 
@@ -116,10 +114,11 @@ def test_a_drawn_server_loses_a_task_as_a_listed_one_does(blocks):
     system._aggregate = lambda side, rows, entries, deviations: (
         seen.append((side, rows, entries)) or torch.zeros(len(rows), system.width)
     )
-    for batch in system.batches(np.random.default_rng(0)):
-        np.testing.assert_array_equal(batch.ratings, ratings[batch.targets, batch.servers])
-        assert train[batch.targets, batch.servers].all()  # every server of the toy is listed
-        np.testing.assert_array_equal(batch.targets[:, 0], batch.tasks)
+    for batch in system.batches(np.random.default_rng(0), 0):
+        tasks, servers, targets, left_out = batch
+        np.testing.assert_array_equal(left_out, ratings[targets, servers])
+        assert train[targets, servers].all()  # every server of the toy is listed
+        np.testing.assert_array_equal(targets[:, 0], tasks)
         system.logits(batch)
     for side, rows, entries in seen:
         if side == "server":
@@ -132,26 +131,6 @@ def test_scores_equal_the_logits_of_training_where_nothing_is_masked(rating, blo
     system.finish()
     every = groups(tasks, np.tile(np.arange(30), (3, 1)), 0)
     np.testing.assert_allclose(system.score(tasks), system.logits(every).detach().numpy(), atol=1e-5)
-
-
-def test_a_network_without_friends_hears_of_no_opinion(blocks):
-    assert networks.shares(np.zeros((2, 3), dtype=np.int64)).tolist() == [[0, 0, 0], [0, 0, 0]]
-    system, tasks = prepared(*blocks), np.array([0, 7, 31])
-    system.near[:], system.weights[:] = PADDING, 0
-    batch = groups(tasks, np.tile(np.arange(5), (3, 1)), [5, 4, 0])
-    said = [system.logits(batch)]
-    for weight in system.network.friend_side.parameters():
-        weight.data.normal_()
-    said.append(system.logits(batch))
-    assert torch.isfinite(said[0]).all()
-    torch.testing.assert_close(said[1], said[0])
-    system.finish()
-    alone = system.score(tasks)
-    system.branches = "friends"
-    averages_ = (system.task_averages.of(tasks)[:, None] + system.server_averages.of(np.arange(30))[None]) / 2 - 3
-    np.testing.assert_allclose(system.score(tasks), averages_, atol=1e-5)
-    assert np.isfinite(alone).all()
-    assert not np.allclose(alone, averages_)
 
 
 def test_nearest_friends_are_training_tasks_and_never_the_task_itself():

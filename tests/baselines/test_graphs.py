@@ -7,8 +7,8 @@ import torch
 from scipy.special import log_softmax, logsumexp
 
 from baselines.interactions import Pairs, bipartite, propagate
-from baselines.recafr import Network, ReCAFR, Triples
-from baselines.softmax_graph import SoftmaxGraph, vectors
+from baselines.recafr import Network, ReCAFR
+from baselines.softmax_graph import SoftmaxGraph
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_every_batch_has_a_graph_with_its_own_share_of_the_edges(keep, blocks):
     split = blocks[1]
     system = ReCAFR(keep_edges=keep, batch_size=64)
     system.pairs, system.graph, system.known = Pairs(split.train), bipartite(split.train), split.tasks("train")
-    graphs = [batch.graph.toarray() for batch in system.batches(np.random.default_rng(0))]
+    graphs = [graph.toarray() for *_, graph, _ in system.batches(np.random.default_rng(0), 0)]
     whole = system.graph.toarray()
     assert len(graphs) == 4
     for graph in graphs:
@@ -79,7 +79,7 @@ def test_the_loss_by_hand(alignment, view_weight, others):
     system.texts, *system.views = torch.randn(3, 7, 6)
     graph = np.random.default_rng(0).random((7, 7)).astype(np.float32) / 7
     tasks, listed, drawn = np.array([0, 2, 0, 1]), np.array([3, 1, 2, 3]), np.array([0, 0, 1, 2])
-    said = system.loss(Triples(tasks, listed, drawn, sp.csr_matrix(graph), np.array(others))).item()
+    said = system.loss((tasks, listed, drawn, sp.csr_matrix(graph), np.array(others))).item()
 
     weights = [weight.detach().double().numpy() for weight in network.parameters()]
     embedding, first, first_bias, last, last_bias = weights
@@ -117,9 +117,8 @@ ASKED, PAIRS = np.array([0, 1]), ([0, 0, 1], [0, 3, 1])
 def ready(**settings):
     """A system with the vectors `START`, which learns `TRAIN`."""
     system = SoftmaxGraph(**settings)
-    system.histories, system.graph, system.network = TRAIN, bipartite(TRAIN), vectors(7, 5)
-    with torch.no_grad():
-        system.network.start.copy_(torch.from_numpy(START))
+    system.histories, system.graph = TRAIN, bipartite(TRAIN)
+    system.network = torch.nn.ParameterDict({"start": torch.from_numpy(START)})
     return system
 
 

@@ -4,13 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
-from baselines.probes import label_ranker as k
+from baselines.probes import label_ranker
 from baselines.probes.attribute_counts import AttributeCounts, group_names, shares, word_matches
-from baselines.probes.label_ranker import LabelRanker, ServerFeatures
-from baselines.probes.list_order import ListOrder, behind, onward, runs
+from baselines.probes.label_ranker import LabelRanker, Likeness, Ridge, on_paper
+from baselines.probes.list_order import ListOrder, onward, runs
 from study.analysis.audit.detectors import Labels
 from study.analysis.framework import load_settings
 from study.base.errors import StudyError
@@ -39,8 +37,6 @@ RULES = [({"weights": (1.0, 0, 0, 0)}, [0, 0, 0.5, 1]), ({"weights": (0, 1.0, 0,
 RULES += [({"weights": (0, 0, 1.0, 0)}, [0, 0, 1, 1]), ({"weights": (0, 0, 0, 1.0)}, [0, 1, 0, 0])]
 # The last one: in Go, and on one of two training lists of Go tasks.
 RULES += [({"word": 1.0}, [1, 0, 0, 0]), ({"rare": 1.0, "most": 0.2}, [0, 1, 0, 0]), ({"fill": 1.0}, [0, 0.5, 0, 0])]
-WRONG = [({"ridges": [{"colour": 1.0}]}, "no factor 'colour'"), ({"ridges": [{"near0": 1.0}]}, "no factor 'near0'")]
-WRONG += [({"shares": ["theme*"]}, "no factor ''")]
 
 
 def scored(data, train, test, **model):
@@ -67,8 +63,8 @@ def test_empty_attributes_make_no_group_and_common_words_are_left_out():
     tasks = pd.DataFrame({"theme": ["A", "a", ""], "language": ["Go", "", "Go"]})
     assert group_names(tasks, "theme+language").tolist() == ["a\ngo", "", ""]
     data = make_dataset([{"theme": name} for name in ("A", "", "")], SERVERS, [[1], [2], [3]])
-    group, counts = shares(data.relevance, group_names(data.tasks, "theme"), np.ones(3, dtype=bool))
-    assert counts[group[1]].nnz == counts[group[2]].nnz == 0
+    member, share, names = shares(data.relevance, data.tasks["theme"], np.arange(3))
+    assert ((member @ share).toarray()[:, :4].tolist(), names) == ([[0, 1, 0, 0], [0] * 4, [0] * 4], ["a"])
     tasks, servers = word_matches(["weather server"], ["weather server", "a server", "server", "maps"], 0.5)
     assert (tasks @ servers.T).toarray().tolist() == [[1, 0, 0, 0]]
 
@@ -96,13 +92,10 @@ def test_runs_and_how_far_they_go_by_hand():
     row, entries = runs(matrix, steps(matrix, 2), 3)
     assert row.tolist() == [0, 1]
     assert entries.tolist() == [[4, 5, 7, -1, -1], [0, 1, 2, 3, -1]]
-    assert behind(entries, 4).tolist() == [1, 1, 0.5, 1]  # 4, 5, 7 and 0, 1, 2, 3
-    assert behind(entries[:0], 2).tolist() == [0, 0]
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=4), st.lists(st.floats(0, 1), min_size=6, max_size=6))
-def test_starts_are_carried_on_as_a_convolution_does(cover, starts):
-    np.testing.assert_allclose(np.array(starts) @ onward(np.array(cover), 6), np.convolve(starts, cover)[:6])
+    cover = [1, 1, 0.5, 1]  # 4, 5, 7 and 0, 1, 2, 3
+    assert onward(entries, 9, 4).toarray().tolist() == [[0] * n + cover[: 4 - n] for n in range(4)]
+    assert onward(entries, 2, 4)[0].toarray().tolist() == [1, 1, 0, 0]
+    assert onward(entries[:0], 2, 4).nnz == 0
 
 
 def test_a_walk_through_the_language_by_hand():
@@ -163,72 +156,57 @@ def test_the_configured_weights_fit_the_groups_and_the_thresholds_are_the_audits
         assert getattr(model, name) == getattr(audit, same.get(name, name))
 
 
-def toy(seed=0):
-    rng = np.random.default_rng(seed)
-    words = ["ship", "boat", "train", "plane", "lorry"]
-    tasks = [
-        {"name": " ".join(rng.choice(words, 2)), "theme": str(rng.choice(["a", "B", "b"])), "language": "Go"}
-        for _ in range(12)
-    ]
+@pytest.fixture
+def toy():
+    rng, words = np.random.default_rng(0), ["ship", "boat", "train", "plane", "lorry"]
+    tasks = [{"name": " ".join(rng.choice(words, 2)), "theme": str(rng.choice(["a", "B", "b"]))} for _ in range(12)]
     servers = [{"name": word, "description": word, "language": "Go, Rust"} for word in words]
     return make_dataset(tasks, servers, [sorted(rng.choice(5, 2, replace=False)) for _ in range(12)])
 
 
-def test_factors_by_hand():
-    data = toy()
+def test_factors_by_hand(toy):
     known = np.array([0, 3, 5])
-    found = k.Likeness(data, known, KERNELS)
-    theme = data.tasks["theme"].str.casefold().to_numpy()
-    assert (found.factor("theme", np.array([1])) == (theme[1] == theme[known])).all()
-    np.testing.assert_allclose(found.factor("near3", np.array([4])), np.exp(-np.array([[4, 1, 1]]) / 3), rtol=1e-6)
-    own = found.total(KERNELS, known)
-    np.testing.assert_allclose(np.diag(own), 1 + 0.5 + 0.7, rtol=1e-5)
-    product = found.factor("theme", known) * found.factor("near3", known)
-    np.testing.assert_allclose(found.kernel("theme*near3", known), product)
+    likeness, theme = Likeness(toy, known, KERNELS), toy.tasks["theme"].str.casefold().to_numpy()
+    assert (likeness.factor("theme", np.array([1])) == (theme[1] == theme[known])).all()
+    np.testing.assert_allclose(likeness.factor("near3", np.array([4])), np.exp(-np.array([[4, 1, 1]]) / 3), rtol=1e-6)
+    np.testing.assert_allclose(np.diag(likeness.total(KERNELS, known)), 1 + 0.5 + 0.7, rtol=1e-5)
+    product = likeness.factor("theme", known) * likeness.factor("near3", known)
+    np.testing.assert_allclose(likeness.kernel("theme*near3", known), product)
+    for kernel in ("colour", "near0", "theme*"):
+        with pytest.raises(StudyError, match="unknown factor"):
+            Likeness(toy, known, [kernel])
 
 
-def test_a_training_task_is_scored_as_if_it_had_been_left_out_and_a_new_one_by_all():
-    data, known = toy(), np.arange(9)
-    found, labels = k.Likeness(data, known, KERNELS), data.relevance[known].toarray()
-    ridge = k.Ridge(KERNELS, 0.5)
-    ridge.fit(found, sp.csr_matrix(labels))
-    kernel = found.total(KERNELS, np.arange(12)).astype(np.float64)
+def test_a_training_task_is_scored_as_if_it_had_been_left_out_and_a_new_one_by_all(toy):
+    known = np.arange(9)
+    likeness, labels = Likeness(toy, known, KERNELS), toy.relevance[known].toarray()
+    ridge = Ridge(likeness, sp.csr_matrix(labels), KERNELS, 0.5)
+    kernel = likeness.total(KERNELS, np.arange(12)).astype(np.float64)
     for task, place in [*zip(known, known, strict=True), (10, -1)]:
         rest = known[known != task]
         matrix = kernel[np.ix_(rest, rest)] + 0.5 * np.eye(len(rest))
         expected = kernel[task, rest] @ np.linalg.solve(matrix, labels[rest])
         asked = np.array([task]), np.array([place])
         np.testing.assert_allclose(ridge.score(*asked)[0], expected, atol=1e-4)
-        weights = found.kernel("theme", asked[0])[0, rest]
-        shares = k.shares(found, "theme", sp.csr_matrix(labels), *asked)[0]
-        np.testing.assert_allclose(shares, weights @ labels[rest] / max(weights.sum(), 1), atol=1e-6)
+        weights = likeness.kernel("theme", asked[0])[0, rest]
+        share = label_ranker.shares(likeness, "theme", sp.csr_matrix(labels), *asked)[0]
+        np.testing.assert_allclose(share, weights @ labels[rest] / max(weights.sum(), 1), atol=1e-6)
 
 
-def test_server_features_by_hand():
+def test_what_is_in_common_on_paper_by_hand():
     tasks = [{"name": "a", "theme": "Cloud Cost", "language": "rust"}, {"name": "b", "theme": "", "language": "C"}]
     cloud = {"name": "Cloud", "description": "cloud cost", "language": "Rust, Go"}
     data = make_dataset(tasks, [cloud, {"name": "x", "description": "clouds", "language": "C++"}], [[0], [1]])
-    _, language, theme = ServerFeatures(data).of(np.array([0, 1]))
-    assert language.tolist() == [[1, 0], [0, 0]]
-    assert theme.tolist() == [[2, 0], [0, 0]]
-
-
-def small(**changes):
-    sizes = {"trees": 5, "candidates": 12, "least_in_leaf": 2, "leaves": 4}
-    return LabelRanker(**{"ridges": [{"text": 1.0, "theme": 0.5}], "shares": ["theme"], **sizes, **changes})
+    language, theme = (of_tasks @ of_servers for of_tasks, of_servers in on_paper(data)[1:])
+    assert (language.tolist(), theme.tolist()) == ([[1, 0], [0, 0]], [[2, 0], [0, 0]])
 
 
 @pytest.mark.parametrize("trees", [0, 5])
 def test_what_is_copied_in_training_is_found_and_candidates_stand_above_all_others(trees, tmp_path):
     data, split = copy_dataset()
-    system = fit(small(trees=trees), data, split, tmp_path)
+    sizes = {"trees": trees, "candidates": 12, "least_in_leaf": 2, "leaves": 4}
+    system = fit(LabelRanker([{"text": 1.0, "theme": 0.5}], shares=["theme"], **sizes), data, split, tmp_path)
     assert toys.recall10(system, data, split).mean() > 0.9
     if trees:
         scores = np.sort(system.score(split.tasks("test")[:3]), axis=1)
         assert ((scores > 1e3) == (np.arange(data.n_servers) >= data.n_servers - 12)).all()
-
-
-@pytest.mark.parametrize(("changes", "message"), WRONG)
-def test_wrong_settings_are_refused(changes, message, tmp_path):
-    with pytest.raises(StudyError, match=message):
-        fit(small(**changes), *copy_dataset(), tmp_path)

@@ -3,25 +3,20 @@
 import numpy as np
 import pytest
 import torch
+from tokenizers import decoders
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from baselines.lc_rec import (
-    KINDS,
-    Continuer,
-    Example,
-    LCRec,
-    LlamaSize,
-    pack,
-    visible,
-)
-from study.base.errors import StudyError
+from baselines.lc_rec import KINDS, Continuer, LCRec, LlamaSize, pack, visible
 from study.data.splits import make
 from tests.baselines import toys
 from tests.baselines.generative_toys import LLAMA, codes, steps
 from tests.baselines.toys import fit, scores
 
-EXAMPLES = [Example([5, 6, 7], [[11, 12, 1], [13, 1], [14, 15, 16, 1]]), Example([8], [[17, 1]])]
-EXAMPLES += [Example([9, 10, 5, 6, 7, 8], [[18, 19, 1]])]
+EXAMPLES = [
+    ([5, 6, 7], [[11, 12, 1], [13, 1], [14, 15, 16, 1]]),
+    ([8], [[17, 1]]),
+    ([9, 10, 5, 6, 7, 8], [[18, 19, 1]]),
+]
 
 
 def small(epochs: int = 1, **changes: object) -> LCRec:
@@ -57,11 +52,10 @@ def test_responses_that_share_a_prompt_are_as_likely_as_alone(model):
 
 
 def test_only_responses_are_labels_and_no_response_sees_another():
-    packed = pack(EXAMPLES, 0)
-    assert packed.labels.tolist() == [token for _, responses in EXAMPLES for one in responses for token in one]
+    _, _, rows, places, labels = pack(EXAMPLES, 0)
+    assert labels.tolist() == [token for _, responses in EXAMPLES for one in responses for token in one]
     # The first token of a response is told from the last one of the prompt.
-    assert torch.stack([packed.rows, packed.places])[:, :6].tolist() == [[0] * 6, [2, 3, 4, 2, 6, 2]]
-    assert packed.positions[0].tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 3, 4, 5, 6]
+    assert torch.stack([rows, places])[:, :6].tolist() == [[0] * 6, [2, 3, 4, 2, 6, 2]]
     seen = visible(torch.tensor([[0, 0, 1, 1, 2, -1]]))[0, 0].int().tolist()
     assert ["".join(map(str, row)) for row in seen] == ["100000", "110000", "111000", "111100", "110010", "110001"]
 
@@ -70,9 +64,9 @@ def test_scores_are_the_log_likelihoods_of_all_servers(untrained, cold_blocks):
     """Questions of one batch differ in length: with a history, and without one."""
     split = cold_blocks[1]
     tasks = np.array([split.tasks("test")[0], *split.tasks("train")[:2], split.tasks("test")[1]])
-    questions = [untrained.asked(int(task)) for task in tasks]
+    questions = [untrained.question(int(task)) for task in tasks]
     assert len({len(question) for question in questions}) > 1
-    writer, indices = untrained.writer, untrained.indices.tolist()
+    writer, indices = untrained.network, untrained.indices.tolist()
     expected = [[sum(alone(writer, question, row)) for row in indices] for question in questions]
     np.testing.assert_allclose(untrained.score(tasks), expected, rtol=1e-4, atol=1e-4)
 
@@ -84,10 +78,13 @@ def test_no_text_of_a_held_out_task_is_in_any_example(tmp_path):
     held_out = np.setdiff1d(np.arange(data.n_tasks), split.tasks("train"))
     data.tasks.loc[held_out, "description"] = "zzsecretzz"
     system = fit(small(), data, split, tmp_path)
-    seen = []
+    seen, words = [], system.vocabulary
+    words.model.decoder = decoders.ByteLevel()
+    decode = words.model.decode
     for epoch in range(3):
-        for example in system.examples(np.random.default_rng(epoch)):
-            seen += [system.vocabulary.decode(part) for part in (example.prompt, *example.responses)]
+        for prompt, responses in system.examples(np.random.default_rng(epoch)):
+            parts = ([token - 2 for token in part] for part in (prompt, *responses))
+            seen += [decode([token for token in part if 0 <= token < words.size - 2]) for part in parts]
     assert not any("zzsecretzz" in text for text in seen)
     assert any("database" in text for text in seen)
     # Nor was it a word from which the vocabulary was learned.
@@ -104,57 +101,34 @@ def test_all_six_kinds_are_trained_on_and_each_can_be_left_out(untrained, monkey
     assert counts == dict.fromkeys(KINDS, 24) | dict.fromkeys(("index_of_text", "text_of_index"), 30)
     assert drawn(dict.fromkeys(KINDS, 1.0)) == sum(counts.values())
     assert 4 <= drawn({"search": 0.5, "preference": 0.0}) <= 20
-    with pytest.raises(StudyError, match="reviews"):
-        LCRec(shares={"reviews": 1.0})
 
 
 def test_responses_never_name_a_server_of_the_question(untrained, monkeypatch):
     monkeypatch.setattr(untrained, "shares", {"search": 1.0, "next_item": 1.0})
-    for example in untrained.examples(np.random.default_rng(0)):
-        asked = [token for token in example.prompt if token >= untrained.vocabulary.size]
+    for prompt, responses in untrained.examples(np.random.default_rng(0)):
+        asked = [token for token in prompt if token >= untrained.vocabulary.size]
         known = {tuple(asked[start : start + 4]) for start in range(0, len(asked), 4)}
-        named = [tuple(response[:-1]) for response in example.responses]
+        named = [tuple(response[:-1]) for response in responses]
         assert len(known | set(named)) == len(known) + len(named)
-        assert all(response[-1] == untrained.vocabulary.end for response in example.responses)
+        assert all(response[-1] == untrained.vocabulary.end for response in responses)
 
 
-@pytest.fixture(scope="module", params=[10, 60])
-def published(request, tmp_path_factory):
-    """A random LLaMA and a character-level tokenizer, written as a published model is.
-
-    Its tables have more rows than the tokenizer has tokens, as those of Qwen2.5-0.5B. Ten hold some tokens of the
-    indices (at most 32), and sixty all of them.
-    """
-    folder = tmp_path_factory.mktemp("published")
+def test_a_published_model_is_taken_up_and_tuned(cold_blocks, tmp_path):
+    """A random LLaMA and a character-level tokenizer, written as a published model is, with spare rows as Qwen's."""
     words = ["</s>", "<unk>", *"abcdefghijklmnopqrstuvwxyz .,:?"]
-    toys.save_tokenizer(folder, words)
+    toys.save_tokenizer(tmp_path / "published", words)
     torch.manual_seed(3)
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=len(words) + request.param, tie_word_embeddings=False, eos_token_id=0, **sizes)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
-
-
-def test_a_published_model_is_taken_up_and_its_index_rows_are_trained(published, cold_blocks, watched, tmp_path):
-    # Decay would move a row that learns nothing.
-    training = steps(1, weight_decay=0.0)
-    system = small(size=LlamaSize(pretrained=str(published)), text_tokens=12, training=training)
+    config = LlamaConfig(vocab_size=len(words) + 10, tie_word_embeddings=False, eos_token_id=0, **sizes)
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "published")
+    system = small(size=LlamaSize(pretrained=str(tmp_path / "published")), text_tokens=12)
     assert np.isfinite(scores(system, *cold_blocks, "test", tmp_path)).all()
-    assert system.vocabulary.size == 33
-    before = LlamaForCausalLM.from_pretrained(published, local_files_only=True)
-    spare = before.config.vocab_size - 33
-    known = [table.weight for table in (before.get_input_embeddings(), before.get_output_embeddings())]
-    # All tokens of the indices occur, as input and as what is to be written; the first of them lie on spare rows.
+    before = LlamaForCausalLM.from_pretrained(tmp_path / "published", local_files_only=True)
     indices = np.unique(system.indices)
     assert indices.tolist() == list(range(33, 33 + len(indices)))
-    assert (len(indices) > spare) == (spare == 10)
-    met = [torch.cat([getattr(step, name).ravel() for step in watched.steps]) for name in ("tokens", "labels")]
-    for table, start, old, tokens in zip(watched.tables, watched.started, known, met, strict=True):
-        assert len(table) == 33 + max(len(indices), spare)
-        assert torch.equal(start[: len(old)], old)
-        assert set(indices) <= set(tokens.tolist())
-        moved = (table - start).abs().amax(dim=1)
-        assert moved[indices].min() > 1e-3
-        assert moved[:33].max() > 1e-3
+    for kind in ("get_input_embeddings", "get_output_embeddings"):
+        old, new = (getattr(model, kind)().weight for model in (before, system.network.lm))
+        assert len(new) == 33 + max(len(indices), 10)
+        assert 0 < (new[: len(old)] - old).abs().max() < 0.5
     # No text is read as the token that ends a response.
     assert system.vocabulary.end not in system.vocabulary.encode("</s> stop </s>")

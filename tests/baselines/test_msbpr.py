@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from baselines import msbpr as preferences
-from baselines.msbpr import MSBPR, Draws, Factors
+from baselines.msbpr import MSBPR, Factors, column_cosine, user_preference
 from tests.baselines.toys import all_epochs, all_training, fit, make_dataset, weights_of, with_other_answers
 
 # Server 0 is listed by all, 1 by two, 2 and 3 by one, 4 by nobody.
 TRAIN = sp.csr_matrix(np.array([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 1, 0]], dtype=float))
-matrices = arrays(np.int8, (7, 6), elements=st.integers(0, 1))
 
 
 def mined(train=TRAIN, known=None, **settings):
@@ -39,32 +37,22 @@ def test_the_sets_of_a_toy_by_hand():
 
 
 def test_user_and_hybrid_preferences_by_hand():
-    alike = preferences.column_cosine(sp.csr_matrix(TRAIN.T), "full").toarray()
+    alike = column_cosine(sp.csr_matrix(TRAIN.T), "full").toarray()
     np.testing.assert_allclose(alike, [[1, 2 / 6**0.5, 1 / 2], [2 / 6**0.5, 1, 1 / 6**0.5], [1 / 2, 1 / 6**0.5, 1]])
-    near = preferences.user_preference(TRAIN, sp.csr_matrix(alike), 0.45).toarray()
+    near = user_preference(TRAIN, sp.csr_matrix(alike), 0.45).toarray()
     weight = 2 / 6**0.5
     np.testing.assert_allclose(near[0], [1, weight / (weight + 0.5), weight / (weight + 0.5), 0.5 / (weight + 0.5), 0])
     np.testing.assert_allclose(near[2], [1, 1, 0, 0, 0])  # task 1 is below the threshold
-    assert preferences.user_preference(TRAIN, sp.csr_matrix(alike), 2.0).nnz == 0  # no neighbour: no liked server
-    items = preferences.column_cosine(TRAIN, "corated")
-    hybrid = preferences.hybrid_similarity(TRAIN, items).toarray()
-    # Between tasks 0 and 2: S00 + S03 + S10 + S13 = 1 + 1 + 1 + 0, over sqrt(2 * 2) sqrt(2 * 2).
-    assert hybrid[0, 2] == pytest.approx(3 / 4)
-    # Corated norms are taken over common tasks alone.
-    weights = sp.csr_matrix(np.array([[2.0, 1.0], [1.0, 3.0], [5.0, 0.0]]))
-    said = preferences.column_cosine(weights, "corated").toarray()
-    assert said[0, 1] == pytest.approx(5 / (5**0.5 * 10**0.5))
-    assert preferences.column_cosine(weights, "full").toarray()[0, 1] == pytest.approx(5 / (30**0.5 * 10**0.5))
+    assert user_preference(TRAIN, sp.csr_matrix(alike), 2.0).nnz == 0  # no neighbour: no liked server
+    # S_H(0, 1) = 1, S_H(0, 2) = 3/4 (servers 1 and 3 share no task), S_H(1, 2) = 4/6: task 0 has both neighbours, which
+    # list server 2 by 1 / 1.75 and server 3 by 0.75 / 1.75; the others have task 0 alone.
+    liked = mined(variant="hybrid", user_threshold={"corated": 0.7}, preference_threshold=0.5).potential
+    assert (liked.indices.tolist(), liked.counts.tolist()) == ([2, 1], [1, 0, 1])
 
 
-@given(matrices)
-def test_corated_similarity_of_binary_counts_is_one_wherever_it_is_stored(matrix):
-    said = preferences.column_cosine(sp.csr_matrix(matrix.astype(float)), "corated")
-    np.testing.assert_allclose(said.data, 1.0)
-    np.testing.assert_array_equal(said.toarray() > 0, matrix.T.astype(int) @ matrix > 0)
-
-
-@given(matrices, st.sampled_from(["item", "user", "hybrid"]), st.integers(0, 2))
+@given(
+    arrays(np.int8, (7, 6), elements=st.integers(0, 1)), st.sampled_from(["item", "user", "hybrid"]), st.integers(0, 2)
+)
 def test_the_four_sets_are_a_partition_and_draws_stay_in_them(matrix, variant, popularity):
     matrix[0, 0] = 1
     train_ = sp.csr_matrix(matrix.astype(float))
@@ -75,7 +63,7 @@ def test_the_four_sets_are_a_partition_and_draws_stay_in_them(matrix, variant, p
     unpopular = matrix.sum(axis=0) <= popularity
     assert not (liked * matrix).any()
     assert not (liked * unpopular).any()
-    for tasks, (observed, potential, uncertain, disliked), weights in system.draws(np.random.default_rng(0)):
+    for tasks, (observed, potential, uncertain, disliked), weights in system.draws(np.random.default_rng(0), 0):
         _, liking, rest, bad = weights > 0
         assert weights[0].all()
         assert matrix[tasks, observed].all()
@@ -103,29 +91,7 @@ def test_the_loss_by_hand():
                 total -= np.log(1 / (1 + np.exp(-(f[better] - f[worse]))))
         total += 0.05 * U[u] @ U[u]
         total += sum(0.1 * V[row] @ V[row] + 0.15 * b[row] ** 2 for row in rows[has > 0])
-    assert system.loss(Draws(tasks, servers, there)).item() == pytest.approx(total)
-
-
-def test_without_liked_and_disliked_servers_a_step_is_one_of_bpr():
-    decay = {"decay_tasks": 0.0, "decay_servers": 0.0, "decay_bias": 0.0}
-    system = mined(popularity=-1, item_threshold={"corated": 1.1}, **decay, steps=1)
-    assert len(system.potential.indices) == len(system.unpopular) == 0
-    torch.manual_seed(0)
-    system.network = Factors(np.zeros(5, dtype=np.float32), 3, 4, 0.1)
-    (step,) = system.draws(np.random.default_rng(0))
-    U, V, b = start = [weight.detach().clone() for weight in system.network.parameters()]
-    optimiser = torch.optim.SGD(system.network.parameters(), lr=0.1)
-    system.loss(step).backward()
-    optimiser.step()
-    expected = [weight.clone() for weight in start]
-    for u, i, c in zip(step.tasks, step.servers[0], step.servers[2], strict=True):
-        slope = 0.1 * torch.sigmoid(b[c] + U[u] @ V[c] - b[i] - U[u] @ V[i])  # the textbook update of BPR with a bias
-        expected[0][u] += slope * (V[i] - V[c])
-        for server, sign in ((i, 1), (c, -1)):
-            expected[1][server] += sign * slope * U[u]
-            expected[2][server] += sign * slope
-    for weight, value in zip(system.network.parameters(), expected, strict=True):
-        torch.testing.assert_close(weight.detach(), value)
+    assert system.loss((tasks, servers, there)).item() == pytest.approx(total)
 
 
 @pytest.mark.parametrize("leaky", [False, True])

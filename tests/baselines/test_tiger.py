@@ -1,24 +1,17 @@
 """TIGER: the writer against teacher forcing, the search against enumeration, and what the encoder reads."""
 
 import numpy as np
-import pytest
 import torch
 
 from baselines.generative.search import PrefixTree, beam_search
-from baselines.generative.seq2seq import IGNORED, Batch, ItemWriter, T5Beams
+from baselines.generative.seq2seq import IGNORED, ItemWriter, T5Beams
 from baselines.tiger import Tiger
 from tests.baselines.generative_toys import T5, codes, steps
-from tests.baselines.toys import fit, scores
+from tests.baselines.toys import scores
 
 
 def small(epochs: int = 2, **changes: object) -> Tiger:
     return Tiger(**{"quantiser": codes(3), "size": T5, "training": steps(epochs), **changes})
-
-
-@pytest.fixture(scope="module")
-def learned(blocks, tmp_path_factory):
-    """TIGER trained on the blocks."""
-    return fit(small(), *blocks, tmp_path_factory.mktemp("tiger"))
 
 
 def log_likelihood(writer: ItemWriter, reading: list[int], identifier: list[int]) -> float:
@@ -50,28 +43,23 @@ def test_the_loss_of_shared_readings_is_that_of_examples_taken_apart():
     writer = ItemWriter(40, T5, pad=0, whole_words=9).eval()
     inputs, words = torch.tensor([[3, 4, 5], [7, 8, 0]]), torch.tensor([[1, 1, 2], [1, 2, 0]])
     targets = torch.tensor([[11, 12, 13], [21, 22, IGNORED], [31, 32, 33]])
-    together = writer(Batch(inputs, words, targets, torch.tensor([0, 0, 1])))
+    together = writer((inputs, words, targets, torch.tensor([0, 0, 1])))
     first, second = (inputs[:1], words[:1]), (inputs[1:, :2], words[1:, :2])
     parts = (*first, targets[:1]), (*first, targets[1:2, :2]), (*second, targets[2:])
-    apart = [writer(Batch(*part, torch.zeros(1, dtype=torch.int64))) for part in parts]
+    apart = [writer((*part, torch.zeros(1, dtype=torch.int64))) for part in parts]
     torch.testing.assert_close(together, torch.stack(apart).mean(), rtol=1e-5, atol=1e-5)
 
 
-def test_a_search_without_the_tree_writes_identifiers_of_no_server(blocks, tmp_path):
+def test_a_search_without_the_tree_writes_identifiers_of_no_server_and_the_beam_is_what_is_ranked(blocks, tmp_path):
     loose, strict = small(epochs=1, constrained=False), small(epochs=1)
     found = scores(loose, *blocks, "test", tmp_path)
     assert loose.invalid > 0
-    # The answers of the looks at validation are not counted.
+    # The answers of the evaluations on validation are not counted.
     assert np.isfinite(found).sum() + loose.invalid == len(found) * 30 == loose.report()["answers"]
-    scores(strict, *blocks, "test", tmp_path / "strict")
+    whole = scores(strict, *blocks, "test", tmp_path / "strict")
     assert strict.invalid == 0
-
-
-def test_identifiers_are_unique_and_the_beam_is_what_is_ranked(learned, blocks, monkeypatch):
-    tasks = blocks[1].tasks("test")
-    assert len(np.unique(learned.identifiers, axis=0)) == 30
-    whole = learned.score(tasks)
-    monkeypatch.setattr(learned, "beam", 12)
-    found = learned.score(tasks)
+    assert len(np.unique(strict.identifiers, axis=0)) == 30
+    strict.beam = 12
+    found = strict.score(blocks[1].tasks("test"))
     assert (np.isfinite(found).sum(axis=1) == 12).all()
     np.testing.assert_allclose(found[np.isfinite(found)], whole[np.isfinite(found)], rtol=1e-4, atol=1e-4)

@@ -9,19 +9,10 @@ from study.config.compose import build_system, load
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
 
-NAN = float("nan")
-WRONG = {
-    Lexical: [("kind", "word2vec"), ("max_features", 0), ("ngrams", [2, 1]), ("ngrams", [1]), ("ngrams", [1, True])],
-    Towers: [("enabled", "yes"), ("hidden", 0), ("output", 2.0), ("layers", 1), ("dropout", 1)],
-    # The last decay, times the learning rate, would turn the weights round.
-    Training: [("loss", "triplet"), ("hard_negatives", -1), ("hard_pool", 0), ("temperature", 0), ("temperature", NAN)],
-    Scoring: [("languages", "mine"), ("semantic_weight", 1.01), ("category", -0.1), ("expansion", 0), ("anchors", -1)],
-}
-WRONG[Training] += [("learning_rate", float("inf")), ("epochs", 2.5), ("epochs", True), ("weight_decay", 1000.0)]
-EACH = [(group, *wrong) for group, each in WRONG.items() for wrong in each]
-ENDS = [(Lexical, {"max_features": None, "ngrams": [1, 1], "kind": "minilm"}), (Towers, {"layers": 2, "dropout": 0})]
-ENDS += [(Training, {"temperature": 1e-4, "learning_rate": 1, "weight_decay": 0, "batch_size": 1, "epochs": 1})]
-ENDS += [(Scoring, {"semantic_weight": 0}), (Scoring, {"semantic_weight": 1, "anchors": 20, "pool": 20})]
+WRONG = [(Lexical, "ngrams", [2, 1]), (Lexical, "ngrams", [1, True]), (Towers, "layers", 1)]
+WRONG += [(Training, "loss", "triplet"), (Training, "temperature", float("nan"))]
+WRONG += [(Scoring, "semantic_weight", 1.01), (Scoring, "expansion", 0)]
+WRONG += [(Training, "weight_decay", 1000.0)]  # times the learning rate, it would turn the weights round
 # What every ablation changes, and nothing else.
 CHANGES = {"t2mrec": {}, "t2mrec_wo_cl": {"training.loss": "bce"}, "t2mrec_wo_lexical": {"lexical.kind": "minilm"}}
 CHANGES |= {"t2mrec_wo_cl_program": {"training.loss": "program_bce", "training.temperature": 1.0, "training.epochs": 1}}
@@ -32,7 +23,7 @@ CHANGES |= {"t2mrec_in_batch_set": {"training.in_batch": "set"}}
 CHANGES |= {"t2mrec_hard_negatives": {"training.hard_negatives": 2}, "t2mrec_shared_tower": {"towers.shared": True}}
 
 
-@pytest.mark.parametrize(("group", "key", "value"), EACH, ids=str)
+@pytest.mark.parametrize(("group", "key", "value"), WRONG, ids=str)
 def test_a_wrong_value_is_refused_by_its_key(group, key, value):
     with pytest.raises(StudyError) as caught:
         group(**{key: value})
@@ -43,19 +34,11 @@ def test_a_wrong_value_is_refused_by_its_key(group, key, value):
 def test_settings_that_do_not_fit_one_another_are_refused():
     with pytest.raises(StudyError, match="hard_pool"):
         Training(hard_negatives=3, hard_pool=2)
-    assert Training(hard_negatives=3, hard_pool=3).hard_pool == 3
     with pytest.raises(StudyError, match=r"sum to 0\.9"):
         Scoring(category=0.3, language=0.3, theme=0.3)
-    assert Scoring(category=0.0, language=1.0, theme=0.0).structure_weights == (0, 1, 0)
     assert Scoring(category=0.333333, language=0.333333, theme=0.333334).structure_weights[2] == 0.333334
     with pytest.raises(StudyError, match=r"at least the 5 of scoring\.anchors"):
         Scoring(pool=4)
-    assert Scoring(anchors=0, pool=1).anchors == 0
-
-
-@pytest.mark.parametrize(("group", "values"), ENDS)
-def test_the_ends_of_every_range_are_accepted(group, values):
-    assert asdict(group(**values)) == asdict(group()) | values
 
 
 def flat(system):

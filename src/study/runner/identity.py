@@ -62,13 +62,23 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 # Class now or then -> keys that records may have and that are gone, with the value that reproduces what is done now.
 GONE: dict[str, dict[str, Any]] = {
+    "baselines.bm25.Bm25": {"stopwords": None},
+    "baselines.cosine.DenseCosine": {"encoder": "minilm"},
+    "baselines.cosine.TfidfCosine": {"max_features": 50_000, "ngram_range": [1, 2]},
     "baselines.cvh_rec.CVHRec": {"keywords": 0},
+    "baselines.ials.ImplicitALS": {"spread": 0.1},
     "baselines.lc_rec.LCRec": {"template": 0},
+    "baselines.linear_xmc.LinearXMC": {
+        "attributes": ["theme", "language", "subcategory"],
+        "fields": ["name", "description", "language", "category", "theme", "subcategory"],
+        "max_features": 50_000,
+    },
     "baselines.msbpr.MSBPR": {"counts": "binary"},
+    "baselines.neighbours.ItemKNN": {"alpha": 0.5, "tfidf": False},
     "baselines.openp5.OpenP5": {"order": "random"},
     "baselines.probes.label_ranker.LabelRanker": {"max_features": 50_000, "max_ngram": 2},
     "baselines.tiger.Tiger": {"user_tokens": 0},
-    "baselines.generative.quantisation.Quantiser": {"device": "cpu"},
+    "baselines.generative.quantisation.Quantiser": {"device": "cpu", "balanced": True},
     "baselines.generative.seq2seq.T5Size": {"device": "cpu"},
     "baselines.lc_rec.LlamaSize": {"device": "cpu"},
     "study.reranking.language_model.T2MRecWithLanguageModel": {"reranker": None},
