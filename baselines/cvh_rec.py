@@ -30,7 +30,6 @@ LEAST_FREQUENCY = 2  # a tag of one node connects nothing
 NEIGHBOURS = 5  # training tasks whose mean vector a new task has until there is an encoder
 CONTRAST_TEMPERATURE = 0.5
 
-
 # A hypergraph, or what propagates over it: E' is the product of these matrices, the first one first, with E.
 Hypergraph = Sequence[sp.csr_matrix]
 

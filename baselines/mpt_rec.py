@@ -33,8 +33,7 @@ BINS = 10
 N_CROSS = 3
 ATTENTION_TEMPERATURE = 150.0  # over environment vectors, as the reference program has it
 BLOCK = 8  # tasks whose pairs with all servers are scored at once
-
-# Features of pairs: one tensor, or parts of tasks, servers and both whose leading axes may broadcast.
+# Of pairs: one tensor, or parts of tasks, servers and both whose leading axes may broadcast.
 Features = Sequence[Tensor]
 
 

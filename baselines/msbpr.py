@@ -19,8 +19,7 @@ from baselines.training import Job, Stage, VectorModel, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 
-# Sums of shares that equal a threshold on paper may fall short of it by rounding.
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # sums of shares that equal a threshold on paper may fall short of it by rounding
 
 
 def column_cosine(listed: sp.csr_matrix, kind: str) -> sp.csr_matrix:

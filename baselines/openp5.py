@@ -24,8 +24,7 @@ from study.data.splits import Split
 
 FIRST_NUMBER = 1001
 OTHER = "<other>"  # the cluster of items without a training interaction
-# Added to every affinity, so that the graph of co-occurrences is connected and its spectrum defined.
-LINK = 1e-6
+LINK = 1e-6  # added to every affinity, so that the graph of co-occurrences is connected and its spectrum defined
 
 Identifier = tuple[str, ...]
 

@@ -34,8 +34,7 @@ from study.t2mrec.device import chosen
 
 LOG = logging.getLogger(__name__)
 LOG_FILE, LEARNED, FACTS = "recbole.log", "learned.safetensors", "facts.json"
-# Leave-one-out with and without sampled negatives has one training part, so one training serves both protocols.
-ONE_TRAINING = ("loo", "loo99")
+ONE_TRAINING = ("loo", "loo99")  # with one training part, so that one training serves both protocols
 
 
 @dataclass
@@ -175,8 +174,7 @@ def require_known(settings: Mapping[str, Any], known: Mapping[str, Any], what: s
             require_known(value, known[name], what, f"{key}.{name}")
 
 
-# Tasks per block of NeuMF: 4 x 5,642 pairs x 128 hidden units in float32 are 12 MB.
-BLOCK = 4
+BLOCK = 4  # tasks per block of NeuMF: 4 x 5,642 pairs x 128 hidden units in float32 are 12 MB
 
 
 def score(learned: dict[str, Tensor], rows: Tensor) -> Tensor:

@@ -4,11 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count, pairwise
 from pathlib import Path
+from warnings import catch_warnings
 
 import numpy as np
 import pandas as pd
 import torch
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from baselines import training
@@ -79,8 +81,9 @@ class RqVae(nn.Module):
         residual = self.encoder(vectors)
         for level, book in enumerate(self.codebooks):
             if seed is not None:
-                means = KMeans(len(book), n_init=1, random_state=seed + level).fit(residual.cpu().numpy())
-                book.copy_(torch.from_numpy(means.cluster_centers_))
+                means = KMeans(len(book), n_init=1, random_state=seed + level)
+                with catch_warnings(action="ignore", category=ConvergenceWarning):  # equal texts leave codes unused
+                    book.copy_(torch.from_numpy(means.fit(residual.cpu().numpy()).cluster_centers_))
             used = torch.bincount(torch.cdist(residual, book).argmin(dim=1), minlength=len(book)) > 0
             book[~used] = residual[rng.choice(len(residual), int((~used).sum()), replace=len(residual) < len(book))]
             residual = residual - book[torch.cdist(residual, book).argmin(dim=1)]

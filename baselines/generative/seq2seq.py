@@ -15,8 +15,7 @@ from study.data.dataset import IntArray
 
 IGNORED = -100  # a target that does not count
 Reading = tuple[list[int], list[int]]  # tokens, and the number of the word that each belongs to
-# Standard deviation of whole-word embeddings at the start; tokens of a T5 from scratch have 1, those of T5-small more.
-WHOLE_WORD_SPREAD = 0.1
+WHOLE_WORD_SPREAD = 0.1  # standard deviation of whole-word embeddings at the start; that of tokens is 1 or more
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,8 @@ def shares(likeness: Likeness, kernel: str, labels: sp.csr_matrix, tasks: IntArr
     return np.asarray((weights @ labels) / np.where(total > 0, total, 1), dtype=np.float32)
 
 
-# Tasks scored at a time: a few matrices of 512 x 5,642.
-BLOCK = 512
-# Added to the trees' scores, so that candidates stand above all other servers whatever the trees say.
-ABOVE = 1e4
+BLOCK = 512  # tasks scored at a time: a few matrices of 512 x 5,642
+ABOVE = 1e4  # added to the trees' scores, so that candidates stand above all other servers whatever the trees say
 
 
 @dataclass

@@ -29,6 +29,7 @@ FOUR_NODES = np.array([[1, 0, 0], [1, 0, 0], [1, 1, 0], [0, 0, 0]])
 @example(FOUR_NODES, 0.6)  # node 2 keeps to itself
 @given(arrays(np.int8, (9, 5), elements=st.integers(0, 1)), st.sampled_from([0.2, 0.5, 1.0]))
 def test_signatures_give_the_same_as_all_nodes(matrix, alpha):
+    matrix[0, 0] = 1
     common = matrix.astype(int) @ matrix.T
     either = matrix.sum(axis=1)[:, None] + matrix.sum(axis=1) - common
     H = np.divide(common, either, out=np.zeros(common.shape), where=either > 0)
