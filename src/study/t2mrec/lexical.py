@@ -15,13 +15,8 @@ if TYPE_CHECKING:  # importing scikit-learn takes a second; a command that fits 
 
 
 def fit_vectorizer(texts: list[str], *, max_features: int | None, ngram_range: Sequence[int]) -> TfidfVectorizer:
-    """Fit TF-IDF with scikit-learn's defaults (lower case, words of two characters or more, L2 norm: eq. 5).
-
-    Args:
-        texts: what the vocabulary and the document frequencies come from.
-        max_features: the most frequent word n-grams that are kept (the authors' program: 50,000).
-        ngram_range: shortest and longest n-gram.
-    """
+    """Fit TF-IDF with scikit-learn's defaults (lower case, words of two characters or more, L2 norm: eq. 5) on `texts`,
+    with the most frequent `max_features` word n-grams (the authors' program: 50,000), from shortest to longest."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(max_features=max_features, ngram_range=tuple(ngram_range), dtype=np.float32)
