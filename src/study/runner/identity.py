@@ -196,16 +196,18 @@ def row_key(config: DictConfig) -> str:
     return short_hash([_stable(settings) | {"class": kind}, identity(config)])
 
 
-def _stable(value: Any) -> Any:
-    """A normal form without names of classes and keys that hold their value of `DEFAULTS`, and with those of `GONE`."""
+def _stable(value: Any, member: bool = False) -> Any:
+    """A normal form without names of classes and keys that hold their value of `DEFAULTS`, and with those of `GONE`;
+    members of a fusion never had these."""
     if isinstance(value, list):
-        return [_stable(item) for item in value]
+        return [_stable(item, member) for item in value]
     if not isinstance(value, dict):
         return value
     target = str(value.get("_target_"))
     left_out = [("_target_", target), *DEFAULTS.get(target, {}).items()]
-    full = GONE.get(target, {}) | value
-    return {key: _stable(item) for key, item in full.items() if (key, item) not in left_out}
+    full = ({} if member else GONE.get(target, {})) | value
+    kept = {key: item for key, item in full.items() if (key, item) not in left_out}
+    return {key: _stable(item, member or key == "members") for key, item in kept.items()}
 
 
 def data_hash(dataset: str) -> str:
