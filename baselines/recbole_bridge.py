@@ -131,7 +131,8 @@ class RecBole:
         general = {path.stem for path in (folder / "model/general_recommender").glob("*.py")}
         files = (folder / "properties/model").glob("*.yaml")
         models = {path.stem: path for path in files if path.stem.lower() in general}
-        require_known({model: None}, models, "model", key)
+        near = models if model in models else get_close_matches(model, models) or sorted(models)
+        require_one_of(model, "model of RecBole", near, column=f"{key}.model")
         names: dict[str, Any] = {}
         for path in (folder / "properties/overall.yaml", models[model]):
             names |= yaml.safe_load(path.read_text(encoding="utf-8")) or {}

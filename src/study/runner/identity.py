@@ -64,7 +64,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 GONE: dict[str, dict[str, Any]] = {
     "baselines.bm25.Bm25": {"stopwords": None},
     "baselines.cosine.DenseCosine": {"encoder": "minilm"},
-    "baselines.cosine.TfidfCosine": {"max_features": 50_000, "ngram_range": [1, 2]},
     "baselines.cvh_rec.CVHRec": {"keywords": 0},
     "baselines.ials.ImplicitALS": {"spread": 0.1},
     "baselines.lc_rec.LCRec": {"template": 0},

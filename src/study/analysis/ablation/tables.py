@@ -87,7 +87,7 @@ def table4(dataset: str) -> pd.DataFrame:
         means = means[means["measure"].isin(paper.COMPARED)].rename(columns={"mean": "ours", "n_seeds": "seeds"})
         means["metric"] = means["measure"].str.replace("f1_of_means@", "f1@")
         tasks = {name: frame.groupby("task_id")[list(PAPER_METRICS)].mean().count() for name, frame in frames.items()}
-        parts = [means.set_index(keys)[["seeds", "ours", "sd", "ci_low", "ci_high"]]]
+        parts: list[pd.DataFrame | pd.Series] = [means.set_index(keys)[["seeds", "ours", "sd", "ci_low", "ci_high"]]]
         parts.append(pd.concat(tasks, names=keys).rename("n").to_frame())
         if paper.describes(dataset) and protocol == PAPER_PROTOCOL:
             parts.append(printed())
@@ -98,7 +98,12 @@ def table4(dataset: str) -> pd.DataFrame:
             family = declared_families(protocol, ())[FAMILY]
             tested = compare_all(metrics=COMPARED, per_comparison=1000, family=family, **how)
             parts.append(tested.set_index(keys)[["wilcoxon_p_holm", "randomisation_p_holm", "family"]])
-        table = table.join(parts).fillna({"seeds": 0, "n": 0}).astype({"seeds": int, "n": int}).reset_index()
+        table = (
+            pd.concat([table, *parts], axis=1)
+            .fillna({"seeds": 0, "n": 0})
+            .astype({"seeds": int, "n": int})
+            .reset_index()
+        )
         tables.append(table.assign(protocol=protocol, title=table["system"].map(shown)))
     table = (pd.concat(tables) if tables else pd.DataFrame()).reindex(columns=COLUMNS)
     return table.assign(gap=table["ours"] - table["paper"])
@@ -147,7 +152,7 @@ def reranked(dataset: str) -> pd.DataFrame:
             counts |= {f"fallback_{reason}": discarded[reason] for reason in sorted(discarded)}
             for metric in COMPARED:
                 tested = compare(frames[name], frames[SAME], metric, seed=0)
-                row = {"protocol": protocol, "system": name, "metric": metric, "n": tested["n"]}
+                row: dict[str, Any] = {"protocol": protocol, "system": name, "metric": metric, "n": tested["n"]}
                 row |= {"with_model": tested["mean_system"], "without": tested["mean_reference"]}
                 rows.append(row | {key: tested[key] for key in (*DIFFERENCE, "randomisation_p")} | counts)
     return pd.DataFrame(rows)
@@ -184,7 +189,7 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
         facts[f"shared_{level}_names"] = len(set(data.tasks[level]) & set(data.servers[level]))
     facts["servers_stating_a_system"] = (data.servers["system"].str.strip() != "").sum()
     chunks = [counted(data.tasks.iloc[start : start + CHUNK]) for start in range(0, len(data.tasks), CHUNK)]
-    facts |= pd.DataFrame(chunks).sum().to_dict()
+    facts |= {str(name): count for name, count in pd.DataFrame(chunks).sum().items()}
     facts["share_language_alone"] = round(1 - facts["pairs_beyond_language"] / pairs, 9)
     # As objects, so that the counts of pairs are written with all their digits.
     return pd.DataFrame({"measure": list(facts), "value": pd.Series(list(facts.values()), dtype=object)})

@@ -134,7 +134,10 @@ def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:
         LOG.warning("warning: nothing is compared with %s, which ran for other tasks: run it again", name)
     means = overall_means(frames).reset_index(drop=True).drop(columns="metric").rename(columns={"measure": "metric"})
     table = pd.concat(means[means["metric"] == metric] for metric in COMPARED)
-    table["n"] = [frames[row.system].dropna(subset=row.metric)["task_id"].nunique() for row in table.itertuples()]
+    table["n"] = [
+        frames[system].dropna(subset=[metric])["task_id"].nunique()
+        for system, metric in zip(table["system"], table["metric"], strict=True)
+    ]
     if len(frames) > 1:
         tested = compare_all(frames, list(frames)[1], COMPARED, seed=0, resamples=1)
         table = table.merge(tested[["system", "metric", *DIFFERENCE]], "left", on=["system", "metric"])
