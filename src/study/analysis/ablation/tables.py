@@ -98,12 +98,7 @@ def table4(dataset: str) -> pd.DataFrame:
             family = declared_families(protocol, ())[FAMILY]
             tested = compare_all(metrics=COMPARED, per_comparison=1000, family=family, **how)
             parts.append(tested.set_index(keys)[["wilcoxon_p_holm", "randomisation_p_holm", "family"]])
-        table = (
-            pd.concat([table, *parts], axis=1)
-            .fillna({"seeds": 0, "n": 0})
-            .astype({"seeds": int, "n": int})
-            .reset_index()
-        )
+        table = table.join(parts).fillna({"seeds": 0, "n": 0}).astype({"seeds": int, "n": int}).reset_index()
         tables.append(table.assign(protocol=protocol, title=table["system"].map(shown)))
     table = (pd.concat(tables) if tables else pd.DataFrame()).reindex(columns=COLUMNS)
     return table.assign(gap=table["ours"] - table["paper"])

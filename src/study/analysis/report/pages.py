@@ -78,7 +78,8 @@ class Numbers:
     def rows(self, file: str, **where: str) -> list[dict[str, str]]:
         """The rows of a table below results/ that have these values, each by its columns, as texts."""
         table = self.table(file)
-        return table[(table[list(where)] == pd.Series(where)).all(axis=1)].to_dict("records")
+        rows = table[(table[list(where)] == pd.Series(where)).all(axis=1)].to_dict("records")
+        return [{str(column): text for column, text in row.items()} for row in rows]
 
     def cell(self, name: str, digits: int | None = None, *, sign: bool = False) -> str:
         """A number as text: three digits behind the point, none of a whole number, unless `digits` says so."""

@@ -65,7 +65,7 @@ def comparison(
         table = stars + table + stars
     for (system, metric), mark in (marks or {}).items():
         if system in table.index and metric in metrics:
-            table.loc[system, metric] = f"{table.loc[system, metric]} {mark}"
+            table[metric] = table[metric].mask(table.index == system, table[metric] + f" {mark}")
     table = table.reindex([*means.index, *not_run]).fillna("")
     table.loc[list(not_run), metrics[0]] = NOT_RUN
     if costs is not None:
@@ -87,8 +87,9 @@ def marks(tested: pd.DataFrame) -> dict[tuple[str, str], str]:
     if tested.empty:
         return {}
     settings = read_statistics()
-    found = settings.finds(tested).set_index(["system", "metric"])[SIDES[settings.test]]
-    return {(str(system), str(metric)): ABOVE if side > 0 else BELOW for (system, metric), side in found.items()}
+    found = settings.finds(tested)
+    sides = zip(found["system"], found["metric"], found[SIDES[settings.test]], strict=True)
+    return {(system, metric): ABOVE if side > 0 else BELOW for system, metric, side in sides}
 
 
 def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str) -> dict[str, str]:
