@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,11 @@ def collect(dataset: str) -> Runs:
     if not rows:
         fix = f"run: study run dataset={dataset}, or make repro DATASET={dataset}"
         raise StudyError("there are no runs to report", file=rows_folder(dataset), fix=fix)
+    for place, part in product(rows, ("profile", "config", "seeds")):
+        if not records[place].get(part):
+            file = rows_folder(dataset) / "records" / place[0]
+            fix = f"run {place[1]} again, or take the file from git"
+            raise StudyError("the record lacks a part", file=file, row=place[1], column=part, fix=fix)
     tables = {protocol: read_per_task(dataset, protocol) for protocol, _ in rows}
     return {(protocol, system): (tables[protocol][system], records[protocol, system]) for protocol, system in rows}
 
