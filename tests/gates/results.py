@@ -75,6 +75,18 @@ GONE = {
         *("results/task2mcp/audit/label*.*", "results/task2mcp/audit/protocol_distances.csv.xz"),
         *("results/task2mcp/audit/protocol_cells.json", "results/task2mcp/robustness/rank_robustness.*"),
     ),
+    "MCPToolBench++": ("results/mcptoolbench/*",),
+    "tables of tools that no page showed": (
+        *(
+            f"results/livemcpbench/tables/intent_{name}.csv"
+            for name in ("behaviour", "candidates", "chains", "coverage")
+        ),
+        *(f"results/livemcpbench/tables/request_{name}.csv" for name in ("agreement", "executed", "servers")),
+        *("results/livemcpbench/tables/growth.*", "results/livemcpbench/tables/selection.csv"),
+        *(f"results/{name}/tables/overall.md" for name in ("apibank", "livemcpbench", "mcpflow", "mcptools")),
+        *("results/replies/mcptools.csv", "results/task2mcp/tables/intent_filters.csv"),
+        *(f"results/mcpflow/tables/flow_{name}.csv" for name in ("agreement", "trivial", "not_run")),
+    ),
     "record of the embedding, now distances.json": ("results/task2mcp/embedding/record.json",),
 }
 # Path or row ("task2mcp/cold/bm25 per_task") -> why it is another than at the base commit. Patterns are allowed.
@@ -120,7 +132,16 @@ CORRECTIONS: dict[str, str] = {
     "results/mcptools/tables/significance.csv": EXACT,
     "results/apibank/tables/significance.csv": EXACT,
     "results/mcpflow/tables/significance.csv": EXACT,
-    "results/mcptoolbench/tables/significance.csv": EXACT,
+    **dict.fromkeys(
+        (
+            *(f"results/{name}/tables/metrics.csv.xz" for name in ("apibank", "livemcpbench", "mcptools")),
+            *(f"results/{name}/per_query.csv.xz" for name in ("livemcpbench", "mcptools")),
+            *(f"results/{name}/records.jsonl" for name in ("livemcpbench", "mcptools")),
+            *("results/livemcpbench/tables/discovery_table.csv", "results/mcptools/tables/discovery_servers.csv"),
+            "results/replies/livemcpbench.csv",
+        ),
+        "without completeness, tokens by characters and the protocols selection and needle_llm; six digits everywhere",
+    ),
 }
 # Beginning of a path -> how it began at the base commit.
 MOVED = {"results/task2mcp/tuned/": "results/task2mcp/sweeps/"}

@@ -11,23 +11,29 @@ import pytest
 from study.advisor.llm.client import Usage
 from study.base.errors import StudyError
 from study.tools import language_model
-from study.tools.collections import apibank
-from study.tools.collections.apibank import Call
-from study.tools.flow import language_model as flow_model
+from study.tools.collections import ApiCall
 from study.tools.flow.bench import assemble
-from study.tools.flow.language_model import call_runs, stratified, synthesis_tables
 from study.tools.flow.samples import Sample
 from study.tools.flow.settings import Pool, Splits, flow_settings
-from study.tools.language_model import Kept, LanguageModel, apibank_runs, request_runs, selection_runs, tool_names
+from study.tools.language_model import (
+    Kept,
+    LanguageModel,
+    apibank_runs,
+    call_runs,
+    request_runs,
+    stratified,
+    synthesis_tables,
+    tool_names,
+)
 from study.tools.queries import query_set
 from tests.toy_tools import BLOCK
 
-SETTINGS = LanguageModel("local", "m", 400, 120, 6000, 100, [1, 2, 4], 3, [2], 4, 2)
+SETTINGS = LanguageModel("local", "m", 400, 120, 6000, 100, 4, 2)
 # Two dialogues: the second asks for two tools, of which its domain holds both.
 CALLS = [
-    Call("a:1", (("User", "read a file"),), 0, (0,), True),
-    Call("b:1", (("User", "send mail"),), 2, (2, 4), True),
-    Call("b:3", (("User", "send mail"), ("API", "sent"), ("User", "route on the map")), 4, (2, 4), False),
+    ApiCall("a:1", (("User", "read a file"),), 0, (0,), True),
+    ApiCall("b:1", (("User", "send mail"),), 2, (2, 4), True),
+    ApiCall("b:3", (("User", "send mail"), ("API", "sent"), ("User", "route on the map")), 4, (2, 4), False),
 ]
 
 
@@ -51,9 +57,9 @@ def offered(told):
 
 @pytest.fixture(autouse=True)
 def planted(project, embedder, monkeypatch):
-    monkeypatch.setattr(apibank, "calls", lambda folder, catalog: CALLS)
+    monkeypatch.setattr(language_model, "api_calls", lambda folder, catalog: CALLS)
     monkeypatch.setattr("study.advisor.encoders.choose.configured_embedder", lambda: embedder)
-    monkeypatch.setattr(flow_model.embedding, "configured_embedder", lambda: embedder)
+    monkeypatch.setattr(language_model.embedding, "configured_embedder", lambda: embedder)
 
 
 def kept(collection, catalog, answer, mode="off", settings=SETTINGS):
@@ -118,29 +124,11 @@ def test_the_requests_of_a_task_bring_tools_together_and_a_stopped_recording_kee
 
     own = kept("livemcpbench", catalog, fails)
     with pytest.raises(KeyboardInterrupt):
-        list(request_runs(catalog, queries, own))
+        list(request_runs((catalog, queries), own))
     assert not own.path.exists()
     own = kept("livemcpbench", catalog, lambda told, text: "" if text == "route" else blocks)
-    (run,) = request_runs(catalog, queries, own)
+    (run,) = request_runs((catalog, queries), own)
     assert (run.protocol, run.system, run.table["recall@1"].tolist()) == ("request", "mcp_zero_llm", [1, 0])
-
-
-def test_choosing_among_more_tools(catalog):
-    """A model that takes the last name offered: right where the label is the k-th tool that the search finds."""
-    queries, order = query_set("tasks", [("t", "write mail file", ((1,),), "t")]), []
-
-    def last(told, text):
-        order.append(offered(told))
-        return json.dumps({"tool": order[-1][-1]})
-
-    *runs, table = selection_runs(catalog, queries, kept("livemcpbench", catalog, last))
-    ranked = [*order[2], *(set(order[3]) - set(order[2]))]
-    place = next(number for number, name in enumerate(ranked) if name in ("Files/write_file", "write_file"))
-    found = {run.system: run.table["hit_rate@1"].item() for run in runs}
-    assert [len(names) for names in order] == [1, 2, 4, 5]
-    assert {f"llm_{k}": float(place == k - 1) for k in (1, 2, 4)}.items() <= found.items()
-    assert found["llm_all"] == 0  # the catalogue's last tool is the route
-    assert table.frame["reachable"].tolist() == [place < 1, place < 2, place < 4, 1]
 
 
 def test_names_in_a_prompt_are_unique_and_no_text_closes_its_frame(catalog):
@@ -205,7 +193,7 @@ def test_the_model_writes_and_judges(catalog, embedder, monkeypatch):
         names = offered(told)
         return json.dumps({"tool": "read_file" if "read_file" in names else names[0]})
 
-    monkeypatch.setattr(flow_model, "OTHERS", 2)
+    monkeypatch.setattr(language_model, "OTHERS", 2)
     lenient = replace(flow, filtration=replace(flow.filtration, similarity=1.0))
     steps, rules = synthesis_tables(bench, [0, 4], lenient, kept("mcpflow", catalog, answer))
     found = steps.frame[steps.frame["writer"] == "model"].set_index("step")["instructions"].to_dict()
