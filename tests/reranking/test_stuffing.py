@@ -1,7 +1,5 @@
 """Keyword stuffing: who attacks whom, what is measured, and that a known climb is found."""
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +8,6 @@ from omegaconf import OmegaConf
 from study.analysis import framework
 from study.analysis.framework import run_analyses
 from study.analysis.usefulness import stuffing
-from study.analysis.usefulness.figures import keyword_stuffing
 from study.analysis.usefulness.stuffing import Stuffing, gains, keywords, plan, stuffed, summary
 from study.base import paths
 from study.config import compose as config
@@ -133,15 +130,3 @@ def test_the_analysis_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkey
     assert not list(own_root.glob("cache/**/*.parquet"))
     list(run_analyses(["usefulness/stuffing"], config.load(["dataset=synthetic", "profile=smoke"])))
     assert place.read_bytes() == first
-
-
-def test_the_figure_shows_every_system_and_form():
-    cases = itertools.product((("a", 5), ("b", -3), ("c", 0)), (10, 100), ("broad", "aimed", "control"))
-    rows = pd.DataFrame([(name, words, form, gain + words) for (name, gain), words, form in cases])
-    rows.columns = ["system", "words", "form", "gain"]
-    rows = rows.assign(gain_ci_low=rows["gain"] - 1, gain_ci_high=rows["gain"] + 1)
-    climbed, _ = keyword_stuffing(
-        rows.assign(servers=5, before=50, after=40, top_before=0.1, top_after=0.2), {}, ""
-    ).axes
-    assert [label.get_text() for label in climbed.get_yticklabels()] == ["a", "c", "b"]
-    assert {line.get_label(): list(line.get_xdata()) for line in climbed.lines}["aimed"] == [105, 97, 100]
