@@ -169,8 +169,7 @@ def decaying(epochs: float) -> float:
     return float(0.95 ** (int(epochs) / 14))
 
 
-# A batch: tasks (numbers among the training tasks), a listed and a drawn server of each; nodes to contrast, by kind;
-# whether it predicts tags.
+# A batch: training tasks, a labelled and a sampled server of each, nodes to contrast by kind, whether it predicts tags.
 Step = tuple[Tensor, Tensor, Tensor, dict[str, Tensor], bool]
 
 
@@ -248,7 +247,7 @@ class CVHRec(VectorModel):
             self.fit_encoder(split, replace(job, name="cvh_rec_encoder"))
 
     def steps(self, rng: np.random.Generator, epoch: int) -> Iterator[Step]:
-        """floor(pairs / batch) + 1 steps of distinct tasks with one listed and one drawn server each."""
+        """floor(pairs / batch) + 1 steps of distinct tasks with one labelled and one sampled server each."""
         n_tasks = len(self.known)
         for number in range(len(self.pairs.indices) // self.batch_size + 1):
             tasks = rng.choice(n_tasks, min(self.batch_size, n_tasks), replace=False)
@@ -257,18 +256,18 @@ class CVHRec(VectorModel):
                 kind: self.tensor(rng.choice(n, min(self.contrasted or n, n), replace=False))
                 for kind, n in nodes.items()
             }
-            listed, drawn = self.pairs.draw(tasks, rng), self.pairs.draw_outside(tasks, rng)
+            positives, negatives = self.pairs.draw(tasks, rng), self.pairs.draw_outside(tasks, rng)
             predicts_tags = number % self.tags_every == 0
-            yield self.tensor(tasks), self.tensor(listed), self.tensor(drawn), contrasted, predicts_tags
+            yield self.tensor(tasks), self.tensor(positives), self.tensor(negatives), contrasted, predicts_tags
 
     def loss(self, step: Step) -> Tensor:
         """The loss of a step; all nodes are propagated."""
         model, (rows, positives, negatives, contrasted, predicts_tags) = self.network, step
         views = model(self.hypergraphs)
         tasks = views["task"].final[rows]
-        listed, drawn = (views["server"].final[rows] for rows in (positives, negatives))
-        total = softplus((tasks * (drawn - listed)).sum(dim=1)).mean()
-        squares = torch.stack([rows.square().sum() for rows in (tasks, listed, drawn)])
+        liked, others = (views["server"].final[rows] for rows in (positives, negatives))
+        total = softplus((tasks * (others - liked)).sum(dim=1)).mean()
+        squares = torch.stack([rows.square().sum() for rows in (tasks, liked, others)])
         total = total + self.decay / (2 * len(tasks)) * squares.sum()
         for kind, view in views.items():
             if self.contrast:

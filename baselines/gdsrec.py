@@ -180,8 +180,8 @@ class GDSRec(Trained):
     nearest texts; negatives are drawn outside the list and enter neither lists nor averages.
 
     Deviations from the reference programs: they keep the target among the inputs, so a model can read the answer. Here
-    the pair is removed from both lists, both averages and the friends' weights, also for the drawn servers of the same
-    group. A drawn server's own list and average lose a random task instead; otherwise a list that is one short would
+    the pair is removed from both lists, both averages and the friends' weights, also for sampled servers of the same
+    group. A sampled server's own list and average lose a random task instead; otherwise a list that is one short would
     reveal the labelled servers (`mask_target_edge`). Deviation 0 has its own vector (`zero_deviation_is_padding`).
     """
 
@@ -221,14 +221,14 @@ class GDSRec(Trained):
         self.progress = self.train(stage, split, Job(seed, workdir, "gdsrec", identity), optimiser=optimiser)
 
     def batches(self, rng: np.random.Generator, epoch: int) -> Iterator[Groups]:
-        """Every training interaction once, with drawn servers."""
+        """Every training interaction once, with sampled servers."""
         self.task_lists: Lists = self.all_task_lists.capped(self.list_length, rng)
         self.server_lists: Lists = self.all_server_lists.capped(self.list_length, rng)
         for part in shuffled(len(self.pairs.rows), self.batch_size, rng):
             tasks = self.pairs.rows[part]
-            drawn = self.pairs.draw_outside(np.repeat(tasks, self.negatives), rng).reshape(len(part), -1)
-            others = self.listers.draw(drawn.ravel(), rng).reshape(drawn.shape)
-            servers, targets = np.c_[self.pairs.indices[part], drawn], np.c_[tasks, others]
+            sampled = self.pairs.draw_outside(np.repeat(tasks, self.negatives), rng).reshape(len(part), -1)
+            others = self.listers.draw(sampled.ravel(), rng).reshape(sampled.shape)
+            servers, targets = np.c_[self.pairs.indices[part], sampled], np.c_[tasks, others]
             ratings = np.asarray(self.ratings[targets.ravel(), servers.ravel()], dtype=np.float32)
             yield tasks, servers, targets, ratings.reshape(servers.shape) * self.mask_target_edge
 

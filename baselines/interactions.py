@@ -37,8 +37,7 @@ class Pairs:
         return np.asarray(self.indices[np.minimum(self.indptr[rows] + offset, len(self.indices) - 1)])
 
     def draw_outside(self, rows: IntArray, rng: np.random.Generator, among: IntArray | None = None) -> IntArray:
-        """One column for each row, uniform over the columns (by default all) that its row does not hold, or over all of
-        them where it holds each."""
+        """One column for each row, uniform over the columns (by default all) that its row does not hold, if any."""
         pool = np.arange(self.width) if among is None else among
         if not len(pool):
             return np.zeros(len(rows), dtype=np.int64)

@@ -265,7 +265,7 @@ class MPTRec(Trained):
         torch.manual_seed(seed)
         # A category without training tasks counts as the most frequent one.
         self.scenario = np.maximum(category - 1, 0)
-        self.n_servers, self.listed = data.n_servers, Pairs(split.train)
+        self.n_servers, self.labelled = data.n_servers, Pairs(split.train)
         self.prompt = codes(data.tasks["subcategory"], spelling_key, known) - 1
         self.reader = Reader(data, split, dense=self.dense, width=self.embedding)
         scenarios, shape = int(self.scenario.max()) + 1, {"towers": self.towers, "dropout": self.dropout}
@@ -288,7 +288,7 @@ class MPTRec(Trained):
             model, folder = replace(self, head="scenario"), workdir / f"new_{number}"
             new, others = (only(split, mask) for mask in (category == number, category != number))
             model.fit(data, others, seed=seed, workdir=folder)
-            model.listed = Pairs(new.train)
+            model.labelled = Pairs(new.train)
             model.prompt = codes(data.tasks["subcategory"], spelling_key, new.tasks("train")) - 1
             prompted = model.tune(new, seed, folder, fingerprint(model, "prompts", seed, new.train, new.valid))
             model.trained = prompted.report() | {"experts": model.trained}
@@ -306,10 +306,10 @@ class MPTRec(Trained):
 
     def batches(self, settings: Schedule, rng: np.random.Generator, epoch: int) -> list[Batch]:
         """Every training interaction once with its negatives, in random order, both of them others in each stage."""
-        listed, each = self.listed, 1 + self.negatives
-        tasks, servers = (np.repeat(numbers, each) for numbers in (listed.rows, listed.indices))
-        labels = np.tile(np.eye(1, each, dtype=np.float32)[0], len(listed.indices))
-        servers[labels == 0] = listed.draw_outside(tasks[labels == 0], rng)
+        labelled, each = self.labelled, 1 + self.negatives
+        tasks, servers = (np.repeat(numbers, each) for numbers in (labelled.rows, labelled.indices))
+        labels = np.tile(np.eye(1, each, dtype=np.float32)[0], len(labelled.indices))
+        servers[labels == 0] = labelled.draw_outside(tasks[labels == 0], rng)
         parts = list(shuffled(len(tasks), settings.batch_size, rng))
         done = (epoch + np.arange(len(parts)) / len(parts)) / settings.epochs
         return [(tasks[part], servers[part], labels[part], share) for part, share in zip(parts, done, strict=True)]

@@ -44,8 +44,7 @@ def without_diagonal(matrix: sp.csr_matrix) -> sp.csr_matrix:
 
 @dataclass
 class ItemKNN(ItemItem):
-    """score(t, m) = sum over training servers i of t of s(i, m), where i is one of the k servers most like m: those
-    that the same tasks list."""
+    """score(t, m) = sum of s(i, m) over the training servers i of t that are among the k most like m."""
 
     k: int | None = None  # neighbours of each server; None takes all that share a task with it
     shrink: float = 0.0

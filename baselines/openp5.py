@@ -88,8 +88,7 @@ class Speller:
         self.word = cache(lambda text: tuple(vocabulary.encode(text)))  # an ordinary word
 
     def named(self, *parts: str) -> Word:
-        """A name, such as ``item_`` and an identifier: what has a token of its own by that, the rest as it is
-        spelled."""
+        """A name, such as ``item_`` and an identifier: by tokens of their own where there are, else as spelled."""
         pieces = groupby(parts, key=self.symbols.__contains__)
         spelled = ([self.symbols[part] for part in run] if own else self.word("".join(run)) for own, run in pieces)
         return tuple(chain.from_iterable(spelled))
@@ -163,8 +162,7 @@ class OpenP5(Generative):
             require_one_of(kind, "kinds", TEMPLATES, column="system.model.kinds")
         require_one_of(self.asks, "asks", self.kinds, column="system.model.asks")
         self.lists = training_lists(data, split)
-        # A server is left to be named, so no history trained on is longer, and the numbers of words beyond it have
-        # embeddings that were never trained.
+        # A server is left to be named, so no history trained on is longer; embeddings beyond it were never trained.
         self.longest = min(self.history, max(map(len, self.lists)) - 1)
         if self.indexing == "collaborative":
             items = collaborative(split.train, clusters=self.clusters, largest=self.largest, seed=seed)

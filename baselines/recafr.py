@@ -22,7 +22,7 @@ TASK_VIEWS = (("name", "description"), ("language", "category", "subcategory", "
 SERVER_VIEWS = (("name", "description"), ("language", "category", "subcategory", "license", "tools"))
 
 
-# A batch: tasks, listed and drawn servers, each of shape (b,); the graph of the step; tasks to contrast with.
+# A batch: tasks, labelled and sampled servers, each of shape (b,); the graph of the step; tasks to contrast with.
 Triples = tuple[IntArray, IntArray, IntArray, sp.csr_matrix, IntArray]
 
 
@@ -97,20 +97,20 @@ class ReCAFR(VectorModel):
         self.progress = self.train(stage, split, job, optimiser=optimiser)
 
     def batches(self, rng: np.random.Generator, epoch: int) -> Iterator[Triples]:
-        """Every training interaction once, with one drawn server."""
+        """Every training interaction once, with one sampled server."""
         for part in shuffled(len(self.pairs.rows), self.batch_size, rng):
             tasks, others = self.pairs.rows[part], self.known
-            drawn = self.pairs.draw_outside(tasks, rng)
+            sampled = self.pairs.draw_outside(tasks, rng)
             if self.contrast is not None and self.contrast < len(self.known):
                 others = rng.choice(self.known, self.contrast, replace=False)
             kept = self.graph.data * (rng.random(self.graph.nnz) < self.keep_edges)  # either direction of an edge
             graph = sp.csr_matrix((kept, self.graph.indices, self.graph.indptr), shape=self.graph.shape)
-            yield tasks, self.pairs.indices[part], drawn, graph, others
+            yield tasks, self.pairs.indices[part], sampled, graph, others
 
     def loss(self, batch: Triples) -> Tensor:
         """L of a batch."""
-        model, (asked, listed, drawn, graph, among) = self.network, batch
-        numbers = asked, listed + model.n_tasks, drawn + model.n_tasks, among
+        model, (asked, labelled, sampled, graph, among) = self.network, batch
+        numbers = asked, labelled + model.n_tasks, sampled + model.n_tasks, among
         tasks, positives, negatives, others = map(self.tensor, numbers)
         z_tasks, z_positives, z_negatives = embedding(torch.stack([tasks, positives, negatives]), model(graph))
         gap = (z_tasks * (z_negatives - z_positives)).sum(dim=1)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 
 from study.base.errors import require_one_of
 from study.data.dataset import Dataset, FloatArray, IntArray
@@ -30,12 +29,12 @@ class ReciprocalRankFusion:
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Fit every member in a folder of its own."""
-        self.train: sp.csr_matrix = split.train
-        self.order = tie_order(data.n_servers, seed)
+        self.train, self.order = split.train, tie_order(data.n_servers, seed)
         for name in self.weights:
             require_one_of(name, "member", self.members, column="model.weights")
         for name, member in self.members.items():
-            (folder := workdir / name).mkdir(parents=True, exist_ok=True)
+            folder = workdir / name
+            folder.mkdir(parents=True, exist_ok=True)
             member.fit(data, split, seed=seed, workdir=folder)
 
     def score(self, tasks: IntArray) -> FloatArray:

@@ -28,15 +28,15 @@ class Slim(ItemItem):
         n_servers, by_server = train.shape[1], sp.csc_matrix(train, dtype=np.float64)
         parts = []
         for server in range(n_servers):
-            listed = by_server.indices[by_server.indptr[server] : by_server.indptr[server + 1]]
-            candidates = np.setdiff1d(train[listed].indices, server)
+            target = by_server[:, [server]]
+            candidates = np.setdiff1d(train[target.indices].indices, server)
             if len(candidates):
                 # Tasks that list none of them add a constant to the loss; dropping them only rescales the penalty.
-                used = np.unique((features := by_server[:, candidates]).indices)
+                features = by_server[:, candidates]
+                used = np.unique(features.indices)
                 alpha = self.alpha * train.shape[0] / len(used)
                 net = ElasticNet(alpha=alpha, l1_ratio=self.l1_ratio, positive=True, fit_intercept=False, copy_X=False)
-                target = by_server[:, [server]][used].toarray().ravel()
-                weights = net.fit(np.asfortranarray(features[used].toarray()), target).coef_
+                weights = net.fit(np.asfortranarray(features[used].toarray()), target[used].toarray().ravel()).coef_
                 parts.append(np.stack([np.full(len(candidates), server), candidates, weights])[:, weights > 0])
         column, rows, values = np.concatenate([np.zeros((3, 0)), *parts], axis=1)
         places = column.astype(np.int64), rows.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Matrix factorisation, LightGCN and XSimGCL trained by a softmax over servers instead of one drawn server a pair."""
+"""Matrix factorisation, LightGCN and XSimGCL trained by a softmax over servers instead of one sampled server a pair."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

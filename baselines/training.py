@@ -117,8 +117,7 @@ class Progress:
     seconds: float = 0.0
 
     def report(self, **before: "Progress") -> dict[str, Any]:
-        """The facts for a run's record, with the seconds of all stages, and of each stage before; without selection
-        there is no best epoch."""
+        """The facts for a run's record, with the seconds of all stages; no best epoch without selection."""
         selected = {"best_epoch": self.best_epoch, "validation_ndcg": round(self.best, 6)} if self.best_epoch else {}
         seconds = self.seconds + sum(stage.seconds for stage in before.values())
         facts = {"epochs": self.epoch, **selected, "seconds_trained": round(seconds, 3)}

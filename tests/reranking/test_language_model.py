@@ -229,11 +229,12 @@ def test_a_row_that_is_not_run_shows_no_traceback(monkeypatch, caplog, tmp_path,
     def fails(*_):
         raise problem
 
-    monkeypatch.setattr(runs, "run_one", fails)
-    with pytest.raises(StudyError, match=str(problem)):
+    monkeypatch.setattr(runs, "load_inputs", fails)
+    with pytest.raises(StudyError, match=str(problem)) as caught:
         runs._run_missing(config.load(["system=t2mrec_llm"]), [1], tmp_path)
-    assert "t2mrec_llm seed 1 failed" in caplog.text
-    assert ("Traceback" in caplog.text) == isinstance(problem, ValueError)
+    is_bug = isinstance(problem, ValueError)
+    assert [words in caplog.text for words in ("t2mrec_llm seed 1 failed", "Traceback")] == [is_bug, is_bug]
+    assert "t2mrec_llm under cold: seed 1" in str(caught.value) if is_bug else caught.value.file.stem == "t2mrec"
 
 
 def test_an_endpoint_that_fails_gives_no_row(settings, ranked, toy, toy_split, tmp_path):

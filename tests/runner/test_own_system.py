@@ -280,7 +280,6 @@ def test_the_pages_commands_and_tests_pass_and_its_rows_are_in_every_table_and_f
     for name in ("overall.md", "overall.tex"):
         text = (page / "results/synthetic/tables" / name).read_text()
         assert text.count("SVD hybrid") == 2, name
-    assert all("svd_hybrid" in results.headline(protocol) for protocol in ("cold", "warm"))
 
 
 @pytest.mark.slow

@@ -101,6 +101,17 @@ def test_a_row_counts_with_all_its_parts_only_where_hits_alone_may_be_none(conf_
     assert read_row("toy", "warm", "tfidf").top10.empty
 
 
+@pytest.mark.parametrize(("protocol", "kind"), [("cold", "per_task"), ("cold", "top10"), ("warm", "top10")])
+def test_a_row_that_a_long_file_has_lost_does_not_count_and_the_others_do(conf_root: Path, protocol, kind) -> None:
+    write_rows("toy", {(protocol, name): row(name, 0.5, protocol=protocol) for name in ("bm25", "tfidf")})
+    (path,) = long_files("toy", kind)
+    table = pd.read_parquet(path)
+    table[table["system"] == "bm25"].to_parquet(path)
+    assert list_rows("toy") == [(protocol, "bm25")]
+    with pytest.raises(StudyError, match=f"no row of tfidf under {protocol}"):
+        read_row("toy", protocol, "tfidf")
+
+
 class Killed(BaseException):
     """What a kill is to a process: nothing catches it."""
 

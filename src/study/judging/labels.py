@@ -113,7 +113,7 @@ def means_wide(views: pd.DataFrame) -> tuple[Float64Array, Float64Array]:
 
 
 def label_families(views: pd.DataFrame, kinds: store.LabelUse) -> pd.DataFrame:
-    """Do systems that learn the labels order alike, and are they as useful as systems that see none?
+    """Do supervised systems order alike, and are they as useful as unsupervised ones?
 
     Intervals draw topics and systems, as in `rank_correlation`, the systems of each kind apart. `diff_p` is exact: over
     all ways to part the systems into two kinds of these sizes (twice the smaller one-sided share).

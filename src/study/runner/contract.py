@@ -106,7 +106,8 @@ class SystemContract:
     def _answers(self, case: Case, *ways: str) -> tuple[np.ndarray, bool]:
         """What a fit answers, and whether it uses validation; each fit is made once for all rules."""
         if (key := (*case, *ways)) not in self._fits:
-            data, split = (_, test) = _toy(case)
+            data, test = _toy(case)
+            split = test
             if "others" in ways and composed(case.system).system.family != ORACLE:
                 parts = ("test",) if self._answers(case)[1] else ("valid", "test")
                 data, split = with_other_answers(data, split, parts)

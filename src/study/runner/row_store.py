@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,11 +77,29 @@ def read_records(dataset: str, protocol: str = "*") -> dict[tuple[str, str], dic
     records = dict[tuple[str, str], dict[str, Any]]()
     for path in long_files(dataset, "records", protocol):
         name = path.parent.name
-        # No top ten is kept of systems without any hit.
-        parts = ["per_task"] if name in HITS_ONLY else ["per_task", "top10"]
-        if all(path.with_name(KINDS[kind]).exists() for kind in parts):
-            records |= {(name, str(system)): record for system, record in _load(path).itertuples(index=False)}
+        hits, tops = (_systems(file, *_state(file)) for file in (path.with_name(KINDS[kind]) for kind in KEYS))
+        # Where hits alone are kept, there is no top ten of a system without any.
+        whole = {system for system, hit in hits.items() if system in tops or (name in HITS_ONLY and not hit)}
+        records |= {(name, system): record for system, record in _load(path).itertuples(index=False) if system in whole}
     return dict(sorted(records.items()))
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What another file, or a change of it, has otherwise; nothing where there is no file."""
+    if not path.exists():
+        return ()
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+@lru_cache(maxsize=256)
+def _systems(path: Path, *state: int) -> dict[str, bool]:
+    """The systems of which a long table holds rows; of per-task values, whether any says that there was a hit."""
+    if not state:
+        return {}
+    table = _load(path)
+    hits = table.filter(like="hit_rate@").any(axis=1).groupby(table["system"].astype(str)).any()
+    return {str(system): bool(hit) for system, hit in hits.items()}
 
 
 def list_rows(dataset: str, protocol: str = "*") -> list[tuple[str, str]]:

@@ -96,13 +96,14 @@ class Search:
             shutil.rmtree(self.work, ignore_errors=True)
         points = dict(enumerate(self.points))
         with self._lock("table"):
-            same = [row for row in whole if points.get(row["trial"], {"": 0}).items() <= self._params(row).items()]
+            rows = [row for row in whole if row["trial"] in points]
+            same = [row for row in rows if points[row["trial"]].items() <= self._params(row).items()]
             if not self._file.exists() and (rows := read_trials(self.kept) or same):
                 _write_rows(self._file, rows)
 
     def run(self, measure: Objective) -> None:
         """Run trials until all points are finished, by this worker or by others. Raises StudyError: one failed."""
-        while missing := [point for point in range(len(self.points)) if point not in self._finished()]:
+        while missing := sorted({*range(len(self.points))} - self._finished().keys()):
             for point in missing:
                 with suppress(Timeout), self._lock(str(point), timeout=0):
                     if point not in self._finished():

@@ -22,13 +22,6 @@ ORDER = ("cold", "cold_grouped", "warm", "loo")
 # The name of a system with the values that a search chose is its own name and this.
 TUNED_SUFFIX = "_tuned"
 LONG_SUFFIX = "_long"  # with more epochs, at its own settings or tuned
-# The systems of the figures of notebook 02: the first that have run are drawn, then others, `MOST` in all.
-HEADLINE = (
-    *("t2mrec", "label_ranker", "popularity_theme", "random", "item_knn", "ials_tuned", "ease", "lightgcn_softmax"),
-    *("lightgcn", "neumf", "recafr", "tiger_tuned_long", "cvh_rec", "minilm", "item_knn_transfer", "task_knn"),
-    *("linear_xmc", "mpt_rec", "lc_rec", "bm25"),
-)
-MOST = 12
 # What a row is held against: the method under study, else, where that has no run, the simplest baseline.
 REFERENCES = (REFERENCE, "popularity")
 DIFFERENCE = ["diff", "diff_ci_low", "diff_ci_high"]
@@ -96,13 +89,6 @@ class Results:
         rows = self.metrics[self.metrics["protocol"] == protocol]
         means = rows[named(rows) == metric].groupby("system")["value"].mean()
         return [str(name) for name in means.sort_values(ascending=False, kind="stable").index]
-
-    def headline(self, protocol: str) -> list[str]:
-        """The few systems that figures of a protocol show (`HEADLINE`), best mean first. Others take the places that
-        are free."""
-        ran = self.systems(protocol)
-        few = sorted(ran, key=lambda name: HEADLINE.index(name) if name in HEADLINE else len(HEADLINE))[:MOST]
-        return [name for name in ran if name in few]
 
     def not_converged(self) -> set[tuple[str, str]]:
         """The runs (protocol, system) of which most seeds were best on validation when training ended."""
