@@ -76,3 +76,10 @@ def catalog():
         Tool(2, "route", "find a route on a map"),
     )
     return ToolCatalog("toy", servers, tools)
+
+
+def listing(name, *texts):
+    """A catalogue of one server, by the descriptions of its tools."""
+    return ToolCatalog(
+        name, (Server("s", name, "about"),), tuple(Tool(0, f"t{i}", text) for i, text in enumerate(texts))
+    )

@@ -142,7 +142,7 @@ def graded() -> None:
 
 def tools() -> None:
     """Replies about tools rest on the catalogue and the settings of the prompts."""
-    from study.tools.collections.published import load_collection
+    from study.tools.collections import load_collection
     from study.tools.language_model import Kept
 
     for file in sorted(paths.results("replies").glob("*.csv")):

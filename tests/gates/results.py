@@ -75,6 +75,11 @@ GONE = {
         *("results/task2mcp/audit/label*.*", "results/task2mcp/audit/protocol_distances.csv.xz"),
         *("results/task2mcp/audit/protocol_cells.json", "results/task2mcp/robustness/rank_robustness.*"),
     ),
+    "tables of tools that nothing quoted": (
+        *(f"results/livemcpbench/tables/intent_{name}.csv" for name in ("behaviour", "coverage")),
+        *(f"results/{name}/tables/overall.md" for name in ("apibank", "livemcpbench", "mcpflow")),
+        *(f"results/{name}/tables/overall.md" for name in ("mcptoolbench", "mcptools")),
+    ),
     "record of the embedding, now distances.json": ("results/task2mcp/embedding/record.json",),
 }
 # Path or row ("task2mcp/cold/bm25 per_task") -> why it is another than at the base commit. Patterns are allowed.

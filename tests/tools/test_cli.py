@@ -17,10 +17,10 @@ from study.base import paths
 from study.base.errors import StudyError
 from study.cli.tool_catalogues import catalogue_file
 from study.tools import experiments
-from study.tools.collections.files import Loaded
+from study.tools.collections import Loaded
 from study.tools.intent import lessons
 from tests.advisor.gateway.served import config, entry
-from tests.tools.test_results import QUERIES
+from tests.tools.test_experiments import QUERIES
 from tests.toy_tools import BLOCK
 
 TOY = ("--catalogue", "toy")

@@ -11,23 +11,31 @@ import pytest
 from study.advisor.llm.client import Usage
 from study.base.errors import StudyError
 from study.tools import language_model
-from study.tools.collections import apibank
-from study.tools.collections.apibank import Call
-from study.tools.flow import language_model as flow_model
+from study.tools.collections import ApiCall
 from study.tools.flow.bench import assemble
-from study.tools.flow.language_model import call_runs, stratified, synthesis_tables
 from study.tools.flow.samples import Sample
 from study.tools.flow.settings import Pool, Splits, flow_settings
-from study.tools.language_model import Kept, LanguageModel, apibank_runs, request_runs, selection_runs, tool_names
+from study.tools.language_model import (
+    Kept,
+    LanguageModel,
+    apibank_runs,
+    call_runs,
+    needle_runs,
+    request_runs,
+    selection_runs,
+    stratified,
+    synthesis_tables,
+    tool_names,
+)
 from study.tools.queries import query_set
 from tests.toy_tools import BLOCK
 
-SETTINGS = LanguageModel("local", "m", 400, 120, 6000, 100, [1, 2, 4], 3, [2], 4, 2)
+SETTINGS = LanguageModel("local", "m", 400, 120, 6000, 100, [1, 2, 4], 2, [10], 4, 2)
 # Two dialogues: the second asks for two tools, of which its domain holds both.
 CALLS = [
-    Call("a:1", (("User", "read a file"),), 0, (0,), True),
-    Call("b:1", (("User", "send mail"),), 2, (2, 4), True),
-    Call("b:3", (("User", "send mail"), ("API", "sent"), ("User", "route on the map")), 4, (2, 4), False),
+    ApiCall("a:1", (("User", "read a file"),), 0, (0,), True),
+    ApiCall("b:1", (("User", "send mail"),), 2, (2, 4), True),
+    ApiCall("b:3", (("User", "send mail"), ("API", "sent"), ("User", "route on the map")), 4, (2, 4), False),
 ]
 
 
@@ -51,9 +59,9 @@ def offered(told):
 
 @pytest.fixture(autouse=True)
 def planted(project, embedder, monkeypatch):
-    monkeypatch.setattr(apibank, "calls", lambda folder, catalog: CALLS)
+    monkeypatch.setattr(language_model, "api_calls", lambda folder, catalog: CALLS)
     monkeypatch.setattr("study.advisor.encoders.choose.configured_embedder", lambda: embedder)
-    monkeypatch.setattr(flow_model.embedding, "configured_embedder", lambda: embedder)
+    monkeypatch.setattr(language_model.embedding, "configured_embedder", lambda: embedder)
 
 
 def kept(collection, catalog, answer, mode="off", settings=SETTINGS):
@@ -118,10 +126,10 @@ def test_the_requests_of_a_task_bring_tools_together_and_a_stopped_recording_kee
 
     own = kept("livemcpbench", catalog, fails)
     with pytest.raises(KeyboardInterrupt):
-        list(request_runs(catalog, queries, own))
+        list(request_runs((catalog, queries), own))
     assert not own.path.exists()
     own = kept("livemcpbench", catalog, lambda told, text: "" if text == "route" else blocks)
-    (run,) = request_runs(catalog, queries, own)
+    (run,) = request_runs((catalog, queries), own)
     assert (run.protocol, run.system, run.table["recall@1"].tolist()) == ("request", "mcp_zero_llm", [1, 0])
 
 
@@ -133,7 +141,7 @@ def test_choosing_among_more_tools(catalog):
         order.append(offered(told))
         return json.dumps({"tool": order[-1][-1]})
 
-    *runs, table = selection_runs(catalog, queries, kept("livemcpbench", catalog, last))
+    *runs, table = selection_runs((catalog, queries), kept("livemcpbench", catalog, last))
     ranked = [*order[2], *(set(order[3]) - set(order[2]))]
     place = next(number for number, name in enumerate(ranked) if name in ("Files/write_file", "write_file"))
     found = {run.system: run.table["hit_rate@1"].item() for run in runs}
@@ -141,6 +149,33 @@ def test_choosing_among_more_tools(catalog):
     assert {f"llm_{k}": float(place == k - 1) for k in (1, 2, 4)}.items() <= found.items()
     assert found["llm_all"] == 0  # the catalogue's last tool is the route
     assert table.frame["reachable"].tolist() == [place < 1, place < 2, place < 4, 1]
+
+
+def test_a_needle_is_asked_for_in_foreign_words_or_found_in_the_prompt(catalog):
+    """Of two targets the model knows the first alone: by a request at every size, and by its name in the prompt."""
+    words = ["reads a document", "Put text", "sends a letter", "Edit", "finds the way"]
+    tools = [replace(tool, description=text) for tool, text in zip(catalog.tools, words, strict=True)]
+    names, seen = [tool.name for tool in catalog.tools], []
+
+    def knows(told, text):
+        row = next(row for row, said in enumerate(words) if said in text)
+        seen.append(row)
+        if row != seen[0]:
+            return "none"
+        tool = catalog.tools[row]
+        block = BLOCK.format(catalog.servers[tool.server].description, tool.description)
+        return json.dumps({"tool": names[row]}) if offered(told) else block
+
+    own = kept("mcptools", catalog, knows)
+    runs = list(needle_runs(catalog, [replace(catalog, tools=tuple(tools))], own))
+    found = {run.system: run.table.set_index("task_id")["hit_rate@1"] for run in runs}
+    assert {name: (len(values), values.mean()) for name, values in found.items()} == {
+        "mcp_zero": (2 * 6, 0.5),
+        "standard_10": (2, 0.5),
+    }
+    right = found["mcp_zero"][found["mcp_zero"] == 1].index
+    assert {name.partition(":")[2] for name in right} == {str(seen[0])}
+    assert own.client.asked == 2 * 2
 
 
 def test_names_in_a_prompt_are_unique_and_no_text_closes_its_frame(catalog):
@@ -205,7 +240,7 @@ def test_the_model_writes_and_judges(catalog, embedder, monkeypatch):
         names = offered(told)
         return json.dumps({"tool": "read_file" if "read_file" in names else names[0]})
 
-    monkeypatch.setattr(flow_model, "OTHERS", 2)
+    monkeypatch.setattr(language_model, "OTHERS", 2)
     lenient = replace(flow, filtration=replace(flow.filtration, similarity=1.0))
     steps, rules = synthesis_tables(bench, [0, 4], lenient, kept("mcpflow", catalog, answer))
     found = steps.frame[steps.frame["writer"] == "model"].set_index("step")["instructions"].to_dict()

@@ -4,22 +4,19 @@ import numpy as np
 import pytest
 import yaml
 
-from study.advisor.retrieval import merge
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
 from study.data import sources
+from study.tools import collections, results
 from study.tools import discovery as experiments
-from study.tools import results
-from study.tools.collections import apibank, livemcpbench, published
 from study.tools.discovery import discovery_settings
 from study.tools.flow import experiments as flows
-from study.tools.flow import samples, tables
+from study.tools.flow import samples
 from study.tools.flow.settings import flow_settings
 from study.tools.intent import count
-from study.tools.mcp_zero import by_pool, pairs, parts, query
+from study.tools.mcp_zero import by_pool, followed_requests, pairs, query, requests_by_task
 from study.tools.queries import rank_all
-from study.tools.request_log import requests, requests_by_task
 
 pytestmark = pytest.mark.mirror
 SIZES = {"livemcpbench": (70, 527, {"tasks": 94}), "mcptools": (308, 2797, {"atlas": 130}), "apibank": (1, 49, {})}
@@ -30,13 +27,14 @@ SIZES |= {"mcptoolbench": (6, 49, {"strict": 699, "equivalent": 699})}
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     base = tmp_path_factory.mktemp("raw")
-    configs = {name: yaml.safe_load((paths.conf() / f"dataset/{name}.yaml").read_text()) for name in published.LOADERS}
+    files = {name: paths.conf() / f"dataset/{name}.yaml" for name in collections.LOADERS}
+    configs = {name: yaml.safe_load(file.read_text()) for name, file in files.items()}
     return {name: sources.fetch(name, config, folder=base / name) for name, config in configs.items()}
 
 
 @pytest.fixture(scope="module")
 def loaded(folders):
-    return {name: load(folders[name]) for name, load in published.LOADERS.items()}
+    return {name: load(folders[name]) for name, load in collections.LOADERS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +57,20 @@ def test_mcptools_is_the_papers(loaded):
     ten, asked = experiments.ten_servers(catalog, queries, discovery_settings().ten_servers)
     assert (len(ten.tools), len(asked)) == (146, 130)
     found = pairs(catalog, [loaded[name].catalog for name in ("livemcpbench", "mcpflow")])
-    assert (len(found), len({catalog.tools[row].server for row, _ in found})) == (424, 83)
+    assert (len(found), len({catalog.tools[row].server for row in found})) == (424, 83)
 
 
 def test_livemcpbench_labels_and_log(tasks, folders):
     catalog, queries = tasks
     assert sum(map(len, queries.labels)) == 251
     assert definition_tokens(catalog).sum() == 136_672
-    episodes = livemcpbench.load_log(folders["livemcpbench"], catalog)
+    episodes = collections.load_log(folders["livemcpbench"], catalog)
     assert (len(episodes), sum(episode.success for episode in episodes)) == (95, 67)
     runs = [run for episode in episodes for run in episode.executions]
     known = [run.tool for run in runs if run.tool is not None]
     assert (len(runs), len(known), len(set(known))) == (531, 528, 123)
     assert sum(run.ok for run in runs) / len(runs) == pytest.approx(0.799, abs=0.01)
-    asked = requests(episodes)
+    asked = followed_requests(episodes)
     assert (len(asked.queries), len(set(asked.queries.groups))) == (142, 91)
     # 105 of the tools that were run had been shown just before: the agent could hardly run any other.
     assert sum(own[0] in row for own, row in zip(asked.selected, asked.returned, strict=True)) == 105
@@ -85,9 +83,9 @@ def test_livemcpbench_labels_and_log(tasks, folders):
 def test_the_pool_of_the_reference_scores(loaded, tasks, folders, monkeypatch):
     monkeypatch.setattr(experiments.paths, "raw", lambda name: folders[name] if name else folders["mcpflow"].parent)
     small, queries = tasks
-    middle = merge.extend("middle", small, loaded["mcptools"].catalog)
-    whole = experiments.reference_pool(small, middle)
-    assert (len(middle.tools), len(whole.tools)) == (3298, 12_618)
+    named = experiments.pools(small, *(loaded[name].catalog for name in ("mcptools", "mcpflow")))
+    assert [len(pool.tools) for _, pool in named] == [527, 3298, 12_412, 12_618]
+    whole = named[-1][1]
     ranked = rank_all(ToolIndex(whole, experiments.SYSTEMS["bm25_name_desc"]).scores(queries.texts))
     means = results.measure(ranked, queries, len(whole.tools)).mean(numeric_only=True)
     measured = means[["mrr@12618", "hit_rate@5", "recall@10"]].tolist()
@@ -98,8 +96,8 @@ def test_the_pool_of_the_reference_scores(loaded, tasks, folders, monkeypatch):
 def test_api_bank(loaded, folders):
     """Top-1 of the last two lines, wording of all_apis.csv: .524 .514 of all APIs, .901 .842 of the dialogue's."""
     catalog = loaded["apibank"].catalog
-    calls = apibank.calls(folders["apibank"], catalog)
-    first, later = ([calls[row] for row in rows] for rows in parts(calls).values())
+    calls = collections.api_calls(folders["apibank"], catalog)
+    first, later = ([call for call in calls if call.first is own] for own in (True, False))
     assert (len(calls), len(first), len({call.tool for call in calls})) == (389, 212, 49)
     assert sum(len(call.pool) == 1 for call in first) == 97
     chance = [np.mean([1 / len(call.pool) for call in part]) for part in (first, later)]
@@ -108,12 +106,11 @@ def test_api_bank(loaded, folders):
     majority = [np.mean([call.tool == usual for call in part]) for part in (first, later)]
     assert majority == pytest.approx([0.321, 0.079], abs=0.001)
     assert all(query(call, "last_user") for call in calls)
-    narrow = apibank.narrowly_read(folders["apibank"], catalog)
+    narrow = collections.narrowly_read(folders["apibank"], catalog)
     assert sum(not tool.description for tool in narrow.tools) == 2
-    pools = np.array([np.isin(np.arange(len(catalog.tools)), call.pool) for call in calls])
     scores = ToolIndex(narrow, Settings(document="desc")).scores([query(call, "last_two") for call in calls])
-    right = {pool: own.argmax(axis=1) == [call.tool for call in calls] for pool, own in by_pool(scores, pools).items()}
-    hits = [own[rows].mean() for own in right.values() for rows in parts(calls).values()]
+    right = [own[:, 0] == [call.tool for call in calls] for own in by_pool(scores, calls).values()]
+    hits = [own[[call.first is part for call in calls]].mean() for own in right for part in (True, False)]
     assert hits == pytest.approx([0.524, 0.514, 0.901, 0.842], abs=0.001)
 
 
@@ -150,8 +147,9 @@ def test_public_samples_of_mcp_flow(loaded, folders):
     apart = {(one.tool, one.group): one.arguments for one in found}
     for (tool, group), arguments in apart.items():
         others = [given for (other, its), given in apart.items() if other == tool and its != group]
-        assert not any(samples.measures(samples.Call(tool, given), tool, arguments)["ast"] for given in others)
-    assert all(tables.rows_of(catalog, ids) for ids in settings.servers.values())
+        right = samples.Sample("", "", tool, 0, arguments, group)
+        assert not any(samples.measures(samples.Call(tool, given), right)["ast"] for given in others)
+    assert all(flows.rows_of(catalog, ids) for ids in settings.servers.values())
     # Required parameters alone are the exact argument set of 77 % of the calls.
     exact = [set(catalog.tools[one.tool].required) == set(one.arguments) for one in found]
     assert np.mean(exact) == pytest.approx(0.772, abs=0.005)

@@ -83,7 +83,7 @@ def index(
     if mcp_config and len(names) > 1:
         raise StudyError("running servers make one catalogue", fix="give --catalogue once")
     if name != OWN or not mcp_config:  # one's own servers need nothing of the study
-        from study.tools.collections.registries import PUBLISHED, published_catalog
+        from study.tools.collections import PUBLISHED, published_catalog
     if mcp_config:
         if name != OWN and name in PUBLISHED:
             raise StudyError(f"{name!r} is a published catalogue", fix=f"give yours another name: --catalogue {OWN}")

@@ -103,13 +103,13 @@ def call(instruction: Task, catalogue: Catalogue = None, url: Url = None, model:
     """
     from study.advisor.encoders.choose import quick_embedder
     from study.advisor.retrieval.index import Settings, ToolIndex
-    from study.tools.flow import language_model as flow_model
+    from study.tools import language_model
     from study.tools.flow import learned
 
     tools = indexed(catalogue or default_catalogue())
     near, _ = ToolIndex(tools, Settings(document="name_desc"), quick_embedder()).search(instruction, CANDIDATES)
     if url is not None:
-        chosen = flow_model.ask_for_call(chat(url, model), tools, instruction, near.tolist())
+        chosen = language_model.ask_for_call(chat(url, model), tools, instruction, near.tolist())
     else:
         chosen = learned.call_tool(tools, instruction, near, say=lambda text: typer.echo(text, err=True))
     if chosen is None:
@@ -151,14 +151,14 @@ def export(
     """Print MCP-Flow's samples, or trajectories, as JSON lines for programs that fine-tune a language model."""
     import numpy as np
 
-    from study.tools.collections.published import load_collection
-    from study.tools.flow import export as forms
+    from study.tools.collections import load_collection
+    from study.tools.flow import finetuning as forms
     from study.tools.flow import samples
     from study.tools.flow.settings import flow_settings
 
     require_one_of(format_, "format", forms.FORMATS)
     if trajectories is not None:
-        conversations = forms.read_trajectories(trajectories)
+        conversations = iter(forms.read_trajectories(trajectories))
     else:
         loaded = load_collection("mcpflow")
         own, _ = samples.load_samples(paths.raw("mcpflow"), loaded)
@@ -174,7 +174,7 @@ def finetune(
     output: Annotated[Path, typer.Option(help="New folder for the adapter.")],
 ) -> None:
     """Train a LoRA adapter for a language model on exported samples (make setup LORA=1; a GPU)."""
-    from study.tools.flow.lora import finetune, lora_settings
+    from study.tools.flow.finetuning import finetune, lora_settings
 
     facts = finetune(samples, model, output, lora_settings())
     losses = facts["losses"]
@@ -197,9 +197,7 @@ def run(
 
     if part == "feedback":
         return show_feedback(catalogue)
-    collection = run_experiment(catalogue, part)
-    if part != "latency":
-        typer.echo((paths.tables(collection) / "overall.md").read_text(encoding="utf-8"))
+    say(f"results in {paths.results(run_experiment(catalogue, part))}")
     return None
 
 

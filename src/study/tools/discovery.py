@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -22,17 +21,17 @@ from study.base.settings import read_settings
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.metrics import f1_of_means
 from study.tools import results
-from study.tools.collections.published import plainly_read
+from study.tools.collections import plainly_read
 from study.tools.queries import QuerySet, query_set, rank_all
-from study.tools.results import Run, Table
+from study.tools.results import Inputs, Run, Table
 
 KS = (1, 2, 3, 5, 10)
 TEMPLATE = Settings(document="template")
 MACRO_METRICS = ("hit_rate@1", "recall@5")
-LIMIT = 220  # characters of MCP-Flow's descriptions, which are cut: they only serve as hay
 GROWTH = (500, 1_000, 5_000, 10_000, 12_000, 50_000, 100_000)
-TOP = 10
-PER_REQUEST = (3, TOP)  # tools that one request brings
+TOP = 10  # tools of a timed answer
+LIMIT = 220  # characters of MCP-Flow's descriptions, which are cut: they only serve as hay
+PER_REQUEST = (3, 10)  # tools that one request brings
 Handed = dict[int, list[list[int]]]  # k -> the tools that each task is handed
 SYSTEMS = {"discovery_name_desc": Settings("dense", "name_desc"), "bm25_name_desc": Settings("bm25", "name_desc")}
 REFERENCE = "reference_"  # before the names of systems on the pool of the reference scores
@@ -57,39 +56,17 @@ def discovery_settings() -> Discovery:
     return read_settings(Discovery, paths.conf() / "tools" / "discovery.yaml")
 
 
-def definition_quarters(catalog: ToolCatalog) -> IntArray:
-    """A quarter of each definition's characters, the usual rule of thumb for tokens, shape (n_tools,)."""
-    texts = [json.dumps(tool.definition(), ensure_ascii=False) for tool in catalog.tools]
-    return np.array([len(text) // 4 for text in texts], dtype=np.int64)
-
-
-def handed_over(ranked: IntArray, sizes: IntArray) -> IntArray:
-    """Tokens of the tools in each ranking, shape (b,). `ranked`: tool rows, shape (b, K), -1 where unfilled. `sizes`:
-    tokens per tool, shape (n_tools,)."""
-    total: IntArray = np.where(ranked >= 0, sizes[np.maximum(ranked, 0)], 0).sum(axis=1)
-    return total
-
-
 def search_runs(
-    protocol: str, catalog: ToolCatalog, queries: QuerySet, systems: Mapping[str, Settings]
+    protocol: str, inputs: Inputs, systems: Mapping[str, Settings], units: Sequence[str] | None = None
 ) -> Iterator[Run]:
-    """Every query searched with every system."""
+    """Every query searched with every system, and answered with the most used tools, counted in the labels of the other
+    `units` (default: the queries' groups)."""
+    catalog, queries = inputs
     for name, chosen in systems.items():
-        index, config = ToolIndex(catalog, chosen), asdict(chosen)
-        yield results.ranking_run(protocol, name, (catalog, queries), index.scores, index.order, config=config)
-
-
-def ten_servers(catalog: ToolCatalog, queries: QuerySet, ids: Sequence[str]) -> tuple[ToolCatalog, QuerySet]:
-    """The stand-in for the paper's five servers: ten servers of MCP-tools and the queries for their tools. Where
-    several servers were published under one id, all of them are kept, as a label names the id."""
-    kept_servers = [row for row, server in enumerate(catalog.servers) if server.id.partition("#")[0] in ids]
-    chosen, rows = catalog.subset(kept_servers, "mcptools10")
-    place = {int(old): new for new, old in enumerate(rows)}
-    asked = []
-    for name, text, labels, group in queries.rows():
-        kept = [tuple(place[tool] for tool in label if tool in place) for label in labels]
-        asked.append((name, text, tuple(filter(None, kept)), group))
-    return chosen, query_set(queries.name, [row for row in asked if row[2]])
+        index = ToolIndex(catalog, chosen)
+        yield results.ranking_run(protocol, name, inputs, index.scores, index.order, config=asdict(chosen))
+    used = popularity(queries, units or queries.groups, len(catalog.tools))
+    yield results.ranking_run(protocol, "popularity", inputs, lambda _: used, config={})
 
 
 def popularity(queries: QuerySet, units: Sequence[str], n_tools: int) -> FloatArray:
@@ -102,161 +79,149 @@ def popularity(queries: QuerySet, units: Sequence[str], n_tools: int) -> FloatAr
     return others
 
 
-def popularity_run(protocol: str, catalog: ToolCatalog, queries: QuerySet, units: Sequence[str] | None = None) -> Run:
-    """The most used tools for every query, counted in the labels of the other units (default: the queries' groups)."""
-    scores = popularity(queries, units or queries.groups, len(catalog.tools))
-    return results.ranking_run(protocol, "popularity", (catalog, queries), lambda _: scores, config={})
+def ten_servers(catalog: ToolCatalog, queries: QuerySet, ids: Sequence[str]) -> Inputs:
+    """The stand-in for the paper's five servers: ten servers of MCP-tools and the queries for their tools. Where
+    several servers were published under one id, all of them are kept, as a label names the id."""
+    kept_servers = [row for row, server in enumerate(catalog.servers) if server.id.partition("#")[0] in ids]
+    chosen, rows = catalog.subset(kept_servers, "mcptools10")
+    place = {int(old): new for new, old in enumerate(rows)}
+    kept = []
+    for name, text, labels, group in queries.rows():
+        inside = [tuple(place[tool] for tool in label if tool in place) for label in labels]
+        kept.append((name, text, tuple(filter(None, inside)), group))
+    return chosen, query_set(queries.name, [row for row in kept if row[2]])
+
+
+def macro_table(collection: str, protocols: Mapping[str, Inputs]) -> Table:
+    """macro.csv of a collection, from its kept runs: means over tools and servers (those of a query's first label)
+    beside those over queries, and how many queries the largest server has. `protocols`: what is searched and asked."""
+    runs, lines = results.collect_runs(collection), []
+    for protocol, inputs in protocols.items():
+        for system, table in runs[protocol].items():
+            lines += [{"protocol": protocol, **line} for line in macro_means(system, table, inputs)]
+    return Table("macro", pd.DataFrame(lines))
 
 
 def macro_means(
-    runs: Mapping[str, pd.DataFrame], catalog: ToolCatalog, queries: QuerySet, metrics: Sequence[str]
-) -> pd.DataFrame:
-    """Means over tools and servers (those of a query's first label) beside those over queries.
-
-    `runs`: per-task tables by system. Returns: columns system, metric, by_query, by_tool, by_server, tools, servers,
-    largest_server (its share of the queries).
-    """
+    system: str, table: pd.DataFrame, inputs: Inputs, metrics: Sequence[str] = MACRO_METRICS
+) -> Iterator[dict[str, object]]:
+    """One line per metric; `table`: per task."""
+    catalog, queries = inputs
     tool_of = {name: labels[0][0] for name, labels in zip(queries.ids, queries.labels, strict=True)}
-    lines = []
-    for system, table in runs.items():
-        tools = table["task_id"].astype(str).map(tool_of)
-        servers = tools.map(lambda tool: catalog.tools[tool].server)
-        shares: dict[str, float] = {"tools": tools.nunique(), "servers": servers.nunique()}
-        shares["largest_server"] = servers.value_counts(normalize=True).max()
-        for metric in metrics:
-            means = {"system": system, "metric": metric, "by_query": table[metric].mean()}
-            for name, unit in (("by_tool", tools), ("by_server", servers)):
-                means[name] = table[metric].groupby(unit.to_numpy()).mean().mean()
-            lines.append(means | shares)
-    return pd.DataFrame(lines)
+    tools = table["task_id"].astype(str).map(tool_of).to_numpy()
+    servers = pd.Series(catalog.server_of[tools])
+    counts: dict[str, float] = {"tools": len(set(tools)), "servers": servers.nunique()}
+    counts["largest_server"] = servers.value_counts(normalize=True).max()
+    for metric in metrics:
+        by_tool, by_server = (table[metric].groupby(unit).mean().mean() for unit in (tools, servers.to_numpy()))
+        means = {"by_query": table[metric].mean(), "by_tool": by_tool, "by_server": by_server}
+        yield {"system": system, "metric": metric, **means, **counts}
 
 
-def macro_table(collection: str, asked: Mapping[str, tuple[ToolCatalog, QuerySet]]) -> Table:
-    """macro.csv of a collection, from its kept runs. `asked`: protocol -> the catalogue searched, and the queries."""
-    runs = results.collect_runs(collection)
-    parts = [macro_means(runs[at], *own, MACRO_METRICS).assign(protocol=at) for at, own in asked.items()]
-    table = pd.concat(parts, ignore_index=True)
-    return Table("macro", table[["protocol", *table.columns.drop("protocol")]])
-
-
-def by_k(catalog: ToolCatalog, queries: QuerySet, scores: FloatArray, *, pool_tokens: int) -> pd.DataFrame:
-    """One row per K: precision, recall, F1 of these two means (as the paper), hit rate, MRR at K, token reduction.
-    `scores`: shape (len(queries), n_tools). `pool_tokens`: of all definitions that are handed over otherwise."""
-    ranked = rank_all(scores)
+def by_k(inputs: Inputs, scores: FloatArray) -> pd.DataFrame:
+    """One row per K: precision, recall, F1 of these two means (as the paper), hit rate, MRR at K, and how many tokens
+    are saved of the definitions of all tools. `scores`: shape (len(queries), n_tools)."""
+    catalog, queries = inputs
+    ranked, sizes, rows = rank_all(scores), definition_tokens(catalog), []
+    # A quarter of the characters, the usual rule of thumb for tokens.
+    quarters = np.array([len(json.dumps(tool.definition(), ensure_ascii=False)) // 4 for tool in catalog.tools])
     table = results.measure(ranked, queries, len(catalog.tools), ks=KS)
-    sizes, quarters = definition_tokens(catalog), definition_quarters(catalog)
-    rows = []
     for k in KS:
-        tokens = handed_over(ranked[:, :k], sizes).mean()
+        tokens, by_characters = (own[ranked[:, :k]].sum(axis=1).mean() for own in (sizes, quarters))
         precision, recall = (table[f"{name}@{k}"].to_numpy() for name in ("precision", "recall"))
         line = {"k": k, "precision": precision.mean(), "recall": recall.mean(), "f1": f1_of_means(precision, recall)}
         line |= {name: table[f"{name}@{k}"].mean() for name in ("hit_rate", "mrr")}
-        by_characters = handed_over(ranked[:, :k], quarters).mean()
-        reduction = 1 - tokens / pool_tokens
-        rows.append(line | {"token_reduction": reduction, "tokens": tokens, "tokens_by_characters": by_characters})
+        line |= {"token_reduction": 1 - tokens / sizes.sum(), "tokens": tokens}
+        rows.append(line | {"tokens_by_characters": by_characters})
     return pd.DataFrame(rows)
 
 
-def by_threshold(
-    catalog: ToolCatalog, queries: QuerySet, scores: FloatArray, thresholds: Sequence[float], k: int
-) -> pd.DataFrame:
+def by_threshold(inputs: Inputs, scores: FloatArray, thresholds: Sequence[float], k: int) -> pd.DataFrame:
     """One row per threshold (section 6.4): at most `k` tools that score as much, or the best `k` where none does.
     `scores`: shape (len(queries), n_tools). Column fell_back: share of the queries where none does."""
+    catalog, queries = inputs
     ranked, sizes, rows = rank_all(scores, k), definition_tokens(catalog), []
     for threshold in thresholds:
         handed = [above(own, scores[row, own], threshold)[0].tolist() for row, own in enumerate(ranked)]
-        table = results.measure_sets({k: handed}, queries, len(catalog.tools))
-        counts = np.array([len(rows) for rows in handed])
-        found = table[f"recall@{k}"].to_numpy() * [len(labels) for labels in queries.labels]
+        table, counts = results.measure_sets({k: handed}, queries, len(catalog.tools)), np.array([*map(len, handed)])
+        right = table[f"recall@{k}"].to_numpy() * [len(labels) for labels in queries.labels]
         line = {"threshold": threshold, "fell_back": float((scores.max(axis=1) < threshold).mean())}
-        line |= {"mean_tools": counts.mean(), "precision": float((found / counts).mean())}
+        line |= {"mean_tools": counts.mean(), "precision": float((right / counts).mean())}
         line |= {name: table[f"{name}@{k}"].mean() for name in ("recall", "hit_rate")}
-        rows.append(line | {"mean_tokens": float(np.mean([sizes[rows].sum() for rows in handed]))})
+        rows.append(line | {"mean_tokens": float(np.mean([sizes[own].sum() for own in handed]))})
     return pd.DataFrame(rows)
 
 
-def template_tables(catalog: ToolCatalog, queries: QuerySet, thresholds: Sequence[float]) -> Iterator[Table]:
+def template_tables(inputs: Inputs, thresholds: Sequence[float]) -> Iterator[Table]:
     """Table 1's form: discovery_table.csv, dense search over the paper's template; and its thresholds."""
-    scores = ToolIndex(catalog, TEMPLATE).scores(queries.texts)
-    table = by_k(catalog, queries, scores, pool_tokens=int(definition_tokens(catalog).sum()))
-    facts = results.sources(catalog, queries) | {"config": asdict(TEMPLATE) | {"thresholds": thresholds}}
-    yield Table("discovery_table", table, facts)
-    yield Table("discovery_thresholds", by_threshold(catalog, queries, scores, thresholds, max(KS)))
+    scores = ToolIndex(inputs[0], TEMPLATE).scores(inputs[1].texts)
+    facts = results.sources(*inputs) | {"config": asdict(TEMPLATE) | {"thresholds": thresholds}}
+    yield Table("discovery_table", by_k(inputs, scores), facts)
+    yield Table("discovery_thresholds", by_threshold(inputs, scores, thresholds, max(KS)))
 
 
-def server_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
+def server_table(inputs: Inputs) -> Table:
     """Tables 2-6's form: discovery_servers.csv, queries grouped by the server of their first label. Every query
     searches the whole catalogue; tokens are compared with the definitions of all its tools."""
+    catalog, queries = inputs
     scores = ToolIndex(catalog, TEMPLATE).scores(queries.texts)
-    total = int(definition_tokens(catalog).sum())
-    owner = [catalog.servers[catalog.tools[labels[0][0]].server].id.partition("#")[0] for labels in queries.labels]
-    parts = [by_k(catalog, queries, scores, pool_tokens=total).assign(server="all", queries=len(queries))]
-    for server, count in sorted(Counter(owner).items(), key=lambda item: (-item[1], item[0])):
-        rows = [row for row, name in enumerate(owner) if name == server]
-        part = by_k(catalog, queries.take(rows), scores[rows], pool_tokens=total)
-        parts.append(part.assign(server=server, queries=count))
+    names = [server.id.partition("#")[0] for server in catalog.servers]
+    owner = pd.Series([names[catalog.tools[labels[0][0]].server] for labels in queries.labels])
+    counts = owner.value_counts().sort_index().sort_values(ascending=False, kind="stable")
+    parts = [by_k(inputs, scores).assign(server="all", queries=len(queries))]
+    for server, count in counts.items():
+        rows = np.flatnonzero(owner == server).tolist()
+        parts.append(by_k((catalog, queries.take(rows)), scores[rows]).assign(server=str(server), queries=count))
     table = pd.concat(parts)
     return Table("discovery_servers", table[["server", "queries", *table.columns.drop(["server", "queries"])]])
 
 
-def latency(index: ToolIndex, queries: tuple[str, ...], k: int) -> dict[str, float]:
-    """Milliseconds per query, one at a time: the whole search, and its part after the embedding."""
-    vectors = [index.embedder.encode([query], store=False) for query in queries]
-    times = []
-    index.search(queries[0], k)
-    for query, vector in zip(queries, vectors, strict=True):
-        started = time.perf_counter()
-        index.search(query, k)
-        searched = time.perf_counter()
-        best(cosines(vector, index.vectors)[0], k, index.order)
-        times.append((searched - started, time.perf_counter() - searched))
-    whole, search = np.array(times).T
-    found = results.percentiles("latency", whole) | results.percentiles("search", search)
-    del found["search_p50_ms"]
-    return found
-
-
-def latency_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
-    """discovery_latency.csv: milliseconds per query of the template search, to be measured while nothing else runs."""
+def latency_table(inputs: Inputs) -> Table:
+    """discovery_latency.csv: milliseconds per query of the template search, one at a time, and of its part after the
+    embedding; to be measured while nothing else runs."""
+    (catalog, queries), index = inputs, ToolIndex(inputs[0], TEMPLATE)
+    vectors = [index.embedder.encode([query], store=False) for query in queries.texts]
+    index.search(queries.texts[0], max(KS))
     line: dict[str, float] = {"tools": len(catalog.tools), "queries": len(queries)}
-    line |= latency(ToolIndex(catalog, TEMPLATE), queries.texts, max(KS))
-    facts = results.sources(catalog, queries) | {"config": asdict(TEMPLATE)}
+    line |= results.milliseconds("latency", lambda query: index.search(query, max(KS)), queries.texts)
+    searches = (cosines(vector, index.vectors)[0] for vector in vectors)
+    line |= results.milliseconds("search", lambda _: best(next(searches), max(KS), index.order), queries.texts)
+    del line["search_p50_ms"]
+    facts = results.sources(*inputs) | {"config": asdict(TEMPLATE)}
     return Table("discovery_latency", pd.DataFrame([line]), facts)
 
 
-def pools(small: ToolCatalog, other: ToolCatalog, last: ToolCatalog) -> tuple[ToolCatalog, ToolCatalog, ToolCatalog]:
-    """LiveMCPBench, with MCP-tools behind it, and with MCP-Flow behind both; its own rows stay the first ones."""
+def pools(small: ToolCatalog, other: ToolCatalog, last: ToolCatalog) -> list[tuple[str, ToolCatalog]]:
+    """LiveMCPBench, with MCP-tools behind it, and with MCP-Flow behind both, whose texts are cut after repeats are
+    looked for; its own rows stay the first ones. Each with what stands before the names of systems on it.
+
+    The last one is the pool of 12,618 tools that reference scores exist for: tool names cut in another way, fewer tools
+    known as repeats. There MCP-Flow was compared with LiveMCPBench alone, so that tools of MCP-tools stand in it twice.
+    """
     middle = extend("livemcpbench+mcptools", small, other)
-    return small, middle, cut(extend("livemcpbench+mcptools+mcpflow", middle, last), len(middle.tools))
-
-
-def reference_pool(small: ToolCatalog, middle: ToolCatalog) -> ToolCatalog:
-    """The 12,618 tools that reference scores exist for: tool names cut in another way, fewer tools known as repeats.
-    There MCP-Flow was compared with LiveMCPBench alone, so that tools of MCP-tools stand in it twice."""
-    plain = plainly_read(paths.raw("mcpflow"))
-    return cut(extend("livemcpbench+mcptools+mcpflow", middle, plain, against=small), len(middle.tools))
-
-
-def cut(catalog: ToolCatalog, own: int) -> ToolCatalog:
-    """The catalogue with short texts behind its first `own` tools; repeats are looked for in whole texts, before."""
-    short = tuple(replace(tool, description=tool.description[:LIMIT]) for tool in catalog.tools[own:])
-    return replace(catalog, tools=catalog.tools[:own] + short)
+    name, plain = "livemcpbench+mcptools+mcpflow", plainly_read(paths.raw("mcpflow"))
+    large = [extend(name, middle, last), extend(name, middle, plain, against=small)]
+    for place, whole in enumerate(large):
+        own = len(middle.tools)
+        short = tuple(replace(tool, description=tool.description[:LIMIT]) for tool in whole.tools[own:])
+        large[place] = replace(whole, tools=whole.tools[:own] + short)
+    return [("", small), ("", middle), ("", large[0]), (REFERENCE, large[1])]
 
 
 def pool_runs(
-    named: Sequence[tuple[str, ToolCatalog]], queries: QuerySet, asked: Sequence[str], owner: Sequence[int]
+    named: Sequence[tuple[str, ToolCatalog]], queries: QuerySet, requests: Sequence[str], owner: Sequence[int]
 ) -> Iterator[Run | Table]:
     """Protocols ``query_<pool>`` and ``request_<pool>`` of LiveMCPBench over pools of real tools, and scaling.csv.
 
     Part of the fall is not the searches' fault: tools of other servers that would serve as well have no label.
-    `named`: what stands before the systems' names, and the pool. `asked`, `owner`: requests, and the task of each.
+    `named`: from `pools`. `requests`, `owner`: texts, and the task of each.
     """
     lines = []
     for prefix, catalog in named:
         for name, settings in SYSTEMS.items():
             index, size = ToolIndex(catalog, settings), len(catalog.tools)
             by_query = results.measure(rank_all(index.scores(queries.texts)), queries, size)
-            handed = hand_over(index.scores(asked), owner, len(queries), PER_REQUEST)
+            handed = hand_over(index.scores(requests), owner, len(queries), PER_REQUEST)
             by_request = results.measure_sets(handed, queries, size)
             for kind, table in (("query", by_query), ("request", by_request)):
                 facts = {"config": asdict(settings)}
@@ -290,25 +255,23 @@ def grown(vectors: FloatArray, size: int, rng: np.random.Generator, noise: float
     return whole
 
 
-def growth_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
+def growth_table(inputs: Inputs) -> Table:
     """growth.csv: milliseconds per query, one at a time, by number of tools; above the real ones noisy copies."""
-    chosen, rng, lines = SYSTEMS["discovery_name_desc"], np.random.default_rng(results.SEED), []
-    index = ToolIndex(catalog, chosen)
+    (catalog, queries), rng, lines = inputs, np.random.default_rng(results.SEED), []
+    index = ToolIndex(catalog, SYSTEMS["discovery_name_desc"])
     index.embedder.encode([queries.texts[0]], store=False)
     for size in GROWTH:
-        vectors = grown(index.vectors, size, rng)
-        order = rng.permutation(size)
-        parts = []
+        vectors, order, times = grown(index.vectors, size, rng), rng.permutation(size), []
         for query in queries.texts:
             started = time.perf_counter()
             vector = index.embedder.encode([query], store=False)
             embedded = time.perf_counter()
             best(cosines(vector, vectors)[0], TOP, order)
-            parts.append((embedded - started, time.perf_counter() - embedded))
-        embed, search = np.array(parts).T
+            times.append((embedded - started, time.perf_counter() - embedded))
+        embed, search = np.array(times).T
         line: dict[str, float] = {"tools": size, "synthetic": max(0, size - len(index.vectors))}
         for name, seconds in {"embed": embed, "search": search, "whole": embed + search}.items():
             line |= results.percentiles(name, seconds)
         lines.append(line)
-    facts = results.sources(catalog, queries) | {"config": asdict(chosen) | {"top": TOP}}
+    facts = results.sources(*inputs) | {"config": asdict(SYSTEMS["discovery_name_desc"]) | {"top": TOP}}
     return Table("growth", pd.DataFrame(lines), facts)

@@ -7,21 +7,21 @@ it then ran; history = all other tasks; a task's requests are averaged).
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from study.advisor.encoders.choose import Embedder
 from study.advisor.engine.intent.feedback import Event, Statistics, empty
 from study.advisor.engine.intent.recommender import (
     SIGNALS,
     Chains,
     Context,
+    Intent,
     IntentRecommender,
     Requirements,
     SignalIndex,
@@ -42,20 +42,20 @@ from study.advisor.engine.intent.settings import (
     as_designed,
     intent_settings,
 )
-from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.structure import languages, operating_systems
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation.statistics import bootstrap_interval, share_interval
-from study.tools import request_log, results
-from study.tools.collections.livemcpbench import Episode
+from study.tools import results
+from study.tools.collections import Episode
+from study.tools.mcp_zero import Asks, followed_requests
 from study.tools.queries import QuerySet, rank_all
-from study.tools.request_log import Asks
-from study.tools.results import Run, Runs, Table
+from study.tools.results import Inputs, Run, Runs, Table
 
 DESIGN_RATE, DESIGN_STEPS = 0.01, 100  # the specification's own
+WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4)  # of what has followed the tools just used
 FEW = 50  # uses below which a few single ones settle the five weights
 
 
@@ -69,19 +69,18 @@ def project(vector: Float64Array) -> Float64Array:
     return nearest
 
 
-def differences(factors: Float64Array, selected: Sequence[int], candidates: Sequence[int]) -> Float64Array:
-    """Factor differences between every selected candidate and every other one, shape (pairs, n_factors). A selected
-    tool that is no candidate cannot be moved by any weights and gives no pair."""
-    chosen = [row for row in candidates if row in set(selected)]
-    others = [row for row in candidates if row not in set(selected)]
-    return (factors[chosen][:, None] - factors[others][None]).reshape(-1, factors.shape[1])
+def differences(factors: Float64Array, selected: Sequence[int]) -> Float64Array:
+    """Factor differences between every selected candidate and every other one, shape (pairs, n_factors). `factors`: of
+    the candidates. `selected`: places among them; what is no candidate cannot be moved by any weights."""
+    chosen = np.isin(np.arange(len(factors)), list(selected))
+    return (factors[chosen][:, None] - factors[~chosen][None]).reshape(-1, factors.shape[1])
 
 
 def lessons(events: Iterable[Event]) -> list[Float64Array]:
     """Factor differences of every successful use among what was shown with it, each of shape (pairs, n_factors). A use
     that failed, or whose outcome is unknown, does not say that the tool should have stood higher."""
     return [
-        differences(np.array(event.factors), [event.shown.index(event.selected)], range(len(event.shown)))
+        differences(np.array(event.factors), [event.shown.index(event.selected)])
         for event in events
         if event.success and event.factors and event.selected in event.shown
     ]
@@ -94,9 +93,8 @@ def loss(weights: Float64Array, queries: Sequence[Float64Array], temperature: fl
     stacked = np.concatenate(queries)
     shares = np.repeat([1 / (len(queries) * len(own)) for own in queries], [len(own) for own in queries])
     margin = stacked @ weights / temperature
-    value = float(shares @ np.logaddexp(0, -margin))
     slope: Float64Array = -((shares * np.exp(-np.logaddexp(0, margin))) @ stacked) / temperature
-    return value, slope
+    return float(shares @ np.logaddexp(0, -margin)), slope
 
 
 def tune(
@@ -108,23 +106,22 @@ def tune(
     `queries`: from `differences`; those without pairs say nothing and are left out. With none left the start stays.
     Raises StudyError: the specification's division by the sum met a sum that is not positive.
     """
-    told = [own for own in queries if len(own)]
+    pairs = [own for own in queries if len(own)]
     weights = start.copy()
-    if not told:
-        return weights
-    if rules.sum_normalised:
-        for _ in range(DESIGN_STEPS):
-            weights = weights - DESIGN_RATE * loss(weights, told, tuning.temperature)[1]
-            if weights.sum() <= 0:
-                raise StudyError("the weights' sum is not positive", fix="use the projection: sum_normalised False")
-            weights = weights / weights.sum()
-        return weights
     # The logistic function's curvature is at most 1/4; ||d||^2 bounds that of w . d.
-    bound = float(np.mean([(own**2).sum(axis=1).mean() for own in told])) / (4 * tuning.temperature**2)
+    bound = float(np.mean([(own**2).sum(axis=1).mean() for own in pairs or [np.zeros((1, 1))]]))
+    bound /= 4 * tuning.temperature**2
     if not bound:
         return weights
-    for _ in range(tuning.iterations):
-        weights = project(weights - loss(weights, told, tuning.temperature)[1] / bound)
+    if not rules.sum_normalised:
+        for _ in range(tuning.iterations):
+            weights = project(weights - loss(weights, pairs, tuning.temperature)[1] / bound)
+        return weights
+    for _ in range(DESIGN_STEPS):
+        weights = weights - DESIGN_RATE * loss(weights, pairs, tuning.temperature)[1]
+        if weights.sum() <= 0:
+            raise StudyError("the weights' sum is not positive", fix="use the projection: sum_normalised False")
+        weights = weights / weights.sum()
     return weights
 
 
@@ -139,8 +136,6 @@ def confidence_sequence(
     bounds, both of shape (n,), within [0, 1]; they only ever narrow.
     """
     x = np.asarray(values, dtype=np.float64)
-    if x.size and not (x.min() >= 0 and x.max() <= 1):
-        raise StudyError("an observation lies outside 0 to 1", fix="scale outcomes to shares")
     t = np.arange(1, len(x) + 1)
     mean = (0.5 + np.cumsum(x)) / (t + 1)
     variance = (0.25 + np.cumsum((x - mean) ** 2)) / (t + 1)
@@ -160,12 +155,11 @@ def outcomes(events: Iterable[Event], variants: Sequence[str], experiment: str, 
     found: dict[str, list[float]] = {name: [] for name in variants}
     begun: dict[str, list[bool]] = defaultdict(list)
     for event in events:
-        if event.experiment != experiment or event.success is None or len(begun[event.agent]) >= uses:
-            continue
         own = begun[event.agent]
-        own.append(event.success)
-        if len(own) == uses:
-            found[assign(event.agent, variants, experiment)].append(float(np.mean(own)))
+        if event.experiment == experiment and event.success is not None and len(own) < uses:
+            own.append(event.success)
+            if len(own) == uses:
+                found[assign(event.agent, variants, experiment)].append(float(np.mean(own)))
     return found
 
 
@@ -178,14 +172,13 @@ def compare_variants(observed: Mapping[str, Sequence[float]], settings: Comparis
     level, bounds, lines = settings.alpha / len(observed), {}, []
     for name, values in observed.items():
         lows, highs = confidence_sequence(values, level, settings.largest_bet)
-        bounds[name] = (float(lows[-1]), float(highs[-1])) if len(lows) else (0.0, 1.0)
-    control = observed[CONTROL]
-    for name, own in ((name, own) for name, own in observed.items() if name != CONTROL):
-        low, high = bounds[name][0] - bounds[CONTROL][1], bounds[name][1] - bounds[CONTROL][0]
-        difference = float(np.mean(own) - np.mean(control)) if len(own) and len(control) else float("nan")
-        line = {"variant": name, "agents": len(own), "control_agents": len(control), "difference": difference}
+        bounds[name] = (lows[-1], highs[-1], np.mean(values)) if len(values) else (0.0, 1.0, np.nan)
+    least, most, mean = bounds.pop(CONTROL)
+    for name, own in bounds.items():
+        low, high = own[0] - most, own[1] - least
+        line = {"variant": name, "agents": len(observed[name]), "control_agents": len(observed[CONTROL])}
         decision = "better" if low > 0 else "worse" if high < 0 else "open"
-        lines.append(line | {"low": low, "high": high, "decision": decision})
+        lines.append(line | {"difference": own[2] - mean, "low": low, "high": high, "decision": decision})
     return pd.DataFrame(lines)
 
 
@@ -194,22 +187,25 @@ def online_metrics(events: Sequence[Event], keys: Sequence[str] = ()) -> pd.Data
     share of the catalogue's tools, `keys`, that were ever shown). Click-through counts recommendations that showed
     something; success counts uses with a known outcome. Columns name, value, low, high (of shares: the 95 % Wilson
     interval) and n; NaN where no event bears on a metric."""
-    shown = [event for event in events if event.shown]
-    known = [event for event in events if event.selected is not None and event.success is not None]
-    timed = [(one.asked, one.finished) for one in known if one.success]
-    times = [end - start for start, end in timed if start is not None and end is not None]
-    ratings = [event.rating for event in events if event.rating is not None]
-    covered = len({key for event in events for key in event.shown}.intersection(keys))
-    chosen = sum(event.selected in event.shown for event in shown), len(shown)
-    worked = sum(bool(event.success) for event in known), len(known)
+    shares = {
+        "click_through_rate": [event.selected in event.shown for event in events if event.shown],
+        "success_rate": [bool(e.success) for e in events if e.selected is not None and e.success is not None],
+    }
+    timed = [(e.asked, e.finished) for e in events if e.selected is not None and e.success]
+    shown = {key for event in events for key in event.shown}
+    means: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
+        "time_to_success_s": (
+            np.median,
+            [end - start for start, end in timed if start is not None and end is not None],
+        ),
+        "satisfaction": (np.mean, [event.rating for event in events if event.rating is not None]),
+        "coverage": (np.mean, [key in shown for key in keys]),
+    }
     nothing = (np.nan,) * 3
     lines = [
-        ("click_through_rate", *(share_interval(*chosen) if shown else nothing), len(shown)),
-        ("success_rate", *(share_interval(*worked) if known else nothing), len(known)),
-        ("time_to_success_s", np.median(times) if times else np.nan, np.nan, np.nan, len(times)),
-        ("satisfaction", np.mean(ratings) if ratings else np.nan, np.nan, np.nan, len(ratings)),
-        ("coverage", covered / len(keys) if keys else np.nan, np.nan, np.nan, len(keys)),
+        (name, *(share_interval(sum(own), len(own)) if own else nothing), len(own)) for name, own in shares.items()
     ]
+    lines += [(name, mean(own) if own else np.nan, *nothing[1:], len(own)) for name, (mean, own) in means.items()]
     return pd.DataFrame(lines, columns=["name", "value", "low", "high", "n"])
 
 
@@ -225,15 +221,14 @@ class Log:
 
     calls: Float64Array  # calls, successes: executions, and those without an error
     successes: Float64Array
-    used: Float64Array  # 1 where the task used the tool at all
-    approved: Float64Array  # 1 where it did and a person judged the task solved
+    approved: Float64Array  # 1 where the task used the tool and a person judged it solved
 
     def statistics(self, episodes: np.ndarray, rating_scale: float) -> Statistics:
         """What is known after the chosen episodes. `episodes`: bool, shape (n_episodes,)."""
-        known = {name: part[episodes].sum(axis=0) for name, part in vars(self).items()}
-        ratings = {"rating": known["approved"] * rating_scale, "rated": known["used"]}
-        counts = {"calls": known["calls"], "successes": known["successes"]}
-        return replace(empty(self.calls.shape[1]), **counts, **ratings)
+        calls, successes, approved = (part[episodes] for part in vars(self).values())
+        ratings = {"rating": approved.sum(axis=0) * rating_scale, "rated": (calls > 0).sum(axis=0).astype(np.float64)}
+        counts = {"calls": calls.sum(axis=0), "successes": successes.sum(axis=0)}
+        return replace(empty(calls.shape[1]), **counts, **ratings)
 
 
 def count(episodes: Sequence[Episode], n_tools: int) -> Log:
@@ -245,10 +240,10 @@ def count(episodes: Sequence[Episode], n_tools: int) -> Log:
                 calls[number, execution.tool] += 1
                 successes[number, execution.tool] += execution.ok
         approved[number] = (calls[number] > 0) * episode.success
-    return Log(calls, successes, (calls > 0).astype(np.float64), approved)
+    return Log(calls, successes, approved)
 
 
-def asked_tasks(episodes: Sequence[Episode], queries: QuerySet) -> Asks:
+def annotated_tasks(episodes: Sequence[Episode], queries: QuerySet) -> Asks:
     """The annotated tasks by their own text; labels are the annotators'."""
     place = {episode.task: row for row, episode in enumerate(episodes)}
     rows = np.array([place[task] for task in queries.ids], dtype=np.int64)
@@ -256,62 +251,43 @@ def asked_tasks(episodes: Sequence[Episode], queries: QuerySet) -> Asks:
     return Asks(queries, rows, tuple(tuple(dict.fromkeys(own)) for own in ran), np.full((len(queries), 1), -1))
 
 
-def misread(catalog: ToolCatalog, queries: Sequence[str], intentions: Intentions) -> dict[str, float]:
-    """Shares of the queries that the specification's word rules misread: a domain inside a word, a verb by a comma."""
-    whole, designed = (SignalIndex(catalog, intentions, rules) for rules in (CORRECTED, as_designed()))
-    read = [(whole.read(query), designed.read(query)) for query in queries]
-    false_domain = float(np.mean([bool(set(b.domains) - set(a.domains)) for a, b in read]))
-    missed_verb = float(np.mean([bool(set(a.verbs) - set(b.verbs)) for a, b in read]))
-    return {"queries": float(len(queries)), "false_domain": false_domain, "missed_verb": missed_verb}
-
-
-def latency(
-    catalog: ToolCatalog, queries: Sequence[str], intentions: Intentions, embedder: Embedder | None = None
-) -> dict[str, float]:
-    """Milliseconds per recommendation, each query asked twice: the second answer comes from the cache."""
-    made = IntentRecommender(catalog, intentions=intentions, embedder=embedder)
+def latency_table(inputs: Inputs) -> Table:
+    """intent_latency.csv: milliseconds per recommendation, each query asked twice: the second answer comes from the
+    cache; its record names the machine."""
+    (catalog, queries), intentions = inputs, intent_settings()
+    made, line = IntentRecommender(catalog, intentions=intentions), dict[str, float]()
     made.recommend("a first question loads the model", Context())
-    found: dict[str, float] = {}
     for name in ("first", "cached"):
-        taken = []
-        for query in queries:
-            started = time.perf_counter()
-            made.recommend(query)
-            taken.append(time.perf_counter() - started)
-        found |= results.percentiles(name, np.array(taken))
-    return found | {"cache_hits": float(made.hits)}
+        line |= results.milliseconds(name, made.recommend, queries.texts)
+    facts = results.sources(*inputs) | {"config": asdict(intentions.ranking)}
+    return Table("intent_latency", pd.DataFrame([line | {"cache_hits": float(made.hits)}]), facts)
 
 
 def compatibility(data: Dataset, split: Split) -> pd.DataFrame:
-    """What the filter "project compatibility" removes where a task states its language and theme, training part only.
+    """intent_filters.csv: what the filter "project compatibility" removes where a task states its language and theme,
+    training part only. A server's language is the one that it is written in.
 
-    A server's language is the one that it is written in. One row per filter: tasks, servers that state something, share
-    of all pairs and of the labels removed.
+    One row per filter: tasks, servers that state something, share of all pairs and of the labels removed.
     """
-    tasks, lines = split.tasks("train"), []
-    for name in ("language", "system"):
-        by_language = name == "language"
-        read, column = (languages, "language") if by_language else (operating_systems, "theme")
-        needs = [Requirements(**{f"{name}s": read(text)}) for text in data.servers[name]]
-        kinds = {need: number for number, need in enumerate(dict.fromkeys(needs))}
-        kind = np.array([kinds[need] for need in needs])
-        blocked: dict[frozenset[str], np.ndarray] = {}
+    tasks, lines = np.asarray(split.tasks("train")), []
+    for name, column, read in (("language", "language", languages), ("system", "theme", operating_systems)):
+        needs = pd.Series([Requirements(**{f"{name}s": read(text)}) for text in data.servers[name]])
+        kind, kinds = pd.factorize(needs)
+        stated = pd.Series([read(str(text)) for text in data.tasks[column].iloc[tasks]])
         removed = labels = 0
-        for task in tasks:
-            own = read(str(data.tasks[column].iloc[task]))
-            if own not in blocked:
-                context = Context(languages=own) if by_language else Context(systems=own)
-                blocked[own] = np.array([obstacle(need, context) is not None for need in kinds])[kind]
-            removed += int(blocked[own].sum())
-            labels += int(blocked[own][split.train[task].indices].sum())
-        stated = sum(need != Requirements() for need in needs)
-        line: dict[str, object] = {"filter": name, "tasks": len(tasks), "servers_that_state_it": stated}
+        for own, rows in stated.groupby(stated, sort=False).groups.items():
+            context = Context(**dict[str, Any]({f"{name}s": own}))
+            blocked = np.array([obstacle(need, context) is not None for need in kinds])[kind]
+            removed += len(rows) * int(blocked.sum())
+            labels += split.train[tasks[rows]][:, blocked].nnz
+        line: dict[str, object] = {"filter": name, "tasks": len(tasks)}
+        line["servers_that_state_it"] = int((needs != Requirements()).sum())
         line |= {"pairs_removed": removed / (len(tasks) * data.n_servers), "labels_removed": labels / split.train.nnz}
         lines.append(line)
     return pd.DataFrame(lines)
 
 
-# Which episodes may be known when one is asked: (rows of all, its row) -> bool, shape (n_episodes,).
+# Which episodes may be known when one is asked: (rows of episodes, its row) -> bool, shape of the rows.
 Known = Callable[[IntArray, int], np.ndarray]
 others: Known = np.not_equal
 earlier: Known = np.less
@@ -329,18 +305,12 @@ class Study:
     intentions: Intentions
     rules: Rules = CORRECTED
 
-    def past(self, episode: int) -> np.ndarray:
-        """Which episodes may be known when this one is asked, bool, shape (n_episodes,)."""
-        return self.known(np.arange(len(self.log.calls)), episode)
-
-    def factors(self, ask: int, left_out: int | None = None, *, at: int | None = None) -> Float64Array:
-        """Factors of an ask's candidates, shape (n_candidates, 5). `left_out`: an episode that must not be known
-        either. `at`: the episode at whose time it is asked (its own)."""
+    def factors(self, ask: int, at: int | None = None) -> Float64Array:
+        """Factors of an ask's candidates, shape (n_candidates, 5). `at`: the episode at whose time it is asked (its
+        own), which must not be known either."""
         own = int(self.asks.episode[ask])
-        known = self.past(own if at is None else at)
-        known[own] = False
-        if left_out is not None:
-            known[left_out] = False
+        known = self.known(np.arange(len(self.log.calls)), own if at is None else at)
+        known[[own, own if at is None else at]] = False
         past = self.log.statistics(known, self.intentions.ranking.rating_scale)
         table = factors(self.relevance[ask], past, self.intentions.ranking, rules=self.rules)
         return table[self.candidates[ask]]
@@ -349,198 +319,145 @@ class Study:
         """The same with every tool as a candidate."""
         return replace(self, candidates=(np.arange(self.relevance.shape[1]),) * len(self.asks.queries))
 
-    def scores(self, weights: Mapping[int, Float64Array]) -> FloatArray:
-        """Scores of all tools, -inf outside the candidates, shape (n_asks, n_tools). `weights`: by episode."""
+    def scores(self, weights: Mapping[int, Float64Array] | Float64Array) -> FloatArray:
+        """Scores of all tools, -inf outside the candidates, shape (n_asks, n_tools). `weights`: of all, or by
+        episode."""
         found = np.full(self.relevance.shape, -np.inf, dtype=np.float32)
         for ask, rows in enumerate(self.candidates):
-            found[ask, rows] = self.factors(ask) @ weights[int(self.asks.episode[ask])]
+            own = weights[int(self.asks.episode[ask])] if isinstance(weights, Mapping) else weights
+            found[ask, rows] = self.factors(ask) @ own
         return found
 
-    def tuned(self, targets: Callable[[int], tuple[int, ...]]) -> dict[int, Float64Array]:
+    def tuned(self, targets: Sequence[Sequence[int]]) -> dict[int, Float64Array]:
         """Per episode, weights learned from the episodes that it may know; none of them ever sees that episode.
-        `targets`: the tools of an ask that should be ranked above its other candidates."""
+        `targets`: per ask the tools that should be ranked above its other candidates."""
         found = {}
         for episode in sorted(set(self.asks.episode.tolist())):
-            known = self.past(episode)
-            lessons = []
-            for ask in np.flatnonzero(known[self.asks.episode]):
-                rows = self.candidates[ask].tolist()
-                place = {row: number for number, row in enumerate(rows)}
-                wanted = [place[row] for row in targets(int(ask)) if row in place]
-                table = self.factors(int(ask), left_out=episode, at=episode)
-                lessons.append(differences(table, wanted, range(len(rows))))
-            found[episode] = tune(lessons, self.intentions.variants["control"], self.intentions.tuning)
+            pairs = []
+            for ask in np.flatnonzero(self.known(self.asks.episode, episode)).tolist():
+                right = np.flatnonzero(np.isin(self.candidates[ask], list(targets[ask])))
+                pairs.append(differences(self.factors(ask, episode), right.tolist()))
+            found[episode] = tune(pairs, self.intentions.variants[CONTROL], self.intentions.tuning)
         return found
 
 
-def protocol_runs(catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
-    """All protocols, and the tables intent_weights, intent_candidates and intent_behaviour."""
-    past, intentions = count(episodes, len(catalog.tools)), intent_settings()
-    index = ToolIndex(catalog, Settings(document=intentions.ranking.document))
+def protocol_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
+    """All protocols; intent_weights.csv, intent_candidates.csv and intent_chains.csv."""
+    (catalog, queries), intentions, spread = inputs, intent_settings(), list[dict[str, object]]()
     signals = {"corrected": SignalIndex(catalog, intentions)}
-    signals["as designed"] = SignalIndex(catalog, intentions, as_designed())
-    tasks = asked_tasks(episodes, queries)
-    weights, brought = [], []
-    protocols: dict[str, tuple[Asks, Known]] = {
+    signals["as designed"], brought = SignalIndex(catalog, intentions, as_designed()), []
+    log, index = count(episodes, len(catalog.tools)), ToolIndex(catalog, Settings(document=intentions.ranking.document))
+    tasks, requests = annotated_tasks(episodes, queries), followed_requests(episodes)
+    protocols = {
         "intent": (tasks, others),
         "intent_prequential": (tasks, earlier),
-        "intent_requests": (request_log.requests(episodes), others),
+        "intent_requests": (requests, others),
     }
     for protocol, (asks, known) in protocols.items():
-        relevance = index.scores(asks.queries.texts)
-        study = Study(asks, past, known, relevance, stage(signals["corrected"], asks, relevance), intentions)
-        yield from fixed_runs(protocol, study, signals["as designed"])
-        runs, table = tuned_runs(protocol, study, catalog)
-        yield from runs
-        weights.append(table.assign(protocol=protocol))
-        if known is others:
-            parts = {name: by_signal(own, asks, relevance).assign(rules=name) for name, own in signals.items()}
-            brought.append(pd.concat(parts.values()).assign(protocol=protocol))
-    yield Table("intent_weights", pd.concat(weights))
+        relevance, stages = index.scores(asks.queries.texts), []
+        for rules, own in signals.items():
+            read = [own.read(text) for text in asks.queries.texts]
+            stages.append(tuple(map(own.candidates, read, relevance)))
+            if known is others:
+                brought.append(by_signal(own, read, asks, relevance).assign(rules=rules, protocol=protocol))
+        study = Study(asks, log, known, relevance, stages[0], intentions)
+        if protocol == "intent_requests":
+            yield Table("intent_chains", chained(study, following(asks, episodes, len(catalog.tools))))
+        for name, ranked, config in (*fixed_rankings(study, stages[1]), *tuned_rankings(study, protocol, spread)):
+            table = by_task(ranked, asks, len(catalog.tools)).rename_axis("task_id").reset_index()
+            facts = {"asks": len(asks.queries), "config": config}
+            yield Run(protocol, name, table.assign(seed=results.SEED), (catalog, asks.queries), facts)
+    yield Table("intent_weights", pd.DataFrame(spread))
     yield Table("intent_candidates", pd.concat(brought))
-    yield Table("intent_behaviour", pd.DataFrame([misread(catalog, tasks.queries.texts, intentions)]))
-
-
-def latency_table(catalog: ToolCatalog, queries: QuerySet) -> Table:
-    """intent_latency.csv: milliseconds per recommendation, first and cached; its record names the machine."""
-    intentions = intent_settings()
-    table = pd.DataFrame([latency(catalog, queries.texts, intentions)])
-    facts = results.sources(catalog, queries) | {"config": asdict(intentions.ranking)}
-    return Table("intent_latency", table, facts)
-
-
-def stage(signals: SignalIndex, asks: Asks, relevance: FloatArray) -> tuple[IntArray, ...]:
-    """The candidates of every ask."""
-    asked = zip(asks.queries.texts, relevance, strict=True)
-    return tuple(signals.candidates(signals.read(text), own) for text, own in asked)
-
-
-def fixed_runs(protocol: str, study: Study, designed: SignalIndex) -> Iterator[Run]:
-    """The systems whose weights are given."""
-    asks, intentions, variants = study.asks, study.intentions, study.intentions.variants
-    everything = study.over_all_tools()
-    alone = dict(zip(FACTORS, np.eye(len(FACTORS)), strict=True))
-    letter = replace(study, candidates=stage(designed, asks, study.relevance), rules=as_designed())
-    fixed: dict[str, tuple[Study, Float64Array]] = {
-        "intent_relevance": (everything, alone["relevance"]),
-        "intent_relevance_candidates": (study, alone["relevance"]),
-        "intent_success_rate": (everything, alone["success_rate"]),
-        "intent_popularity": (everything, alone["popularity"]),
-        "intent_user_rating": (everything, alone["user_rating"]),
-        **{f"intent_{name}": (study, weights) for name, weights in variants.items()},
-        "intent_control_all_tools": (everything, variants["control"]),
-        "intent_as_designed": (letter, variants["control"]),
-    }
-    for name, (chosen, weights) in fixed.items():
-        config = {"weights": weights.tolist(), "rules": asdict(chosen.rules), "ranking": asdict(intentions.ranking)}
-        ranked = rank_all(chosen.scores(dict.fromkeys(asks.episode.tolist(), weights)))
-        yield by_task_run(protocol, name, ranked, asks, config, designed.catalog)
-
-
-def tuned_runs(protocol: str, study: Study, catalog: ToolCatalog) -> tuple[list[Run], pd.DataFrame]:
-    """The systems whose weights are learned, and the recorded router; and the weights' spread over the folds."""
-    asks, everything, runs, lines = study.asks, study.over_all_tools(), [], []
-    lessons: Mapping[str, Callable[[int], tuple[int, ...]]] = {
-        "log": lambda ask: asks.selected[ask],
-        "labels": lambda ask: tuple(tool for label in asks.queries.labels[ask] for tool in label),
-    }
-    for source, targets in lessons.items():
-        if source == "labels" and protocol == "intent_requests":
-            continue  # its labels are the log's choices
-        learned = study.tuned(targets)
-        config = {"tuning": asdict(study.intentions.tuning), "ranking": asdict(study.intentions.ranking)}
-        # Learned among candidates, applied to them and to the whole catalogue.
-        for ending, own in (("", study), ("_all_tools", everything)):
-            name, ranked = f"intent_tuned_on_{source}{ending}", rank_all(own.scores(learned))
-            runs.append(by_task_run(protocol, name, ranked, asks, config, catalog))
-        table = np.stack(list(learned.values()))
-        for factor, column in zip(FACTORS, table.T, strict=True):
-            spread = {"mean": column.mean(), "least": column.min(), "greatest": column.max()}
-            lines.append({"learned_on": source, "factor": factor, "folds": len(table), **spread})
-    if protocol == "intent_requests":
-        runs.append(by_task_run(protocol, "recorded", asks.returned, asks, {}, catalog))
-    return runs, pd.DataFrame(lines)
-
-
-def by_task_run(
-    protocol: str, name: str, ranked: IntArray, asks: Asks, config: Mapping[str, Any], catalog: ToolCatalog
-) -> Run:
-    """A system's run, with the task as the unit everywhere."""
-    table = by_task(ranked, asks, len(catalog.tools)).rename_axis("task_id").reset_index()
-    facts = {"asks": len(asks.queries), "config": dict(config)}
-    return Run(protocol, name, table.assign(seed=results.SEED), (catalog, asks.queries), facts)
 
 
 def by_task(ranked: IntArray, asks: Asks, n_tools: int) -> pd.DataFrame:
-    """Measures of rankings, each the mean over a task's asks; index the task."""
+    """Measures of rankings, each the mean over a task's asks, as the task is the unit everywhere; index the task."""
     table = results.measure(ranked, asks.queries, n_tools).drop(columns="task_id")
     return table.groupby(np.array(asks.queries.groups), sort=False).mean()
 
 
-def by_signal(signals: SignalIndex, asks: Asks, relevance: FloatArray) -> pd.DataFrame:
+def by_signal(signals: SignalIndex, read: Sequence[Intent], asks: Asks, relevance: FloatArray) -> pd.DataFrame:
     """Recall of the labels among each signal's candidates (after the cut), and among those of all together. Columns
     silent: share of asks to which it brings nothing; brought: mean number of distinct tools before the cut."""
-    count = signals.intentions.ranking.candidates or relevance.shape[1]
-    asked, lines = zip(asks.queries.texts, relevance, strict=True), []
-    named = [signals.named(signals.read(text), own, count) for text, own in asked]
+    count, lines = signals.intentions.ranking.candidates or relevance.shape[1], []
+    named = [signals.named(intent, own, count) for intent, own in zip(read, relevance, strict=True)]
     for signal in (*SIGNALS, "all"):
-        kept = SIGNALS if signal == "all" else (signal,)
-        chosen, sizes = [], []
-        for row, found in enumerate(named):
-            own = {name: found[name] for name in kept}
-            chosen.append(most_named(own, relevance[row], signals.order, count, signals.rules).tolist())
-            sizes.append(len({tool for tools in own.values() for tool in tools}))
-        share = results.measure_sets({count: chosen}, asks.queries, relevance.shape[1])[f"recall@{count}"]
-        line = {"signal": signal, "asks": len(named), "silent": float(np.mean([not size for size in sizes]))}
-        lines.append(line | {"brought": float(np.mean(sizes)), "recall": share.to_numpy().mean()})
+        brought = [{name: own[name] for name in SIGNALS if signal in (name, "all")} for own in named]
+        sizes = np.array([len({tool for tools in own.values() for tool in tools}) for own in brought])
+        cut = [
+            most_named(own, scores, signals.order, count, signals.rules)
+            for own, scores in zip(brought, relevance, strict=True)
+        ]
+        table = results.measure_sets({count: [own.tolist() for own in cut]}, asks.queries, relevance.shape[1])
+        line = {"signal": signal, "asks": len(named), "silent": (sizes == 0).mean(), "brought": sizes.mean()}
+        lines.append(line | {"recall": table[f"recall@{count}"].mean()})
     return pd.DataFrame(lines)
-
-
-WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4)
-DEPTH = 10  # tools of a recommendation, of which the share that is ever recommended is counted
-
-
-def session_tables(catalog: ToolCatalog, queries: QuerySet, episodes: Sequence[Episode]) -> Iterator[Table]:
-    """intent_chains.csv: the agent's requests, with more and more weight on what the tools it has just run lead to (by
-    the log of all other tasks). intent_coverage.csv: the share of the tools that are ever among the first ten."""
-    intentions, n_tools = intent_settings(), len(catalog.tools)
-    past, signals = count(episodes, n_tools), SignalIndex(catalog, intentions)
-    index = ToolIndex(catalog, Settings(document=intentions.ranking.document))
-    chains, coverage = [], []
-    asked = {"intent": asked_tasks(episodes, queries), "intent_requests": request_log.requests(episodes)}
-    for protocol, asks in asked.items():
-        relevance = index.scores(asks.queries.texts)
-        among = Study(asks, past, others, relevance, stage(signals, asks, relevance), intentions)
-        named = {"relevance": (among.over_all_tools(), np.eye(len(FACTORS))[0])}
-        named |= {CONTROL: (among, intentions.variants[CONTROL])}
-        bonus = following(asks, episodes, n_tools) if protocol == "intent_requests" else np.zeros((0, n_tools))
-        for name, (study, weights) in named.items():
-            scores = study.scores(dict.fromkeys(asks.episode.tolist(), weights))
-            shown = np.unique(rank_all(scores, DEPTH))
-            line = {"protocol": protocol, "system": f"intent_{name}", "asks": len(asks.queries), "tools": n_tools}
-            coverage.append(line | {f"coverage@{DEPTH}": float((shown >= 0).sum() / n_tools)})
-            for weight in WEIGHTS if protocol == "intent_requests" else ():
-                moved = rank_all((scores + weight * bonus).astype(np.float32))
-                names = [f"mrr@{n_tools}", "hit_rate@1", "hit_rate@3"]
-                found = by_task(moved, asks, n_tools).sort_index()[names].mean().to_dict()
-                told = int((bonus > 0).any(axis=1).sum())
-                line = {"system": f"intent_{name}", "weight": weight, "asks": len(bonus), "asks_with_chain": told}
-                chains.append(line | found)
-    yield Table("intent_chains", pd.DataFrame(chains))
-    yield Table("intent_coverage", pd.DataFrame(coverage))
 
 
 def following(asks: Asks, episodes: Sequence[Episode], n_tools: int) -> Float64Array:
     """`Chains.following` of what an agent had run before each request, shape (n_asks, n_tools); its own task is not in
     the log that it is counted in."""
-    used = [[run.tool for run in one.executions if run.tool is not None and run.ok] for one in episodes]
     settings, found = intent_settings().sessions, np.zeros((len(asks.queries), n_tools))
+    good = [[(run.tool, run.after) for run in one.executions if run.tool is not None and run.ok] for one in episodes]
     for ask, (own, name) in enumerate(zip(asks.episode.tolist(), asks.queries.ids, strict=True)):
         number = int(name.rpartition(":")[2])  # of the request in its task
-        before = (run for run in episodes[own].executions if run.after < number and run.ok)
-        chains = Chains((tools for row, tools in enumerate(used) if row != own), n_tools, settings)
-        found[ask] = chains.following([run.tool for run in before if run.tool is not None])
+        past = ([tool for tool, _ in runs] for row, runs in enumerate(good) if row != own)
+        found[ask] = Chains(past, n_tools, settings).following(tool for tool, after in good[own] if after < number)
     return found
+
+
+def chained(study: Study, bonus: Float64Array) -> pd.DataFrame:
+    """intent_chains.csv: the agent's requests, with more and more weight on what the tools it has just run lead to.
+    `bonus`: from `following`."""
+    asks, n_tools, lines = study.asks, bonus.shape[1], []
+    fixed = {"relevance": (study.over_all_tools(), np.eye(len(FACTORS))[0])}
+    fixed |= {CONTROL: (study, study.intentions.variants[CONTROL])}
+    scores = {name: own.scores(weights) for name, (own, weights) in fixed.items()}
+    for (name, own), weight in product(scores.items(), WEIGHTS):
+        table = by_task(rank_all((own + weight * bonus).astype(np.float32)), asks, n_tools)
+        line = {"system": f"intent_{name}", "weight": weight, "asks": len(bonus)}
+        line |= {"asks_with_chain": int((bonus > 0).any(axis=1).sum())}
+        lines.append(line | table.sort_index()[[f"mrr@{n_tools}", "hit_rate@1", "hit_rate@3"]].mean().to_dict())
+    return pd.DataFrame(lines)
+
+
+Ranking = tuple[str, IntArray, dict[str, Any]]  # of a system: its name, tools of every ask, settings
+
+
+def fixed_rankings(study: Study, designed: tuple[IntArray, ...]) -> Iterator[Ranking]:
+    """The systems whose weights are given; `designed`: the candidates by the specification's own rules."""
+    everything, variants = study.over_all_tools(), study.intentions.variants
+    alone = dict(zip(FACTORS, np.eye(len(FACTORS)), strict=True))
+    fixed: dict[str, tuple[Study, Float64Array]] = {
+        "relevance_candidates": (study, alone["relevance"]),
+        **{name: (everything, alone[name]) for name in FACTORS if name != "performance"},
+        **{name: (study, weights) for name, weights in variants.items()},
+        "control_all_tools": (everything, variants[CONTROL]),
+        "as_designed": (replace(study, candidates=designed, rules=as_designed()), variants[CONTROL]),
+    }
+    for name, (own, weights) in fixed.items():
+        config = {"weights": weights.tolist(), "rules": asdict(own.rules), "ranking": asdict(own.intentions.ranking)}
+        yield f"intent_{name}", rank_all(own.scores(weights)), config
+
+
+def tuned_rankings(study: Study, protocol: str, spread: list[dict[str, object]]) -> Iterator[Ranking]:
+    """The systems whose weights are learned, and the recorded router. `spread`: gets a line per source and factor with
+    the learned weights' mean, least and greatest over the folds."""
+    targets: dict[str, Sequence[Sequence[int]]] = {"log": study.asks.selected}
+    if protocol == "intent_requests":  # its labels are the log's choices
+        yield "recorded", study.asks.returned, {}
+    else:
+        targets["labels"] = [[tool for label in own for tool in label] for own in study.asks.queries.labels]
+    config = {"tuning": asdict(study.intentions.tuning), "ranking": asdict(study.intentions.ranking)}
+    for source, right in targets.items():
+        learned = study.tuned(right)
+        # Learned among candidates, applied to them and to the whole catalogue.
+        for ending, own in (("", study), ("_all_tools", study.over_all_tools())):
+            yield f"intent_tuned_on_{source}{ending}", rank_all(own.scores(learned)), config
+        for factor, column in zip(FACTORS, np.stack([*learned.values()]).T, strict=True):
+            line = {"learned_on": source, "factor": factor, "folds": len(column), "mean": column.mean()}
+            spread.append(line | {"least": column.min(), "greatest": column.max(), "protocol": protocol})
 
 
 SYSTEMS = ("intent_as_designed", "intent_control", "intent_tuned_on_log", "intent_relevance")
@@ -548,32 +465,29 @@ PROTOCOLS = ("intent", "intent_requests")
 NOT_RATED = "cannot be measured here: nobody rated a recommendation; the log holds a verdict on each whole task"
 
 
-def targets_table(runs: Runs, latency: pd.DataFrame | None) -> Table | None:
-    """intent_targets.csv: every target that the specification states (its success criteria) beside what was measured.
+def targets_table(runs: Runs, latency: pd.DataFrame | None) -> Iterator[Table]:
+    """intent_targets.csv: every target that the specification states (its success criteria) beside what was measured;
+    nothing where the protocols were not run.
 
     Its MRR is that of the tool that the agent used (protocol ``intent_requests``), or of the annotators' tools
     (``intent``); its "precision@3" is the share of recommendations with a relevant tool among the first three, by its
-    own formula. None where the protocols were not run.
+    own formula.
     """
     if not all(set(SYSTEMS) <= runs.get(protocol, {}).keys() for protocol in PROTOCOLS):
-        return None
-    lines: list[dict[str, object]] = []
+        return
+    lines = list[tuple[Any, ...]]()
     for target, limit, metric in (("mrr", 0.8, "mrr@"), ("precision@3", 0.9, "hit_rate@3")):
         for protocol in PROTOCOLS:
             for system in SYSTEMS:
-                table = runs[protocol][system]
-                column = next(name for name in reversed(table.columns) if str(name).startswith(metric))
-                values = table[column].to_numpy(np.float64)
+                values = runs[protocol][system].filter(regex=f"^{metric}").iloc[:, -1].to_numpy(np.float64)
                 low, high = bootstrap_interval(values, seed=results.SEED)
-                line: dict[str, object] = {"target": target, "limit": f"> {limit:g}", "protocol": protocol}
-                line |= {"system": system, "n": len(values), "measured": values.mean(), "ci_low": low, "ci_high": high}
-                lines.append(line | {"met": "yes" if values.mean() > limit else "no"})
+                met = "yes" if values.mean() > limit else "no"
+                cell = (target, f"> {limit:g}", protocol, system, len(values))
+                lines.append((*cell, values.mean(), low, high, met))
     for name in ("first_p50_ms", "first_p95_ms", "cached_p95_ms"):
-        line = {"target": f"latency, {name}", "limit": "< 100 ms", "system": "intent_control", "met": "not measured"}
-        if latency is not None:
-            value = float(latency[name].iloc[0])
-            line |= {"measured": value, "met": "yes" if value < 100 else "no"}
-        lines.append(line)
-    lines.append({"target": "user rating", "limit": "> 4.5 of 5", "met": NOT_RATED})
+        value = np.nan if latency is None else float(latency[name].iloc[0])
+        met = "not measured" if latency is None else "yes" if value < 100 else "no"
+        lines.append((f"latency, {name}", "< 100 ms", None, "intent_control", None, value, None, None, met))
+    lines.append(("user rating", "> 4.5 of 5", *[None] * 6, NOT_RATED))
     order = ["target", "limit", "protocol", "system", "n", "measured", "ci_low", "ci_high", "met"]
-    return Table("intent_targets", pd.DataFrame(lines)[order])
+    yield Table("intent_targets", pd.DataFrame(lines, columns=order))

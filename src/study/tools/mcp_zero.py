@@ -1,33 +1,194 @@
-"""MCP-Zero on published collections: API-Bank (section 5.3, Table 1) and the needle test (section 5.2, figures 4, 5).
+"""MCP-Zero on published collections: the requests that LiveMCPBench's agent wrote (the main test here), API-Bank
+(section 5.3, Table 1) and the needle test (section 5.2, figures 4, 5).
 
-API-Bank: the called API among all 49, or among those of its dialogue (97 of 212 first calls have one API there).
-Systems ``reference_*`` read the descriptions as the reference scores did. Needle: one tool among 1 to 2,797, asked for
-in its own words (`identity`, which only checks the plumbing) or in another catalogue's (`cross`).
+Requests: the unit is the task; the tools of all its requests together are what the agent was handed. API-Bank: the
+called API among all 49, or among those of its dialogue (97 of 212 first calls have one API there); systems
+``reference_*`` read the descriptions as the reference scores did. Needle: one tool among 1 to 2,797, asked for in its
+own words (`identity`, which only checks the plumbing) or in another catalogue's (`cross`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
-from study.advisor.retrieval.route import PAPER, Request, Router, Routing, combine
+from study.advisor.retrieval.route import (
+    MATCHING,
+    PAPER,
+    Request,
+    Router,
+    Routing,
+    combine,
+    count_malformed,
+    parse_requests,
+)
 from study.advisor.retrieval.texts import definition_tokens, encoded
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.ranking import tie_order
 from study.tools import results
-from study.tools.collections import apibank
-from study.tools.collections.apibank import Call
+from study.tools.collections import ApiCall, Episode, api_calls, narrowly_read
+from study.tools.discovery import Handed, hand_over, union
 from study.tools.queries import QuerySet, query_set, rank_all
-from study.tools.results import Run, Table
+from study.tools.results import Inputs, Run, Table
+
+TOP = (1, 3, 5)  # tools that a request brings
+REQUESTS = {"mcp_zero": PAPER}
+REQUESTS |= {f"mcp_zero_{kind}": replace(PAPER, matching=kind) for kind in ("description", "summary")}
+REQUESTS |= {f"mcp_zero_{n}_server{'s' * (n > 1)}": replace(PAPER, servers=n) for n in (1, 3, 10, 20)}
+REQUESTS |= {"mcp_zero_all_servers": replace(PAPER, servers=None), "mcp_zero_named": replace(PAPER, named=True)}
+REQUESTS |= {"mcp_zero_default": Routing()}
+REQUESTS |= {f"mcp_zero_{score}": replace(PAPER, score=score) for score in ("product", "tool", "sum")}
+
+
+def query_runs(inputs: Inputs, routings: Mapping[str, Routing] = REQUESTS) -> Iterator[Run]:
+    """The raw query in both fields of the request, protocol ``query``: the server stage without an agent."""
+    for name, routing in routings.items():
+        router = Router(inputs[0], routing)
+
+        def scores(texts: Sequence[str], router: Router = router) -> FloatArray:
+            return router.scores([Request(text, text) for text in texts])
+
+        yield results.ranking_run("query", f"{name}_query", inputs, scores, config=asdict(routing))
+
+
+def requests_by_task(episodes: Sequence[Episode], tasks: Sequence[str]) -> tuple[list[list[Request]], int]:
+    """The well-formed requests of every task in order, and how many blocks were malformed."""
+    texts = {episode.task: [route.text for route in episode.routes] for episode in episodes}
+    found = [[request for text in texts[task] for request in parse_requests(text)] for task in tasks]
+    return found, sum(count_malformed(text) for task in tasks for text in texts[task])
+
+
+def same_number(scores: FloatArray, budget: Handed) -> Handed:
+    """As many tools per task as `budget` hands over, from one ranking per task."""
+    ranked = rank_all(scores, max(len(rows) for sets in budget.values() for rows in sets))
+    return {k: [union([own], len(rows)) for own, rows in zip(ranked, sets, strict=True)] for k, sets in budget.items()}
+
+
+def request_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
+    """Protocol ``request`` of LiveMCPBench, and its table requests.csv (tools and tokens handed over)."""
+    catalog, queries = inputs
+    requests, broken = requests_by_task(episodes, queries.ids)
+    sizes, lines = definition_tokens(catalog), []
+    for name, handed in handed_tools(inputs, episodes, requests).items():
+        table = results.measure_sets(handed, queries, len(catalog.tools))
+        config = asdict(REQUESTS[name]) if name in REQUESTS else {}
+        yield Run(
+            "request", name, table, inputs, {"config": config, "requests": sum(map(len, requests)), "malformed": broken}
+        )
+        for k, sets in handed.items():
+            tokens, recall = np.array([sizes[rows].sum() for rows in sets]), table[f"recall@{k}"]
+            hits = table[f"hit_rate@{k}"].sum()
+            line = {"system": name, "k": k, "mean_tools": np.mean([len(rows) for rows in sets])}
+            line |= {"recall": recall.mean(), "hit_rate": hits / len(sets), "completeness": recall.eq(1).mean()}
+            line |= {"mean_tokens": tokens.mean(), "tokens_per_hit": tokens.sum() / hits if hits else np.nan}
+            lines.append(line | {"token_reduction": 1 - tokens.mean() / sizes.sum()})
+    yield Table("requests", pd.DataFrame(lines))
+
+
+def handed_tools(
+    inputs: Inputs, episodes: Sequence[Episode], requests: Sequence[Sequence[Request]]
+) -> dict[str, Handed]:
+    """What every system hands over; `requests`: of every task."""
+    (catalog, queries), n = inputs, len(requests)
+    owner = [task for task, own in enumerate(requests) for _ in own]
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    flat = [request for own in requests for request in own]
+    systems: dict[str, Handed] = {}
+    for name, routing in REQUESTS.items():
+        scores = Router(catalog, routing).scores(flat)
+        systems[name] = hand_over(scores, owner, n, TOP)
+        if name == "mcp_zero":
+            systems["mcp_zero_first"] = hand_over(scores[first], [owner[row] for row in first], n, TOP)
+    dense, words = ToolIndex(catalog, Settings(document="name_desc")), ToolIndex(catalog, Settings("bm25", "server"))
+    both = [f"{request.server} {request.tool}" for request in flat]
+    systems["requests_flat"] = hand_over(dense.scores(both), owner, n, TOP)
+    systems["requests_flat_tool"] = hand_over(dense.scores([request.tool for request in flat]), owner, n, TOP)
+    systems["requests_bm25"] = hand_over(words.scores(both), owner, n, TOP)
+    shown = {
+        episode.task: [np.array(route.returned) for route in episode.routes if parse_requests(route.text)]
+        for episode in episodes
+    }
+    systems["recorded"] = {3: [union(shown[task], 3) for task in queries.ids]}
+    systems["recorded_first"] = {3: [union(shown[task][:1], 3) for task in queries.ids]}
+    routed = Router(catalog, PAPER).scores([Request(text, text) for text in queries.texts])
+    for name, scores in {"query_flat": dense.scores(queries.texts), "query_routed": routed}.items():
+        systems[name] = hand_over(scores, range(n), n, TOP)
+        # As many as the recorded router brought; MCP-Zero's own requests bring 6.6 tools instead of its 6.8.
+        systems[f"{name}_same_number"] = same_number(scores, systems["recorded"])
+    return systems
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What a recommender is asked."""
+
+    queries: QuerySet  # texts and labels; their groups are task ids
+    episode: IntArray  # the row of the log that each belongs to, shape (len(queries),)
+    selected: tuple[tuple[int, ...], ...]  # the tools that the agent ran for it
+    returned: IntArray  # what the recorded router answered with, shape (len(queries), width), -1 where unfilled
+    blocks: tuple[Request, ...] = ()  # the requests, where the agent wrote some
+
+
+def followed_requests(episodes: Sequence[Episode]) -> Asks:
+    """The agent's requests that were followed by a known tool; the label is the first tool that it then ran."""
+    found = []
+    for row, episode in enumerate(episodes):
+        for number, route in enumerate(episode.routes, start=1):
+            ran = next((run.tool for run in episode.executions if run.after == number), None)
+            if ran is not None and (blocks := parse_requests(route.text)):
+                query = f"{episode.task}:{number}", " ".join(blocks[0]), ((ran,),), episode.task
+                found.append((query, row, (ran,), route.returned, blocks[0]))
+    queries, rows, selected, returned, first = zip(*found, strict=True)
+    return Asks(query_set("requests", queries), np.array(rows), selected, results.padded(returned), first)
+
+
+def recorded_tables(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Table]:
+    """Beside the recorded router, means over requests: request_agreement.csv, how often the routing names its first
+    tool and the Jaccard index of the first three (no answer is disagreement), and request_executed.csv, hit rates of
+    the tool that the agent then ran, which favours the router that it chose from. And request_servers.csv, the server
+    stage alone on the tasks: MRR and hit rates of the servers that satisfy some label."""
+    (catalog, queries), lines = inputs, []
+    right = [catalog.server_of[[tool for label in labels for tool in label]] for labels in queries.labels]
+    for kind in MATCHING:
+        ranked = rank_all(Router(catalog, replace(PAPER, matching=kind)).server_scores(queries.texts))
+        ranks = np.array([1 + np.isin(row, own).argmax() for row, own in zip(ranked, right, strict=True)])
+        line = {"matching": kind, "mrr": (1 / ranks).mean()}
+        lines.append(line | {f"hit_rate@{k}": (ranks <= k).mean() for k in (1, 3, 5, 10)})
+    yield Table("request_servers", pd.DataFrame(lines))
+    routes = [route for episode in episodes if episode.task in queries.ids for route in episode.routes]
+    first = [(found[0], route.returned) for route in routes if (found := parse_requests(route.text))]
+    router = Router(catalog, PAPER)
+    yield Table("request_agreement", agreement(rank_all(router.scores([own for own, _ in first]), 3), first))
+    asks, flat = followed_requests(episodes), ToolIndex(catalog, Settings(document="name_desc"))
+    rankings = {"mcp_zero": rank_all(router.scores(asks.blocks), 10)}
+    rankings |= {"requests_flat": rank_all(flat.scores(asks.queries.texts), 10), "recorded": asks.returned}
+    lines = []
+    for name, own in rankings.items():
+        table = results.measure(own, asks.queries, len(catalog.tools), ks=(1, 3))
+        line = {"system": name, "requests": len(table)}
+        lines.append(line | {column: table[column].mean() for column in ("hit_rate@1", "hit_rate@3")})
+    yield Table("request_executed", pd.DataFrame(lines))
+
+
+def agreement(ranked: IntArray, recorded: Sequence[tuple[Request, Sequence[int]]]) -> pd.DataFrame:
+    """One row of request_agreement.csv. `ranked`: shape (n_requests, 3). `recorded`: requests and known tools of the
+    answers, best first."""
+    same, shares = [], []
+    for own, (_, shown) in zip(ranked, recorded, strict=True):
+        ours, theirs = set(own[own >= 0].tolist()), set(shown[:3])
+        same.append(bool(shown) and own[0] == shown[0])
+        shares.append(len(ours & theirs) / len(ours | theirs) if ours | theirs else 0.0)
+    return pd.DataFrame([{"requests": len(same), "same_first": np.mean(same), "jaccard@3": np.mean(shares)}])
+
 
 FORMS = ("dialogue_with_api_lines", "dialogue", "last_user", "last_two", "user_lines")
 # Forms of the query for which reference scores in the wording of `all_apis.csv` exist.
@@ -36,21 +197,9 @@ MAJORITY = "GetUserToken"
 # MiniLM reads 256 word pieces; this many from the end leave room for the special ones.
 TAIL = 240
 KS = (1, 3, 5)
-PLAIN = re.compile(r"[^a-z0-9]+")
-# Words of names that name no server.
-FILLER = ("mcp", "server", "official")
-SYSTEMS = {
-    "discovery_desc": Settings(document="desc"),
-    "discovery_name_desc": Settings(document="name_desc"),
-    "bm25_desc": Settings("bm25", "desc"),
-    "tfidf_desc": Settings("tfidf", "desc"),
-    "hybrid_desc": Settings("hybrid", "desc"),
-}
-
-
-def name_key(name: str) -> str:
-    """A server's name without the words that say that it is one; letters and digits only, in lower case."""
-    return "".join(word for word in PLAIN.split(name.lower()) if word not in FILLER)
+PARTS = {"first": True, "later": False}  # single turn: no call precedes it in the dialogue; multi turn
+DIALOGUE_SYSTEMS = {f"{name}_desc": Settings(name, "desc") for name in ("bm25", "tfidf", "hybrid")}
+DIALOGUE_SYSTEMS |= {f"discovery_{document}": Settings(document=document) for document in ("desc", "name_desc")}
 
 
 def last_tokens(texts: Sequence[str], limit: int) -> list[str]:
@@ -58,13 +207,12 @@ def last_tokens(texts: Sequence[str], limit: int) -> list[str]:
     return [text[tokens.offsets[-limit][0] :] if len(tokens.ids) > limit else text for text, tokens in encoded(texts)]
 
 
-def query(call: Call, form: str) -> str:
+def query(call: ApiCall, form: str) -> str:
     """What is asked before a call, in one of `FORMS`. Only the prompt with API lines, which is API-Bank's own, ends in
     its request for the next call."""
-    if form == "last_user":
-        return next((text for speaker, text in reversed(call.lines) if speaker == "User"), "")
-    if form == "user_lines":
-        return "\n".join(text for speaker, text in call.lines if speaker == "User")
+    users = [text for speaker, text in call.lines if speaker == "User"]
+    if form in ("last_user", "user_lines"):
+        return "\n".join(users[-1:] if form == "last_user" else users)
     if form == "dialogue_with_api_lines":
         return "\n".join([*(f"{speaker}: {text}" for speaker, text in call.lines), "Generate API Request:"])
     lines = [f"{speaker}: {text}" for speaker, text in call.lines if speaker != "API"]
@@ -73,92 +221,96 @@ def query(call: Call, form: str) -> str:
 
 def dialogue_runs(catalog: ToolCatalog, folder: Path) -> Iterator[Run]:
     """Protocols ``full_first``, ``full_later``, ``domain_first`` and ``domain_later``; `folder`: of the raw files."""
-    calls = apibank.calls(folder, catalog)
-    pools = np.zeros((len(calls), len(catalog.tools)), dtype=bool)
-    for row, call in enumerate(calls):
-        pools[row, list(call.pool)] = True
-    narrow = apibank.narrowly_read(folder, catalog)
+    calls, narrow, n_tools = api_calls(folder, catalog), narrowly_read(folder, catalog), len(catalog.tools)
+
+    def measured(scores: FloatArray, queries: QuerySet, order: IntArray | None = None) -> dict[str, pd.DataFrame]:
+        ranked = by_pool(scores, calls, order)
+        return {pool: results.measure(own, queries, n_tools, ks=KS) for pool, own in ranked.items()}
+
     for form in FORMS:
         texts = [query(call, form) for call in calls]
-        asked = {name: (catalog, chosen) for name, chosen in SYSTEMS.items()}
+        systems = {name: (catalog, chosen) for name, chosen in DIALOGUE_SYSTEMS.items()}
         if form in REFERENCE_FORMS:
-            asked["reference"] = narrow, SYSTEMS["discovery_desc"]
-        for name, (own, chosen) in asked.items():
-            index = ToolIndex(own, chosen)
-            facts: dict[str, Any] = {"form": form, **vars(chosen)}
-            yield from by_part(f"{name}_{form}", index.scores(texts), pools, calls, own, texts, facts, index.order)
+            systems["reference"] = narrow, DIALOGUE_SYSTEMS["discovery_desc"]
+        for name, (own, chosen) in systems.items():
+            index, config = ToolIndex(own, chosen), {"form": form, **vars(chosen)}
+            versions: list[tuple[str, list[str], dict[str, Any], IntArray | None]]
+            versions = [(f"{name}_{form}", texts, config, index.order)]
             if chosen.mode == "dense" and form.startswith("dialogue"):
-                tails, facts = last_tokens(texts, TAIL), facts | {"tail": TAIL}
-                yield from by_part(f"{name}_{form}_tail", index.scores(tails), pools, calls, own, tails, facts)
-    texts = [query(call, "dialogue_with_api_lines") for call in calls]
-    yield from chance_runs(pools, calls, catalog, texts)
-    majority = np.full((len(calls), len(catalog.tools)), -np.inf, dtype=np.float32)
+                versions.append((f"{name}_{form}_tail", last_tokens(texts, TAIL), config | {"tail": TAIL}, None))
+            for title, written, facts, order in versions:
+                queries = queries_of(calls, written)
+                tables = measured(index.scores(written), queries, order)
+                yield from by_part(title, tables, calls, (own, queries), lambda *_, own=facts: {"config": own})
+    queries = queries_of(calls, [query(call, "dialogue_with_api_lines") for call in calls])
+    majority = np.full((len(calls), n_tools), -np.inf, dtype=np.float32)
     majority[:, catalog.rows_by_name[MAJORITY][0]] = 1
-    yield from by_part("majority", majority, pools, calls, catalog, texts, {})
+    yield from by_part("majority", measured(majority, queries), calls, (catalog, queries))
+    # A random order hits with the probability min(k, pool) / pool.
+    sizes = {"full": np.full(len(calls), n_tools), "domain": np.array([len(call.pool) for call in calls])}
+    hits = {pool: {f"hit_rate@{k}": np.minimum(k, own) / own for k in KS} for pool, own in sizes.items()}
+    tables = {pool: results.table_of(queries, **own) for pool, own in hits.items()}
+    yield from by_part("chance", tables, calls, (catalog, queries))
 
 
-def parts(calls: Sequence[Call]) -> dict[str, list[int]]:
-    """Rows of the first calls of a dialogue (single turn) and of the later ones (multi turn)."""
-    rows = range(len(calls))
-    return {name: [row for row in rows if calls[row].first is (name == "first")] for name in ("first", "later")}
-
-
-def queries_of(calls: Sequence[Call], texts: Sequence[str]) -> QuerySet:
+def queries_of(calls: Sequence[ApiCall], texts: Sequence[str]) -> QuerySet:
     """The calls as queries; those of one dialogue share a group."""
-    asked = zip(calls, texts, strict=True)
-    return query_set("calls", ((call.id, text, ((call.tool,),), call.id.rpartition(":")[0]) for call, text in asked))
+    rows = zip(calls, texts, strict=True)
+    return query_set("calls", ((call.id, text, ((call.tool,),), call.id.rpartition(":")[0]) for call, text in rows))
 
 
-def by_pool(scores: FloatArray, pools: np.ndarray) -> dict[str, FloatArray]:
-    """The scores in the full pool, and in the domain pool, where other APIs are not ranked; shapes (b, n_tools)."""
-    return {"full": scores, "domain": np.where(pools, scores, np.float32(-np.inf))}
+def by_pool(scores: FloatArray, calls: Sequence[ApiCall], order: IntArray | None = None) -> dict[str, IntArray]:
+    """Rankings in the full pool, and in the domain pool, where other APIs are not ranked; shapes (b, n_tools). `order`:
+    of APIs of one score, as in `rank_all`."""
+    inside = np.array([np.isin(np.arange(scores.shape[1]), call.pool) for call in calls])
+    domain = np.where(inside, scores, np.float32(-np.inf))
+    return {"full": rank_all(scores, order=order), "domain": rank_all(domain, order=order)}
 
 
 def by_part(
     name: str,
-    scores: FloatArray,
-    pools: np.ndarray,
-    calls: Sequence[Call],
-    catalog: ToolCatalog,
-    texts: Sequence[str],
-    config: dict[str, Any],
-    order: IntArray | None = None,
+    tables: Mapping[str, pd.DataFrame],
+    calls: Sequence[ApiCall],
+    inputs: Inputs,
+    facts: Callable[[str, list[int]], Mapping[str, Any]] = lambda *_: {"config": {}},
 ) -> Iterator[Run]:
-    """A system in both pools, for first and later calls; `order`: of APIs of one score, as in `rank_all`."""
-    queries = queries_of(calls, texts)
-    for pool, matrix in by_pool(scores, pools).items():
-        ranked = rank_all(matrix, order=order)
-        for part, rows in parts(calls).items():
-            own = queries.take(rows)
-            table = results.measure(ranked[rows], own, len(catalog.tools), ks=KS)
-            yield Run(f"{pool}_{part}", name, table, (catalog, own), {"config": config})
-
-
-def chance_runs(pools: np.ndarray, calls: Sequence[Call], catalog: ToolCatalog, texts: Sequence[str]) -> Iterator[Run]:
-    """The expected hit rate of a random order: min(k, pool) / pool."""
-    queries = queries_of(calls, texts)
-    for pool, sizes in {"full": np.full(len(calls), pools.shape[1]), "domain": pools.sum(axis=1)}.items():
-        for part, rows in parts(calls).items():
-            own = queries.take(rows)
-            values = {f"hit_rate@{k}": np.minimum(k, sizes[rows]) / sizes[rows] for k in KS}
-            table = pd.DataFrame({"task_id": own.ids, "seed": results.SEED} | values)
-            yield Run(f"{pool}_{part}", "chance", table, (catalog, own), {"config": {}})
+    """A system's runs for first and later calls; `tables`: per call, by pool. `facts`: of a pool and rows of the calls,
+    for the record."""
+    for pool, table in tables.items():
+        for part, first in PARTS.items():
+            rows = [row for row, call in enumerate(calls) if call.first is first]
+            own = inputs[0], inputs[1].take(rows)
+            yield Run(f"{pool}_{part}", name, table.iloc[rows].reset_index(drop=True), own, facts(pool, rows))
 
 
 POSITIONS, SIZES = 21, 50
+PLAIN = re.compile(r"[^a-z0-9]+")
+# Words of names that name no server.
+FILLER = ("mcp", "server", "official")
 ROUTING = replace(PAPER, document="desc")
 FLAT = Routing(score="tool", document="desc")
 # How many servers stay, and whether a server's name is part of its text.
-VARIANTS = {
+NEEDLE_SYSTEMS = {
     f"mcp_zero_{cut or 'all'}_servers{'_named' * named}": replace(ROUTING, servers=cut, named=named)
     for named in (False, True)
     for cut in (1, 3, 5, 10, 20, None)
 }
-VARIANTS = {"mcp_zero" if own == ROUTING else name: own for name, own in VARIANTS.items()}
+NEEDLE_SYSTEMS = {"mcp_zero" if own == ROUTING else name: own for name, own in NEEDLE_SYSTEMS.items()}
 # Two descriptions of one tool that agree in more than this share of their letters are one text, edited.
 COPIED = 0.85
 COMPARED = 2_000  # characters; the comparison takes quadratic time
 CROSS_SIZES = (10, 30, 100, 300, 1000)
+Trial = tuple[int, int]  # how many tools are on offer, and the target's row
+
+
+def name_key(name: str) -> str:
+    """A server's name without the words that say that it is one; letters and digits only, in lower case."""
+    return "".join(word for word in PLAIN.split(name.lower()) if word not in FILLER)
+
+
+def plain(text: str) -> str:
+    """Letters and digits alone, in lower case."""
+    return PLAIN.sub("", text.lower())
 
 
 def grid(n_tools: int) -> list[tuple[int, int]]:
@@ -169,32 +321,17 @@ def grid(n_tools: int) -> list[tuple[int, int]]:
     return sorted({(int(size), int((size - 1) * ratio)) for size in sizes for ratio in ratios})
 
 
-class Point(NamedTuple):
-    """One trial: the tools on offer (as a key of the samples), and the target's row."""
-
-    size: int
-    target: int
-
-
 def sample(catalog: ToolCatalog, size: int, rng: np.random.Generator) -> IntArray:
-    """Tools drawn without repeats, regrouped by server in the order of first draw; all of them as listed."""
+    """Tools sampled without repeats, regrouped by server in the order of the first; all of them as listed."""
     if size >= len(catalog.tools):
         return np.arange(len(catalog.tools), dtype=np.int64)
-    drawn = rng.choice(len(catalog.tools), size=size, replace=False)
-    _, first, group = np.unique(catalog.server_of[drawn], return_index=True, return_inverse=True)
-    return drawn[np.argsort(first[group], kind="stable")].astype(np.int64)
-
-
-def points(catalog: ToolCatalog) -> tuple[list[Point], dict[int, IntArray]]:
-    """The grid's trials, and the sample of every size."""
-    chosen = grid(len(catalog.tools))
-    rng = np.random.default_rng(results.SEED)
-    samples = {size: sample(catalog, size, rng) for size in sorted({size for size, _ in chosen})}
-    return [Point(size, int(samples[size][index])) for size, index in chosen], samples
+    rows = rng.choice(len(catalog.tools), size=size, replace=False)
+    _, first, group = np.unique(catalog.server_of[rows], return_index=True, return_inverse=True)
+    return rows[np.argsort(first[group], kind="stable")].astype(np.int64)
 
 
 def offer(sample: IntArray, target: int) -> IntArray:
-    """The sampled tools, with the target in the place of one of them where it was not drawn, so that the size stays."""
+    """The sampled tools, with the target in the place of one of them where it is not among them; the size stays."""
     return sample if target in sample else np.append(sample[1:], target)
 
 
@@ -203,58 +340,58 @@ def first_choice(
 ) -> int:
     """The best tool among those on offer. `servers`, `tools`: the request's cosines with all servers and tools, shapes
     (n_servers,), (n_tools,). `order`: in which equal tools are taken."""
-    present = np.zeros(len(catalog.servers), dtype=bool)
-    present[catalog.server_of[offered]] = True
+    present = np.isin(np.arange(len(servers)), catalog.server_of[offered])
     masked = np.where(present, servers, np.float32(-np.inf))
     scores = np.full(len(tools), -np.inf, dtype=np.float32)
     scores[offered] = combine(masked[None], tools[None], catalog.server_of, routing)[0, offered]
     return int(order[np.argmax(scores[order])])
 
 
-def same_tool(catalog: ToolCatalog, left: int, right: int) -> bool:
-    """Equal server name and tool name, as the released program judges."""
-    a, b = catalog.tools[left], catalog.tools[right]
-    return a.name == b.name and catalog.servers[a.server].name == catalog.servers[b.server].name
-
-
-def pairs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> list[tuple[int, Request]]:
+def pairs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> dict[int, Request]:
     """Tools that another catalogue lists too, under the same server and tool name but in words written apart.
 
-    Returns: (row, request made of the other catalogue's server and tool text), the first match of each tool; where the
-    other catalogue has no text of the server, its name stands in.
+    Returns: by row the request made of the other catalogue's server and tool text, the first match of each tool; where
+    the other catalogue has no text of the server, its name stands in.
     """
+
+    def key(own: ToolCatalog, row: int) -> tuple[str, str]:
+        tool = own.tools[row]
+        return name_key(own.servers[tool.server].name), plain(tool.name)
+
     known: dict[tuple[str, str], list[Request]] = {}
     for other in others:
-        for tool in other.tools:
-            server = other.servers[tool.server]
+        for row, tool in enumerate(other.tools):
             if tool.description.strip():
-                key = (name_key(server.name), _plain(tool.name))
+                server = other.servers[tool.server]
                 text = server.description if server.description.strip() else server.name
-                known.setdefault(key, []).append(Request(text, tool.description))
-    found = []
+                known.setdefault(key(other, row), []).append(Request(text, tool.description))
+    found = {}
     for row, tool in enumerate(catalog.tools):
-        key = (name_key(catalog.servers[tool.server].name), _plain(tool.name))
-        written = (request for request in known.get(key, ()) if independent(tool.description, request.tool))
-        if match := next(written, None):
-            found.append((row, match))
+        for request in known.get(key(catalog, row), ()):
+            if independent(tool.description, request.tool):
+                found[row] = request
+                break
     return found
 
 
 def independent(left: str, right: str) -> bool:
     """Whether two descriptions are no near-copies: at most `COPIED` of their letters and digits match in order."""
-    a, b = _plain(left)[:COMPARED], _plain(right)[:COMPARED]
+    a, b = plain(left)[:COMPARED], plain(right)[:COMPARED]
     return a != b and SequenceMatcher(None, a, b, autojunk=False).ratio() <= COPIED
 
 
-def _plain(text: str) -> str:
-    return PLAIN.sub("", text.lower())
+def names(catalog: ToolCatalog) -> list[tuple[str, str]]:
+    """Of each tool its server's name and its own; tools equal in both are one, as the released program judges."""
+    return [(catalog.servers[tool.server].name, tool.name) for tool in catalog.tools]
 
 
 def identity_runs(catalog: ToolCatalog) -> Iterator[Run | Table]:
     """Protocol ``needle_identity`` of MCP-tools: hit rate at 1 and tokens handed over per size (figures 4 and 5)."""
-    trials, samples = points(catalog)
+    chosen, rng = grid(len(catalog.tools)), np.random.default_rng(results.SEED)
+    samples = {size: sample(catalog, size, rng) for size in sorted({size for size, _ in chosen})}
+    trials = [(size, int(samples[size][index])) for size, index in chosen]
     requests = {}
-    for row in sorted({trial.target for trial in trials}):
+    for row in sorted({target for _, target in trials}):
         tool = catalog.tools[row]
         requests[row] = Request(catalog.servers[tool.server].description, tool.description)
     return needle_runs("needle_identity", catalog, trials, samples, requests, {"mcp_zero": ROUTING})
@@ -262,53 +399,43 @@ def identity_runs(catalog: ToolCatalog) -> Iterator[Run | Table]:
 
 def cross_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> Iterator[Run | Table]:
     """Protocol ``needle_cross``: every tool with foreign words, at every sample size, the target always on offer."""
-    found, rng = pairs(catalog, others), np.random.default_rng(results.SEED)
+    requests, rng = pairs(catalog, others), np.random.default_rng(results.SEED)
     samples = {size: sample(catalog, size, rng) for size in (*CROSS_SIZES, len(catalog.tools))}
-    trials = [Point(size, row) for size in samples for row, _ in found]
-    return needle_runs("needle_cross", catalog, trials, samples, dict(found), VARIANTS)
+    trials = [(size, row) for size in samples for row in requests]
+    return needle_runs("needle_cross", catalog, trials, samples, requests, NEEDLE_SYSTEMS)
 
 
 def needle_runs(
     protocol: str,
     catalog: ToolCatalog,
-    trials: Sequence[Point],
-    samples: dict[int, IntArray],
-    requests: dict[int, Request],
+    trials: Sequence[Trial],
+    samples: Mapping[int, IntArray],
+    requests: Mapping[int, Request],
     systems: Mapping[str, Routing],
 ) -> Iterator[Run | Table]:
-    """Every trial with every routing, and without the server stage (flat); and the table by size."""
+    """Every trial with every routing, and without the server stage (flat); and the table by size: accuracy, tokens per
+    successful retrieval, and the same with all schemas in the prompt. `requests`: by target."""
     systems = {**systems, "flat": FLAT}
-    rows = list(requests)
-    place = {row: number for number, row in enumerate(rows)}
-    asked_of = {
-        own.named: Router(catalog, own).similarities([requests[row] for row in rows]) for own in systems.values()
-    }
+    place = {row: number for number, row in enumerate(requests)}
+    cosines = {own.named: Router(catalog, own).similarities([*requests.values()]) for own in systems.values()}
     order, sizes = tie_order(len(catalog.tools), results.SEED), definition_tokens(catalog)
-    asked, lines = trials_as_queries(trials, requests), []
-    for name, routing in systems.items():
-        hits, (servers, tools) = [], asked_of[routing.named]
-        for size, target in trials:
-            offered = offer(samples[size], target)
-            number = place[target]
-            chosen = first_choice(servers[number], tools[number], offered, catalog, routing, order)
-            hits.append(same_tool(catalog, chosen, target))
-            lines.append((name, size, hits[-1], int(sizes[chosen]), int(sizes[offered].sum())))
-        table = pd.DataFrame({"task_id": asked.ids, "seed": results.SEED, "hit_rate@1": np.array(hits, dtype=float)})
-        yield Run(protocol, name, table, (catalog, asked), {"targets": len(rows), "config": asdict(routing)})
-    yield Table(protocol, by_size(pd.DataFrame(lines, columns=["system", "size", "hit", "tokens", "tokens_of_all"])))
-
-
-def trials_as_queries(trials: Sequence[Point], requests: dict[int, Request]) -> QuerySet:
-    """The trials as queries; those of one target share a group, whatever the size of the offer."""
     texts = {target: f"{request.server}\n{request.tool}" for target, request in requests.items()}
+    # The trials of one target share a group, whatever the size of the offer.
     rows = ((f"{size}:{target}", texts[target], ((target,),), str(target)) for size, target in trials)
-    return query_set("trials", rows)
-
-
-def by_size(trials: pd.DataFrame) -> pd.DataFrame:
-    """Per system and size: accuracy, tokens per successful retrieval, and the same with all schemas in the prompt."""
-    grouped = trials.groupby(["system", "size"], sort=False)
-    hits = grouped["hit"].sum()
+    queries, lines = query_set("trials", rows), []
+    named = names(catalog)
+    for name, routing in systems.items():
+        hits, (servers, tools) = [], cosines[routing.named]
+        for size, target in trials:
+            offered, own = offer(samples[size], target), place[target]
+            chosen = first_choice(servers[own], tools[own], offered, catalog, routing, order)
+            hits.append(named[chosen] == named[target])
+            lines.append((name, size, hits[-1], int(sizes[chosen]), int(sizes[offered].sum())))
+        table, facts = results.table_of(queries, **{"hit_rate@1": hits}), {"targets": len(requests)}
+        yield Run(protocol, name, table, (catalog, queries), facts | {"config": asdict(routing)})
+    table = pd.DataFrame(lines, columns=["system", "size", "hit", "tokens", "tokens_of_all"])
+    grouped = table.groupby(["system", "size"], sort=False)
+    right = grouped["hit"].sum()
     table = grouped.size().to_frame("trials").assign(accuracy=grouped["hit"].mean())
-    table["tokens_per_success"] = (grouped["tokens"].sum() / hits).where(hits > 0)
-    return table.assign(tokens_all_in_prompt=grouped["tokens_of_all"].mean()).reset_index()
+    table["tokens_per_success"] = (grouped["tokens"].sum() / right).where(right > 0)
+    yield Table(protocol, table.assign(tokens_all_in_prompt=grouped["tokens_of_all"].mean()).reset_index())

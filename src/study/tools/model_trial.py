@@ -111,39 +111,29 @@ def trial(
         replies that it took; of each check how many statements it refused; read_s and write_s, seconds. And one row per
         refused statement, with columns of `REFUSED` but the request.
     """
-    rules, before = by_rules(request), clock.seconds
-    row: dict[str, Any] = {"rules": _said(rules.limits().stated())}
+    rules, start = by_rules(request), clock.seconds
+    limits = rules.limits().stated()
+    row = {"rules": json.dumps(limits, sort_keys=True), "model": "", "valid": False, "same": False, "dropped": 0}
     try:
         read, dropped = writer.read(request)
         stated = read.limits().stated()
-        row |= {
-            "model": _said(stated),
-            "valid": True,
-            "same": stated == rules.limits().stated(),
-            "dropped": len(dropped),
-        }
+        row |= {"model": json.dumps(stated, sort_keys=True), "valid": True, "same": stated == limits}
+        row["dropped"] = len(dropped)
     except EndpointError:
         raise
     except StudyError:
-        row |= {"model": "", "valid": False, "same": False, "dropped": 0}
-    row["read_s"], before = round(clock.seconds - before, 1), clock.seconds
-    items = ask(catalogue, request, Options(top)).items
-    if not items:
-        return row | {"servers": 0, "statements": 0, "kept": "", "tries": 0} | dict.fromkeys(CHECKS, 0) | {
-            "write_s": 0.0
-        }, []
-    written = writer.write(rules, [evidence(item) for item in items])
-    kept = written.author != "template"
-    row |= {"servers": len(items), "statements": len(written.response) if kept else 0, "kept": kept}
-    row |= {"tries": written.attempts}
-    wrong = [
-        {"attempt": attempt, "part": one.part, "check": one.check, "field": one.field}
-        for attempt, found in enumerate(written.refused, start=1)
-        for one in found
-    ]
+        pass
+    row["read_s"], start = round(clock.seconds - start, 1), clock.seconds
+    items, wrong = ask(catalogue, request, Options(top)).items, list[dict[str, Any]]()
+    row |= {"servers": len(items), "statements": 0, "kept": "", "tries": 0}
+    if items:
+        written = writer.write(rules, [evidence(item) for item in items])
+        row |= {"kept": written.author != "template", "tries": written.attempts}
+        row["statements"] = len(written.response) if row["kept"] else 0
+        wrong = [
+            {"attempt": attempt, "part": one.part, "check": one.check, "field": one.field}
+            for attempt, found in enumerate(written.refused, start=1)
+            for one in found
+        ]
     counts = Counter(one["check"] for one in wrong)
-    return row | {check: counts[check] for check in CHECKS} | {"write_s": round(clock.seconds - before, 1)}, wrong
-
-
-def _said(limits: Mapping[str, Any]) -> str:
-    return json.dumps(limits, sort_keys=True)
+    return row | {check: counts[check] for check in CHECKS} | {"write_s": round(clock.seconds - start, 1)}, wrong

@@ -57,8 +57,7 @@ class QuerySet:
 
     def take(self, rows: Sequence[int]) -> QuerySet:
         """The queries at `rows`."""
-        every = self.rows()
-        return query_set(self.name, [every[row] for row in rows])
+        return query_set(self.name, [self.rows()[row] for row in rows])
 
 
 def query_set(name: str, rows: Iterable[Sequence[Any]]) -> QuerySet:

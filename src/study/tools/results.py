@@ -24,16 +24,7 @@ from study.base.files import read_csv, write_csv, write_json, write_parquet, wri
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation import metrics, per_task
 from study.evaluation.records import record
-from study.evaluation.statistics import (
-    RESAMPLES,
-    Float64Array,
-    cluster_interval,
-    compare_all,
-    holm,
-    paired,
-    randomisation,
-    wilcoxon,
-)
+from study.evaluation.statistics import RESAMPLES, cluster_interval, compare_all, holm, paired, randomisation, wilcoxon
 from study.tools.queries import QuerySet, credit, rank_all
 
 KS = (1, 2, 3, 5, 10, 20)
@@ -42,6 +33,7 @@ SEED = 0
 CELL = ["protocol", "system"]
 FILES = {"per_query": "per_query.csv.xz", "calls": "calls.parquet"}
 Runs = dict[str, dict[str, pd.DataFrame]]  # protocol -> system -> rows
+Inputs = tuple[ToolCatalog, QuerySet]  # what is searched, and what is asked
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,7 @@ class Run:
     protocol: str
     system: str
     table: pd.DataFrame  # the per-task table of the evaluator
-    inputs: tuple[ToolCatalog, QuerySet]  # what was searched, and what was asked
+    inputs: Inputs
     facts: Mapping[str, Any] = field(default_factory=dict)  # further entries of the record
     calls: pd.DataFrame | None = None  # Tool, Param and AST per query where calls are measured, with units to resample
 
@@ -87,7 +79,12 @@ def measure_sets(handed: Mapping[int, Sequence[Sequence[int]]], queries: QuerySe
         rewritten, relevant = credit(ranked, queries.labels, n_tools)
         values[f"recall@{k}"] = metrics.recall(rewritten, relevant, ranked.shape[1])
         values[f"hit_rate@{k}"] = metrics.hit_rate(rewritten, relevant, ranked.shape[1])
-    return per_task.table(queries.ids, SEED, pd.DataFrame(values))
+    return table_of(queries, **values)
+
+
+def table_of(queries: QuerySet, **values: Any) -> pd.DataFrame:
+    """The per-task table of measures that are known; `values`: by column, one per query."""
+    return per_task.table(queries.ids, SEED, pd.DataFrame(values, dtype=float))
 
 
 def padded(sets: Sequence[Sequence[int]]) -> IntArray:
@@ -98,16 +95,26 @@ def padded(sets: Sequence[Sequence[int]]) -> IntArray:
     return np.array(filled, dtype=np.int64).reshape(len(once), width)
 
 
-def percentiles(name: str, seconds: Float64Array) -> dict[str, float]:
+def percentiles(name: str, seconds: Iterable[float]) -> dict[str, float]:
     """Median and 95th percentile in milliseconds, as ``<name>_p50_ms`` and ``<name>_p95_ms``."""
-    median, high = 1e3 * np.quantile(seconds, [0.5, 0.95])
+    median, high = 1e3 * np.quantile(np.array(seconds), [0.5, 0.95])
     return {f"{name}_p50_ms": float(median), f"{name}_p95_ms": float(high)}
+
+
+def milliseconds(name: str, answer: Callable[[Any], object], queries: Iterable[Any]) -> dict[str, float]:
+    """The `percentiles` of what an answer takes, one query at a time."""
+    seconds = []
+    for query in queries:
+        started = time.perf_counter()
+        answer(query)
+        seconds.append(time.perf_counter() - started)
+    return percentiles(name, seconds)
 
 
 def ranking_run(
     protocol: str,
     system: str,
-    inputs: tuple[ToolCatalog, QuerySet],
+    inputs: Inputs,
     scores: Callable[[tuple[str, ...]], FloatArray],
     order: IntArray | None = None,
     **facts: Any,
@@ -129,7 +136,8 @@ def sources(catalog: ToolCatalog, queries: QuerySet) -> dict[str, Any]:
 
 
 def write_results(collection: str, made: Made) -> None:
-    """Write what an experiment yields: a table at once, the runs together when the experiment ends."""
+    """Write what an experiment yields: a table at once, the runs together when the experiment ends. They take the
+    place of those of the same protocol and system."""
     runs = []
     for one in made:
         if isinstance(one, Run):
@@ -140,25 +148,25 @@ def write_results(collection: str, made: Made) -> None:
         if one.facts is not None:
             whole = record(dataset=name, table=one.name, **one.facts)
             write_json(paths.tables(name) / f"{one.name}.json", whole)
-    if runs:
-        _write_runs(collection, runs)
-
-
-def _write_runs(collection: str, runs: Sequence[Run]) -> None:
-    """Put runs in the place of those of the same protocol and system."""
+    if not runs:
+        return
     folder, records = paths.results(collection), read_records(collection)
-    _replace(folder / "per_query.csv.xz", {(run.protocol, run.system): run.table for run in runs})
-    _replace(folder / "calls.parquet", {(run.protocol, run.system): run.calls for run in runs if run.calls is not None})
+    _replace(folder / FILES["per_query"], {(run.protocol, run.system): run.table for run in runs})
+    _replace(folder / FILES["calls"], {(run.protocol, run.system): run.calls for run in runs if run.calls is not None})
     for run in runs:
+        names = {"dataset": collection, "protocol": run.protocol, "system": run.system, "profile": PROFILE}
         seeds = [{"seed": int(seed)} for seed in sorted(set(run.table["seed"].tolist()))]
-        names = {"dataset": collection, "protocol": run.protocol, "system": run.system}
-        facts = sources(*run.inputs) | dict(run.facts)
-        records[run.protocol, run.system] = record(**names, profile=PROFILE, seeds=seeds, **facts)
+        records[run.protocol, run.system] = record(**names, seeds=seeds, **sources(*run.inputs) | dict(run.facts))
     form: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     lines = [json.dumps(records[key], **form) for key in sorted(records)]
     write_text(folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
     for run in {run.protocol: run for run in runs if run.calls is None}.values():
-        _write_groups(collection, run)
+        group_of = dict(zip(run.inputs[1].ids, run.inputs[1].groups, strict=True))
+        queries = list(dict.fromkeys(run.table["task_id"].astype(str)))
+        groups = [group_of.get(query, query) for query in queries]
+        if len(set(groups)) < len(groups):  # several queries have one origin
+            frame = pd.DataFrame({"task_id": queries, "group": groups})
+            write_csv(paths.tables(collection) / f"groups_{run.protocol}.csv", frame)
 
 
 def _replace(path: Path, new: Mapping[tuple[str, str], pd.DataFrame]) -> None:
@@ -188,16 +196,6 @@ def _place(column: str) -> tuple[int, int]:
     return (list(metrics.PER_TASK).index(found[0]), found[1]) if found else (-1, 0)
 
 
-def _write_groups(collection: str, run: Run) -> None:
-    """Write ``tables/groups_<protocol>.csv`` where several queries of a protocol have one origin."""
-    group_of = dict(zip(run.inputs[1].ids, run.inputs[1].groups, strict=True))
-    asked = list(dict.fromkeys(run.table["task_id"].astype(str)))
-    groups = [group_of.get(query, query) for query in asked]
-    if len(set(groups)) < len(groups):
-        frame = pd.DataFrame({"task_id": asked, "group": groups})
-        write_csv(paths.tables(collection) / f"groups_{run.protocol}.csv", frame)
-
-
 def read_records(collection: str) -> dict[tuple[str, str], dict[str, Any]]:
     """The records of a collection by protocol and system; empty where nothing ran."""
     path = paths.results(collection) / "records.jsonl"
@@ -207,7 +205,7 @@ def read_records(collection: str) -> dict[tuple[str, str], dict[str, Any]]:
 
 def collect_runs(collection: str, kind: str = "per_query") -> Runs:
     """The rows of every protocol and system; `kind`: ``per_query``, or ``calls`` for MCP-Flow."""
-    path, found = paths.results(collection) / FILES[kind], dict[str, dict[str, pd.DataFrame]]()
+    path, found = paths.results(collection) / FILES[kind], Runs()
     fix = f"run: study tools run --catalogue {collection}"
     require_file(path, fix, "there are no runs to report")
     records = read_records(collection)
@@ -220,92 +218,68 @@ def collect_runs(collection: str, kind: str = "per_query") -> Runs:
     return found
 
 
-def clustered(
-    table: pd.DataFrame, frames: Mapping[str, pd.DataFrame], groups: Mapping[str, str], seed: int
+def compare_systems(
+    runs: Mapping[str, pd.DataFrame], reference: str, metric: str, groups: Mapping[str, str]
 ) -> pd.DataFrame:
-    """A table of `compare_all` where queries share an origin (`groups`): the origin is the unit that is resampled.
+    """Every other system of a protocol against the reference: a table of `compare_all`.
 
-    Queries made from one task, one dialogue or one target are no independent evidence. Intervals come from the cluster
-    bootstrap, p-values from tests on one value per origin; the column ``groups`` counts the origins.
+    Queries made from one task, one dialogue or one target are no independent evidence. Where some share an origin
+    (`groups`), that is the unit that is resampled: intervals come from the cluster bootstrap, p-values from tests on
+    one value per origin, and the column ``groups`` counts the origins.
     """
+    table = compare_all(runs, reference, [metric], SEED)
+    if not groups:
+        return table
     lines = []
-    for line in table.to_dict("records"):
-        pairs = paired(frames[str(line["system"])], frames[str(line["reference"])], str(line["metric"]))
-        unknown = [query for query in pairs.index.astype(str) if query not in groups]
-        if unknown:
-            raise StudyError("a query has no group", row=unknown[0], fix="run the protocol again")
-        difference = (pairs["system"] - pairs["reference"]).to_numpy(np.float64)
-        own = np.array([groups[str(query)] for query in pairs.index])
-        low, high = cluster_interval(difference, own, seed=seed)
-        by_group = pd.Series(difference).groupby(own)
+    for system in table["system"]:
+        pairs = paired(runs[system], runs[reference], metric)
+        own = pairs.index.astype(str).map(groups)
+        if own.isna().any():
+            raise StudyError("a query has no group", row=str(pairs.index[own.isna()][0]), fix="run the protocol again")
+        difference = pairs["system"] - pairs["reference"]
+        low, high = cluster_interval(difference.to_numpy(np.float64), own.to_numpy(), seed=SEED)
+        by_group = difference.groupby(own.to_numpy())
         # The mean over queries is the sum over groups, up to a constant: signs of whole groups are flipped.
         resamples = max(RESAMPLES, 100 * len(table))
-        p = randomisation(by_group.sum().to_numpy(), seed=seed, resamples=resamples)
-        tests = {"wilcoxon_p": wilcoxon(by_group.mean().to_numpy()), "randomisation_p": p}
-        lines.append(line | {"diff_ci_low": low, "diff_ci_high": high, "groups": by_group.ngroups} | tests)
-    found = pd.DataFrame(lines)
-    for test in ("wilcoxon_p", "randomisation_p"):
-        found[f"{test}_holm"] = holm(found[test].to_numpy())
-    return found
-
-
-def compare_systems(
-    collection: str, protocol: str, runs: Mapping[str, pd.DataFrame], reference: str, metric: str
-) -> pd.DataFrame:
-    """Every other system of a protocol against the reference; origins are resampled where queries share them."""
-    found, path = compare_all(runs, reference, [metric], SEED), paths.tables(collection) / f"groups_{protocol}.csv"
-    if path.exists():
-        frame = read_csv(path, dtype=str)
-        found = clustered(found, runs, dict(zip(frame["task_id"], frame["group"], strict=True)), SEED)
-    return found.assign(protocol=protocol)
+        p = randomisation(by_group.sum().to_numpy(np.float64), seed=SEED, resamples=resamples)
+        line = {"diff_ci_low": low, "diff_ci_high": high, "groups": by_group.ngroups}
+        lines.append(line | {"wilcoxon_p": wilcoxon(by_group.mean().to_numpy()), "randomisation_p": p})
+    table = table.assign(**pd.DataFrame(lines, index=table.index))
+    holms = {f"{test}_holm": holm(table[test].to_numpy()) for test in ("wilcoxon_p", "randomisation_p")}
+    return table.assign(**holms)
 
 
 def aggregate(table: pd.DataFrame, collection: str, protocol: str, system: str) -> pd.DataFrame:
     """Means as the evaluator gives them, and ``completeness``: the share of queries whose labels are all found."""
     means = per_task.aggregate(table, collection, protocol, system, PROFILE)
-    cutoffs = [found[1] for column in table if (found := per_task.measure(str(column))) and found[0] == "recall"]
-    shares = [(k, float(table[f"recall@{k}"].eq(1).mean())) for k in cutoffs]
-    complete = [(collection, protocol, system, PROFILE, SEED, "completeness", k, share) for k, share in shares]
-    return pd.concat([means, pd.DataFrame(complete, columns=means.columns)])
+    complete = table.filter(regex="^recall@").eq(1).mean()
+    cell = collection, protocol, system, PROFILE, SEED, "completeness"
+    shares = [(*cell, int(str(name).partition("@")[2]), share) for name, share in complete.items()]
+    return pd.concat([means, pd.DataFrame(shares, columns=means.columns)])
 
 
 def report_runs(
-    collection: str,
-    references: Mapping[str, tuple[str, str]],
-    pairs: Mapping[str, Sequence[tuple[str, str, str]]] | None = None,
+    collection: str, references: Mapping[str, tuple[str, str]], pairs: Mapping[str, Sequence[tuple[str, str, str]]]
 ) -> Path:
-    """Redo metrics.csv.xz, significance.csv and overall.md of a collection from its runs; returns their folder.
+    """Redo metrics.csv.xz and significance.csv of a collection from its runs; returns their folder.
 
     `references`: protocol -> the system that the others are compared with, and the metric. `pairs`: protocol ->
     further comparisons of two: system, reference, metric; each is a family of its own.
     """
     runs, folder = collect_runs(collection), paths.tables(collection)
-    rows = [aggregate(table, collection, at, name) for at, own in runs.items() for name, table in own.items()]
-    write_csv(folder / "metrics.csv.xz", pd.concat(rows))
+    means = [aggregate(table, collection, at, system) for at, own in runs.items() for system, table in own.items()]
+    write_csv(folder / "metrics.csv.xz", pd.concat(means))
     families = [(protocol, runs.get(protocol, {}), *compared) for protocol, compared in references.items()]
-    for protocol, own in (pairs or {}).items():
-        for system, reference, metric in own:
+    for protocol, several in pairs.items():
+        for system, reference, metric in several:
             two = {name: table for name, table in runs.get(protocol, {}).items() if name in (system, reference)}
             families.append((protocol, two, reference, metric))
-    tested = [compare_systems(collection, *family) for family in families if len(family[1]) > 1]
+    tested = []
+    for protocol, own, reference, metric in families:
+        if len(own) > 1:
+            path = folder / f"groups_{protocol}.csv"
+            groups = dict(read_csv(path, dtype=str)[["task_id", "group"]].to_numpy()) if path.exists() else {}
+            tested.append(compare_systems(own, reference, metric, groups).assign(protocol=protocol))
     if tested:
         write_csv(folder / "significance.csv", pd.concat(tested))
-    write_text(folder / "overall.md", "\n".join(_section(collection, at, own) for at, own in runs.items()))
     return folder
-
-
-def _section(collection: str, protocol: str, runs: Mapping[str, pd.DataFrame]) -> str:
-    """One protocol as Markdown: a row per system, best first by its first measure."""
-    measured = dict.fromkeys(str(column) for table in runs.values() for column in table)
-    found = sorted((place, column) for column in measured if (place := per_task.measure(column)))
-    named = {name: [(k, column) for (own, k), column in found if own == name] for name in ("recall", "hit_rate", "mrr")}
-    chosen = named["recall"] + named["hit_rate"] + named["mrr"][-1:]
-    if not named["mrr"]:
-        chosen.sort(key=lambda pair: pair[0])  # sets of tools stand cut-off by cut-off
-    columns = [column for _, column in chosen]
-    means = {name: table.reindex(columns=columns).mean().map("{:.3f}".format, "ignore") for name, table in runs.items()}
-    shown = pd.DataFrame(means).T.rename_axis("system").reset_index().sort_values(columns[0], ascending=False)
-    rows = [["system", *columns], ["---", *["---:"] * len(columns)], *shown.to_numpy().tolist()]
-    body = "".join(f"| {' | '.join(map(str, row))} |\n" for row in rows)
-    queries = next(iter(runs.values()))["task_id"].nunique()
-    return f"### {collection}, protocol {protocol}, {queries} queries\n\n{body}"

@@ -11,7 +11,7 @@ from study.advisor.gateway.gateway import Gateway
 from study.advisor.gateway.loop import loop_settings, run_loop
 from study.advisor.retrieval.route import MAX_REQUESTS
 from study.base.errors import StudyError
-from study.tools.flow.export import exported, read_trajectories
+from study.tools.flow.finetuning import exported, read_trajectories
 from tests.advisor.gateway.served import QUICK, config, entry, scripted
 from tests.advisor.llm.scripted_endpoint import ANSWERS, replied
 from tests.toy_tools import BLOCK

@@ -17,8 +17,8 @@ from study.analysis.usefulness import other_requests as other
 from study.base.errors import StudyError, UnavailableError
 from study.base.settings import build_settings
 from study.config.compose import load
-from study.tools.collections import published
-from study.tools.collections.files import Loaded
+from study.tools import collections
+from study.tools.collections import Loaded
 from study.tools.queries import QuerySet
 from tests.analysis.toys import toy
 
@@ -153,7 +153,7 @@ def queries(monkeypatch):
     texts = ("Find the way and write home", "Read my mail")
     made = QuerySet("tasks", ("q1", "q2"), texts, (((1,), (0, 2)), ((2,),)), ("q1", "q2"))
     loaded = Loaded(ToolCatalog("toy", servers, tools), {"tasks": made}, pd.DataFrame())
-    monkeypatch.setattr(published, "load_collection", {"livemcpbench": loaded}.__getitem__)
+    monkeypatch.setattr(collections, "load_collection", {"livemcpbench": loaded}.__getitem__)
     return made
 
 

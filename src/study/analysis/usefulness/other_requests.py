@@ -32,7 +32,7 @@ from study.evaluation import metrics
 from study.evaluation.ranking import chunks, tie_order, top_k
 from study.evaluation.statistics import mean_interval
 from study.evaluation.system import System
-from study.tools.collections import published
+from study.tools import collections
 from study.tools.queries import QuerySet
 
 Rows = frozenset[int]  # of servers
@@ -230,7 +230,7 @@ def as_dataset(benchmark: str, *, inside: Dataset | None = None) -> tuple[Datase
     """A tool benchmark (a key of `SETS`) as servers and tasks without labels, behind the servers of the catalogue
     `inside`; the relevant servers (shape (n_queries, n_servers)), which hold a tool that satisfies a label; and the
     queries."""
-    loaded = published.load_collection(benchmark)
+    loaded = collections.load_collection(benchmark)
     queries, catalog = loaded.queries[SETS[benchmark]], loaded.catalog
     tools = pd.DataFrame([(tool.server, tool.name) for tool in catalog.tools]).groupby(0)[1].agg(", ".join)
     servers = pd.DataFrame([(server.name, server.description) for server in catalog.servers])

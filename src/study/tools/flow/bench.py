@@ -14,9 +14,8 @@ from study.advisor.encoders.choose import Embedder
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import documents
 from study.base import paths
-from study.base.errors import StudyError
 from study.data.dataset import FloatArray, IntArray
-from study.tools.collections import published
+from study.tools.collections import load_collection
 from study.tools.flow import samples, selector
 from study.tools.flow.samples import Sample, measures
 from study.tools.flow.selector import Evidence, Exemplars
@@ -33,8 +32,7 @@ class Bench:
 
     catalog: ToolCatalog
     samples: tuple[Sample, ...]
-    documents: tuple[str, ...]  # documents, tools: texts and vectors of the tools, shapes (n_tools,) and (n_tools, d)
-    tools: FloatArray
+    tools: FloatArray  # vectors of the tools, shape (n_tools, d)
     known: Evidence  # evidence of the samples
     left_out: int  # published samples without a call
 
@@ -60,27 +58,25 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> FloatArray:
 
 def prepare(flow: Flow, embedder: Embedder | None = None) -> Bench:
     """MCP-Flow's public files as a bench."""
-    loaded = published.load_collection("mcpflow")
+    loaded = load_collection("mcpflow")
     found, left_out = samples.load_samples(paths.raw("mcpflow"), loaded)
     return assemble(loaded.catalog, found, flow, embedder or embedding.configured_embedder(), left_out)
 
 
 def assemble(
     catalog: ToolCatalog,
-    found: Sequence[Sample],
+    samples: Sequence[Sample],
     flow: Flow,
     embedder: Embedder,
     left_out: int = 0,
     tools: FloatArray | None = None,
 ) -> Bench:
     """A bench of any catalogue and samples. `tools`: vectors of the tools where they are known, shape (n_tools, d)."""
-    if not found:
-        raise StudyError(f"the catalogue {catalog.name} has no instructions", fix="use one with instructions")
-    written = tuple(documents(catalog, flow.document, flow.limit))
+    written = documents(catalog, flow.document, flow.limit)
     tools = embed(embedder, written) if tools is None else tools
-    texts = [sample.text for sample in found]
+    texts = [sample.text for sample in samples]
     known = selector.evidence(texts, catalog, written, tools, embed(embedder, texts))
-    return Bench(catalog, tuple(found), written, tools, known, left_out)
+    return Bench(catalog, tuple(samples), tools, known, left_out)
 
 
 def candidates(bench: Bench, pool: Pool, seed: int) -> list[IntArray]:
@@ -103,14 +99,12 @@ def train(bench: Bench, rows: IntArray, flow: Flow, seed: int, slot_filler: Slot
     picked = [selector.pool_of(sample, pool, size, alike[sample.tool], rng) for sample in own]
     # Where duplicates leave too few tools, some appear twice.
     shown = np.array([np.resize(row, size) for row in picked])
-    right = np.array([int(np.flatnonzero(row == sample.tool)[0]) for row, sample in zip(shown, own, strict=True)])
+    right = np.argmax(shown == np.array([[sample.tool] for sample in own]), axis=1)
     similarity = exemplars.similarity(bench.known.vectors[rows], [sample.group for sample in own])
     hidden = rng.random(shown.shape) < flow.training.mask
     features = selector.features(bench.known, rows, shown, exemplars, similarity, hidden)
-    weights = {
-        True: selector.fit(features, right, flow.training.penalty),
-        False: selector.fit(features[:, :, : selector.PLAIN], right, flow.training.penalty),
-    }
+    widths = {True: len(selector.FEATURES), False: selector.PLAIN}
+    weights = {seen: selector.fit(features[:, :, :n], right, flow.training.penalty) for seen, n in widths.items()}
     return Trained(exemplars, weights, slot_filler.fit(own))
 
 
@@ -118,22 +112,18 @@ def scores(
     system: System, features: FloatArray, weights: Mapping[bool, FloatArray], rng: np.random.Generator
 ) -> FloatArray:
     """How well each candidate fits, shape (b, m). `features`: shape (b, m, 7)."""
-    found: FloatArray
+    by_name = dict(zip(selector.FEATURES, np.moveaxis(features, 2, 0), strict=True))
     if system.select == "random":
         return rng.random(features.shape[:2], dtype=np.float32)
     if system.select == "exemplars":  # most votes first, then the nearest exemplar, then the document
-        dense, votes, nearest = (
-            features[:, :, selector.FEATURES.index(name)] for name in ("dense", "votes", "nearest")
-        )
-        found = votes * 1000 + np.where(votes > 0, 10 + nearest, dense)
+        votes = by_name["votes"]
+        found: FloatArray = votes * 1000 + np.where(votes > 0, 10 + by_name["nearest"], by_name["dense"])
         return found
-    if system.select in selector.FEATURES:
-        found = features[:, :, selector.FEATURES.index(system.select)]
-    elif system.select == "trained":
+    if system.select == "trained":
         chosen = weights[system.exemplars]
         found = features[:, :, : len(chosen)] @ chosen
-    else:
-        raise StudyError(f"unknown way to select {system.select!r}", fix="random, bm25, dense, exemplars or trained")
+        return found
+    found = by_name[system.select]
     return found
 
 
@@ -162,18 +152,5 @@ def answer(
                     known = trained.slot_filler, trained.exemplars, similarity[line]
                     call = make_call(system.call, one.text, one.tool, *known)
                 rank = int(np.flatnonzero(ranked == one.tool)[0]) + 1
-                found[name].append({"task_id": one.id, "rank": rank, **measures(call, one.tool, one.arguments)})
+                found[name].append({"task_id": one.id, "rank": rank, **measures(call, one)})
     return {name: pd.DataFrame(lines) for name, lines in found.items()}
-
-
-def ranks(bench: Bench, shown: Sequence[IntArray], systems: Mapping[str, System], seed: int) -> dict[str, pd.Series]:
-    """Rank of every sample's right tool (from 1) under systems that learn nothing; no calls are made."""
-    empty = Exemplars(bench.known.vectors[:0], [], 0)
-    rng, found = np.random.default_rng(seed), {name: np.zeros(len(shown), dtype=np.int64) for name in systems}
-    for row, own in enumerate(shown):
-        at = np.array([row])
-        features = selector.features(bench.known, at, own[None], empty, np.zeros((1, 0), dtype=np.float32))
-        for name, system in systems.items():
-            order = np.argsort(-scores(system, features, {}, rng)[0], kind="stable")
-            found[name][row] = int(np.flatnonzero(own[order] == bench.samples[row].tool)[0]) + 1
-    return {name: pd.Series(own) for name, own in found.items()}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,32 +15,53 @@ from tqdm import tqdm
 
 from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder
-from study.data.dataset import IntArray
+from study.advisor.retrieval.documents import ToolCatalog
+from study.advisor.retrieval.texts import definition_tokens
+from study.base import paths
+from study.base.errors import StudyError
+from study.base.files import read_csv, write_csv
+from study.data.raw_files import read_records
 from study.evaluation import per_task
+from study.evaluation.statistics import compare_all, mean_interval
 from study.tools import results
+from study.tools.collections import TOOLBENCH_FILES, api_calls, dialogues, load_collection, same_value
 from study.tools.flow import bench as benches
-from study.tools.flow import language_model, samples, synthesis
-from study.tools.flow.abstention import abstention_table
+from study.tools.flow import selector, synthesis
 from study.tools.flow.bench import Bench
-from study.tools.flow.samples import Call, Sample, as_queries, measures, tool_key
-from study.tools.flow.selector import Exemplars
-from study.tools.flow.settings import Flow, Pool, System, flow_settings
+from study.tools.flow.samples import (
+    COLLECTION,
+    MEASURES,
+    SPLIT_NAMES,
+    Call,
+    Sample,
+    as_queries,
+    folds,
+    measures,
+    server_groups,
+    tool_key,
+)
+from study.tools.flow.settings import FILE, Copying, Flow, Pool, System, flow_settings
 from study.tools.flow.slot_filler import SlotFiller
-from study.tools.flow.tables import COLLECTION, MEASURES, compare_servers, trivial_table
-from study.tools.language_model import Kept
+from study.tools.mcp_zero import query
 from study.tools.results import Made, Run, Table
 
 SPLITS = ("seen", "unseen_tool", "unseen_server")
 # Systems that learn nothing rank the pools of candidates; real and synthetic instructions should order them alike.
-JUDGES = ("random", "bm25", "dense", "tool_name", "server_name")
+JUDGES = (
+    System("random", "required"),
+    System("bm25", "required"),
+    System("dense", "required"),
+    System("tool_name", "required"),
+    System("server_name", "required"),
+)
 
 
 def flow_parts() -> Iterator[Made]:
     """All experiments and their tables, except those that the report makes of the runs."""
     flow, embedder = flow_settings(), embedding.configured_embedder()
     bench = benches.prepare(flow, embedder)
-    made, counts = synthetic(bench, flow)
-    kept, tables = filtered(bench, made, counts, flow, embedder)
+    instructions, counts = synthetic(bench, flow)
+    kept, tables = filtered(bench, instructions, counts, flow, embedder)
     yield tables
     yield [
         Table("flow_leak", leak(bench, flow)),
@@ -53,99 +73,183 @@ def flow_parts() -> Iterator[Made]:
     yield from call_parts(bench, kept, flow)
 
 
-def model_parts(kept: Kept) -> Iterator[Run | Table]:
-    """What a language model does: calls, and instructions for the tools of `unlabelled`."""
-    flow = flow_settings()
-    bench = benches.prepare(flow)
-    yield from language_model.call_runs(bench, flow, kept)
-    yield from language_model.synthesis_tables(bench, unlabelled(bench, flow), flow, kept)
-
-
 def unlabelled(bench: Bench, flow: Flow) -> list[int]:
-    """Drawn tools (rows) of servers without public instructions."""
-    taken = {sample.server for sample in bench.samples}
-    free = [
-        row for row, tool in enumerate(bench.catalog.tools) if tool.server not in taken and tool.description.strip()
-    ]
-    drawn: list[int] = np.random.default_rng(flow.seeds[0]).permutation(free)[: flow.synthesis.tools].tolist()
-    return drawn
+    """Sampled tools (rows) of servers without public instructions."""
+    taken, tools = {sample.server for sample in bench.samples}, bench.catalog.tools
+    free = [row for row, tool in enumerate(tools) if tool.server not in taken and tool.description.strip()]
+    sampled: list[int] = np.random.default_rng(flow.seeds[0]).permutation(free)[: flow.synthesis.tools].tolist()
+    return sampled
 
 
 def synthetic(bench: Bench, flow: Flow) -> tuple[list[Sample], dict[str, int]]:
     """Instructions by templates for the tools of `unlabelled`."""
-    how, tools = flow.synthesis, unlabelled(bench, flow)
+    how = flow.synthesis
     writer = synthesis.Templates(how, flow.seeds[0])
-    return synthesis.synthesise(bench.catalog, tools, writer, number=how.per_tool, depth=how.depth)
+    return synthesis.synthesise(bench.catalog, unlabelled(bench, flow), writer, number=how.per_tool, depth=how.depth)
 
 
 def filtrate(bench: Bench, flow: Flow) -> tuple[list[Sample], pd.DataFrame]:
     """The samples of a bench that pass the filters, and the table of the rules."""
-    known, seed = bench.known, flow.seeds[0]
-    return synthesis.filtrate(bench.samples, bench.catalog, known.dense, known.words, flow.filtration, seed)
+    known, samples, bounds = bench.known, bench.samples, flow.filtration
+    tools = np.array([sample.tool for sample in samples], dtype=np.int64)
+    similarity = known.dense[np.arange(len(samples)), tools]
+    points = np.array([synthesis.quality(s.text, bench.catalog.tools[s.tool].name, s.arguments) for s in samples])
+    found = synthesis.invoked([known.dense, known.words], tools, bounds.candidates, flow.seeds[0])
+    passed = np.stack([similarity <= bounds.similarity, points >= bounds.quality, found])
+    table = pd.DataFrame({"rule": ["similarity", "quality", "invocation"]})
+    table["bound"] = [bounds.similarity, bounds.quality, bounds.candidates]
+    means = [float(own.mean()) for own in (similarity, points, found)]
+    table = table.join(pd.DataFrame(synthesis.removals(passed))).assign(mean=means)
+    return [samples[row] for row in np.flatnonzero(passed.all(axis=0))], table
 
 
 def filtered(
-    bench: Bench, made: list[Sample], counts: Mapping[str, int], flow: Flow, embedder: Embedder
+    bench: Bench, instructions: list[Sample], counts: Mapping[str, int], flow: Flow, embedder: Embedder
 ) -> tuple[Bench, list[Table]]:
     """The bench of what passes the filters; and flow_synthesis.csv, flow_filtration.csv and flow_diversity.csv."""
-    whole = benches.assemble(bench.catalog, made, flow, embedder, tools=bench.tools)
+    whole = benches.assemble(bench.catalog, instructions, flow, embedder, tools=bench.tools)
     (kept, rules), (_, real) = filtrate(whole, flow), filtrate(bench, flow)
-    steps = pd.DataFrame({"step": [*counts, "kept"], "instructions": [*counts.values(), len(kept)]})
     sifted = benches.assemble(bench.catalog, kept, flow, embedder, tools=bench.tools)
-    lines = []
-    for name, one in (("public", bench), ("synthetic", whole), ("synthetic, filtered", sifted)):
-        line = {"instructions": name, "n": len(one.samples), "tools": len({sample.tool for sample in one.samples})}
-        lines.append(line | {"mean_cosine_distance": synthesis.diversity(one.known.vectors)})
-    both = pd.concat([rules.assign(of="synthetic"), real.assign(of="public")])
-    tables = {"flow_synthesis": steps, "flow_filtration": both, "flow_diversity": pd.DataFrame(lines)}
+    benches_of = {"public": bench, "synthetic": whole, "synthetic, filtered": sifted}
+    lines = [
+        (name, len(one.samples), len({sample.tool for sample in one.samples}), synthesis.diversity(one.known.vectors))
+        for name, one in benches_of.items()
+    ]
+    tables = {
+        "flow_synthesis": pd.DataFrame({"step": [*counts, "kept"], "instructions": [*counts.values(), len(kept)]}),
+        "flow_filtration": pd.concat([rules.assign(of="synthetic"), real.assign(of="public")]),
+        "flow_diversity": pd.DataFrame(lines, columns=["instructions", "n", "tools", "mean_cosine_distance"]),
+    }
     return sifted, [Table(name, frame) for name, frame in tables.items()]
 
 
 def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
-    """What siblings on both sides of a random split give away: the nearest exemplar's call, copied word for word.
-    ``leave_one_out`` may use all other instructions, ``leave_call_out`` those of other calls."""
+    """What siblings on both sides of a random split give away: the nearest exemplar's call, copied word for word; means
+    over test instructions. ``leave_one_out`` may use all other instructions, ``leave_call_out`` those of other
+    calls."""
     every = np.arange(len(bench.samples))
-    exemplars = Exemplars(bench.known.vectors, bench.samples, flow.exemplars)
+    exemplars = selector.Exemplars(bench.known.vectors, bench.samples, flow.exemplars)
     similarity = exemplars.similarity(bench.known.vectors)
     np.fill_diagonal(similarity, -np.inf)
     apart = np.where(exemplars.groups[:, None] == exemplars.groups[None], -np.inf, similarity)
-    lines = [copied(bench, "leave_one_out", every, every, similarity)]
-    lines.append(copied(bench, "leave_call_out", every, every, apart))
-    for name in samples.SPLIT_NAMES:
-        parts = [
-            copied(bench, name, fold.train, fold.test, similarity[np.ix_(fold.test, fold.train)])
-            for fold in samples.folds(bench.samples, name, flow.splits, flow.seeds[0])
-        ]
-        lines.append(pd.concat(parts))
-    return pd.concat([part.groupby("split", as_index=False).mean(numeric_only=True) for part in lines])
-
-
-def copied(bench: Bench, name: str, train: IntArray, test: IntArray, similarity: np.ndarray) -> pd.DataFrame:
-    """Measures of the nearest training call, one row per test instruction; `similarity`: (len(test), len(train))."""
+    turns = [("leave_one_out", every, every, similarity), ("leave_call_out", every, every, apart)]
+    for name in SPLIT_NAMES:
+        for train, test in folds(bench.samples, name, flow.splits, flow.seeds[0]):
+            turns.append((name, train, test, similarity[np.ix_(test, train)]))
     rows = []
-    for line, row in enumerate(test):
-        near, own = bench.samples[train[similarity[line].argmax()]], bench.samples[row]
-        rows.append({"split": name, **measures(Call(near.tool, near.arguments), own.tool, own.arguments)})
-    return pd.DataFrame(rows)
+    for name, train, test, own in turns:
+        for row, near in zip(test, train[own.argmax(axis=1)], strict=True):
+            call = Call(bench.samples[near].tool, bench.samples[near].arguments)
+            rows.append({"split": name, **measures(call, bench.samples[row])})
+    return pd.DataFrame(rows).groupby("split", as_index=False, sort=False).mean(numeric_only=True)
 
 
 def agreement(bench: Bench, kept: Bench, flow: Flow) -> pd.DataFrame:
-    """Tool accuracy of untrained systems on public and on synthetic instructions, and Kendall's tau of their order."""
-    lines = []
-    for pool_name, pool in flow.pools.items():
+    """Tool accuracy of untrained systems on public and on synthetic instructions, means over tools, and Kendall's tau
+    of their order: how far made instructions judge systems as real ones do."""
+    tables, nothing = [], selector.Exemplars(bench.known.vectors[:0], [], 0)
+    for name, pool in flow.pools.items():
         if pool.source != "catalogue" or pool.size is None:
             continue
-        shares: dict[str, list[float]] = {}
-        for name, one in (("public", bench), ("synthetic", kept)):
-            shown = benches.candidates(one, pool, flow.seeds[0])
-            systems = {judge: System(judge, "required") for judge in JUDGES}
-            found = benches.ranks(one, shown, systems, flow.seeds[0])
-            units = pd.Series([sample.tool for sample in one.samples])
-            shares[name] = [float((ranks == 1).groupby(units).mean().mean()) for ranks in found.values()]
-        tau = kendalltau(shares["public"], shares["synthetic"]).statistic
-        for judge, public, own in zip(JUDGES, shares["public"], shares["synthetic"], strict=True):
-            lines.append({"pool": pool_name, "system": judge, "public": public, "synthetic": own, "kendall_tau": tau})
+        shares = {}
+        for title, own in (("public", bench), ("synthetic", kept)):
+            rng, hits = np.random.default_rng(flow.seeds[0]), list[list[bool]]()
+            for row, offered in enumerate(benches.candidates(own, pool, flow.seeds[0])):
+                none, at = np.zeros((1, 0), dtype=np.float32), np.array([row])
+                features = selector.features(own.known, at, offered[None], nothing, none)
+                fits = [benches.scores(judge, features, {}, rng)[0] for judge in JUDGES]
+                hits.append([bool(offered[fit.argmax()] == own.samples[row].tool) for fit in fits])
+            units = [sample.tool for sample in own.samples]
+            shares[title] = pd.DataFrame(hits, columns=[judge.select for judge in JUDGES]).groupby(units).mean().mean()
+        table = pd.DataFrame(shares).rename_axis("system").reset_index()
+        table.insert(0, "pool", name)
+        tables.append(table.assign(kendall_tau=kendalltau(table["public"], table["synthetic"]).statistic))
+    return pd.concat(tables)
+
+
+def trivial_table(bench: Bench, more: Sequence[Sample], flow: Flow) -> pd.DataFrame:
+    """How far arguments come when the right tool is given: a floor for the measures Param and AST. Further calls with
+    public arguments are those of MCPToolBench++ (by domain; as published, invented ones too) and of API-Bank (asked for
+    with the dialogue before each). `more`: the study's own instructions, which the slot filler learns from too.
+
+    Columns: arguments (required or trained, see `slot_filler.make_call`), nameable: the share of the calls whose
+    parameters the tool's schema names at all, which no caller can exceed.
+    """
+    slot_filler, bank = SlotFiller(bench.catalog, flow.copying).fit(bench.samples, more), load_collection("apibank")
+    loaded, folder = load_collection("mcptoolbench"), paths.raw("mcptoolbench")
+    entries = [entry for file in TOOLBENCH_FILES for entry in read_records(folder / file)]
+    calls = []
+    for entry, (name, text, ((tool,),), group) in zip(entries, loaded.queries["strict"].rows(), strict=True):
+        given = entry["function_call_label"][0].get("input")
+        calls.append(Sample(name, text, tool, 0, given if isinstance(given, dict) else {}, group))
+    spoken, asked = dialogues(paths.raw("apibank")), []
+    for call in api_calls(paths.raw("apibank"), bank.catalog):
+        group, _, number = call.id.rpartition(":")
+        arguments = dict(spoken[group][int(number)]["param_dict"])
+        asked.append(Sample(call.id, query(call, "dialogue_with_api_lines"), call.tool, 0, arguments, group))
+    lines = [measure_arguments("mcpflow", "required", slot_filler, bench.samples)]
+    for name, catalog, samples in (("mcptoolbench", loaded.catalog, calls), ("apibank", bank.catalog, asked)):
+        own = slot_filler.of(catalog)
+        lines += [measure_arguments(name, filling, own, samples) for filling in ("required", "trained")]
     return pd.DataFrame(lines)
+
+
+def measure_arguments(
+    collection: str, filling: str, slot_filler: SlotFiller, samples: Sequence[Sample]
+) -> dict[str, object]:
+    """One row of flow_trivial.csv."""
+    fill, rows = slot_filler.fill if filling == "trained" else slot_filler.required, []
+    for one in samples:
+        known = {parameter.name for parameter in slot_filler.catalog.tools[one.tool].parameters}
+        right = measures(Call(one.tool, fill(one.text, one.tool)), one)
+        rows.append({"of": one.tool, "nameable": known >= set(one.arguments), **right})
+    table = pd.DataFrame(rows)
+    line = {"collection": collection, "arguments": filling, "calls": len(table), "tools": table["of"].nunique()}
+    line["nameable"] = table["nameable"].mean()
+    for measure in ("param", "ast"):
+        by_tool = table.groupby("of")[measure].mean()
+        line |= {measure: table[measure].mean(), f"{measure}_by_tool": by_tool.mean()}
+    return line
+
+
+def compare_servers(bench: Bench, servers: Mapping[str, Sequence[str]], reading: Copying) -> pd.DataFrame:
+    """Servers for one kind of task side by side, in the form of the paper's table 6, as far as nothing is started.
+
+    The instructions are those of the compared servers' public samples, one per call. One line per server: server,
+    tools, parameters, required, described (share of tools with a description), tokens (of all definitions),
+    instructions, fit (mean cosine of the best tool), fit_ci_low, fit_ci_high, best (share of the instructions that it
+    fits best of the compared), callable (share whose best tool finds a value for all it requires).
+    """
+    catalog = bench.catalog
+    own = {name: rows_of(catalog, ids) for name, ids in servers.items()}
+    every = {tool for tools in own.values() for tool in tools}
+    rows = list({sample.group: row for row, sample in enumerate(bench.samples) if sample.tool in every}.values())
+    sizes, reader = definition_tokens(catalog), SlotFiller(catalog, reading)
+    fits = {name: bench.known.dense[rows][:, tools] for name, tools in own.items()}
+    best = np.stack([fit.max(axis=1) for fit in fits.values()])
+    lines = []
+    for place, (name, tools) in enumerate(own.items()):
+        chosen = zip([tools[column] for column in fits[name].argmax(axis=1)], rows, strict=True)
+        offered = [reader.listed(bench.samples[row].text, tool) for tool, row in chosen]
+        able = [all(options for parameter, _, options in own if parameter.required) for own in offered]
+        listed = [parameter for tool in tools for parameter in catalog.tools[tool].parameters]
+        line = {"server": name, "tools": len(tools), "parameters": len(listed)}
+        line["required"] = sum(parameter.required for parameter in listed)
+        line["described"] = float(np.mean([bool(catalog.tools[tool].description.strip()) for tool in tools]))
+        line |= {"tokens": int(sizes[tools].sum()), "instructions": len(rows)}
+        line |= mean_interval(best[place], seed=results.SEED, name="fit", prefix="fit_")
+        share = float((best.argmax(axis=0) == place).mean())
+        lines.append(line | {"best": share, "callable": float(np.mean(able))})
+    return pd.DataFrame(lines)
+
+
+def rows_of(catalog: ToolCatalog, ids: Sequence[str]) -> list[int]:
+    """Tool rows of the listings with these ids."""
+    known = {server.id: row for row, server in enumerate(catalog.servers)}
+    if unknown := [name for name in ids if name not in known]:
+        reason = f"the catalogue has no server {unknown[0]!r}"
+        raise StudyError(reason, file=FILE, column="servers", fix="name a server of the catalogue")
+    return [tool for name in ids for tool in catalog.tools_of(known[name])]
 
 
 def call_parts(bench: Bench, kept: Bench, flow: Flow) -> Iterator[list[Run]]:
@@ -162,12 +266,12 @@ def call_parts(bench: Bench, kept: Bench, flow: Flow) -> Iterator[list[Run]]:
         for place, seed in enumerate(flow.seeds):
             pools = {name: pool for name, pool in flow.pools.items() if place < pool.seeds}
             shown = {name: benches.candidates(bench, pool, seed) for name, pool in pools.items()}
-            for fold in samples.folds(bench.samples, split, flow.splits, seed):
+            for fold in folds(bench.samples, split, flow.splits, seed):
                 trained = benches.train(bench, fold.train, flow, seed, fillers[1])
                 joint = fillers[2].fit(trained.exemplars.samples, kept.samples)
                 learned = {"real": trained, "both": replace(trained, slot_filler=joint), "synthetic": apart}
                 for (name, pool), (source, known) in product(pools.items(), learned.items()):
-                    own = {at: system for at, system in asked(pool, flow).items() if system.train == source}
+                    own = {at: system for at, system in systems_for(pool, flow).items() if system.train == source}
                     found = benches.answer(bench, fold.test, shown[name], own, known, seed)
                     for system, table in found.items():
                         answers.setdefault((name, system), []).append(table.assign(seed=seed))
@@ -179,7 +283,7 @@ def call_parts(bench: Bench, kept: Bench, flow: Flow) -> Iterator[list[Run]]:
         ]
 
 
-def asked(pool: Pool, flow: Flow) -> dict[str, System]:
+def systems_for(pool: Pool, flow: Flow) -> dict[str, System]:
     """The systems that are asked with a pool."""
     return {name: system for name, system in flow.systems.items() if pool.size is not None or system.whole}
 
@@ -187,13 +291,11 @@ def asked(pool: Pool, flow: Flow) -> dict[str, System]:
 def finished(split: str, bench: Bench, flow: Flow) -> bool:
     """Whether every protocol of a split holds every configured system, made with these settings from these inputs."""
     inputs, records = results.sources(bench.catalog, as_queries(bench.samples)), results.read_records(COLLECTION)
-    for pool in flow.pools:
-        for name in asked(flow.pools[pool], flow):
-            kept = records.get((f"{split}_{pool}", name), {})
-            now = inputs | {"config": config(pool, name, flow)}
-            # Through JSON, which knows no tuples.
-            if {entry: kept.get(entry) for entry in now} != json.loads(json.dumps(now)):
-                return False
+    for name, system in ((name, system) for name, pool in flow.pools.items() for system in systems_for(pool, flow)):
+        kept = records.get((f"{split}_{name}", system), {})
+        now = json.loads(json.dumps(inputs | {"config": config(name, system, flow)}))  # JSON knows no tuples
+        if {entry: kept.get(entry) for entry in now} != now:
+            return False
     return True
 
 
@@ -211,17 +313,138 @@ def named_run(
     bench: Bench, split: str, pool: str, system: str, answers: pd.DataFrame, flow: Flow, facts: Mapping[str, float]
 ) -> Run:
     """One system's answers with tool and server of every instruction."""
-    owner = {sample.id: sample for sample in bench.samples}
-    asked = [owner[name] for name in answers["task_id"]]
-    answers = answers.assign(
-        unit=[tool_key(bench.catalog, sample.tool) for sample in asked],
-        server=[bench.catalog.servers[sample.server].id for sample in asked],
-    )[["task_id", "seed", "unit", "server", "rank", *MEASURES]].sort_values(["seed", "task_id"], ignore_index=True)
-    counts = {"instructions": int(answers["task_id"].nunique()), "left_out": bench.left_out}
-    size, rank = flow.pools[pool].size or len(bench.catalog.tools), answers["rank"]
+    catalog = bench.catalog
+    unit = {sample.id: tool_key(catalog, sample.tool) for sample in bench.samples}
+    server = {sample.id: catalog.servers[sample.server].id for sample in bench.samples}
+    answers = answers.assign(unit=answers["task_id"].map(unit), server=answers["task_id"].map(server))
+    answers = answers[["task_id", "seed", "unit", "server", "rank", *MEASURES]]
+    answers = answers.sort_values(["seed", "task_id"], ignore_index=True)
+    size, rank = flow.pools[pool].size or len(catalog.tools), answers["rank"]
     ranking = pd.DataFrame({"hit_rate@1": rank == 1, "hit_rate@5": rank <= 5, f"mrr@{size}": 1 / rank}).astype(float)
     table = per_task.check(pd.concat([answers[per_task.KEYS], ranking], axis=1))
-    whole: dict[str, Any] = {"candidates": size} | counts | {"tools": len(bench.catalog.tools), **facts}
-    whole |= {"config": config(pool, system, flow)}
-    inputs = bench.catalog, as_queries(bench.samples)
+    counts = {"candidates": size, "instructions": int(answers["task_id"].nunique()), "left_out": bench.left_out}
+    whole = counts | {"tools": len(catalog.tools), **facts, "config": config(pool, system, flow)}
+    inputs = catalog, as_queries(bench.samples)
     return Run(f"{split}_{pool}", system, table, inputs, whole, answers.drop(columns="rank"))
+
+
+def summary(protocol: str, system: str, answers: pd.DataFrame) -> dict[str, object]:
+    """One line of flow_calls.csv: means in percent, as the paper prints them."""
+    split, _, pool = protocol.rpartition("_")
+    tools, servers = (answers.groupby(unit)[list(MEASURES)].mean() for unit in ("unit", "server"))
+    line: dict[str, object] = {"split": split, "pool": pool, "system": system}
+    line |= {"instructions": answers["task_id"].nunique(), "tools": len(tools), "servers": len(servers)}
+    line["seeds"] = answers["seed"].nunique()
+    for measure in MEASURES:
+        own = {measure: answers[measure].mean()}
+        own |= mean_interval(tools[measure], seed=results.SEED, name=f"{measure}_by_tool", prefix=f"{measure}_")
+        own[f"{measure}_by_server"] = servers[measure].mean()
+        line |= {name: 100 * value for name, value in own.items()}
+    return line
+
+
+def compare_calls(protocol: str, runs: Mapping[str, pd.DataFrame], reference: str) -> pd.DataFrame:
+    """Every system against the reference, paired over tools; Tool, Param and AST are one family."""
+    # The three measures are hits of one answer, and the comparison knows hits by this name.
+    as_hits = {measure: f"hit_rate@{number}" for number, measure in enumerate(MEASURES, start=1)}
+    frames = {}
+    for name, answers in runs.items():
+        units = answers.groupby("unit")[list(MEASURES)].mean().rename(columns=as_hits)
+        frames[name] = units.rename_axis("task_id").reset_index().assign(seed=results.SEED)
+    table = compare_all(frames, reference, list(as_hits.values()), results.SEED)
+    names = {hit: measure for measure, hit in as_hits.items()}
+    return table.assign(metric=table["metric"].map(names), unit="tool", protocol=protocol)
+
+
+def report_flow(flow: Flow) -> None:
+    """Redo metrics.csv.xz, significance.csv, flow_calls.csv and flow_not_run.csv from the runs.
+
+    Bright Data has four of five instructions, so that means over instructions are mostly means over one server: every
+    table also gives the mean over tools, and intervals and tests take tools as units.
+    """
+    target = results.report_runs(COLLECTION, {}, {})
+    runs, records = results.collect_runs(COLLECTION, "calls"), results.read_records(COLLECTION)
+    cells = [(at, name, answers) for at, own in runs.items() for name, answers in own.items()]
+    write_csv(target / "flow_calls.csv", pd.DataFrame([summary(*cell) for cell in cells]))
+    rows = [read_csv(target / "metrics.csv.xz").query("metric != 'completeness'")]
+    for at, name, answers in cells:
+        means = answers.groupby("seed", as_index=False)[list(MEASURES)].mean().melt("seed", var_name="metric")
+        cell = {"dataset": COLLECTION, "protocol": at, "system": name, "profile": results.PROFILE}
+        rows.append(means.assign(**cell, k=records[at, name]["candidates"])[rows[0].columns])
+    write_csv(target / "metrics.csv.xz", pd.concat(rows))
+    pairs = [
+        compare_calls(f"{split}_{pool}", own, reference)
+        for split, (reference, pool) in flow.references.items()
+        if reference in (own := runs.get(f"{split}_{pool}", {})) and len(own) > 1
+    ]
+    if pairs:
+        write_csv(target / "significance.csv", pd.concat(pairs))
+    write_csv(target / "flow_not_run.csv", pd.DataFrame(flow.not_run))
+
+
+# When the slot filler leaves a parameter empty: below a least probability, which is chosen on servers held out.
+GRID = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)  # least probabilities among which is chosen; 0 never abstains
+GROUPS = 4  # of servers, held out one after the other for the choice
+COLUMNS = ["probability", "filled", "given", "right"]
+
+
+def decisions(slot_filler: SlotFiller, samples: Iterable[Sample]) -> pd.DataFrame:
+    """One row per parameter that is filled or that the right call sets, the tool being given.
+
+    Columns: probability (of the value, 0 where there is none), filled (whether there is a value), given (whether the
+    right call sets the parameter), right (whether it sets this value).
+    """
+    rows = []
+    for sample in samples:
+        left = dict(sample.arguments)
+        for one in slot_filler.choose(sample.text, sample.tool):
+            given, filled = one.parameter.name in left, one.place is not None
+            right = given and filled and same_value(one.option.value, left[one.parameter.name])
+            rows.append((one.probability, filled, given, right))
+            left.pop(one.parameter.name, None)
+        rows += [(0.0, False, True, False)] * len(left)
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def least_probability(slot_filler: SlotFiller, samples: Sequence[Sample], more: Sequence[Sample] = ()) -> float:
+    """The least probability with the most right values less wrong ones on servers that the filler has not seen.
+
+    `samples`: their servers are held out in groups. `more`: calls that always teach values, see `SlotFiller.fit`.
+    `slot_filler`: is fitted on the way. Of equal probabilities the lowest counts.
+    """
+    group = server_groups([sample.server for sample in samples], GROUPS)
+    parts = []
+    for held_out in sorted(set(group.values())):
+        slot_filler.fit([sample for sample in samples if group[sample.server] != held_out], more)
+        parts.append(decisions(slot_filler, (sample for sample in samples if group[sample.server] == held_out)))
+    return best_of(pd.concat(parts))
+
+
+def best_of(found: pd.DataFrame) -> float:
+    """The entry of `GRID` with the most right values less wrong ones; `found`: from `decisions`."""
+    gains = found["right"].map({True: 1, False: -1}) * found["filled"]
+    kept = [gains[found["probability"] >= least].sum() for least in GRID]
+    return GRID[int(np.argmax(kept))]
+
+
+def abstention_table(bench: Bench, more: Sequence[Sample], flow: Flow) -> pd.DataFrame:
+    """flow_abstention.csv: every server unseen once, with and without abstaining.
+
+    Columns: arguments (always or abstaining), calls, parameters (of the right calls), filled_right, filled_wrong,
+    left_empty (of these), invented (values for parameters that the right call does not set), least_low, least_high
+    (range of the chosen probabilities).
+    """
+    slot_filler, parts = SlotFiller(bench.catalog, flow.copying), []
+    turns = list(folds(bench.samples, "unseen_server", flow.splits, flow.seeds[0]))
+    for fold in tqdm(turns, desc="abstention", delay=3):
+        train, test = ([bench.samples[row] for row in rows] for rows in fold)
+        least = least_probability(slot_filler, train, more)
+        parts.append(decisions(slot_filler.fit(train, more), test).assign(least=least))
+    found, lines = pd.concat(parts), []
+    for name, bounds in (("always", found["least"] * 0), ("abstaining", found["least"])):
+        filled, given, right = found["filled"] & (found["probability"] >= bounds), found["given"], found["right"]
+        counts = {"parameters": given, "filled_right": filled & right, "filled_wrong": filled & given & ~right}
+        counts |= {"left_empty": ~filled & given, "invented": filled & ~given}
+        line = {"arguments": name, "calls": len(bench.samples)} | {key: int(own.sum()) for key, own in counts.items()}
+        lines.append(line | {"least_low": bounds.min(), "least_high": bounds.max()})
+    return pd.DataFrame(lines)

@@ -26,8 +26,8 @@ from study.base.files import replacing, sha256
 from study.data.dataset import FloatArray, IntArray
 from study.tools.flow import bench as benches
 from study.tools.flow import experiments, selector
-from study.tools.flow.abstention import least_probability
 from study.tools.flow.bench import Bench
+from study.tools.flow.experiments import least_probability
 from study.tools.flow.samples import Call, Sample
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Flow, flow_settings
@@ -43,9 +43,7 @@ class Learned:
     """Everything that a call needs, without the instructions that it was learned from."""
 
     vectors: FloatArray  # of the exemplars, shape (n, d)
-    tool_of: IntArray  # for each exemplar its row in `tools`, shape (n,)
-    parameters: tuple[tuple[str, ...], ...]  # the names that each exemplar's call sets
-    tools: tuple[tuple[str, str], ...]  # name and description of the tools that have exemplars
+    calls: tuple[tuple[str, str, tuple[str, ...]], ...]  # of each: name and description of its tool, parameters it sets
     weights: Mapping[bool, FloatArray]  # of the selector, by whether it sees exemplars
     value: Linear  # value, setting: the slot filler's regressions
     setting: Linear
@@ -55,12 +53,13 @@ class Learned:
         """Those exemplars whose tools are among the candidates, by name and description, as exemplars of these. `top`:
         exemplars that are retrieved for one instruction."""
         place = {(tool.name, tool.description): row for row, tool in reversed(list(enumerate(candidates.tools)))}
-        kept, samples = [], []
-        for number, (tool, names) in enumerate(zip(self.tool_of, self.parameters, strict=True)):
-            if (row := place.get(self.tools[tool])) is not None:
-                kept.append(number)
-                server = candidates.tools[row].server
-                samples.append(Sample(str(number), "", row, server, dict.fromkeys(names), str(number)))
+        kept = [number for number, (*tool, _) in enumerate(self.calls) if tuple(tool) in place]
+        samples = []
+        for number in kept:
+            name, text, parameters = self.calls[number]
+            row = place[name, text]
+            server = candidates.tools[row].server
+            samples.append(Sample(str(number), "", row, server, dict.fromkeys(parameters), str(number)))
         return Exemplars(self.vectors[kept], samples, top)
 
 
@@ -70,12 +69,10 @@ def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
     trained = benches.train(bench, every, flow, flow.seeds[0], slot_filler)
     least = least_probability(slot_filler, bench.samples, more)
     slot_filler.fit(bench.samples, more)
-    used = sorted({sample.tool for sample in bench.samples})
-    tool_of = np.array([used.index(sample.tool) for sample in bench.samples], dtype=np.int64)
-    parameters = tuple(tuple(sample.arguments) for sample in bench.samples)
-    texts = tuple((bench.catalog.tools[tool].name, bench.catalog.tools[tool].description) for tool in used)
-    taught = trained.exemplars.vectors, tool_of, parameters, texts, trained.weights
-    return Learned(*taught, slot_filler.value, slot_filler.setting, least)
+    tools = [bench.catalog.tools[sample.tool] for sample in bench.samples]
+    named = zip(tools, bench.samples, strict=True)
+    calls = tuple((tool.name, tool.description, tuple(sample.arguments)) for tool, sample in named)
+    return Learned(trained.exemplars.vectors, calls, trained.weights, slot_filler.value, slot_filler.setting, least)
 
 
 def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lambda _: None) -> Learned:
@@ -86,8 +83,8 @@ def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lamb
         return kept
     say(NOTICE)
     bench = benches.prepare(flow, embedder)
-    made, _ = experiments.synthetic(bench, flow)
-    whole = benches.assemble(bench.catalog, made, flow, embedder, tools=bench.tools)
+    instructions, _ = experiments.synthetic(bench, flow)
+    whole = benches.assemble(bench.catalog, instructions, flow, embedder, tools=bench.tools)
     found = learn(bench, flow, experiments.filtrate(whole, flow)[0])
     write_learned(path, found)
     return found
@@ -103,13 +100,13 @@ def learned_key() -> str:
 
 def write_learned(path: Path, found: Learned) -> None:
     """Keep it as one safetensors file, the names in its head."""
-    tensors: dict[str, Any] = {"vectors": found.vectors, "tool_of": found.tool_of, "least": np.array([found.least])}
-    tensors |= {"with_exemplars": found.weights[True], "without_exemplars": found.weights[False]}
+    tensors: dict[str, Any] = {"vectors": found.vectors, "least": np.array(found.least)}
+    tensors |= {f"weights_{seen:d}": own for seen, own in found.weights.items()}
     for name, (weights, intercept) in {"value": found.value, "setting": found.setting}.items():
-        tensors |= {name: weights, f"{name}_intercept": np.array([intercept])}
+        tensors |= {name: weights, f"{name}_intercept": np.array(intercept)}
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     with replacing(path) as temporary:
-        save_file(tensors, temporary, {name: json.dumps(getattr(found, name)) for name in ("tools", "parameters")})
+        save_file(tensors, temporary, {"calls": json.dumps(found.calls)})
 
 
 def read_learned(path: Path) -> Learned | None:
@@ -117,12 +114,10 @@ def read_learned(path: Path) -> Learned | None:
     try:
         with safe_open(path, "numpy") as kept:
             tensors = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118 - it is no mapping
-            parameters, tools = (json.loads(kept.metadata()[name]) for name in ("parameters", "tools"))
-        value, setting = ((tensors[name], float(tensors[f"{name}_intercept"][0])) for name in ("value", "setting"))
-        named = (tuple(map(tuple, parameters)), tuple(map(tuple, tools)))
-        weights = {True: tensors["with_exemplars"], False: tensors["without_exemplars"]}
-        least = float(tensors["least"][0])
-        return Learned(tensors["vectors"], tensors["tool_of"], *named, weights, value, setting, least)
+            calls = tuple((name, text, tuple(own)) for name, text, own in json.loads(kept.metadata()["calls"]))
+        value, setting = ((tensors[name], tensors[f"{name}_intercept"].item()) for name in ("value", "setting"))
+        weights = {seen: tensors[f"weights_{seen:d}"] for seen in (True, False)}
+        return Learned(tensors["vectors"], calls, weights, value, setting, tensors["least"].item())
     except (OSError, SafetensorError, ValueError, KeyError):
         return None
 
@@ -152,10 +147,9 @@ def call_tool(
     every = np.arange(len(candidates))[None]
     rows = selector.features(evidence, np.array([0]), every, exemplars, similarity)
     # Without an exemplar of any candidate, the weights that were learned without exemplars decide.
-    seen = bool(len(exemplars.samples))
-    weights = known.weights[seen]
+    weights = known.weights[bool(exemplars.samples)]
     place = int((rows[0, :, : len(weights)] @ weights).argmax())
-    near = exemplars.nearest_of(similarity[0], place) if seen else None
+    near = exemplars.nearest_of(similarity[0], place) if exemplars.samples else None
     chosen = int(candidates[place])
     needed = catalog.tools[chosen].required
     parameters = None if near is None else list(dict.fromkeys([*near.arguments, *needed]))
@@ -165,6 +159,6 @@ def call_tool(
     return Call(chosen, {name: value for name, value in given.items() if value is not None or name in needed})
 
 
-def missing(catalog: ToolCatalog, made: Call) -> list[str]:
+def missing(catalog: ToolCatalog, call: Call) -> list[str]:
     """Required parameters for which no value was found."""
-    return [name for name in catalog.tools[made.tool].required if made.arguments.get(name) is None]
+    return [name for name in catalog.tools[call.tool].required if call.arguments.get(name) is None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +16,14 @@ import numpy as np
 import pandas as pd
 
 from study.advisor.retrieval.documents import ToolCatalog
-from study.base.errors import StudyError, require_one_of
+from study.base.errors import require_one_of
 from study.data.dataset import IntArray
-from study.tools.collections.files import AGAIN, Loaded, read_list
-from study.tools.collections.published import MAX_DEPTH, SAMPLES_FOLDER, same_value
+from study.data.raw_files import read_records
+from study.tools.collections import MAX_DEPTH, SAMPLES_FOLDER, Loaded, same_value
 from study.tools.flow.settings import Splits
 from study.tools.queries import QuerySet, query_set
+
+COLLECTION, MEASURES = "mcpflow", ("tool", "param", "ast")
 
 
 @dataclass(frozen=True)
@@ -39,26 +41,21 @@ class Sample:
 def load_samples(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
     """The public samples that hold a call, and how many hold none (they name a tool but no call). `folder`: of the raw
     files. `loaded`: what `load_mcpflow` made of the same folder."""
-    entries: dict[str, Any] = {}
-    for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json")):
-        for number, entry in enumerate(read_list(path, ("function_call",))):
-            entries[f"{path.stem}:{number}"] = entry["function_call"]
-    catalog, queries = loaded.catalog, loaded.queries["instructions"]
-    found: list[Sample] = []
-    for name, text, labels, group in zip(queries.ids, queries.texts, queries.labels, queries.groups, strict=True):
-        call = entries.get(name)
-        if not call:
-            continue
-        if not isinstance(call, dict) or not isinstance(call.get("arguments"), dict):
-            raise StudyError("not a function call", file=folder / SAMPLES_FOLDER, row=name, fix=AGAIN)
-        tool = labels[0][0]
-        found.append(Sample(name, text, tool, catalog.tools[tool].server, call["arguments"], group))
+    calls = {
+        f"{path.stem}:{number}": entry["function_call"]
+        for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json"))
+        for number, entry in enumerate(read_records(path))
+    }
+    catalog, queries, found = loaded.catalog, loaded.queries["instructions"], list[Sample]()
+    for name, text, ((tool,),), group in queries.rows():
+        if call := calls.get(name):
+            found.append(Sample(name, text, tool, catalog.tools[tool].server, call["arguments"], group))
     return found, len(queries) - len(found)
 
 
-def as_queries(found: Sequence[Sample]) -> QuerySet:
+def as_queries(samples: Sequence[Sample]) -> QuerySet:
     """The samples as queries; the group of a sample names its call."""
-    return query_set("instructions", ((one.id, one.text, ((one.tool,),), one.group) for one in found))
+    return query_set("instructions", ((one.id, one.text, ((one.tool,),), one.group) for one in samples))
 
 
 def tool_key(catalog: ToolCatalog, tool: int) -> str:
@@ -82,20 +79,18 @@ def folds(samples: Sequence[Sample], name: str, parts: Splits, seed: int) -> Ite
     require_one_of(name, "split", SPLIT_NAMES)
     rng = np.random.default_rng([seed, SPLIT_NAMES.index(name)])
     if name == "unseen_server":
-        part = _numbers([sample.server for sample in samples])
+        part = pd.factorize(np.array([sample.server for sample in samples]))[0]
     elif name == "unseen_tool":
         part = _tools(samples, parts.tools, rng)
     else:  # units shuffled and dealt to parts in turn
-        unit = _numbers([sample.group for sample in samples]) if name == "seen" else np.arange(len(samples))
+        unit = np.arange(len(samples))
+        if name == "seen":
+            unit = pd.factorize(np.array([sample.group for sample in samples], dtype=object))[0]
         part = (rng.permutation(int(unit.max(initial=-1)) + 1) % parts.calls)[unit]
     for number in range(int(part.max(initial=-1)) + 1):
         test, train = np.flatnonzero(part == number), np.flatnonzero(part != number)
         if len(test) and len(train):
             yield Fold(train, test)
-
-
-def _numbers(keys: Sequence[object]) -> IntArray:
-    return pd.factorize(np.array(keys, dtype=object))[0].astype(np.int64)
 
 
 def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> IntArray:
@@ -104,8 +99,7 @@ def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> I
     by_server: dict[int, dict[int, None]] = {}
     for sample in samples:
         by_server.setdefault(sample.server, {})[sample.tool] = None
-    part_of: dict[int, int] = {}
-    start = 0
+    part_of, start = dict[int, int](), 0
     for tools in by_server.values():
         several = len(tools) > 1
         for number, tool in enumerate(rng.permutation(list(tools)).tolist()):
@@ -119,27 +113,26 @@ def server_groups(owners: Sequence[int], number: int) -> dict[int, int]:
     counts = Counter(owners)
     sizes, found = [0] * number, dict[int, int]()
     for server in sorted(counts, key=lambda server: (-counts[server], server)):
-        group = sizes.index(min(sizes))
-        sizes[group] += counts[server]
-        found[server] = group
+        found[server] = sizes.index(min(sizes))
+        sizes[found[server]] += counts[server]
     return found
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call of the tool in row `tool` of the catalogue."""
 
     tool: int
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any]
 
 
-def measures(predicted: Call | None, tool: int, arguments: Mapping[str, Any]) -> dict[str, float]:
+def measures(predicted: Call | None, sample: Sample) -> dict[str, float]:
     """Tool, Param and AST of one call, each 0 or 1; no call at all is wrong. Tool: the right tool. Param: and exactly
     the right parameter names, nested ones too, in any order. AST: and equal values, see `same_value`."""
-    right = predicted is not None and predicted.tool == tool
-    named = right and predicted is not None and names(predicted.arguments) == names(arguments)
-    whole = named and predicted is not None and same_value(dict(predicted.arguments), dict(arguments))
-    return {"tool": float(right), "param": float(named), "ast": float(whole)}
+    if predicted is None or predicted.tool != sample.tool:
+        return {"tool": 0.0, "param": 0.0, "ast": 0.0}
+    named = names(predicted.arguments) == names(sample.arguments)
+    whole = named and same_value(dict(predicted.arguments), dict(sample.arguments))
+    return {"tool": 1.0, "param": float(named), "ast": float(whole)}
 
 
 def names(value: Any, depth: int = 0) -> Any:

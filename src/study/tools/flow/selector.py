@@ -61,8 +61,7 @@ class Exemplars:
 
     def __init__(self, vectors: FloatArray, samples: Sequence[Sample], top: int) -> None:
         """`vectors`: shape (len(samples), d), length 1. `top`: exemplars retrieved for an instruction (paper: 5)."""
-        self.samples, self.top = list(samples), top
-        self.vectors = vectors
+        self.vectors, self.samples, self.top = vectors, list(samples), top
         tools = np.array([sample.tool for sample in samples], dtype=np.int64)
         self.tools, self.column = np.unique(tools, return_inverse=True)
         self.groups = np.array([sample.group for sample in samples], dtype=object)
@@ -76,12 +75,11 @@ class Exemplars:
 
     def by_tool(self, similarity: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The nearest exemplar's cosine and the share of the retrieved ones, both of shape (b, len(self.tools))."""
-        width = len(self.tools)
-        nearest = np.full((len(similarity), width), ABSENT, dtype=np.float32)
-        votes = np.zeros((len(similarity), width), dtype=np.float32)
-        if width:
+        nearest = np.full((len(similarity), len(self.tools)), ABSENT, dtype=np.float32)
+        votes = np.zeros_like(nearest)
+        if len(self.tools):
             order = np.argsort(self.column, kind="stable")
-            starts = np.searchsorted(self.column[order], np.arange(width))
+            starts = np.searchsorted(self.column[order], np.arange(len(self.tools)))
             nearest = np.maximum.reduceat(similarity[:, order], starts, axis=1)
             top = np.argsort(-similarity, axis=1, kind="stable")[:, : self.top]
             rows = np.repeat(np.arange(len(similarity)), top.shape[1])
@@ -102,33 +100,29 @@ def features(
     candidates: IntArray,
     exemplars: Exemplars,
     similarity: FloatArray,
-    hidden: np.ndarray | None = None,
+    hidden: np.ndarray | bool = False,
 ) -> FloatArray:
     """The numbers of `FEATURES` for every candidate, shape (b, m, 7).
 
     `rows`: of the instructions in `known`, shape (b,). `candidates`: tool rows, shape (b, m). `similarity`: from
     `Exemplars.similarity` for these rows. `hidden`: candidates whose exemplars do not count, shape (b, m).
     """
-    nearest, votes = exemplars.by_tool(similarity)
-    place = np.searchsorted(exemplars.tools, candidates).clip(max=max(len(exemplars.tools) - 1, 0))
     there = np.zeros(candidates.shape, dtype=bool)
-    near, share = np.zeros(candidates.shape, dtype=np.float32), np.zeros(candidates.shape, dtype=np.float32)
+    near, share = np.zeros((2, *candidates.shape), dtype=np.float32)
     if len(exemplars.tools):
+        nearest, votes = exemplars.by_tool(similarity)
+        place = np.searchsorted(exemplars.tools, candidates).clip(max=len(exemplars.tools) - 1)
         line = np.arange(len(rows))[:, None]
-        there = (exemplars.tools[place] == candidates) & (nearest[line, place] > ABSENT)
-        if hidden is not None:
-            there &= ~hidden
-        near, share = np.where(there, nearest[line, place], 0), np.where(there, votes[line, place], 0)
-    at = rows[:, None]
-    told = [part[at, candidates] for part in (known.dense, known.words, known.names, known.servers)]
+        there = (exemplars.tools[place] == candidates) & (nearest[line, place] > ABSENT) & ~np.asarray(hidden)
+        near, share = (np.where(there, part[line, place], 0) for part in (nearest, votes))
+    told = [part[rows[:, None], candidates] for part in (known.dense, known.words, known.names, known.servers)]
     return np.stack([part.astype(np.float32) for part in (*told, there, near, share)], axis=2)
 
 
 def fit(rows: FloatArray, right: IntArray, penalty: float) -> FloatArray:
     """Weights of a conditional logit (McFadden 1974): softmax over candidates, mean cross-entropy, L2 penalty. `rows`:
     shape (b, m, f). `right`: place of the right candidate, shape (b,). Returns: shape (f,)."""
-    line = np.arange(len(rows))
-    data = rows.astype(np.float64)
+    line, data = np.arange(len(rows)), rows.astype(np.float64)
 
     def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
         scores = data @ weights
@@ -148,15 +142,16 @@ def pool_of(
     sample: Sample, pool: IntArray, size: int | None, duplicates: frozenset[int], rng: np.random.Generator
 ) -> IntArray:
     """Candidates of one instruction in random order: the right tool and others, but no duplicate of it (equally right).
-    `pool`: tool rows to draw from. `size`: candidates; None takes the whole pool."""
+    `pool`: tool rows to sample from. `size`: candidates; None takes the whole pool."""
     others = pool[~np.isin(pool, [sample.tool, *duplicates])]
-    drawn = others if size is None else rng.choice(others, size=min(size - 1, len(others)), replace=False)
-    return rng.permutation(np.append(drawn, sample.tool))
+    chosen = others if size is None else rng.choice(others, size=min(size - 1, len(others)), replace=False)
+    return rng.permutation(np.append(chosen, sample.tool))
 
 
 def duplicates(catalog: ToolCatalog) -> list[frozenset[int]]:
     """The duplicates of every tool: the other tools with the same name and description."""
+    keys = [(tool.name, tool.description) for tool in catalog.tools]
     rows: dict[tuple[str, str], list[int]] = {}
-    for row, tool in enumerate(catalog.tools):
-        rows.setdefault((tool.name, tool.description), []).append(row)
-    return [frozenset(rows[tool.name, tool.description]) - {row} for row, tool in enumerate(catalog.tools)]
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return [frozenset(rows[key]) - {row} for row, key in enumerate(keys)]

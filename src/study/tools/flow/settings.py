@@ -35,9 +35,9 @@ class Pool:
 class System:
     """How a system chooses the tool and fills its arguments."""
 
-    select: str
-    call: str
-    train: str = "real"
+    select: Literal["random", "bm25", "dense", "exemplars", "trained", "tool_name", "server_name"]
+    call: Literal["required", "copied", "borrowed", "trained"]
+    train: Literal["real", "synthetic", "both"] = "real"
     exemplars: bool = True
     whole: bool = True
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -17,9 +18,8 @@ from sklearn.linear_model import LogisticRegression
 
 from study.advisor.retrieval.documents import Parameter, Tool, ToolCatalog, resolve
 from study.advisor.retrieval.lexical import words_of
-from study.base.errors import require_one_of
 from study.data.dataset import FloatArray
-from study.tools.collections.published import same_value
+from study.tools.collections import same_value
 from study.tools.flow.samples import Call, Sample
 from study.tools.flow.selector import Exemplars
 from study.tools.flow.settings import Copying
@@ -57,16 +57,15 @@ def spans(text: str, *, letters: int, most: int) -> list[Span]:
     """At most `most` pieces of the first `letters`, in the order of `KINDS`, then of the text; a text of two kinds
     counts as the first."""
     found: dict[str, Span] = {}
-    for kind in KINDS:
-        for match in PATTERNS[kind].finditer(text[:letters]):
-            inner = next((part for part in match.groups() if part), None) or match.group()
-            clean = inner.strip() if kind == "quoted" else inner.rstrip(TRAILING)
-            if kind == "quoted":
-                clean = clean.rstrip(",.;:") or clean
-            if clean and clean not in found:
-                found[clean] = Span(kind, clean, match.start())
-            if len(found) >= most:
-                return list(found.values())
+    for kind, match in ((own, match) for own in KINDS for match in PATTERNS[own].finditer(text[:letters])):
+        inner = next((part for part in match.groups() if part), None) or match.group()
+        clean = inner.rstrip(TRAILING)
+        if kind == "quoted":
+            clean = inner.strip().rstrip(",.;:") or inner.strip()
+        if clean and clean not in found:
+            found[clean] = Span(kind, clean, match.start())
+        if len(found) >= most:
+            break
     return list(found.values())
 
 
@@ -75,28 +74,25 @@ def stands_alone(text: str) -> bool:
     return any(PATTERNS[kind].fullmatch(text) for kind in KINDS if kind not in ("quoted", "word"))
 
 
-def kind_of(property_: Mapping[str, Any]) -> str:
+def kind_of(stated: Mapping[str, Any]) -> str:
     """The JSON type of a parameter; string where the schema does not say."""
-    stated = property_.get("type")
-    options = [stated] if isinstance(stated, str) else stated if isinstance(stated, list) else []
-    branches = property_.get("anyOf")
-    for branch in branches if isinstance(branches, list) else []:
-        options += [branch["type"]] if isinstance(branch, Mapping) and isinstance(branch.get("type"), str) else []
-    return next((name for name in options if name in TYPES), "string")
+    kind, branches = stated.get("type"), stated.get("anyOf")
+    kinds = [*kind] if isinstance(kind, list) else [kind]
+    kinds += [own.get("type") for own in branches if isinstance(own, Mapping)] if isinstance(branches, list) else []
+    return next((name for name in kinds if name in TYPES), "string")
 
 
 def convert(text: str, kind: str) -> Any:
     """A span as a value of a JSON type; None where it cannot be one."""
-    if kind in NUMERIC:
-        try:
-            number = float(text)
-        except ValueError:
-            return None
-        if not math.isfinite(number):
-            return None
-        whole = number.is_integer() and (kind == "integer" or "." not in text)
-        return int(number) if whole else number if kind == "number" else None
-    return [text] if kind == "array" else text if kind == "string" else None
+    if kind not in NUMERIC:
+        return [text] if kind == "array" else text if kind == "string" else None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if math.isfinite(number) and number.is_integer() and (kind == "integer" or "." not in text):
+        return int(number)
+    return number if math.isfinite(number) and kind == "number" else None
 
 
 # Words of parameter names that ask for a kind of piece.
@@ -155,8 +151,8 @@ class Chosen:
         `FORMS` would go to a parameter whose name and description have none of the form's words."""
         if self.place is None:
             return 0.0
-        form, said = self.option.form, {*words_of(self.parameter.name), *words_of(self.parameter.description)}
-        if form and not said & (HINTS[form] | FORMS[form]):
+        form, words = self.option.form, {*words_of(self.parameter.name), *words_of(self.parameter.description)}
+        if form and not words & (HINTS[form] | FORMS[form]):
             return 0.0
         return float(1 / (1 + np.exp(-self.scores[self.place])))
 
@@ -179,36 +175,38 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
         values = [(True, None), (False, None)]
     else:
         values = [(value, span) for span in found if (value := convert(span.text, kind)) is not None]
-    if "default" in stated and not any(same_value(value, stated["default"]) for value, _ in values):
-        values.append((stated["default"], None))
+    standard = [stated["default"]] if "default" in stated else []
+    values += [(own, None) for own in standard if not any(same_value(value, own) for value, _ in values)]
     words, dates = set(words_of(parameter.name)), [piece for piece in found if piece.kind == "date"]
     described = set(words_of(parameter.description)) - words
-    made, seen = list[Option](), dict[str, int]()
+    named, negated = bool(words & set(words_of(lower))), bool(NEGATED.search(lower))
+    hinted = [bool(words & HINTS.get(name, set())) for name in KINDS]
+    made, seen = list[Option](), Counter[str]()
     for value, span in values:
-        before = words_of(lower[max(0, span.start - 40) : span.start])[-4:] if span else []
-        order = seen.get(span.kind, 0) if span else 0
-        if span:
-            seen[span.kind] = order + 1
-        spoken = not span and not isinstance(value, bool) and str(value).lower() in lower
-        named = bool(words & set(words_of(lower)))
         of_kind = [span is not None and span.kind == name for name in KINDS]
+        if span is None:
+            order, before, size, form = 0.0, set[str](), 0.0, ""
+        else:
+            seen[span.kind] += 1
+            order, size = 1 / seen[span.kind], min(len(span.text), 100) / 100
+            before = set(words_of(lower[max(0, span.start - 40) : span.start])[-4:])
+            dated = any(0 <= span.start - date.start < len(date.text) for date in dates)
+            form = span.kind if span.kind in FORMS else "date" if dated else ""
         row = [
-            *map(float, of_kind),
-            *[float(own and bool(words & HINTS.get(name, set()))) for name, own in zip(KINDS, of_kind, strict=True)],
-            float(bool(words & set(before))),
-            float(bool(described & set(before))),
-            1 / (1 + order) if span else 0.0,
-            float(span is not None and kind in NUMERIC),
-            min(len(span.text), 100) / 100 if span else 0.0,
-            float(bool(described) and span is not None and str(value).lower() in parameter.description.lower()),
-            float(spoken),
-            float("default" in stated and same_value(value, stated["default"])),
-            float(value is True),
-            float(value is True and named),
-            float(value is False and bool(NEGATED.search(lower))),
+            *of_kind,
+            *[own and hint for own, hint in zip(of_kind, hinted, strict=True)],
+            bool(words & before),
+            bool(described & before),
+            order,
+            span is not None and kind in NUMERIC,
+            size,
+            bool(described) and span is not None and str(value).lower() in parameter.description.lower(),
+            span is None and not isinstance(value, bool) and str(value).lower() in lower,
+            any(same_value(value, own) for own in standard),
+            value is True,
+            value is True and named,
+            value is False and negated,
         ]
-        dated = span and any(0 <= span.start - date.start < len(date.text) for date in dates)
-        form = span.kind if span and span.kind in FORMS else "date" if dated else ""
         made.append(Option(value, np.array(row, dtype=np.float32), span.start if span else None, form))
     return made
 
@@ -265,21 +263,18 @@ class SlotFiller:
         and those that the text seems to want."""
         chosen, taken = list[Chosen](), set[str]()
         for parameter, stated, listed in self.listed(text, tool):
-            if wanted is None:
+            if wanted is None and not parameter.required:
                 score = _apply(self.setting, self._setting(parameter, stated, listed, text)[None])[0]
-                skip = not parameter.required and float(1 / (1 + np.exp(-score))) < 0.5
-            else:
-                skip = parameter.name not in wanted
-            if skip:
+                if float(1 / (1 + np.exp(-score))) < 0.5:
+                    continue
+            elif wanted is not None and parameter.name not in wanted:
                 continue
             scores = self._scores(listed)
             # Two parameters seldom share one piece of the text: a taken one comes after every other.
             order = sorted(range(len(listed)), key=lambda row: (repr(listed[row].value) in taken, -scores[row]))
-            place = order[0] if order else None
-            value = listed[place].value if place is not None else None
-            if isinstance(value, str | int | float) and not isinstance(value, bool):
+            chosen.append(Chosen(parameter, listed, scores, order[0] if order else None))
+            if order and type(value := listed[order[0]].value) in (str, int, float):
                 taken.add(repr(value))
-            chosen.append(Chosen(parameter, listed, scores, place))
         exchange(chosen)
         return chosen
 
@@ -299,37 +294,31 @@ class SlotFiller:
         return self._made[text, tool]
 
     def _scores(self, listed: Sequence[Option]) -> FloatArray:
-        if not listed:
-            return np.zeros(0, dtype=np.float32)
-        return _apply(self.value, np.array([option.features for option in listed], dtype=np.float32))
+        features = [option.features for option in listed]
+        return _apply(self.value, np.array(features, dtype=np.float32)) if features else np.zeros(0, dtype=np.float32)
 
     def _setting(self, parameter: Parameter, stated: Mapping[str, Any], listed: list[Option], text: str) -> FloatArray:
         """What speaks for setting an optional parameter."""
-        words, said = set(words_of(parameter.name)), set(words_of(text))
+        words, kind = set(words_of(parameter.name)), kind_of(stated)
+        common, standard = len(words & set(words_of(text))), "default" in stated
         best = float(np.max(self._scores(listed), initial=-10.0))
-        kind = kind_of(stated)
-        row = [
-            *[float(kind == name) for name in TYPES],
-            float("default" in stated),
-            len(words & said) / (len(words) or 1),
-            best,
-            float(kind in NUMERIC) * best,
-            float("default" in stated) * len(words & said),
-        ]
-        return np.array(row, dtype=np.float32)
+        row = [*(kind == name for name in TYPES), standard, common / (len(words) or 1)]
+        return np.array([*row, best, (kind in NUMERIC) * best, standard * common], dtype=np.float32)
 
 
 def exchange(chosen: Sequence[Chosen]) -> None:
     """Let two parameters change pieces, in place, where both together then fit better, or as well and in the order of
     the text."""
     for one, other in combinations((own for own in chosen if own.place is not None), 2):
-        starts = one.option.start, other.option.start
-        to_one = next((row for row, option in enumerate(one.options) if option.start == starts[1]), None)
-        to_other = next((row for row, option in enumerate(other.options) if option.start == starts[0]), None)
-        if None in starts or to_one is None or to_other is None:
+        first, second = one.option.start, other.option.start
+        if first is None or second is None:
+            continue
+        to_one = next((row for row, option in enumerate(one.options) if option.start == second), None)
+        to_other = next((row for row, option in enumerate(other.options) if option.start == first), None)
+        if to_one is None or to_other is None:
             continue
         gain = one.scores[to_one] + other.scores[to_other] - one.scores[one.place] - other.scores[other.place]
-        if gain > SAME or (abs(gain) <= SAME and starts[0] > starts[1]):  # type: ignore[operator]
+        if gain > SAME or (abs(gain) <= SAME and first > second):
             one.place, other.place = to_one, to_other
 
 
@@ -348,9 +337,6 @@ def _apply(model: Linear, rows: FloatArray) -> FloatArray:
     return np.asarray(scores, dtype=np.float32)
 
 
-FILLINGS = ("required", "copied", "borrowed", "trained")
-
-
 def make_call(
     kind: str, text: str, tool: int, slot_filler: SlotFiller, exemplars: Exemplars, similarity: FloatArray
 ) -> Call:
@@ -360,7 +346,6 @@ def make_call(
     by the slot filler. ``copied``: the nearest exemplar's arguments word for word, else as required. ``borrowed``: the
     nearest exemplar's parameters, filled by the slot filler, else as trained.
     """
-    require_one_of(kind, "way to fill arguments", FILLINGS)
     near = exemplars.nearest_of(similarity, tool) if kind in ("copied", "borrowed") else None
     if kind == "copied" and near is not None:
         return Call(tool, near.arguments)

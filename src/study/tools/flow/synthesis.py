@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from study.advisor.llm.client import Message
 from study.advisor.llm.reply import json_object
@@ -20,13 +19,14 @@ from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.lexical import words_of
 from study.advisor.retrieval.route import Chat, escaped
 from study.data.dataset import FloatArray
-from study.tools.collections.published import plain
+from study.tools.collections import plain
 from study.tools.flow.samples import Sample, tool_key
-from study.tools.flow.settings import Filtration, Synthesis
+from study.tools.flow.settings import Synthesis
 from study.tools.flow.slot_filler import HINTS, kind_of, property_of, stands_alone
 
 SENTENCE = re.compile(r"(?<=[a-z)])[.!?](?:\s|$)|\n")
 MAX_LETTERS = 160
+STEPS = ("first", "filled", "evolved", "not filled", "not evolved")  # that are counted
 
 
 class Templates:
@@ -38,12 +38,11 @@ class Templates:
     def first(self, catalog: ToolCatalog, tool: int, number: int) -> list[str]:
         """Openings around the first sentence of the description, from which the tool's name is removed."""
         own = catalog.tools[tool]
-        name = re.compile(re.escape(own.name), re.IGNORECASE)
-        does = name.sub("", SENTENCE.split(own.description.strip())[0])[:MAX_LETTERS].strip(" .:-")
+        sentence = SENTENCE.split(own.description.strip())[0]
+        does = re.sub(re.escape(own.name), "", sentence, flags=re.IGNORECASE)[:MAX_LETTERS].strip(" .:-")
         does = does or " ".join(words_of(own.name))
-        does = does[:1].lower() + does[1:]
         chosen = self.rng.permutation(len(self.how.openings))[:number]
-        return [self.how.openings[place].format(_safe(does)) for place in chosen]
+        return [self.how.openings[place].format(_safe(does[:1].lower() + does[1:])) for place in chosen]
 
     def fill(self, catalog: ToolCatalog, tool: int, text: str) -> tuple[str, dict[str, Any]] | None:
         """A phrase per required parameter, with a value from its schema or of its kind."""
@@ -64,16 +63,14 @@ class Templates:
         return self.how.rewrites[int(self.rng.integers(len(self.how.rewrites)))].format(_safe(text))
 
     def _value(self, name: str, stated: Mapping[str, Any]) -> Any:
-        kind = kind_of(stated)
-        listed = stated.get("enum")
+        kind, listed, words = kind_of(stated), stated.get("enum"), set(words_of(name))
         if isinstance(listed, list) and listed:
             return listed[int(self.rng.integers(len(listed)))]
-        if "default" in stated and stated["default"] is not None:
+        if stated.get("default") is not None:
             return stated["default"]
-        words = set(words_of(name))
-        meant = next((hint for hint, known in HINTS.items() if hint != "number" and words & set(known)), "quoted")
-        known = self.how.values.get(meant if kind == "string" else kind)  # noqa: PD011
-        return known[int(self.rng.integers(len(known)))] if known else None
+        meant = next((hint for hint, known in HINTS.items() if hint != "number" and words & known), "quoted")
+        values = self.how.values.get(meant if kind == "string" else kind)
+        return values[int(self.rng.integers(len(values)))] if values else None
 
 
 def said(value: Any, *, quoted: bool = True) -> str:
@@ -128,52 +125,46 @@ class ModelWriter:
         own = catalog.tools[tool]
         user = f"<tool>{escaped(own.definition())}</tool>\n{text}"
         reply = json_object(self.chat(messages_of(FILL.format(), user)))
-        said, arguments = reply.get("instruction"), reply.get("arguments")
-        if not isinstance(said, str) or not said.strip() or not isinstance(arguments, dict):
+        instruction, arguments = reply.get("instruction"), reply.get("arguments")
+        if not isinstance(instruction, str) or not instruction.strip() or not isinstance(arguments, dict):
             return None
-        known = {parameter.name for parameter in own.parameters}
-        good = set(own.required) <= set(arguments) <= known
-        return (" ".join(said.split())[:LONGEST], arguments) if good else None
+        good = set(own.required) <= set(arguments) <= {parameter.name for parameter in own.parameters}
+        return (" ".join(instruction.split())[:LONGEST], arguments) if good else None
 
     def evolve(self, text: str, arguments: Mapping[str, Any]) -> str | None:
         """The rewritten instruction; None where it lost a value that the instruction held."""
         found = INSTRUCTION.search(self.chat(messages_of(EVOLVE, text)))
-        if found is None:
-            return None
-        kept = all(value in found.group(1) for value in arguments.values() if isinstance(value, str) and value in text)
-        return found.group(1)[:LONGEST] if kept else None
+        values = [value for value in arguments.values() if isinstance(value, str) and value in text]
+        return found[1][:LONGEST] if found and all(value in found[1] for value in values) else None
 
 
 def synthesise(
     catalog: ToolCatalog, tools: Sequence[int], writer: Templates | ModelWriter, *, number: int, depth: int
 ) -> tuple[list[Sample], dict[str, int]]:
-    """Instructions of every stage, and how many each stage gave or lost.
+    """Instructions of every stage, and how many each stage gave or lost, by `STEPS`.
 
     The first instruction of a call, its filled form and its rewrites share a group. Only texts that hold the arguments
     are samples. `number`: first instructions per tool. `depth`: rewrites.
     """
-    counts = dict.fromkeys(("first", "filled", "evolved", "not filled", "not evolved"), 0)
-    found: list[Sample] = []
+    counts, found = dict.fromkeys(STEPS, 0), list[Sample]()
     for tool in tools:
         server = catalog.tools[tool].server
         for place, text in enumerate(writer.first(catalog, tool, number)):
             counts["first"] += 1
             group = f"{tool_key(catalog, tool)}:{place}"
             filled = writer.fill(catalog, tool, text)
+            counts["not filled" if filled is None else "filled"] += 1
             if filled is None:
-                counts["not filled"] += 1
                 continue
-            text, arguments = filled
-            counts["filled"] += 1
-            found.append(Sample(f"{group}:filled", text, tool, server, arguments, group))
+            current, arguments = filled
+            found.append(Sample(f"{group}:filled", current, tool, server, arguments, group))
             for step in range(1, depth + 1):
-                evolved = writer.evolve(text, arguments)
+                evolved = writer.evolve(current, arguments)
+                counts["not evolved" if evolved is None else "evolved"] += 1
                 if evolved is None:
-                    counts["not evolved"] += 1
                     break
-                text = evolved
-                counts["evolved"] += 1
-                found.append(Sample(f"{group}:evolved{step}", text, tool, server, arguments, group))
+                current = evolved
+                found.append(Sample(f"{group}:evolved{step}", current, tool, server, arguments, group))
     return found, counts
 
 
@@ -204,35 +195,12 @@ def quality(text: str, tool_name: str, arguments: Mapping[str, Any]) -> float:
 def invoked(scores: Sequence[FloatArray], tools: np.ndarray, candidates: int, seed: int) -> np.ndarray:
     """Whether one judge at least finds the right tool among it and random others, shape (n,). `scores`: per judge,
     shape (n, n_tools). `tools`: the right ones, shape (n,). `candidates`: their number."""
-    rng = np.random.default_rng(seed)
-    found = np.zeros(len(tools), dtype=bool)
+    rng, found = np.random.default_rng(seed), np.zeros(len(tools), dtype=bool)
     for row, tool in enumerate(tools):
         others = rng.choice(scores[0].shape[1] - 1, size=candidates - 1, replace=False)
         others += others >= tool
         found[row] = any(judge[row, tool] > judge[row, others].max() for judge in scores)
     return found
-
-
-def filtrate(
-    samples: Sequence[Sample], catalog: ToolCatalog, dense: FloatArray, words: FloatArray, bounds: Filtration, seed: int
-) -> tuple[list[Sample], pd.DataFrame]:
-    """The samples that pass, and a table of the rules; `dense`, `words`: of instruction and tool, (n, n_tools)."""
-    tools = np.array([sample.tool for sample in samples], dtype=np.int64)
-    similarity = dense[np.arange(len(samples)), tools]
-    points = np.array([quality(s.text, catalog.tools[s.tool].name, s.arguments) for s in samples])
-    found = invoked([dense, words], tools, bounds.candidates, seed)
-    # Per rule: its bound, which samples pass, and the mean of what it looks at.
-    rules = {
-        "similarity": (bounds.similarity, similarity <= bounds.similarity, similarity.mean()),
-        "quality": (bounds.quality, points >= bounds.quality, points.mean()),
-        "invocation": (bounds.candidates, found, found.mean()),
-    }
-    every = np.stack([passed for _, passed, _ in rules.values()])
-    told = zip(rules.items(), removals(every), strict=True)
-    lines = [
-        {"rule": rule, "bound": bound} | counts | {"mean": float(mean)} for (rule, (bound, _, mean)), counts in told
-    ]
-    return [samples[row] for row in np.flatnonzero(every.all(axis=0)).tolist()], pd.DataFrame(lines)
 
 
 def removals(passed: np.ndarray) -> list[dict[str, int]]:
@@ -246,8 +214,5 @@ def removals(passed: np.ndarray) -> list[dict[str, int]]:
 
 def diversity(vectors: FloatArray) -> float:
     """Mean cosine distance of all pairs (appendix B.2); NaN for fewer than two. `vectors`: shape (n, d), length 1."""
-    n = len(vectors)
-    if n < 2:
-        return float("nan")
-    total = vectors.astype(np.float64).sum(axis=0)
-    return float(1 - (total @ total - n) / (n * (n - 1)))
+    n, total = len(vectors), vectors.astype(np.float64).sum(axis=0)
+    return float(1 - (total @ total - n) / (n * (n - 1))) if n > 1 else float("nan")

@@ -9,13 +9,13 @@ from pydantic import TypeAdapter
 
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.base.errors import StudyError
-from study.tools.flow import export, lora
+from study.tools.flow import finetuning
 from study.tools.flow.samples import Sample
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [{"name": name, "description": "d", "inputSchema": SCHEMA} for name in ("get weather", "get/weather", "mail")]
 CALLS = [("get/weather", {"city": "Köln"}, "12 °C"), ("mail", {}, "sent")]
-WHOLE = export.conversation("Mail the weather of Köln", TOOLS, CALLS, "It is sent.")
+WHOLE = finetuning.conversation("Mail the weather of Köln", TOOLS, CALLS, "It is sent.")
 
 
 def calls_of(made):
@@ -29,9 +29,9 @@ def calls_of(made):
     return [(call["name"], call["arguments"]) for call in calls], results
 
 
-@pytest.mark.parametrize("form", export.FORMATS)
+@pytest.mark.parametrize("form", finetuning.FORMATS)
 def test_a_trajectory_comes_back(form):
-    (line,) = export.exported(iter([WHOLE]), form)
+    (line,) = finetuning.exported(iter([WHOLE]), form)
     # Two names become one where blanks and strokes are not allowed, so that the second gets a number.
     calls = [("get_weather_2", {"city": "Köln"}), ("mail", {})]
     assert calls_of(json.loads(line)) == (calls, ["12 °C", "sent"])
@@ -41,21 +41,20 @@ def test_the_forms_are_openais_and_sharegpts():
     TypeAdapter(CompletionCreateParamsNonStreaming).validate_python({"model": "m", **WHOLE}, strict=True)
     assert [one["role"] for one in WHOLE["messages"]] == ["user", *["assistant", "tool"] * 2, "assistant"]
     assert [one["tool_call_id"] for one in WHOLE["messages"] if one["role"] == "tool"] == ["call_0", "call_1"]
-    made = export.as_sharegpt(WHOLE)
+    made = finetuning.as_sharegpt(WHOLE)
     said = [one["from"] for one in made["conversations"]]  # they take turns
     assert (set(said[::2]), set(said[1::2])) == ({"human", "observation"}, {"function_call", "gpt"})
     assert [tool["parameters"] for tool in json.loads(made["tools"])] == [SCHEMA] * 3
-    long = [{"name": "天" * 3}, {"name": "a" * 80 + "1"}, {"name": "a" * 80 + "2"}, {"name": ""}]
-    names = export.function_names(long)
+    names = finetuning.function_names(["天" * 3, "a" * 80 + "1", "a" * 80 + "2", ""])
     assert len(set(names.values())) == 4
-    assert all(0 < len(name) <= 64 and not export.OTHER.search(name) for name in names.values())
+    assert all(0 < len(name) <= 64 and not finetuning.OTHER.search(name) for name in names.values())
 
 
 def test_samples_offer_the_right_tool_and_no_name_twice():
     tools = tuple(Tool(0, f"t{number % 4}", f"d{number}", {}) for number in range(8))
     catalog = ToolCatalog("c", (Server("s", "S", ""),), tools)
     samples = [Sample(f"s{row}", "x", row, 0, {"a": row}, str(row)) for row in range(8)]
-    found = list(export.from_samples(catalog, samples, 6, np.random.default_rng(0)))
+    found = list(finetuning.from_samples(catalog, samples, 6, np.random.default_rng(0)))
     for sample, one in zip(samples, found, strict=True):
         offered = {tool["function"]["name"]: tool["function"]["description"] for tool in one["tools"]}
         assert len(one["tools"]) == len(offered) > 1
@@ -70,11 +69,12 @@ def test_trajectories_are_read_and_faults_are_named(tmp_path):
     good = {"source_instruction": "i", "tools": TOOLS, "steps": steps, "final_response": "a"}
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps(good) + "\n\n", encoding="utf-8")
-    assert list(export.read_trajectories(path)) == [export.conversation("i", TOOLS, [("mail", {"to": "x"}, "ok")], "a")]
+    expected = finetuning.conversation("i", TOOLS, [("mail", {"to": "x"}, "ok")], "a")
+    assert finetuning.read_trajectories(path) == [expected]
     for bad in ({**good, "steps": [{**failed, "is_error": False}]}, {**good, "steps": None}, {}, [], "x"):
         path.write_text(json.dumps(good) + "\n" + json.dumps(bad), encoding="utf-8")
         with pytest.raises(StudyError, match=r"t.jsonl \(row 2\)"):
-            list(export.read_trajectories(path))
+            list(finetuning.read_trajectories(path))
 
 
 TEMPLATE = (
@@ -99,14 +99,14 @@ def test_what_the_assistant_says_is_learned_and_nothing_else(tmp_path):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="?", eos_token=";", chat_template=TEMPLATE)
     integer = {"type": "object", "properties": {"x": {"type": "integer"}}}
     tool = {"name": "t", "description": "d", "inputSchema": integer}
-    talks = [export.conversation("go", [tool], [("t", {"x": 7}, "ok")], "yes")]
-    talks += [export.conversation("a" * 90, [tool], [("t", {"x": 1}, None)])]
+    talks = [finetuning.conversation("go", [tool], [("t", {"x": 7}, "ok")], "yes")]
+    talks += [finetuning.conversation("a" * 90, [tool], [("t", {"x": 1}, None)])]
     path, folder = tmp_path / "samples.jsonl", str(tmp_path / "model")
-    path.write_text("".join(f"{line}\n" for line in export.exported(iter(talks), "openai")))
-    first, _ = lora.read_samples(path)
+    path.write_text("".join(f"{line}\n" for line in finetuning.exported(iter(talks), "openai")))
+    first, _ = finetuning.read_samples(path)
     told = [
-        ["".join(map(chr, own["input_ids"])), "".join(chr(one) for one in own["labels"] if one != lora.IGNORED)]
-        for own in lora.sequences(first, tokenizer)
+        ["".join(map(chr, own["input_ids"])), "".join(chr(one) for one in own["labels"] if one != finetuning.IGNORED)]
+        for own in finetuning.sequences(first, tokenizer)
     ]
     assert told == [["[t]<u>go;<a>t7;", "t7;"], ["[t]<u>go;<a>t7;<t>ok;<a>yes;", "yes;"]]
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -114,10 +114,10 @@ def test_what_the_assistant_says_is_learned_and_nothing_else(tmp_path):
         made.save_pretrained(folder)
     tokenizer.chat_template = TEMPLATE + "{{ messages | length }}"
     with pytest.raises(StudyError, match="changes what was said before"):
-        list(lora.sequences(first, tokenizer))
+        list(finetuning.sequences(first, tokenizer))
     peft = pytest.importorskip("peft", reason="peft is not installed")
-    settings = lora.LoraSettings(4, 8, 2, 2, 1, 0.01, 0.0, 40, 0)
-    facts = lora.finetune(path, folder, tmp_path / "out", settings)
+    settings = finetuning.LoraSettings(4, 8, 2, 2, 1, 0.01, 0.0, 40, 0)
+    facts = finetuning.finetune(path, folder, tmp_path / "out", settings)
     assert (facts["sequences"], facts["too_long"], len(facts["losses"])) == (2, 1, 2)
     assert facts["losses"][1] < facts["losses"][0]
     assert json.loads((tmp_path / "out" / "training.json").read_text()) == facts
@@ -125,7 +125,7 @@ def test_what_the_assistant_says_is_learned_and_nothing_else(tmp_path):
     before = base(asked).logits.detach().clone()
     assert not torch.equal(peft.PeftModel.from_pretrained(base, tmp_path / "out")(asked).logits, before)
     with pytest.raises(StudyError, match="is in use"):
-        lora.finetune(path, folder, tmp_path / "out", settings)
+        finetuning.finetune(path, folder, tmp_path / "out", settings)
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"messages": [{}]}', '{"messages": [{"tool_calls": [{}]}], "tools": []}'])
@@ -133,6 +133,6 @@ def test_faults_of_samples_are_named(tmp_path, line):
     path = tmp_path / "s.jsonl"
     path.write_text(f"{line}\n")
     with pytest.raises(StudyError, match=r"s.jsonl \(row 1\)"):
-        list(lora.read_samples(path))
-    with pytest.raises(StudyError, match="cannot be read"):
-        list(lora.read_samples(tmp_path / "nothing"))
+        list(finetuning.read_samples(path))
+    with pytest.raises(StudyError, match="nothing"):
+        finetuning.read_samples(tmp_path / "nothing")

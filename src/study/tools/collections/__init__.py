@@ -1,1 +1,0 @@
-"""Published collections of tools and queries."""

@@ -1,0 +1,1 @@
+from tests.toy_tools import catalog, embedder  # noqa: F401
