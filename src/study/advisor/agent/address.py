@@ -30,10 +30,10 @@ def _resolved(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     if not host.strip("[] "):
         raise StudyError("an empty host stands for every address of this machine", column="--host", fix=CONCRETE)
     try:
-        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        entries = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise StudyError(f"there is no host {host!r:.80}", column="--host", fix=CONCRETE) from error
-    return [ipaddress.ip_address(str(place[4][0]).partition("%")[0]) for place in found]
+    return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries]
 
 
 @contextmanager

@@ -90,8 +90,8 @@ class Agent:
             try:
                 read = self.writer.read(request)[0]
                 # What the rules read stands: a model may add to it what the request says in other ways.
-                found = by_rules(request).limits().with_(Limits(**read.limits().stated()))
-                specification = read.model_copy(update=(found.with_(stated) if stated else found).model_dump())
+                both = by_rules(request).limits().with_(Limits(**read.limits().stated()))
+                specification = read.model_copy(update=(both.with_(stated) if stated else both).model_dump())
             except StudyError as error:
                 problem = error.reason
         if limits is not None:
@@ -110,15 +110,15 @@ class Agent:
         """The first limit that is open and would change the answer, with the values that its servers have."""
         for limit, of in (("languages", lambda facts: facts.language), ("place", place_of)):
             values = Counter(of(item.facts) for item in answer.items)
-            known = tuple(value for value, _ in values.most_common() if value)
-            if not getattr(specification, limit) and not specification.unwanted_languages and len(known) > 1:
-                return limit, known
+            choices = tuple(value for value, _ in values.most_common() if value)
+            if not getattr(specification, limit) and not specification.unwanted_languages and len(choices) > 1:
+                return limit, choices
         return None
 
     def name(self, server: Recommendation) -> int | str:
         """A server's id as `study recommend` names it."""
-        found: int | str = self.catalogue.row(server).get("id", server.server_id)
-        return found
+        identifier: int | str = self.catalogue.row(server).get("id", server.server_id)
+        return identifier
 
     @cached_property
     def rows(self) -> dict[int | str, int]:
@@ -134,8 +134,8 @@ class Agent:
                 f"no server has the id {str(server_id)[:80]!r}", column="server_id", fix="take one of an answer"
             )
         card: dict[Any, Any] = self.catalogue.model.servers.iloc[row].to_dict()
-        found = Recommendation.of(0, card, 0.0, {})
-        return Item(found, self.catalogue.facts(found))
+        server = Recommendation.of(0, card, 0.0, {})
+        return Item(server, self.catalogue.facts(server))
 
     def compare(self, request: str, server_ids: Sequence[int | str]) -> dict[str, Any]:
         """Servers side by side, and where the decision turns between them. StudyError: an unknown id."""
@@ -143,14 +143,14 @@ class Agent:
             raise StudyError(f"not 2 to {MOST_COMPARED} different servers", column="server_ids", fix="choose others")
         items = [self.find(server_id) for server_id in server_ids]
         cards = [evidence(item) for item in items]
-        said = template(by_rules(request).objective, cards)
+        response = template(by_rules(request).objective, cards)
         fields = [name for name in dict.fromkeys(key for card in cards for key in card) if name != "name"]
         table = [{"field": name, "values": [card.get(name, "") for card in cards]} for name in fields]
-        several = Written({part: one for part, one in said.items() if part.split()[0] not in SINGLE})
+        several = Written({part: one for part, one in response.items() if part.split()[0] not in SINGLE})
         return {
             "servers": [self.brief(item) for item in items],
             "table": table,
-            "statements": self.said(several, items),
+            "statements": self.statement_data(several, items),
         }
 
     def explain(self, request: str, server_id: int | str) -> dict[str, Any]:
@@ -158,12 +158,12 @@ class Agent:
         id."""
         items = ask(self.catalogue, request, Options(min(MOST, len(self.rows)), unfit=True)).items
         item = next((item for item in items if self.name(item.server) == server_id), None) or self.find(server_id)
-        said = Written(template(by_rules(request).objective, [evidence(item)]))
+        written = Written(template(by_rules(request).objective, [evidence(item)]))
         return self.brief(item) | {
             "score": item.server.score,
             "parts": dict(item.server.parts),
             "evidence": evidence(item),
-            "statements": self.said(said, [item]),
+            "statements": self.statement_data(written, [item]),
         }
 
     def install(self, server_id: int | str, client: str = "json") -> dict[str, Any]:
@@ -179,10 +179,10 @@ class Agent:
         try:
             way, pinned = start(server), True
         except StudyError:  # nobody vouches for it, or nobody names a version
-            known = known_start(server)
-            if known is None:
+            fallback = known_start(server)
+            if fallback is None:
                 raise
-            way, pinned = known, False
+            way, pinned = fallback, False
         return {
             "id": facts.id,
             "start": shlex.join([way.command, *way.args]) if way.command else way.url,
@@ -200,18 +200,18 @@ class Agent:
         """What the catalogue holds, and which values limits may take."""
         servers = self.catalogue.model.servers
         cards: list[dict[Any, Any]] = servers.to_dict("records")
-        found = [self.catalogue.facts(Recommendation.of(0, row, 0.0, {})) for row in cards]
+        all_facts = [self.catalogue.facts(Recommendation.of(0, row, 0.0, {})) for row in cards]
         names = {
-            "languages": Counter(facts.language for facts in found),
-            "licences": Counter(facts.licence for facts in found),
+            "languages": Counter(facts.language for facts in all_facts),
+            "licences": Counter(facts.licence for facts in all_facts),
         }
         values = {name: [value for value, _ in counts.most_common(60) if value] for name, counts in names.items()}
-        told = {
-            "official": sum(bool(facts.official) for facts in found),
-            "with_start": sum(bool(f.start) for f in found),
+        totals = {
+            "official": sum(bool(facts.official) for facts in all_facts),
+            "with_start": sum(bool(f.start) for f in all_facts),
         }
         catalogue = {"catalogue": self.catalogue.name, "system": self.catalogue.system, "servers": len(servers)}
-        return catalogue | told | values | {"clients": list(clients.known_clients()), "model": bool(self.writer)}
+        return catalogue | totals | values | {"clients": list(clients.known_clients()), "model": bool(self.writer)}
 
     def brief(self, item: Item) -> dict[str, Any]:
         """A server as plain data of about 300 bytes; what is not known is left out."""
@@ -234,9 +234,9 @@ class Agent:
 
     def short(self, turn: Turn) -> dict[str, Any]:
         """An answer as plain data of at most 2 KB for five servers."""
-        said: dict[str, Any] = {"servers": [self.brief(item) for item in turn.answer.items]}
-        said |= {} if turn.answer.fits else {"fits": False}
-        return said | ({"notes": notes} if (notes := [plain(note, 200) for note in turn.answer.notes]) else {})
+        data: dict[str, Any] = {"servers": [self.brief(item) for item in turn.answer.items]}
+        data |= {} if turn.answer.fits else {"fits": False}
+        return data | ({"notes": notes} if (notes := [plain(note, 200) for note in turn.answer.notes]) else {})
 
     def data(self, turn: Turn) -> dict[str, Any]:
         """An answer as plain data: as `study recommend --json`, with what is said of its servers."""
@@ -247,20 +247,20 @@ class Agent:
             "attempts": turn.written.attempts,
             "refused": dict(refused),
             "problem": turn.problem,
-            "question": self.asked(turn.question),
-            "statements": self.said(turn.written, turn.answer.items),
+            "question": self.question_data(turn.question),
+            "statements": self.statement_data(turn.written, turn.answer.items),
         }
 
-    def asked(self, question: tuple[str, tuple[str, ...]] | None) -> dict[str, Any] | None:
+    def question_data(self, question: tuple[str, tuple[str, ...]] | None) -> dict[str, Any] | None:
         """A question as plain data."""
         return question and {"limit": question[0], "text": QUESTIONS[question[0]], "options": list(question[1])}
 
-    def said(self, written: Written, items: Sequence[Item]) -> list[dict[str, Any]]:
+    def statement_data(self, written: Written, items: Sequence[Item]) -> list[dict[str, Any]]:
         """Statements as plain data, each with the servers and the field that it rests on."""
         return [
             {
                 "part": part.split()[0],
-                "servers": [self.name(items[place - 1].server) for place in (one.server, one.other) if place],
+                "servers": [self.name(items[rank - 1].server) for rank in (one.server, one.other) if rank],
                 "text": in_words(part, one, items),
                 "field": one.field,
             }
@@ -268,10 +268,10 @@ class Agent:
         ]
 
 
-def in_words(part: str, said: Statement, items: Sequence[Item]) -> str:
+def in_words(part: str, statement: Statement, items: Sequence[Item]) -> str:
     """A statement for a reader."""
-    names = [plain(items[place - 1].server.name, 60) for place in (said.server, said.other or said.server)]
-    return WORDS[part.split()[0]].format(text=said.text, server=names[0], other=names[1])
+    names = [plain(items[rank - 1].server.name, 60) for rank in (statement.server, statement.other or statement.server)]
+    return WORDS[part.split()[0]].format(text=statement.text, server=names[0], other=names[1])
 
 
 @dataclass
@@ -281,7 +281,7 @@ class Conversation:
     agent: Agent
     turns: dict[int, Turn] = field(default_factory=dict)  # by number; the last `KEPT_TURNS`
     number: int = 0
-    asked: bool = False  # whether its one question was put
+    has_asked: bool = False  # whether its one question was put
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def say(self, message: str) -> Turn:
@@ -290,18 +290,18 @@ class Conversation:
         if self.turns and message.strip() and not read.text.strip():
             return self.revise(self.last.specification.limits().with_(read.limits))
         with self.lock:
-            return self._kept(self.agent.answer(message))
+            return self._add(self.agent.answer(message))
 
     def revise(self, limits: Limits) -> Turn:
         """The last request within other limits."""
         with self.lock:
-            return self._kept(self.agent.answer(self.last.answer.request, limits=limits))
+            return self._add(self.agent.answer(self.last.answer.request, limits=limits))
 
     def regenerate(self) -> Turn:
         """The last answer in other words."""
         with self.lock:
             limits = self.last.specification.limits()
-            return self._kept(self.agent.answer(self.last.answer.request, limits=limits, again=True))
+            return self._add(self.agent.answer(self.last.answer.request, limits=limits, again=True))
 
     @property
     def last(self) -> Turn:
@@ -310,10 +310,10 @@ class Conversation:
             raise StudyError("nothing was asked yet", fix="say what is to be done")
         return self.turns[self.number]
 
-    def _kept(self, turn: Turn) -> Turn:
-        if turn.question and self.asked:
+    def _add(self, turn: Turn) -> Turn:
+        if turn.question and self.has_asked:
             turn = Turn(turn.specification, turn.answer, turn.written, turn.problem)
-        self.asked = self.asked or turn.question is not None
+        self.has_asked = self.has_asked or turn.question is not None
         self.number += 1
         self.turns[self.number] = turn
         self.turns.pop(self.number - KEPT_TURNS, None)
@@ -334,11 +334,11 @@ class Conversation:
         no such answer any more, the server is not in it, or as `feedback.note`."""
         if (turn := self.turns.get(number)) is None:
             raise StudyError(f"answer {number} is not kept", column="answer", fix="ask again")
-        shown = [self.agent.name(item.server) for item in turn.answer.items]
+        answer_ids = [self.agent.name(item.server) for item in turn.answer.items]
         about: dict[str, Any] = {
             "conversation": name,
             "detail": detail,
             "words": words,
             "system": self.agent.catalogue.system,
         }
-        return note(feedback, turn.answer.request, shown, kind, server_id, **about)
+        return note(feedback, turn.answer.request, answer_ids, kind, server_id, **about)

@@ -14,7 +14,7 @@ WORKED = {"accepted": None, "rejected": None, "worked": True, "failed": False}
 def note(
     store: FeedbackStore,
     request: str,
-    shown: Sequence[int | str],
+    answer_ids: Sequence[int | str],
     kind: str,
     server_id: int | str,
     *,
@@ -29,13 +29,13 @@ def note(
     StudyError: an unknown kind, a server that was not shown, a long detail, or a file that cannot be written.
     """
     require_one_of(kind, "feedback", tuple(WORKED), column="kind")
-    if server_id not in shown:
-        fix = f"one of: {', '.join(map(str, shown))}"
+    if server_id not in answer_ids:
+        fix = f"one of: {', '.join(map(str, answer_ids))}"
         raise StudyError(f"server {str(server_id)[:80]!r} is not in the answer", column="server_id", fix=fix)
     event = Event(
         store.hashed(conversation)[:16],
         store.hashed(request),
-        tuple(map(str, shown)),
+        tuple(map(str, answer_ids)),
         str(server_id),
         WORKED[kind],
         finished=time.time(),

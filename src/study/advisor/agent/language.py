@@ -143,7 +143,7 @@ class Written:
 def evidence(item: Item) -> dict[str, str]:
     """The fields of a server that statements may rest on, as text fit to be shown."""
     server, facts = item.server, item.facts
-    known = {
+    fields = {
         "name": plain(server.name, 80),
         "description": plain(server.description or facts.does, DESCRIPTION),
         "stars": "" if facts.stars is None else f"{facts.stars} star{'' if facts.stars == 1 else 's'}",
@@ -154,7 +154,7 @@ def evidence(item: Item) -> dict[str, str]:
         "address": plain(server.url, EXCERPT),
     }
     more = {"updated": facts.updated, "warning": ", ".join(facts.marks)}
-    return {name: value or ABSENT for name, value in known.items()} | {k: v for k, v in more.items() if v}
+    return {name: value or ABSENT for name, value in fields.items()} | {k: v for k, v in more.items() if v}
 
 
 def excerpts(name: str, value: str) -> list[str]:
@@ -165,21 +165,21 @@ def excerpts(name: str, value: str) -> list[str]:
     return [part if len(part) <= EXCERPT else part[:EXCERPT].rsplit(" ", 1)[0] for part in parts if part.strip()][:3]
 
 
-def speaking(cards: Sequence[Mapping[str, str]], place: int, part: str) -> list[str]:
+def speaking(cards: Sequence[Mapping[str, str]], rank: int, part: str) -> list[str]:
     """The fields of a server that a part may rest on: those that speak for it, against it, or of its start."""
-    card = cards[place - 1]
+    card = cards[rank - 1]
     stars = [_stars(other) for other in cards]
     stated = [name for name in ("licence", "language", "start") if card[name] != ABSENT]
     if part == "setup":
         return ["start"] if "start" in stated else ["address"]
     if part in ("tradeoff", "limits"):
         differing = {name for name in ("start", "language") if any(other[name] != ABSENT for other in cards)}
-        asked = {"licence", "start"} if part == "limits" else {"licence", *differing}
-        lacking = [name for name in ("licence", "start", "language") if name in asked and name not in stated]
-        fewer = ["stars"] if stars[place - 1] < max(stars) else []
+        relevant = {"licence", "start"} if part == "limits" else {"licence", *differing}
+        lacking = [name for name in ("licence", "start", "language") if name in relevant and name not in stated]
+        fewer = ["stars"] if stars[rank - 1] < max(stars) else []
         unmarked = [] if card["official"] == "official" else ["official"]
         return [*(["warning"] if "warning" in card else []), *lacking, *fewer, *unmarked] or ["description"]
-    most = ["stars"] if stars[place - 1] == max(stars) > 0 else []
+    most = ["stars"] if stars[rank - 1] == max(stars) > 0 else []
     return ["description", *most, *stated, *(["official"] if card["official"] == "official" else [])]
 
 
@@ -189,12 +189,12 @@ def _stars(card: Mapping[str, str]) -> int:
 
 def together(request: str, cards: Sequence[Mapping[str, str]]) -> dict[tuple[int, int], list[str]]:
     """Pairs of servers whose descriptions hold more words of the request than any single one: the words, by pair."""
-    wanted = {_root(word): word for word in WORD.findall(request.lower()) if word not in JOINING}
-    held = [wanted.keys() & _said(card["description"])[0] for card in cards]
+    words = {_root(word): word for word in WORD.findall(request.lower()) if word not in JOINING}
+    held = [words.keys() & _content_roots(card["description"])[0] for card in cards]
     most = max(map(len, held), default=0)
     pairs = combinations(range(len(cards)), 2)
     both = {(a + 1, b + 1): held[a] | held[b] for a, b in pairs if held[a] - held[b] and held[b] - held[a]}
-    return {pair: [word for root, word in wanted.items() if root in of] for pair, of in both.items() if len(of) > most}
+    return {pair: [word for root, word in words.items() if root in of] for pair, of in both.items() if len(of) > most}
 
 
 def template(request: str, cards: Sequence[Mapping[str, str]]) -> Response:
@@ -204,11 +204,11 @@ def template(request: str, cards: Sequence[Mapping[str, str]]) -> Response:
         return Statement(field=name, text=excerpts(name, cards[server - 1][name])[0], server=server)
 
     response: Response = {}
-    for place in range(1, len(cards) + 1):
-        response[f"why {place}"] = quote(place, "description")
-        response[f"tradeoff {place}"] = quote(place, speaking(cards, place, "tradeoff")[0])
-        response[f"setup {place}"] = quote(place, speaking(cards, place, "setup")[0])
-    most = max(range(1, len(cards) + 1), key=lambda place: _stars(cards[place - 1]), default=0)
+    for rank in range(1, len(cards) + 1):
+        response[f"why {rank}"] = quote(rank, "description")
+        response[f"tradeoff {rank}"] = quote(rank, speaking(cards, rank, "tradeoff")[0])
+        response[f"setup {rank}"] = quote(rank, speaking(cards, rank, "setup")[0])
+    most = max(range(1, len(cards) + 1), key=lambda rank: _stars(cards[rank - 1]), default=0)
     if len(cards) > 1 and _stars(cards[most - 1]) > 0:
         other = 2 if most == 1 else 1
         differing = (
@@ -226,15 +226,15 @@ def _root(word: str) -> str:
     return re.sub(r"(?:ing|ed|es|s|e)$", "", short) if len(word) > 4 else re.sub(r"s$", "", word)
 
 
-def _said(text: str) -> tuple[set[str], set[str], bool]:
+def _content_roots(text: str) -> tuple[set[str], set[str], bool]:
     """Roots of the words of a text that carry content, those of them that a denial reaches, and whether it denies."""
     content, denied, denies = set[str](), set[str](), False
     for clause in re.split(r"[.,;:!?()\n]|\bbut\b", text.lower().replace("’", "'")):
         words = re.findall(r"n't\b|[^\W_]+", clause)
-        for place, word in enumerate(words):
+        for position, word in enumerate(words):
             if DENIAL.fullmatch(word):
                 denies = True
-                denied |= {_root(other) for other in words[place + 1 : place + 1 + REACH]}
+                denied |= {_root(other) for other in words[position + 1 : position + 1 + REACH]}
             elif word not in JOINING:
                 content.add(_root(word))
     return content, denied & content, denies
@@ -243,64 +243,64 @@ def _said(text: str) -> tuple[set[str], set[str], bool]:
 def supported(text: str, name: str, value: str) -> str:
     """Why a field does not say a text; '' if it does: each of its words of content stands there, none denied on one
     side alone."""
-    (said, said_no, denies), (held, held_no, held_denies) = _said(text), _said(value)
+    (roots, denied, denies), (held, held_no, held_denies) = _content_roots(text), _content_roots(value)
     free = {_root(word) for word in f"{name} {LABELS.get(name, '')}".split()}
     if value == ABSENT:
         free |= {_root(word) for word in ("stated", "known", "specified", "specify", "given", "listed")}
-        return "" if denies and not said - free else f"the field {name} is {ABSENT}"
-    if unknown := said - held - free:
+        return "" if denies and not roots - free else f"the field {name} is {ABSENT}"
+    if unknown := roots - held - free:
         return f"{name} does not say {', '.join(sorted(unknown))}"
     affirmed = {_root(word) for word in WORD.findall(value.lower())} - held_no
-    if (denies and not held_denies) or (said - said_no) & (held_no - affirmed):
+    if (denies and not held_denies) or (roots - denied) & (held_no - affirmed):
         return f"{name} says the contrary"
-    return "" if said else "it says nothing"
+    return "" if roots else "it says nothing"
 
 
-def refusal(part: str, said: Statement, cards: Sequence[Mapping[str, str]]) -> Refusal | None:
+def refusal(part: str, claim: Statement, cards: Sequence[Mapping[str, str]]) -> Refusal | None:
     """What is wrong with a statement; None if it passes the checks of format, correctness and truthfulness."""
 
     def wrong(check: str, reason: str) -> Refusal:
-        return Refusal(part, check, reason, said.text, said.field)
+        return Refusal(part, check, reason, claim.text, claim.field)
 
-    if said.server > len(cards) or (said.other or 1) > len(cards) or (part == "together") != (said.other is not None):
+    if max(claim.server, claim.other or 1) > len(cards) or (part == "together") != (claim.other is not None):
         return wrong("correctness", "it names other servers than those of the shortlist")
-    if said.field not in speaking(cards, said.server, part.split()[0]):
-        return wrong("correctness", f"the field {said.field!r:.40} of server {said.server} does not speak of that")
-    value = cards[said.server - 1][said.field]
-    if said.text in excerpts(said.field, value):
+    if claim.field not in speaking(cards, claim.server, part.split()[0]):
+        return wrong("correctness", f"the field {claim.field!r:.40} of server {claim.server} does not speak of that")
+    value = cards[claim.server - 1][claim.field]
+    if claim.text in excerpts(claim.field, value):
         return None
-    both = f"{value} {cards[said.other - 1].get(said.field, '')}" if said.other else value
-    if MARKUP.search(said.text.replace(both, "")):
+    both = f"{value} {cards[claim.other - 1].get(claim.field, '')}" if claim.other else value
+    if MARKUP.search(claim.text.replace(both, "")):
         return wrong("correctness", "a link or markup")
-    if any(match not in both for match in COMMAND.findall(said.text)):
+    if any(match not in both for match in COMMAND.findall(claim.text)):
         return wrong("correctness", "a command that the field does not hold")
-    if numbers := set(NUMBER.findall(said.text)) - set(NUMBER.findall(both)):
+    if numbers := set(NUMBER.findall(claim.text)) - set(NUMBER.findall(both)):
         return wrong("correctness", f"numbers that the field does not hold: {', '.join(sorted(numbers))}")
-    names = {card["name"].casefold() for card in cards} - {cards[said.server - 1]["name"].casefold()}
-    if not said.other and any(
-        len(name) > 4 and name in said.text.casefold() and name not in both.casefold() for name in names
+    names = {card["name"].casefold() for card in cards} - {cards[claim.server - 1]["name"].casefold()}
+    if not claim.other and any(
+        len(name) > 4 and name in claim.text.casefold() and name not in both.casefold() for name in names
     ):
         return wrong("correctness", "the name of another server")
-    reason = supported(said.text, said.field, both)
+    reason = supported(claim.text, claim.field, both)
     return wrong("truthfulness", reason) if reason else None
 
 
 def refusals(response: Response, cards: Sequence[Mapping[str, str]], parts: Iterable[str]) -> list[Refusal]:
     """What is wrong with the `parts` of a response; a part that is not there was left out."""
     left_out = "left out"
-    found = [
+    faults = [
         refusal(part, response[part], cards) if part in response else Refusal(part, "format", left_out)
         for part in parts
     ]
     first, second = response.get("choice 1"), response.get("choice 2")
     if first and second and first.server == second.server and "choice 2" in parts:
-        found.append(Refusal("choice 2", "format", "both choices take one server", second.text, second.field))
-    return [refused for refused in found if refused]
+        faults.append(Refusal("choice 2", "format", "both choices take one server", second.text, second.field))
+    return [refused for refused in faults if refused]
 
 
 def parts_of(request: str, cards: Sequence[Mapping[str, str]]) -> list[str]:
     """The parts of a response about a shortlist."""
-    single = [f"{name} {place}" for place in range(1, len(cards) + 1) for name in SINGLE]
+    single = [f"{name} {rank}" for rank in range(1, len(cards) + 1) for name in SINGLE]
     several = FREE if len(cards) > 1 else ("workflow", "limits")
     return [*single, *several, *(["together"] if together(request, cards) else [])]
 
@@ -308,15 +308,15 @@ def parts_of(request: str, cards: Sequence[Mapping[str, str]]) -> list[str]:
 def schema(request: str, cards: Sequence[Mapping[str, str]], parts: Iterable[str], *, quote: bool) -> dict[str, Any]:
     """The JSON schema of a response. `quote`: texts are passages of the cited field."""
 
-    def made(values: Mapping[str, Any]) -> dict[str, Any]:
+    def make(values: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "object", "properties": values, "required": [*values], "additionalProperties": False}
 
-    def of(place: int, part: str, **more: Any) -> list[dict[str, Any]]:
-        own, free = speaking(cards, place, part.split()[0]), {"type": "string", "minLength": 2, "maxLength": EXCERPT}
+    def of(rank: int, part: str, **more: Any) -> list[dict[str, Any]]:
+        names, free = speaking(cards, rank, part.split()[0]), {"type": "string", "minLength": 2, "maxLength": EXCERPT}
         if not quote:
-            return [made({**more, "field": {"enum": own}, **({} if part.startswith("setup") else {"text": free})})]
-        quoted = ((name, excerpts(name, cards[place - 1][name])) for name in own)
-        return [made({**more, "field": {"const": name}, "text": {"enum": texts}}) for name, texts in quoted]
+            return [make({**more, "field": {"enum": names}, **({} if part.startswith("setup") else {"text": free})})]
+        quoted = ((name, excerpts(name, cards[rank - 1][name])) for name in names)
+        return [make({**more, "field": {"const": name}, "text": {"enum": texts}}) for name, texts in quoted]
 
     properties: dict[str, Any] = {}
     for part in parts:
@@ -326,9 +326,9 @@ def schema(request: str, cards: Sequence[Mapping[str, str]], parts: Iterable[str
             pairs = together(request, cards)
             options = [o for a, b in pairs for o in of(a, part, server={"const": a}, other={"const": b})]
         else:
-            options = [o for place in range(1, len(cards) + 1) for o in of(place, part, server={"const": place})]
+            options = [o for rank in range(1, len(cards) + 1) for o in of(rank, part, server={"const": rank})]
         properties[part] = options[0] if len(options) == 1 else {"anyOf": options}
-    return made(properties)
+    return make(properties)
 
 
 SPECIFICATION: Mapping[str, Any] = {
@@ -368,28 +368,30 @@ def grounded(read: Specification, request: str) -> tuple[Specification, list[str
     def stands(word: str, name: str) -> bool:
         """Whether the request has a word, after a "no" if servers with it are unwanted, and not after one else."""
         forms = "|".join(map(re.escape, [word, *(alias for alias, meant in spelt if meant == word)]))
-        said = re.search(
+        match = re.search(
             rf"(?P<no>\b(?:no|not|without|except)\s+(?:in\s+)?)?(?<![\w+#])(?:{forms})(?![\w+#])", request, re.I
         )
-        return said is not None and bool(said["no"]) == name.startswith("unwanted_")
+        return match is not None and bool(match["no"]) == name.startswith("unwanted_")
 
-    kept: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     dropped: list[str] = []
     for name, value in {**read.limits().stated(), "runtime": read.runtime}.items():
         if name == "preferences":
-            kept[name] = [word for word in value if word in PREFERENCES and re.search(PREFERENCES[word], request, re.I)]
+            values[name] = [
+                word for word in value if word in PREFERENCES and re.search(PREFERENCES[word], request, re.I)
+            ]
         elif isinstance(value, list):
-            kept[name] = [word for word in value if stands(word, name)]
+            values[name] = [word for word in value if stands(word, name)]
         elif name == "place":
-            kept[name] = value if re.search(PLACES[value], request, re.I) else ""
+            values[name] = value if re.search(PLACES[value], request, re.I) else ""
         else:
             words = WORD.findall("official" if value is True else str(value))
-            kept[name] = value if all(stands(word, name) for word in words) else type(value)()
-        if kept[name] != value:
+            values[name] = value if all(stands(word, name) for word in words) else type(value)()
+        if values[name] != value:
             dropped.append(name)
         if isinstance(value, list):
-            kept[name] = list(dict.fromkeys(kept[name]))
-    return read.model_copy(update=kept | {"missing": list(dict.fromkeys(read.missing))}), dropped
+            values[name] = list(dict.fromkeys(values[name]))
+    return read.model_copy(update=values | {"missing": list(dict.fromkeys(read.missing))}), dropped
 
 
 class Chat(Protocol):
@@ -406,8 +408,8 @@ class Writer:
         self.client, self.name, self.tokens = client, model, tokens
 
     def _ask(self, name: str, system: str, user: Any, form: Mapping[str, Any]) -> dict[str, Any]:
-        said = json.dumps(user, ensure_ascii=False, separators=(",", ":"))
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": said}]
+        content = json.dumps(user, ensure_ascii=False, separators=(",", ":"))
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": content}]
         how = {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": dict(form)}}
         text = self.client.chat(self.name, messages, temperature=0, max_tokens=self.tokens, response_format=how)
         return json_object(text)
@@ -422,7 +424,7 @@ class Writer:
             return grounded(Specification.model_validate(reply), request)
         except ValidationError as error:
             raise StudyError(
-                f"the model's specification is not valid: {_place(error)}", fix="the rules read it"
+                f"the model's specification is not valid: {_reason(error)}", fix="the rules read it"
             ) from error
 
     def write(
@@ -434,22 +436,22 @@ class Writer:
         `quote`: by quotation from the first reply on. StudyError: the endpoint gave no reply.
         """
         request = specification.objective
-        asked = {"request": request, "servers": [{"id": n, **card} for n, card in enumerate(cards, 1)]}
-        wanted, kept = parts_of(request, cards), dict[str, Statement]()
+        message = {"request": request, "servers": [{"id": n, **card} for n, card in enumerate(cards, 1)]}
+        parts, response = parts_of(request, cards), dict[str, Statement]()
         written = Written({})
         for strict in (quote, True):
-            form = schema(request, cards, wanted, quote=strict)
-            reply = self._ask("answer", f"{WRITE}\n{STRICTER}" if strict else WRITE, asked, form)
+            form = schema(request, cards, parts, quote=strict)
+            reply = self._ask("answer", f"{WRITE}\n{STRICTER}" if strict else WRITE, message, form)
             written.attempts += 1
-            said, wrong = statements(reply, cards)
-            kept |= {part: one for part, one in said.items() if part in wanted}
+            candidates, wrong = statements(reply, cards)
+            response |= {part: one for part, one in candidates.items() if part in parts}
             badly = {refused.part for refused in wrong}
-            wrong += [one for one in refusals(kept, cards, wanted) if one.part not in badly]
+            wrong += [one for one in refusals(response, cards, parts) if one.part not in badly]
             written.refused.append(wrong)
-            wanted = [part for part in wanted if part in {refused.part for refused in wrong}]
-            kept = {part: one for part, one in kept.items() if part not in wanted}
-            if not wanted:
-                written.response, written.author = kept, self.name
+            parts = [part for part in parts if part in {refused.part for refused in wrong}]
+            response = {part: one for part, one in response.items() if part not in parts}
+            if not parts:
+                written.response, written.author = response, self.name
                 return written
         written.response = template(request, cards)
         return written
@@ -458,24 +460,24 @@ class Writer:
 def statements(reply: Mapping[str, Any], cards: Sequence[Mapping[str, str]]) -> tuple[Response, list[Refusal]]:
     """The statements of a reply, and what has another form. The number in "why 2" is the server's place, and how it is
     set up is told by its field."""
-    found, wrong = dict[str, Statement](), list[Refusal]()
+    response, wrong = dict[str, Statement](), list[Refusal]()
     for part, value in reply.items():
-        name, _, place = part.partition(" ")
-        own: dict[str, Any] = {"server": int(place)} if name in SINGLE and place.isdecimal() else {}
-        if name == "setup" and isinstance(value, dict) and own and 0 < own["server"] <= len(cards):
-            own["text"] = excerpts(
-                str(value.get("field")), cards[own["server"] - 1].get(str(value.get("field")), ABSENT)
+        name, _, number = part.partition(" ")
+        additions: dict[str, Any] = {"server": int(number)} if name in SINGLE and number.isdecimal() else {}
+        if name == "setup" and isinstance(value, dict) and additions and 0 < additions["server"] <= len(cards):
+            additions["text"] = excerpts(
+                str(value.get("field")), cards[additions["server"] - 1].get(str(value.get("field")), ABSENT)
             )[0]
         elif isinstance(value, dict) and len(text := str(value.get("text"))) >= EXCERPT - 1:
-            own["text"] = f"{text.rsplit(' ', 1)[0]}…"  # the schema cut it
+            additions["text"] = f"{text.rsplit(' ', 1)[0]}…"  # the schema cut it
         try:
-            found[part] = Statement.model_validate({**value, **own} if isinstance(value, dict) else value)
+            response[part] = Statement.model_validate({**value, **additions} if isinstance(value, dict) else value)
         except ValidationError as error:
-            wrong.append(Refusal(part, "format", _place(error)))
-    return found, wrong
+            wrong.append(Refusal(part, "format", _reason(error)))
+    return response, wrong
 
 
-def _place(error: ValidationError) -> str:
+def _reason(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     return plain(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 160)
 

@@ -43,14 +43,14 @@ class Lazy:
 
     def __init__(self, make: Callable[[], Agent]) -> None:
         self.make, self.lock = make, threading.Lock()
-        self.made: Agent | None = None
+        self.agent: Agent | None = None
 
     def __call__(self) -> Agent:
         """The agent; calls at the same time wait for the one that makes it."""
         with self.lock:
-            if self.made is None:
-                self.made = self.make()
-            return self.made
+            if self.agent is None:
+                self.agent = self.make()
+            return self.agent
 
 
 def server(get: Callable[[], Agent]) -> MCPServer[Any]:

@@ -67,18 +67,18 @@ class Service:
     def read(cls) -> Service:
         """The file, checked. StudyError: names file, key and fix."""
         file = paths.conf() / "agent" / "service.yaml"
-        made = read_settings(cls, file)
+        service = read_settings(cls, file)
         bounds = dict.fromkeys(("port", "mcp_port"), (0, 65_535)) | dict.fromkeys(
             ("sessions", "session_minutes", "body"), (1, 10**9)
         )
         for key, (least, most) in bounds.items():
-            if not least <= (value := getattr(made, key)) <= most:
+            if not least <= (value := getattr(service, key)) <= most:
                 reason = f"{value} is not from {least} to {most}"
                 raise StudyError(reason, file=file, column=key, fix="see the key's comment")
-        return made
+        return service
 
 
-class Said(Strict):
+class Utterance(Strict):
     """A message of the developer."""
 
     text: StrictStr = Field(max_length=100_000)
@@ -115,23 +115,23 @@ class Sessions:
 
     def __init__(self, agent: Agent, most: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.agent = agent
-        self.kept: TTLCache[str, Conversation] = TTLCache(most, seconds, clock)
+        self.conversations: TTLCache[str, Conversation] = TTLCache(most, seconds, clock)
         self.lock = threading.Lock()
 
     def begin(self) -> str:
         """Start a conversation; returns its name, which nobody can guess."""
         name = secrets.token_urlsafe(24)
         with self.lock:
-            self.kept[name] = Conversation(self.agent)
+            self.conversations[name] = Conversation(self.agent)
         return name
 
     def find(self, name: str) -> Conversation | None:
         """The conversation of that name, None if there is none any more."""
         with self.lock:
-            found = self.kept.pop(name, None)
-            if found is not None:
-                self.kept[name] = found  # its time begins again
-            return found
+            conversation = self.conversations.pop(name, None)
+            if conversation is not None:
+                self.conversations[name] = conversation  # its time begins again
+            return conversation
 
 
 class Guard:
@@ -194,41 +194,44 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
     sessions = Sessions(agent, service.sessions, service.session_minutes * 60)
 
     def conversation(name: str) -> Conversation:
-        found = sessions.find(name)
-        if found is None:
+        talk = sessions.find(name)
+        if talk is None:
             raise HTTPException(404, "this conversation is over")
-        return found
+        return talk
 
     @app.post("/api/conversations")
     def begin() -> dict[str, Any]:
         return {"conversation": sessions.begin(), "catalogue": agent.about}
 
-    def shown(talk: Conversation, turn: Turn) -> dict[str, Any]:
+    def turn_data(talk: Conversation, turn: Turn) -> dict[str, Any]:
         """A turn for the page: cards, and what is said of each."""
         items, notes = turn.answer.items, list(turn.answer.notes)
         cards = [agent.brief(item) | {"said": []} for item in items]
-        said: dict[str, Any] = {"statements": []}
+        data: dict[str, Any] = {"statements": []}
         for part, one in turn.written.response.items():
-            where = cards[one.server - 1]["said"] if part.split()[0] in SINGLE else said["statements"]
+            where = cards[one.server - 1]["said"] if part.split()[0] in SINGLE else data["statements"]
             where.append({"text": in_words(part, one, items), "field": one.field})
-        said |= {"number": talk.number, "servers": cards, "notes": notes, "fits": turn.answer.fits}
-        said |= {"left_out": turn.answer.left_out, "author": turn.written.author, "problem": turn.problem}
-        return said | {"question": agent.asked(turn.question), "limits": turn.specification.limits().model_dump()}
+        data |= {"number": talk.number, "servers": cards, "notes": notes, "fits": turn.answer.fits}
+        data |= {"left_out": turn.answer.left_out, "author": turn.written.author, "problem": turn.problem}
+        return data | {
+            "question": agent.question_data(turn.question),
+            "limits": turn.specification.limits().model_dump(),
+        }
 
     @app.post("/api/messages")
-    def say(body: Said, name: Name) -> dict[str, Any]:
+    def say(body: Utterance, name: Name) -> dict[str, Any]:
         talk = conversation(name)
-        return shown(talk, talk.say(body.text))
+        return turn_data(talk, talk.say(body.text))
 
     @app.post("/api/limits")
     def revise(body: Limits, name: Name) -> dict[str, Any]:
         talk = conversation(name)
-        return shown(talk, talk.revise(body))
+        return turn_data(talk, talk.revise(body))
 
     @app.post("/api/regenerate")
     def regenerate(body: Nothing, name: Name) -> dict[str, Any]:
         talk = conversation(name)
-        return shown(talk, talk.regenerate())
+        return turn_data(talk, talk.regenerate())
 
     @app.post("/api/compare")
     def compare(body: Chosen, name: Name) -> dict[str, Any]:
@@ -246,9 +249,9 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
         return {"event": talk.judge(feedback, body.answer, body.server_id, body.kind, **about)}
 
     @app.exception_handler(StudyError)
-    def known(request: Request, error: StudyError) -> JSONResponse:
-        place = f"{error.column}: " if error.column else ""
-        return problem(422, f"{place}{error.reason}", error.fix or "")
+    def refuse_input(request: Request, error: StudyError) -> JSONResponse:
+        prefix = f"{error.column}: " if error.column else ""
+        return problem(422, f"{prefix}{error.reason}", error.fix or "")
 
     @app.exception_handler(HTTPException)
     def refused(request: Request, error: HTTPException) -> JSONResponse:
