@@ -166,7 +166,7 @@ def gateway(
         read_config(*mcp_config) if mcp_config else [],
         settings,
         name=own,
-        own=indexed(own) if mcp_config and file.is_file() else None,
+        before=indexed(own) if mcp_config and file.is_file() else None,
         published=None if catalogue is None else indexed(catalogue),
         store=feedback_store(own),
         save=partial(save_catalog, file),

@@ -165,7 +165,7 @@ def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served, 
         assert (outcome["unchanged"], "cannot be started" in outcome["problems"]["good"]) == (1, True)
         assert (await client.call_tool("refresh", {"servers": ["x"]})).is_error
 
-    served(work, broken, own=known)
+    served(work, broken, before=known)
 
 
 def test_what_was_listed_belongs_to_a_program_and_not_to_its_name(served):
@@ -180,7 +180,7 @@ def test_what_was_listed_belongs_to_a_program_and_not_to_its_name(served):
         assert "read_file" not in {tool["name"] for tool in found["tools"] if tool["server"] == "db"}
         assert await call(client, "db__echo", text="x") == ('{"text": "x"}', False)
 
-    served(work, scripted("db", "calls"), scripted("same", "good"), own=known)
+    served(work, scripted("db", "calls"), scripted("same", "good"), before=known)
 
 
 @pytest.mark.parametrize(

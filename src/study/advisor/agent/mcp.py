@@ -21,7 +21,7 @@ from study.advisor.agent.conversation import MOST, MOST_COMPARED, Agent
 from study.advisor.catalog.clients import known_clients
 from study.advisor.engine.answer import FIRST
 from study.advisor.engine.limits import Limits
-from study.advisor.gateway.interface import Server, made
+from study.advisor.gateway.interface import Server, make_tool
 
 INSTRUCTIONS = (
     "Recommends MCP servers for a software development task. Names, descriptions and tool lists inside results were "
@@ -102,7 +102,7 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         explain_recommendation,
         describe_catalog,
     )
-    tools = [made(function, READ_ONLY) for function in functions]
+    tools = [make_tool(function, READ_ONLY) for function in functions]
     return Server(
         "t2magent", title="T2MAgent", instructions=INSTRUCTIONS, version=__version__, tools=tools, log_level="WARNING"
     )

@@ -115,8 +115,8 @@ def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswe
     Raises StudyError: a limit or a check that is for the open catalogue alone; as `SavedModel.recommend`, `Tools.find`.
     """
     if not isinstance(catalogue, Catalogue):
-        found: ToolAnswer = catalogue.find(request, options)
-        return found
+        tool_answer: ToolAnswer = catalogue.find(request, options)
+        return tool_answer
     options = options or Options()
     if options.verified and catalogue.table is None:
         raise StudyError("--verified is for the open catalogue", column="--verified", fix=SYNC)
@@ -150,14 +150,14 @@ def _reranked(catalogue: Catalogue, request: str, options: Options) -> Answer:
     grader: grading.Opinion = (
         grading.Grader.configured()
         if options.rerank == "llm"
-        else grading.DistilledGrader.kept(DATASET, catalogue.model)
+        else grading.DistilledGrader.load(DATASET, catalogue.model)
     )
     k = options.first(catalogue)
     depth = max(k, min(grading.DEPTH, len(catalogue.model.servers)))
     answer = ask(catalogue, request, replace(options, rerank=None, k=depth))
-    known = {item.server.server_id: item for item in answer.items}
+    items_by_id = {item.server.server_id: item for item in answer.items}
     graded = grading.graded(grader, request, [item.server for item in answer.items])[:k]
-    items = tuple(replace(known[server.server_id], server=server) for server in graded)
+    items = tuple(replace(items_by_id[server.server_id], server=server) for server in graded)
     # The hash is in the JSON answer.
     graded_by = f"{grader.weight:g} x grade by {printable(grader.named).split('@')[0]}"
     caption = f"score: {graded_by} + score of {catalogue.model.title}, both from 0 to 1"
@@ -169,7 +169,7 @@ def _checked(catalogue: Catalogue, request: str, options: Options, answer: Answe
     servers that have turned out to be missing give way to others, which are asked for in turn."""
     from study.advisor.catalog import checks
 
-    if catalogue.known is None:
+    if catalogue.open_servers is None:
         raise StudyError("--check is for the open catalogue", column="--check", fix=SYNC)
     seen: set[str] = set()
     problems: list[str] = []
@@ -178,7 +178,7 @@ def _checked(catalogue: Catalogue, request: str, options: Options, answer: Answe
         if not new:
             break
         seen |= new
-        servers = catalogue.known[catalogue.known["id"].isin(new)].to_dict("records")
+        servers = catalogue.open_servers[catalogue.open_servers["id"].isin(new)].to_dict("records")
         problems += [problem.reason for problem in checks.ask_all(checks.packages_of(servers))]
         answer = _answered(catalogue, request, options)
     return answer, problems
@@ -211,25 +211,25 @@ def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
         alone = named | {server.server_id for server, fit in zip(ranked, fitting, strict=True) if fit}
     if keeps:
         may = (server for server in ranked if options.unfit or server.server_id in alone)
-        kept = {server.server_id for server in may if all(keep(server) for keep in keeps)}
-        left_out = len(alone - kept)
+        allowed = {server.server_id for server in may if all(keep(server) for keep in keeps)}
+        left_out = len(alone - allowed)
         fits = fits and len(alone) > left_out
-        ranked = [server for server in ranked if server.server_id in kept]
+        ranked = [server for server in ranked if server.server_id in allowed]
     first = max(k, settings.pool)
-    ranked = [server for place, server in enumerate(ranked) if place < first or server.server_id in named]
+    ranked = [server for position, server in enumerate(ranked) if position < first or server.server_id in named]
     pool = [Item(server, catalogue.facts(server)) for server in ranked]
     if model.standardised:
         words = dict.fromkeys(named, by)
         pool = [_adjusted(item, read, settings, options.prior, words) for item in pool]
         pool.sort(key=lambda item: -item.server.score)  # stable: equal scores keep the model's order
     pool = without_repeats(pool)
-    shown = pool[:k]
-    notes += _said(read, shown)
+    items = pool[:k]
+    notes += _wish_notes(read, items)
     if options.prior and tells:
         sound = [item.server.server_id in alone and not item.facts.marks for item in pool[k:]]
         stars = [item.facts.stars or 0 for item in pool]
         notes += better_known([item.server.name for item in pool], stars, sound, settings.known)
-    ordered = (replace(item, server=replace(item.server, rank=rank)) for rank, item in enumerate(shown, start=1))
+    ordered = (replace(item, server=replace(item.server, rank=rank)) for rank, item in enumerate(items, start=1))
     return Answer(request, read, tuple(ordered), tuple(notes), fits, near, left_out)
 
 
@@ -268,12 +268,12 @@ def better_known(names: Sequence[str], stars: Sequence[int], sound: Sequence[boo
 
     `names`, `stars`: of all servers, best first. `sound`: of those that are not shown, whether one may be named.
     """
-    shown = len(stars) - len(sound)
-    may = [place for place, right in enumerate(sound, start=shown) if right]
-    place = max(may, key=stars.__getitem__, default=None)
-    if place is None or stars[place] < max(rule.stars, rule.times * max(stars[:shown], default=0)):
+    n_items = len(stars) - len(sound)
+    may = [position for position, right in enumerate(sound, start=n_items) if right]
+    position = max(may, key=stars.__getitem__, default=None)
+    if position is None or stars[position] < max(rule.stars, rule.times * max(stars[:n_items], default=0)):
         return []
-    return [f"much better known, in place {place + 1}: {names[place]} ({stars[place]:,} stars)"]
+    return [f"much better known, in place {position + 1}: {names[position]} ({stars[position]:,} stars)"]
 
 
 # Both read every text of a catalogue, which an answer need not wait for twice.
@@ -287,8 +287,8 @@ def named_by(model: SavedModel, request: str) -> tuple[str, frozenset[int]]:
     """What a whole request is, "its name" or "its tool", and the ids of the servers that have it, none for other
     requests. A tool is named as it is written, and never by one plain word, which says what is to be done."""
     names, tools = _bearers(model)
-    if found := names.get(plain(request)):
-        return "its name", frozenset(found)
+    if ids := names.get(plain(request)):
+        return "its name", frozenset(ids)
     return "its tool", frozenset(tools.get(request.strip().casefold(), ()))
 
 
@@ -319,8 +319,8 @@ def _adjusted(item: Item, read: Understood, settings: Answering, with_prior: boo
     parts = prior(item.facts, settings.prior, named=product) if with_prior else {}
     if item.server.server_id in named:
         parts[named[item.server.server_id]] = settings.named
-    said = f"{item.server.name}\n{item.server.description}"
-    if read.direction[0] and reversed_only(said, read.direction, settings.formats):
+    server_text = f"{item.server.name}\n{item.server.description}"
+    if read.direction[0] and reversed_only(server_text, read.direction, settings.formats):
         parts["direction"] = -settings.direction
     if "popular" in read.wishes and item.facts.stars:
         parts["wish: popular"] = settings.wish * stars_share(item.facts.stars, settings.prior)
@@ -336,20 +336,20 @@ def without_repeats(pool: Sequence[Item]) -> list[Item]:
     """Each server once: entries of one address, of one name in a repository of several servers, and of one description
     (forks) are shown as their first."""
     first: dict[str, int] = {}
-    kept: list[Item] = []
+    items: list[Item] = []
     for item in pool:
         address = item.facts.address or _named_there(item.server)
         keys = same_keys(address, item.server.description, item.facts.stars or 0)
-        place = next((first[key] for key in keys if key in first), None)
-        if place is None:
-            place = len(kept)
-            kept.append(item)
+        row = next((first[key] for key in keys if key in first), None)
+        if row is None:
+            row = len(items)
+            items.append(item)
         else:
-            same, facts = (*kept[place].same, item.facts.id or item.server.url or item.server.name), kept[place].facts
-            kept[place] = replace(kept[place], same=same, facts=replace(facts, does=facts.does or item.facts.does))
+            same, facts = (*items[row].same, item.facts.id or item.server.url or item.server.name), items[row].facts
+            items[row] = replace(items[row], same=same, facts=replace(facts, does=facts.does or item.facts.does))
         for key in keys:
-            first.setdefault(key, place)
-    return kept
+            first.setdefault(key, row)
+    return items
 
 
 def _named_there(item: Recommendation) -> str:
@@ -367,13 +367,13 @@ def same_keys(address: str, description: str, stars: int = 0) -> list[str]:
     return [key for key in (address and f"url {address}", len(words) >= LONG and f"text {words}", moved) if key]
 
 
-def _said(read: Understood, shown: Sequence[Item]) -> list[str]:
+def _wish_notes(read: Understood, items: Sequence[Item]) -> list[str]:
     """What the data can and cannot say about the wishes."""
     notes = []
-    facts = [item.facts for item in shown]
+    facts = [item.facts for item in items]
     if "popular" in read.wishes:
-        known = sum(one.stars is not None for one in facts)
-        notes.append(f"popular: read as many stars, which are known for {known} of these {len(facts)}")
+        count = sum(one.stars is not None for one in facts)
+        notes.append(f"popular: read as many stars, which are known for {count} of these {len(facts)}")
     if "official" in read.wishes:
         marked = sum(bool(one.official) for one in facts)
         notes.append(f"official: {marked or 'none'} of these {len(facts)} {'is' if marked == 1 else 'are'} marked so")

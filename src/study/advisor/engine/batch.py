@@ -37,9 +37,7 @@ class Worker:
         began = time.process_time()
         requests = _requests(Path(row["source"]))
         servers = [
-            found
-            for part in chunks(requests.index.to_numpy())
-            for found in best(self.model, requests.iloc[part], self.k)
+            ids for part in chunks(requests.index.to_numpy()) for ids in best(self.model, requests.iloc[part], self.k)
         ]
         requests[SERVERS] = servers
         write_parquet(Path(row["target"]), requests)
@@ -92,13 +90,13 @@ def _requests(path: Path) -> pd.DataFrame:
 
 def best(model: SavedModel, requests: pd.DataFrame, k: int) -> Iterator[list[int]]:
     """The ids of the `k` best servers for each request, as `recommend` names them."""
-    asked = {
+    attributes = {
         name: requests[name].fillna("").tolist() if name in requests else [""] * len(requests) for name in ATTRIBUTES
     }
     texts = requests[TEXT].tolist()
     if isinstance(model, Recommender):
-        yield from model.servers["id"].to_numpy()[model.ranked(texts, asked, k).rows[:, :k]].tolist()
+        yield from model.servers["id"].to_numpy()[model.ranked(texts, attributes, k).rows[:, :k]].tolist()
         return
-    for place, text in enumerate(texts):
-        found = model.recommend(text, **{name: values[place] for name, values in asked.items()}, k=k)
-        yield [one.server_id for one in found]
+    for row, text in enumerate(texts):
+        recommendations = model.recommend(text, **{name: values[row] for name, values in attributes.items()}, k=k)
+        yield [one.server_id for one in recommendations]

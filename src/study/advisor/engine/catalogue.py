@@ -29,7 +29,7 @@ class Catalogue:
         model: ranks the servers.
         facts: what is known of a server that the model names.
         table: the servers of the open catalogue, whose row is the model's id of a server; None for a data set.
-        known: all servers of the open catalogue, as far as it is here.
+        open_servers: all servers of the open catalogue, as far as it is here.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Catalogue:
     model: SavedModel
     facts: Callable[[Recommendation], Facts]
     table: pd.DataFrame | None = None
-    known: pd.DataFrame | None = None
+    open_servers: pd.DataFrame | None = None
 
     @classmethod
     def of_dataset(cls, name: str, system: str, model: SavedModel, shelf: Shelf) -> Catalogue:
@@ -46,7 +46,7 @@ class Catalogue:
         def facts(server: Recommendation) -> Facts:
             return shelf.of_task2mcp(server.server_id, server.name, server.description)
 
-        return cls(name, system, model, facts, known=shelf.catalogue)
+        return cls(name, system, model, facts, open_servers=shelf.catalogue)
 
     @classmethod
     def of_table(cls, name: str, system: str, model: SavedModel, table: pd.DataFrame, shelf: Shelf) -> Catalogue:

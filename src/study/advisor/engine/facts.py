@@ -123,24 +123,24 @@ class Shelf:
     @cached_property
     def places(self) -> dict[str, list[int]]:
         """Repository -> rows of the catalogue."""
-        found: dict[str, list[int]] = {}
-        for row, place in enumerate(self.catalogue["repository"] if self.catalogue is not None else ()):
-            if place:
-                found.setdefault(place, []).append(row)
-        return found
+        rows: dict[str, list[int]] = {}
+        for row, url in enumerate(self.catalogue["repository"] if self.catalogue is not None else ()):
+            if url:
+                rows.setdefault(url, []).append(row)
+        return rows
 
     @cached_property
     def listed(self) -> dict[str, int]:
         """Repository -> the row of Task2MCP's server with most stars there; those in folders are left out."""
         if self.dataset is None:
             return {}
-        found: dict[str, int] = {}
+        rows: dict[str, int] = {}
         stars = self.dataset["stars_count"].to_numpy()
         for row, url in enumerate(self.dataset["url"]):
-            place, inside = repository(url)
-            if place and not inside and (place not in found or stars[row] > stars[found[place]]):
-                found[place] = row
-        return found
+            address, inside = repository(url)
+            if address and not inside and (address not in rows or stars[row] > stars[rows[address]]):
+                rows[address] = row
+        return rows
 
     @cached_property
     def rows(self) -> dict[int, int]:
@@ -161,27 +161,27 @@ class Shelf:
             return Facts("", "", first_sentence(description), marks=self.settings.marks_of(name, description))
         assert self.dataset is not None
         listed = self.dataset.iloc[row]
-        place, inside = repository(listed["url"])
-        same = [] if inside else self.places.get(place, [])
-        return self._facts(self.catalogue.iloc[same[0]] if len(same) == 1 else None, listed, own=listed)  # type: ignore[union-attr]
+        address, inside = repository(listed["url"])
+        same = [] if inside else self.places.get(address, [])
+        return self._facts(self.catalogue.iloc[same[0]] if len(same) == 1 else None, listed, card=listed)  # type: ignore[union-attr]
 
-    def _address(self, server: Any, own: Any) -> str:
-        if own is not None:
-            place, inside = repository(own["url"])
-            return f"{place}/{inside}" if place else str(own["url"]).strip().rstrip("/")
-        place, inside = server["repository"], server["subfolder"]
+    def _address(self, server: Any, card: Any) -> str:
+        if card is not None:
+            address, inside = repository(card["url"])
+            return f"{address}/{inside}" if address else str(card["url"]).strip().rstrip("/")
+        address, inside = server["repository"], server["subfolder"]
         # A repository that a catalogue lists many times holds several servers.
-        return f"{place}/{inside}" if place and (inside or len(self.places[place]) <= FEW) else ""
+        return f"{address}/{inside}" if address and (inside or len(self.places[address]) <= FEW) else ""
 
     def _checked(self, server: Mapping[Any, Any]) -> str:
         """Which source could not start a server of the catalogue, and what was found out of its first two ways."""
         tried = [f"did not start at {name} {self.dates.get(name, '')}".strip() for name in failed(server)]
-        found = list(checks.of(server).items())[:2]
-        return "; ".join([*tried, *(checks.in_words(key, check, server["repository"]) for key, check in found)])
+        results = list(checks.of(server).items())[:2]
+        return "; ".join([*tried, *(checks.in_words(key, check, server["repository"]) for key, check in results)])
 
-    def _facts(self, server: Any, listed: Any, own: Any = None) -> Facts:
-        """From a row of the catalogue and one of Task2MCP, either of which may be None; `own`: the one to describe."""
-        described = server if own is None else own
+    def _facts(self, server: Any, listed: Any, card: Any = None) -> Facts:
+        """From a row of the catalogue and one of Task2MCP, either of which may be None; `card`: the one to describe."""
+        described = server if card is None else card
         sources: dict[str, str] = {}
         provenance = {} if server is None else json.loads(server["provenance"])
 
@@ -219,7 +219,7 @@ class Shelf:
             start = shlex.join([started.command, *started.args])
         return Facts(
             id="" if server is None else str(server["id"]),
-            address=self._address(server, own),
+            address=self._address(server, card),
             does=first_sentence(description),
             stars=None if stars is None else int(stars),
             licence=licence or "",

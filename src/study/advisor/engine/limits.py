@@ -63,8 +63,8 @@ class Limits(Strict):
     @model_validator(mode="after")
     def sound(self) -> Self:
         """Refuse what is wanted and unwanted at once, and groups of licences."""
-        for wanted, unwanted in ((self.languages, self.unwanted_languages), (self.licences, self.unwanted_licences)):
-            if both := _folded(wanted) & _folded(unwanted):
+        for required, unwanted in ((self.languages, self.unwanted_languages), (self.licences, self.unwanted_licences)):
+            if both := _folded(required) & _folded(unwanted):
                 raise ValueError(f"wanted and unwanted at once: {', '.join(sorted(both))[:80]}")
         if group := {"permissive", "copyleft", "open source"} & _folded(self.licences + self.unwanted_licences):
             raise ValueError(f"{', '.join(group)} is a group of licences; name single ones, such as MIT")
@@ -72,11 +72,11 @@ class Limits(Strict):
 
     def with_(self, other: Limits) -> Limits:
         """These limits, with those that `other` states in their place, also where it states that there is none."""
-        kept = self.model_dump(include=set(Limits.model_fields))
+        data = self.model_dump(include=set(Limits.model_fields))
         for name in ("languages", "licences"):
             for mine, theirs in ((name, f"unwanted_{name}"), (f"unwanted_{name}", name)):
-                kept[mine] = [value for value in kept[mine] if not _folded([value]) & _folded(getattr(other, theirs))]
-        return Limits(**kept | other.model_dump(exclude_unset=True))
+                data[mine] = [value for value in data[mine] if not _folded([value]) & _folded(getattr(other, theirs))]
+        return Limits(**data | other.model_dump(exclude_unset=True))
 
     def filters(self) -> bool:
         """Whether any of them leaves servers out."""
@@ -84,8 +84,8 @@ class Limits(Strict):
 
     def attributes(self) -> dict[str, str]:
         """What a model reads of them as a part of the task."""
-        known = {"language": self.languages[0] if self.languages else "", "theme": self.domain}
-        return {name: value for name, value in known.items() if value}
+        attributes = {"language": self.languages[0] if self.languages else "", "theme": self.domain}
+        return {name: value for name, value in attributes.items() if value}
 
     def allow(self, facts: Facts) -> bool:
         """Whether a server is within the limits. An unknown language, licence or number of stars is not what was asked
@@ -105,10 +105,10 @@ class Limits(Strict):
     def notes(self) -> list[str]:
         """What is said of limits: those that servers are left out by, and those that the catalogue does not tell of."""
         stated = self.stated()
-        kept = [in_words(name, value) for name, value in stated.items() if name not in UNTOLD]
+        filters = [in_words(name, value) for name, value in stated.items() if name not in UNTOLD]
         untold = [in_words(name, value) for name, value in stated.items() if name in UNTOLD]
-        said = [f"limits: {'; '.join(kept)}"] if kept else []
-        return [*said, *(f"{text}: the catalogue does not tell" for text in untold)]
+        note = [f"limits: {'; '.join(filters)}"] if filters else []
+        return [*note, *(f"{text}: the catalogue does not tell" for text in untold)]
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,16 @@ def _folded(names: Iterable[str]) -> set[str]:
 
 def _licensed(licence: str, names: Iterable[str]) -> bool:
     """Whether a licence is one of the named ones, which may leave out the version ("Apache")."""
-    wanted = (name.casefold().replace(" ", "-") for name in names)
-    return bool(licence) and any(licence == name or licence.startswith(f"{name}-") for name in wanted)
+    licences = (name.casefold().replace(" ", "-") for name in names)
+    return bool(licence) and any(licence == name or licence.startswith(f"{name}-") for name in licences)
 
 
 def in_words(name: str, value: object) -> str:
     """A limit in words."""
-    shown = " or ".join(map(str, value)) if isinstance(value, list) else str(value)
-    words = {"official": "official", "stars": f"at least {shown} stars"}
+    text = " or ".join(map(str, value)) if isinstance(value, list) else str(value)
+    words = {"official": "official", "stars": f"at least {text} stars"}
     kind = name.replace("unwanted_", "not ").replace("languages", "language").replace("licences", "licence")
-    return words.get(name, f"{kind.removesuffix('s') if name == 'platforms' else kind}: {shown}")
+    return words.get(name, f"{kind.removesuffix('s') if name == 'platforms' else kind}: {text}")
 
 
 def _any(names: Iterable[str]) -> str:
@@ -177,21 +177,21 @@ def read_limits(request: str) -> Read:
     "explain code in Rust" is a task. A request that is nothing but limits has an empty text.
     """
     text: list[str] = []
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for clause in _SPLIT.split(request):
         name, match = next(((n, m) for n, p in CLAUSES.items() if (m := p.fullmatch(clause.strip()))), ("", None))
         if match is None:
             text.append(clause)
         elif name == "stars":
-            found["stars"] = int(match["number"] or match["more"])
+            values["stars"] = int(match["number"] or match["more"])
         elif name in ("local", "remote"):
-            found["place"] = name
+            values["place"] = name
         elif name == "official":
-            found["official"] = True
+            values["official"] = True
         elif name in PREFERENCES:
-            found.setdefault("preferences", []).append(name)
+            values.setdefault("preferences", []).append(name)
         elif name != "open":
             names = names_in(match["names"], {**LANGUAGES, **PLATFORMS} if name != "licences" else {})
-            found.setdefault(name, []).extend(word for word in names if word not in found.get(name, ()))
+            values.setdefault(name, []).extend(word for word in names if word not in values.get(name, ()))
     left = ", ".join(clause for clause in text if clause.strip())
-    return Read(request if len(text) == len(_SPLIT.split(request)) else left, Limits(**found))
+    return Read(request if len(text) == len(_SPLIT.split(request)) else left, Limits(**values))

@@ -55,19 +55,19 @@ def heading(catalogue: Catalogue) -> str:
 
 def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
     """An answer as lines: what answers, what was understood, two for each server, where its facts come from."""
-    said = [f"{heading(catalogue)}, {len(catalogue.model.servers):,} servers"]
-    said += [printable(f"note: {note}") for note in answer.notes]
+    result = [f"{heading(catalogue)}, {len(catalogue.model.servers):,} servers"]
+    result += [printable(f"note: {note}") for note in answer.notes]
     if answer.left_out:
         filters, leave = ("the limits", "leave") if answer.limits.filters() else ("--verified", "leaves")
         nothing = "" if answer.fits else "Nothing that is left fits. "
-        said.append(
+        result.append(
             f"{nothing}{filters} {leave} out {answer.left_out} servers that fit.".replace("the limits", "The limits")
         )
     elif not answer.fits:
         advice = "Say what is to be done, with the name of the product if there is one."
-        said.append(f"Nothing in this catalogue fits. {advice}")
+        result.append(f"Nothing in this catalogue fits. {advice}")
     hint = install_hint(answer.items) if answer.fits else ""
-    return [*said, *lines(answer.items, columns), *filter(None, (ages(answer.items), hint))]
+    return [*result, *lines(answer.items, columns), *filter(None, (ages(answer.items), hint))]
 
 
 def tools_data(
@@ -78,23 +78,23 @@ def tools_data(
     Returns: rank, score (where there are some), server (id, name, sources), and tool, which is an entry of an MCP
     server's list of tools: name, description, inputSchema.
     """
-    found = []
-    for place, row in enumerate(rows):
+    entries = []
+    for position, row in enumerate(rows):
         tool = catalog.tools[row]
         server = catalog.servers[tool.server]
-        score = {} if scores is None else {"score": round(float(scores[place]), 4)}
+        score = {} if scores is None else {"score": round(float(scores[position]), 4)}
         # The protocol wants a schema of type object, also of a tool without parameters.
         schema = dict(tool.schema) or {"type": "object", "properties": {}}
         owner = {"id": server.id, "name": server.name, "sources": [*(server.sources or (catalog.name,))]}
         entry = {"name": tool.name, "description": tool.description, "inputSchema": schema}
-        found.append({"rank": place + 1, **score, "server": owner, "tool": entry})
-    return found
+        entries.append({"rank": position + 1, **score, "server": owner, "tool": entry})
+    return entries
 
 
-def tool_line(found: Mapping[str, Any]) -> str:
+def tool_line(entry: Mapping[str, Any]) -> str:
     """One tool of `tools_data` as a line of text."""
-    tool, score = found["tool"], f"  {found['score']:.3f}" if "score" in found else ""
-    text = f"{found['rank']:>2}{score}  {found['server']['name']} / {tool['name']}  {summary(tool['description'])}"
+    tool, score = entry["tool"], f"  {entry['score']:.3f}" if "score" in entry else ""
+    text = f"{entry['rank']:>2}{score}  {entry['server']['name']} / {tool['name']}  {summary(tool['description'])}"
     return printable(text)
 
 
@@ -141,7 +141,7 @@ def warned(facts: Facts) -> list[str]:
 
 def lines(items: Sequence[Item], columns: int) -> list[str]:
     """Two lines for each server: name, warnings and what it does; its facts and how to start it."""
-    made = []
+    rows = []
     for item in items:
         marks = "".join(f" [{mark.upper()}]" for mark in warned(item.facts))
         named = f" ({item.facts.id})" if item.facts.id else ""
@@ -149,16 +149,16 @@ def lines(items: Sequence[Item], columns: int) -> list[str]:
             f"{item.server.rank}. {printable(' '.join(item.server.name.split()))[:60]}{named}{marks}: {item.facts.does}"
         )
         start = item.facts.start or item.server.url
-        made += [cut(head, columns), f"   {' · '.join([*in_short(item.facts), printable(start)])}"]
-    return made
+        rows += [cut(head, columns), f"   {' · '.join([*in_short(item.facts), printable(start)])}"]
+    return rows
 
 
 def install_hint(items: Sequence[Item]) -> str:
     """What starts the first server that the open catalogue knows, '' for none."""
-    known = next((item for item in items if item.facts.start and item.facts.id), None)
-    if known is not None:
-        words = f"{printable(known.facts.id)} --client NAME{'' if known.facts.vouched else ' --unverified'}"
-        return f"start {known.server.rank}: study install {words}"
+    first = next((item for item in items if item.facts.start and item.facts.id), None)
+    if first is not None:
+        words = f"{printable(first.facts.id)} --client NAME{'' if first.facts.vouched else ' --unverified'}"
+        return f"start {first.server.rank}: study install {words}"
     return "start one: study install ID --client NAME --unverified" if any(item.facts.id for item in items) else ""
 
 
@@ -168,7 +168,7 @@ def ages(items: Sequence[Item]) -> str:
     return f"facts: {'; '.join(sources)}" if sources else ""
 
 
-def show_scores(found: Sequence[Recommendation], *, title: str, caption: str) -> None:
+def show_scores(servers: Sequence[Recommendation], *, title: str, caption: str) -> None:
     """Print a table, and below it every repository's address on a line of its own, never broken, so it can be copied.
 
     Every part that a server has is a column, empty for servers without it. One that is 0 for every server shown takes
@@ -184,9 +184,9 @@ def show_scores(found: Sequence[Recommendation], *, title: str, caption: str) ->
         Style(
             link=item.url if item.url.startswith(("https://", "http://")) and printable(item.url) == item.url else None
         )
-        for item in found
+        for item in servers
     ]
-    rows = [{name: _cell(value) for name, value in item.shown().items()} for item in found]
+    rows = [{name: _cell(value) for name, value in item.shown().items()} for item in servers]
     parts = dict.fromkeys(name for row in rows for name in row)
     empty = [name for name in parts if all(row.get(name) in (None, _cell(0.0)) for row in rows)]
     if empty:
@@ -198,12 +198,12 @@ def show_scores(found: Sequence[Recommendation], *, title: str, caption: str) ->
         # A heading of two parts takes two lines, so that numbers stay narrow and names get the room.
         heading = Text(name.replace(" (", "\n("))
         table.add_column(heading, overflow="fold", justify="left" if name in ("server", "stage") else "right")
-    for item, row, link in zip(found, rows, links, strict=True):
+    for item, row, link in zip(servers, rows, links, strict=True):
         server = Text(printable(item.name), link)
         table.add_row(str(item.rank), server, _cell(item.score), *(row.get(name, "") for name in headings))
     console = Console()
     console.print(table)
-    for item, link in zip(found, links, strict=True):
+    for item, link in zip(servers, links, strict=True):
         if item.url.strip():
             console.print(f"{item.rank:>3} ", Text(printable(item.url), link), soft_wrap=True, highlight=False, sep="")
 

@@ -69,8 +69,8 @@ def vocabulary(texts: Iterable[str]) -> Counter[str]:
     return Counter(word for text in texts for word in set(WORD.findall(text.lower())))
 
 
-def understand(request: str, known: Mapping[str, int], settings: Answering) -> Understood:
-    """Read a request. `known`: the `vocabulary` of the catalogue's names and descriptions; empty where it is too small
+def understand(request: str, counts: Mapping[str, int], settings: Answering) -> Understood:
+    """Read a request. `counts`: the `vocabulary` of the catalogue's names and descriptions; empty where it is too small
     to tell a word that no server knows."""
     notes: list[str] = []
     text, wishes = request, []
@@ -88,8 +88,8 @@ def understand(request: str, known: Mapping[str, int], settings: Answering) -> U
     text, read = _aliases(text, settings.aliases)
     notes += read
     unknown: list[str] = []
-    if known:
-        text, read, unknown = _typos(text, known, settings)
+    if counts:
+        text, read, unknown = _typos(text, counts, settings)
         notes += read
     words = WORD.findall(text[:MISTYPED])
     partly = bool(unknown) and len(unknown) * 2 >= len(words)
@@ -142,20 +142,20 @@ def english() -> frozenset[str]:
     return frozenset(word for word in listed.split("\n") if len(word) > 2 and word.isalpha())
 
 
-def _typos(text: str, known: Mapping[str, int], settings: Answering) -> tuple[str, list[str], list[str]]:
+def _typos(text: str, counts: Mapping[str, int], settings: Answering) -> tuple[str, list[str], list[str]]:
     """The text with probable typos corrected, notes, and words that stay unknown."""
     notes, unknown, looked_up = [], [], 0
     frequent: list[str] | None = None
     for word in dict.fromkeys(WORD.findall(text[:MISTYPED])):
         low = word.lower()
-        if known.keys() & {low, low.removesuffix("s"), low.removesuffix("'s"), low.removesuffix("’s")}:
+        if counts.keys() & {low, low.removesuffix("s"), low.removesuffix("'s"), low.removesuffix("’s")}:
             continue
         if low in settings.aliases:
             continue
         if len(low) >= settings.typos.letters and low not in english() and looked_up < LOOK_UPS:
             looked_up += 1
             if frequent is None:
-                many = (name for name, count in known.items() if count >= settings.typos.servers)
+                many = (name for name, count in counts.items() if count >= settings.typos.servers)
                 frequent = [*many, *settings.aliases]
             # A first letter is seldom mistyped, and a word of another length is another word.
             near = [name for name in frequent if name[0] == low[0] and abs(len(name) - len(low)) <= 1]
@@ -171,8 +171,8 @@ def _typos(text: str, known: Mapping[str, int], settings: Answering) -> tuple[st
 
 def direction(text: str, formats: Mapping[str, list[str]]) -> tuple[str, str]:
     """The first conversion that a text names, as (from, into); ("", "") for none."""
-    found = conversions(text, formats)
-    return found[0] if found else ("", "")
+    pairs = conversions(text, formats)
+    return pairs[0] if pairs else ("", "")
 
 
 def conversions(text: str, formats: Mapping[str, list[str]]) -> list[tuple[str, str]]:
@@ -184,13 +184,13 @@ def conversions(text: str, formats: Mapping[str, list[str]]) -> list[tuple[str, 
     return [(meant[source], meant[target]) for source, target in pairs]
 
 
-def reversed_only(text: str, wanted: tuple[str, str], formats: Mapping[str, list[str]]) -> bool:
+def reversed_only(text: str, conversion: tuple[str, str], formats: Mapping[str, list[str]]) -> bool:
     """Whether a server's text speaks of making what the request converts from and not of reading it, or names
     conversions out of what the request converts into and none into it."""
-    source = "|".join(re.escape(spelling) for spelling in (wanted[0], *formats[wanted[0]]))
+    source = "|".join(re.escape(spelling) for spelling in (conversion[0], *formats[conversion[0]]))
     named = conversions(text, formats)
-    if any(first == wanted[1] for first, _ in named) and not any(last == wanted[1] for _, last in named):
+    if any(first == conversion[1] for first, _ in named) and not any(last == conversion[1] for _, last in named):
         return True
-    if any(first == wanted[0] for first, _ in named) or re.search(_READS.format(source), text, re.I):
+    if any(first == conversion[0] for first, _ in named) or re.search(_READS.format(source), text, re.I):
         return False
-    return any(last == wanted[0] for _, last in named) or bool(re.search(_MAKES.format(source), text, re.I))
+    return any(last == conversion[0] for _, last in named) or bool(re.search(_MAKES.format(source), text, re.I))

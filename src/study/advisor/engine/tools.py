@@ -136,13 +136,13 @@ class Tools:
         if options.stage is not None:
             passed, servers = self._stage(options.stage(self.catalog, words, self.embedder), options.servers)
             among = passed if among is None else among & passed
-        found = self._ranked(words, blocks, options, among)
+        items = self._ranked(words, blocks, options, among)
         if options.budget is not None:
-            rows = np.array([[item.row for item in found]], dtype=np.int64)
+            rows = np.array([[item.row for item in items]], dtype=np.int64)
             whole = set(within(rows, self.tokens, options.budget)[0])
-            found = [replace(item, whole=item.row in whole) for item in found]
-        tokens = int(self.tokens[[item.row for item in found if item.whole]].sum()) if options.budget else 0
-        return ToolAnswer(tuple(found), tuple(servers), tokens)
+            items = [replace(item, whole=item.row in whole) for item in items]
+        tokens = int(self.tokens[[item.row for item in items if item.whole]].sum()) if options.budget else 0
+        return ToolAnswer(tuple(items), tuple(servers), tokens)
 
     def _stage(self, scores: FloatArray, keep: int | None) -> tuple[NDArray[np.bool_], list[tuple[int, float]]]:
         """Which tools are of the `keep` best servers, shape (n_tools,), and these servers with their scores."""
@@ -156,12 +156,12 @@ class Tools:
         depth = options.k or len(self.catalog.tools)
         if options.method == INTENT and not blocks:
             self.recommender.refresh()
-            found = self.recommender.recommend(words, options.context, depth, among=among)
-            return [FoundTool(one.row, one.score, factors=one.factors, why=one.why) for one in found]
+            hits = self.recommender.recommend(words, options.context, depth, among=among)
+            return [FoundTool(one.row, one.score, factors=one.factors, why=one.why) for one in hits]
         if blocks or options.method == ROUTED:
             parts = decompose(words) if options.decompose else [words]
-            asked = blocks or [Request(part, part) for part in parts]
-            scores = self.router.scores(asked, store=False).max(axis=0)
+            requests = blocks or [Request(part, part) for part in parts]
+            scores = self.router.scores(requests, store=False).max(axis=0)
             scores = scores if among is None else np.where(among, scores, np.float32(-np.inf))
             rows, values = best(scores, depth, tie_order(len(scores), 0))
         else:

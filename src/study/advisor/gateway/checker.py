@@ -33,9 +33,9 @@ PATTERNED = ("pattern", "patternProperties", "additionalProperties", "unevaluate
 def tolerant(check: Any) -> Any:
     """The check of a keyword, which says nothing where a pattern is none of Python's: JSON Schema has ECMA-262's."""
 
-    def checked(*asked: Any) -> Iterator[Any]:
+    def checked(*arguments: Any) -> Iterator[Any]:
         with suppress(re.error, OverflowError):
-            yield from check(*asked) or ()
+            yield from check(*arguments) or ()
 
     return checked
 
@@ -44,9 +44,9 @@ def fault(schema: Any, arguments: Any) -> tuple[str, str]:
     """What is at fault and why; the schema, where nothing can be said about the arguments. References lead nowhere
     outside the schema: nothing is fetched."""
     try:
-        known = validator_for(schema, default=Draft202012Validator)
-        patterned = {name: tolerant(known.VALIDATORS[name]) for name in PATTERNED if name in known.VALIDATORS}
-        validator = extend(known, patterned)(schema, registry=Registry())
+        base = validator_for(schema, default=Draft202012Validator)
+        patterned = {name: tolerant(base.VALIDATORS[name]) for name in PATTERNED if name in base.VALIDATORS}
+        validator = extend(base, patterned)(schema, registry=Registry())
         error = best_match(validator.iter_errors(arguments))
     except RecursionError:
         return "schema", "its references have no end"
@@ -54,8 +54,8 @@ def fault(schema: Any, arguments: Any) -> tuple[str, str]:
         return "schema", f"{type(broken).__name__}: {broken}"[:LONGEST]
     if error is None:
         return "", ""
-    place = "/".join(map(str, error.absolute_path))
-    return "arguments", f"{f'{place}: ' if place else ''}{error.message}"[:LONGEST]
+    path = "/".join(map(str, error.absolute_path))
+    return "arguments", f"{f'{path}: ' if path else ''}{error.message}"[:LONGEST]
 
 
 def main(seconds: str) -> None:
@@ -68,8 +68,8 @@ def main(seconds: str) -> None:
     for line in sys.stdin:
         faulthandler.dump_traceback_later(float(seconds), exit=True, file=nowhere)
         try:
-            asked = json.loads(line)
-            answer = fault(asked["schema"], asked["arguments"])
+            message = json.loads(line)
+            answer = fault(message["schema"], message["arguments"])
         except RecursionError:
             answer = "arguments", "they nest too deeply"
         faulthandler.cancel_dump_traceback_later()

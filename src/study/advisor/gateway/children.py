@@ -109,7 +109,7 @@ class Child:
         finally:
             over.set()
             if not ready.done():
-                ready.set_exception(ConnectionFailedError((open_ and open_.said) or reason))
+                ready.set_exception(ConnectionFailedError((open_ and open_.end) or reason))
                 ready.exception()  # seen, also where the host no longer waits
 
     async def _keep(self, connection: Connection, over: asyncio.Event) -> None:
@@ -172,7 +172,7 @@ class Child:
             if not connection.sieve.over.is_set():
                 raise ConnectionFailedError(shortened(error.message, self.endpoint)) from error
             await self.close()
-            raise ConnectionFailedError(f"it ended during the call: {connection.said or 'no reason given'}") from error
+            raise ConnectionFailedError(f"it ended during the call: {connection.end or 'no reason given'}") from error
 
     async def _answers(self, connection: Connection) -> bool:
         """Whether the server still answers; one that does not is ended."""

@@ -66,9 +66,9 @@ class Endpoint:
     @cached_property
     def program(self) -> str:
         """What is started or asked, by which it is known again on this machine: arguments may be secret, so salted."""
-        place = json.dumps([self.command, self.args, self.cwd, self.url, self.transport])
+        identity = json.dumps([self.command, self.args, self.cwd, self.url, self.transport])
         salt = local_salt(paths.root() / "data" / "tools" / "salt")
-        return hashlib.sha256(salt + place.encode("utf-8", "replace")).hexdigest()
+        return hashlib.sha256(salt + identity.encode("utf-8", "replace")).hexdigest()
 
     @cached_property
     def secrets(self) -> tuple[str, ...]:
@@ -115,24 +115,24 @@ def read_config(*paths: Path) -> list[Endpoint]:
     become its aliases. Lists of tools do not decide that: one program on two folders lists the same tools twice.
     StudyError: not such a file, one name for two servers, or a variable that the environment lacks.
     """
-    found: dict[str, Endpoint] = {}
+    endpoints: dict[str, Endpoint] = {}
     for path in paths:
         for endpoint in _read(path):
-            same = next((own for own in found.values() if _place(own) == _place(endpoint)), None)
+            same = next((other for other in endpoints.values() if _way(other) == _way(endpoint)), None)
             if same is not None:
                 names = dict.fromkeys((*same.aliases, endpoint.name))
                 names.pop(same.name, None)
-                found[same.name] = replace(same, aliases=tuple(names))
-            elif endpoint.name in found:
+                endpoints[same.name] = replace(same, aliases=tuple(names))
+            elif endpoint.name in endpoints:
                 raise StudyError("a name for two servers", file=path, column=endpoint.name, fix="rename one of them")
             else:
-                found[endpoint.name] = endpoint
-    if not found:
+                endpoints[endpoint.name] = endpoint
+    if not endpoints:
         raise StudyError("every server is disabled", file=paths[0], fix="enable one")
-    return list(found.values())
+    return list(endpoints.values())
 
 
-def _place(endpoint: Endpoint) -> Endpoint:
+def _way(endpoint: Endpoint) -> Endpoint:
     return replace(endpoint, name="", aliases=())
 
 
@@ -158,9 +158,9 @@ def _endpoint(name: str, entry: Any, path: Path) -> Endpoint:
     if not isinstance(entry, dict) or ("command" in entry) == ("url" in entry):
         raise StudyError("needs either a command or a url", file=path, column=name, fix=FIX)
     command, url, cwd, given = (entry.get(key) for key in ("command", "url", "cwd", "args"))
-    for key, kind, said in (("args", list, "a list"), ("env", dict, "an object"), ("headers", dict, "an object")):
+    for key, kind, form in (("args", list, "a list"), ("env", dict, "an object"), ("headers", dict, "an object")):
         if entry.get(key) is not None and not isinstance(entry[key], kind):
-            raise StudyError(f"{key} must be {said} of texts", file=path, column=f"{name}.{key}", fix=FIX)
+            raise StudyError(f"{key} must be {form} of texts", file=path, column=f"{name}.{key}", fix=FIX)
     env, headers = (entry.get(key) or {} for key in ("env", "headers"))
     args = given or []
     texts = [command if "command" in entry else url, cwd or "", *args, *env.values(), *headers.values()]
@@ -168,17 +168,17 @@ def _endpoint(name: str, entry: Any, path: Path) -> Endpoint:
         raise StudyError("every part of a server must be a text", file=path, column=name, fix=FIX)
 
     def filled(text: str) -> str:
-        return VARIABLE.sub(lambda found: _variable(found, path, name), text)
+        return VARIABLE.sub(lambda match: _variable(match, path, name), text)
 
     command, url, cwd = (None if text is None else filled(text) for text in (command, url, cwd))
-    env, headers = ({key: filled(text) for key, text in own.items()} for own in (env, headers))
+    env, headers = ({key: filled(text) for key, text in mapping.items()} for mapping in (env, headers))
     if url is not None and not url.startswith(("http://", "https://")):
         raise StudyError("the address must begin with http:// or https://", file=path, column=name, fix=FIX)
     return Endpoint(name, command, tuple(map(filled, args)), env, cwd, url, headers, _transport(entry, url, path, name))
 
 
-def _variable(found: re.Match[str], path: Path, name: str) -> str:
-    variable, default = found.groups()
+def _variable(match: re.Match[str], path: Path, name: str) -> str:
+    variable, default = match.groups()
     value: str | None = os.environ.get(variable, default)
     if value is None:
         reason = f"the environment lacks {variable!r:.80}"

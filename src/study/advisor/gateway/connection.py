@@ -91,8 +91,8 @@ class Sieve:
         message = getattr(item, "message", None)
         if isinstance(message, JSONRPCError) and (status := self.failed.pop(message.id, None)):
             phrase, error = _PHRASES.get(status, ""), message.error
-            said = "" if error.message in _STAND_INS else f": {error.message}"
-            text = f"HTTP {status}{f' ({phrase})' if phrase else ''}{said}"
+            reason = "" if error.message in _STAND_INS else f": {error.message}"
+            text = f"HTTP {status}{f' ({phrase})' if phrase else ''}{reason}"
             message.error = ErrorData(code=error.code, message=text, data={"status": status})
         result = getattr(message, "result", None)
         if not isinstance(result, dict):
@@ -148,15 +148,15 @@ def allowed(method: str, result: Any) -> bool:
 def mend_result(result: dict[str, Any]) -> None:
     """Take out of a call's result what the protocol does not know, and say so in a text of it."""
     blocks = result["content"]
-    kept = [block for block in blocks if allowed("tools/call", {"content": [block]})]
-    kinds = [str(block.get("type") if isinstance(block, dict) else block)[:40] for block in blocks if block not in kept]
+    rest = [block for block in blocks if allowed("tools/call", {"content": [block]})]
+    kinds = [str(block.get("type") if isinstance(block, dict) else block)[:40] for block in blocks if block not in rest]
     odd = [f"a block of the kind {printable(kind)!r}" for kind in dict.fromkeys(kinds)]
     for key in [name for name in result if name != "content"]:
         if not allowed("tools/call", {"content": [], key: result[key]}):
             odd.append(printable(key[:40]))
             del result[key]
     text = f"[left out, as the protocol does not know it: {', '.join(odd[:5])}]"
-    result["content"] = [*kept, {"type": "text", "text": text}]
+    result["content"] = [*rest, {"type": "text", "text": text}]
 
 
 def invalid(error: ValidationError) -> str:
@@ -176,7 +176,7 @@ class Connection:
     client: Client
     session: ClientSession  # the client's; also there when the client is closed, and then every request fails
     sieve: Sieve
-    said: str = ""  # after the end: why the program ended by itself, in its guard's words
+    end: str = ""  # after the end: why the program ended by itself, in its guard's words
 
 
 @asynccontextmanager
@@ -193,10 +193,10 @@ async def connected(endpoint: Endpoint, timeout: float, *, notify: Notify | None
                 open_ = await _opened(endpoint, timeout, stack, log, notify)
                 yield open_
         except Exception as error:  # a stranger's program may fail in any way
-            raise ConnectionFailedError(_said(log, endpoint) or reason_of(error, endpoint)) from error
+            raise ConnectionFailedError(_last_words(log, endpoint) or reason_of(error, endpoint)) from error
         finally:
             if open_ is not None:
-                open_.said = _said(log, endpoint)
+                open_.end = _last_words(log, endpoint)
 
 
 async def _opened(
@@ -208,18 +208,18 @@ async def _opened(
     if endpoint.transport == "http":
         ways.append(("legacy", replace(endpoint, transport="sse"), OLDER))
     problem: Exception | None = None
-    for mode, own, seconds in ways:
-        if problem is not None and not _another_way(problem, own):
+    for mode, target, seconds in ways:
+        if problem is not None and not _another_way(problem, target):
             break
         attempt, sieve = await stack.enter_async_context(AsyncExitStack()), Sieve()
         try:
             async with asyncio.timeout(seconds):
-                transport = sieve.around(await _transport(own, timeout, attempt, log, sieve))
+                transport = sieve.around(await _transport(target, timeout, attempt, log, sieve))
                 how: Any = {"read_timeout_seconds": timeout, "cache": None, "mode": mode, "message_handler": notify}
                 client = await attempt.enter_async_context(Client(transport, **how))
                 return Connection(client, client.session, sieve)
         except Exception as error:  # a stranger's program may fail in any way
-            problem = error if own is endpoint else problem
+            problem = error if target is endpoint else problem
             await attempt.aclose()
     raise problem or AssertionError
 
@@ -283,7 +283,7 @@ class Bounded(httpx2.AsyncByteStream):
         async for chunk in self.stream:
             new = max(len(held) - 3, 0)
             held += chunk
-            ends = [found.end() for found in _BLANK.finditer(held, new)] if self.events else []
+            ends = [match.end() for match in _BLANK.finditer(held, new)] if self.events else []
             if (ends[0] if ends else len(held)) > MESSAGE:
                 raise ConnectionFailedError(f"a message is longer than {MESSAGE} bytes")
             if ends:
@@ -304,15 +304,15 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
     """All pages of a server's tools; a list without end is its problem."""
     tools: list[Mapping[str, Any]] = []
     cursor: str | None = None
-    asked: set[str] = set()
-    remark, kept = "", {"name", "description", "input_schema"}
+    cursors: set[str] = set()
+    remark, fields = "", {"name", "description", "input_schema"}
     size, large, before = 0, 0, len(connection.sieve.faulty)
     for _ in range(MAX_PAGES):
-        if cursor in asked:
+        if cursor in cursors:
             remark, cursor = "the cursor of its list leads back", None
             tools = list({json.dumps(tool, sort_keys=True): tool for tool in tools}.values())
             break
-        asked |= {cursor} if cursor else set()
+        cursors |= {cursor} if cursor else set()
         try:
             page = await connection.client.list_tools(cursor=cursor)
         except MCPError as error:
@@ -321,7 +321,7 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
                 raise
             raise ConnectionFailedError(f"it offers no tools, but {', '.join(offered) or 'nothing'}") from error
         for tool in page.tools:
-            record = tool.model_dump(by_alias=True, include=kept)
+            record = tool.model_dump(by_alias=True, include=fields)
             length = len(json.dumps(record, default=str))
             large += length > DEFINITION
             if length <= DEFINITION:
@@ -349,7 +349,7 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
     return Listing(endpoint.name, text, tuple(tools), problem, faulty=faulty, large=large, **how)
 
 
-def _said(log: Any, endpoint: Endpoint) -> str:
+def _last_words(log: Any, endpoint: Endpoint) -> str:
     """Why the program ended, in its guard's words; empty where it ended as it should."""
     log.seek(0)
     head, words, last = _PLACE.sub("", log.read(20 * REASON)).partition(guard.LAST_WORDS)

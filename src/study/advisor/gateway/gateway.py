@@ -42,8 +42,8 @@ class Find:
     """What a host was shown."""
 
     query: str
-    shown: tuple[str, ...]
-    asked: float
+    keys: tuple[str, ...]
+    moment: float
     factors: tuple[tuple[float, ...], ...] = ()
     used: bool = False  # whether a call followed
 
@@ -58,23 +58,23 @@ class Finds(LRUCache[str, deque[Find]]):
 
     def add(self, host: str, find: Find) -> None:
         """Remember what a host was shown."""
-        own = self.setdefault(host, deque())
-        own.append(find)
-        if len(own) > FINDS:
-            self.dropped(host, own.popleft())
+        finds = self.setdefault(host, deque())
+        finds.append(find)
+        if len(finds) > FINDS:
+            self.dropped(host, finds.popleft())
 
     def popitem(self) -> tuple[str, deque[Find]]:
         """Forget the host that asked longest ago."""
-        host, own = super().popitem()
-        for find in own:
+        host, finds = super().popitem()
+        for find in finds:
             self.dropped(host, find)
-        return host, own
+        return host, finds
 
 
 class Gateway:
     """The tools of a user's servers, and what a published catalogue adds to be found.
 
-    `name`, `own`: of the catalogue of these servers, and what they listed before. `save`: keeps a new state of it.
+    `name`, `before`: of the catalogue of these servers, and what they listed before. `save`: keeps a new state of it.
     `store`: takes one event per call. `say`: tells a person what was found.
     """
 
@@ -84,7 +84,7 @@ class Gateway:
         settings: ServeSettings,
         *,
         name: str = "mine",
-        own: ToolCatalog | None = None,
+        before: ToolCatalog | None = None,
         published: ToolCatalog | None = None,
         save: Save | None = None,
         store: FeedbackStore | None = None,
@@ -95,23 +95,23 @@ class Gateway:
         self.name, self.settings, self.published, self.save, self.store = name, settings, published, save, store
         self.say, self.shown_tokens = say, 0  # tokens of what the host sees in the place of all
         self.embedder = embedder or quick_embedder()
-        listed = [live.as_listing(own, row) for row in range(len(own.servers))] if own else []
-        known = {(one.name, one.program): one for one in listed}
+        listed = [live.as_listing(before, row) for row in range(len(before.servers))] if before else []
+        listings = {(one.name, one.program): one for one in listed}
         keys = {name: (name, endpoint.program) for name, endpoint in self.endpoints.items()}
-        self.listings = {name: known[key] for name, key in keys.items() if key in known}
+        self.listings = {name: listings[key] for name, key in keys.items() if key in listings}
         self.pool = Pool(endpoints, settings, self.listed)
         self.checker = Checker(settings.check_seconds, settings.argument_characters)
         self.finds = Finds(self._unused)
         self.ranking = asyncio.Lock()  # one question at a time
         self.changing = asyncio.Lock()
-        self.view = View(self._own(), published, settings, self.embedder, store)
+        self.view = View(self._own_catalog(), published, settings, self.embedder, store)
 
-    def _own(self) -> ToolCatalog:
+    def _own_catalog(self) -> ToolCatalog:
         return live.build(self.name, self.listings.values())[0]
 
-    def _view(self, own: ToolCatalog) -> View:
+    def _view(self, own_catalog: ToolCatalog) -> View:
         """The state of the tools with everything that a search needs."""
-        view = View(own, self.published, self.settings, self.embedder, self.store)
+        view = View(own_catalog, self.published, self.settings, self.embedder, self.store)
         if view.catalog.tools:
             view.tools.index().scores(["warm"], store=False)
             if self.settings.ranking == INTENT:
@@ -124,7 +124,7 @@ class Gateway:
 
     async def _start(self) -> None:
         """Load what a search needs, and ask the servers of which nothing is known yet."""
-        self.view = await asyncio.to_thread(self._view, self._own())
+        self.view = await asyncio.to_thread(self._view, self._own_catalog())
         unknown = [name for name in self.endpoints if name not in self.listings]
         outcome = await self.refresh(unknown) if unknown else {"problems": {}}
         self.say(self.summary(outcome["problems"]))
@@ -157,10 +157,10 @@ class Gateway:
         for name in names or ():
             if name not in self.endpoints:
                 raise StudyError(f"no server {name!r:.100}", fix=f"one of: {', '.join(self.endpoints) or 'none'}")
-        asked = [self.endpoints[name] for name in names or self.endpoints]
-        listings = await live.ask_all(asked, self.settings.start_seconds)
+        endpoints = [self.endpoints[name] for name in names or self.endpoints]
+        listings = await live.ask_all(endpoints, self.settings.start_seconds)
         counts = await self._take(listings)
-        return counts | {"problems": {one.name: said for one in listings if (said := one.problem or one.remark)}}
+        return counts | {"problems": {one.name: problem for one in listings if (problem := one.problem or one.remark)}}
 
     async def listed(self, listing: Listing) -> None:
         """Take what a running server lists."""
@@ -172,12 +172,12 @@ class Gateway:
             for listing in listings:
                 if listing.problem is None:  # of a server that fails, what it listed before stays
                     self.listings[listing.name] = listing
-            before, own = self.view.own, self._own()
-            if own.fingerprint() != before.fingerprint():
-                self.view = await asyncio.to_thread(self._view, own)
-                if self.save is not None and own.tools:
-                    self.save(own)
-            return live.changes(before, own)
+            before, after = self.view.own_catalog, self._own_catalog()
+            if after.fingerprint() != before.fingerprint():
+                self.view = await asyncio.to_thread(self._view, after)
+                if self.save is not None and after.tools:
+                    self.save(after)
+            return live.changes(before, after)
 
     async def find(
         self,
@@ -198,7 +198,7 @@ class Gateway:
         await self.ready()
         view = self.view
         k, budget = k or self.settings.k, budget or self.settings.budget
-        if not view.catalog.tools and (view.own.tools or self.published):
+        if not view.catalog.tools and (view.own_catalog.tools or self.published):
             raise StudyError("no tool is allowed", fix="patterns of allowed and denied tools are for SERVER__TOOL")
         if not view.catalog.tools:
             raise StudyError("there are no tools yet", fix="call `refresh`, which says what is wrong with the servers")
@@ -212,11 +212,11 @@ class Gateway:
         words = self.store.hashed(task or " ".join(request or ())) if self.store else ""
         factors = tuple(tuple(item.factors.values()) for item in answer.items if item.factors)
         self.finds.add(host, Find(words, tuple(view.keys[row] for row in rows), time.time(), factors))
-        found = {
+        result = {
             "tools": tools,
             "tokens": {"definitions here": answer.tokens, "of all tools": int(view.tools.tokens.sum())},
         }
-        return found | self._chain(view, rows)
+        return result | self._chain(view, rows)
 
     def _chain(self, view: View, rows: Sequence[int]) -> dict[str, Any]:
         """What the log says is often called after the first of these tools; nothing where it says nothing."""
@@ -270,11 +270,11 @@ class Gateway:
         if self.store is None:
             return
         recent = reversed(self.finds.get(host, ()))
-        found = next((find for find in recent if key in find.shown), Find("", (), started))
-        found.used, latency = True, None if success is None else milliseconds
-        now = max(time.time(), found.asked)
-        how: Any = {"factors": found.factors, "experiment": self._experiment(found)}
-        self.store.append(Event(host, found.query, found.shown, key, success, found.asked, now, latency, **how))
+        match = next((find for find in recent if key in find.keys), Find("", (), started))
+        match.used, latency = True, None if success is None else milliseconds
+        now = max(time.time(), match.moment)
+        how: Any = {"factors": match.factors, "experiment": self._experiment(match)}
+        self.store.append(Event(host, match.query, match.keys, key, success, match.moment, now, latency, **how))
         if self.settings.ranking == INTENT and success is not None:
             self.view.tools.recommender.used(host, key)
 
@@ -282,7 +282,7 @@ class Gateway:
         """Note a search that no call followed."""
         if self.store is not None and not find.used:
             how: Any = {"factors": find.factors, "experiment": self._experiment(find)}
-            self.store.append(Event(host, find.query, find.shown, asked=find.asked, **how))
+            self.store.append(Event(host, find.query, find.keys, asked=find.moment, **how))
 
     def _experiment(self, find: Find) -> str | None:
         return self.settings.experiment if find.factors else None
@@ -290,16 +290,16 @@ class Gateway:
 
 def limited(result: CallToolResult, characters: int) -> CallToolResult:
     """A result as it is, or what of it fits: texts are cut, other parts left out, and a last text says so."""
-    left, cut, kept = characters, 0, []
+    left, cut, blocks = characters, 0, []
     for block in result.content:
         size = len(block.model_dump_json())
         if size <= left:
-            kept.append(block)
+            blocks.append(block)
             left -= size
             continue
         if isinstance(block, TextContent):
             text = block.text[:left]
-            kept.append(TextContent(type="text", text=text))
+            blocks.append(TextContent(type="text", text=text))
             size, left = len(block.text) - len(text), 0
         cut += size
     structured = result.structured_content
@@ -308,5 +308,5 @@ def limited(result: CallToolResult, characters: int) -> CallToolResult:
         structured, cut = None, cut + size
     if cut:
         note = f"[left out: {cut} characters of the result, as {characters} may be returned]"
-        kept.append(TextContent(type="text", text=note))
-    return CallToolResult(content=kept, structured_content=structured, is_error=result.is_error)
+        blocks.append(TextContent(type="text", text=note))
+    return CallToolResult(content=blocks, structured_content=structured, is_error=result.is_error)

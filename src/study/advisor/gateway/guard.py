@@ -41,9 +41,9 @@ class Guard:
     def end(self, reason: str) -> None:
         """Say why, unless the host wished it, and end the whole process group, which this program leads."""
         words = self.tail.decode("utf-8", "replace").strip()
-        said = f"{reason}; {LAST_WORDS} {words}" if words else reason
+        message = f"{reason}; {LAST_WORDS} {words}" if words else reason
         try:
-            os.write(2, b"" if self.closing else said.encode())
+            os.write(2, b"" if self.closing else message.encode())
         finally:
             until = time.monotonic() + ENDING
             while (left := descendants()) and time.monotonic() < until:
@@ -130,7 +130,7 @@ def write(stream: int, content: bytes) -> None:
 
 def mended(content: bytes) -> bytes:
     """JSON with a replacement character for every half of a surrogate pair, for which all of it would be refused."""
-    return ESCAPES.sub(lambda found: rb"\ufffd" if found[1] else found[0], content) if b"\\u" in content else content
+    return ESCAPES.sub(lambda match: rb"\ufffd" if match[1] else match[0], content) if b"\\u" in content else content
 
 
 def descendants() -> list[int]:
@@ -143,11 +143,11 @@ def descendants() -> list[int]:
                     state, parent = file.read().rpartition(b")")[2].split()[:2]
                 if state not in (b"Z", b"X"):
                     parents[int(name)] = int(parent)
-    found, size = {os.getpid()}, 0
-    while len(found) > size:
-        size = len(found)
-        found |= {number for number, parent in parents.items() if parent in found}
-    return sorted(found - {os.getpid()})
+    processes, size = {os.getpid()}, 0
+    while len(processes) > size:
+        size = len(processes)
+        processes |= {number for number, parent in parents.items() if parent in processes}
+    return sorted(processes - {os.getpid()})
 
 
 def adopt() -> None:

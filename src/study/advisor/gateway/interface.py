@@ -80,17 +80,17 @@ def refusal(line: str) -> dict[str, Any] | None:
     try:
         jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:
-        code, said, name = PARSE_ERROR, "Parse error", None
+        code, message, name = PARSE_ERROR, "Parse error", None
         with suppress(ValueError, RecursionError):  # too deep, or no JSON
             # An integer of thousands of digits is JSON, but Python would refuse to read it.
             value = json.loads(line, parse_int=lambda digits: int(digits) if len(digits) < LONG else None)
-            code, said = INVALID_REQUEST, "Invalid Request"
+            code, message = INVALID_REQUEST, "Invalid Request"
             if isinstance(value, dict):
                 name = value.get("id")
                 if "method" not in value and value.keys() & {"result", "error"}:
                     return None
         named = name if isinstance(name, (int, str)) and not isinstance(name, bool) else None
-        return {"jsonrpc": "2.0", "id": named, "error": {"code": code, "message": said}}
+        return {"jsonrpc": "2.0", "id": named, "error": {"code": code, "message": message}}
     return None
 
 
@@ -119,19 +119,21 @@ class Short(Plain):
         return False
 
 
-def made(function: Callable[..., Any], annotations: ToolAnnotations, schemas: type[GenerateJsonSchema] = Plain) -> Tool:
+def make_tool(
+    function: Callable[..., Any], annotations: ToolAnnotations, schemas: type[GenerateJsonSchema] = Plain
+) -> Tool:
     """A tool that refuses arguments which it does not know (the SDK would swallow them), and takes nulls, whole numbers
     and texts as `Strict` does. An error that the caller can mend becomes the tool's error."""
 
     @wraps(function)
-    def told(*args: Any, **arguments: Any) -> Any:
+    def call(*args: Any, **arguments: Any) -> Any:
         try:
             return function(*args, **arguments)
         except StudyError as error:
             raise ToolError(str(error)) from error
 
     @wraps(function)
-    async def told_later(*args: Any, **arguments: Any) -> Any:
+    async def call_later(*args: Any, **arguments: Any) -> Any:
         try:
             return await function(*args, **arguments)
         except StudyError as error:
@@ -139,7 +141,7 @@ def made(function: Callable[..., Any], annotations: ToolAnnotations, schemas: ty
 
     how: Any = {"description": inspect.cleandoc(str(function.__doc__)), "annotations": annotations}
     waits = inspect.iscoroutinefunction(function)
-    tool = Tool.from_function(told_later if waits else told, structured_output=False, **how)
+    tool = Tool.from_function(call_later if waits else call, structured_output=False, **how)
     model = tool.fn_metadata.arg_model
     closed: type[Any] = new_class(
         model.__name__, (Strict, model), exec_body=lambda body: body.update(__module__=__name__)

@@ -69,7 +69,7 @@ def list_all(endpoints: Sequence[Endpoint], timeout: float = 30.0) -> list[Listi
 
 def starts(endpoints: Sequence[Endpoint], listings: Sequence[Listing]) -> dict[str, dict[str, Any]]:
     """Which servers answered and which did not, as `catalog.checks` keeps it: by the package or the address."""
-    found: dict[str, dict[str, Any]] = {}
+    checks: dict[str, dict[str, Any]] = {}
     for endpoint, listing in zip(endpoints, listings, strict=True):
         try:
             key = (
@@ -79,8 +79,8 @@ def starts(endpoints: Sequence[Endpoint], listings: Sequence[Listing]) -> dict[s
             continue
         seen = {"started": today(), "tools": len(listing.tools), "seconds": round(listing.seconds, 2)}
         failed = {"failed": today(), "lacks": lacks(endpoint, listing.problem or "")}
-        found[key] = seen | {"failed": "", "lacks": ""} if listing.problem is None else failed
-    return found
+        checks[key] = seen | {"failed": "", "lacks": ""} if listing.problem is None else failed
+    return checks
 
 
 def lacks(endpoint: Endpoint, problem: str) -> str:
@@ -103,11 +103,11 @@ def build(
     """
     builder, today = Builder(name), day or datetime.now().astimezone().date().isoformat()
     # One of the same name that is another program offers nothing of what was listed.
-    known = {(server.id, server.program): row for row, server in enumerate(before.servers)} if before else {}
+    rows = {(server.id, server.program): row for row, server in enumerate(before.servers)} if before else {}
     for listing in listings:
         tools, text, listed = listing.tools, listing.description, listing.day or today
         if listing.problem is not None:
-            row = known.get((listing.name, listing.program))
+            row = rows.get((listing.name, listing.program))
             if before is None or row is None:
                 builder.count("server without a usable answer left out", "servers", "id", LEFT_OUT)
                 continue

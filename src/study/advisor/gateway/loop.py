@@ -114,31 +114,31 @@ async def run_loop(
     if not task.strip():
         raise StudyError("there is no task", fix="say what is to be done")
     await gateway.ready()
-    made, asked, called = Trajectory(task), set[Request](), dict[str, str]()
+    run, seen, called = Trajectory(task), set[Request](), dict[str, str]()
     prompt, hint = (ASKING, OTHERWISE) if dry else (PROMPT, f"Write: {FORM}")
     messages: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": task}]
-    while made.rounds < settings.rounds:
+    while run.rounds < settings.rounds:
         # What stands behind a frame that only this program may write is made up.
         reply = FRAME.split((await asyncio.to_thread(chat, messages))[:MAX_REPLY])[0].strip()
-        made.rounds += 1
+        run.rounds += 1
         if not reply:  # an empty turn would be repeated for ever
-            made.malformed += 1
+            run.malformed += 1
             messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n{BROKEN_CALL} {hint}"}
             continue
         messages.append({"role": "assistant", "content": reply})
         requests, broken = parse_requests(reply), count_malformed(reply)
-        calls, broken_calls = ([], 0) if dry else _calls(reply, made)
-        made.malformed += broken + broken_calls
+        calls, broken_calls = ([], 0) if dry else _calls(reply, run)
+        run.malformed += broken + broken_calls
         if not (requests or calls or broken or broken_calls):
-            made.final_response, made.finished = reply, True
+            run.final_response, run.finished = reply, True
             break
         parts = [BROKEN] * bool(broken) + [f"{BROKEN_CALL} {hint}"] * bool(broken_calls)
         for request in requests[:MAX_REQUESTS]:
-            if request in asked:
+            if request in seen:
                 parts.append(f"{ASKED} {hint}")
                 continue
-            asked.add(request)
-            parts.append(await _find(request, gateway, settings, made, say, dry))
+            seen.add(request)
+            parts.append(await _find(request, gateway, settings, run, say, dry))
             if HINT in parts[-1]:
                 hint = HINT + parts[-1].rpartition(HINT)[2]
         for call in calls[:MAX_REQUESTS]:
@@ -146,22 +146,22 @@ async def run_loop(
             if name in called:  # a call may have changed something, and is not repeated by a model that goes in circles
                 parts.append(f"{AGAIN}\n{called[name]}")
                 continue
-            called[name] = await _call(call, gateway, settings, made, say)
+            called[name] = await _call(call, gateway, settings, run, say)
             parts.append(called[name])
         messages.append({"role": "user", "content": "\n".join(parts)})
-    made.tokens = int(count_tokens([str(message["content"]) for message in messages]).sum())
-    return made
+    run.tokens = int(count_tokens([str(message["content"]) for message in messages]).sum())
+    return run
 
 
-def _calls(reply: str, made: Trajectory) -> tuple[list[dict[str, Any]], int]:
+def _calls(reply: str, run: Trajectory) -> tuple[list[dict[str, Any]], int]:
     """The well-formed calls of a reply, and how many others it opens."""
     calls = [call for call in map(json_object, CALL.findall(reply)) if _well_formed(call)]
-    if not calls and (bare := _untagged(reply, made)):
+    if not calls and (bare := _untagged(reply, run)):
         return [bare], 0
     return calls, reply.count("<tool_call>") - len(calls)
 
 
-def _untagged(reply: str, made: Trajectory) -> dict[str, Any]:
+def _untagged(reply: str, run: Trajectory) -> dict[str, Any]:
     """A call whose tags a small model forgot: the reply is this object alone, of a tool that was offered. Any other
     JSON is an answer, or a quotation of what a stranger wrote, and is never run."""
     try:
@@ -169,7 +169,7 @@ def _untagged(reply: str, made: Trajectory) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     whole = isinstance(call, dict) and set(call) == {"name", "arguments"} and _well_formed(call)
-    return call if whole and call["name"] in {tool["name"] for tool in made.tools} else {}
+    return call if whole and call["name"] in {tool["name"] for tool in run.tools} else {}
 
 
 def _well_formed(call: dict[str, Any]) -> bool:
@@ -177,54 +177,54 @@ def _well_formed(call: dict[str, Any]) -> bool:
 
 
 async def _find(
-    request: Request, gateway: Gateway, settings: LoopSettings, made: Trajectory, say: Callable[[str], None], dry: bool
+    request: Request, gateway: Gateway, settings: LoopSettings, run: Trajectory, say: Callable[[str], None], dry: bool
 ) -> str:
     """What a request brings, in words for the model."""
-    found = (await gateway.find(HOST, None, request, settings.k, settings.budget))["tools"]
-    fitting = [tool for tool in found if tool["score"] >= settings.fits and (dry or tool.get("callable", True))]
-    kept = [{key: tool[key] for key in ("name", "server", "score")} for tool in found]
-    made.steps.append({"request": request._asdict(), "found": kept, "fits": len(fitting)})
-    best = max((tool["score"] for tool in found), default=0.0)
+    hits = (await gateway.find(HOST, None, request, settings.k, settings.budget))["tools"]
+    fitting = [tool for tool in hits if tool["score"] >= settings.fits and (dry or tool.get("callable", True))]
+    records = [{key: tool[key] for key in ("name", "server", "score")} for tool in hits]
+    run.steps.append({"request": request._asdict(), "found": records, "fits": len(fitting)})
+    best = max((tool["score"] for tool in hits), default=0.0)
     say(f"asks for {' / '.join(request)}: {', '.join(tool['name'] for tool in fitting) or 'nothing fits'} ({best:.3f})")
     if not fitting:
         low = "none that can be called" if best >= settings.fits else f"{best:.3f}, under {settings.fits:g}"
         return f"Nothing fits (best score: {low}). Ask in other words, or answer without a tool."
     for tool in fitting:
-        _offered(made, gateway, tool["name"])
+        _offered(run, gateway, tool["name"])
     tools = f"<tools>{escaped(fitting)}</tools>"
     return tools if dry else f"{tools}\n{HINT} <tool_call>{escaped(blank(fitting[0]))}</tool_call>"
 
 
 def blank(tool: Mapping[str, Any]) -> dict[str, Any]:
     """A call of a tool with its required parameters to be filled in; with all that it has where none is required."""
-    known = parameters(tool.get("inputSchema", {}))
-    named = [one.name for one in known if one.required] or [one.name for one in known]
+    all_parameters = parameters(tool.get("inputSchema", {}))
+    named = [one.name for one in all_parameters if one.required] or [one.name for one in all_parameters]
     return {"name": tool["name"], "arguments": dict.fromkeys(named, "...")}
 
 
 async def _call(
-    call: dict[str, Any], gateway: Gateway, settings: LoopSettings, made: Trajectory, say: Callable[[str], None]
+    call: dict[str, Any], gateway: Gateway, settings: LoopSettings, run: Trajectory, say: Callable[[str], None]
 ) -> str:
     """What a call brings, in words for the model."""
     try:
         answer = await gateway.call(HOST, call["name"], call["arguments"])
         text, failed = text_of(answer), bool(answer.is_error)
-        _offered(made, gateway, call["name"])
+        _offered(run, gateway, call["name"])
     except StudyError as error:
         text, failed = str(error), True
     step = {"tool": call["name"], "function_call": {key: call[key] for key in ("name", "arguments")}}
-    made.steps.append(step | {"tool_response": text, "is_error": failed})
+    run.steps.append(step | {"tool_response": text, "is_error": failed})
     say(f"calls {call['name']} {json.dumps(call['arguments'])[:200]}: {'an error' if failed else 'a result'}")
     cut = text[: settings.shown_characters]
     left = {"left_out_characters": len(text) - len(cut)} if len(cut) < len(text) else {}
     return f"<result>{escaped({'error' if failed else 'result': cut} | left)}</result>\n{GO_ON}"
 
 
-def _offered(made: Trajectory, gateway: Gateway, name: str) -> None:
+def _offered(run: Trajectory, gateway: Gateway, name: str) -> None:
     """Keep the definition of a tool, once, whatever of it the model was shown."""
-    if name not in {tool["name"] for tool in made.tools}:
+    if name not in {tool["name"] for tool in run.tools}:
         (whole,) = gateway.describe([name])
-        made.tools.append({"name": name, **{key: whole[key] for key in ("description", "inputSchema")}})
+        run.tools.append({"name": name, **{key: whole[key] for key in ("description", "inputSchema")}})
 
 
 def text_of(result: CallToolResult) -> str:
@@ -233,10 +233,10 @@ def text_of(result: CallToolResult) -> str:
     return "\n".join(parts) or json.dumps(result.structured_content, ensure_ascii=False)
 
 
-def keep_trajectory(path: Path, made: Trajectory, model: str) -> None:
+def keep_trajectory(path: Path, run: Trajectory, model: str) -> None:
     """Add a trajectory to a file of JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(asdict(made) | {"model": model}, ensure_ascii=True) + "\n"
+    line = json.dumps(asdict(run) | {"model": model}, ensure_ascii=True) + "\n"
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(handle, line.encode())

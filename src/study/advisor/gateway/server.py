@@ -16,7 +16,7 @@ from pydantic import Field
 
 from study import __version__
 from study.advisor.gateway.gateway import Gateway
-from study.advisor.gateway.interface import SESSIONS, Server, Short, made
+from study.advisor.gateway.interface import SESSIONS, Server, Short, make_tool
 from study.advisor.retrieval.route import Request
 from study.advisor.retrieval.texts import count_tokens
 from study.base.errors import StudyError
@@ -49,11 +49,11 @@ def make_server(gateway: Gateway) -> MCPServer[Any]:
 
         Use a tool's `name` in call_tool. One without an inputSchema did not fit the budget: see describe_tools.
         """
-        wanted = Request(server, tool) if server and tool else None
-        if (wanted is None) == (task is None or not task.strip()):
+        request = Request(server, tool) if server and tool else None
+        if (request is None) == (task is None or not task.strip()):
             raise StudyError("give either a task, or both a server and a tool")
         among: Any = {"servers": only_servers or (), "tags": only_tags or ()}
-        return as_json(await gateway.find(host(ctx), task, wanted, k, budget, **among))
+        return as_json(await gateway.find(host(ctx), task, request, k, budget, **among))
 
     async def describe_tools(names: Names) -> str:
         """Show the whole definitions of tools by name."""
@@ -76,8 +76,8 @@ def make_server(gateway: Gateway) -> MCPServer[Any]:
         await gateway.ready()
         return as_json(await gateway.refresh(servers))
 
-    reading = [made(function, READS, Short) for function in (find_tools, describe_tools, refresh)]
-    tools = [*reading[:2], made(call_tool, ACTS, Short), reading[2]]
+    reading = [make_tool(function, READS, Short) for function in (find_tools, describe_tools, refresh)]
+    tools = [*reading[:2], make_tool(call_tool, ACTS, Short), reading[2]]
     seen = [{"name": tool.name, "description": tool.description, "inputSchema": tool.parameters} for tool in tools]
     gateway.shown_tokens = int(count_tokens(list(map(as_json, seen))).sum())
 

@@ -26,28 +26,28 @@ class View:
 
     def __init__(
         self,
-        own: ToolCatalog,
+        own_catalog: ToolCatalog,
         published: ToolCatalog | None,
         settings: ServeSettings,
         embedder: Embedder,
         store: FeedbackStore | None = None,
     ) -> None:
-        whole = own if published is None else extend("serve", own, published)
-        self.own = own
+        whole = own_catalog if published is None else extend("serve", own_catalog, published)
+        self.own_catalog = own_catalog
         # The ids of the own servers, by row; those of the others are not among them.
-        owners = [server.id for server in own.servers] + [""] * (len(whole.servers) - len(own.servers))
+        owners = [server.id for server in own_catalog.servers] + [""] * (len(whole.servers) - len(own_catalog.servers))
         names = [f"{owners[tool.server] or whole.servers[tool.server].name}__{tool.name}" for tool in whole.tools]
         rows = [row for row, name in enumerate(names) if settings.allows(name)]
         self.catalog = ToolCatalog(whole.name, whole.servers, tuple(whole.tools[row] for row in rows))
         self.owners = [owners[tool.server] for tool in self.catalog.tools]
         keys = tool_keys(whole)
-        keys = (*tool_keys(own), *keys[len(own.tools) :])
+        keys = (*tool_keys(own_catalog), *keys[len(own_catalog.tools) :])
         self.keys = [keys[row] for row in rows]
         self.names = self._named([names[row] for row in rows])
         self.rows = {name: row for row, name in enumerate(self.names)}
-        known = intent_settings()
+        intentions = intent_settings()
         how: Any = {"keys": self.keys, "store": store, "experiment": settings.experiment, "document": DOCUMENT}
-        how["intentions"] = replace(known, ranking=replace(known.ranking, document=DOCUMENT))
+        how["intentions"] = replace(intentions, ranking=replace(intentions.ranking, document=DOCUMENT))
         self.tools = Tools(self.catalog, embedder, routing=Routing(document=DOCUMENT), **how)
 
     def _named(self, full: list[str]) -> list[str]:
@@ -80,9 +80,9 @@ class View:
     def entry(self, row: int, *, whole: bool) -> dict[str, Any]:
         """A tool as the host sees it; `whole`: with its full description and schema."""
         tool, server = self.catalog.tools[row], self.catalog.servers[self.catalog.tools[row].server]
-        shown: dict[str, Any] = {"name": self.names[row], "server": server.name}
+        fields: dict[str, Any] = {"name": self.names[row], "server": server.name}
         if not self.owners[row]:
-            shown["callable"] = False
+            fields["callable"] = False
         if not whole:
-            return shown | {"description": summary(tool.description)}
-        return shown | {"description": tool.description, "inputSchema": dict(tool.schema)}
+            return fields | {"description": summary(tool.description)}
+        return fields | {"description": tool.description, "inputSchema": dict(tool.schema)}

@@ -116,7 +116,7 @@ class DistilledGrader:
     model: SavedFieldDense
 
     @classmethod
-    def kept(cls, dataset: str, model: SavedModel) -> DistilledGrader:
+    def load(cls, dataset: str, model: SavedModel) -> DistilledGrader:
         """Raises StudyError: none was trained, or the model keeps no such vectors."""
         from study.advisor.saved.field_dense import SavedFieldDense
         from study.advisor.saved.student import FIELDS, Student, file_of

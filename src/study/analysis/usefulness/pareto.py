@@ -94,7 +94,7 @@ def answering_saved(name: str, data: Dataset, *, again: bool = False) -> Answer:
     names = ["language", "category", "theme", "subcategory"]
     fields = [dict(zip(names, row, strict=True)) for row in data.tasks[names].astype(str).itertuples(index=False)]
     if again:
-        grader = DistilledGrader.kept(data.name, model)
+        grader = DistilledGrader.load(data.name, model)
         return lambda task: graded(grader, words[task], model.recommend(words[task], **fields[task], k=DEPTH))[:KEPT]
     return lambda task: model.recommend(words[task], **fields[task], k=KEPT)
 

@@ -77,7 +77,7 @@ class FeedbackStore:
 
     def __init__(self, path: Path, *, rating_scale: float = 5.0, busy: float = BUSY) -> None:
         self.path, self.rating_scale, self.busy = path, rating_scale, busy
-        self._known: list[Event] = []
+        self._events: list[Event] = []
         self._last = 0  # the number of the last event that was read
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._connection() as connection:
@@ -124,7 +124,7 @@ class FeedbackStore:
         """Every event in order; what was read before is not read again."""
         with self._connection() as connection:
             rows = connection.execute("SELECT id, event FROM events WHERE id > ? ORDER BY id", (self._last,)).fetchall()
-        found = []
+        events = []
         for number, text in rows:
             where = f"entry {number}"
             try:
@@ -132,10 +132,10 @@ class FeedbackStore:
             except (ValueError, TypeError, RecursionError) as error:
                 fix = "move the file away"
                 raise StudyError(f"not an event ({error})", file=self.path, row=where, fix=fix) from error
-            found.append(self.event(value, where))
-        self._known += found
+            events.append(self.event(value, where))
+        self._events += events
         self._last = rows[-1][0] if rows else self._last
-        return [*self._known]
+        return [*self._events]
 
     def event(self, value: object, where: str) -> Event:
         """An event from its JSON form, or a `StudyError` that names the place `where`."""
@@ -180,8 +180,8 @@ def statistics(events: Iterable[Event], keys: Sequence[str], rules: Rules = CORR
         if row is None:
             continue
         if event.success is not None:
-            own = agents.setdefault(event.agent, (np.zeros(len(keys)), np.zeros(len(keys))))
-            for calls, successes in ((total.calls, total.successes), own):
+            counts = agents.setdefault(event.agent, (np.zeros(len(keys)), np.zeros(len(keys))))
+            for calls, successes in ((total.calls, total.successes), counts):
                 calls[row] += 1
                 successes[row] += event.success
         if event.latency_ms is not None:

@@ -86,11 +86,11 @@ def read_context(path: Path) -> tuple[Context, Mapping[str, Requirements]]:
     of `Requirements`, each a list of names. What is left out is not stated."""
     fix = "write: agent, permissions, services, languages, systems, and needs (tool key -> lists of names)"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise StudyError(f"cannot be read ({error})", file=path, fix=fix) from error
-    read = build_settings(_File, found, path)
-    return Context(**{own.name: getattr(read, own.name) for own in fields(Context)}), read.needs
+    read = build_settings(_File, content, path)
+    return Context(**{field.name: getattr(read, field.name) for field in fields(Context)}), read.needs
 
 
 class RateLimiter:
@@ -106,19 +106,19 @@ class RateLimiter:
 
     def limited(self, agent: str, tool: str, now: float) -> bool:
         """Whether one more call would be too many."""
-        made = self.calls.get((agent, tool))
-        return made is not None and len(made) == self.limit.calls and made[0] > now - self.limit.seconds
+        times = self.calls.get((agent, tool))
+        return times is not None and len(times) == self.limit.calls and times[0] > now - self.limit.seconds
 
 
 def obstacle(needs: Requirements, context: Context) -> str | None:
     """Why the tool is of no use in the context, or None."""
     for name in ("permission", "service"):
-        wanted, held = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
-        if held is not None and (missing := sorted(wanted - held)):
+        needed, held = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
+        if held is not None and (missing := sorted(needed - held)):
             return f"{name} missing: {', '.join(missing)}"
     for name in ("language", "system"):
-        served, own = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
-        if own and served and not _fold(served) & _fold(own):
+        served, offered = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
+        if offered and served and not _fold(served) & _fold(offered):
             return f"serves another {name}: {', '.join(sorted(served))}"
     return None
 
@@ -137,16 +137,16 @@ def usable(
 ) -> tuple[list[int], dict[int, str]]:
     """The rows that pass every filter, in order, and the reason for each of the others. `keys`: key of every tool.
     `requirements`: by key; a tool that is not named needs nothing."""
-    kept, left_out = [], {}
+    passing, left_out = [], {}
     for row in rows:
         reason = obstacle(requirements.get(keys[row], NEEDS_NOTHING), context)
         if reason is None and limiter.limited(context.agent, keys[row], now):
             reason = f"used {limiter.limit.calls} times in {limiter.limit.seconds:g} s"
         if reason is None:
-            kept.append(row)
+            passing.append(row)
         else:
             left_out[row] = reason
-    return kept, left_out
+    return passing, left_out
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def analyse(
     spaced = query.lower().split() if rules.bare_verbs else words
     acting = tuple(dict.fromkeys(word for word in spaced if word in verbs))
     searched = query.lower() if rules.substring_domains else set(words)
-    touched = tuple(name for name, own in domains.items() if any(keyword in searched for keyword in own))
+    touched = tuple(name for name, keys in domains.items() if any(keyword in searched for keyword in keys))
     keywords = {keyword for listed in domains.values() for keyword in listed}
     terms = tuple(word for word in words if word in vocabulary and word not in verbs and word not in keywords)
     return Intent(query, acting, touched, terms)
@@ -215,11 +215,11 @@ class SignalIndex:
     def named(self, intent: Intent, relevance: FloatArray, count: int) -> dict[str, list[int]]:
         """What each signal brings: a tool as often as the intent's keys name it; and the `count` nearest in meaning."""
         keys: dict[str, Sequence[str]] = {"domain": intent.domains, "verb": intent.verbs, "term": intent.terms}
-        found = {
+        rows = {
             signal: [row for key in listed for row in self.tools[signal].get(key, ())]
             for signal, listed in keys.items()
         }
-        return found | {"semantic": best(relevance, count, self.order)[0].tolist()}
+        return rows | {"semantic": best(relevance, count, self.order)[0].tolist()}
 
     def candidates(self, intent: Intent, relevance: FloatArray) -> IntArray:
         """The tools to be scored, shape (at most ``ranking.candidates``,). `relevance`: cosine of the query with every
@@ -242,9 +242,9 @@ def most_named(
     counts = Counter(row for rows in named.values() for row in rows)
     if rules.first_seen_ties:
         return np.array([row for row, _ in counts.most_common(count)], dtype=np.int64)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    chosen = sorted(counts, key=lambda row: (-counts[row], -relevance[row], place[row]))
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    chosen = sorted(counts, key=lambda row: (-counts[row], -relevance[row], position[row]))
     return np.array(chosen[:count], dtype=np.int64)
 
 
@@ -348,16 +348,16 @@ def assign(agent: str, variants: Sequence[str], experiment: str) -> str:
 
 def sessions_of(events: Iterable[Event], seconds: float) -> dict[str, list[list[tuple[str, float]]]]:
     """The sessions of every agent, oldest first: keys of the tools that it used with success, and when it finished."""
-    found: dict[str, list[list[tuple[str, float]]]] = defaultdict(list)
+    by_agent: dict[str, list[list[tuple[str, float]]]] = defaultdict(list)
     for event in events:
         moment = event.finished if event.finished is not None else event.asked
         if not event.success or event.selected is None or moment is None:
             continue
-        own = found[event.agent]
-        if not own or moment - own[-1][-1][1] >= seconds:
-            own.append([])
-        own[-1].append((event.selected, moment))
-    return found
+        sessions = by_agent[event.agent]
+        if not sessions or moment - sessions[-1][-1][1] >= seconds:
+            sessions.append([])
+        sessions[-1].append((event.selected, moment))
+    return by_agent
 
 
 class Chains:
@@ -369,18 +369,18 @@ class Chains:
         self.after: dict[int, Counter[int]] = defaultdict(Counter)
         for used in sessions:
             self.begun.update(set(used))
-            pairs = {(one, other) for place, one in enumerate(used) for other in used[place + 1 :] if one != other}
+            pairs = {(one, other) for step, one in enumerate(used) for other in used[step + 1 :] if one != other}
             for one, other in pairs:
                 self.after[one][other] += 1
 
     def following(self, recent: Iterable[int]) -> Float64Array:
         """Per tool, shape (n_tools,): the greatest share of the sessions with a recent tool in which it came later; a
         share is drawn to 0 by `prior_strength` sessions. 0 where nothing is known."""
-        found = np.zeros(self.n_tools)
+        shares = np.zeros(self.n_tools)
         for one in set(recent):
             for other, count in self.after.get(one, {}).items():
-                found[other] = max(found[other], count / (self.begun[one] + self.settings.prior_strength))
-        return found
+                shares[other] = max(shares[other], count / (self.begun[one] + self.settings.prior_strength))
+        return shares
 
     def next_of(self, row: int, most: int) -> list[int]:
         """The tools that most often came after one, in at least `least` sessions; at most `most`, best first."""
@@ -464,17 +464,17 @@ class IntentRecommender:
         self.n_events = len(events)
         settings = self.intentions.sessions
         self.sessions = sessions_of(events, settings.seconds)
-        known = (
-            [self.rows[key] for key, _ in used if key in self.rows] for own in self.sessions.values() for used in own
+        rows = (
+            [self.rows[key] for key, _ in used if key in self.rows] for runs in self.sessions.values() for used in runs
         )
-        self.chains = Chains(known, len(self.keys), settings)
+        self.chains = Chains(rows, len(self.keys), settings)
 
     def recent(self, agent: str) -> list[int]:
         """The tools of the session that an agent is in, in the order of use."""
-        own = self.sessions.get(agent)
-        if not own or self.clock() - own[-1][-1][1] >= self.intentions.sessions.seconds:
+        sessions = self.sessions.get(agent)
+        if not sessions or self.clock() - sessions[-1][-1][1] >= self.intentions.sessions.seconds:
             return []
-        return [self.rows[key] for key, _ in own[-1] if key in self.rows]
+        return [self.rows[key] for key, _ in sessions[-1] if key in self.rows]
 
     @cached_property
     def _fingerprints(self) -> tuple[str, str]:
@@ -515,8 +515,8 @@ class IntentRecommender:
             scored = scored[:count]
         # After the cache, as rate limits change from one moment to the next.
         rows = [item.row for item in scored]
-        kept, _ = usable(rows, self.keys, self.requirements, context, self.limiter, self.monotonic())
-        return tuple(item for item in scored if item.row in set(kept))[:count]
+        passing, _ = usable(rows, self.keys, self.requirements, context, self.limiter, self.monotonic())
+        return tuple(item for item in scored if item.row in set(passing))[:count]
 
     def _score(
         self,
@@ -537,11 +537,11 @@ class IntentRecommender:
         table = factors(relevance, self.statistics, self.intentions.ranking, **when)[rows]
         scores = table @ weights + self.intentions.sessions.weight * self.chains.following(recent)[rows]
         # Candidates come most often named first, so equal scores keep that order.
-        found = []
+        tools = []
         for i in np.argsort(-scores, kind="stable"):
             parts = by_factor(table[i]), why(table[i] * weights)
-            found.append(RankedTool(int(rows[i]), self.keys[rows[i]], float(scores[i]), *parts))
-        return tuple(found)
+            tools.append(RankedTool(int(rows[i]), self.keys[rows[i]], float(scores[i]), *parts))
+        return tuple(tools)
 
     def used(self, agent: str, key: str) -> None:
         """Count a call for the rate limit."""
