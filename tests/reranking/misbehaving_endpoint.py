@@ -86,10 +86,10 @@ class Endpoint:
         if kind == "modern_without_schema":  # refuses two parameters, one after the other, and then the schema
             for name, message in REFUSED.items():
                 if name in body:
-                    raise llm.EndpointError("refused", "no", status=400, said=f"Unsupported {message}")
+                    raise llm.EndpointError("refused", "no", status=400, message=f"Unsupported {message}")
         if kind.endswith("without_schema"):
             if body["response_format"]["type"] == "json_schema":
-                raise llm.EndpointError("refused", "no", status=400, said="unknown response_format")
+                raise llm.EndpointError("refused", "no", status=400, message="unknown response_format")
             kind = "good"
         if kind in CONTENT:
             return said(CONTENT[kind])

@@ -121,7 +121,7 @@ class LanguageModelReranker:
         """Counts for a run's record: answers, fallbacks by reason, requests and tokens, and refused parameters. The
         hash of a prompt file is among them, since the row's settings hold its name alone."""
         usage = self.client.usage
-        counts = {"answered": self.answered, "fallbacks": dict(sorted(self.faults.items())), "requests": usage.asked}
+        counts = {"answered": self.answered, "fallbacks": dict(sorted(self.faults.items())), "requests": usage.requests}
         counts |= {name: getattr(usage, name) for name in ("replayed", "attempts")}
         counts |= {name: getattr(usage, name) for name in ("prompt_tokens", "completion_tokens")}
         if self.template is not None:

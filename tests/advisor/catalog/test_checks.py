@@ -158,7 +158,7 @@ def test_checks_are_kept_by_package_and_a_start_beside_them(said):
     checks.note({"npm:a": seen})
     checks.ask_all([("npm", "a")])
     there = Check(DAY, True, "1.2.3", "2025-06-07", "github.com/o/n", "use m", **seen)
-    assert checks.known() == {"npm:a": there, "npm:b": Check(DAY, found=False)}
+    assert checks.read_checks() == {"npm:a": there, "npm:b": Check(DAY, found=False)}
     known = trust(row(replace(A, version=""), Package("npm", "z")))["checks"]
     assert {key: (item["version"], item["tools"]) for key, item in known.items()} == {"npm:a": ("1.2.3", 4)}
     # A missing package is no way to start, and another way comes first.
@@ -169,7 +169,7 @@ def test_checks_are_kept_by_package_and_a_start_beside_them(said):
     assert (facts.start, f"NOT ON NPM ({DAY})" in facts.checked) == ("", True)
     checks._file().write_text('{"npm:a": {"colour": 1}}')
     with pytest.raises(StudyError, match=r"checks\.json"):
-        checks.known()
+        checks.read_checks()
 
 
 @pytest.mark.parametrize(("place", "shown"), [("O/N", True), ("evil/n", False)])
@@ -231,7 +231,7 @@ def test_a_failed_start_is_noted_until_one_succeeds(said, monkeypatch):
     facts = Shelf(servers([record("toolsdk", "k", packages=(Package("npm", "a"),))], ORDER, {}), None)
     assert "2026-03-04" in facts.of_catalogue(0).checked
     checks.note(starts([endpoint], [WORKS]))
-    assert checks.known()["npm:a"].failed == ""
+    assert checks.read_checks()["npm:a"].failed == ""
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_what_a_failing_program_lacks_is_named_and_never_a_value(said, problem, 
     assert named in in_words(trust(row(A)))
     assert "HUNTER_2" not in json.dumps(trust(row(A)))
     checks.note(starts([endpoint], [WORKS]))
-    assert checks.known()["npm:a"].lacks == ""
+    assert checks.read_checks()["npm:a"].lacks == ""
 
 
 @pytest.mark.parametrize(

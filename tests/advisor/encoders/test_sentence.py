@@ -227,9 +227,9 @@ def test_weights_that_are_missing_or_changed_are_refused(network, tmp_path, monk
     (conf / "mpnet.yaml").write_text(yaml.safe_dump(stated | {"files": files}))
     with pytest.raises(StudyError, match="study llm fetch --model mpnet"):
         mpnet.encode(["a text"])
-    fetched.place("mpnet").mkdir(parents=True)
+    fetched.folder_of("mpnet").mkdir(parents=True)
     for name in files:
-        (fetched.place("mpnet") / name.removeprefix("m/")).write_bytes(
+        (fetched.folder_of("mpnet") / name.removeprefix("m/")).write_bytes(
             (network[0] / name.removeprefix("m/")).read_bytes()
         )
     with pytest.raises(StudyError, match="is another one"):

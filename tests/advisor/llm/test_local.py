@@ -56,7 +56,7 @@ def test_a_reply_belongs_to_the_file_and_is_replayed_without_an_engine(model, tm
     assert client.chat("any", QUESTION) == "hello"
     assert client.usage.models == {name}
     assert client.chat("other", QUESTION) == "hello"
-    assert (client.usage.asked, client.usage.replayed) == (1, 1)
+    assert (client.usage.requests, client.usage.replayed) == (1, 1)
     monkeypatch.setattr(local, "ENGINE", "no_such_engine")
     replayed = Client("local:qwen", "replay", tmp_path / "cassette.jsonl")
     assert replayed.chat("any", QUESTION) == "hello"
@@ -132,7 +132,7 @@ def test_without_engine_or_file_it_says_what_to_run(model, monkeypatch, tmp_path
         weights.model_file("qwen")
     monkeypatch.delenv("T2M_GGUF")
     (tmp_path / "llm").mkdir()
-    weights.place("qwen").write_text("damaged")
+    weights.model_path("qwen").write_text("damaged")
     with pytest.raises(StudyError, match="is not that of Qwen"):
         weights.model_file("qwen")
 
@@ -141,7 +141,7 @@ def test_without_engine_or_file_it_says_what_to_run(model, monkeypatch, tmp_path
 def test_the_real_engine_keeps_to_a_schema_and_gives_the_logits_of_digits():
     if find_spec("xllamacpp") is None:
         pytest.skip("the engine is not installed (make setup LLM=1)")
-    if not weights.place("smollm").is_file():
+    if not weights.model_path("smollm").is_file():
         pytest.skip("SmolLM2 was not fetched (study llm fetch --model smollm)")
     schema = {"type": "object", "properties": {"grade": {"enum": [0, 1, 2]}}, "required": ["grade"]}
     form = {"type": "json_schema", "json_schema": {"name": "grade", "schema": schema | {"additionalProperties": False}}}

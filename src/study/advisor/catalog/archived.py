@@ -77,22 +77,22 @@ def toolsdk(files: Files, reader: Reader, most: int) -> list[Record]:
     except _BAD as error:
         reader.refuse("indexes/packages-list.json", "index", error)
         index = {}
-    found = []
+    records = []
     for path, value in _each(files, r"packages/[^/]+/[^/]+\.json", reader, most, json.loads):
         about = index.get(path.removeprefix("packages/"), {})
         start = {"vouched": about.get("validated") is True, "failed": about.get("validated") is False}
         try:
             licence = reader.words(value.get("license"))
-            place, inside = repository(value.get("url"))
+            address, inside = repository(value.get("url"))
             tools = about.get("tools")
             remotes = _toolsdk_remotes(value, reader, path, start)
-            found.append(
+            records.append(
                 Record(
                     reader.source,
                     path.removeprefix("packages/"),
                     reader.words(value.get("name") or value.get("packageName")),
                     reader.description(value.get("description")),
-                    place,
+                    address,
                     inside,
                     licence="" if licence.lower() in ("unknown", "other") else licence,
                     category=path.split("/")[1],
@@ -104,7 +104,7 @@ def toolsdk(files: Files, reader: Reader, most: int) -> list[Record]:
             )
         except _BAD as error:
             reader.refuse(path, "entry", error)
-    return found
+    return records
 
 
 def _toolsdk_package(
@@ -115,7 +115,7 @@ def _toolsdk_package(
         # Without a program of their own, the listed arguments are names of options, not a command.
         binary = str(value.get("bin") or "")
         words = tuple(map(str, value.get("binArgs") or ())) if binary else ()
-        made = package(
+        result = package(
             kinds.get(str(value.get("runtime")), value.get("runtime")),
             value.get("packageName"),
             value.get("packageVersion"),
@@ -127,7 +127,7 @@ def _toolsdk_package(
     except _BAD as error:
         reader.refuse(path, "package", error)
         return ()
-    return (made,)
+    return (result,)
 
 
 def _toolsdk_variables(value: Mapping[str, Any]) -> tuple[Variable, ...]:
@@ -139,22 +139,22 @@ def _toolsdk_variables(value: Mapping[str, Any]) -> tuple[Variable, ...]:
 
 
 def _toolsdk_remotes(value: Mapping[str, Any], reader: Reader, path: str, start: Mapping[str, bool]) -> tuple[Any, ...]:
-    found = []
+    remotes = []
     for item in value.get("remotes") or []:
         try:
-            found.append(remote(item.get("type"), item.get("url"), (), **start))
+            remotes.append(remote(item.get("type"), item.get("url"), (), **start))
         except _BAD as error:
             reader.refuse(path, "remote", error)
-    return tuple(found)
+    return tuple(remotes)
 
 
 def docker(files: Files, reader: Reader, most: int) -> list[Record]:
     """Records of Docker's registry, which reviews every entry; images ``mcp/...`` are built by Docker."""
-    found = []
+    records = []
     for path, value in _each(files, r"servers/[^/]+/server\.yaml", reader, most, _yaml):
         try:
             about, meta, source = value.get("about") or {}, value.get("meta") or {}, value.get("source") or {}
-            place, inside = repository(source.get("project"))
+            address, inside = repository(source.get("project"))
             folder = path.rpartition("/")[0]
             packages: tuple[Package, ...] = ()
             remotes: tuple[Any, ...] = ()
@@ -168,13 +168,13 @@ def docker(files: Files, reader: Reader, most: int) -> list[Record]:
                     packages = (_docker_package(value),)
             except _BAD as error:
                 reader.refuse(path, "remote" if value.get("remote") else "package", error)
-            found.append(
+            records.append(
                 Record(
                     reader.source,
                     folder.removeprefix("servers/"),
                     reader.words(about.get("title") or value.get("name")),
                     reader.description(about.get("description")),
-                    place,
+                    address,
                     inside or reader.words(source.get("directory") or _parent(source.get("dockerfile"))).strip("/."),
                     category=reader.words(meta.get("category")),
                     tags=tuple(reader.words(tag) for tag in meta.get("tags") or []),
@@ -185,7 +185,7 @@ def docker(files: Files, reader: Reader, most: int) -> list[Record]:
             )
         except _BAD as error:
             reader.refuse(path, "entry", error)
-    return found
+    return records
 
 
 def _parent(dockerfile: object) -> str:
@@ -232,10 +232,10 @@ def _docker_headers(away: Mapping[str, Any]) -> tuple[Variable, ...]:
 
 def toolhive(files: Files, reader: Reader, most: int) -> list[Record]:
     """Records of ToolHive's registry, which reviews every entry. All are images."""
-    found = []
+    records = []
     for path, value in _each(files, r"registry/[^/]+/spec\.yaml", reader, most, _yaml):
         try:
-            place, inside = repository(value.get("repository_url"))
+            address, inside = repository(value.get("repository_url"))
             about = value.get("metadata") or {}
             status = str(value.get("status") or "").lower()
             packages: tuple[Package, ...] = ()
@@ -255,13 +255,13 @@ def toolhive(files: Files, reader: Reader, most: int) -> list[Record]:
                 packages = (package("oci", value.get("image"), arguments=words, variables=variables, vouched=True),)
             except _BAD as error:
                 reader.refuse(path, "package", error)
-            found.append(
+            records.append(
                 Record(
                     reader.source,
                     path.split("/")[1],
                     reader.words(value.get("name") or path.split("/")[1]),
                     reader.description(value.get("description")),
-                    place,
+                    address,
                     inside,
                     status="deprecated" if status == "deprecated" else "active",
                     licence=reader.words(value.get("license")),
@@ -275,7 +275,7 @@ def toolhive(files: Files, reader: Reader, most: int) -> list[Record]:
             )
         except _BAD as error:
             reader.refuse(path, "entry", error)
-    return found
+    return records
 
 
 READERS: Mapping[str, Callable[[Files, Reader, int], list[Record]]] = {

@@ -47,10 +47,10 @@ def archive_files(archive: Archive, limits: Limits) -> dict[str, bytes]:
         packed = _download(where, limits)
     entries = read_archive(packed, where, most=limits.archive)
     for folder, expected in archive.folders.items():
-        if (found := tree_id(entries, folder)) != expected:
-            raise StudyError(f"the tree of {folder!r} is {found}, expected {expected}", file=where, fix=_DAMAGED)
-    wanted = tuple(f"{folder}/" for folder in archive.folders)
-    return {name: content for name, (mode, content) in entries.items() if name.startswith(wanted) and mode != "120000"}
+        if (actual := tree_id(entries, folder)) != expected:
+            raise StudyError(f"the tree of {folder!r} is {actual}, expected {expected}", file=where, fix=_DAMAGED)
+    starts = tuple(f"{folder}/" for folder in archive.folders)
+    return {name: content for name, (mode, content) in entries.items() if name.startswith(starts) and mode != "120000"}
 
 
 def _download(url: str, limits: Limits) -> bytes:
@@ -107,7 +107,7 @@ def read_archive(packed: bytes, where: str, *, most: int) -> dict[str, tuple[str
             unpacked = stream.read(most + 1)
         if len(unpacked) > most:
             raise StudyError(f"the archive has more than {most:,} bytes unpacked", file=where, fix=_DAMAGED)
-        found: dict[str, tuple[str, bytes]] = {}
+        members: dict[str, tuple[str, bytes]] = {}
         folders: set[str] = set()
         with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:", errors="strict") as tar:
             for member in tar:
@@ -120,15 +120,15 @@ def read_archive(packed: bytes, where: str, *, most: int) -> dict[str, tuple[str
                 above = {"/".join(parts[1:end]) for end in range(2, len(parts))}
                 # A sparse member, which counts as regular, may state any size.
                 plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
-                if not name or name in found or name in folders or above & found.keys():
+                if not name or name in members or name in folders or above & members.keys():
                     raise StudyError(f"named twice: {member.name!r:.80}", file=where, fix=_DAMAGED)
                 if not (plain or member.issym()) or not 0 <= member.size <= len(unpacked):
                     raise StudyError(f"not a plain file: {member.name!r:.80}", file=where, fix=_DAMAGED)
                 folders |= above
-                found[name] = _git_mode(member), _content(tar, member)
+                members[name] = _git_mode(member), _content(tar, member)
     except (OSError, EOFError, ValueError, ArithmeticError, zlib.error, tarfile.TarError) as error:
         raise StudyError(f"the archive cannot be read ({error!r:.200})", file=where, fix=_DAMAGED) from error
-    return found
+    return members
 
 
 def _git_mode(member: tarfile.TarInfo) -> str:

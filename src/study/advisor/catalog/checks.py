@@ -82,7 +82,7 @@ def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def known() -> Mapping[str, Check]:
+def read_checks() -> Mapping[str, Check]:
     """Every check by the key of its package (`package_key`) or address; StudyError for a file that cannot be read."""
     file = _file()
     return _read(file, file.stat().st_mtime_ns) if file.is_file() else {}
@@ -99,13 +99,13 @@ def _read(file: Path, _changed: int) -> Mapping[str, Check]:
         ) from error
 
 
-def note(found: Mapping[str, Mapping[str, Any]]) -> None:
+def note(facts_by_key: Mapping[str, Mapping[str, Any]]) -> None:
     """Keep facts (fields of `Check`) by key; other facts of the same key stay."""
     with locking(_file()):
         _read.cache_clear()  # another process may have written within one tick of the file's time
-        before = known()
+        before = read_checks()
         rows = {key: asdict(check) for key, check in before.items()}
-        rows |= {key: asdict(replace(before.get(key, Check()), **facts)) for key, facts in found.items()}
+        rows |= {key: asdict(replace(before.get(key, Check()), **facts)) for key, facts in facts_by_key.items()}
         write_json(_file(), rows)
 
 
@@ -113,25 +113,26 @@ def of(server: Mapping[Any, Any]) -> dict[str, Check]:
     """The checks of a server's packages and addresses (a row of `merge.COLUMNS`), in their order."""
     keys = [package_key(item["registry"], item["identifier"]) for item in json.loads(server["packages"])]
     keys += [item["url"] for item in json.loads(server["remotes"])]
-    return {key: known()[key] for key in keys if key in known()}
+    all_checks = read_checks()
+    return {key: all_checks[key] for key in keys if key in all_checks}
 
 
-def in_words(key: str, check: Check, place: str) -> str:
-    """A check on one line; `place`: the repository of the server."""
+def in_words(key: str, check: Check, address: str) -> str:
+    """A check on one line; `address`: of the repository of the server."""
     index = key.partition(":")[0]
-    said = []
+    parts = []
     if check.asked:
         of_day = f" of {check.released}" if check.released else ""
         there = f"{index} has {check.version}{of_day}" if check.found else f"NOT ON {index.upper()}"
-        said.append(f"{there} ({check.asked})")
-    if check.repository and place and check.repository != place:
-        said.append(f"THE PACKAGE NAMES {check.repository}")
-    said += ["NO PROGRAM TO START"] if check.library else []
-    said += ["deprecated by its authors"] if check.deprecated else []
-    said += [f"started here, {check.tools} tools in {check.seconds:.1f} s ({check.started})"] if check.started else []
+        parts.append(f"{there} ({check.asked})")
+    if check.repository and address and check.repository != address:
+        parts.append(f"THE PACKAGE NAMES {check.repository}")
+    parts += ["NO PROGRAM TO START"] if check.library else []
+    parts += ["deprecated by its authors"] if check.deprecated else []
+    parts += [f"started here, {check.tools} tools in {check.seconds:.1f} s ({check.started})"] if check.started else []
     lacks = f"; it names {check.lacks}" if check.lacks else ""
-    said += [f"did not start here ({check.failed}{lacks})"] if check.failed else []
-    return ", ".join(said)
+    parts += [f"did not start here ({check.failed}{lacks})"] if check.failed else []
+    return ", ".join(parts)
 
 
 def ask(kind: str, identifier: str) -> Check:
@@ -158,11 +159,11 @@ def ask(kind: str, identifier: str) -> Check:
             except OSError as error:
                 reason = f"{kind} cannot be asked for {identifier} ({error})"
                 raise StudyError(reason, fix="install it, or try again") from error
-            if (found := read(done.stdout, done.stderr)) is not None:
-                return found
+            if (check := read(done.stdout, done.stderr)) is not None:
+                return check
     lines = (done.stderr or done.stdout).splitlines() or [""]
-    said = next((line for line in lines if "error" in line.lower()), lines[0])
-    raise StudyError(f"{kind} does not say what it has of {identifier}: {said:.160}", fix="try again")
+    message = next((line for line in lines if "error" in line.lower()), lines[0])
+    raise StudyError(f"{kind} does not say what it has of {identifier}: {message:.160}", fix="try again")
 
 
 def _of_npm(identifier: str, text: str, _said: str) -> Check | None:
@@ -175,14 +176,14 @@ def _of_npm(identifier: str, text: str, _said: str) -> Check | None:
     if "error" in about:
         missing = isinstance(about["error"], dict) and about["error"].get("code") == "E404"
         return Check(today(), found=False) if missing else None
-    place, _ = repository(about.get("repository.url"))
+    address, _ = repository(about.get("repository.url"))
     version, times = str(about.get("version") or ""), about.get("time")
     released = str(times.get(version, ""))[:10] if isinstance(times, dict) else ""
     released = released if re.fullmatch(r"\d{4}-\d\d-\d\d", released) else ""
     names, program = about.get("bin"), {}
     if isinstance(value, dict):
         program = _program(names if isinstance(names, dict) else {}, identifier.rpartition("/")[2], lone=True)
-    return Check(today(), True, version, released, place, str(about.get("deprecated") or ""), **program)
+    return Check(today(), True, version, released, address, str(about.get("deprecated") or ""), **program)
 
 
 def _of_wheel(identifier: str, folder: Path) -> Check | None:
@@ -192,8 +193,8 @@ def _of_wheel(identifier: str, folder: Path) -> Check | None:
         for file in folder.glob("*.whl"):
             with zipfile.ZipFile(file) as packed:
                 for member in packed.infolist():
-                    place, _, name = member.filename.partition("/")
-                    if place.endswith(".dist-info") and name in texts and member.file_size <= _ABOUT:
+                    top, _, name = member.filename.partition("/")
+                    if top.endswith(".dist-info") and name in texts and member.file_size <= _ABOUT:
                         texts[name] = packed.read(member).decode("utf-8", "replace")
         scripts = ConfigParser(strict=False, interpolation=None, delimiters="=")
         scripts.optionxform = str  # type: ignore[assignment,method-assign]  # names of programs keep their capitals
@@ -206,10 +207,10 @@ def _of_wheel(identifier: str, folder: Path) -> Check | None:
     links = [*map(str, about.get_all("Project-URL", [])), str(about["Home-page"] or "")]
     # "Source, https://...": any of them may be the repository, but a link named so is before others.
     links.sort(key=lambda link: re.match(r"(?:source|repo|code|git)", link, re.IGNORECASE) is None)
-    place = next(filter(None, (repository(link.rpartition(", ")[2])[0] for link in links)), "")
+    address = next(filter(None, (repository(link.rpartition(", ")[2])[0] for link in links)), "")
     names = list(scripts["console_scripts"]) if scripts.has_section("console_scripts") else []
     within = _within(about.get_all("Requires-Dist", []))
-    return Check(today(), True, version, repository=place, within=within, **_program(names, identifier))
+    return Check(today(), True, version, repository=address, within=within, **_program(names, identifier))
 
 
 def _within(needs: Iterable[object]) -> tuple[str, ...]:
@@ -217,7 +218,7 @@ def _within(needs: Iterable[object]) -> tuple[str, ...]:
 
     Their next major version breaks servers that were written for an earlier one, and would be installed today.
     """
-    found = []
+    bounds_of_libraries = []
     for text in needs:
         try:
             need = Requirement(str(text))
@@ -226,34 +227,34 @@ def _within(needs: Iterable[object]) -> tuple[str, ...]:
         bounds = [bound for bound in need.specifier if bound.operator != "!="]
         if need.name in _LIBRARIES and [bound.operator for bound in bounds] == [">="]:
             least = Version(bounds[0].version)
-            found.append(f"{need.name}~={least.major}.{least.minor}")
-    return tuple(dict.fromkeys(found))
+            bounds_of_libraries.append(f"{need.name}~={least.major}.{least.minor}")
+    return tuple(dict.fromkeys(bounds_of_libraries))
 
 
 def _program(names: Iterable[object], usual: str, *, lone: bool = False) -> dict[str, Any]:
     """`Check.binary` and `Check.library` of a package with these programs. `usual`: the one that is run by itself;
     `lone`: whether the only one is, too."""
-    found = [name for name in map(str, names) if _NAME.fullmatch(name)]
-    if usual in found or (lone and len(found) == 1):
+    programs = [name for name in map(str, names) if _NAME.fullmatch(name)]
+    if usual in programs or (lone and len(programs) == 1):
         return {}
-    own = [name for name in found if "mcp" in name.lower()] or found
-    return {"binary": own[0]} if own else {"library": True}
+    candidates = [name for name in programs if "mcp" in name.lower()] or programs
+    return {"binary": candidates[0]} if candidates else {"library": True}
 
 
-def _of_pip(text: str, said: str) -> Check | None:
-    if found := re.search(r"\(([^)]+)\)", text):
-        return Check(today(), True, found[1])
-    missing = "No matching distribution" in said and not _UNREACHED.search(said)
+def _of_pip(text: str, errors: str) -> Check | None:
+    if match := re.search(r"\(([^)]+)\)", text):
+        return Check(today(), True, match[1])
+    missing = "No matching distribution" in errors and not _UNREACHED.search(errors)
     return Check(today(), found=False) if missing else None
 
 
 def ask_all(packages: Iterable[tuple[str, str]]) -> list[StudyError]:
     """Ask for packages (registry, identifier) and `note` what is found; returns what could not be asked."""
-    wanted = [item for item in dict.fromkeys(packages) if item[0] in ASKED]
+    questions = [item for item in dict.fromkeys(packages) if item[0] in ASKED]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers = list(pool.map(_ask, wanted))
-    pairs = [(package_key(*item), answer) for item, answer in zip(wanted, answers, strict=True)]
-    note({key: _asked(answer) for key, answer in pairs if isinstance(answer, Check)})
+        answers = list(pool.map(_ask, questions))
+    pairs = [(package_key(*item), answer) for item, answer in zip(questions, answers, strict=True)]
+    note({key: _answer_fields(answer) for key, answer in pairs if isinstance(answer, Check)})
     return [answer for _, answer in pairs if isinstance(answer, StudyError)]
 
 
@@ -264,7 +265,7 @@ def _ask(item: tuple[str, str]) -> Check | StudyError:
         return error
 
 
-def _asked(check: Check) -> dict[str, Any]:
+def _answer_fields(check: Check) -> dict[str, Any]:
     """What an answer says, without what a start would."""
     names = ("asked", "found", "version", "released", "repository", "deprecated", "binary", "library", "within")
     return {name: getattr(check, name) for name in names}

@@ -43,13 +43,13 @@ class Client:
 
     def path(self, chosen: Path | None) -> Path:
         """The configuration file on this system, behind links; StudyError if it has no usual place."""
-        place = chosen or self.paths.get("linux" if sys.platform.startswith("linux") else sys.platform)
-        if place is None:
+        path = chosen or self.paths.get("linux" if sys.platform.startswith("linux") else sys.platform)
+        if path is None:
             raise StudyError("there is no usual place of the configuration on this system", fix="give --config FILE")
         try:
-            return Path(place).expanduser().resolve()
+            return Path(path).expanduser().resolve()
         except RuntimeError as error:  # a link that leads back to itself; a user without a home
-            raise StudyError(f"has no place ({error})", file=place, fix="name another file with --config") from error
+            raise StudyError(f"has no place ({error})", file=path, fix="name another file with --config") from error
 
     def entry(self, way: Start) -> dict[str, Any]:
         """A server as this client writes it; StudyError for a remote one that its file cannot hold."""
@@ -74,9 +74,9 @@ def known_clients() -> Mapping[str, Client]:
 
 def client(name: str) -> Client:
     """A client by name; StudyError for an unknown one."""
-    known = known_clients()
-    require_one_of(name, "client", known)
-    return known[name]
+    by_name = known_clients()
+    require_one_of(name, "client", by_name)
+    return by_name[name]
 
 
 def entry_name(identifier: str) -> str:
@@ -139,9 +139,9 @@ def changed(text: str, kind: Client, file: Path, name: str, entry: Mapping[str, 
     if kind.format == "toml":
         return tomlkit.dumps(value)
     indent = re.search(r"\n([ \t]+)\"", text)
-    made = json.dumps(value, indent=indent[1] if indent else 2, ensure_ascii=False)
-    made += "" if text and text[-1] != "\n" else "\n"
-    return made.replace("\n", "\r\n") if "\r\n" in text else made
+    result = json.dumps(value, indent=indent[1] if indent else 2, ensure_ascii=False)
+    result += "" if text and text[-1] != "\n" else "\n"
+    return result.replace("\n", "\r\n") if "\r\n" in text else result
 
 
 def _same(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -196,18 +196,18 @@ def _options(program: str, runner: Runner, words: list[str]) -> tuple[list[str],
             value = value if joined else words.pop(0)
             named += [value] if name in runner.named else []
         elif name not in runner.flags:
-            shown = f" {name}" if re.fullmatch(r"--[a-z][a-z-]{1,40}", name) else ""
-            raise RefusedError(f"the option{shown} of {program} is not known, so the package is not, either")
+            option = f" {name}" if re.fullmatch(r"--[a-z][a-z-]{1,40}", name) else ""
+            raise RefusedError(f"the option{option} of {program} is not known, so the package is not, either")
     return named, rest
 
 
 def _short(runner: Runner, word: str) -> tuple[str, str, str]:
     """The last option of letters that stand together (-it, -itv), and whether a value follows in the same word."""
-    for place in range(1, len(word)):
-        name = f"-{word[place]}"
+    for position in range(1, len(word)):
+        name = f"-{word[position]}"
         if name in runner.flags:
             continue
         if runner.registry != "npm" and name in runner.valued | runner.elsewhere:
-            return name, word[place + 1 :], word[place + 1 :].removeprefix("=")
+            return name, word[position + 1 :], word[position + 1 :].removeprefix("=")
         return word, "", ""
     return f"-{word[-1]}", "", ""

@@ -56,12 +56,12 @@ def clusters(records: Sequence[Record]) -> list[list[int]]:
     for row in others:
         if records[row].repository and records[row].owns:
             places[records[row].repository, records[row].subfolder].append(row)
-    roots = {place: {_root(parents, row) for row in rows} for place, rows in places.items()}
-    for place, rows in places.items():
+    roots = {address: {_root(parents, row) for row in rows} for address, rows in places.items()}
+    for address, rows in places.items():
         by_source = defaultdict(set)
         for row in rows:
             by_source[records[row].source].add(_root(parents, row))
-        if len(roots[place]) > 1 and all(len(found) == 1 for found in by_source.values()):
+        if len(roots[address]) > 1 and all(len(roots_of_source) == 1 for roots_of_source in by_source.values()):
             for row in rows[1:]:
                 _union(parents, rows[0], row)
     groups = defaultdict(list)
@@ -84,7 +84,7 @@ def servers(
     whose id is no more stay as tombstones of status ``gone``, and `moved_to` names the servers that have their entries.
     `when`: the date that `text_changed` has where description or tools are not what they were in `gone`.
     """
-    rank = {source: place for place, source in enumerate(order)}
+    rank = {source: position for position, source in enumerate(order)}
     records = [_doubted(item) if (item.source, item.key) in notes else item for item in records]
     groups = [
         sorted((records[row] for row in rows), key=lambda item: (rank[item.source], item.key))
@@ -92,15 +92,15 @@ def servers(
     ]
     claims: dict[str, list[bool]] = defaultdict(list)
     for group in groups:
-        claims[_place(group)].append(_vouched(group))
+        claims[_repository_name(group)].append(_vouched(group))
     rows, used = [], set()
     for group in sorted(groups, key=lambda group: (rank[group[0].source], group[0].key)):
         server = _server(group, notes)
-        place = _place(group)
+        address = _repository_name(group)
         # The repository's name is for its only server, or the only one that a source vouches for.
-        alone = len(claims[place]) == 1 or (_vouched(group) and sum(claims[place]) == 1)
+        alone = len(claims[address]) == 1 or (_vouched(group) and sum(claims[address]) == 1)
         choices = [
-            *([place] if place and alone else []),
+            *([address] if address and alone else []),
             *(package.key for record in group for package in record.packages if package.vouched),
         ]
         server["id"] = next((name for name in choices if name not in used), f"{group[0].source}:{group[0].key}")
@@ -108,9 +108,9 @@ def servers(
         rows.append(server)
     if gone is not None:
         watched = ["sha256_description", "sha256_tools"]
-        known = {row["id"]: row for row in gone[["id", *watched, "text_changed"]].to_dict("records")}
+        rows_before = {row["id"]: row for row in gone[["id", *watched, "text_changed"]].to_dict("records")}
         for server in rows:
-            if (past := known.get(server["id"])) is not None:
+            if (past := rows_before.get(server["id"])) is not None:
                 same = all(past[name] == server[name] for name in watched)
                 server["text_changed"] = past["text_changed"] if same else when
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -123,7 +123,7 @@ def _vouched(group: Sequence[Record]) -> bool:
     )
 
 
-def _place(group: Sequence[Record]) -> str:
+def _repository_name(group: Sequence[Record]) -> str:
     """Owner and name of the repository, with the folder inside; the host where it is not GitHub."""
     owned = next((item for item in group if item.repository and item.owns and item.source != MINE), None)
     return f"{owned.repository.removeprefix('github.com/')}/{owned.subfolder}".rstrip("/") if owned else ""
@@ -166,24 +166,24 @@ def _doubted(record: Record) -> Record:
 
 def _packages(group: Sequence[Record]) -> list[dict[str, Any]]:
     """The packages, one per name, the ones vouched for first; of equals the first that names a version."""
-    found: dict[str, list[tuple[str, Package]]] = defaultdict(list)
+    by_key: dict[str, list[tuple[str, Package]]] = defaultdict(list)
     for item in group:
         for package in item.packages:
-            found[package.key].append((item.source, package))
-    made = []
-    for pairs in found.values():
-        source, kept = next((pair for pair in pairs if pair[1].version), pairs[0])
-        made.append(vars(kept) | {"source": source} | _by_source(pairs))
-    return sorted(made, key=lambda value: (not value["vouched"], not value["version"]))
+            by_key[package.key].append((item.source, package))
+    values = []
+    for pairs in by_key.values():
+        source, package_of_pair = next((pair for pair in pairs if pair[1].version), pairs[0])
+        values.append(vars(package_of_pair) | {"source": source} | _by_source(pairs))
+    return sorted(values, key=lambda value: (not value["vouched"], not value["version"]))
 
 
 def _remotes(group: Sequence[Record]) -> list[dict[str, Any]]:
-    found: dict[tuple[str, str], list[tuple[str, Remote]]] = defaultdict(list)
+    by_address: dict[tuple[str, str], list[tuple[str, Remote]]] = defaultdict(list)
     for item in group:
         for remote in item.remotes:
-            found[remote.transport, remote.url].append((item.source, remote))
-    made = [vars(pairs[0][1]) | _by_source(pairs) for pairs in found.values()]
-    return sorted(made, key=lambda value: not value["vouched"])
+            by_address[remote.transport, remote.url].append((item.source, remote))
+    values = [vars(pairs[0][1]) | _by_source(pairs) for pairs in by_address.values()]
+    return sorted(values, key=lambda value: not value["vouched"])
 
 
 def _by_source(pairs: Sequence[tuple[str, Package | Remote]]) -> dict[str, list[str]]:

@@ -204,8 +204,8 @@ def _get(
             problem = f"HTTP {status}"
             if status not in (429, 500, 502, 503, 504):
                 raise _GoneError(problem)
-            if (asked := about.get("Retry-After", "")).isdigit():
-                wait = max(wait, min(int(asked), 60))
+            if (delay := about.get("Retry-After", "")).isdigit():
+                wait = max(wait, min(int(delay), 60))
         except (OSError, ValueError) as error:  # OSError: all that `requests` raises
             problem = f"{type(error).__name__}: {error}"
         if attempt < registry.retries:
@@ -231,7 +231,7 @@ def _parsed(body: bytes, target: str) -> tuple[list[Any], str]:
 def _batch(entries: list[Any], state: Progress, settings: Sources) -> tuple[Batch, str]:
     """The entries as records (of several of one name the one updated last), and the latest date among them."""
     reader = Reader(OFFICIAL, settings.limits.text, settings.limits.tools)
-    found: dict[str, Any] = {}
+    records: dict[str, Any] = {}
     latest, nameless = "", False
     for entry in entries:
         name = "?"
@@ -243,15 +243,15 @@ def _batch(entries: list[Any], state: Progress, settings: Sources) -> tuple[Batc
             about = meta.get(server_json.META) or {}
             record = server_json.record(reader, value, about, vouched=True)
             latest = max(latest, _utc(record.updated))
-            if record.key not in found or _utc(record.updated) >= _utc(found[record.key].updated):
-                found[record.key] = record
+            if record.key not in records or _utc(record.updated) >= _utc(records[record.key].updated):
+                records[record.key] = record
         except (RefusedError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             nameless |= name == "?"
             reader.refuse(name, "entry", error)
     # Where an entry that was refused has no name, nobody knows what the listing lacks.
     complete = not state.since and not nameless
     about = {"url": state.url, "full": not state.since, "pages": state.pages}
-    return Batch(OFFICIAL, list(found.values()), reader.refused, complete, about), latest
+    return Batch(OFFICIAL, list(records.values()), reader.refused, complete, about), latest
 
 
 def _utc(text: str) -> str:
@@ -263,8 +263,8 @@ def _utc(text: str) -> str:
 
 
 def _date(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    date = datetime.fromisoformat(text)
+    return date.astimezone(UTC) if date.tzinfo else date.replace(tzinfo=UTC)
 
 
 def _folder() -> Path:

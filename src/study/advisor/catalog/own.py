@@ -31,25 +31,25 @@ def own_servers(source: str, limits: Limits) -> tuple[list[Record], Reader]:
 
     Raises StudyError: not readable, too large, not JSON, a key given twice, or no server in it.
     """
-    place = without_secrets(source)
+    file = without_secrets(source)
     try:
         value = strangers_json(within(limits.seconds, lambda: _content(source, limits.file)))
     except (OSError, ValueError) as error:
         # What `requests` raises (an OSError) holds the whole address.
         status = getattr(getattr(error, "response", None), "status_code", "")
         quotes = _ADDRESS.match(source) and isinstance(error, OSError) and not isinstance(error, TimeoutError)
-        said = status if quotes else error
-        raise StudyError(f"cannot be read ({type(error).__name__}: {said})", file=place, fix=_FORMS) from None
-    reader, found = Reader(MINE, limits.text, limits.tools, quoting=False), []
-    for name, item in _entries(value, place):
+        reason = status if quotes else error
+        raise StudyError(f"cannot be read ({type(error).__name__}: {reason})", file=file, fix=_FORMS) from None
+    reader, records = Reader(MINE, limits.text, limits.tools, quoting=False), []
+    for name, item in _entries(value, file):
         try:
             if "/" in name and not isinstance(item.get("command"), str) and "url" not in item:
-                found.append(server_json.record(reader, item, {}, vouched=False))
+                records.append(server_json.record(reader, item, {}, vouched=False))
             else:
-                found.append(_of_client(reader, name, item))
+                records.append(_of_client(reader, name, item))
         except (RefusedError, TypeError, AttributeError, ValueError, KeyError) as error:
             reader.refuse(name, "entry", error)
-    return found, reader
+    return records, reader
 
 
 def _content(source: str, most: int) -> bytes:
@@ -105,12 +105,12 @@ def _of_client(reader: Reader, name: str, item: Mapping[str, Any]) -> Record:
     url = item.get("url") or item.get("serverUrl")
     if url:
         headers = _variables(reader, key, item.get("headers") or {}, header=True)
-        place = re.split(r"[?#]", str(url), maxsplit=1)[0]  # what follows may be secret
-        return Record(MINE, key, key, remotes=(remote(str(item.get("type") or "http"), place, headers),))
+        address = re.split(r"[?#]", str(url), maxsplit=1)[0]  # what follows may be secret
+        return Record(MINE, key, key, remotes=(remote(str(item.get("type") or "http"), address, headers),))
     packages: tuple[Package, ...] = ()
     try:
-        made = of_command(str(item["command"]), [str(word) for word in item.get("args") or []])
-        packages = (replace(made, variables=_variables(reader, key, item.get("env") or {})),)
+        command = of_command(str(item["command"]), [str(word) for word in item.get("args") or []])
+        packages = (replace(command, variables=_variables(reader, key, item.get("env") or {})),)
     except RefusedError as error:
         reader.refuse(key, "package", error)
     return Record(MINE, key, key, packages=packages)
@@ -118,15 +118,15 @@ def _of_client(reader: Reader, name: str, item: Mapping[str, Any]) -> Record:
 
 def _variables(reader: Reader, key: str, names: Mapping[str, Any], *, header: bool = False) -> tuple[Variable, ...]:
     """The variables or headers that can be kept; another one is refused by itself."""
-    found = []
+    variables = []
     for name in names:
         try:
-            found.append(variable(name, header=header, secret=True))
+            variables.append(variable(name, header=header, secret=True))
         except RefusedError as error:
             reader.refuse(key, "header" if header else "variable", error)
-    return tuple(found)
+    return tuple(variables)
 
 
-def combined(known: Sequence[Record], found: Sequence[Record]) -> list[Record]:
+def combined(before: Sequence[Record], new: Sequence[Record]) -> list[Record]:
     """A user's servers after some more; one of the same name is replaced."""
-    return list(({record.key: record for record in known} | {record.key: record for record in found}).values())
+    return list(({record.key: record for record in before} | {record.key: record for record in new}).values())

@@ -218,9 +218,9 @@ class Reader:
         if len(text := str(value)) > limit:
             raise RefusedError(f"the {what} has {len(text):,} characters, at most {limit:,}")
         # What is hidden from people but not from a model leaves a mark; joined emoji and line breaks are no trick.
-        shown = _HIDDEN.sub("\ufffd", _HARMLESS.sub("", text))
-        kept = shown if shown.replace("\n", "").isprintable() else printable(shown, keep="\n\ufffd")
-        return kept.encode("utf-8", "replace").decode().strip()
+        visible = _HIDDEN.sub("\ufffd", _HARMLESS.sub("", text))
+        clean = visible if visible.replace("\n", "").isprintable() else printable(visible, keep="\n\ufffd")
+        return clean.encode("utf-8", "replace").decode().strip()
 
     def description(self, value: object) -> str:
         """A description, within the longer bound."""
@@ -228,17 +228,17 @@ class Reader:
 
     def tool_list(self, key: str, values: object) -> tuple[Tool, ...]:
         """The tools among `values` (names, or mappings with name and description); others are refused one by one."""
-        found: dict[str, Tool] = {}
+        tools: dict[str, Tool] = {}
         for value in values if isinstance(values, list) else []:
             item = value if isinstance(value, dict) else {"name": value}
             try:
                 tool = Tool(self.words(item.get("name")), self.description(item.get("description")))
-                if not tool.name or len(found) >= self.most_tools:
+                if not tool.name or len(tools) >= self.most_tools:
                     raise RefusedError("no name" if not tool.name else f"more than {self.most_tools} tools")
-                found.setdefault(tool.name, tool)
+                tools.setdefault(tool.name, tool)
             except RefusedError as error:
                 self.refuse(key, "tool", error)
-        return tuple(found.values())
+        return tuple(tools.values())
 
 
 def package_key(registry: str, identifier: str) -> str:
@@ -258,10 +258,10 @@ def package(registry: object, identifier: object, version: object = "", **parts:
         raise RefusedError(f"not a name of a package of {registry}", name)
     if pinned and not VERSIONS[str(registry)].fullmatch(pinned):
         raise RefusedError("not an exact version", pinned)
-    made = Package(str(registry), name, pinned, **parts)
-    for word in (*made.arguments, *filter(None, [made.binary])):
+    result = Package(str(registry), name, pinned, **parts)
+    for word in (*result.arguments, *filter(None, [result.binary])):
         command_word(word)
-    return made
+    return result
 
 
 def _image(name: str, version: str) -> tuple[str, str]:
@@ -289,8 +289,8 @@ def variable(
         raise RefusedError(f"not a name of a {'header' if header else 'variable'}", text)
     if not header and _STEERING.fullmatch(text):
         raise RefusedError(f"the variable {text} steers what starts the server, and not the server")
-    kept = str(value) if isinstance(value, (str, int, float)) and not secret else ""
-    return Variable(text, required, secret, kept if _WORD.fullmatch(kept.removeprefix("Bearer ")) else "")
+    default = str(value) if isinstance(value, (str, int, float)) and not secret else ""
+    return Variable(text, required, secret, default if _WORD.fullmatch(default.removeprefix("Bearer ")) else "")
 
 
 def remote(transport: object, url: object, headers: tuple[Variable, ...] = (), **marks: bool) -> Remote:

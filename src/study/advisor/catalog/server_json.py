@@ -45,28 +45,28 @@ def record(reader: Reader, value: object, about: Mapping[str, Any], *, vouched: 
         raise RefusedError("not a name of a server (namespace/name)", key)
     entry: Mapping[str, Any] = value
     code: Any = entry.get("repository") or {}
-    place, inside = repository(code.get("url"))
+    address, inside = repository(code.get("url"))
     status = str(one(about, "status") or value.get("status") or "active")
 
     def taken(kind: str, make: Callable[[Mapping[str, Any], bool], Made]) -> tuple[Made, ...]:
-        made = []
+        items = []
         for item in entry.get(f"{kind}s") or []:
             try:
-                made.append(make(item, vouched))
+                items.append(make(item, vouched))
             except (RefusedError, AttributeError, TypeError) as error:
                 reader.refuse(key, kind, error)
-        return tuple(made)
+        return tuple(items)
 
     return Record(
         reader.source,
         key,
         reader.words(value.get("title")) or key.rpartition("/")[2],
         reader.description(value.get("description")),
-        place,
+        address,
         inside or reader.words(code.get("subfolder")).strip("/"),
         reader.words(code.get("id")),
         # Anyone may name any repository; the namespace is what the registry has checked.
-        owns=f"io.github.{place.removeprefix('github.com/').partition('/')[0]}" == key.partition("/")[0].lower(),
+        owns=f"io.github.{address.removeprefix('github.com/').partition('/')[0]}" == key.partition("/")[0].lower(),
         version=reader.words(one(value, "version") or (value.get("version_detail") or {}).get("version")),
         status=status if status in STATUSES else "active",
         updated=reader.words(one(about, "updatedAt", "publishedAt")),

@@ -110,7 +110,7 @@ def known_start(server: Mapping[str, Any], *, claimed: bool = False) -> Start | 
 def _check(item: Mapping[str, Any]) -> checks.Check:
     if "registry" not in item:  # an address
         return checks.Check()
-    return checks.known().get(package_key(item["registry"], item["identifier"]), checks.Check())
+    return checks.read_checks().get(package_key(item["registry"], item["identifier"]), checks.Check())
 
 
 def _useless(item: Mapping[str, Any]) -> bool:
@@ -185,7 +185,7 @@ def latest_version(kind: str, identifier: str) -> str:
         raise StudyError(f"no source names a version of {identifier}", fix=f"{fix}, or a digest sha256:...")
     if problems := checks.ask_all([(kind, identifier)]):
         raise StudyError(f"no source names a version of {identifier}, and {problems[0].reason}", fix=fix)
-    check = checks.known()[package_key(kind, identifier)]
+    check = checks.read_checks()[package_key(kind, identifier)]
     if not check.found:
         fix = "see its repository, or choose another way (--with) or server"
         raise StudyError(f"{kind} has no package {identifier} ({check.asked})", fix=fix)

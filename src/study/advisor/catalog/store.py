@@ -78,19 +78,19 @@ def current() -> Path | None:
     if not path.is_file():
         return None
     try:
-        found: Path = folder() / json.loads(path.read_text(encoding="utf-8"))["version"]
+        version: Path = folder() / json.loads(path.read_text(encoding="utf-8"))["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise StudyError(f"cannot be read ({error})", file=path, fix=_FIX) from error
-    if found not in versions():
-        raise StudyError(f"names {found.name}, which is not there", file=path, fix=f"remove the file, then {_FIX}")
-    return found
+    if version not in versions():
+        raise StudyError(f"names {version.name}, which is not there", file=path, fix=f"remove the file, then {_FIX}")
+    return version
 
 
 def required() -> Path:
     """The version in force; UnavailableError before the first sync."""
-    if (found := current()) is None:
+    if (version := current()) is None:
         raise UnavailableError("there is no catalogue yet", file=folder(), fix=_FIX)
-    return found
+    return version
 
 
 def read(version: Path | None, table: str) -> pd.DataFrame:
@@ -113,25 +113,25 @@ def commit(batches: Sequence[Batch], settings: Sources) -> dict[str, Any]:
     version is made.
     """
     before = current()
-    known, when = read(before, "records"), now()
+    table, when = read(before, "records"), now()
     counts: dict[str, Any] = {}
     for batch in batches:
-        known, counts[batch.source] = _updated(known, batch, when)
+        table, counts[batch.source] = _updated(table, batch, when)
         counts[batch.source] |= {"refused": dict(Counter(item.what for item in batch.refused))}
-    known = known.sort_values(["source", "key"], ignore_index=True)
-    alive = known[known["gone"] == ""]
+    table = table.sort_values(["source", "key"], ignore_index=True)
+    alive = table[table["gone"] == ""]
     notes = {
         (source, key): note
         for source, key, note in zip(alive["source"], alive["key"], alive["note"], strict=True)
         if note
     }
     fresh = {(batch.source, record.key): record for batch in batches for record in batch.records}
-    found = [
+    records = [
         fresh.get((source, key)) or Record.of_json(text)
         for source, key, text in zip(alive["source"], alive["key"], alive["record"], strict=True)
     ]
     old = read(before, "servers")
-    merged = servers([item for item in found if item.status != "deleted"], settings.order, notes, old, when)
+    merged = servers([item for item in records if item.status != "deleted"], settings.order, notes, old, when)
     living = merged[merged["status"] != GONE]
     totals = {"entries": len(alive), "servers": len(living), "tombstones": len(merged) - len(living)}
     answer = {"sources": counts, **totals}
@@ -140,16 +140,16 @@ def commit(batches: Sequence[Batch], settings: Sources) -> dict[str, Any]:
         return answer | {"version": before.name, "unchanged": True}
     noted = {batch.source: {**batch.about, **counts[batch.source]} for batch in batches}
     about = {"made": when, **answer, "sources": noted}
-    version = _write(known, merged, [item for batch in batches for item in batch.refused], about)
+    version = _write(table, merged, [item for batch in batches for item in batch.refused], about)
     for extra in versions()[: -settings.keep]:
         shutil.rmtree(extra)
     return answer | {"version": version.name, "unchanged": False}
 
 
-def _updated(known: pd.DataFrame, batch: Batch, when: str) -> tuple[pd.DataFrame, dict[str, int]]:
+def _updated(table: pd.DataFrame, batch: Batch, when: str) -> tuple[pd.DataFrame, dict[str, int]]:
     """The table of records after a batch, and what it changed."""
-    mine = known["source"] == batch.source
-    old: dict[str, Any] = {row["key"]: row for row in known[mine].to_dict("records")}
+    mine = table["source"] == batch.source
+    old: dict[str, Any] = {row["key"]: row for row in table[mine].to_dict("records")}
     latest = {record.key: record for record in batch.records}
     rows: list[Any] = []
     count = Counter(read=len(batch.records), new=0, changed=0, gone=0)
@@ -173,7 +173,7 @@ def _updated(known: pd.DataFrame, batch: Batch, when: str) -> tuple[pd.DataFrame
             lost = batch.complete and not past["gone"] and key not in unread
             count["gone"] += lost
             rows.append(past | ({"gone": when} if lost else {}))
-    parts = [known[~mine], pd.DataFrame(rows, columns=list(RECORDS))]
+    parts = [table[~mine], pd.DataFrame(rows, columns=list(RECORDS))]
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True), dict(count)
 
 
@@ -186,21 +186,21 @@ def _changed_owner(past: Record, record: Record, when: str) -> str:
     return ""
 
 
-def _write(known: pd.DataFrame, merged: pd.DataFrame, refused: Sequence[Refusal], about: Mapping[str, Any]) -> Path:
+def _write(records: pd.DataFrame, merged: pd.DataFrame, refused: Sequence[Refusal], about: Mapping[str, Any]) -> Path:
     for left in folder().glob(".new-*"):  # of a killed sync
         shutil.rmtree(left)
     last = max((int(path.name[1:]) for path in versions()), default=0)
     target = folder() / f"v{last + 1:06d}"
-    made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder()))
+    temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=folder()))
     try:
-        for table, frame in (("records", known), ("servers", merged)):
-            files.write_json(made / f"{table}.json.gz", frame.to_dict("list"), compact=True)
-        files.write_csv(made / "refused.csv", pd.DataFrame(refused, columns=list(Refusal._fields)))
-        files.write_json(made / "about.json", about)
-        made.chmod(0o755)
-        made.rename(target)
+        for table, frame in (("records", records), ("servers", merged)):
+            files.write_json(temporary / f"{table}.json.gz", frame.to_dict("list"), compact=True)
+        files.write_csv(temporary / "refused.csv", pd.DataFrame(refused, columns=list(Refusal._fields)))
+        files.write_json(temporary / "about.json", about)
+        temporary.chmod(0o755)
+        temporary.rename(target)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     files.write_json(folder() / "current.json", {"version": target.name})
     return target
 
@@ -230,12 +230,12 @@ def find(name: str, table: pd.DataFrame) -> dict[str, Any]:
     """
     exact = table[table["id"] == name]
     if not len(exact):
-        wanted = name.lower()
+        lower = name.lower()
         alive = table[table["status"] != GONE]
-        ends = alive["id"].str.lower().str.endswith((f"/{wanted}", f":{wanted}"))
-        packaged = alive["packages"].str.lower().str.contains(f'"identifier": "{wanted}"', regex=False)
-        member = alive["members"].str.lower().str.contains(f", {json.dumps(wanted, ensure_ascii=False)}]", regex=False)
-        same = (alive["id"].str.lower() == wanted) | (alive["name"].str.lower() == wanted)
+        ends = alive["id"].str.lower().str.endswith((f"/{lower}", f":{lower}"))
+        packaged = alive["packages"].str.lower().str.contains(f'"identifier": "{lower}"', regex=False)
+        member = alive["members"].str.lower().str.contains(f", {json.dumps(lower, ensure_ascii=False)}]", regex=False)
+        same = (alive["id"].str.lower() == lower) | (alive["name"].str.lower() == lower)
         exact = alive[same | ends | packaged | member]
     if len(exact) == 1:
         return {str(key): value for key, value in exact.iloc[0].items()}

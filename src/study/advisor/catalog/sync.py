@@ -44,14 +44,14 @@ def sync(names: Sequence[str], *, url: str | None = None, full: bool = False) ->
 
 def add(source: str) -> dict[str, Any]:
     """Add the servers of a file or address to the user's own; one of the same name is replaced."""
-    settings, place = Sources.read(), without_secrets(source)
+    settings, file = Sources.read(), without_secrets(source)
     with store.locked():
-        found, reader = own_servers(source, settings.limits)
-        if not found:
+        items, reader = own_servers(source, settings.limits)
+        if not items:
             reason = "; ".join(f"{item.key}: {item.reason}" for item in reader.refused[:3]) or "it names none"
-            raise StudyError(f"no server is taken ({reason})", file=place, fix="correct the entries")
-        batch = Batch(MINE, combined(_mine(), found), reader.refused, True, {"file": place})
-        return store.commit([batch], settings) | {"added": [record.key for record in found], "refused": reader.refused}
+            raise StudyError(f"no server is taken ({reason})", file=file, fix="correct the entries")
+        batch = Batch(MINE, combined(_mine(), items), reader.refused, True, {"file": file})
+        return store.commit([batch], settings) | {"added": [record.key for record in items], "refused": reader.refused}
 
 
 def remove(name: str) -> str:
@@ -59,12 +59,12 @@ def remove(name: str) -> str:
     settings = Sources.read()
     with store.locked():
         server = store.find(name, store.read(store.required(), "servers"))
-        known = _mine()
-        kept = [record for record in known if f"{MINE}:{record.key}" != server["id"]]
-        if len(kept) == len(known):
+        before = _mine()
+        remaining = [record for record in before if f"{MINE}:{record.key}" != server["id"]]
+        if len(remaining) == len(before):
             fix = f"only your own servers (ids {MINE}:...) can be removed"
             raise StudyError(f"{server['id']} comes from a source, which would bring it back", fix=fix)
-        store.commit([Batch(MINE, kept, [], True, {})], settings)
+        store.commit([Batch(MINE, remaining, [], True, {})], settings)
     return str(server["id"])
 
 

@@ -28,13 +28,13 @@ def rules() -> dict[str, re.Pattern[str]]:
 
 @cache
 def _compiled(file: Path) -> dict[str, re.Pattern[str]]:
-    found = {}
+    patterns = {}
     for name, pattern in read_settings(_Rules, file).rules.items():
         try:
-            found[name] = re.compile(pattern, re.IGNORECASE | re.VERBOSE)
+            patterns[name] = re.compile(pattern, re.IGNORECASE | re.VERBOSE)
         except re.error as error:
             raise StudyError(f"no regular expression ({error})", file=file, column=name, fix="correct it") from error
-    return found
+    return patterns
 
 
 def flags(server: Mapping[Any, Any]) -> list[str]:
@@ -42,7 +42,7 @@ def flags(server: Mapping[Any, Any]) -> list[str]:
     texts = {"description": server["name"] + "\n" + server["description"]}
     texts |= {f"tool {tool['name']}": tool["name"] + "\n" + tool["description"] for tool in json.loads(server["tools"])}
     return [
-        f"{name} in {place}" for place, text in texts.items() for name, rule in rules().items() if rule.search(text)
+        f"{name} in {field}" for field, text in texts.items() for name, rule in rules().items() if rule.search(text)
     ]
 
 
@@ -84,18 +84,18 @@ def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
     }
 
 
-def in_words(known: Mapping[str, Any]) -> str:
+def in_words(result: Mapping[str, Any]) -> str:
     """The result of `trust` on one line."""
-    parts = [f"vouched for by {', '.join(known['vouched'])}" if known["vouched"] else "not verified"]
-    parts += [f"did not start at {name}" for name in known["failed"]]
-    parts += [f"official ({item['source']})"] if (item := known["official"]) else []
-    parts += [f"{item['value']} ({item['source']})"] if (item := known["status"]) else []
+    parts = [f"vouched for by {', '.join(result['vouched'])}" if result["vouched"] else "not verified"]
+    parts += [f"did not start at {name}" for name in result["failed"]]
+    parts += [f"official ({item['source']})"] if (item := result["official"]) else []
+    parts += [f"{item['value']} ({item['source']})"] if (item := result["status"]) else []
     parts += [
         f"{name} {item['value']} ({item['source']})"
         for name in ("licence", "stars", "updated")
-        if (item := known[name])
+        if (item := result[name])
     ]
-    parts += [f"texts changed {known['text_changed']}"] if known["text_changed"] else []
-    place = known["repository"]
-    parts += [checks.in_words(key, checks.Check(**check), place) for key, check in known["checks"].items()]
-    return "; ".join([*parts, *known["notes"], *(f"flag: {flag}" for flag in known["flags"])])
+    parts += [f"texts changed {result['text_changed']}"] if result["text_changed"] else []
+    address = result["repository"]
+    parts += [checks.in_words(key, checks.Check(**check), address) for key, check in result["checks"].items()]
+    return "; ".join([*parts, *result["notes"], *(f"flag: {flag}" for flag in result["flags"])])

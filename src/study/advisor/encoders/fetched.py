@@ -22,7 +22,7 @@ class Archive(weights.Packed):
     files: Mapping[str, str]
 
 
-def place(name: str) -> Path:
+def folder_of(name: str) -> Path:
     """The folder of a fetched encoder."""
     return paths.cache() / name
 
@@ -37,7 +37,7 @@ def fetch(name: str) -> Path:
 
     Raises StudyError: as `weights.fetch`; a file that the archive does not hold as stated.
     """
-    stated, folder = described(name), place(name)
+    stated, folder = described(name), folder_of(name)
     if not _missing(name):
         return folder
     archive = weights.fetch(name, stated, folder / "archive.zip")
@@ -57,10 +57,10 @@ def required(name: str) -> Path:
     if wrong := _missing(name):
         fix = f"run: study llm fetch --model {name}"
         raise UnavailableError("the text encoder is not there, or is another one", file=wrong[0], fix=fix)
-    return place(name)
+    return folder_of(name)
 
 
 def _missing(name: str) -> list[Path]:
     """The files that are not there as stated."""
-    kept = {place(name) / Path(inside).name: sha256 for inside, sha256 in described(name).files.items()}
-    return [path for path, sha256 in kept.items() if not path.is_file() or files.sha256(path) != sha256]
+    hashes = {folder_of(name) / Path(inside).name: sha256 for inside, sha256 in described(name).files.items()}
+    return [path for path, sha256 in hashes.items() if not path.is_file() or files.sha256(path) != sha256]

@@ -33,7 +33,7 @@ def version() -> str:
 
 
 def _embed(texts: list[str]) -> FloatArray:
-    return _load(str(fetched.place(NAME))).embed(texts, told=NAME)
+    return _load(str(fetched.folder_of(NAME))).embed(texts, label=NAME)
 
 
 @cache

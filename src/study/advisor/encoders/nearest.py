@@ -149,14 +149,14 @@ class NearestIndex:
             bits = np.packbits(allowed, bitorder="little")
             more["sel"] = library.IDSelectorBitmap(bits)
         chosen = library.SearchParametersIVF(nprobe=reading.probes, **more)
-        asked = self.trained.turned(questions)
+        queries = self.trained.turned(questions)
         if not reading.candidates:
-            scores, rows = self.lists.search(asked, k, params=chosen)
+            scores, rows = self.lists.search(queries, k, params=chosen)
             return rows, np.where(rows >= 0, scores, -np.inf).astype(np.float32)
-        _, rows = self.lists.search(asked, max(k, reading.candidates), params=chosen)
+        _, rows = self.lists.search(queries, max(k, reading.candidates), params=chosen)
         # In the order of the file, whose pages may have to be read.
-        found = [np.sort(own[own >= 0]) for own in rows]
-        parts = [best([(own, self._products(one, own))], 1, k) for own, one in zip(found, questions, strict=True)]
+        candidates = [np.sort(ids[ids >= 0]) for ids in rows]
+        parts = [best([(ids, self._products(one, ids))], 1, k) for ids, one in zip(candidates, questions, strict=True)]
         return np.vstack([part[0] for part in parts]), np.vstack([part[1] for part in parts])
 
     def _products(self, question: FloatArray, rows: IntArray) -> FloatArray:
@@ -186,16 +186,16 @@ class Trained:
             kind = library.ScalarQuantizer.QT_8bit
             lists = library.IndexIVFScalarQuantizer(flat, width, settings.lists(n), kind, inner, False)
             lists.sq.rangestat_arg = WIDER
-            made = cls(lists, codec, None)
+            trained = cls(lists, codec, None)
         else:
             reduced = min(settings.reduced, width)
             flat, codes = library.IndexFlatIP(reduced), (min(settings.subquantisers, reduced), 4)
             lists = library.IndexIVFPQ(flat, reduced, settings.lists(n), *codes, inner)
             lists.by_residual = False  # codes of the vectors themselves, as the fast scan reads them
-            made = cls(lists, codec, _rotation(padded, reduced))
+            trained = cls(lists, codec, _rotation(padded, reduced))
         lists.cp.min_points_per_centroid = 1  # a test's sample is small; faiss would print a warning
-        lists.train(made.turned(sample))
-        return made
+        lists.train(trained.turned(sample))
+        return trained
 
     @classmethod
     def load(cls, folder: Path) -> Trained:
@@ -240,7 +240,7 @@ def best(parts: Sequence[tuple[IntArray, FloatArray]], m: int, k: int) -> tuple[
 
     Returns: rows and products, shape (m, k); -1 and -inf behind the last.
     """
-    rows = np.hstack([np.broadcast_to(own, products.shape) for own, products in parts])
+    rows = np.hstack([np.broadcast_to(ids, products.shape) for ids, products in parts])
     scores = np.hstack([products for _, products in parts]).astype(np.float32)
     if scores.shape[1] > k:
         at = np.argpartition(-scores, k - 1, axis=1)[:, :k]
@@ -294,10 +294,10 @@ class Source(NamedTuple):
     identity: str
 
 
-def recall(found: IntArray, exact: IntArray) -> float:
+def recall(rows: IntArray, exact: IntArray) -> float:
     """The mean share of the exact answers' rows that were found, both of shape (m, k); -1 is no row."""
-    pairs = ((own, true[true >= 0]) for own, true in zip(found, exact, strict=True))
-    return float(np.mean([len(np.intersect1d(own, true)) / len(true) for own, true in pairs]))
+    pairs = ((hits, true[true >= 0]) for hits, true in zip(rows, exact, strict=True))
+    return float(np.mean([len(np.intersect1d(hits, true)) / len(true) for hits, true in pairs]))
 
 
 def build(folder: Path, source: Source, questions: FloatArray, settings: Settings | None = None) -> NearestIndex:
@@ -335,13 +335,13 @@ def _take_over(folder: Path, source: Source, settings: Settings) -> None:
     shaping: dict[str, Any] = {"kind": kind}
     if kind != EXACT:
         shaping |= {name: value for name, value in asdict(settings).items() if name in SHAPING}
-    wanted = {"identity": source.identity, "n": source.n, "dimension": source.dimension, "settings": shaping}
+    identity = {"identity": source.identity, "n": source.n, "dimension": source.dimension, "settings": shaping}
     state = folder / "source.json"
-    if state.exists() and json.loads(state.read_text(encoding="utf-8")) == wanted:
+    if state.exists() and json.loads(state.read_text(encoding="utf-8")) == identity:
         return
     for path in folder.glob("*") if folder.exists() else ():
         path.unlink()
-    write_json(state, wanted)
+    write_json(state, identity)
 
 
 def _write_exact(folder: Path, source: Source) -> None:
@@ -420,11 +420,11 @@ def _write_piece(
     write_faiss(_piece_file(folder, number), lists)
     seconds.append(clock.lap())
     parts = (slice(*span) for span in _spans(len(rows), SCANNED))
-    scanned = [best([(rows[own], questions @ vectors[own].T)], len(questions), TENS) for own in parts]
-    found, scores = best(scanned, len(questions), TENS)
+    scanned = [best([(rows[part], questions @ vectors[part].T)], len(questions), TENS) for part in parts]
+    best_rows, scores = best(scanned, len(questions), TENS)
     seconds.append(clock.lap())
     with replacing(_truth_file(folder, number)) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, rows=found, scores=scores, seconds=np.array(seconds))
+        np.savez(stream, rows=best_rows, scores=scores, seconds=np.array(seconds))
 
 
 def _measure(index: NearestIndex, questions: FloatArray, settings: Settings) -> None:
@@ -439,8 +439,8 @@ def _measure(index: NearestIndex, questions: FloatArray, settings: Settings) -> 
     enough: dict[Reading, float] = {}
     for candidates in tried:
         for probes in (2**power for power in range(lists.bit_length())):
-            found, _ = index.read(questions[choosing], TENS, reading := Reading(probes, candidates))
-            if recall(found, exact[choosing]) >= settings.wanted + settings.margin:
+            hits, _ = index.read(questions[choosing], TENS, reading := Reading(probes, candidates))
+            if recall(hits, exact[choosing]) >= settings.wanted + settings.margin:
                 listed = probes * index.n / lists * index.lists.code_size
                 enough[reading] = listed + APART * candidates * index.trained.width
                 break

@@ -40,8 +40,8 @@ def erf(x: FloatArray) -> FloatArray:
     for coefficient in ERF:
         series *= t
         series += coefficient
-    found: FloatArray = np.copysign(1 - series * np.exp(-size * size), x)
-    return found
+    values: FloatArray = np.copysign(1 - series * np.exp(-size * size), x)
+    return values
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Transformer:
         with safe_open(folder / "model.safetensors", framework="np") as stored:  # one by one: less memory, and faster
             for name in stored.keys():  # noqa: SIM118 (it is no dictionary)
                 array = stored.get_tensor(name)
-                for published, own in _NAMES:
-                    name = name.replace(published, own)
+                for published, local in _NAMES:
+                    name = name.replace(published, local)
                 # The maps of the layers are turned once, (out, in) -> (in, out): products are faster then.
                 turned = name.startswith("encoder.layer") and array.ndim == 2
                 weights[name] = np.ascontiguousarray(array.T) if turned else array
@@ -83,26 +83,26 @@ class Transformer:
         sizes = shape["num_hidden_layers"], shape["num_attention_heads"], shape["layer_norm_eps"]
         return cls(weights, tokenizer, *sizes, longest)
 
-    def embed(self, texts: list[str], *, told: str = "encode") -> FloatArray:
-        """Sentence vectors, shape (len(texts), d), float32, rows of length 1. `told`: what a progress bar calls it."""
+    def embed(self, texts: list[str], *, label: str = "encode") -> FloatArray:
+        """Sentence vectors, shape (len(texts), d), float32, rows of length 1. `label`: what a progress bar calls it."""
         # Texts of like length stand together, so that the progress bar tells the truth. More at a time are slower: the
         # system would hand out and take back their large arrays again and again.
         order = np.argsort([len(text) for text in texts], kind="stable")
-        found = np.zeros((len(texts), self.weights["embeddings.word_embeddings.weight"].shape[1]), dtype=np.float32)
+        vectors = np.zeros((len(texts), self.weights["embeddings.word_embeddings.weight"].shape[1]), dtype=np.float32)
         blocks = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
-        for block in tqdm(blocks, desc=told, unit="batch", disable=None if len(blocks) > 1 else True, leave=False):
-            found[block] = self._embed([texts[place] for place in block])
-        return found
+        for block in tqdm(blocks, desc=label, unit="batch", disable=None if len(blocks) > 1 else True, leave=False):
+            vectors[block] = self._embed([texts[row] for row in block])
+        return vectors
 
     def _embed(self, texts: list[str]) -> FloatArray:
         """Sentence vectors of a few texts, their tokens in one array."""
         tokens = [self._read(text).ids for text in texts]
-        ends = np.cumsum([len(own) for own in tokens])
-        spans = [slice(end - len(own), end) for own, end in zip(tokens, ends, strict=True)]
+        ends = np.cumsum([len(ids) for ids in tokens])
+        spans = [slice(end - len(ids), end) for ids, end in zip(tokens, ends, strict=True)]
         words, places, kinds = (
             self.weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")
         )
-        standing = np.concatenate([np.arange(len(own)) for own in tokens])
+        standing = np.concatenate([np.arange(len(ids)) for ids in tokens])
         states = self._normalised(words[np.concatenate(tokens)] + places[standing] + kinds[0], "embeddings.LayerNorm")
         for number in range(self.layers):
             states = self._layer(states, spans, f"encoder.layer.{number}")
@@ -140,19 +140,19 @@ class Transformer:
             logits += bias[_buckets(tokens, len(bias))].transpose(2, 0, 1)
         attention = np.exp(logits - logits.max(axis=-1, keepdims=True))
         attention /= attention.sum(axis=-1, keepdims=True)
-        found: FloatArray = (attention @ value).transpose(1, 0, 2).reshape(tokens, width)
-        return found
+        output: FloatArray = (attention @ value).transpose(1, 0, 2).reshape(tokens, width)
+        return output
 
     def _linear(self, states: FloatArray, name: str) -> FloatArray:
-        found: FloatArray = states @ self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
-        return found
+        product: FloatArray = states @ self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return product
 
     def _normalised(self, states: FloatArray, name: str) -> FloatArray:
         """Layer normalisation: mean 0 and variance 1 of each row, then scaled and shifted."""
         centred = states - states.mean(axis=-1, keepdims=True)
         spread = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(self.epsilon))
-        found: FloatArray = centred / spread * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
-        return found
+        output: FloatArray = centred / spread * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return output
 
 
 @cache

@@ -68,8 +68,8 @@ def cosines(queries: FloatArray, vectors: FloatArray) -> FloatArray:
     embedding (95th percentile 109 ms) against 12 ms (18 ms).
     """
     with _BLAS.limit(limits=1 if len(queries) == 1 else None, user_api="blas"):
-        found: FloatArray = queries @ vectors.T
-    return found
+        products: FloatArray = queries @ vectors.T
+    return products
 
 
 def cached(texts: Sequence[str], embed: Embed, *, identity: str, dimension: int, folder: Path | None) -> FloatArray:
@@ -112,13 +112,13 @@ def _write(folder: Path, keys: list[bytes], vectors: FloatArray) -> None:
         save_file({"keys": packed, "vectors": vectors}, temporary, metadata={"sha256": _checksum(packed, vectors)})
 
 
-def _read(folder: Path, wanted: set[bytes], dimension: int) -> dict[bytes, np.ndarray]:
-    """The kept vectors of the `wanted` keys; of a file without any of them, only the keys are read, once."""
-    found: dict[bytes, np.ndarray] = {}
+def _read(folder: Path, keys: set[bytes], dimension: int) -> dict[bytes, np.ndarray]:
+    """The kept vectors of `keys`; of a file without any of them, only the keys are read, once."""
+    vectors: dict[bytes, np.ndarray] = {}
     for path in sorted(folder.glob("*.safetensors")):
         try:
             state = path.stat()
-            if wanted.isdisjoint(_keys(path, state.st_mtime_ns, state.st_size)):
+            if keys.isdisjoint(_keys(path, state.st_mtime_ns, state.st_size)):
                 continue
             shard = _read_shard(path, dimension)
         except (SafetensorError, OSError):
@@ -127,8 +127,8 @@ def _read(folder: Path, wanted: set[bytes], dimension: int) -> dict[bytes, np.nd
             log.warning("%s is damaged; its texts are encoded again", path)
             path.unlink(missing_ok=True)
             continue
-        found.update((key, vector) for key, vector in zip(*shard, strict=True) if key in wanted)
-    return found
+        vectors.update((key, vector) for key, vector in zip(*shard, strict=True) if key in keys)
+    return vectors
 
 
 @lru_cache(maxsize=4096)

@@ -211,10 +211,10 @@ def _answered(catalogue: Catalogue, request: str, options: Options) -> Answer:
         alone = named | {server.server_id for server, fit in zip(ranked, fitting, strict=True) if fit}
     if keeps:
         may = (server for server in ranked if options.unfit or server.server_id in alone)
-        allowed = {server.server_id for server in may if all(keep(server) for keep in keeps)}
-        left_out = len(alone - allowed)
+        fit_ids = {server.server_id for server in may if all(keep(server) for keep in keeps)}
+        left_out = len(alone - fit_ids)
         fits = fits and len(alone) > left_out
-        ranked = [server for server in ranked if server.server_id in allowed]
+        ranked = [server for server in ranked if server.server_id in fit_ids]
     first = max(k, settings.pool)
     ranked = [server for position, server in enumerate(ranked) if position < first or server.server_id in named]
     pool = [Item(server, catalogue.facts(server)) for server in ranked]

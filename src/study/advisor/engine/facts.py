@@ -124,9 +124,9 @@ class Shelf:
     def places(self) -> dict[str, list[int]]:
         """Repository -> rows of the catalogue."""
         rows: dict[str, list[int]] = {}
-        for row, url in enumerate(self.catalogue["repository"] if self.catalogue is not None else ()):
-            if url:
-                rows.setdefault(url, []).append(row)
+        for row, address in enumerate(self.catalogue["repository"] if self.catalogue is not None else ()):
+            if address:
+                rows.setdefault(address, []).append(row)
         return rows
 
     @cached_property

@@ -63,8 +63,8 @@ class Limits(Strict):
     @model_validator(mode="after")
     def sound(self) -> Self:
         """Refuse what is wanted and unwanted at once, and groups of licences."""
-        for required, unwanted in ((self.languages, self.unwanted_languages), (self.licences, self.unwanted_licences)):
-            if both := _folded(required) & _folded(unwanted):
+        for one_of, unwanted in ((self.languages, self.unwanted_languages), (self.licences, self.unwanted_licences)):
+            if both := _folded(one_of) & _folded(unwanted):
                 raise ValueError(f"wanted and unwanted at once: {', '.join(sorted(both))[:80]}")
         if group := {"permissive", "copyleft", "open source"} & _folded(self.licences + self.unwanted_licences):
             raise ValueError(f"{', '.join(group)} is a group of licences; name single ones, such as MIT")

@@ -88,7 +88,7 @@ class Cassette:
         """
         if self._entries is not None:
             return self._entries
-        found: dict[str, Entry] = {}
+        by_key: dict[str, Entry] = {}
         try:
             lines = self.path.read_text(encoding="utf-8").split("\n") if self.path.is_file() else []
         except UnicodeDecodeError as error:
@@ -101,25 +101,25 @@ class Cassette:
                 if "request" in read and key(read["request"]) != read["key"]:
                     raise ValueError("the key does not belong to the request")
                 name, entry = read["key"], Entry.read(read)
-                if entry.fault is None or name not in found or found[name].fault is not None:
-                    found[name] = entry
+                if entry.fault is None or name not in by_key or by_key[name].fault is not None:
+                    by_key[name] = entry
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 if number == len(lines):
                     continue
                 raise StudyError(
                     f"a damaged cassette ({error})", file=self.path, row=f"line {number}", fix="remove the line"
                 ) from error
-        self._entries = found
-        return found
+        self._entries = by_key
+        return by_key
 
     def keep(self, request: Mapping[str, Any], entry: Entry) -> None:
         """Append what became of a request; a fault that is known already, or follows a reply, says nothing new."""
         name = key(request)
-        known = self.entries().get(name)
-        if entry.fault is not None and known is not None and known.fault in (None, entry.fault):
+        before = self.entries().get(name)
+        if entry.fault is not None and before is not None and before.fault in (None, entry.fault):
             return
-        asked = {"request": request} if self.keep_requests else {}
-        line = canonical({"key": name, **entry.line(), **asked}) + "\n"
+        body = {"request": request} if self.keep_requests else {}
+        line = canonical({"key": name, **entry.line(), **body}) + "\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as stream:
             # After a stopped recording the last line has no end.
@@ -134,7 +134,7 @@ class Cassette:
 class Usage:
     """What was asked and what it took."""
 
-    asked: int = 0  # asked, replayed: requests answered by the endpoint, and by the cassette
+    requests: int = 0  # requests, replayed: requests answered by the endpoint, and by the cassette
     replayed: int = 0
     attempts: int = 0  # HTTP requests sent, repeated ones included
     prompt_tokens: int = 0  # prompt_tokens, completion_tokens: as the replies state them, replayed ones included
@@ -144,7 +144,7 @@ class Usage:
     def count(self, reply: Any, *, replayed: bool) -> None:
         """Add one reply; an endpoint that states no tokens counts as none."""
         self.replayed += replayed
-        self.asked += not replayed
+        self.requests += not replayed
         stated = reply.get("usage") if isinstance(reply, dict) else None
         if isinstance(reply, dict) and isinstance(reply.get("model"), str):
             self.models.add(reply["model"])

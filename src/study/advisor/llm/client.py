@@ -51,7 +51,7 @@ LONGEST_MESSAGE = 300
 class EndpointError(UnavailableError):
     """No usable reply.
 
-    `kind`: one of `KINDS`. `status`: HTTP status, where the endpoint refused. `said`: its message, cleaned and cut,
+    `kind`: one of `KINDS`. `status`: HTTP status, where the endpoint refused. `message`: its message, cleaned and cut,
     where it refused.
     """
 
@@ -63,14 +63,14 @@ class EndpointError(UnavailableError):
         file: str | Path | None = None,
         fix: str | None = None,
         status: int | None = None,
-        said: str = "",
+        message: str = "",
     ) -> None:
-        self.kind, self.status, self.said = kind, status, said
+        self.kind, self.status, self.message = kind, status, message
         super().__init__(reason, file=file, fix=fix)
 
     def __reduce__(self) -> tuple[object, ...]:
-        told = partial(EndpointError, file=self.file, fix=self.fix, status=self.status, said=self.said)
-        return told, (self.kind, self.reason)
+        rebuild = partial(EndpointError, file=self.file, fix=self.fix, status=self.status, message=self.message)
+        return rebuild, (self.kind, self.reason)
 
 
 class _PassingError(Exception):
@@ -87,15 +87,15 @@ class _TooLongError(Exception):
 
 def refused_parameter(body: Mapping[str, Any], refusal: EndpointError) -> str | None:
     """The parameter of `INSTEAD` in `body` that a refusal speaks of; None where it is about anything else."""
-    if refusal.status not in (400, 422) or not UNSUPPORTED.search(refusal.said):
+    if refusal.status not in (400, 422) or not UNSUPPORTED.search(refusal.message):
         return None
-    return next((name for name, other in INSTEAD.items() if name in body and (other or name) in refusal.said), None)
+    return next((name for name, other in INSTEAD.items() if name in body and (other or name) in refusal.message), None)
 
 
 def as_accepted(body: Mapping[str, Any], changes: Mapping[str, str | None]) -> dict[str, Any]:
     """`body` with parameters under other names, or left out where that is None."""
-    kept = {name: value for name, value in body.items() if name not in changes}
-    return kept | {other: body[name] for name, other in changes.items() if other is not None and name in body}
+    unchanged = {name: value for name, value in body.items() if name not in changes}
+    return unchanged | {other: body[name] for name, other in changes.items() if other is not None and name in body}
 
 
 @dataclass
@@ -177,13 +177,13 @@ class Client:
         request = {"path": path, "body": body}
         if self.mode != "off":
             with self._lock:
-                kept = self._recorded().entries().get(key(request))
-                if kept is not None and kept.fault is None:
-                    self.usage.count(kept.response, replayed=True)
-                    self.adapted |= kept.sent
-                    return kept.response
+                entry = self._recorded().entries().get(key(request))
+                if entry is not None and entry.fault is None:
+                    self.usage.count(entry.response, replayed=True)
+                    self.adapted |= entry.sent
+                    return entry.response
             if self.mode == "replay":
-                raise self._missing(request, kept)
+                raise self._missing(request, entry)
         try:
             reply, sent = self._ask_as_accepted(path, body)
             reply = self.condense(reply)
@@ -206,9 +206,9 @@ class Client:
             self._tape = Cassette(self.cassette, self.keep_requests)
         return self._tape
 
-    def _missing(self, request: Mapping[str, Any], kept: Entry | None) -> EndpointError:
+    def _missing(self, request: Mapping[str, Any], entry: Entry | None) -> EndpointError:
         """Why a replay has no reply: none was recorded, or the fault that was."""
-        if kept is None or kept.fault is None:
+        if entry is None or entry.fault is None:
             return EndpointError(
                 "no_record",
                 f"no recorded reply to this request (key {key(request)[:12]})",
@@ -216,8 +216,8 @@ class Client:
                 fix="record it: use the mode `record` with an endpoint",
             )
         return EndpointError(
-            kept.fault,
-            f"the endpoint failed when this was recorded ({kept.fault})",
+            entry.fault,
+            f"the endpoint failed when this was recorded ({entry.fault})",
             file=self.cassette,
             fix="ask again: use the mode `record` with an endpoint",
         )
@@ -269,8 +269,8 @@ class Client:
         except TimeoutError as error:
             raise _PassingError("timeout", "the reply came too slowly") from error
         except openai.APIStatusError as error:
-            status, said = error.status_code, _message(error.body, os.environ.get(self.key_variable))
-            stated = f"HTTP {status}: {said}" if said else f"HTTP {status}"
+            status, message = error.status_code, _message(error.body, os.environ.get(self.key_variable))
+            stated = f"HTTP {status}: {message}" if message else f"HTTP {status}"
             if status in PASSING:
                 kind = "busy" if status == 429 else "server_error" if status >= 500 else "timeout"
                 raise _PassingError(kind, stated, _seconds(error.response.headers)) from error
@@ -280,7 +280,7 @@ class Client:
                 file=f"{self.base_url}/{path}",
                 fix="check the key, the model's name and the address",
                 status=status,
-                said=said,
+                message=message,
             ) from error
         except (openai.APIConnectionError, _TooLongError) as error:
             reason = error.__cause__ or error

@@ -17,14 +17,14 @@ def main() -> None:
     """
     import xllamacpp
 
-    asked = json.loads(sys.argv[1])
+    options = json.loads(sys.argv[1])
     params = xllamacpp.CommonParams()
-    params.model.path, params.model_alias = asked["path"], {asked["alias"]}
-    params.hostnames, params.port = ["127.0.0.1"], asked["port"]
-    params.n_ctx, params.n_parallel = asked["context"], 1
+    params.model.path, params.model_alias = options["path"], {options["alias"]}
+    params.hostnames, params.port = ["127.0.0.1"], options["port"]
+    params.n_ctx, params.n_parallel = options["context"], 1
     # Threads that share a core wait for each other at every layer: `taskset` on one core means one thread.
-    free = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else asked["threads"]
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = min(asked["threads"], free)
+    free = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else options["threads"]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = min(options["threads"], free)
     # One request at a time keeps the longest common prefix of prompts in place; copies of earlier states, up to 8 GB
     # by default, are not kept.
     params.cache_prompt, params.cache_ram_mib = True, 0

