@@ -37,13 +37,13 @@ class Strict(BaseModel):
     @classmethod
     def only_known(cls, values: Any) -> Any:
         """Refuse keys that the model does not have."""
-        known = list(cls.model_fields)
+        keys = list(cls.model_fields)
         if not isinstance(values, dict):
             return values
         for key in values:
-            if key not in known:
-                near = get_close_matches(str(key), known, n=1, cutoff=0.5)
-                meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+            if key not in keys:
+                near = get_close_matches(str(key), keys, n=1, cutoff=0.5)
+                meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(keys) or 'none'}"
                 raise ValueError(f"{str(key)[:80]!r} is not permitted; {meant}")
         given = {key: value for key, value in values.items() if value is not None}
         return {key: _written(value, cls.model_fields[key].annotation) for key, value in given.items()}

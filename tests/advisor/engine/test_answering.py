@@ -11,7 +11,7 @@ from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts, first_sentence, prior
 from study.advisor.engine.render import lines
 from study.advisor.saved.contract import Recommendation, require_request
-from study.advisor.saved.settings import Answering, Filtered, Known
+from study.advisor.saved.settings import Answering, BetterKnown, Filtered
 from study.base.errors import StudyError
 
 SETTINGS = replace(Answering.read(), large=3)
@@ -104,7 +104,7 @@ def test_the_prior_decides_among_about_equal_servers_and_is_a_component():
 
 def test_a_much_better_known_server_below_is_named_if_it_fits_by_itself():
     """Names and stars in order; one that may not be named is passed over, and so is a known one among those shown."""
-    rule = Known(times=10, stars=100)
+    rule = BetterKnown(times=10, stars=100)
     for stars, sound, place in (
         ([9, 5, 95, 300, 200], [True, True, True], 4),
         ([9, 5, 95, 300, 200], [True, False, True], 5),

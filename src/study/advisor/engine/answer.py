@@ -18,7 +18,7 @@ from study.advisor.engine.limits import Limits, Read, names_in, read_limits
 from study.advisor.engine.request import WORD, Understood, plain, reversed_only, understand, vocabulary
 from study.advisor.saved.contract import Recommendation, SavedModel, rounded
 from study.advisor.saved.saved import DATASET
-from study.advisor.saved.settings import Answering, Filtered, Known
+from study.advisor.saved.settings import Answering, BetterKnown, Filtered
 from study.base.errors import StudyError, printable, require_one_of
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def read_request(model: SavedModel, request: str, settings: Answering) -> tuple[
     return read, near[1], near[1] >= settings.fit[near[0]]
 
 
-def better_known(names: Sequence[str], stars: Sequence[int], sound: Sequence[bool], rule: Known) -> list[str]:
+def better_known(names: Sequence[str], stars: Sequence[int], sound: Sequence[bool], rule: BetterKnown) -> list[str]:
     """What is said of a server below those shown that is much better known than each of them.
 
     `names`, `stars`: of all servers, best first. `sound`: of those that are not shown, whether one may be named.

@@ -186,7 +186,7 @@ def show_scores(servers: Sequence[Recommendation], *, title: str, caption: str) 
         )
         for item in servers
     ]
-    rows = [{name: _cell(value) for name, value in item.shown().items()} for item in servers]
+    rows = [{name: _cell(value) for name, value in item.table_cells().items()} for item in servers]
     parts = dict.fromkeys(name for row in rows for name in row)
     empty = [name for name in parts if all(row.get(name) in (None, _cell(0.0)) for row in rows)]
     if empty:

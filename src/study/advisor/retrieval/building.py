@@ -43,8 +43,8 @@ class Builder:
             self.count("repeated server id numbered", "servers", "id", CHANGED)
             server_id = f"{server_id}#{times}"
         text = self.text(description, "servers", "description")
-        known = self.text(name, "servers", "name") or server_id
-        self.servers.append(Server(server_id, known, text, sources, aliases, tags=tags))
+        label = self.text(name, "servers", "name") or server_id
+        self.servers.append(Server(server_id, label, text, sources, aliases, tags=tags))
         return len(self.servers) - 1
 
     def tool(self, server: int, name: Any, description: Any, schema: Any) -> int | None:

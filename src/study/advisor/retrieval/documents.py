@@ -41,11 +41,11 @@ def parameters(schema: Schema) -> tuple[Parameter, ...]:
     ``$ref`` inside the document and ``allOf``, ``anyOf``, ``oneOf`` at the top are followed; a reference that leads
     back to itself ends there. Anything that is not a JSON Schema object gives no parameters.
     """
-    found: dict[str, Parameter] = {}
+    by_name: dict[str, Parameter] = {}
     seen: set[int] = set()
     waiting: list[Any] = [schema]
     for _ in range(MAX_STEPS):
-        if not waiting or len(found) >= MAX_PARAMETERS:
+        if not waiting or len(by_name) >= MAX_PARAMETERS:
             break
         part = resolve(waiting.pop(0), schema)
         if not isinstance(part, Mapping) or id(part) in seen:
@@ -55,12 +55,12 @@ def parameters(schema: Schema) -> tuple[Parameter, ...]:
         needed = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
         properties = part.get("properties")
         for name, value in properties.items() if isinstance(properties, Mapping) else ():
-            if name not in found and len(found) < MAX_PARAMETERS:
-                found[str(name)] = _parameter(str(name), resolve(value, schema), name in needed)
+            if name not in by_name and len(by_name) < MAX_PARAMETERS:
+                by_name[str(name)] = _parameter(str(name), resolve(value, schema), name in needed)
         for key in ("allOf", "anyOf", "oneOf"):
             branches = part.get(key)
             waiting += branches if isinstance(branches, list) else []
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 def _parameter(name: str, value: Any, required: bool) -> Parameter:
@@ -179,10 +179,10 @@ class ToolCatalog:
     @cached_property
     def rows_by_name(self) -> Mapping[str, tuple[int, ...]]:
         """Tool rows by exact tool name; several servers may offer tools of one name."""
-        found: dict[str, list[int]] = {}
+        by_name: dict[str, list[int]] = {}
         for row, tool in enumerate(self.tools):
-            found.setdefault(tool.name, []).append(row)
-        return {name: tuple(rows) for name, rows in found.items()}
+            by_name.setdefault(tool.name, []).append(row)
+        return {name: tuple(rows) for name, rows in by_name.items()}
 
     def tools_of(self, server: int) -> list[int]:
         """Tool rows of one server, in listed order."""
@@ -190,11 +190,11 @@ class ToolCatalog:
 
     def subset(self, servers: Sequence[int], name: str | None = None) -> tuple[ToolCatalog, IntArray]:
         """The catalogue of some servers, and the old row of each kept tool."""
-        place = {old: new for new, old in enumerate(servers)}
-        kept = [row for row, tool in enumerate(self.tools) if tool.server in place]
-        tools = tuple(replace(self.tools[row], server=place[self.tools[row].server]) for row in kept)
+        new_rows = {old: new for new, old in enumerate(servers)}
+        rows = [row for row, tool in enumerate(self.tools) if tool.server in new_rows]
+        tools = tuple(replace(self.tools[row], server=new_rows[self.tools[row].server]) for row in rows)
         chosen = ToolCatalog(name or self.name, tuple(self.servers[old] for old in servers), tools)
-        return chosen, np.array(kept, dtype=np.int64)
+        return chosen, np.array(rows, dtype=np.int64)
 
     def fingerprint(self) -> str:
         """SHA-256 of everything a system can read, in hex."""
@@ -238,7 +238,7 @@ def from_json(value: Any, file: Path | None = None) -> ToolCatalog:
             {name: tuple(s[name]) for name in ("sources", "aliases")} | {"tags": tuple(s.get("tags", ()))}
             for s in value["servers"]
         ]
-        servers = tuple(Server(**s | own) for s, own in zip(value["servers"], lists, strict=True))
+        servers = tuple(Server(**s | fields) for s, fields in zip(value["servers"], lists, strict=True))
         tools = tuple(Tool(int(t["server"]), t["name"], t["description"], dict(t["schema"])) for t in value["tools"])
         return ToolCatalog(value["name"], servers, tools)
     except (KeyError, TypeError, ValueError) as error:

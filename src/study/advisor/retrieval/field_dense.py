@@ -143,13 +143,13 @@ def standardised(scores: FloatArray) -> FloatArray:
 
 def _part(number: int, value: Mapping[str, str | float]) -> Part:
     """One part, checked."""
-    place = f"model.parts.{number}"
+    column = f"model.parts.{number}"
     if set(value) - {"view", "field", "weight"} or not {"view", "field"} <= set(value):
         fix = "its keys: view, field, weight"
-        raise StudyError(f"a part holds {', '.join(map(str, value))}", column=place, fix=fix)
+        raise StudyError(f"a part holds {', '.join(map(str, value))}", column=column, fix=fix)
     part = Part(str(value["view"]), str(value["field"]), float(value.get("weight", 1.0)))
-    for name, kind, known in (("view", part.view, VIEWS), ("field", part.field, FIELDS)):
-        if kind not in known:
-            fix = f"one of: {', '.join(known)}"
-            raise StudyError(f"there is no {name} {kind!r}", column=f"{place}.{name}", fix=fix)
+    for name, kind, choices in (("view", part.view, VIEWS), ("field", part.field, FIELDS)):
+        if kind not in choices:
+            fix = f"one of: {', '.join(choices)}"
+            raise StudyError(f"there is no {name} {kind!r}", column=f"{column}.{name}", fix=fix)
     return part

@@ -35,8 +35,8 @@ def centroids(tasks: FloatArray, servers: FloatArray, anchors: IntArray) -> Floa
     for rows in np.sort(anchors, axis=1).T:
         members += np.where(rows[:, None] >= 0, servers[rows], np.float32(0))
     share = (1 / ((anchors >= 0).sum(axis=1) + 1)).astype(np.float32)
-    found: FloatArray = share[:, None] * (tasks + members)
-    return found
+    means: FloatArray = share[:, None] * (tasks + members)
+    return means
 
 
 def expand(

@@ -135,14 +135,14 @@ def with_every_part(rows: IntArray, scores: FloatArray, order: IntArray) -> IntA
     `scores`: of the whole query and then of its parts, shape (1 + parts, n_tools). A tool of another domain may score
     less than many tools of the first. A part to which no tool scores above 0 has no best tool.
     """
-    firsts = [row for own in scores[1:] if own.max() > 0 for row in best(own, 1, order)[0].tolist()]
-    kept = rows.tolist()
+    firsts = [row for part in scores[1:] if part.max() > 0 for row in best(part, 1, order)[0].tolist()]
+    result = rows.tolist()
     for new in dict.fromkeys(firsts):
-        free = [row for row in kept if row not in firsts]
-        if new not in kept and free:
-            kept.remove(free[-1])
-            kept.append(new)
-    return np.array(sorted(kept, key=lambda row: -scores[0, row]), dtype=np.int64)
+        free = [row for row in result if row not in firsts]
+        if new not in result and free:
+            result.remove(free[-1])
+            result.append(new)
+    return np.array(sorted(result, key=lambda row: -scores[0, row]), dtype=np.int64)
 
 
 def above(rows: IntArray, values: FloatArray, threshold: float | None) -> tuple[IntArray, FloatArray]:
@@ -165,12 +165,12 @@ def within(ranked: IntArray, sizes: IntArray, budget: int) -> list[list[int]]:
     `ranked`: shape (b, K), -1 where unfilled. `sizes`: tokens of each tool's definition, shape (n_tools,)."""
     handed = []
     for row in ranked:
-        left, own = budget, []
+        left, fitting = budget, []
         for tool in row[row >= 0].tolist():
             if sizes[tool] <= left:
-                own.append(tool)
+                fitting.append(tool)
                 left -= int(sizes[tool])
-        handed.append(own)
+        handed.append(fitting)
     return handed
 
 
@@ -184,15 +184,15 @@ def matching(catalog: ToolCatalog, servers: Sequence[str], tags: Sequence[str]) 
         return None
     named, tagged = ([word.casefold() for word in words] for words in (servers, tags))
     chosen = []
-    for own in catalog.servers:
-        names = [name.casefold() for name in (own.id, own.name, *own.aliases)]
-        marks = {mark.casefold() for mark in (*own.tags, *own.sources)}
+    for server in catalog.servers:
+        names = [name.casefold() for name in (server.id, server.name, *server.aliases)]
+        marks = {mark.casefold() for mark in (*server.tags, *server.sources)}
         by_name = not named or any(fnmatchcase(name, word) for name in names for word in named)
         chosen.append(by_name and (not tagged or bool(marks.intersection(tagged))))
     if not any(chosen):
-        known = sorted({mark for own in catalog.servers for mark in (*own.tags, *own.sources)})
-        fix = f"its tags are: {', '.join(known) or 'none'}" if tags else "patterns may hold * and ?"
-        wanted = [f"named {' or '.join(servers)}"] * bool(servers) + [f"with the tag {' or '.join(tags)}"] * bool(tags)
-        raise StudyError(f"{catalog.name} has no server {' '.join(wanted)}", fix=fix)
-    found: NDArray[np.bool_] = np.array(chosen)[catalog.server_of]
-    return found
+        all_marks = sorted({mark for server in catalog.servers for mark in (*server.tags, *server.sources)})
+        fix = f"its tags are: {', '.join(all_marks) or 'none'}" if tags else "patterns may hold * and ?"
+        limits = [f"named {' or '.join(servers)}"] * bool(servers) + [f"with the tag {' or '.join(tags)}"] * bool(tags)
+        raise StudyError(f"{catalog.name} has no server {' '.join(limits)}", fix=fix)
+    mask: NDArray[np.bool_] = np.array(chosen)[catalog.server_of]
+    return mask

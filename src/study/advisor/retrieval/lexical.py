@@ -52,12 +52,12 @@ class Bm25:
 
     def scores(self, queries: Sequence[str]) -> FloatArray:
         """Scores >= 0, shape (len(queries), n)."""
-        found = np.zeros((len(queries), self.size), dtype=np.float32)
+        scores = np.zeros((len(queries), self.size), dtype=np.float32)
         for row, query in enumerate(queries):
-            known = [self.vocabulary[word] for word in words_of(query) if word in self.vocabulary]
-            if known:
-                found[row] = self.index.get_scores_from_ids(known)
-        return found
+            ids = [self.vocabulary[word] for word in words_of(query) if word in self.vocabulary]
+            if ids:
+                scores[row] = self.index.get_scores_from_ids(ids)
+        return scores
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class SparseRows:
 
     def __matmul__(self, dense: FloatArray) -> FloatArray:
         """The product with a dense matrix, shape (n, dense.shape[1])."""
-        found = np.zeros((self.shape[0], dense.shape[1]), np.float32)
+        product = np.zeros((self.shape[0], dense.shape[1]), np.float32)
         for row, (start, end) in enumerate(zip(self.indptr, self.indptr[1:], strict=False)):
             for column, value in zip(self.indices[start:end], self.data[start:end], strict=True):
-                found[row] += value * dense[column]
-        return found
+                product[row] += value * dense[column]
+        return product
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,16 @@ class TfIdf:
         columns, values = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         for text in texts:
             counts = Counter(self.vocabulary[term] for term in self.terms_of(text) if term in self.vocabulary)
-            own = np.array(sorted(counts), np.int64)
-            row = np.array([counts[column] for column in own.tolist()], np.float32)
+            ids = np.array(sorted(counts), np.int64)
+            row = np.array([counts[column] for column in ids.tolist()], np.float32)
             if self.logarithmic:
                 row = np.log(row) + np.float32(1)
-            row = (row * self.idf[own]).astype(np.float32)
+            row = (row * self.idf[ids]).astype(np.float32)
             # One square after the other, which NumPy's sum does not do.
             length = np.float64(sum((row * row).astype(np.float64).tolist())) ** 0.5
-            columns.append(own)
+            columns.append(ids)
             values.append((row / (length or 1.0)).astype(np.float32))
-        starts = np.cumsum([len(own) for own in columns])
+        starts = np.cumsum([len(ids) for ids in columns])
         return SparseRows(starts, np.concatenate(columns), np.concatenate(values), len(self.vocabulary))
 
 
@@ -150,13 +150,13 @@ class TfIdfIndex:
 
     def scores(self, queries: Sequence[str]) -> FloatArray:
         """Cosines in [0, 1], shape (len(queries), n)."""
-        asked, (starts, rows, values) = self.tfidf.transform(queries), self.postings
-        found = np.zeros((len(queries), self.size), np.float32)
-        for row, (start, end) in enumerate(zip(asked.indptr, asked.indptr[1:], strict=False)):
-            for column, value in zip(asked.indices[start:end], asked.data[start:end], strict=True):
-                own = slice(starts[column], starts[column + 1])
-                found[row, rows[own]] += value * values[own]
-        return found
+        vectors, (starts, rows, values) = self.tfidf.transform(queries), self.postings
+        cosines = np.zeros((len(queries), self.size), np.float32)
+        for row, (start, end) in enumerate(zip(vectors.indptr, vectors.indptr[1:], strict=False)):
+            for column, value in zip(vectors.indices[start:end], vectors.data[start:end], strict=True):
+                span = slice(starts[column], starts[column + 1])
+                cosines[row, rows[span]] += value * values[span]
+        return cosines
 
 
 def _numbered(words: Iterable[str]) -> dict[str, int]:

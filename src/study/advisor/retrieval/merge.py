@@ -20,10 +20,10 @@ class Merged(NamedTuple):
 
     def groups(self) -> list[list[int]]:
         """The listings of every entity that has two or more."""
-        found: dict[int, list[int]] = {}
+        by_entity: dict[int, list[int]] = {}
         for listing, entity in enumerate(self.entity_of):
-            found.setdefault(entity, []).append(listing)
-        return [listings for listings in found.values() if len(listings) > 1]
+            by_entity.setdefault(entity, []).append(listing)
+        return [listings for listings in by_entity.values() if len(listings) > 1]
 
 
 def signatures(catalog: ToolCatalog) -> list[tuple[str, ...]]:
@@ -31,7 +31,7 @@ def signatures(catalog: ToolCatalog) -> list[tuple[str, ...]]:
     listed: list[list[str]] = [[] for _ in catalog.servers]
     for tool in catalog.tools:
         listed[tool.server].append(" ".join(tool.description.split()))
-    return [tuple(sorted(own)) for own in listed]
+    return [tuple(sorted(descriptions)) for descriptions in listed]
 
 
 def merge_catalogs(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
@@ -54,8 +54,8 @@ def merge_catalogs(name: str, catalogs: Sequence[ToolCatalog]) -> Merged:
             aliases = tuple(dict.fromkeys([*server.aliases, other.name, *other.aliases]))
             tags = tuple(dict.fromkeys([*server.tags, *other.tags]))
             servers[number] = replace(server, sources=sources, aliases=aliases, tags=tags)
-    kept = set(first)
-    tools = tuple(replace(tool, server=entity_of[tool.server]) for tool in whole.tools if tool.server in kept)
+    first_listings = set(first)
+    tools = tuple(replace(tool, server=entity_of[tool.server]) for tool in whole.tools if tool.server in first_listings)
     return Merged(ToolCatalog(name, tuple(servers), tools), tuple(entity_of))
 
 
@@ -66,12 +66,12 @@ def extend(name: str, base: ToolCatalog, other: ToolCatalog, *, against: ToolCat
     `against`: what `other` is compared with (default: `base`).
     """
     compared = against or base
-    known = {signature for signature in signatures(compared) if any(signature)}
+    present = {signature for signature in signatures(compared) if any(signature)}
     tools = {_start(tool) for tool in compared.tools}
-    fresh = [row for row, signature in enumerate(signatures(other)) if signature not in known]
+    fresh = [row for row, signature in enumerate(signatures(other)) if signature not in present]
     chosen, _ = other.subset(fresh)
-    kept = tuple(tool for tool in chosen.tools if _start(tool) not in tools)
-    return concatenate(name, [base, ToolCatalog(chosen.name, chosen.servers, kept)])
+    fresh_tools = tuple(tool for tool in chosen.tools if _start(tool) not in tools)
+    return concatenate(name, [base, ToolCatalog(chosen.name, chosen.servers, fresh_tools)])
 
 
 def _start(tool: Tool) -> tuple[str, str]:

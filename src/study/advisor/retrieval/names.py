@@ -113,30 +113,30 @@ class ProductNames:
         spelling = Spelling.of(servers["description"].tolist())
         keys = [key(name) for name in servers["name"]]
         bearers, also = defaultdict[Product, list[int]](list), defaultdict[Product, list[int]](list)
-        for row, found in enumerate(keys):
-            if 0 < len(found) <= LONGEST and all(map(spelling.namelike, found)):
-                bearers[found].append(row)
-        starts = {found[0] for found in keys if found}
+        for row, product in enumerate(keys):
+            if 0 < len(product) <= LONGEST and all(map(spelling.namelike, product)):
+                bearers[product].append(row)
+        starts = {product[0] for product in keys if product}
         first = {(word,) for word in starts if spelling.namelike(word) and spelling.share(word) >= ALWAYS}
-        for row, found in enumerate(keys):
-            for part in {run for _, run in enumerate_runs(found)}:
-                if part != found and (part in bearers or part in first):
+        for row, product in enumerate(keys):
+            for part in {run for _, run in enumerate_runs(product)}:
+                if part != product and (part in bearers or part in first):
                     also[part].append(row)
         return cls(dict(bearers), dict(also), spelling, len(servers))
 
     def mentioned(self, text: str) -> set[Product]:
         """The products that a text names; a name inside a longer one ("Google" in "Google Maps") does not count."""
-        found: set[Product] = set()
+        products: set[Product] = set()
         for sentence in _SENTENCE.split(text):
             written = words(sentence)
             title = sum(map(capitalised, written)) > TITLE * len(written)
             for start, run in enumerate_runs(written):
                 product = tuple(map(str.lower, run))
                 telling = not title and start > 0 and all(map(capitalised, run))
-                known = product in self.bearers or product in self.also
-                if known and (telling or all(map(self.spelling.sure, product))):
-                    found.add(product)
-        return {run for run in found if not any(run != longer and inside(run, longer) for longer in found)}
+                is_product = product in self.bearers or product in self.also
+                if is_product and (telling or all(map(self.spelling.sure, product))):
+                    products.add(product)
+        return {run for run in products if not any(run != longer and inside(run, longer) for longer in products)}
 
     def named(self, requests: Sequence[str]) -> FloatArray:
         """1 for servers whose name is a product that the request names, 1/2 for those whose name holds it.

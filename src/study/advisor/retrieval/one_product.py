@@ -63,10 +63,10 @@ class Moments:
         q, offset = np.zeros((m, len(names), width)), np.zeros(m)
         for term in terms:
             at = names.index(term.field)
-            own, view = slice(at * width, (at + 1) * width), views[term.view].astype(np.float64)
-            spread = _spread(view, self.covariance[own, own])
+            span, view = slice(at * width, (at + 1) * width), views[term.view].astype(np.float64)
+            spread = _spread(view, self.covariance[span, span])
             q[:, at] += term.weight * view / spread[:, None]
-            offset += term.weight * (view @ self.mean[own]) / spread
+            offset += term.weight * (view @ self.mean[span]) / spread
         flat = q.reshape(m, -1)
         spread = _spread(flat, self.covariance)
         vectors = np.hstack([flat, spread[:, None]]).astype(np.float32)

@@ -21,7 +21,7 @@ def tie_order(n_servers: int, seed: int) -> IntArray:
 def top_k(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatArray]:
     """The server rows and scores of the `k` highest scores of each row, both (b, k), best first, ties in the order of
     `tie_order`; -inf and NaN are never ranked, unfilled places hold -1 and -inf."""
-    k, place = min(k, scores.shape[1]), np.argsort(order)
+    k, position = min(k, scores.shape[1]), np.argsort(order)
     if (unknown := np.isnan(scores)).any():
         scores = np.where(unknown, -np.inf, scores)
     servers, best = np.full((len(scores), k), -1, dtype=np.int64), np.full((len(scores), k), -np.inf)
@@ -29,7 +29,7 @@ def top_k(scores: FloatArray, k: int, order: IntArray) -> tuple[IntArray, FloatA
     for row, (values, least) in enumerate(zip(scores, lowest, strict=True)):
         # Only what can be among the k best is sorted: ten of thousands, and all that tie for the last place.
         candidates = np.flatnonzero(values >= least)
-        chosen = candidates[np.lexsort((place[candidates], -values[candidates]))[:k]]
+        chosen = candidates[np.lexsort((position[candidates], -values[candidates]))[:k]]
         servers[row], best[row] = chosen, values[chosen]
     servers[np.isneginf(best)] = -1
     return servers, best.astype(np.float32)

@@ -90,7 +90,7 @@ def zero_score(server: FloatArray, tool: FloatArray, kind: str = "zero", floor: 
 
 def server_texts(catalog: ToolCatalog, *, named: bool) -> list[str]:
     """The description of every server, behind its name where `named`."""
-    return [f"{own.name}: {own.description}" if named else own.description for own in catalog.servers]
+    return [f"{server.name}: {server.description}" if named else server.description for server in catalog.servers]
 
 
 def summaries(catalog: ToolCatalog) -> list[str]:
@@ -104,8 +104,8 @@ def summaries(catalog: ToolCatalog) -> list[str]:
         lines = tool.description.splitlines()
         listed[tool.server].append(f"{tool.name}: {lines[0][:LINE_LENGTH] if lines else ''}")
     return [
-        f"{server.name}. {server.description} Tools: {'; '.join(own)[:SUMMARY_LENGTH]}"
-        for server, own in zip(catalog.servers, listed, strict=True)
+        f"{server.name}. {server.description} Tools: {'; '.join(lines_of_tools)[:SUMMARY_LENGTH]}"
+        for server, lines_of_tools in zip(catalog.servers, listed, strict=True)
     ]
 
 
@@ -129,8 +129,8 @@ class Router:
 
     def server_scores(self, servers: Sequence[str], *, store: bool = True) -> FloatArray:
         """s_server of every server, shape (b, n_servers)."""
-        asked = self.embedder.encode(servers, store=store)
-        by_text, by_summary = (asked @ vectors.T for vectors in self.server_vectors)
+        queries = self.embedder.encode(servers, store=store)
+        by_text, by_summary = (queries @ vectors.T for vectors in self.server_vectors)
         alone = {"description": by_text, "summary": by_summary}
         chosen: FloatArray = alone.get(self.routing.matching, np.maximum(by_text, by_summary))
         return chosen
@@ -153,17 +153,17 @@ def combine(servers: FloatArray, tools: FloatArray, server_of: IntArray, routing
     n_tools). `server_of`: the server of each tool, shape (n_tools,). Returns: shape (b, n_tools), -inf where the
     tool's server did not pass.
     """
-    found = zero_score(servers[:, server_of], tools, routing.score, routing.floor).astype(np.float32)
+    scores = zero_score(servers[:, server_of], tools, routing.score, routing.floor).astype(np.float32)
     passed = best_servers(servers, routing.servers) & ~np.isneginf(servers)
-    found[~passed[:, server_of]] = -np.inf
-    return found
+    scores[~passed[:, server_of]] = -np.inf
+    return scores
 
 
 def best_servers(scores: FloatArray, count: int | None) -> np.ndarray:
     """Which servers stay, shape of `scores` (b, n_servers), bool; of equal ones the earlier."""
-    kept = np.zeros(scores.shape, dtype=bool)
-    np.put_along_axis(kept, np.argsort(-scores, axis=1, kind="stable")[:, :count], True, axis=1)
-    return kept
+    mask = np.zeros(scores.shape, dtype=bool)
+    np.put_along_axis(mask, np.argsort(-scores, axis=1, kind="stable")[:, :count], True, axis=1)
+    return mask
 
 
 PROMPT = """You solve the user's task with external tools, none of which you know yet.

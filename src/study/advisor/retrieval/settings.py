@@ -33,13 +33,13 @@ class Group:
             except ValidationError as error:
                 self.require(False, key, error.errors()[0]["msg"].replace("Input should", "which should"))
 
-    def require(self, holds: bool, key: str, wanted: str) -> None:
+    def require(self, holds: bool, key: str, condition: str) -> None:
         """Raise `StudyError` unless a condition on one of the settings holds."""
         if not holds:
             raise StudyError(
                 f"{getattr(self, key)!r} is no value for this setting",
                 column=f"system.model.{type(self).__name__.lower()}.{key}",
-                fix=f"give another value, {wanted}; conf/system/paper/t2mrec.yaml explains every key",
+                fix=f"give another value, {condition}; conf/system/paper/t2mrec.yaml explains every key",
             )
 
 

@@ -50,7 +50,7 @@ CALLED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "bash": ("bash script",),
     },
 }
-ALIASES = {whose: {alias: name for name, own in names.items() for alias in own} for whose, names in CALLED.items()}
+ALIASES = {whose: {alias: name for name, forms in names.items() for alias in forms} for whose, names in CALLED.items()}
 
 
 def languages(text: str, aliases: str = "study") -> frozenset[str]:
@@ -67,11 +67,11 @@ def operating_systems(text: str) -> frozenset[str]:
 
 def index(names: Iterable[Iterable[Hashable]]) -> dict[Any, IntArray]:
     """For every name the numbers of the servers that have it, ascending. `names`: of each server."""
-    found: dict[Any, list[int]] = defaultdict(list)
-    for row, own in enumerate(names):
-        for name in own:
-            found[name].append(row)
-    return {name: np.array(rows) for name, rows in found.items()}
+    by_name: dict[Any, list[int]] = defaultdict(list)
+    for row, names_of_server in enumerate(names):
+        for name in names_of_server:
+            by_name[name].append(row)
+    return {name: np.array(rows) for name, rows in by_name.items()}
 
 
 class StructuralFeatures:
@@ -108,11 +108,11 @@ class StructuralFeatures:
     def score(self, tasks: pd.DataFrame, weights: tuple[float, float, float]) -> FloatArray:
         """`structural_score` of a table's tasks and the catalogue, shape (n_tasks, n_servers)."""
         category, language, theme = self._rows([tasks[name] for name in COLUMNS], weights)
-        found = np.stack(category)
-        for row, one, other in zip(found, language, theme, strict=True):
+        scores = np.stack(category)
+        for row, one, other in zip(scores, language, theme, strict=True):
             row += one
             row += other
-        return found
+        return scores
 
     def _rows(self, tasks: Sequence[Iterable[str]], weights: tuple[float, float, float]) -> list[list[FloatArray]]:
         """The three weighted features of tasks with these `COLUMNS`, a row of shape (n_servers,) for each task, which

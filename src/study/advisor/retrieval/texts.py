@@ -112,10 +112,10 @@ def _short(text: str) -> bool:
 
 def _domains(text: str) -> list[str]:
     """What is transferred, and the transfer, where the first has words enough to search for."""
-    found = TRANSFER.fullmatch(text)
-    if found is None or len(found[2].split()) < MIN_WORDS:
+    match = TRANSFER.fullmatch(text)
+    if match is None or len(match[2].split()) < MIN_WORDS:
         return [text]
-    return [found[2], f"{found[1]} {found[3]}"]
+    return [match[2], f"{match[1]} {match[3]}"]
 
 
 @cache

@@ -37,7 +37,7 @@ class Recommendation:
         texts = {name: server[name] for name in ("name", "url", "description", "language")}
         return cls(rank, int(server["id"]), score=round(float(score), 6), parts=rounded(parts), **texts, **more)
 
-    def shown(self) -> dict[str, float | str]:
+    def table_cells(self) -> dict[str, float | str]:
         """What a table prints beside the score, by heading."""
         return {**self.parts, **({"stage": self.stage} if self.stage else {})}
 
@@ -87,8 +87,8 @@ def require_request(text: str, k: int, n_servers: int) -> None:
         raise StudyError(f"k = {k} is outside 1 ... {n_servers}, the size of the catalogue", fix="choose another -k")
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, names: Iterable[str]) -> str:
     """The known names most like `word`, as the end of a sentence."""
-    spelling = {name.casefold(): name for name in known}
+    spelling = {name.casefold(): name for name in names}
     near = [repr(spelling[name]) for name in get_close_matches(word.casefold(), spelling, n=3)]
     return f" (nearest: {', '.join(near)})" if near else ""

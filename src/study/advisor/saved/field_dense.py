@@ -161,8 +161,8 @@ class SavedFieldDense:
     ) -> list[Recommendation]:
         """See `study.advisor.saved.contract.SavedModel`; the words are read as a task's description."""
         require_request(text, k, len(self.servers))
-        asked = request_of(text, language=language, category=category, subcategory=subcategory, theme=theme)
-        total, parts = explain(self.system, asked)
+        task = request_of(text, language=language, category=category, subcategory=subcategory, theme=theme)
+        total, parts = explain(self.system, task)
         rows = top_k(total[None], k, self.order)[0][0]
         return [
             Recommendation.of(rank, self.cards[row], total[row], {name: part[row] for name, part in parts.items()})
@@ -187,21 +187,21 @@ class SavedFieldDense:
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
     ) -> list[str]:
         """See `study.advisor.saved.contract.SavedModel`."""
-        found = []
+        messages = []
         if text.strip() and not re.search(r"\w", text):
-            found.append("there is no word in the request; the ranking does not rest on it")
+            messages.append("there is no word in the request; the ranking does not rest on it")
         encoder = WITHOUT_TORCH.get(self.system.encoder, self.system.encoder)
         if encoder in WITHOUT_TORCH.values() and without_torch(encoder).cut(text):
             longest = without_torch(encoder).longest
-            found.append(f"only the first {longest} tokens of the request are read, except for names of products")
+            messages.append(f"only the first {longest} tokens of the request are read, except for names of products")
         given = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
         for name, value in given.items():
             if value and self._read(text, given) == self._read(text, given | {name: ""}):
-                found.append(f"the {name} {value!r} has no effect: {self.name} ranks by the words of the request")
+                messages.append(f"the {name} {value!r} has no effect: {self.name} ranks by the words of the request")
                 # T2MRec, too, reads no subcategory without its category.
                 if self.reader and (category or name != "subcategory"):
-                    found[-1] += f"; --system {self.reader} uses it, and shows a semantic and a structural part"
-        return found
+                    messages[-1] += f"; --system {self.reader} uses it, and shows a semantic and a structural part"
+        return messages
 
     def _read(self, text: str, attributes: Mapping[str, str]) -> list[str]:
         """Every text that the score reads of a request."""
@@ -222,8 +222,8 @@ def _require_whole(system: FieldDense, n_servers: int) -> None:
 
 def _versions(system: FieldDense) -> str:
     """The encoders of a system, with their versions."""
-    own = model_version(system.encoder)
-    return f"{own} and {mpnet.version()}" if isinstance(system, TwoEncoders) else own
+    version = model_version(system.encoder)
+    return f"{version} and {mpnet.version()}" if isinstance(system, TwoEncoders) else version
 
 
 def _product_data(products: ProductNames) -> dict[str, Any]:
@@ -241,10 +241,10 @@ def _product_names(data: Mapping[str, Any], n_servers: int) -> ProductNames:
     """What `_product_data` described; ValueError where a row is outside the catalogue."""
 
     def rows_of(pairs: Sequence[tuple[Sequence[str], list[int]]]) -> dict[Product, list[int]]:
-        found = {tuple(product): rows for product, rows in pairs}
-        if any(type(row) is not int or not 0 <= row < n_servers for rows in found.values() for row in rows):
+        by_product = {tuple(product): rows for product, rows in pairs}
+        if any(type(row) is not int or not 0 <= row < n_servers for rows in by_product.values() for row in rows):
             raise ValueError("a product names a server outside the catalogue")
-        return found
+        return by_product
 
     uses = data["spelling"]
     spelling = Spelling(

@@ -46,7 +46,7 @@ class Opinion(Protocol):
     def named(self) -> str:
         """What graded."""
 
-    def grades(self, task: str, found: Sequence[Recommendation]) -> dict[int, float]:
+    def grades(self, task: str, servers: Sequence[Recommendation]) -> dict[int, float]:
         """A grade from 0 to 1 by server id."""
 
 
@@ -87,22 +87,22 @@ class Grader:
         Raises:
             StudyError: no reply, or one without log probabilities of a digit.
         """
-        shown = {"name": server.name, "description": server.description, "language": server.language or ""}
-        body = grades.question(self.model, {"task": task}, shown, LONGEST)
-        found = grades.expected_grade(self.client.post("chat/completions", body))
-        if found is None:
+        fields = {"name": server.name, "description": server.description, "language": server.language or ""}
+        body = grades.question(self.model, {"task": task}, fields, LONGEST)
+        grade = grades.expected_grade(self.client.post("chat/completions", body))
+        if grade is None:
             reason = "the reply has no log probability of 0, 1 or 2"
             raise StudyError(reason, file=self.client.base_url, fix="use another endpoint or model")
-        return found / 2
+        return grade / 2
 
     @property
     def named(self) -> str:
         """The models that answered."""
         return ", ".join(sorted(self.client.usage.models)) or self.model
 
-    def grades(self, task: str, found: Sequence[Recommendation]) -> dict[int, float]:
+    def grades(self, task: str, servers: Sequence[Recommendation]) -> dict[int, float]:
         """Server by server, with a progress bar."""
-        bar = tqdm(found, desc="grade", unit="server", leave=False, disable=None)
+        bar = tqdm(servers, desc="grade", unit="server", leave=False, disable=None)
         return {item.server_id: self.grade(task, item) for item in bar}
 
 
@@ -131,9 +131,9 @@ class DistilledGrader:
         """The student's name."""
         return "distilled linear model"
 
-    def grades(self, task: str, found: Sequence[Recommendation]) -> dict[int, float]:
+    def grades(self, task: str, servers: Sequence[Recommendation]) -> dict[int, float]:
         """The scores, from 0 for the least to 1 for the best of these servers."""
-        ids = [item.server_id for item in found]
+        ids = [item.server_id for item in servers]
         rows = pd.Index(self.model.servers["id"]).get_indexer(pd.Index(ids))
         fields = {name: vectors[rows] for name, vectors in self.model.system.fields.items()}
         request = self.model.vector(task) if self.student.asks else np.zeros((1, DIMENSION), dtype=np.float32)
@@ -142,16 +142,16 @@ class DistilledGrader:
 
 
 def rerank(
-    found: Sequence[Recommendation], graded: Mapping[int, float], weight: float, part: str
+    servers: Sequence[Recommendation], graded: Mapping[int, float], weight: float, part: str
 ) -> list[Recommendation]:
     """The graded servers by weight x grade + score, the score scaled to 0 ... 1; the others keep their places after.
 
     Args:
-        found: best first.
+        servers: best first.
         graded: by server id, of the first ones.
         weight, part: of `Opinion`.
     """
-    first, rest = found[: len(graded)], found[len(graded) :]
+    first, rest = servers[: len(graded)], servers[len(graded) :]
     scores = scaled(np.array([item.score for item in first]))
     parts = [
         {"ranker": float(score), part: weight * graded[item.server_id]}
@@ -170,10 +170,10 @@ def scaled(scores: FloatArray) -> FloatArray:
     """From 0 for the least to 1 for the greatest; 0 where all are equal, and for none."""
     if not len(scores) or scores.min() == scores.max():
         return np.zeros_like(scores)
-    found: FloatArray = (scores - scores.min()) / (scores.max() - scores.min())
-    return found
+    values: FloatArray = (scores - scores.min()) / (scores.max() - scores.min())
+    return values
 
 
-def graded(grader: Opinion, task: str, found: Sequence[Recommendation]) -> list[Recommendation]:
-    """`found` with its first `DEPTH` servers graded and put into their new order."""
-    return rerank(found, grader.grades(task, found[:DEPTH]), grader.weight, grader.part)
+def graded(grader: Opinion, task: str, servers: Sequence[Recommendation]) -> list[Recommendation]:
+    """`servers` with its first `DEPTH` servers graded and put into their new order."""
+    return rerank(servers, grader.grades(task, servers[:DEPTH]), grader.weight, grader.part)

@@ -53,8 +53,8 @@ class LargeFieldDense(SavedFieldDense):
         source = nearest.Source(len(servers), DIMENSION * len(names) + 1, piece, identity)
         model = cls(name, system, servers, seed=seed)
         model.moments = _moments(folder / f"moments-{identity[:8]}.npz", source)
-        asked = pd.concat([request_of(text) for text in _requests()])
-        questions = model.moments.questions(system.terms, model.views(asked)).vectors
+        tasks = pd.concat([request_of(text) for text in _requests()])
+        questions = model.moments.questions(system.terms, model.views(tasks)).vectors
         model.index = nearest.build(folder / "index", source, questions)
         system.encoder = WITHOUT_TORCH.get(system.encoder, system.encoder)
         return model
@@ -71,28 +71,28 @@ class LargeFieldDense(SavedFieldDense):
     ) -> list[Recommendation]:
         """See `study.advisor.saved.contract.SavedModel`; the words are read as a task's description."""
         require_request(text, k, len(self.servers))
-        asked = request_of(text, language=language, category=category, subcategory=subcategory, theme=theme)
-        question = self.moments.questions(self.system.terms, self.views(asked))
-        bonus = self._bonus(texts(asked, VIEWS, "request")[0])
-        found, products = self.index.search(question.vectors, min(k, DEEPEST))
+        task = request_of(text, language=language, category=category, subcategory=subcategory, theme=theme)
+        question = self.moments.questions(self.system.terms, self.views(task))
+        bonus = self._bonus(texts(task, VIEWS, "request")[0])
+        ids, products = self.index.search(question.vectors, min(k, DEEPEST))
         if bonus:  # the servers that bear the product's name, wherever they stand
             bearing = np.zeros(self.index.n, dtype=np.bool_)
             bearing[list(bonus)] = True
             more = self.index.search(question.vectors, len(bonus), bearing)
-            found, products = np.hstack([found, more[0]]), np.hstack([products, more[1]])
-        rows, first = np.unique(found[found >= 0], return_index=True)
-        scores = question.scores(products[found >= 0][None])[0, first]
+            ids, products = np.hstack([ids, more[0]]), np.hstack([products, more[1]])
+        rows, first = np.unique(ids[ids >= 0], return_index=True)
+        scores = question.scores(products[ids >= 0][None])[0, first]
         named = np.array([self.system.product_bonus * bonus.get(int(row), 0.0) for row in rows], dtype=np.float32)
         best = self._ordered(rows, scores + named)[: min(k, DEEPEST)]
-        return [self._shown(rank, rows[at], scores[at], named[at]) for rank, at in enumerate(best, start=1)]
+        return [self._recommendation(rank, rows[at], scores[at], named[at]) for rank, at in enumerate(best, start=1)]
 
     def _ordered(self, rows: IntArray, totals: FloatArray) -> IntArray:
         """The places of `rows`, best first; ties in the seeded order."""
-        place = np.empty_like(self.order)
-        place[self.order] = np.arange(len(self.order))
-        return np.lexsort((place[rows], -totals))
+        position = np.empty_like(self.order)
+        position[self.order] = np.arange(len(self.order))
+        return np.lexsort((position[rows], -totals))
 
-    def _shown(self, rank: int, row: int, score: float, product: float) -> Recommendation:
+    def _recommendation(self, rank: int, row: int, score: float, product: float) -> Recommendation:
         prior = float(self.system.prior[row])
         parts = {"semantic": score - prior}
         if self.system.priors:
@@ -121,12 +121,12 @@ class LargeFieldDense(SavedFieldDense):
 def _moments(file: Path, source: nearest.Source) -> Moments:
     """The statistics of a catalogue, measured once."""
     if file.exists():
-        with np.load(file) as kept:
-            return Moments(kept["mean"], kept["covariance"])
-    found = Moments.of(nearest.sampled(source, STATISTICS, nearest.Settings.read()))
+        with np.load(file) as archive:
+            return Moments(archive["mean"], archive["covariance"])
+    moments = Moments.of(nearest.sampled(source, STATISTICS, nearest.Settings.read()))
     with replacing(file) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, mean=found.mean, covariance=found.covariance)
-    return found
+        np.savez(stream, mean=moments.mean, covariance=moments.covariance)
+    return moments
 
 
 def _requests() -> list[str]:

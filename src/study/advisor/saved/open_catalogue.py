@@ -83,35 +83,35 @@ def living(version: Path, names: Sequence[str]) -> pd.DataFrame:
     table = store.read(version, "servers")
     table = table[table["status"] != GONE]
     if "open" not in names:
-        own = [json.loads(members)[0][0] == MINE for members in table["members"]]
-        table = table[own] if MINE in names else table.iloc[:0]
+        is_mine = [json.loads(members)[0][0] == MINE for members in table["members"]]
+        table = table[is_mine] if MINE in names else table.iloc[:0]
     if DATASET in names:
         table = pd.concat([table, _listed(set(table["repository"]))], ignore_index=True)
     if table.empty:
-        shown = " and ".join(names)
-        raise StudyError(f"the catalogue {shown} has no server", file=version, fix="run: study catalog add FILE")
+        label = " and ".join(names)
+        raise StudyError(f"the catalogue {label} has no server", file=version, fix="run: study catalog add FILE")
     return table.reset_index(drop=True)
 
 
-def _listed(known: set[str]) -> pd.DataFrame:
-    """The servers of Task2MCP whose repository is not in `known`, with the columns of the catalogue and `TEXTS`."""
+def _listed(repositories: set[str]) -> pd.DataFrame:
+    """The servers of Task2MCP that are in none of `repositories`, with the columns of the catalogue and `TEXTS`."""
     file = paths.prepared(DATASET) / "servers.parquet"
-    found = pd.read_parquet(require_file(file, f"run: {BRING}", "the servers of Task2MCP are not here"))
-    places = [repository(url) for url in found["url"]]
-    table = pd.DataFrame({"id": [f"{DATASET}:{name}" for name in found["id"]]})
-    table["repository"], table["subfolder"] = [place for place, _ in places], [inside for _, inside in places]
-    table = table.assign(**{name: found[name] for name in ("name", "description", *TEXTS)})
-    table["category"], table["stars"] = found["category"], found["stars_count"].astype(int)
-    table["licence"] = found["license_clean"].where(found["license_clean"] != "other", "")
-    table["official"] = found["is_official"]
+    listing = pd.read_parquet(require_file(file, f"run: {BRING}", "the servers of Task2MCP are not here"))
+    places = [repository(url) for url in listing["url"]]
+    table = pd.DataFrame({"id": [f"{DATASET}:{name}" for name in listing["id"]]})
+    table["repository"], table["subfolder"] = [address for address, _ in places], [inside for _, inside in places]
+    table = table.assign(**{name: listing[name] for name in ("name", "description", *TEXTS)})
+    table["category"], table["stars"] = listing["category"], listing["stars_count"].astype(int)
+    table["licence"] = listing["license_clean"].where(listing["license_clean"] != "other", "")
+    table["official"] = listing["is_official"]
     facts = ("name", "description", "repository", "stars", "licence", "official", "category")
     table["provenance"] = json.dumps(dict.fromkeys(facts, DATASET))
-    table["members"] = [json.dumps([[DATASET, str(name)]]) for name in found["id"]]
+    table["members"] = [json.dumps([[DATASET, str(name)]]) for name in listing["id"]]
     empty = dict.fromkeys(("tags", "tools", "packages", "remotes", "notes"), "[]")
     table = table.assign(status="active", **empty)
     blank = [name for name in COLUMNS if name not in table]
     table[blank] = ""
-    return table[~table["repository"].isin(known - {""})]
+    return table[~table["repository"].isin(repositories - {""})]
 
 
 def _digest(settings: object) -> str:
@@ -123,7 +123,7 @@ def as_dataset(servers: pd.DataFrame) -> pd.DataFrame:
     table = servers[["name", "description"]].assign(id=range(len(servers)))
     for name in TEXTS:
         table[name] = servers[name].fillna("") if name in servers else ""
-    table["url"] = [f"https://{place}" if place else "" for place in servers["repository"]]
+    table["url"] = [f"https://{address}" if address else "" for address in servers["repository"]]
     table["tools"] = [", ".join(tool["name"] for tool in json.loads(tools)) for tools in servers["tools"]]
     table["category"] = servers["category"].str.replace("-", " ")
     return table

@@ -65,12 +65,12 @@ def choose(dataset: str | None, system: str | None) -> tuple[str, str]:
 
 def savable() -> list[str]:
     """The systems that `study export` saves; a damaged file names none."""
-    found = []
+    systems = []
     for name in choices("system"):
         with suppress(Exception):
             if is_savable(system_settings(name)["model"]):
-                found.append(name)
-    return found
+                systems.append(name)
+    return systems
 
 
 def is_savable(model: Mapping[str, Any]) -> bool:

@@ -36,7 +36,7 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class Known:
+class BetterKnown:
     """When a server below those shown is much better known than they."""
 
     times: float
@@ -75,7 +75,7 @@ class Answering:
     wish: float
     named: float
     prior: Prior
-    known: Known
+    known: BetterKnown
     fit: Mapping[str, float]
     nearest: int
     filtered: Filtered
@@ -88,10 +88,10 @@ class Answering:
 
     def marks_of(self, name: str, description: str) -> tuple[str, ...]:
         """What is to be said beside a name, most serious first."""
-        found = _patterns(paths.conf() / "recommend" / "answering.yaml")
+        patterns = _patterns(paths.conf() / "recommend" / "answering.yaml")
         return tuple(
             mark
-            for mark, (of_name, of_text) in found.items()
+            for mark, (of_name, of_text) in patterns.items()
             if of_name.search(name) or of_text.search(f"{name}\n{description}")
         )
 
@@ -103,11 +103,11 @@ def _read(file: Path) -> Answering:
 
 @cache
 def _patterns(file: Path) -> dict[str, tuple[re.Pattern[str], re.Pattern[str]]]:
-    found = {}
+    by_mark = {}
     for mark, patterns in _read(file).marks.items():
         try:
-            found[mark] = (re.compile(patterns.name, re.I | re.X), re.compile(patterns.text, re.I | re.X))
+            by_mark[mark] = (re.compile(patterns.name, re.I | re.X), re.compile(patterns.text, re.I | re.X))
         except re.error as error:
             reason = f"no regular expression ({error})"
             raise StudyError(reason, file=file, column=f"marks.{mark}", fix="correct it") from error
-    return found
+    return by_mark

@@ -94,9 +94,9 @@ class Recommender:
         fix = f"run: study export dataset={folder.parent.name}"
         require_file(folder / "model.json", fix, "no saved model here")
         try:
-            known = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             for name in FILES:
-                if sha256(folder / name) != known[name]:
+                if sha256(folder / name) != manifest[name]:
                     raise ValueError(f"{name} is not the file that was saved with the others")
             about, vectorizer, catalogue = (
                 json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
@@ -117,27 +117,29 @@ class Recommender:
     ) -> list[Recommendation]:
         """See `study.advisor.saved.contract.SavedModel`: Algorithm 1 of the paper without its last step."""
         require_request(text, k, len(self.servers))
-        asked = {"language": [language], "category": [category], "subcategory": [subcategory], "theme": [theme]}
-        ranked, servers = self.ranked([text], asked, k), self.server_embeddings
+        attributes = {"language": [language], "category": [category], "subcategory": [subcategory], "theme": [theme]}
+        ranked, servers = self.ranked([text], attributes, k), self.server_embeddings
         anchors = self._anchors(k)
         centroid = servers @ (ranked.embedding[0] + servers[ranked.rows[0, :anchors]].sum(0)) / (anchors + 1)
-        found = []
-        for place, row in enumerate(ranked.rows[0, :k]):
-            anchor = place < anchors
+        items = []
+        for position, row in enumerate(ranked.rows[0, :k]):
+            anchor = position < anchors
             score = ranked.fused[0, row] if anchor else centroid[row]
             parts = {"semantic": ranked.semantic[0, row], "structural": ranked.structural[0, row]}
             stage = "anchor" if anchor else "expansion"
             named = rounded(dict(zip(FEATURES, ranked.features[:, 0, row], strict=True)))
-            found.append(Recommendation.of(place + 1, self.cards[row], score, parts, stage=stage, features=named))
-        return found
+            items.append(Recommendation.of(position + 1, self.cards[row], score, parts, stage=stage, features=named))
+        return items
 
-    def ranked(self, texts: Sequence[str], asked: Mapping[str, Sequence[str]], k: int) -> Ranked:
-        """The `k` best servers, or more, for several requests. `asked`: language, category, subcategory and theme of
-        each."""
-        fields = {"name": texts, "description": [""] * len(texts), **asked}
+    def ranked(self, texts: Sequence[str], attributes: Mapping[str, Sequence[str]], k: int) -> Ranked:
+        """The `k` best servers, or more, for several requests. `attributes`: language, category, subcategory and
+        theme of each."""
+        fields = {"name": texts, "description": [""] * len(texts), **attributes}
         words = [join_values(values) for values in zip(*(fields[name] for name in TASK_FIELDS), strict=True)]
         embedding = embed(self.task_tower, self.vectorizer.transform(words))
-        features = self.structure.between(*(asked[name] for name in ("category", "subcategory", "language", "theme")))
+        features = self.structure.between(
+            *(attributes[name] for name in ("category", "subcategory", "language", "theme"))
+        )
         semantic = embedding @ self.server_embeddings.T
         structural = structural_score(features, self.scoring.structure_weights)
         fused = fuse(semantic, structural, weight=self.scoring.semantic_weight)
@@ -156,21 +158,21 @@ class Recommender:
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""
     ) -> list[str]:
         """See `study.advisor.saved.contract.SavedModel`."""
-        found = []
+        messages = []
         if text.strip() and not len(self.vectorizer.transform([text]).data):
-            found.append("no word of the request occurs in the model's vocabulary; the ranking does not rest on it")
+            messages.append("no word of the request occurs in the model's vocabulary; the ranking does not rest on it")
         for name in sorted(languages(language) - self.structure.language_index.keys()):
-            found.append(f"no server is written in {name!r}{nearest(name, self.structure.language_index)}")
+            messages.append(f"no server is written in {name!r}{nearest(name, self.structure.language_index)}")
         categories = set(self.structure.category.tolist()) - {""}
         if category and category not in categories:
-            found.append(f"unknown category {category!r}{nearest(category, categories)}")
+            messages.append(f"unknown category {category!r}{nearest(category, categories)}")
         if subcategory and not category:
-            found.append("a subcategory counts only together with its category (--category), so it has no effect")
+            messages.append("a subcategory counts only together with its category (--category), so it has no effect")
         elif subcategory:
             leaves = set(self.structure.subcategory[self.structure.category == category].tolist()) - {""}
             if category in categories and subcategory not in leaves:
-                found.append(f"unknown subcategory {subcategory!r} of {category!r}{nearest(subcategory, leaves)}")
-        known = {name.casefold() for name in self.themes}
-        if theme and known and theme.casefold() not in known and not operating_systems(theme):
-            found.append(f"unknown theme {theme!r}{nearest(theme, self.themes)}")
-        return found
+                messages.append(f"unknown subcategory {subcategory!r} of {category!r}{nearest(subcategory, leaves)}")
+        themes = {name.casefold() for name in self.themes}
+        if theme and themes and theme.casefold() not in themes and not operating_systems(theme):
+            messages.append(f"unknown theme {theme!r}{nearest(theme, self.themes)}")
+        return messages
