@@ -270,7 +270,7 @@ def test_the_environment_holds_for_one_reading_alone(monkeypatch):
 
 
 def test_errors_survive_a_process_border():
-    told = {"file": "x", "fix": "wait", "status": 429, "said": "no"}
+    told = {"file": "x", "fix": "wait", "status": 429, "message": "no"}
     found = pickle.loads(pickle.dumps(llm.EndpointError("busy", "later", **told)))
     assert {"kind": "busy", "reason": "later", **told}.items() <= vars(found).items()
 
