@@ -118,6 +118,8 @@ def load(name: str, folder: Path | None = None) -> Dataset:
         stands twice; or the labels name an id that the other tables lack.
     """
     folder, fix = folder or paths.prepared(name), f"run: study prepare dataset={name}"
+    if not paths.raw(name).exists():
+        fix = f"run: study fetch dataset={name}, then study prepare and study split, with the same word"
     files = {part: folder / f"{part}.parquet" for part in PREPARED}
     tables = {part: read_parquet(files[part], columns=columns, fix=fix) for part, columns in PREPARED.items()}
     for part, table in tables.items():

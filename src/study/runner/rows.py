@@ -132,11 +132,11 @@ def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Sp
     make_logger(plain(config), "check")
     require_applicable(config)
     require_own_row(config)
+    data, split = load_inputs(dataset, protocol)  # fails here, once, and not in every worker
     require_sound(system)
     if not replace and (earlier := find_record(dataset, protocol, system)) is not None:
         require_same_profile(rows_folder(dataset), config, earlier)
     config = with_tuned_values(config)
-    data, split = load_inputs(dataset, protocol)  # fails here, once, and not in every worker
     build_system(config.system)
     return config, data, split
 

@@ -309,9 +309,12 @@ def measure_trial(sweep: Sweep, settings: str, work: Path, values: dict[str, Any
 
 def _require_sweepable(sweep: Sweep, config: DictConfig) -> None:
     """Raise for what would else be found out by the first training or after it."""
+    file = Sweep.file(sweep.name) if sweep.name in choices("sweep") else None
+    if file and sweep.protocol not in config.system.protocols:
+        problem, protocols = f"{sweep.system} is not applicable under {sweep.protocol!r}", config.system.protocols
+        raise StudyError(problem, file=file, column="protocol", fix=f"one of its protocols: {', '.join(protocols)}")
     require_applicable(config)
     split_file(config.dataset.name, config.protocol.name)
-    file = Sweep.file(sweep.name) if sweep.name in choices("sweep") else None
     given = {"system": config.system.name, "protocol": config.protocol.name}
     changes = differences(given, {"system": sweep.system, "protocol": sweep.protocol})
     if changes := changes or (changes_of_own(config) if file else []):

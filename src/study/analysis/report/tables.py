@@ -171,7 +171,8 @@ def overall_tables(dataset: str) -> list[Table]:
     reported = GroupTables(dataset, "report")
     titles, shown = {name: str(system.title) for name, system in sound_systems().items()}, []
     for protocol in sorted(reported["overall"]["protocol"].unique()):
-        tested, costs = (reported[name].query("protocol == @protocol") for name in ("significance", "runs"))
+        tested = reported["significance"].query("protocol == @protocol")
+        costs = reported["runs"].query("protocol == @protocol")
         table = comparison(reported["overall"], protocol, {}, SHOWN, marks=marks(tested)).set_index("system")
         beside = {"fit (s)": costs.set_index("system")["seconds_fit"].map("{:,.1f}".format)}
         if len(tested):
