@@ -18,6 +18,10 @@ def test_a_prepared_study_has_its_data_and_planted_faults_are_found(root, monkey
     assert {states()[stage] for stage in ("fetch", "prepare", "split", "packages")} == {OK}
     assert FAULT not in states().values()
     assert states("task2mcp")["prepare"] == OPTIONAL
+    assert states()["git repository"] == OPTIONAL
+    (root / ".dvc").mkdir(exist_ok=True)
+    (root / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
+    assert states()["git repository"] == OK
     (root / "requirements.txt").write_text("numpy==1.0.0\nno-such-package==2.0\n")
     usage = namedtuple("usage", "total used free")(2**41, 0, 2**30)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)

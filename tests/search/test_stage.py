@@ -247,6 +247,8 @@ def test_other_values_or_settings_need_a_name_of_their_own_which_is_replaced_on_
     assert (code, "cannot be told from the best" in out) == (0, True), err
     settings, made = record_of(own)["settings"], bytes_of(own)
     assert (settings["space"], settings["protocol"]) == ({TAU: {"choices": [0.11]}}, "warm")
+    again = load_sweep("mine", "synthetic")
+    assert (again.name, again.protocol, again.points()) == ("mine", "warm", [{TAU: 0.11, "seed": 1}])
     for words in ([*protocol, *setting], [*values, *setting], [*values, *protocol]):
         code, _, err = call("sweep", "temperature", *words, *TINY, *name[:2])
         assert (code, "--replace" in err) == (2, True)

@@ -216,7 +216,8 @@ def sweep(
     folder = stage(chosen, config, jobs=jobs, replace=replace, again=replace)
     _show_best(folder)
     typer.echo("\n".join(standing(folder, chosen)))
-    typer.echo(f"figure: notebooks/04_rq3_sensitivity.ipynb, with {chosen.name!r} in `sweeps` of its first cell")
+    if (folder.parent / "optima.csv").exists():  # what the notebook answers by
+        typer.echo(f"figure: notebooks/04_rq3_sensitivity.ipynb, with {chosen.name!r} in `sweeps` of its first cell")
 
 
 def _show_best(folder: Path) -> None:

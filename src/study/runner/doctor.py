@@ -33,6 +33,12 @@ def mismatches(lock: str) -> list[str]:
     return [f"{name} {installed[name]} for {pin}" for name, pin in specifiers.items() if installed[name] not in pin]
 
 
+def _has_scm() -> bool:
+    """Whether DVC works here: in a git repository, or where its settings say that there is none."""
+    local = paths.root() / ".dvc" / "config.local"
+    return (paths.root() / ".git").exists() or (local.exists() and "no_scm = true" in local.read_text(encoding="utf-8"))
+
+
 def examine(dataset: str) -> list[Check]:
     """Check this machine for work on a data set."""
     lock, mirror = paths.root() / "requirements.txt", os.environ.get("T2M_MIRROR", ".")
@@ -44,6 +50,7 @@ def examine(dataset: str) -> list[Check]:
         ("packages", not other, FAULT, other or "as locked", "make setup"),
         ("disk", free >= DISK_GIB, FAULT, f"{free:.1f} GiB", f"{DISK_GIB:.0f} GiB must be free"),
         ("memory", memory >= MEMORY_GIB, FAULT, f"{memory:.1f} GiB", "profile.workers=1"),
+        ("git repository", _has_scm(), OPTIONAL, "or core.no_scm of DVC", "dvc config --local core.no_scm true"),
         ("T2M_MIRROR", os.path.isdir(mirror), FAULT, mirror, "unset T2M_MIRROR"),
         *((name, at.is_dir(), OPTIONAL, str(at), f"study {name} dataset={dataset}") for name, at in folders.items()),
         *((name, find_spec(name), OPTIONAL, f"{key} extra", f"make setup {key}=1") for name, key in EXTRAS.items()),

@@ -152,6 +152,7 @@ def summary(jobs: list[Job]) -> str:
 def due(overrides: list[str], failed: list[str], *, every: bool = False, dry: bool = False) -> list[Job]:
     """What is missing or stale, each search before the rows that take its values. `every`: what is current, too.
     `failed`: takes what cannot be asked about. `dry`: write nothing. Raises StudyError: the data are not prepared."""
+    LOG.info("comparing rows and searches with their records")  # a minute of a slow processor
     jobs, stale = list[Job](), dict[str, bool]()  # systems that compute something else, or whose values are due
     for number, row in enumerate(rows(overrides, failed)):
         name = row.system.name

@@ -31,6 +31,7 @@ from study.config.changes import ABSENT, value_of, with_values
 from study.config.compose import build_system, plain
 from study.evaluation import per_task as per_task_table
 from study.evaluation.metrics import PAPER_METRICS, per_task
+from study.evaluation.records import read_record
 from study.evaluation.runs import CUTOFFS, KEPT, rank_tasks
 from study.evaluation.separation import embedding_settings, mean_separation
 from study.evaluation.statistics import compare_all, mean_interval
@@ -118,8 +119,11 @@ class Sweep:
         return values | shares
 
 
-def load_sweep(name: str) -> Sweep:
-    """Read one sweep. Raises StudyError: an unknown sweep, an unknown or missing key, or a wrong value."""
+def load_sweep(name: str, dataset: str | None = None) -> Sweep:
+    """Read one sweep; of a data set also one that was run there by a name of its own. Raises StudyError: an unknown
+    sweep, an unknown or missing key, or a wrong value."""
+    if dataset and name not in choices("sweep") and (folder_of(dataset, name) / "record.json").exists():
+        return Sweep(**read_record(folder_of(dataset, name) / "record.json")["settings"])
     require_one_of(name, "sweep", choices("sweep"), file=paths.conf() / "sweep")
     return read_settings(Sweep, Sweep.file(name))
 
