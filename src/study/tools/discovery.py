@@ -19,7 +19,7 @@ from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
 from study.base.settings import read_settings
 from study.data.dataset import FloatArray, IntArray
-from study.evaluation.metrics import f1_of_means
+from study.evaluation.metrics import harmonic_mean
 from study.tools import results
 from study.tools.collections import plainly_read
 from study.tools.queries import QuerySet, query_set, rank_all
@@ -129,7 +129,8 @@ def by_k(inputs: Inputs, scores: FloatArray) -> pd.DataFrame:
     for k in KS:
         tokens, by_characters = (own[ranked[:, :k]].sum(axis=1).mean() for own in (sizes, quarters))
         precision, recall = (table[f"{name}@{k}"].to_numpy() for name in ("precision", "recall"))
-        line = {"k": k, "precision": precision.mean(), "recall": recall.mean(), "f1": f1_of_means(precision, recall)}
+        line = {"k": k, "precision": precision.mean(), "recall": recall.mean()}
+        line["f1"] = float(harmonic_mean(line["precision"], line["recall"]))
         line |= {name: table[f"{name}@{k}"].mean() for name in ("hit_rate", "mrr")}
         line |= {"token_reduction": 1 - tokens / sizes.sum(), "tokens": tokens}
         rows.append(line | {"tokens_by_characters": by_characters})
