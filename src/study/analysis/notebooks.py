@@ -50,12 +50,12 @@ def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False
         require_one_of(name, "notebook", sources, file=paths.root() / "notebooks")
     folder, figures = paths.results(dataset) / "notebooks", paths.figures(dataset)
     note, read = folder / "executed.json", digest(inputs(dataset))
-    known = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    digests = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     keys = {name: digest([source]) + read for name, source in sources.items()}
     names = only or (list(sources)[:1] if dataset in generated() else list(sources)[1:])
     targets = {name: folder / f"{name}.ipynb" for name in names}
-    if changed and known.get("figures") == digest(figures.rglob("*")):
-        targets = {name: path for name, path in targets.items() if known.get(name) != keys[name] or not path.exists()}
+    if changed and digests.get("figures") == digest(figures.rglob("*")):
+        targets = {name: path for name, path in targets.items() if digests.get(name) != keys[name] or not path.exists()}
     spawn = multiprocessing.get_context("spawn")  # papermill sets its kernel by the environment, one per process
     bar = tqdm(total=len(targets), desc="notebooks", unit="notebook", disable=not sys.stderr.isatty())
     with bar, ProcessPoolExecutor(WORKERS, mp_context=spawn, initializer=start) as pool:
@@ -63,9 +63,9 @@ def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False
         for _ in as_completed(jobs.values()):
             bar.update()
     if jobs:
-        known = {name: key for name, key in known.items() if name in keys.keys() - targets.keys()}
-        known |= {name: keys[name] for name, job in jobs.items() if job.exception() is None}
-        write_json(note, dict(sorted(known.items())) | {"figures": digest(figures.rglob("*"))})
+        digests = {name: key for name, key in digests.items() if name in keys.keys() - targets.keys()}
+        digests |= {name: keys[name] for name, job in jobs.items() if job.exception() is None}
+        write_json(note, dict(sorted(digests.items())) | {"figures": digest(figures.rglob("*"))})
     return [job.result() for job in jobs.values()]
 
 
@@ -86,11 +86,11 @@ def inputs(dataset: str) -> list[Path]:
 
 def digest(files: Iterable[Path]) -> str:
     """A digest of the names and contents of files, 16 digits."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for path in sorted(path for path in files if path.is_file()):
         for part in (str(path.relative_to(paths.root())).encode(), path.read_bytes()):
-            found.update(hashlib.sha256(part).digest())
-    return found.hexdigest()[:16]
+            hasher.update(hashlib.sha256(part).digest())
+    return hasher.hexdigest()[:16]
 
 
 def start() -> None:
@@ -146,5 +146,5 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
 
 def node(**fields: Any) -> NotebookNode:
     """A notebook node with the given fields."""
-    made: NotebookNode = nbformat.from_dict(fields)  # type: ignore[no-untyped-call]
-    return made
+    new_node: NotebookNode = nbformat.from_dict(fields)  # type: ignore[no-untyped-call]
+    return new_node

@@ -49,7 +49,7 @@ Spaces = dict[str, tuple[Any, Any]]
 def spaces(model: Recommender, data: Dataset) -> Spaces:
     """The input space and the embedding space of a saved model."""
     parts = [model.vectorizer.transform(texts) for texts in (data.task_texts(), data.server_texts())]
-    tasks, servers = (sp.csr_matrix((own.data, own.indices, own.indptr), own.shape) for own in parts)
+    tasks, servers = (sp.csr_matrix((part.data, part.indices, part.indptr), part.shape) for part in parts)
     return {"input": (tasks, servers), "embedded": (embed(model.task_tower, tasks), model.server_embeddings)}
 
 
@@ -110,8 +110,8 @@ def group_tests(tasks: pd.DataFrame, groups: pd.DataFrame, *, seed: int) -> pd.D
         members = both.groupby(["part", level], sort=True)
         draws = max(statistics.RESAMPLES, PER_GROUP * members.ngroups)
         rows = [
-            {"level": level, "group": str(group), "part": str(part), **_tested(own, seed=seed, draws=draws)}
-            for (part, group), own in members
+            {"level": level, "group": str(group), "part": str(part), **_tested(frame, seed=seed, draws=draws)}
+            for (part, group), frame in members
         ]
         table = pd.DataFrame(rows)
         for column in ("p", "beyond_p", "randomisation_p", "beyond_randomisation_p"):
@@ -143,14 +143,14 @@ def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, se
     all rows.
     """
     rows = []
-    for (plane, own), measure in product(ours.items(), COMPARED):
-        exact = theirs[measure].to_numpy(np.float64) - own[measure].to_numpy(np.float64)
+    for (plane, our_values), measure in product(ours.items(), COMPARED):
+        exact = theirs[measure].to_numpy(np.float64) - our_values[measure].to_numpy(np.float64)
         rounded = exact.round(statistics.TIE_DECIMALS)
         low, high = statistics.bootstrap_interval(exact, seed=seed)
         shares = (rounded > 0).mean(), (rounded == 0).mean(), (rounded < 0).mean()
         by_ranks = statistics.rank_biserial(rounded), statistics.wilcoxon(rounded, "greater")
         p = statistics.randomisation(rounded, "greater", seed=seed)
-        means = theirs[measure].mean(), own[measure].mean(), exact.mean(), low, high
+        means = theirs[measure].mean(), our_values[measure].mean(), exact.mean(), low, high
         rows.append((plane, measure, len(exact), *means, *shares, *by_ranks, p))
     table = pd.DataFrame(rows, columns=DIFFERENCE)
     for test in ("wilcoxon_p", "randomisation_p"):
@@ -160,10 +160,10 @@ def difference_table(theirs: pd.DataFrame, ours: dict[bool, pd.DataFrame], *, se
 
 def summary(tasks: pd.DataFrame, *, seed: int) -> dict[str, float]:
     """n, and the mean of every column of `separation` over tasks with _ci_low and _ci_high (95 %, bootstrap)."""
-    found: dict[str, float] = {"n": len(tasks)}
+    means: dict[str, float] = {"n": len(tasks)}
     for name, values in tasks.items():
-        found |= statistics.mean_interval(values, seed=seed, name=str(name), prefix=f"{name}_")
-    return found
+        means |= statistics.mean_interval(values, seed=seed, name=str(name), prefix=f"{name}_")
+    return means
 
 
 @dataclass(frozen=True)
@@ -192,21 +192,21 @@ def released(path: Path, relevant: sp.csr_matrix, tasks: IntArray, server_ids: I
         raise StudyError(f"expected the columns {POINTS_COLUMNS} and the panels {list(PANELS)}", file=path, fix=fix)
     servers, related = listed(relevant, tasks)
     by_id = np.argsort(server_ids[servers])
-    place = by_id[np.nonzero(related[:, by_id])[1]]  # task by task, servers by id: the order of the pairs
+    pair_servers = by_id[np.nonzero(related[:, by_id])[1]]  # task by task, servers by id: the order of the pairs
     lengths = related.sum(axis=1)
-    starts, found = np.cumsum(lengths) - lengths, {}
+    starts, panels = np.cumsum(lengths) - lengths, {}
     for panel, name in PANELS.items():
-        own = frame[frame["panel"] == panel]
-        left, right = own.iloc[0::2], own.iloc[1::2]
-        if len(left) != len(place) or set(left["kind"]) != {"task"} or set(right["kind"]) != {"matched_mcp"}:
-            raise StudyError(f"{len(left)} pairs in {panel!r}, the tasks have {len(place)}", file=path, fix=fix)
+        rows = frame[frame["panel"] == panel]
+        left, right = rows.iloc[0::2], rows.iloc[1::2]
+        if len(left) != len(pair_servers) or set(left["kind"]) != {"task"} or set(right["kind"]) != {"matched_mcp"}:
+            raise StudyError(f"{len(left)} pairs in {panel!r}, the tasks have {len(pair_servers)}", file=path, fix=fix)
         points, partners = left[["x", "y"]].to_numpy(), right[["x", "y"]].to_numpy()
         if not np.allclose(points, np.repeat(points[starts], lengths, axis=0)):
             raise StudyError("the runs of task points are not the tasks' lists", file=path, fix=fix)
-        at = pd.DataFrame(partners).groupby(place).median().to_numpy()
-        same = np.abs(partners - at[place]).max(axis=1) < 1e-3
-        found[name] = Points(points[starts], at, float(same.mean()))
-    return found
+        at = pd.DataFrame(partners).groupby(pair_servers).median().to_numpy()
+        same = np.abs(partners - at[pair_servers]).max(axis=1) < 1e-3
+        panels[name] = Points(points[starts], at, float(same.mean()))
+    return panels
 
 
 def project(vectors: Any, *, perplexity: float, components: int, iterations: int, seed: int) -> NDArray[np.float64]:
@@ -256,8 +256,8 @@ def separations(
         places = project(stacked, **settings["projection"], seed=seed)
         plane = Points(places[: tasks.shape[0]], places[tasks.shape[0] :])
         measure("ours", space, True, part, distance=plane.distance())
-        own = {"task": (task_ids[parts[part]], plane.tasks), "server": (server_ids[servers], plane.servers)}
-        for kind, (ids, at) in own.items():
+        sides = {"task": (task_ids[parts[part]], plane.tasks), "server": (server_ids[servers], plane.servers)}
+        for kind, (ids, at) in sides.items():
             about = {"part": part, "space": space, "kind": kind, "id": ids, "x": at[:, 0], "y": at[:, 1]}
             points.append(pd.DataFrame(about))
     ours = {plane: tables["ours", "embedded", plane, "test"] for plane in (True, False)}
@@ -278,12 +278,12 @@ def _saved_model(study: Context) -> Path:
     Raises UnavailableError: it is missing, and the tables that are there were made of the same training.
     """
     key, folder = model_key(study.config), folder_of(study.dataset, "t2mrec")
-    made, saved = (
+    table_record, saved = (
         read_record(path) if path.exists() else {} for path in (study.folder / "distances.json", folder / "record.json")
     )
     # The same training on another processor ends in other last digits, and is no reason for other tables.
-    same = saved.get("key") == key and sha256(folder / "model.safetensors") == made.get("model")
-    if made.get("trained") == key and not same:
+    same = saved.get("key") == key and sha256(folder / "model.safetensors") == table_record.get("model")
+    if table_record.get("trained") == key and not same:
         fix = f"to compute them again, first: study export dataset={study.dataset}, and remove distances.json"
         raise UnavailableError("the model that they were made of is not saved here", file=folder, fix=fix)
     study.facts["trained"] = key

@@ -40,14 +40,14 @@ COLUMNS += ["paper_effect", *DIFFERENCE, "rank_biserial", "wilcoxon_p_holm", "ra
 def variants() -> dict[str, DictConfig]:
     """The settings of T2MRec and its untuned variants by name, the reference first."""
     systems = sorted(sound_systems().items())
-    return {name: own for name, own in systems if name.startswith(REFERENCE) and own.tuned is None}
+    return {name: settings for name, settings in systems if name.startswith(REFERENCE) and settings.tuned is None}
 
 
 def expected(protocol: str) -> list[str]:
     """The variants that a protocol's table shows whether they ran or not: the ablations, and the re-ranked method,
     where their files say that they are meant to run."""
-    meant = {name: own for name, own in variants().items() if protocol in own.protocols}
-    return [name for name, own in meant.items() if own.family == FAMILY or name == RERANKED]
+    meant = {name: settings for name, settings in variants().items() if protocol in settings.protocols}
+    return [name for name, settings in meant.items() if settings.family == FAMILY or name == RERANKED]
 
 
 def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
@@ -81,8 +81,10 @@ def table4(dataset: str) -> pd.DataFrame:
     """
     tables, keys = [], ["system", "metric"]
     for protocol, frames in runs(dataset).items():
-        shown = {name: str(own.title) for name, own in variants().items() if name in {*frames, *expected(protocol)}}
-        table = pd.DataFrame(index=pd.MultiIndex.from_product([shown, PAPER_METRICS], names=keys))
+        titles = {
+            name: str(settings.title) for name, settings in variants().items() if name in {*frames, *expected(protocol)}
+        }
+        table = pd.DataFrame(index=pd.MultiIndex.from_product([titles, PAPER_METRICS], names=keys))
         means = overall_means(frames).reset_index(drop=True)
         means = means[means["measure"].isin(paper.COMPARED)].rename(columns={"mean": "ours", "n_seeds": "seeds"})
         means["metric"] = means["measure"].str.replace("f1_of_means@", "f1@")
@@ -99,7 +101,7 @@ def table4(dataset: str) -> pd.DataFrame:
             tested = compare_all(metrics=COMPARED, per_comparison=1000, family=family, **how)
             parts.append(tested.set_index(keys)[["wilcoxon_p_holm", "randomisation_p_holm", "family"]])
         table = table.join(parts).fillna({"seeds": 0, "n": 0}).astype({"seeds": int, "n": int}).reset_index()
-        tables.append(table.assign(protocol=protocol, title=table["system"].map(shown)))
+        tables.append(table.assign(protocol=protocol, title=table["system"].map(titles)))
     table = (pd.concat(tables) if tables else pd.DataFrame()).reindex(columns=COLUMNS)
     return table.assign(gap=table["ours"] - table["paper"])
 
@@ -119,8 +121,8 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
         for group, members in groups:
             inside = {name: frame[frame["task_id"].isin(members)] for name, frame in frames.items()}
             if len(inside) > 1 and len(inside[REFERENCE]):
-                found = compare_all(inside, REFERENCE, [GROUPED], **how)
-                parts.append(found.assign(protocol=protocol, level=level, group=str(group)))
+                comparisons = compare_all(inside, REFERENCE, [GROUPED], **how)
+                parts.append(comparisons.assign(protocol=protocol, level=level, group=str(group)))
         if parts:
             table = pd.concat(parts, ignore_index=True)[columns]
             declared = table["system"].isin(family)
@@ -173,7 +175,7 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
         values = dict(zip(FEATURES, features(tasks), strict=True))
         program = theirs(tasks)[FEATURES.index("language")]
         other = values["language"] != program
-        counts = {f"pairs_{name}": (own != 0).sum() for name, own in values.items()}
+        counts = {f"pairs_{name}": (matrix != 0).sum() for name, matrix in values.items()}
         counts |= {"pairs_language_by_program": (program != 0).sum(), "pairs_other_language": other.sum()}
         beyond = (values["category"] != 0) | (values["theme"] != 0)
         return counts | {"tasks_other_language": other.any(axis=1).sum(), "pairs_beyond_language": beyond.sum()}

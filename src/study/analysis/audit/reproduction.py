@@ -51,7 +51,7 @@ def tau_union(first: Sequence[int], second: Sequence[int]) -> float:
     The union holds the first list and behind it what the second one adds, so [1, 2, 3] and [1, 2, 4] are in full
     agreement: servers that replace others at the same ranks cost nothing (Breuer et al. 2020, section 4.1).
     """
-    places = {server: place for place, server in enumerate(dict.fromkeys([*first, *second]))}
+    places = {server: position for position, server in enumerate(dict.fromkeys([*first, *second]))}
     return float(stats.kendalltau([places[one] for one in first], [places[one] for one in second]).statistic)
 
 

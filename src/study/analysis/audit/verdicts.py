@@ -173,9 +173,9 @@ def direction(a: Mapping[Any, Any], b: Mapping[Any, Any], runs: Mapping[Any, Run
     return int(low > 0) - int(high < 0)
 
 
-def line_of(table: str, place: str, row: str, metric: str, value: float) -> dict[str, Any]:
+def line_of(table: str, passage: str, row: str, metric: str, value: float) -> dict[str, Any]:
     """The columns of verdicts.csv that the paper gives for a count or a statement."""
-    line = {"table": table, "place": place, "row": row, "metric": metric, "paper": value}
+    line = {"table": table, "place": passage, "row": row, "metric": metric, "paper": value}
     return line | {"counterpart": "same", "trivial": False}
 
 
@@ -263,9 +263,9 @@ def verify_paper(config: DictConfig) -> str:
     cells, others = table[table["protocol"].notna()], table[table["protocol"].isna()]
     ours = cells.pivot_table(index=keys, columns="protocol", values="ours", sort=False).round(4)
     home = cells[cells["protocol"] == stated].set_index(keys)
-    shown = ours.reindex(home.index).join(home[["pairs_in_order", "pairs", "verdict", "reason"]]).reset_index()
+    comparison = ours.reindex(home.index).join(home[["pairs_in_order", "pairs", "verdict", "reason"]]).reset_index()
     rest = others[["place", "row", "metric", "paper", "ours", "definition", "verdict", "reason"]]
-    texts = [markdown(part.astype(object).where(part.notna(), "")) for part in (shown.astype({"k": int}), rest)]
+    texts = [markdown(part.astype(object).where(part.notna(), "")) for part in (comparison.astype({"k": int}), rest)]
     counts = ", ".join(f"{(home['verdict'] == name).sum()} {name}" for name in VERDICTS)
     return "\n".join([*texts, f"Tables 3 and 4 under {stated}, {len(home)} cells: {counts}\n"])
 

@@ -117,10 +117,9 @@ def bench(config: DictConfig) -> str:
     """
     name, dataset = config.system.name, config.dataset.name
     if not can_be_benched(config.system.model):
-        fix = f"system= one of: {', '.join(name for name, own in sound_systems().items() if can_be_benched(own.model))}"
-        raise StudyError(
-            f"{name} cannot be benched: only the work of T2MRec with towers over TF-IDF is counted", fix=fix
-        )
+        names = [name for name, settings in sound_systems().items() if can_be_benched(settings.model)]
+        reason = f"{name} cannot be benched: only the work of T2MRec with towers over TF-IDF is counted"
+        raise StudyError(reason, fix=f"system= one of: {', '.join(names)}")
     stem = "efficiency" if name == REFERENCE else f"efficiency_{name}"
     record_file = paths.results(dataset) / "records" / f"{stem}.json"
     require_own_row(config)
@@ -129,8 +128,8 @@ def bench(config: DictConfig) -> str:
     write_csv(paths.tables(dataset) / f"{stem}.csv", table)
     about = {"dataset": dataset, "seed": int(config.system.seeds[0]), "profile": config.profile.name}
     write_json(record_file, record(**about, config=plain(config)))
-    shown = {name: table[name].map("{:.4g}".format).replace("nan", "") for name in ("value", "at_most")}
-    return markdown(table.assign(**shown))
+    texts = {name: table[name].map("{:.4g}".format).replace("nan", "") for name in ("value", "at_most")}
+    return markdown(table.assign(**texts))
 
 
 def measure(config: DictConfig, settings: Bench) -> pd.DataFrame:
@@ -150,9 +149,9 @@ def measure(config: DictConfig, settings: Bench) -> pd.DataFrame:
     if not system.row_wise:
         limits[f"machine_{system.device}"] = machine_limits(settings, system.device)
     rows = _training(system, data, split, seed, workdir, list(limits.values())[-1])
-    for part, own in limits.items():
-        rows.append((part, "gflops", own.flops_per_second / 1e9, "measured: matrix product"))
-        rows.append((part, "gigabytes_per_second", own.bytes_per_second / 1e9, "measured: copying"))
+    for part, limit in limits.items():
+        rows.append((part, "gflops", limit.flops_per_second / 1e9, "measured: matrix product"))
+        rows.append((part, "gigabytes_per_second", limit.bytes_per_second / 1e9, "measured: copying"))
     rows += _evaluation(system, data, split, seed, limits["machine"], settings)
     rows += _recommendation(recommender(system, seed=seed), system, data, split, limits["machine"], settings)
     shutil.rmtree(workdir)
@@ -171,7 +170,10 @@ def _training(system: T2MRec, data: Dataset, split: Split, seed: int, workdir: P
     words: Any = {"max_features": system.lexical.max_features, "ngram_range": system.lexical.ngrams}
     _, tasks, servers = lexical.vectorize(data, rows, **words)
     pairs = draw_pairs(split.train, np.random.default_rng([seed, 0]))
-    batches = [(tasks[own], servers[other]) for own, other, _ in pairs.batches(system.training.batch_size)]
+    batches = [
+        (tasks[task_rows], servers[server_rows])
+        for task_rows, server_rows, _ in pairs.batches(system.training.batch_size)
+    ]
     work = training_work(batches, system.towers, dense=not system.row_wise) * epochs
     seconds = best_of(lambda: system.fit(data, split, seed=seed, workdir=workdir), repeats=1)
     with busy_neighbour():
@@ -189,15 +191,15 @@ def _evaluation(system: T2MRec, data: Dataset, split: Split, seed: int, limits: 
     """Time ranking and measuring all test tasks, expansion included."""
     from study.evaluation.metrics import per_task
 
-    asked = split.tasks("test")
+    test_tasks = split.tasks("test")
 
     def evaluate() -> None:
-        ranked, _ = rank_tasks(system, split, asked, part="test", k=KEPT, seed=seed)
-        per_task(ranked, split.test[asked], ks=CUTOFFS)
+        ranked, _ = rank_tasks(system, split, test_tasks, part="test", k=KEPT, seed=seed)
+        per_task(ranked, split.test[test_tasks], ks=CUTOFFS)
 
     seconds = best_of(evaluate, settings.repeats)
-    work = ranking_work(len(asked), data.n_servers, system.towers.output)
-    note = f"{len(asked)} test tasks: scores, expansion, metrics"
+    work = ranking_work(len(test_tasks), data.n_servers, system.towers.output)
+    note = f"{len(test_tasks)} test tasks: scores, expansion, metrics"
     return [("evaluation", "seconds", seconds, note), *against_limits("evaluation", work, seconds, limits)]
 
 
@@ -205,8 +207,8 @@ def _recommendation(
     recommender: Recommender, system: T2MRec, data: Dataset, split: Split, limits: Limits, settings: Bench
 ) -> list[Line]:
     """Time single requests, the texts and languages of the test tasks, from text to list."""
-    asked, words = split.tasks("test"), data.task_texts(("name", "description"))
-    requests = [(words[task], data.tasks["language"].iloc[task]) for task in asked]
+    test_tasks, words = split.tasks("test"), data.task_texts(("name", "description"))
+    requests = [(words[task], data.tasks["language"].iloc[task]) for task in test_tasks]
     milliseconds, terms = [], []
     for number in range(-settings.warm_up, settings.requests):
         name, language = requests[number % len(requests)]

@@ -75,33 +75,33 @@ class DrawnVectors:
 
     def piece(self, start: int, stop: int) -> FloatArray:
         """The servers from `start` to `stop`, shape (stop - start, d); depends on both, the seed and nothing else."""
-        known = self.real[start:stop]
-        count = stop - start - len(known)
+        real = self.real[start:stop]
+        count = stop - start - len(real)
         if not count:
-            return known
+            return real
         rng = np.random.default_rng([self.seed, start])
-        return np.vstack([known, self._moved(rng.integers(0, len(self.real), (3, count)), self.length)])
+        return np.vstack([real, self._moved(rng.integers(0, len(self.real), (3, count)), self.length)])
 
     def _moved(self, chosen: NDArray[np.int64], length: float) -> FloatArray:
-        made: FloatArray = self.real[chosen[0]]
-        for own in self._slices():
-            moved = made[:, own]
-            moved += np.float32(length) * (self.real[chosen[1], own] - self.real[chosen[2], own])
+        vectors: FloatArray = self.real[chosen[0]]
+        for block in self._slices():
+            moved = vectors[:, block]
+            moved += np.float32(length) * (self.real[chosen[1], block] - self.real[chosen[2], block])
             moved /= np.maximum(np.linalg.norm(moved, axis=1, keepdims=True), 1e-12)
-        return made
+        return vectors
 
     @cached_property
     def length(self) -> float:
         """s, by bisection."""
         nearest_other = NearestNeighbors(n_neighbors=1, metric="cosine")
-        distances = [nearest_other.fit(self.real[:, own]).kneighbors()[0] for own in self._slices()]
+        distances = [nearest_other.fit(self.real[:, block]).kneighbors()[0] for block in self._slices()]
         target = 1 - np.median(np.concatenate(distances))
         chosen = np.random.default_rng(self.seed).integers(0, len(self.real), (3, DRAWS))
         low, high = 0.0, 4.0
         for _ in range(STEPS):
             middle = (low + high) / 2
             moved, origin = self._moved(chosen, middle), self.real[chosen[0]]
-            cosines = [np.einsum("nd,nd->n", moved[:, own], origin[:, own]) for own in self._slices()]
+            cosines = [np.einsum("nd,nd->n", moved[:, block], origin[:, block]) for block in self._slices()]
             low, high = (middle, high) if np.median(np.concatenate(cosines)) > target else (low, middle)
         return (low + high) / 2
 
@@ -115,9 +115,9 @@ def drawn_words(real: Sequence[Sequence[int]], n: int, replaced: float, seed: in
     rng, filled = np.random.default_rng(seed), [np.asarray(words) for words in real if len(words)]
     yield from (list(words) for words in real[:n])
     for _ in range(len(real), n):
-        own, other = (filled[at] for at in rng.integers(0, len(filled), 2))
-        swapped = rng.random(len(own)) < replaced
-        yield np.where(swapped, other[rng.integers(0, len(other), len(own))], own).tolist()
+        base, donor = (filled[at] for at in rng.integers(0, len(filled), 2))
+        swapped = rng.random(len(base)) < replaced
+        yield np.where(swapped, donor[rng.integers(0, len(donor), len(base))], base).tolist()
 
 
 @analysis("cost", slow=True)
@@ -211,10 +211,10 @@ def case_of(dataset: str, system: str, n: int, settings: Growth) -> tuple[neares
     """A system's catalogue of `n` servers, and the vectors of the test tasks as its questions, shape (m, d). Raises
     StudyError: not exported."""
     data, split = load_inputs(dataset, PROTOCOL)
-    asked, folder = split.tasks("test")[: settings.questions], _saved_model(dataset, system)
+    test_tasks, folder = split.tasks("test")[: settings.questions], _saved_model(dataset, system)
     if system == "t2mrec":
         saved = Recommender.load(folder)
-        words = [data.task_texts()[task] for task in asked]
+        words = [data.task_texts()[task] for task in test_tasks]
         vectors = DrawnVectors(saved.server_embeddings, 1, saved.server_embeddings.shape[1], settings.seed)
         return _source(system, n, vectors), embed(saved.task_tower, saved.vectorizer.transform(words))
     fields = SavedFieldDense.load(folder).system
@@ -223,7 +223,9 @@ def case_of(dataset: str, system: str, n: int, settings: Growth) -> tuple[neares
     source = _source(system, n, vectors)
     # The statistics of the catalogue, from the sample that places the lists: they are needed before the catalogue is.
     moments = Moments.of(nearest.sampled(source, SAMPLE, nearest.Settings.read()))
-    views = {name: encode(texts(data.tasks.iloc[asked], VIEWS, name)) for name in sorted({term.view for term in terms})}
+    views = {
+        name: encode(texts(data.tasks.iloc[test_tasks], VIEWS, name)) for name in sorted({term.view for term in terms})
+    }
     return source, moments.questions(terms, views).vectors
 
 
@@ -249,9 +251,11 @@ def _build_bm25(dataset: str, n: int, folder: Path, settings: Growth) -> None:
     documents = list(drawn_words(ids, n, settings.replaced, settings.seed))
     index.index((documents, vocabulary), show_progress=False)
     index.save(folder / "index")
-    asked = [data.task_texts()[task] for task in split.tasks("test")[: settings.questions]]
-    questions = tokenizer.tokenize(asked, update_vocab=False, allow_empty=False, return_as="ids", show_progress=False)
-    write_json(folder / "index" / "questions.json", [list(map(int, own)) for own in questions], compact=True)
+    requests = [data.task_texts()[task] for task in split.tasks("test")[: settings.questions]]
+    questions = tokenizer.tokenize(
+        requests, update_vocab=False, allow_empty=False, return_as="ids", show_progress=False
+    )
+    write_json(folder / "index" / "questions.json", [list(map(int, tokens)) for tokens in questions], compact=True)
 
 
 def _bm25_search(folder: Path) -> tuple[Callable[[int], Any], int]:
@@ -271,5 +275,5 @@ def _bm25_search(folder: Path) -> tuple[Callable[[int], Any], int]:
 def _peak_mib() -> float:
     """The greatest resident memory of this process so far; NaN where the system does not tell."""
     status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="ascii")) if status.exists() else None
-    return int(found[1]) / 2**10 if found else float("nan")
+    match = re.search(r"VmHWM:\s+(\d+)", status.read_text(encoding="ascii")) if status.exists() else None
+    return int(match[1]) / 2**10 if match else float("nan")

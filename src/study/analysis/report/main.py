@@ -52,7 +52,7 @@ def report(config: DictConfig) -> Path:
         write_csv(folder / name, table)
     write_json(folder / "metrics.json", headline(overall))
     titles = {name: system.title for name, system in settings.items()}
-    absent = [name for name, own in settings.items() if awaits_replies(dataset, own)]
+    absent = [name for name, system in settings.items() if awaits_replies(dataset, system)]
     parts = [
         (
             caption(dataset, protocol, rows, cost_table),
@@ -77,13 +77,15 @@ def report(config: DictConfig) -> Path:
 def machines(rows: runs.Runs) -> pd.DataFrame:
     """What the runs were made on: processor, cores, memory_gib, accelerator, python, and how many rows and core hours
     of fitting and scoring each had; a last row, `all`, sums them. A fit counts the threads of its profile."""
-    made = []
+    lines = []
     for _, record in rows.values():
         machine, threads = record["hardware"], record["config"]["profile"]["threads"]
         seconds = sum(seed["seconds_fit"] + seed["seconds_score"] for seed in record["seeds"])
-        known = {name: machine.get(name) for name in ("processor", "cores", "memory_gib", "accelerator")}
-        made.append(known | {"python": record["versions"]["python"], "rows": 1, "core_hours": seconds * threads / 3600})
-    table = pd.DataFrame(made)
+        hardware = {name: machine.get(name) for name in ("processor", "cores", "memory_gib", "accelerator")}
+        lines.append(
+            hardware | {"python": record["versions"]["python"], "rows": 1, "core_hours": seconds * threads / 3600}
+        )
+    table = pd.DataFrame(lines)
     summed = table.groupby(list(table.columns[:-2]), dropna=False)[["rows", "core_hours"]].sum().reset_index()
     total = summed[["rows", "core_hours"]].sum().to_frame().T.assign(processor="all")
     return pd.concat([summed, total], ignore_index=True).astype({"rows": int})[list(table.columns)]
@@ -95,11 +97,11 @@ def headline(overall: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
 
     `overall`: columns protocol, system, metric, k, mean.
     """
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    means: dict[str, dict[str, dict[str, float]]] = {}
     chosen = overall.query("k == 10 and (metric == 'ndcg' or metric == 'recall' and system in @HEADLINE)")
     for protocol, system, metric, mean in chosen[["protocol", "system", "metric", "mean"]].itertuples(index=False):
-        found.setdefault(protocol, {}).setdefault(system, {})[f"{metric}@10"] = mean
-    return found
+        means.setdefault(protocol, {}).setdefault(system, {})[f"{metric}@10"] = mean
+    return means
 
 
 def caption(dataset: str, protocol: str, rows: runs.Runs, table: pd.DataFrame) -> str:

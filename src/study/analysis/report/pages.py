@@ -38,8 +38,8 @@ class Numbers:
 
     def entry(self, name: str) -> dict[str, Any]:
         """What is said of a cell. Raises StudyError: the name has no entry."""
-        if found := PATH.fullmatch(name):
-            dataset, protocol, system, metric, k = found.groups()
+        if match := PATH.fullmatch(name):
+            dataset, protocol, system, metric, k = match.groups()
             if protocol.startswith("judged_"):
                 where = {"part": protocol.removeprefix("judged_"), "system": system, "metric": f"{metric}@{k}"}
                 return {"file": f"{DATASET}/judged/tables/scores.csv", "where": where, "column": "mean"}
@@ -119,8 +119,8 @@ def render() -> dict[Path, str]:
         try:
             pages[target] = environment.get_template(path.name).render()
         except jinja2.TemplateError as error:
-            place = f"line {error.lineno}: " if isinstance(error, jinja2.TemplateSyntaxError) else ""
-            raise StudyError(f"{place}{error.message}", file=path, fix="mend the template") from error
+            line = f"line {error.lineno}: " if isinstance(error, jinja2.TemplateSyntaxError) else ""
+            raise StudyError(f"{line}{error.message}", file=path, fix="mend the template") from error
     return pages
 
 

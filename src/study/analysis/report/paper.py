@@ -79,8 +79,8 @@ def gains(table3: pd.DataFrame, method: str = "T2MRec") -> pd.DataFrame:
     """Two readings of "relative improvement over the strongest baseline", in %; `table3`: from `wide`. Returns: one row
     per metric@k: best_baseline, over_baseline = (method - best) / best, and over_method = (method - best) / method."""
     others = table3.drop(index=method)
-    own, best = table3.loc[method], others.max()
-    over = {"over_baseline": 100 * (own - best) / best, "over_method": 100 * (own - best) / own}
+    scores, best = table3.loc[method], others.max()
+    over = {"over_baseline": 100 * (scores - best) / best, "over_method": 100 * (scores - best) / scores}
     return pd.DataFrame({"best_baseline": others.idxmax(), **over})
 
 
@@ -94,8 +94,8 @@ def printed_rows() -> pd.DataFrame:
     configuration, empty where there is none) and the `PAPER_METRICS`.
     """
     cells, parts = load(), []
-    for table, own in cells.groupby("table", sort=False):
-        about = own.drop_duplicates("printed").set_index("printed")[["table", "place", "own"]]
+    for table, group in cells.groupby("table", sort=False):
+        about = group.drop_duplicates("printed").set_index("printed")[["table", "place", "own"]]
         parts.append(about.join(wide(cells, str(table))).rename_axis("row").reset_index())
     # Table 4 repeats the method's row of Table 3.
     rows = pd.concat(parts, ignore_index=True).drop_duplicates(["row", *PAPER_METRICS], ignore_index=True)

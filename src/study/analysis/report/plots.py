@@ -107,15 +107,15 @@ def look(family: str) -> Look:
 
 def present(families: Iterable[str]) -> list[Look]:
     """The looks of some kinds, each once, in the order of legends."""
-    found = {look(family) for family in families}
-    return [known for known in (*FAMILIES.values(), OTHER) if known in found]
+    looks = {look(family) for family in families}
+    return [kind for kind in (*FAMILIES.values(), OTHER) if kind in looks]
 
 
 def marker_legend(families: Iterable[str]) -> tuple[list[Artist], list[str]]:
     """Handles and labels of a legend that names the markers of some kinds."""
-    shown = present(families)
-    handles = [Line2D([], [], linestyle="none", marker=kind.marker, color=kind.ink, markersize=5.5) for kind in shown]
-    return list(handles), [kind.words for kind in shown]
+    kinds = present(families)
+    handles = [Line2D([], [], linestyle="none", marker=kind.marker, color=kind.ink, markersize=5.5) for kind in kinds]
+    return list(handles), [kind.words for kind in kinds]
 
 
 def metric_name(metric: str) -> str:
@@ -145,7 +145,7 @@ def canvas(
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, sharey=share_y, **options)
     if title:
-        title += f", protocol {found[1]}" if (found := PROTOCOL.search(caption)) else ""
+        title += f", protocol {match[1]}" if (match := PROTOCOL.search(caption)) else ""
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     if caption:
         for letters in range(128, 64, -4):  # as many in a line as the page has room for, which depends on the letters
@@ -176,8 +176,8 @@ def distinct(names: Mapping[Any, str] | Iterable[Any]) -> dict[Any, Look]:
     """A colour and marker for each name, in the order given; a mapping tells how they are printed."""
     titles = names if isinstance(names, Mapping) else {name: str(name) for name in names}
     return {
-        name: Look(title, INKS[place % len(INKS)], MARKERS[place % len(MARKERS)])
-        for place, (name, title) in enumerate(titles.items())
+        name: Look(title, INKS[number % len(INKS)], MARKERS[number % len(MARKERS)])
+        for number, (name, title) in enumerate(titles.items())
     }
 
 
@@ -188,9 +188,9 @@ def series(
     (`OTHER` for a value without one; None: `distinct`); without a column, the table."""
     if hue is None:
         return [(Look(""), table)]
-    found = dict.fromkeys(table[hue])
-    looks = distinct(list(found)) if looks is None else looks
-    order = sorted(found, key=lambda name: list(looks).index(name) if name in looks else len(looks))
+    values = dict.fromkeys(table[hue])
+    looks = distinct(list(values)) if looks is None else looks
+    order = sorted(values, key=lambda name: list(looks).index(name) if name in looks else len(looks))
     return [(looks.get(name, OTHER), table[table[hue] == name]) for name in order]
 
 
@@ -225,7 +225,7 @@ def forest(
     Returns: value of `row` -> its place on the axis, 0 on top.
     """
     names = {name: str(name) for name in table[row]} if names is None else names
-    places = {name: place for place, name in enumerate(names)}
+    places = {name: position for position, name in enumerate(names)}
     if zero:
         panel.axvline(0, color="black", linewidth=0.7)
     parts = list(series(table, hue, looks))
@@ -287,8 +287,8 @@ def heat(
     """
     sns.heatmap(cells, annot=texts, fmt="", cbar=False, annot_kws={"fontsize": size}, ax=panel, **options)
     if bold is not None:
-        shown = bold.to_numpy()[cells.notna().to_numpy()]
-        for text, strong in zip(panel.texts, shown, strict=True):
+        emphasis = bold.to_numpy()[cells.notna().to_numpy()]
+        for text, strong in zip(panel.texts, emphasis, strict=True):
             text.set_fontweight("bold" if strong else "normal")
     about: Any = (
         {"rotation": turn, "ha": "right", "rotation_mode": "anchor", "fontsize": 7.5} if turn else {"rotation": 0}
@@ -309,9 +309,9 @@ def save_figure(figure: Figure, name: str, dataset: str) -> Path:
     A palette of 256 colours makes the file a third of its size."""
     folder = paths.figures(dataset)
     with mpl.rc_context(STYLE):
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format="png", metadata={"Software": None})
-    with replacing(folder / f"{name}.png") as temporary, Image.open(drawn) as image:
+        png = io.BytesIO()
+        figure.savefig(png, format="png", metadata={"Software": None})
+    with replacing(folder / f"{name}.png") as temporary, Image.open(png) as image:
         image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(temporary, format="PNG", optimize=True)
     return folder / f"{name}.png"
 

@@ -55,34 +55,34 @@ class Results:
     @classmethod
     def load(cls, dataset: str) -> Results:
         """Read the tables of the report stage."""
-        made = GroupTables(dataset, "report")
-        present = set(made["overall"]["protocol"])
+        tables = GroupTables(dataset, "report")
+        present = set(tables["overall"]["protocol"])
         about, settings = load([f"dataset={dataset}"]).dataset, sound_systems()
-        known = [name for name in ORDER if name in present]
-        names = dict.fromkeys((*settings, *made["overall"]["system"]))
+        protocols = [name for name in ORDER if name in present]
+        names = dict.fromkeys((*settings, *tables["overall"]["system"]))
         return cls(
             dataset=dataset,
             title=about.title,
-            protocols=[*known, *sorted(present - set(known))],
+            protocols=[*protocols, *sorted(present - set(protocols))],
             titles={name: str(settings[name].title) if name in settings else name for name in names},
             families={name: str(settings[name].family) if name in settings else "other" for name in names},
             applies={name: list(system.protocols) for name, system in settings.items()},
-            metrics=made["metrics"],
-            overall=made["overall"],
-            significance=made["significance"],
-            comparisons=made["comparisons"],
-            costs=made["runs"],
+            metrics=tables["metrics"],
+            overall=tables["overall"],
+            significance=tables["significance"],
+            comparisons=tables["comparisons"],
+            costs=tables["runs"],
         )
 
     def caption(self, protocol: str) -> str:
         """Question, data set, protocol, number of test tasks and profile, for tables and figures."""
         runs = self.costs[self.costs["protocol"] == protocol]
         title = load([f"protocol={protocol}"]).protocol.title.lower()
-        shown = f"{QUESTION}. Data: {self.title}. Protocol: {protocol} ({title})"
+        text = f"{QUESTION}. Data: {self.title}. Protocol: {protocol} ({title})"
         if runs.empty:
-            return f"{shown}. No system has a run yet."
+            return f"{text}. No system has a run yet."
         profiles = ", ".join(sorted(runs["profile"].unique()))
-        return f"{shown}, {int(runs['tasks'].max()):,} test tasks. Profile: {profiles}."
+        return f"{text}, {int(runs['tasks'].max()):,} test tasks. Profile: {profiles}."
 
     def systems(self, protocol: str, metric: str = "ndcg@10") -> list[str]:
         """The systems that ran under a protocol, best mean first."""
@@ -130,12 +130,12 @@ def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:
     return table.reindex(columns=["system", "metric", "n", "mean", "ci_low", "ci_high", *DIFFERENCE])
 
 
-def outcome_table(found: pd.DataFrame) -> pd.DataFrame:
+def outcome_table(table: pd.DataFrame) -> pd.DataFrame:
     """The table of `outcome` as text."""
-    text = found[["system", "metric"]].replace({name: str(own.title) for name, own in sound_systems().items()})
+    text = table[["system", "metric"]].replace({name: str(system.title) for name, system in sound_systems().items()})
     for name, prefix, form in (("mean", "", "{:.4f}"), ("diff", "diff_", "{:+.4f}")):
-        low, high = (found[f"{prefix}ci_{end}"].map(form.format) for end in ("low", "high"))
-        known = found[name].notna()
-        text["to the reference" if prefix else name] = found[name].map(form.format).where(known, "")
-        text["interval of it" if prefix else "interval"] = (low + " to " + high).where(known, "")
+        low, high = (table[f"{prefix}ci_{end}"].map(form.format) for end in ("low", "high"))
+        has_value = table[name].notna()
+        text["to the reference" if prefix else name] = table[name].map(form.format).where(has_value, "")
+        text["interval of it" if prefix else "interval"] = (low + " to " + high).where(has_value, "")
     return text

@@ -68,13 +68,13 @@ def declared_families(protocol: str, leave_out: Sequence[str]) -> dict[str, list
 
     `leave_out`: of the data set, families and patterns of names.
     """
-    asked = {
+    systems = {
         name
         for name, system in sound_systems().items()
         if protocol in system.protocols and not left_out(name, system.family, list(leave_out))
     }
     declared = read_statistics().families
-    return {family: [name for name in names if name in asked] for family, names in declared.items()}
+    return {family: [name for name in names if name in systems] for family, names in declared.items()}
 
 
 def compare_with_reference(frames: Mapping[str, pd.DataFrame], protocol: str, leave_out: Sequence[str]) -> pd.DataFrame:
@@ -98,11 +98,11 @@ def collect(dataset: str) -> Runs:
     if not rows:
         fix = f"run: study run dataset={dataset}, or make repro DATASET={dataset}"
         raise StudyError("there are no runs to report", file=rows_folder(dataset), fix=fix)
-    for place, part in product(rows, ("profile", "config", "seeds")):
-        if not records[place].get(part):
-            file = rows_folder(dataset) / "records" / place[0]
-            fix = f"run {place[1]} again, or take the file from git"
-            raise StudyError("the record lacks a part", file=file, row=place[1], column=part, fix=fix)
+    for row, part in product(rows, ("profile", "config", "seeds")):
+        if not records[row].get(part):
+            file = rows_folder(dataset) / "records" / row[0]
+            fix = f"run {row[1]} again, or take the file from git"
+            raise StudyError("the record lacks a part", file=file, row=row[1], column=part, fix=fix)
     tables = {protocol: read_per_task(dataset, protocol) for protocol, _ in rows}
     return {(protocol, system): (tables[protocol][system], records[protocol, system]) for protocol, system in rows}
 
@@ -193,14 +193,16 @@ def mean_intervals(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     rows = []
     for tasks, names in together.items():
         values = pd.concat({name: means[name] for name in names}, axis=1)
-        drawn = pd.DataFrame(bootstrap_means(values.to_numpy(np.float64), seed=0), columns=values.columns)
+        resamples = pd.DataFrame(bootstrap_means(values.to_numpy(np.float64), seed=0), columns=values.columns)
         for name in names:
-            own = {str(measure): draws.to_numpy() for measure, draws in drawn[name].items()}
-            for k in [measure.partition("@")[2] for measure in own if measure.startswith("precision@")]:
-                if f"recall@{k}" in own:
-                    own[f"f1_of_means@{k}"] = harmonic_mean(own[f"precision@{k}"], own[f"recall@{k}"])
+            samples = {str(measure): draws.to_numpy() for measure, draws in resamples[name].items()}
+            for k in [measure.partition("@")[2] for measure in samples if measure.startswith("precision@")]:
+                if f"recall@{k}" in samples:
+                    samples[f"f1_of_means@{k}"] = harmonic_mean(samples[f"precision@{k}"], samples[f"recall@{k}"])
             none = (float("nan"), float("nan"))
-            limits = {measure: percentile_limits(draws) if len(tasks) > 1 else none for measure, draws in own.items()}
+            limits = {
+                measure: percentile_limits(draws) if len(tasks) > 1 else none for measure, draws in samples.items()
+            }
             rows += [(name, measure, *ends) for measure, ends in limits.items()]
     return pd.DataFrame(rows, columns=["system", "measure", "ci_low", "ci_high"])
 

@@ -60,8 +60,8 @@ def comparison(
     spread = spread.reindex_like(means).map(lambda sd: "" if pd.isna(sd) else f" ± {sd:.{DIGITS}f}")
     table = means.map(f"{{:.{DIGITS}f}}".format) + spread
     if unranked is not None:
-        place = means[~means.index.isin(list(unranked))].round(DIGITS).rank(method="dense", ascending=False)
-        stars = place.reindex(means.index).map(lambda one: {1: "**", 2: "*"}.get(one, ""))
+        rank = means[~means.index.isin(list(unranked))].round(DIGITS).rank(method="dense", ascending=False)
+        stars = rank.reindex(means.index).map(lambda one: {1: "**", 2: "*"}.get(one, ""))
         table = stars + table + stars
     for (system, metric), mark in (marks or {}).items():
         if system in table.index and metric in metrics:
@@ -87,20 +87,20 @@ def marks(tested: pd.DataFrame) -> dict[tuple[str, str], str]:
     if tested.empty:
         return {}
     settings = read_statistics()
-    found = settings.finds(tested)
-    sides = zip(found["system"], found["metric"], found[SIDES[settings.test]], strict=True)
+    significant = settings.finds(tested)
+    sides = zip(significant["system"], significant["metric"], significant[SIDES[settings.test]], strict=True)
     return {(system, metric): ABOVE if side > 0 else BELOW for system, metric, side in sides}
 
 
 def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str) -> dict[str, str]:
     """The titles, with "1 seed" where a run has no spread, and "not converged" where most seeds were best on validation
     when training, or a stage of it, ended."""
-    found = dict(titles)
+    labels = dict(titles)
     for row in costs[costs["protocol"] == protocol].to_dict("records"):
         notes = ["1 seed"] * (row["seeds"] == 1) + ["not converged"] * (2 * row["rising"] > row["seeds"])
         if notes:
-            found[row["system"]] = f"{titles.get(row['system'], row['system'])} ({', '.join(notes)})"
-    return found
+            labels[row["system"]] = f"{titles.get(row['system'], row['system'])} ({', '.join(notes)})"
+    return labels
 
 
 def sizes(costs: pd.DataFrame) -> pd.DataFrame:
@@ -154,22 +154,22 @@ def terminal_table(table: pd.DataFrame, title: str) -> Table:
     """A table of text for a terminal, its first column cut where the line is too long."""
     from rich.table import Table
 
-    made = Table(title=title, width=WIDTH)
-    for place, heading in enumerate(map(str, table)):
+    grid = Table(title=title, width=WIDTH)
+    for column, heading in enumerate(map(str, table)):
         shape: Any = (
-            {"overflow": "ellipsis", "ratio": 1} if place == 0 else {"justify": "right", "min_width": len(heading)}
+            {"overflow": "ellipsis", "ratio": 1} if column == 0 else {"justify": "right", "min_width": len(heading)}
         )
-        made.add_column(heading, no_wrap=True, **shape)
+        grid.add_column(heading, no_wrap=True, **shape)
     for cells in table.astype(str).itertuples(index=False):
-        made.add_row(*cells)
-    return made
+        grid.add_row(*cells)
+    return grid
 
 
 def overall_tables(dataset: str) -> list[Table]:
     """The overall results for a terminal, one table per protocol, best NDCG@10 first: means ± sd of `SHOWN`, arrows
     beside T2MRec, difference to T2MRec (NDCG@10), seconds to fit."""
     reported = GroupTables(dataset, "report")
-    titles, shown = {name: str(system.title) for name, system in sound_systems().items()}, []
+    titles, tables = {name: str(system.title) for name, system in sound_systems().items()}, []
     for protocol in sorted(reported["overall"]["protocol"].unique()):
         tested = reported["significance"].query("protocol == @protocol")
         costs = reported["runs"].query("protocol == @protocol")
@@ -180,5 +180,5 @@ def overall_tables(dataset: str) -> list[Table]:
             beside = {"to T2MRec": diff.map("{:+.3f}".format), **beside}
         table = table.join(pd.DataFrame(beside)).fillna("").rename(index=titles).reset_index()
         title = f"{dataset}, protocol {protocol}: how well systems fit the released labels"
-        shown.append(terminal_table(table, title))
-    return shown
+        tables.append(terminal_table(table, title))
+    return tables

@@ -76,17 +76,17 @@ def importance(sweep: Sweep, trials: pd.DataFrame, *, repeats: int = 10) -> pd.D
         study.add_trial(optuna.trial.create_trial(params=values, distributions=space, value=value))
     forests = [optuna.importance.FanovaImportanceEvaluator(seed=number) for number in range(repeats)]
     shares = pd.DataFrame([optuna.importance.get_param_importances(study, evaluator=forest) for forest in forests])
-    found = shares.agg(["mean", "min", "max"]).T.set_axis(["mean", "low", "high"], axis=1)
-    return found.sort_values("mean", ascending=False).rename_axis("parameter").reset_index()
+    summary = shares.agg(["mean", "min", "max"]).T.set_axis(["mean", "low", "high"], axis=1)
+    return summary.sort_values("mean", ascending=False).rename_axis("parameter").reset_index()
 
 
 @analysis("sensitivity")
 def optima(study: Context) -> Tables:
     """Do the paper's optima of Figures 7 to 9 hold against the values that validation chooses, on the test tasks?"""
-    made = [sweep for sweep in map(load_sweep, PAPER) if folder_of(study.dataset, sweep.name).exists()]
+    sweeps = [sweep for sweep in map(load_sweep, PAPER) if folder_of(study.dataset, sweep.name).exists()]
     chosen = {}
-    for sweep in made:
+    for sweep in sweeps:
         (setting,) = sweep.space
         trials = read_csv(folder_of(study.dataset, sweep.name) / "trials.csv")
         chosen[sweep.name] = sweep, best_point(sweep, trials)[setting], by_value(study.dataset, sweep)
-    return {"optima": against_paper(chosen)} if made else {}
+    return {"optima": against_paper(chosen)} if sweeps else {}

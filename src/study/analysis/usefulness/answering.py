@@ -60,18 +60,18 @@ def fit_rows(
     _, closeness, fitting = zip(*(read_request(model, request, settings) for request in every), strict=True)
     near, fits = np.array([value or 0.0 for value in closeness]), np.array(fitting)
     number = np.arange(len(every))
-    served, known = number < len(every) - len(requests.unserved), number >= len(requests.served)
+    served, known_items = number < len(every) - len(requests.unserved), number >= len(requests.served)
     for half, part in enumerate(("choice", "test")):
         mine = number % 2 == half
         yield {
             "catalogue": name,
             "part": part,
             "n_served": int((mine & served).sum()),
-            "n_known": int((mine & served & known).sum()),
+            "n_known": int((mine & served & known_items).sum()),
             "n_unserved": int((mine & ~served).sum()),
             "auc": auc(near[mine & served], near[mine & ~served]),
             "served_answered": float(fits[mine & served].mean()),
-            "known_answered": float(fits[mine & served & known].mean()) if written else None,
+            "known_answered": float(fits[mine & served & known_items].mean()) if written else None,
             "unserved_refused": float(1 - fits[mine & ~served].mean()),
         }
 
@@ -108,7 +108,7 @@ def prior_of(data: Dataset, settings: Answering) -> FloatArray:
         Facts("", "", "", int(stars), official=bool(official), marks=settings.marks_of(name, text))
         for name, text, stars, official in data.servers[columns].itertuples(index=False)
     )
-    return np.array([sum(prior(own, unit).values()) for own in facts], dtype=np.float32)
+    return np.array([sum(prior(server_facts, unit).values()) for server_facts in facts], dtype=np.float32)
 
 
 def prior_table(dataset: str, settings: Answering, *, seed: int = 0) -> pd.DataFrame:
@@ -150,9 +150,9 @@ def answering(study: Context) -> Tables:
     settings, requests, dataset = Answering.read(), Requests.read(), study.dataset
     ranking, servers = catalogue.load()
     written = read_csv(paths.conf() / "usefulness" / "known_items.csv")["request"].tolist()
-    own = saved.load_saved_model(dataset, catalogue.SYSTEM)
+    model = saved.load_saved_model(dataset, catalogue.SYSTEM)
     fit = [
-        *fit_rows(dataset, own, requests, settings, written),
+        *fit_rows(dataset, model, requests, settings, written),
         *fit_rows(OPEN, ranking, requests, settings),
     ]
     study.facts.update({"threshold": dict(settings.fit), "weight": settings.prior.weight})

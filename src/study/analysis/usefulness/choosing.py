@@ -71,11 +71,11 @@ def variants(changed: Mapping[str, Mapping[str, Any]]) -> dict[str, FieldDense]:
     return {name: FieldDense(**(base | dict(changes))) for name, changes in changed.items()}
 
 
-def topic_scores(system: FieldDense, data: Dataset, known: sp.csr_matrix, topics: pd.DataFrame) -> FloatArray:
+def topic_scores(system: FieldDense, data: Dataset, seen: sp.csr_matrix, topics: pd.DataFrame) -> FloatArray:
     """What a system gives every server for each topic, known servers left out, shape (n_topics, n_servers)."""
     rows = pd.Index(data.tasks["id"]).get_indexer(pd.Index(topics["task_id"])).astype(np.int64)
     system.index(data.servers)
-    return mask_known(system.score_requests(data.tasks.iloc[rows]), rows, known)
+    return mask_known(system.score_requests(data.tasks.iloc[rows]), rows, seen)
 
 
 def first_ten(scores: FloatArray, data: Dataset, topics: pd.DataFrame, seed: int) -> pd.DataFrame:
@@ -88,12 +88,12 @@ def judged_rows(collection: Collection, runs: Mapping[Hashable, pd.DataFrame], *
     """A row per run: n (topics), ndcg@10, ci_low, ci_high, diff (from the first run), diff_ci_low, diff_ci_high (95 %,
     bootstrap over topics), unjudged@10."""
     values = [per_task(collection, run).set_index("task_id") for run in runs.values()]
-    scores = [own[METRIC].dropna() for own in values]
+    scores = [measures[METRIC].dropna() for measures in values]
     return [
         {"n": len(score), **mean_interval(score, seed=seed, name=METRIC)}
         | mean_interval(score - scores[0], seed=seed, name="diff", prefix="diff_")
-        | {"unjudged@10": own["unjudged@10"].mean()}
-        for own, score in zip(values, scores, strict=True)
+        | {"unjudged@10": measures["unjudged@10"].mean()}
+        for measures, score in zip(values, scores, strict=True)
     ]
 
 
@@ -103,9 +103,9 @@ def choose(study: Context) -> Tables:
     settings, seed = study.settings(Choice), 0
     data, split = load_split(study.dataset)
     collection = Collection.load(study.dataset).part(settings.part)
-    topics, known = collection.topics, split.known(settings.part)
+    topics, seen = collection.topics, split.known(settings.part)
     runs: dict[Hashable, pd.DataFrame] = {
-        name: first_ten(topic_scores(system, data, known, topics), data, topics, seed)
+        name: first_ten(topic_scores(system, data, seen, topics), data, topics, seed)
         for name, system in variants(settings.variants).items()
     }
     table = pd.DataFrame(judged_rows(collection, runs, seed=seed))
@@ -152,15 +152,15 @@ def one_at_a_time(values: Values, steps: Sequence[str], metrics: Sequence[str], 
     Returns: columns metric, step (from 0), system, n, mean, ci_low, ci_high; before, diff, diff_ci_low, diff_ci_high,
         wins, ties, losses, p (randomisation test), and p_holm (over the steps of all metrics).
     """
-    rows, kept = [], ("diff", "diff_ci_low", "diff_ci_high", "wins", "ties", "losses")
+    rows, columns = [], ("diff", "diff_ci_low", "diff_ci_high", "wins", "ties", "losses")
     for metric, (step, name) in product(metrics, enumerate(steps)):
         score = values[name].groupby("task_id")[metric].mean().dropna()
         row = {"metric": metric, "step": step, "system": name, "n": len(score), **mean_interval(score, seed=seed)}
         if step:
             before = steps[step - 1]
-            own, other = (values[system][["task_id", "seed", metric]] for system in (name, before))
-            tested = compare(own, other, metric, seed)
-            row |= {"before": before, **{key: tested[key] for key in kept}, "p": tested["randomisation_p"]}
+            current, other = (values[system][["task_id", "seed", metric]] for system in (name, before))
+            tested = compare(current, other, metric, seed)
+            row |= {"before": before, **{key: tested[key] for key in columns}, "p": tested["randomisation_p"]}
         rows.append(row)
     table = pd.DataFrame(rows)
     later = table["step"] > 0
@@ -171,8 +171,8 @@ def one_at_a_time(values: Values, steps: Sequence[str], metrics: Sequence[str], 
 def closed(gains: pd.Series, way: pd.Series, *, seed: int) -> dict[str, float]:
     """The share of a way that is gone, from gains and way by topic: closed, closed_ci_low, closed_ci_high (95 %
     bootstrap interval over topics; draws in which the end is not above the start are left out)."""
-    (drawn,) = resampled(len(way), seed=seed, resamples=RESAMPLES)
-    gained, whole = (side.to_numpy(np.float64)[drawn].mean(axis=1) for side in (gains, way))
+    (draws,) = resampled(len(way), seed=seed, resamples=RESAMPLES)
+    gained, whole = (side.to_numpy(np.float64)[draws].mean(axis=1) for side in (gains, way))
     low, high = percentile_limits(gained[whole > 0] / whole[whole > 0])
     return {"closed": gains.mean() / way.mean(), "closed_ci_low": low, "closed_ci_high": high}
 
@@ -184,9 +184,11 @@ def supervision(values: Mapping[str, Values], settings: Supervision, *, seed: in
     of `closed`, on the way from the start to the end; the best mean of each part first.
     """
     rows = []
-    for part, own in values.items():
-        names = [name for name in (settings.start, *settings.systems, settings.end) if name in own]
-        scores = pd.DataFrame({name: own[name].groupby("task_id")[settings.metric].mean() for name in names}).dropna()
+    for part, tables in values.items():
+        names = [name for name in (settings.start, *settings.systems, settings.end) if name in tables]
+        scores = pd.DataFrame(
+            {name: tables[name].groupby("task_id")[settings.metric].mean() for name in names}
+        ).dropna()
         way = scores[settings.end] - scores[settings.start]
         for name in names:
             row = {"part": part, "system": name, "n": len(scores), **mean_interval(scores[name], seed=seed)}
@@ -204,8 +206,8 @@ def steps(study: Context) -> Tables:
     needed = [*settings.steps, settings.supervision.start, settings.supervision.end]
     values = {part: judged_values(study.dataset, part, needed) for part in ("valid", "test")}
     chains = [
-        one_at_a_time(own, settings.steps, settings.metrics, seed=settings.seed).assign(part=part)
-        for part, own in values.items()
+        one_at_a_time(tables, settings.steps, settings.metrics, seed=settings.seed).assign(part=part)
+        for part, tables in values.items()
     ]
     taught = supervision(values, settings.supervision, seed=settings.seed)
     return {"steps": pd.concat(chains, ignore_index=True), "supervision": taught}

@@ -137,10 +137,10 @@ def ask(dataset: str, pairs: pd.DataFrame, settings: Ranked, file: Path) -> pd.D
 
     Returns: columns `GRADED`. A stop costs the last 50 grades at most.
     """
-    known = read_csv(file) if file.exists() else pd.DataFrame(columns=GRADED)
-    open_pairs = pairs.loc[~store.among(pairs, known, store.PAIR), store.PAIR].to_numpy().tolist()
+    previous = read_csv(file) if file.exists() else pd.DataFrame(columns=GRADED)
+    open_pairs = pairs.loc[~store.among(pairs, previous, store.PAIR), store.PAIR].to_numpy().tolist()
     if not open_pairs:
-        return known
+        return previous
     endpoint = replace(endpoint_settings(settings.endpoint), mode="off")
     client, data = endpoint.client(None), datasets.load(dataset)
     tasks = data.tasks.set_index("id")[["name", "description"]].to_dict("index")
@@ -156,7 +156,7 @@ def ask(dataset: str, pairs: pd.DataFrame, settings: Ranked, file: Path) -> pd.D
         rows.append((task, server, round(expected, 4), reply["model"]))
         if len(rows) % SAVE_EVERY == 0 or len(rows) == len(open_pairs):
             new = pd.DataFrame(rows, columns=GRADED)
-            write_csv(file, (pd.concat([known, new]) if len(known) else new).sort_values(store.PAIR))
+            write_csv(file, (pd.concat([previous, new]) if len(previous) else new).sort_values(store.PAIR))
     return read_csv(file)
 
 
@@ -194,8 +194,8 @@ def graded_table(collection: Collection, run: pd.DataFrame, settings: Ranked) ->
     """
     rows, weights = [], settings.weights
     for part in [part for part in PARTS if part in set(run["part"])]:
-        own = run[run["part"] == part].assign(seed=settings.seed)
-        runs: dict[Hashable, pd.DataFrame] = {weight: reordered(own, weight) for weight in (0.0, *weights)}
+        part_run = run[run["part"] == part].assign(seed=settings.seed)
+        runs: dict[Hashable, pd.DataFrame] = {weight: reordered(part_run, weight) for weight in (0.0, *weights)}
         scored = judged_rows(collection, runs, seed=settings.seed)
         rows += [{"part": part, "weight": weight, **row} for weight, row in zip(runs, scored, strict=True)]
         if part == CHOICE:
@@ -213,19 +213,21 @@ def distilled(study: Context) -> Tables:
     """
     settings, dataset = study.settings(Distilled), study.dataset
     data, _ = load_split(dataset)
-    known = ask(dataset, teacher_pairs(dataset, settings), settings, study.folder / "teacher_grades.csv.xz")
-    tasks = known["task_id"]
-    inputs, truth = (centred(values, tasks) for values in (features(*vectors(data, known)), known["expected"]))
+    grades = ask(dataset, teacher_pairs(dataset, settings), settings, study.folder / "teacher_grades.csv.xz")
+    tasks = grades["task_id"]
+    inputs, truth = (centred(values, tasks) for values in (features(*vectors(data, grades)), grades["expected"]))
     fits = correlations(inputs, truth, tasks, settings.penalties)
     penalty = max(fits, key=lambda one: fits[one])
-    students = {name: train(own, truth, penalty) for name, own in (("all", inputs), (BLIND, without_request(inputs)))}
+    students = {
+        name: train(matrix, truth, penalty) for name, matrix in (("all", inputs), (BLIND, without_request(inputs)))
+    }
     collection, systems = Collection.load(dataset), (settings.system, *settings.also)
     runs = {system: first_servers(dataset, replace(settings, system=system)) for system in systems}
 
     def measured(name: str, parts: Sequence[str], system: str = settings.system) -> pd.DataFrame:
-        own = scored(students[name], data, runs[system][runs[system]["part"].isin(parts)])
-        spent = own.groupby("part")["milliseconds"].median()
-        table = graded_table(collection, own, settings).assign(milliseconds=lambda rows: rows["part"].map(spent))
+        run = scored(students[name], data, runs[system][runs[system]["part"].isin(parts)])
+        spent = run.groupby("part")["milliseconds"].median()
+        table = graded_table(collection, run, settings).assign(milliseconds=lambda rows: rows["part"].map(spent))
         table.insert(0, "student", name)
         table.insert(0, "system", system)
         return table
@@ -235,7 +237,7 @@ def distilled(study: Context) -> Tables:
     students[best].save(file_of(dataset))
     students[best] = Student.load(file_of(dataset))  # what others read, with as many digits
     tables[best] = measured(best, PARTS)
-    study.facts.update({"models": sorted(known["model"].unique()), "penalty": penalty})
+    study.facts.update({"models": sorted(grades["model"].unique()), "penalty": penalty})
     study.facts.update({"correlations": fits, "kept": best})
     tables |= {system: measured(best, PARTS, system) for system in settings.also}
     return {"distilled": pd.concat(tables.values(), ignore_index=True)}
@@ -259,7 +261,7 @@ def correlations(
     folds = PredefinedSplit(np.unique(tasks, return_inverse=True)[1] % FOLDS)
     models = {penalty: Ridge(penalty, fit_intercept=False) for penalty in penalties}
     scores = {penalty: cross_val_predict(model, inputs, truth[:, 0], cv=folds) for penalty, model in models.items()}
-    return {penalty: float(np.corrcoef(own, truth[:, 0])[0, 1]) for penalty, own in scores.items()}
+    return {penalty: float(np.corrcoef(predictions, truth[:, 0])[0, 1]) for penalty, predictions in scores.items()}
 
 
 def without_request(inputs: Float64Array) -> Float64Array:
@@ -287,9 +289,9 @@ def teacher_pairs(dataset: str, settings: Distilled) -> pd.DataFrame:
 def vectors(data: Dataset, pairs: pd.DataFrame) -> tuple[FloatArray, dict[str, FloatArray]]:
     """The vectors of each pair's request, and of its server by field."""
     tasks, servers = (table.set_index("id", drop=False) for table in (data.tasks, data.servers))
-    (task, asked), (server, shown) = pd.factorize(pairs["task_id"]), pd.factorize(pairs["server_id"])
-    requests = encode(kinds.texts(tasks.loc[asked], kinds.VIEWS, VIEW))[task]
-    return requests, {name: encode(kinds.texts(servers.loc[shown], kinds.FIELDS, name))[server] for name in FIELDS}
+    (task, task_ids), (server, server_ids) = pd.factorize(pairs["task_id"]), pd.factorize(pairs["server_id"])
+    requests = encode(kinds.texts(tasks.loc[task_ids], kinds.VIEWS, VIEW))[task]
+    return requests, {name: encode(kinds.texts(servers.loc[server_ids], kinds.FIELDS, name))[server] for name in FIELDS}
 
 
 def scored(student: Student, data: Dataset, run: pd.DataFrame) -> pd.DataFrame:

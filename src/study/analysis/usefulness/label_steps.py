@@ -42,8 +42,8 @@ def fitted(config: DictConfig, seed: int) -> pd.DataFrame:
 
 def label_step_table(values: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     """The columns of `one_at_a_time` over tasks; `values`: rows of `fitted`, with the title of each step."""
-    own = {str(title): frame.assign(seed=seed) for title, frame in values.groupby("title", sort=False)}
-    table = one_at_a_time(own, [*own], METRICS, seed=seed)
+    frames = {str(title): frame.assign(seed=seed) for title, frame in values.groupby("title", sort=False)}
+    table = one_at_a_time(frames, [*frames], METRICS, seed=seed)
     return table.drop(columns=["before", "wins", "ties", "losses"]).rename(columns={"system": "title"})
 
 

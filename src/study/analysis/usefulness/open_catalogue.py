@@ -124,10 +124,10 @@ def judged(chosen: Open) -> pd.DataFrame:
     topics = pd.Index(collection.topics["task_id"].to_numpy()[useful], name="task_id")
     frames, rows = {}, []
     for name, run in store.read_runs(OPEN).items():
-        own = per_task(collection, run).set_index("task_id")
-        frame = own.reindex(topics).fillna({"seed": SEED}).fillna(0.0)
+        measures = per_task(collection, run).set_index("task_id")
+        frame = measures.reindex(topics).fillna({"seed": SEED}).fillna(0.0)
         frames[name] = frame.reset_index()[["task_id", "seed", "ndcg@10"]]
-        row = {"system": name, "n": len(frame), "answered": topics.isin(own.index).mean()}
+        row = {"system": name, "n": len(frame), "answered": topics.isin(measures.index).mean()}
         row |= mean_interval(frame["ndcg@10"], seed=chosen.seed, name="ndcg@10")
         row["first"] = (collection.look_up(run)[2][:, 0] > 0).sum() / len(frame)
         rows.append(row | {measure: frame[measure].mean() for measure in ("precision@5", "unjudged@10")})
@@ -152,10 +152,10 @@ def tokens(reference: str) -> pd.DataFrame:
     tokenizer.no_truncation()
     lists = servers["tools"].map(json.loads)
     counted = pd.DataFrame({"servers": lists.map(bool).astype(int), "tools": lists.map(len)})
-    counted["tokens"] = [len(tokenizer.encode(json.dumps(own)).ids) if own else 0 for own in lists]
+    counted["tokens"] = [len(tokenizer.encode(json.dumps(tools)).ids) if tools else 0 for tools in lists]
     first = store.read_runs(OPEN)[reference].query("rank <= @FIRST")
-    shown = counted.iloc[first["server_id"]].groupby(first["task_id"].to_numpy()).sum()
-    rows = pd.DataFrame([counted.sum(), shown.mean()])
+    answers = counted.iloc[first["server_id"]].groupby(first["task_id"].to_numpy()).sum()
+    rows = pd.DataFrame([counted.sum(), answers.mean()])
     rows.insert(0, "what", ["all servers that list tools", f"first {FIRST} answers of {reference}"])
     return rows
 

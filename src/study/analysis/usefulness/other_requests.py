@@ -105,7 +105,7 @@ def all_forms(settings: Navigational, servers: pd.DataFrame) -> pd.DataFrame:
         for kind, product, sentence, rows in map(about_products.__getitem__, chosen)
     ]
     for kind, entries in settings.not_the_tool.items():
-        requests += [(NOT_THE_TOOL, kind, own["text"], rows) for own in entries if (rows := bearers(own["word"]))]
+        requests += [(NOT_THE_TOOL, kind, case["text"], rows) for case in entries if (rows := bearers(case["word"]))]
     return pd.DataFrame(requests, columns=["form", "kind", "request", "targets"])
 
 
@@ -175,7 +175,7 @@ def recommended(catalogue: Catalogue, requests: Sequence[str], k: int) -> list[l
 
 def first_hits(ranked: Sequence[Sequence[int]], targets: Sequence[Rows]) -> np.ndarray:
     """The rank of the first target, from 1; infinity where none is there. `ranked`: rows, best first."""
-    hits = [[row in own for row in line] for line, own in zip(ranked, targets, strict=True)]
+    hits = [[row in target for row in line] for line, target in zip(ranked, targets, strict=True)]
     return np.array([line.index(True) + 1 if True in line else np.inf for line in hits])
 
 
@@ -193,8 +193,8 @@ def navigational(study: Context) -> Tables:
     for name in settings.systems:
         ranked = first_rows(build_system(load([f"system={name}"]).system), servers, requests["request"].tolist(), 1)
         table = requests.assign(system=name, bears=first_hits(ranked, requests["targets"].tolist()) == 1)
-        for _, own in table.groupby("form", sort=False):
-            both = pd.concat([own.assign(kind="all"), own]).groupby(["system", "form", "kind"], sort=False)["bears"]
+        for _, rows in table.groupby("form", sort=False):
+            both = pd.concat([rows.assign(kind="all"), rows]).groupby(["system", "form", "kind"], sort=False)["bears"]
             frames.append(both.agg(requests="size", first_bears_word="mean").reset_index())
     return {"navigational_queries": pd.concat(frames, ignore_index=True)}
 
@@ -219,9 +219,9 @@ def known_items(study: Context) -> Tables:
                 catalogue = Catalogue.of_dataset("", name, SavedFieldDense("", system, servers, 0), shelf)
                 named = recommended(catalogue, few["request"].tolist(), max(DEPTHS))
                 answers.append((f"recommend {name}", [ids.get_indexer(line).tolist() for line in named], few))
-            for shown, ranked, own in answers:
-                rank = first_hits(ranked, own["targets"].tolist())
-                row = {"kind": kind, "system": shown, "requests": len(rank)}
+            for label, ranked, queries in answers:
+                rank = first_hits(ranked, queries["targets"].tolist())
+                row = {"kind": kind, "system": label, "requests": len(rank)}
                 rows.append(row | {"first" if k == 1 else f"first_{k}": float((rank <= k).mean()) for k in DEPTHS})
     return {"known_items": pd.DataFrame(rows)}
 
@@ -239,8 +239,10 @@ def as_dataset(benchmark: str, *, inside: Dataset | None = None) -> tuple[Datase
     if inside is not None:
         offset = inside.n_servers
         servers = pd.concat([inside.servers.filter(COLUMNS), servers], ignore_index=True).fillna("")
-    relevant = [[offset + catalog.tools[tool].server for label in own for tool in label] for own in queries.labels]
-    lists: tuple[IntArray, ...] = tuple(np.unique(np.array(own, dtype=np.int64)) for own in relevant)
+    relevant = [
+        [offset + catalog.tools[tool].server for label in labels for tool in label] for labels in queries.labels
+    ]
+    lists: tuple[IntArray, ...] = tuple(np.unique(np.array(rows, dtype=np.int64)) for rows in relevant)
     servers = filled(servers)
     return unlabelled(benchmark, servers, queries.texts), relevance_from_lists(lists, len(servers)), queries
 

@@ -112,8 +112,8 @@ def latency(study: Context) -> Tables:
     encode([""], store=False)  # loads the encoder, and torch with it
     limit_threads(1)
     texts = data.task_texts()
-    known = data.server_texts() + [texts[row] for row in split.tasks("train")]
-    vectorizer = fit_vectorizer(known, max_features=50_000, ngram_range=(1, 2))
+    corpus = data.server_texts() + [texts[row] for row in split.tasks("train")]
+    vectorizer = fit_vectorizer(corpus, max_features=50_000, ngram_range=(1, 2))
     readers: dict[str, Answer] = {
         "words": lambda task: vectorizer.transform([texts[task]]),
         "sentence": lambda task: encode([texts[task]], store=False),
@@ -142,10 +142,10 @@ def latency(study: Context) -> Tables:
 def non_dominated(quality: NDArray[np.float64], cost: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Whether no other system is at least as good and as cheap, and better in one of both, shape (n,).
     `quality` and `cost` have shape (n,); NaN in either leaves a system out."""
-    known = ~(np.isnan(quality) | np.isnan(cost))
+    complete = ~(np.isnan(quality) | np.isnan(cost))
     better = (quality[None, :] >= quality[:, None]) & (cost[None, :] <= cost[:, None])
     strictly = (quality[None, :] > quality[:, None]) | (cost[None, :] < cost[:, None])
-    return known & ~(better & strictly & known[None, :]).any(axis=1)
+    return complete & ~(better & strictly & complete[None, :]).any(axis=1)
 
 
 @analysis("usefulness")
@@ -157,7 +157,7 @@ def pareto(study: Context) -> Tables:
     parameters, those of `MEASURED` in ``latency.csv``, and ``front_<quality>_<cost>`` for each pair: whether the system
     is not dominated.
     """
-    protocol, known = topic_settings().protocol, sound_systems()
+    protocol, systems = topic_settings().protocol, sound_systems()
     if not (file := study.folder / "latency.csv").exists():
         fix = f"run: study analyse usefulness/latency dataset={study.dataset}"
         raise UnavailableError("no request was timed", file=file, fix=fix)
@@ -165,23 +165,24 @@ def pareto(study: Context) -> Tables:
     times = read_csv(file).drop_duplicates("system").set_index("system")
     labels = {
         name: frame.groupby("seed")[METRIC].mean().mean()
-        for name, frame in read_per_task(study.dataset, protocol, known).items()
+        for name, frame in read_per_task(study.dataset, protocol, systems).items()
     }
     scores = read_csv(folder(study.dataset) / "tables" / "scores.csv")
     judged = scores[(scores["part"] == "test") & (scores["metric"] == METRIC) & scores["comparable"]]
     table = pd.DataFrame({"by_labels": pd.Series(labels), "by_judgements": judged.set_index("system")["mean"]})
     seeds = {system: record["seeds"] for (_, system), record in read_records(study.dataset, protocol).items()}
     costs = {
-        name: [np.mean([float(one["seconds_fit"]) for one in own]), own[0]["parameters"]] for name, own in seeds.items()
+        name: [np.mean([float(one["seconds_fit"]) for one in runs]), runs[0]["parameters"]]
+        for name, runs in seeds.items()
     }
     table = table.join(pd.DataFrame.from_dict(costs, orient="index", columns=["seconds_fit", "parameters"]))
     table = table.join(times[MEASURED])
     # A system that is judged but has no run of its own is trained for the latency alone.
     table["seconds_fit"] = table["seconds_fit"].fillna(times["seconds_fit"])
-    kept = [name for name in table.index if name in known and known[name].family not in APART]
-    table = table.loc[kept].dropna(subset=["seconds_fit"]).rename_axis("system").reset_index()
+    candidates = [name for name in table.index if name in systems and systems[name].family not in APART]
+    table = table.loc[candidates].dropna(subset=["seconds_fit"]).rename_axis("system").reset_index()
     for column, text in ((1, "title"), (2, "family")):
-        table.insert(column, text, [str(getattr(known[name], text)) for name in table["system"]])
+        table.insert(column, text, [str(getattr(systems[name], text)) for name in table["system"]])
     for quality, cost in product(QUALITIES, COSTS):
         table[f"front_{quality}_{cost}"] = non_dominated(*table[[quality, cost]].to_numpy(np.float64).T)
     return {"pareto": table.sort_values("by_judgements", ascending=False, kind="stable")}

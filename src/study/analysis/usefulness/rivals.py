@@ -67,7 +67,9 @@ def tool_search_regex(requests: Sequence[str], servers: pd.DataFrame, k: int) ->
     """
     texts = [f"{name} {text}" for name, text in _texts(servers)]
     patterns = [[re.compile(re.escape(word), re.I) for word in _content_words(request)] for request in requests]
-    return [_best([sum(bool(word.search(text)) for word in own) for text in texts], k) for own in patterns]
+    return [
+        _best([sum(bool(word.search(text)) for word in expressions) for text in texts], k) for expressions in patterns
+    ]
 
 
 def toolhive(requests: Sequence[str], servers: pd.DataFrame, k: int) -> Rows:
@@ -143,11 +145,11 @@ def _texts(servers: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _bm25(documents: list[list[str]], requests: list[list[str]], k: int) -> Rows:
-    known = {word for document in documents for word in document}
+    vocabulary = {word for document in documents for word in document}
     index = bm25s.BM25(k1=K1, b=B, method="lucene", backend="numpy")
     index.index(documents, show_progress=False)
-    words = [[word for word in request if word in known] for request in requests]
-    return [_best(index.get_scores(own), k) if own else [] for own in words]
+    words = [[word for word in request if word in vocabulary] for request in requests]
+    return [_best(index.get_scores(query), k) if query else [] for query in words]
 
 
 def _best(scores: Sequence[float] | np.ndarray, k: int) -> list[int]:

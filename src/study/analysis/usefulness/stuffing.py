@@ -56,7 +56,7 @@ def plan(data: Dataset, split: Split, settings: Stuffing) -> tuple[IntArray, pd.
     rng = np.random.default_rng(settings.seed)
     groups, rows = data.tasks[settings.group].to_numpy(dtype=str), split.tasks(settings.part)
     members = [rows[groups[rows] == group] for group in sorted(set(groups[rows]))]
-    tasks = np.sort(np.concatenate([rng.permutation(own)[: settings.per_group] for own in members]))
+    tasks = np.sort(np.concatenate([rng.permutation(group_rows)[: settings.per_group] for group_rows in members]))
     broad = settings.attackers // 2
     forms = np.repeat(FORMS, (broad, settings.attackers - broad, settings.controls))
     watched = pd.DataFrame({"server": rng.permutation(data.n_servers)[: len(forms)], "form": forms, "group": ""})
@@ -94,8 +94,8 @@ def ranks_of(
         system.fit(data, split, seed=seed, workdir=Path(folder))
         ranked, _ = rank_tasks(system, split, tasks, part=part, k=data.n_servers, seed=seed)
     ranks = np.full((len(tasks), data.n_servers), data.n_servers, dtype=np.int64)
-    task, place = np.nonzero(ranked >= 0)
-    ranks[task, ranked[task, place]] = place + 1
+    task, column = np.nonzero(ranked >= 0)
+    ranks[task, ranked[task, column]] = column + 1
     return ranks[:, servers]
 
 
