@@ -47,7 +47,7 @@ def case(request) -> Case:
     cls.system, cls.protocols = case.system, (case.protocol,)
     found = case.system in FIND_BLOCKS and FIRST[case.system] == case
     cls.least_own, cls.least_stay = (0.95, 0.9) if found else (0.0, 0.0)
-    cls.found.clear()
+    cls.notes.clear()
     cls._fits.clear()
     return case
 
@@ -56,7 +56,7 @@ def case(request) -> Case:
 class TestEverySystem(SystemContract):
     def test_every_score_is_a_number(self) -> None:
         super().test_every_score_is_a_number()
-        assert any("no server" in line for line in self.found) <= self.system.startswith(MAY_RANK_NOTHING)
+        assert any("no server" in line for line in self.notes) <= self.system.startswith(MAY_RANK_NOTHING)
 
 
 def toy(protocol: str):

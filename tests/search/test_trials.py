@@ -162,7 +162,7 @@ def test_an_error_that_says_what_to_do_is_raised_as_it_is_and_a_damaged_table_na
     search, _ = w.start(str(tmp_path))
     with pytest.raises(StudyError, match="an input is missing"):
         search.run(wrong)
-    search.kept.write_text("<<<<<<< HEAD\n")
+    search.backup.write_text("<<<<<<< HEAD\n")
     with pytest.raises(StudyError, match="column is missing") as caught:
         search.begin([])
-    assert (caught.value.file, caught.value.fix) == (search.kept, "delete it")
+    assert (caught.value.file, caught.value.fix) == (search.backup, "delete it")

@@ -74,18 +74,18 @@ def run(config: DictConfig) -> Path:
         "input": {path.name: files.sha256(path) for path in sorted(given.glob("*.csv"))},
     }
     output, done = folder / "output" / "recs_test.csv", folder / "done.json"
-    made = json.loads(done.read_text(encoding="utf-8")) if done.exists() and output.exists() else {}
-    if not made_with.items() <= made.items():
+    run_record = json.loads(done.read_text(encoding="utf-8")) if done.exists() and output.exists() else {}
+    if not made_with.items() <= run_record.items():
         done.unlink(missing_ok=True)
-        made = record(**made_with, config=plain(config))
+        run_record = record(**made_with, config=plain(config))
         words = [f"--{key}={value}" for key, value in arguments.items()]
         words += [f"--data_dir={given}", f"--output_dir={output.parent}"]
-        made["seconds"] = round(_run_program(program, words, folder, threads), 1)
-        files.write_json(done, made)
+        run_record["seconds"] = round(_run_program(program, words, folder, threads), 1)
+        files.write_json(done, run_record)
     target = results_folder(name)
     tasks = len(read_top10(output, *_ids(name)))
     files.write_text(target / "again" / "top10.csv", output.read_text(encoding="utf-8"))
-    files.write_json(target / "again" / "record.json", made | {"tasks": tasks})
+    files.write_json(target / "again" / "record.json", run_record | {"tasks": tasks})
     write_tables(name, target)
     return target
 
@@ -117,11 +117,11 @@ def read_top10(path: Path, tasks: Container[int], servers: Container[int]) -> To
             task, five, ten = (json.loads(row[name]) for name in ("task_id", "top5", "top10"))
         except (ValueError, RecursionError) as error:
             raise StudyError(f"not JSON ({error})", **where) from error
-        known = isinstance(ten, list) and all(type(each) is int and each in servers for each in ten)
+        are_servers = isinstance(ten, list) and all(type(each) is int and each in servers for each in ten)
         for column, wrong in {
             "task_id": type(task) is not int or task not in tasks or task in top,
-            "top10": not known or not len(ten) == len(set(ten)) == KEPT,
-            "top5": not known or five != ten[:5],
+            "top10": not are_servers or not len(ten) == len(set(ten)) == KEPT,
+            "top5": not are_servers or five != ten[:5],
         }.items():
             if wrong:
                 raise StudyError("not one task, its ten servers and the first five of them", column=column, **where)

@@ -58,10 +58,10 @@ def started(processors: int) -> Any:
     except ImportError as error:
         raise StudyError(f"Ray: {error}", fix="make setup RAY=1, or --launcher local") from error
     address = os.environ.get("RAY_ADDRESS")
-    own: dict[str, Any] = {} if address else {"num_cpus": processors, "include_dashboard": False}
+    options: dict[str, Any] = {} if address else {"num_cpus": processors, "include_dashboard": False}
     for left in reversed(range(1 + RETRIES)):
         try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **own)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **options)
             break
         except Exception as error:  # Ray has none of its own for a machine that is too busy
             ray.shutdown()

@@ -38,11 +38,11 @@ class SystemContract:
     protocols: ClassVar[tuple[str, ...]] = ()  # by default all that it applies to (of a model of RecBole the first)
     least_own: ClassVar[float] = 0.0  # share of the first servers that are of the task's own block
     least_stay: ClassVar[float] = 0.0  # and of those that stay first if the servers are listed in another order
-    found: ClassVar[list[str]]  # what the rules find out besides, a line each
+    notes: ClassVar[list[str]]  # what the rules find out besides, a line each
     _fits: ClassVar[dict[tuple[str, ...], tuple[np.ndarray, bool]]]
 
     def __init_subclass__(cls) -> None:
-        cls.found, cls._fits = [], {}
+        cls.notes, cls._fits = [], {}
 
     def test_every_score_is_a_number(self) -> None:
         """Of the right shape, finite or -inf. Also says which tasks get no server, or the same score for all."""
@@ -50,10 +50,10 @@ class SystemContract:
             answers, _ = self._answers(case)
             scores = answers[:, answers.shape[1] // 2 :]
             if empty := int((answers[:, 0] < 0).sum()):
-                self.found.append(f"{case.protocol}: {empty} of {len(answers)} tasks get no server")
+                self.notes.append(f"{case.protocol}: {empty} of {len(answers)} tasks get no server")
             if same := int((scores.max(axis=1) == scores.min(axis=1)).sum()):
                 reason = f"{same} of {len(answers)} tasks get the same score for every server: nothing is ranked"
-                self.found.append(f"{case.protocol}: {reason}")
+                self.notes.append(f"{case.protocol}: {reason}")
 
     def test_the_same_seed_gives_the_same_scores(self) -> None:
         """Twice the same fit."""
@@ -74,14 +74,14 @@ class SystemContract:
             data, split = _toy(case)
             first, new_row = answers[:, :FEW].astype(int), relabelled(data, split)[2]
             stay = [len({*new_row[row[row >= 0]]} & {*now}) for row, now in zip(first, again[:, :FEW], strict=True)]
-            own = (first >= data.n_servers // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]
+            same_block = (first >= data.n_servers // 2) == (split.tasks("test") >= data.n_tasks // 2)[:, None]
             for share, least, what in (
                 (np.mean(stay) / FEW, self.least_stay, "stay if servers are listed in another order"),
-                ((own & (first >= 0)).mean(), self.least_own, "are of the task's own block; chance is 0.50"),
+                ((same_block & (first >= 0)).mean(), self.least_own, "are of the task's own block; chance is 0.50"),
             ):
-                self.found.append(f"{case.protocol}: {share:.2f} of the first {FEW} {what}")
+                self.notes.append(f"{case.protocol}: {share:.2f} of the first {FEW} {what}")
                 if share < least:
-                    raise StudyError(f"{self.found[-1]}, not {least:.2f}", file=system_file(case.system))
+                    raise StudyError(f"{self.notes[-1]}, not {least:.2f}", file=system_file(case.system))
 
     def test_a_device_that_it_takes_is_used_or_missed(self) -> None:
         """With its setting `device` at gpu it ranks the same tasks, or says that there is no GPU."""

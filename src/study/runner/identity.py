@@ -112,7 +112,7 @@ def read_versions() -> dict[str, Version]:
     file, fix = versions_file(), "take the file from git"
     try:
         stated = read_yaml(file, fix=fix).items()
-        return {str(name): Version(int(own["version"]), tuple(own.get("encoders", ()))) for name, own in stated}
+        return {str(name): Version(int(entry["version"]), tuple(entry.get("encoders", ()))) for name, entry in stated}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StudyError(f"the versions cannot be read: {error}", file=file, fix=fix) from error
 
@@ -163,12 +163,12 @@ def identity(config: DictConfig) -> dict[str, Any]:
     dataset, name, model = str(config.dataset.name), str(config.system.name), config.system.model
     split = _required(paths.splits(dataset) / f"{config.protocol.name}.parquet", dataset)[:16]
     versions = read_versions()
-    own = versions[name] if name in versions else _of_variant(config, versions)
-    reads = {encoder: ENCODERS[encoder]() for encoder in own.encoders}
+    version = versions[name] if name in versions else _of_variant(config, versions)
+    reads = {encoder: ENCODERS[encoder]() for encoder in version.encoders}
     files = {"replies": cassette(dataset, name)} if model.get("endpoint") else {}
     files |= {"pools": file_of(dataset)} if files or model.get("_target_") == POOLED else {}
     reads |= {kind: _file_hash(file) if file.exists() else "none" for kind, file in files.items()}
-    made_of = {"version": own.version, "evaluator": versions[EVALUATOR].version, "reads": reads}
+    made_of = {"version": version.version, "evaluator": versions[EVALUATOR].version, "reads": reads}
     return made_of | {"data": data_hash(dataset), "split": split}
 
 
@@ -177,8 +177,8 @@ def _of_variant(config: DictConfig, versions: Mapping[str, Version]) -> Version:
     systems of the same class; it may read what one of them reads."""
     target = config.system.model.get("_target_")
     same = [versions[name] for name in choices("system") if name in versions and _target(name) == target]
-    encoders = set[str]().union(*(own.encoders for own in same)) if same else ENCODERS
-    return Version(max((own.version for own in same), default=0), tuple(sorted(encoders)))
+    encoders = set[str]().union(*(version.encoders for version in same)) if same else ENCODERS
+    return Version(max((version.version for version in same), default=0), tuple(sorted(encoders)))
 
 
 @lru_cache(maxsize=512)
@@ -205,8 +205,8 @@ def _stable(value: Any, member: bool = False) -> Any:
     target = str(value.get("_target_"))
     left_out = [("_target_", target), *DEFAULTS.get(target, {}).items()]
     full = ({} if member else GONE.get(target, {})) | value
-    kept = {key: item for key, item in full.items() if (key, item) not in left_out}
-    return {key: _stable(item, member or key == "members") for key, item in kept.items()}
+    settings = {key: item for key, item in full.items() if (key, item) not in left_out}
+    return {key: _stable(item, member or key == "members") for key, item in settings.items()}
 
 
 def data_hash(dataset: str) -> str:

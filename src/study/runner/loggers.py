@@ -28,10 +28,10 @@ def make_logger(settings: Mapping[str, Any], run: str) -> Any:
     logs, project = paths.cache() / "logs", f"{settings['dataset']['name']}-{settings['protocol']['name']}"
     logs.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    own = {key: str(text).format(logs=logs, project=project, run=run) for key, text in settings["logger"].items()}
-    kind = own.pop("kind")
+    options = {key: str(text).format(logs=logs, project=project, run=run) for key, text in settings["logger"].items()}
+    kind = options.pop("kind")
     try:
-        return instantiate(own)
+        return instantiate(options)
     except InstantiationException as error:
         fix = f"conf/logger/{kind}.yaml says what to install"
         raise StudyError(f"{kind} cannot be used: {error.__cause__}", column="logger", fix=fix) from error
@@ -47,9 +47,9 @@ def logged(settings: Mapping[str, Any], seed: int, version: str) -> Iterator[Cal
     system, profile = settings["system"], settings["profile"]["name"]
     logger = make_logger(settings, f"{system['name']}-{version}-{seed}")
     # Lightning's loop stays on the processor: a system places its own tensors on the accelerator.
-    own = {key: value for key, value in settings["trainer"].items() if key not in ("kind", "precision")}
-    own |= {"accelerator": "cpu", "_partial_": True}
-    token = TRAINER.set(lambda **given: instantiate(own)(logger=logger or False, **given))
+    trainer = {key: value for key, value in settings["trainer"].items() if key not in ("kind", "precision")}
+    trainer |= {"accelerator": "cpu", "_partial_": True}
+    token = TRAINER.set(lambda **given: instantiate(trainer)(logger=logger or False, **given))
     results: list[SeedRun] = []
     try:
         if logger is not None:

@@ -62,7 +62,7 @@ def remove_system(name: str, *, really: bool) -> list[str]:
     if not NAME.fullmatch(name):
         require_choice("system", name)
     names, files = _of_system(name) if name in choices("system") else ([name], [])
-    patterns = [pattern.format(own) for own in names for pattern in OF_SYSTEM]
+    patterns = [pattern.format(system) for system in names for pattern in OF_SYSTEM]
     sweeps = {file.stem: read_yaml(file).get("system") for file in (paths.conf() / "sweep").glob("*.yaml")}
     for record in paths.root().glob("results/*/sweeps/*/record.json"):
         sweeps.setdefault(record.parent.name, json.loads(record.read_bytes())["system"])
@@ -83,7 +83,7 @@ def remove_system(name: str, *, really: bool) -> list[str]:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         if read_versions().keys() & {*names}:
             reference.update({})
-    return [*map(str, there), *(f"row of {own} on {dataset} under {protocol}" for dataset, protocol, own in rows)]
+    return [*map(str, there), *(f"row of {system} on {dataset} under {protocol}" for dataset, protocol, system in rows)]
 
 
 def _of_system(name: str) -> tuple[list[str], list[Path]]:
@@ -96,7 +96,7 @@ def _of_system(name: str) -> tuple[list[str], list[Path]]:
     if users := [
         other
         for other, text in stated.items()
-        if module in text or any(own in parents(other) or f"'model_of': '{own}'" in text for own in names)
+        if module in text or any(variant in parents(other) or f"'model_of': '{variant}'" in text for variant in names)
     ]:
         fix = f"remove them first: {', '.join(users[:5])}"
         raise StudyError(f"other systems need {name}: {len(users)}", file=system_file(users[0]), fix=fix)
@@ -149,7 +149,7 @@ def examine(name: str) -> Iterator[str]:
         system = name
 
     for rule in (each for each in vars(SystemContract) if each.startswith("test_")):
-        Examined.found.clear()
+        Examined.notes.clear()
         getattr(Examined(), rule)()
         yield f"{rule.removeprefix('test_').replace('_', ' ')}: yes"
-        yield from Examined.found
+        yield from Examined.notes

@@ -38,9 +38,9 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str 
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             lines += differences(one, other, f"{prefix}{key}.")
             continue
-        shown = ["nothing" if value is _ABSENT else json.dumps(value) for value in pair]
-        if _ABSENT in pair or json.loads(shown[0]) != json.loads(shown[1]):
-            lines.append(f"{prefix}{key}: {shown[0]}, not {shown[1]}")
+        texts = ["nothing" if value is _ABSENT else json.dumps(value) for value in pair]
+        if _ABSENT in pair or json.loads(texts[0]) != json.loads(texts[1]):
+            lines.append(f"{prefix}{key}: {texts[0]}, not {texts[1]}")
     return lines
 
 
@@ -55,10 +55,10 @@ def changes_of_own(config: DictConfig) -> list[str]:
     count as a setting. So do the threads, which change the last digits of a training; workers do not."""
     if config.system.name not in choices("system"):
         return []
-    known = [group for group in GROUPS if config[group].name in choices(group)]
-    base = load([f"{group}={config[group].name}" for group in known])
+    groups = [group for group in GROUPS if config[group].name in choices(group)]
+    base = load([f"{group}={config[group].name}" for group in groups])
     # A group with a name of its own is taken over.
-    base = changed(base, {group: config[group] for group in GROUPS if group not in known}, merge=False)
+    base = changed(base, {group: config[group] for group in GROUPS if group not in groups}, merge=False)
     lines = differences(plain(config.system), plain(base.system), "system.")
     return lines + differences({"threads": config.profile.threads}, {"threads": base.profile.threads}, "profile.")
 

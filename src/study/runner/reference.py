@@ -224,29 +224,29 @@ def check(names: Iterable[str] | None = None) -> dict[str, Checked]:
     stored, versions = read_entries(), read_versions()
     checked = {}
     for name in tqdm(names, unit="system", leave=False, disable=not sys.stderr.isatty()):
-        own = {case: entry for case, entry in stored.items() if case.system == name}
-        checked[name] = _check(name, own, versions.get(name))
+        entries = {case: entry for case, entry in stored.items() if case.system == name}
+        checked[name] = _check(name, entries, versions.get(name))
     return {name: each for name, each in checked.items() if each is not None}
 
 
-def _check(system: str, own: Mapping[Case, Entry], version: Version | None) -> Checked | None:
+def _check(system: str, before: Mapping[Case, Entry], version: Version | None) -> Checked | None:
     """As `check`, for one system and its stored entries; None where it has the same scores and settings."""
     today = {case: model_settings(case) for case in cases([system])} if system != EVALUATOR else {Case(system, ""): {}}
     changes, runs = list[str](), dict[Case, Run]()
-    for case in own.keys() & today.keys():
+    for case in before.keys() & today.keys():
         try:
-            run = compute(case, own[case].model())
+            run = compute(case, before[case].model())
         except StudyError as error:
             changes.append(f"{case.protocol}: {error.reason}")
             continue
-        if difference := differs(own[case].scores, run.scores, system):
+        if difference := differs(before[case].scores, run.scores, system):
             changes.append(f"{case.protocol}: {difference}")
-        if own[case].model() == today[case]:
+        if before[case].model() == today[case]:
             runs[case] = run
-    if not changes and runs.keys() == own.keys() == today.keys() and version and _encoders(runs) == version.encoders:
+    if not changes and runs.keys() == before.keys() == today.keys() and version and _encoders(runs) == version.encoders:
         return None
     runs |= {case: compute(case, model) for case, model in today.items() if case not in runs}
-    missing = [f"{case.protocol}: no entry" for case in today.keys() - own.keys()]
+    missing = [f"{case.protocol}: no entry" for case in today.keys() - before.keys()]
     entries = {case: Entry(runs[case].scores, json.dumps(model)) for case, model in today.items()}
     return Checked("; ".join(sorted(changes + missing)), bool(changes) or version is None, entries, _encoders(runs))
 
@@ -260,15 +260,15 @@ def update(checked: Mapping[str, Checked]) -> dict[str, int]:
     of systems that are gone are dropped. Returns: the versions that were raised."""
     before, same = read_versions(), {EVALUATOR, *choices("system")} - checked.keys()
     entries = {case: entry for case, entry in read_entries().items() if case.system in same}
-    versions = {name: own for name, own in before.items() if name in same}
+    versions = {name: version for name, version in before.items() if name in same}
     for name, each in checked.items():
         entries |= each.entries
         versions[name] = Version(before.get(name, Version(0)).version + each.changed, each.encoders)
     rows = [case._asdict() | entry.scores._asdict() | {"settings": entry.settings} for case, entry in entries.items()]
     files.write_parquet(scores_file(), pd.DataFrame(rows).sort_values(list(Case._fields), ignore_index=True))
     lines = []
-    for name, own in sorted(versions.items()):
-        reads = f", encoders: [{', '.join(own.encoders)}]" if own.encoders else ""
-        lines.append(f"{name}: {{version: {own.version}{reads}}}\n")
+    for name, version in sorted(versions.items()):
+        reads = f", encoders: [{', '.join(version.encoders)}]" if version.encoders else ""
+        lines.append(f"{name}: {{version: {version.version}{reads}}}\n")
     files.write_text(versions_file(), HEADER + "".join(lines))
     return {name: versions[name].version for name, each in sorted(checked.items()) if each.changed}

@@ -232,11 +232,11 @@ def _merge(dataset: str) -> None:
     again; a finished row leaves the cache once it stands in all files."""
     parts = _parts(dataset)
     for protocol, kind in product(sorted({part.parent.name for part in parts}), KINDS):
-        own = [part for part in parts if part.parent.name == protocol]
-        target = {part: _long_file(dataset, kind, protocol, part.name) for part in own}
+        group = [part for part in parts if part.parent.name == protocol]
+        target = {part: _long_file(dataset, kind, protocol, part.name) for part in group}
         # Another file holds a row of these names if the yaml has moved to another folder.
         for path in sorted({*target.values(), *rows_folder(dataset).glob(f"*/{protocol}/{KINDS[kind]}")}):
-            _update(path, [part.name for part in own], [part for part in own if target[part] == path])
+            _update(path, [part.name for part in group], [part for part in group if target[part] == path])
     for part in parts:  # each ceases to exist at once, whenever its removal stops
         part.rename(Path(tempfile.mkdtemp(prefix=".merged.", dir=part.parent)) / part.name)
     for hidden in _waiting(dataset).glob("*/.*"):  # a killed writer's folder is nobody's after a while

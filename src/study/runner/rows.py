@@ -102,9 +102,9 @@ def _make(config: DictConfig, data: Dataset, split: Split) -> Row:
         write_parquet(paths.results(dataset) / "runs" / protocol / f"{system}.parquet", top)
     cards = [fact.pop("accelerator", None) for fact in facts]
     about = {"dataset": dataset, "protocol": protocol, "system": system, "profile": config.profile.name}
-    made = record(**about, **made_of, config=recorded(config), seeds=facts)
-    made["hardware"]["accelerator"] = next((name for name in cards if name is not None), None)
-    row = Row(values, relevant(best, data, split) if protocol in HITS_ONLY else best, made)
+    row_record = record(**about, **made_of, config=recorded(config), seeds=facts)
+    row_record["hardware"]["accelerator"] = next((name for name in cards if name is not None), None)
+    row = Row(values, relevant(best, data, split) if protocol in HITS_ONLY else best, row_record)
     write_rows(dataset, {(protocol, system): row})
     # One removal that stops halfway leaves no seed that looks finished.
     folder.rename(Path(tempfile.mkdtemp(prefix=".finished.", dir=folder.parent)) / folder.name)
@@ -143,8 +143,8 @@ def ready(config: DictConfig, *, replace: bool) -> tuple[DictConfig, Dataset, Sp
 
 def pending(config: DictConfig) -> tuple[Path, list[int]]:
     """Where a row (`ready`) keeps its finished seeds, and the seeds that are not finished."""
-    kept = paths.cache() / "runs" / config.dataset.name / config.protocol.name / config.system.name
-    folder = kept / row_key(config)
+    parent = paths.cache() / "runs" / config.dataset.name / config.protocol.name / config.system.name
+    folder = parent / row_key(config)
     folder.mkdir(parents=True, exist_ok=True)
     return folder, [seed for seed in config.system.seeds if not (folder / f"facts-{seed}.json").exists()]
 

@@ -121,8 +121,8 @@ class Job(NamedTuple):
         dataset, system, workers = self.config.dataset.name, self.config.system, self.config.profile.workers
         if self.searches:
             folder = folder_of_sweep(dataset, self.sweep) if self.sweep else sweep_folder(self.config)
-            made = folder / "record.json"
-            return float(read_record(made)["seconds"]) / 3600 if made.exists() else None
+            record_file = folder / "record.json"
+            return float(read_record(record_file)["seconds"]) / 3600 if record_file.exists() else None
         record = find_record(dataset, self.config.protocol.name, system.name)
         if record is None:
             return None

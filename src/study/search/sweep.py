@@ -212,15 +212,15 @@ def sweep(sweep: str | Sweep, config: DictConfig, *, jobs: int = 1, replace: boo
     begin = partial(start, sweep, json.dumps(plain(config)))
     search, _ = begin()
     folder = folder_of(config.dataset.name, sweep.name)
-    made = folder / "record.json"
+    record_file = folder / "record.json"
     if not replace:
-        require_same_profile(made, config)
+        require_same_profile(record_file, config)
     if not again and searches.is_whole(folder, search.key, len(search.points)):
         LOG.info("%s is current", sweep.name)
         return folder
-    if not replace and made.exists() and not Sweep.file(sweep.name).exists():
+    if not replace and record_file.exists() and not Sweep.file(sweep.name).exists():
         fix = "give another --name, or add --replace"
-        raise StudyError(f"the sweep {sweep.name} was made with other values or settings", file=made, fix=fix)
+        raise StudyError(f"the sweep {sweep.name} was made with other values or settings", file=record_file, fix=fix)
     search.begin([] if again else searches.whole_trials(folder, search.key), again=again)
     table = searches.run_search(begin, jobs=1 if sweep.kind == "scores" else jobs)
     _trained.cache_clear()
@@ -230,8 +230,10 @@ def sweep(sweep: str | Sweep, config: DictConfig, *, jobs: int = 1, replace: boo
 
 def is_swept(name: str, config: DictConfig) -> bool:
     """Whether the committed results of a sweep are those that `sweep` would make."""
-    found = load_sweep(name)
-    return searches.is_whole(folder_of(config.dataset.name, name), sweep_key(found, config), len(found.points()))
+    definition = load_sweep(name)
+    return searches.is_whole(
+        folder_of(config.dataset.name, name), sweep_key(definition, config), len(definition.points())
+    )
 
 
 def start(sweep: Sweep, settings: str) -> tuple[Search, Objective]:
@@ -243,7 +245,7 @@ def start(sweep: Sweep, settings: str) -> tuple[Search, Objective]:
         name=f"sweep {sweep.name}",
         key=key,
         work=paths.cache() / "sweeps" / dataset / sweep.name,
-        kept=searches.unfinished_file(dataset, sweep.name, key),
+        backup=searches.unfinished_file(dataset, sweep.name, key),
         space=sweep.space | {"seed": {"choices": sweep.seeds}},
         points=sweep.points(),
         objective=f"valid/{sweep.objective}",
@@ -256,10 +258,10 @@ def sweep_key(sweep: Sweep, config: DictConfig) -> str:
     """A hash of what decides the trials: what is varied and measured, and version, data and settings of the system. A
     key of the sweep that has its default is left out, so that a further one changes no hash."""
     usual = asdict(Sweep(name="", title="", system="", space={"": {"choices": [0]}}))
-    own = {name: value for name, value in asdict(sweep).items() if name not in UNHASHED and value != usual[name]}
+    settings = {name: value for name, value in asdict(sweep).items() if name not in UNHASHED and value != usual[name]}
     # What every trial sets itself decides none, whatever the yaml of the system says: it counts with one value.
     config = with_values(config, sweep.settle(searches.values_of(sweep.first_point(), sweep.space)))
-    return hashlib.sha256((json.dumps(own, sort_keys=True) + row_key(config)).encode()).hexdigest()[:16]
+    return hashlib.sha256((json.dumps(settings, sort_keys=True) + row_key(config)).encode()).hexdigest()[:16]
 
 
 @cache
@@ -413,15 +415,15 @@ def standing(folder: Path, sweep: Sweep) -> list[str]:
         limits = "one standard deviation over seeds, no test"
     named = table[names].map(lambda value: "null" if pd.isna(value) else str(value)).agg(", ".join, axis=1)
     cells = zip(named, table["mean"], table["ci_low"], table["ci_high"], strict=True)
-    shown = [
+    lines = [
         f"{name}: {mean:.4f}{'' if pd.isna(low) else f' [{low:.4f}, {high:.4f}]'}" for name, mean, low, high in cells
     ]
     paper = table[names[0]] == sweep.paper_best if len(names) == 1 else pd.Series(False, table.index)
     same = list(named[table["same"]])[1:]
     more = f"; and {len(same) - FEW} more" if len(same) > FEW else ""
     return [
-        f"best {shown[0]}",
-        *(f"the paper's {shown[row]}" for row in table.index[paper]),
+        f"best {lines[0]}",
+        *(f"the paper's {lines[row]}" for row in table.index[paper]),
         f"cannot be told from the best: {'; '.join(same[:FEW]) or 'none'}{more}",
         f"limits: {limits}",
     ]

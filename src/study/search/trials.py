@@ -46,7 +46,7 @@ class Search:
 
     `key`: a hash of all that decides a trial; searches with another key share none.
     `work`: the folder of the table of finished trials and of the locks, which workers on several machines share.
-    `kept`: a copy of that table among the results until all trials are finished, for a clone without `work`.
+    `backup`: a copy of that table among the results until all trials are finished, for a clone without `work`.
     `points`: the fixed values of every trial, as `label` writes them; an empty one is free.
     `objective`: the measure that is maximised.
     `seed`: of the sampler. Point i is drawn with `seed` + i, so a resumed search equals an undisturbed one.
@@ -56,7 +56,7 @@ class Search:
     name: str
     key: str
     work: Path
-    kept: Path
+    backup: Path
     space: Space
     points: list[dict[str, Any]]
     objective: str
@@ -92,13 +92,13 @@ class Search:
 
         `again`: forget what `work` has, unless the search was stopped.
         """
-        if again and not self.kept.exists():
+        if again and not self.backup.exists():
             shutil.rmtree(self.work, ignore_errors=True)
         points = dict(enumerate(self.points))
         with self._lock("table"):
             rows = [row for row in whole if row["trial"] in points]
             same = [row for row in rows if points[row["trial"]].items() <= self._params(row).items()]
-            if not self._file.exists() and (rows := read_trials(self.kept) or same):
+            if not self._file.exists() and (rows := read_trials(self.backup) or same):
                 _write_rows(self._file, rows)
 
     def run(self, measure: Objective) -> None:
@@ -125,15 +125,15 @@ class Search:
         try:
             measures = measure(values_of(params, self.space), point)
         except Exception as error:
-            if known := explained(error):
-                raise known from error
+            if explanation := explained(error):
+                raise explanation from error
             problem = f"trial {point} of {self.name} failed: {type(error).__name__}: {error}"
             LOG.exception(problem)
             raise StudyError(problem, fix="mend what the error names; the same command goes on from here") from error
         row = {"trial": point, "seconds": round(time.perf_counter() - started, 3), **measures, **params}
         with self._lock("table"):
             rows = [*read_trials(self._file), row]
-            for file in (self._file, self.kept):
+            for file in (self._file, self.backup):
                 _write_rows(file, rows)
         LOG.info("%s: %d of %d trials", self.name, len(self._finished()), len(self.points))
 
@@ -150,8 +150,8 @@ def _write_rows(file: Path, rows: list[dict[str, Any]] | pd.DataFrame) -> None:
     write_text(file, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
 
 
-def distributions(space: Space, place: str = "search", **where: Any) -> dict[str, BaseDistribution]:
-    """A search space as Optuna's. Raises StudyError: one that is none, with its key below `place`."""
+def distributions(space: Space, prefix: str = "search", **where: Any) -> dict[str, BaseDistribution]:
+    """A search space as Optuna's. Raises StudyError: one that is none, with its key below `prefix`."""
     domains: dict[str, BaseDistribution] = {}
     for name, domain in space.items():
         try:
@@ -164,7 +164,7 @@ def distributions(space: Space, place: str = "search", **where: Any) -> dict[str
             reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             problem = f"the search space of {name!r} is none: {reason}"
             fix = "choices: [...], or low and high, above 0 where log is true"
-            raise StudyError(problem, column=f"{place}.{name}", fix=fix, **where) from error
+            raise StudyError(problem, column=f"{prefix}.{name}", fix=fix, **where) from error
     return domains
 
 
@@ -225,14 +225,14 @@ def is_whole(folder: Path, key: str, trials: int) -> bool:
     """Whether a folder holds the results of a whole search with this key and so many trials."""
     if not all((folder / name).exists() for name in ("trials.csv", "best.yaml", "record.json")):
         return False
-    made = read_record(folder / "record.json")
-    return made.get("key") == key and made.get("trials") == trials
+    about = read_record(folder / "record.json")
+    return about.get("key") == key and about.get("trials") == trials
 
 
 def whole_trials(folder: Path, key: str) -> list[dict[str, Any]]:
     """The trials in a folder of results, if they are of a search with this key."""
-    made = folder / "record.json"
-    return read_trials(folder / "trials.csv") if made.exists() and read_record(made).get("key") == key else []
+    file = folder / "record.json"
+    return read_trials(folder / "trials.csv") if file.exists() and read_record(file).get("key") == key else []
 
 
 def write_search(
@@ -256,8 +256,8 @@ def write_search(
         _write_rows(folder / "trials.csv", trials)
     else:
         write_csv(folder / "trials.csv", trials)
-    made = record(profile=config.profile.name, key=key, config=recorded(config), **about, **choice)
-    write_json(folder / "record.json", made)
+    search_record = record(profile=config.profile.name, key=key, config=recorded(config), **about, **choice)
+    write_json(folder / "record.json", search_record)
     write_text(folder / "best.yaml", f"# Chosen by {by}\n{yaml.safe_dump(choice, sort_keys=False)}")
     for search in searches:
-        search.kept.unlink(missing_ok=True)
+        search.backup.unlink(missing_ok=True)

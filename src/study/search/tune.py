@@ -133,7 +133,7 @@ def _rung(config: DictConfig, share: float, points: list[dict[str, Any]]) -> Sea
         name=f"tune {system} {protocol}, {share:.0%} of the epochs",
         key=key,
         work=paths.cache().joinpath("tune", dataset, protocol, system),
-        kept=unfinished_file(dataset, system, key),
+        backup=unfinished_file(dataset, system, key),
         space=plain(config.system.search),
         points=points,
         objective=OBJECTIVE,
