@@ -41,8 +41,8 @@ class StudyError(Exception):
         row = "" if self.row is None else self.row if names_itself else f"row {self.row}"
         kind = "option" if str(self.column).startswith("--") else "column"
         where = ", ".join(filter(None, [str(row), "" if self.column is None else f"{kind} {self.column}"]))
-        place = where if self.file is None else f"{self.file} ({where})" if where else f"{self.file}"
-        text = f"{place}: {self.reason}" if place else self.reason
+        location = where if self.file is None else f"{self.file} ({where})" if where else f"{self.file}"
+        text = f"{location}: {self.reason}" if location else self.reason
         return f"{text}\n  fix: {self.fix}" if self.fix else text
 
 
@@ -50,10 +50,10 @@ class UnavailableError(StudyError):
     """An input that this machine lacks and cannot make: weights, an endpoint, a model's replies."""
 
 
-def require_one_of(name: object, kind: str, known: Iterable[object], **place: Any) -> None:
+def require_one_of(name: object, kind: str, options: Iterable[object], **where: Any) -> None:
     """Raise `StudyError`, which lists the known names, unless `name` is one; `kind`: what it names."""
-    if name not in (names := list(known)):
-        raise StudyError(f"unknown {kind} {name!r:.80}", fix=f"one of: {', '.join(map(str, names))}", **place)
+    if name not in (names := list(options)):
+        raise StudyError(f"unknown {kind} {name!r:.80}", fix=f"one of: {', '.join(map(str, names))}", **where)
 
 
 def require_file(path: Path, fix: str, reason: str = "the file is missing") -> Path:
@@ -73,8 +73,8 @@ def without_secrets(address: str) -> str:
     if "://" not in address:
         return address
     scheme, _, rest = re.split(r"[?#]", address, maxsplit=1)[0].partition("://")
-    place, slash, path = rest.partition("/")
-    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
 
 
 _FREE = "free some space there; the same command then goes on"
@@ -125,14 +125,14 @@ def explained(error: BaseException, path: Path | None = None) -> StudyError | No
     if error.errno not in FAULTS:
         return None
     reason, fix = FAULTS[error.errno]
-    place = path or (Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None)
+    location = path or (Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None)
     if error.errno in _SPACE:
-        reason += f"; {free_space(place or Path.cwd())}"
-    if error.errno in _PLACES and place is not None:
-        place, reason, fix = _obstacle(place, error.errno) or (place, reason, fix)
-    if path is not None and place != path:
+        reason += f"; {free_space(location or Path.cwd())}"
+    if error.errno in _PLACES and location is not None:
+        location, reason, fix = _obstacle(location, error.errno) or (location, reason, fix)
+    if path is not None and location != path:
         reason += f", so {path} cannot be written"
-    return StudyError(reason, file=place, fix=fix)
+    return StudyError(reason, file=location, fix=fix)
 
 
 def free_space(path: Path) -> str:

@@ -48,12 +48,12 @@ def require_choice(group: str, name: object) -> None:
         raise StudyError(f"unknown {group} {name!r:.80}", file=paths.conf() / group, fix=fix)
 
 
-def suggestion(word: str, known: Iterable[str], every: str = "") -> str:
-    """What to write instead of `word`: the nearest of the `known` names, then what `every` says (default: all of them).
+def suggestion(word: str, options: Iterable[str], every: str = "") -> str:
+    """What to write instead of `word`: the nearest of `options`, then what `every` says (default: all of them).
 
     Dotted keys are compared by their last part, since a key is often written with a wrong path or none.
     """
-    names = sorted(known)
+    names = sorted(options)
     leaves = {name: name.rpartition(".")[2] for name in names}
     close = get_close_matches(word.rpartition(".")[2], {*leaves.values()}, n=3, cutoff=0.6)
     near = [name for name in names if leaves[name] in close]
@@ -152,13 +152,13 @@ def _with_models(value: Any, file: Path, key_of: str) -> Any:
         return [_with_models(item, file, f"{key_of}.{row}") for row, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    own = {key: _with_models(item, file, f"{key_of}.{key}") for key, item in value.items() if key != "model_of"}
+    values = {key: _with_models(item, file, f"{key_of}.{key}") for key, item in value.items() if key != "model_of"}
     if (other := value.get("model_of")) is None:
-        return own
+        return values
     if other not in choices("system"):
         fix = suggestion(str(other), choices("system"))
         raise StudyError(f"unknown system {other!r:.80}", file=file, column=f"{key_of}.model_of", fix=fix)
-    return merged(system_settings(other)["model"], own)
+    return merged(system_settings(other)["model"], values)
 
 
 def merged(base: Any, diff: Any) -> Any:

@@ -92,11 +92,11 @@ def read_settings(kind: type[Kind], path: Path) -> Kind:
     return build_settings(kind, read_yaml(path), path)
 
 
-def build_settings(kind: type[Kind], values: Any, file: Path | None, place: str = "") -> Kind:
+def build_settings(kind: type[Kind], values: Any, file: Path | None, prefix: str = "") -> Kind:
     """A mapping as a dataclass; keys with a default may be missing.
 
     Args:
-        place: where the mapping stands in the file, such as ``systems.bm25``.
+        prefix: where the mapping stands in the file, such as ``systems.bm25``.
     """
     try:
         built: Kind = _adapter(kind).validate_json(json.dumps(values, default=str), strict=True)
@@ -106,14 +106,14 @@ def build_settings(kind: type[Kind], values: Any, file: Path | None, place: str 
     except ValidationError as error:
         # An unknown key first: it is often a missing one, misspelt.
         first = min(error.errors(), key=lambda wrong: wrong["type"] != "unexpected_keyword_argument")
-        *above, key = (place, *first["loc"])
+        *above, key = (prefix, *first["loc"])
         column = ".".join(str(part) for part in above if part != "")
         inside = len(first["loc"]) > 1
-        known = "correct the key" if inside else f"its keys are: {', '.join(field.name for field in fields(kind))}"
+        hint = "correct the key" if inside else f"its keys are: {', '.join(field.name for field in fields(kind))}"
         if first["type"] in KEYS:
-            raise StudyError(f"{KEYS[first['type']]} {key!r}", file=file, column=column or None, fix=known) from error
-        said = first["msg"].removeprefix("Value error, ")
-        reason = f"{first['input']!r:.80}: {said[0].lower()}{said[1:]}"
+            raise StudyError(f"{KEYS[first['type']]} {key!r}", file=file, column=column or None, fix=hint) from error
+        message = first["msg"].removeprefix("Value error, ")
+        reason = f"{first['input']!r:.80}: {message[0].lower()}{message[1:]}"
         raise StudyError(reason, file=file, column=f"{column}.{key}".strip("."), fix="correct the value") from error
     return built
 

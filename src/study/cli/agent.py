@@ -40,13 +40,13 @@ def _note(agent: Agent, turn: Turn, outcome: str, detail: str, words: bool) -> N
     from study.advisor.engine.intent.feedback import feedback_of
 
     kind, _, name = outcome.partition("=")
-    shown = [agent.name(item.server) for item in turn.answer.items]
-    server = next((server for server in shown if str(server) == name), None)
+    servers = [agent.name(item.server) for item in turn.answer.items]
+    server = next((server for server in servers if str(server) == name), None)
     if server is None:
-        fix = f"KIND=ID with one of {', '.join(WORKED)}, and one of the ids {', '.join(map(str, shown))}"
+        fix = f"KIND=ID with one of {', '.join(WORKED)}, and one of the ids {', '.join(map(str, servers))}"
         raise StudyError(f"{outcome!r:.80} names no server of this answer", column="--outcome", fix=fix)
     how: Any = {"conversation": "terminal", "detail": detail, "words": words, "system": agent.catalogue.system}
-    event = note(feedback_of(_store(agent)), turn.answer.request, shown, kind, server, **how)
+    event = note(feedback_of(_store(agent)), turn.answer.request, servers, kind, server, **how)
     what = f"{'with' if words else 'without'} the request's words"
     typer.echo(f"event {event}: {kind}, id {printable(str(server))}; kept on this machine, {what}")
 

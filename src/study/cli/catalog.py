@@ -98,13 +98,13 @@ def list_servers(
         table = table[[any(member[0] == source for member in json.loads(text)) for text in table["members"]]]
     if flagged:
         table = table[[bool(flags(row)) for row in table.to_dict("records")]]
-    shown = table.head(top)[["id", "name", "description", "status", "moved_to"]].to_dict("records")
+    rows = table.head(top)[["id", "name", "description", "status", "moved_to"]].to_dict("records")
     if as_json:
-        return print_foreign(shown)
-    for row in shown:
+        return print_foreign(rows)
+    for row in rows:
         moved = f" -> {row['moved_to']}" if row["moved_to"] else ""
         say(f"{row['id']}{moved}  {row['description'][:100]}")
-    return typer.echo(f"{len(shown)} of {len(table)}", err=True)
+    return typer.echo(f"{len(rows)} of {len(table)}", err=True)
 
 
 @app.command()

@@ -46,10 +46,10 @@ def configured(
             typer.echo(fill(" ".join(names), 100, initial_indent=f"{folder:9} ", subsequent_indent=" " * 10))
         raise typer.Exit
     config = load(overrides)
-    known = (*GROUPS, "trainer", "logger")
+    groups = (*GROUPS, "trainer", "logger")
     for word in overrides or []:
         key = word.lstrip("+~").partition("=")[0]
-        group = first if (first := key.partition(".")[0]) in known else "config"
+        group = first if (first := key.partition(".")[0]) in groups else "config"
         if group not in (*reads, "profile", *(["trainer"] if trains else [])):
             file = f"{group}/{config[group].name}" if "." in key and group in GROUPS else "config"
             fix = f"leave it out; to change it for good, edit conf/{file}.yaml"

@@ -188,7 +188,7 @@ def sweep(
     overrides: Overrides = None,
     values: Annotated[str | None, typer.Option(help="Other values, for once: --values 0.05,0.07 --name NAME.")] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Another number of trials of a search, for once.")] = None,
-    own: Annotated[str | None, typer.Option("--name", help="A name for other values, trials or settings.")] = None,
+    new_name: Annotated[str | None, typer.Option("--name", help="A name for other values, trials or settings.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Workers on this machine, each in a process of its own.")] = 1,
     replace: Annotated[bool, typer.Option("--replace", help="Make a finished sweep again.")] = False,
     multirun: Annotated[bool, typer.Option("--multirun", "-m", hidden=True)] = False,
@@ -211,7 +211,7 @@ def sweep(
         raise StudyError("a sweep has several values anyway", fix=f"study sweep {name} --values 0.05,0.07 --name NAME")
     words = overrides or []
     protocol = next((word.partition("=")[2] for word in words if word.startswith("protocol=")), None)
-    chosen = renamed(load_sweep(name), own, values=values, trials=trials, protocol=protocol)
+    chosen = renamed(load_sweep(name), new_name, values=values, trials=trials, protocol=protocol)
     config = configured([f"system={chosen.system}", f"protocol={chosen.protocol}", *words])
     folder = stage(chosen, config, jobs=jobs, replace=replace, again=replace)
     _show_best(folder)

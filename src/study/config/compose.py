@@ -72,11 +72,11 @@ def _load(conf: Path, overrides: tuple[str, ...], state: int) -> DictConfig:
     names = _choices(conf / "config.yaml", overrides)
     try:
         settings = system_settings(names["system"])
-        own = any(word.lstrip("+~").startswith("system.") for word in overrides)
+        changes_system = any(word.lstrip("+~").startswith("system.") for word in overrides)
         words = tuple(word for word in overrides if not word.startswith("system="))
         # Without overrides of its own, a system shares what is composed of everything else.
-        raw = dict(_composed(conf, names["system"] if own else None, words, state))
-        raw["system"] = raw["system"] | ({} if own else settings)
+        raw = dict(_composed(conf, names["system"] if changes_system else None, words, state))
+        raw["system"] = raw["system"] | ({} if changes_system else settings)
         for group, name in names.items():
             key = "name" if group in GROUPS else "kind"  # a logger has an argument `name`
             raw[group] = raw[group] | ({key: name} if raw[group].get(key, MISSING) == MISSING else {})
@@ -150,9 +150,9 @@ def expanded(config: dict[str, Any]) -> dict[str, Any]:
     return config | {"system": system | {"seeds": seeds, "search": space, "model": model}}
 
 
-def _written_out(value: Any, profile: str, place: str) -> Any:
+def _written_out(value: Any, profile: str, column: str) -> Any:
     if isinstance(value, list):
-        return [_written_out(item, profile, f"{place}.{row}") for row, item in enumerate(value)]
+        return [_written_out(item, profile, f"{column}.{row}") for row, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
     if value.keys() == {"scaled"}:
@@ -160,9 +160,9 @@ def _written_out(value: Any, profile: str, place: str) -> Any:
     if value and value.keys() <= {*choices("profile")}:
         if profile not in value:
             fix = f"one of: {', '.join(value)}"
-            raise StudyError(f"no size is stated for the profile {profile!r}", column=place, fix=fix)
-        return _written_out(value[profile], profile, place)
-    return {key: _written_out(item, profile, f"{place}.{key}") for key, item in value.items()}
+            raise StudyError(f"no size is stated for the profile {profile!r}", column=column, fix=fix)
+        return _written_out(value[profile], profile, column)
+    return {key: _written_out(item, profile, f"{column}.{key}") for key, item in value.items()}
 
 
 def _space(search: dict[str, Any], model: dict[str, Any], profile: str) -> dict[str, Any]:
@@ -232,17 +232,17 @@ def build_system(system: DictConfig) -> Any:
     try:
         model = plain(system)["model"]
         _check_settings(model, "model")
-        made = instantiate(model, _convert_="all")
+        instance = instantiate(model, _convert_="all")
     except StudyError as error:
         error.file = error.file or file
         raise
     except InstantiationException as error:
         raise _refused(error, system, file) from error
     for method in ("fit", "score"):
-        if not callable(getattr(made, method, None)):
+        if not callable(getattr(instance, method, None)):
             fix = f"add {method}() to the class; docs/extending.md shows one"
             raise StudyError(f"{system.model._target_} has no {method}()", file=file, column="model._target_", fix=fix)
-    return made
+    return instance
 
 
 def _check_settings(value: Any, key: str) -> None:
@@ -264,8 +264,8 @@ def _refused(error: InstantiationException, system: DictConfig, file: Path) -> S
             cause.file = cause.file or file
             return cause
     inner = re.search(r"full_key: (\S+)", str(error))
-    place = f"model.{inner[1]}" if inner else "model"
-    target = str(OmegaConf.select(system, f"{place}._target_"))
+    column = f"model.{inner[1]}" if inner else "model"
+    target = str(OmegaConf.select(system, f"{column}._target_"))
     reason = next((line for line in reversed(str(cause).splitlines()) if line.strip()), type(cause).__name__)
     if isinstance(cause, SyntaxError):
         what = f"{target} cannot be imported: {cause.msg}"
@@ -277,13 +277,13 @@ def _refused(error: InstantiationException, system: DictConfig, file: Path) -> S
             return StudyError(what, file=at.filename, row=f"line {at.lineno}", fix="mend the line")
         why = "" if isinstance(cause, ModuleNotFoundError | AttributeError) else f": {reason}"
         fix = "write package.module.Class, and put its file in place"
-        return StudyError(f"there is no class {target!r}{why}", file=file, column=f"{place}._target_", fix=fix)
+        return StudyError(f"there is no class {target!r}{why}", file=file, column=f"{column}._target_", fix=fix)
     if "unexpected keyword argument" in reason:
         argument = reason.split("'")[1]
         fix = suggestion(argument, inspect.signature(get_object(target)).parameters)
-        return StudyError(f"{target} has no argument {argument!r}", file=file, column=f"{place}.{argument}", fix=fix)
+        return StudyError(f"{target} has no argument {argument!r}", file=file, column=f"{column}.{argument}", fix=fix)
     fix = "compare its keys and values with the arguments of the class that _target_ names"
-    return StudyError(f"{target} cannot be made: {type(cause).__name__}: {reason}", file=file, column=place, fix=fix)
+    return StudyError(f"{target} cannot be made: {type(cause).__name__}: {reason}", file=file, column=column, fix=fix)
 
 
 def sound_systems() -> dict[str, DictConfig]:
@@ -313,13 +313,13 @@ def checked_system(name: str) -> DictConfig:
     """The settings of a system with their defaults, checked; sizes stay as they stand."""
     fix, file = f"correct it; study check {name} says more", system_file(name)
     try:
-        made = OmegaConf.merge(OmegaConf.structured(groups.System), system_settings(name))
-        build_settings(groups.System, OmegaConf.to_container(made, throw_on_missing=True), file, "system")
+        settings = OmegaConf.merge(OmegaConf.structured(groups.System), system_settings(name))
+        build_settings(groups.System, OmegaConf.to_container(settings, throw_on_missing=True), file, "system")
     except (OmegaConfBaseException, RecursionError) as error:
         reason, key = (str(error) or type(error).__name__).splitlines()[0], getattr(error, "full_key", None)
         raise StudyError(reason, file=file, column=f"system.{key}" if key else None, fix=fix) from error
-    assert isinstance(made, DictConfig)
-    return made
+    assert isinstance(settings, DictConfig)
+    return settings
 
 
 def plain(config: Any, *, resolve: bool = True) -> dict[str, Any]:

@@ -21,9 +21,9 @@ FAMILIES = {
 LARGEST_SEED = 2**15 - 1  # kept runs store seeds in 16 bits
 
 
-def _one_of(name: str, known: Collection[str]) -> str:
-    if name not in known:
-        raise ValueError(f"unknown; {suggestion(name, known)}")
+def _one_of(name: str, options: Collection[str]) -> str:
+    if name not in options:
+        raise ValueError(f"unknown; {suggestion(name, options)}")
     return name
 
 

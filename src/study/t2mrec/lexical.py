@@ -31,8 +31,8 @@ def vectorize(
     Returns: the vectoriser; v_t, shape (n_tasks, d); v_m, shape (n_servers, d); both CSR, L2-normalised rows.
     """
     tasks, servers = data.task_texts(), data.server_texts()
-    known = servers + [tasks[row] for row in train_tasks]
-    vectorizer = fit_vectorizer(known, max_features=max_features, ngram_range=ngram_range)
+    corpus = servers + [tasks[row] for row in train_tasks]
+    vectorizer = fit_vectorizer(corpus, max_features=max_features, ngram_range=ngram_range)
     return vectorizer, vectorizer.transform(tasks), vectorizer.transform(servers)
 
 

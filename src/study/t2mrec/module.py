@@ -63,13 +63,13 @@ class Ragged(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Vectors of the tasks of a batch, of its servers, and of tasks and then servers. `own`: which server belongs to
-    each task, shape (b,); None for the first b in their order."""
+    """Vectors of the tasks of a batch, of its servers, and of tasks and then servers. `targets`: which server belongs
+    to each task, shape (b,); None for the first b in their order."""
 
     tasks: Ragged
     servers: Ragged
     both: Ragged
-    own: Tensor | None
+    targets: Tensor | None
 
 
 Drawn = tuple[IntArray, IntArray, IntArray | None]  # a batch as `study.t2mrec.pairs.Pairs.batches` gives it
@@ -104,8 +104,8 @@ class PairData(pl.LightningDataModule):
         """Chunks of the trainer's present epoch. A plain list would be several loaders to Lightning."""
         pairs = self.sampler(np.random.default_rng([self.seed, self.trainer.current_epoch if self.trainer else 0]))
         as_set = self.training.in_batch == "set" and self.training.loss != "program_bce"
-        drawn = list(pairs.batches(self.training.batch_size, as_set=as_set))
-        return UserList(drawn[start : start + CHUNK] for start in range(0, len(drawn), CHUNK))
+        batches = list(pairs.batches(self.training.batch_size, as_set=as_set))
+        return UserList(batches[start : start + CHUNK] for start in range(0, len(batches), CHUNK))
 
     def transfer_batch_to_device(self, batch: list[Drawn], device: torch.device, dataloader_idx: int) -> list[Batch]:
         """The batches of a chunk, whose vectors are gathered in one pass on the device where they lie."""
@@ -114,13 +114,13 @@ class PairData(pl.LightningDataModule):
         rows = np.concatenate(parts)
         ends = np.cumsum([0, *map(len, parts)])
         places = np.stack([ends, np.concatenate([[0], self.lengths[rows].cumsum()])[ends]], axis=1).tolist()
-        vectors, found = self.vectors.take(torch.from_numpy(rows).to(device), places[-1][1]), []
-        for number, (_, _, own) in enumerate(batch):
+        vectors, batches = self.vectors.take(torch.from_numpy(rows).to(device), places[-1][1]), []
+        for number, (_, _, positions) in enumerate(batch):
             first, middle, last = places[2 * number : 2 * number + 3]
-            target = None if own is None else torch.from_numpy(own).to(device)
+            target = None if positions is None else torch.from_numpy(positions).to(device)
             tasks, servers, both = vectors.part(first, middle), vectors.part(middle, last), vectors.part(first, last)
-            found.append(Batch(tasks, servers, both, target))
-        return found
+            batches.append(Batch(tasks, servers, both, target))
+        return batches
 
 
 class TwoTowers(pl.LightningModule):
@@ -189,13 +189,13 @@ class TwoTowers(pl.LightningModule):
         """One step of all optimisers on each batch of a chunk."""
         optimizer = self.optimizers()
         assert isinstance(optimizer, LightningOptimizer)
-        for tasks, servers, both, own in batch:
+        for tasks, servers, both, targets in batch:
             shared = len(self.sides) == 1
             vectors = {"task": both} if shared else {"task": tasks, "server": servers}
             projected = {side: self.projected(side, part) for side, part in vectors.items()}
             embedded = self(projected)
             z_tasks, z_servers = embedded[0].tensor_split([len(tasks.starts) - 1]) if shared else embedded
-            loss = self.loss(z_tasks, z_servers, own)
+            loss = self.loss(z_tasks, z_servers, targets)
             optimizer.zero_grad()
             self.manual_backward(loss)
             optimizer.step()
@@ -233,11 +233,11 @@ class TwoTowers(pl.LightningModule):
         with torch.autocast(self.place.type, dtype=torch.bfloat16, enabled=self.bf16):
             return [tower(projected[side]).float() for side, tower in self.sides.items()]
 
-    def loss(self, tasks: Tensor, servers: Tensor, own: Tensor | None) -> Tensor:
+    def loss(self, tasks: Tensor, servers: Tensor, targets: Tensor | None) -> Tensor:
         """The configured objective on unit embeddings, shapes (b, d') and (m, d'), and each task's own server."""
         training = self.training_settings
         options: dict[str, Any] = {"symmetric": training.symmetric} if training.loss == "info_nce" else {}
-        return LOSSES[training.loss](tasks, servers, own, temperature=training.temperature, **options)
+        return LOSSES[training.loss](tasks, servers, targets, temperature=training.temperature, **options)
 
     def n_weights(self) -> int:
         """Trained weights, the first layers included."""

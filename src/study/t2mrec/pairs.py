@@ -30,12 +30,12 @@ class Pairs:
         `as_set`: every server once, and third the place of each task's own one among them, shape (b,).
         """
         for start in range(0, len(self.tasks), size):
-            part, own = slice(start, start + size), None
+            part, targets = slice(start, start + size), None
             tasks, servers = self.tasks[part], np.concatenate([self.positives[part], self.negatives[part].ravel()])
             if as_set:
                 servers, places = np.unique(servers, return_inverse=True)
-                own = places[: len(tasks)]
-            yield tasks, servers, own
+                targets = places[: len(tasks)]
+            yield tasks, servers, targets
 
 
 Sampler = Callable[[np.random.Generator], Pairs]
@@ -75,8 +75,8 @@ def draw_pairs(
     pick = positives.indptr[tasks] + np.floor(rng.random(len(tasks)) * lengths[tasks]).astype(np.int64)
     negatives = np.zeros((len(tasks), 0), np.int64)
     if hard is not None:
-        drawn = rng.random((len(tasks), hard.shape[1])).argsort(axis=1)[:, :count]
-        negatives = np.take_along_axis(hard[tasks], drawn, axis=1)
+        columns = rng.random((len(tasks), hard.shape[1])).argsort(axis=1)[:, :count]
+        negatives = np.take_along_axis(hard[tasks], columns, axis=1)
     return Pairs(tasks, positives.indices[pick], negatives)
 
 
@@ -95,9 +95,9 @@ def nearest_negatives(
     rows = np.flatnonzero(counts)
     nearest = np.zeros((tasks.shape[0], pool), dtype=np.int64)
     for piece in chunks(rows):
-        asked = rows[piece]
-        similarity = np.asarray((tasks[asked] @ servers.T).toarray(), dtype=np.float32)
-        nearest[asked], _ = top_k(mask_known(similarity, asked, positives), pool, order)
+        task_rows = rows[piece]
+        similarity = np.asarray((tasks[task_rows] @ servers.T).toarray(), dtype=np.float32)
+        nearest[task_rows], _ = top_k(mask_known(similarity, task_rows, positives), pool, order)
     return nearest
 
 
@@ -109,8 +109,8 @@ def draw_triples(positives: sp.csr_matrix, *, negatives: int, seed: int) -> IntA
         listed = positives.indices[positives.indptr[task] : positives.indptr[task + 1]]
         others = np.setdiff1d(np.arange(positives.shape[1]), listed)
         for server in listed:
-            drawn = rng.choice(others, min(negatives, len(others)), replace=False)
-            triples.append(np.stack([np.full_like(drawn, task), np.full_like(drawn, server), drawn], axis=1))
+            sample = rng.choice(others, min(negatives, len(others)), replace=False)
+            triples.append(np.stack([np.full_like(sample, task), np.full_like(sample, server), sample], axis=1))
     return np.concatenate(triples)
 
 

@@ -119,19 +119,19 @@ def _project(starts: Index, terms: Index, values: Float, weight: Float) -> Float
 @numba.njit(cache=True)
 def _by_term(starts: Index, terms: Index, values: Float, n_terms: int) -> tuple[Int, Index, Index, Float]:
     """The columns of a sparse matrix that hold anything: their terms, and as `_update` reads them."""
-    place = np.zeros(n_terms, np.int32)
+    slot = np.zeros(n_terms, np.int32)
     for term in terms:
-        place[term] += 1
-    used = np.flatnonzero(place)
+        slot[term] += 1
+    used = np.flatnonzero(slot)
     ends = np.zeros(len(used) + 1, np.int32)
     for k, term in enumerate(used):
-        ends[k + 1] = ends[k] + place[term]
-        place[term] = ends[k]
+        ends[k + 1] = ends[k] + slot[term]
+        slot[term] = ends[k]
     documents, ordered = np.empty(len(terms), np.int32), np.empty(len(terms), np.float32)
     for document in range(len(starts) - 1):
         for p in range(starts[document], starts[document + 1]):
-            documents[place[terms[p]]], ordered[place[terms[p]]] = document, values[p]
-            place[terms[p]] += 1
+            documents[slot[terms[p]]], ordered[slot[terms[p]]] = document, values[p]
+            slot[terms[p]] += 1
     return used, ends, documents, ordered
 
 

@@ -57,8 +57,8 @@ def taught(
         queries = card_queries(data.servers, data.tasks)
         # Rows without words teach nothing.
         rows = np.flatnonzero((queries["description"] != "").to_numpy())
-        own = sp.csr_matrix((np.ones(len(rows), np.float32), (np.arange(len(rows)), rows)), shape=(len(rows), n))
-        positives = sp.vstack([positives, own], format="csr")
+        extra = sp.csr_matrix((np.ones(len(rows), np.float32), (np.arange(len(rows)), rows)), shape=(len(rows), n))
+        positives = sp.vstack([positives, extra], format="csr")
         whole = pd.concat([data.tasks, queries.iloc[rows]], ignore_index=True)
         lists = (*data.lists, *(np.array([row], dtype=np.int64) for row in rows))
         data = replace(data, tasks=whole, lists=lists, relevance=relevance_from_lists(lists, n))
@@ -92,10 +92,10 @@ def agreeing(data: Dataset, labels: sp.csr_matrix, tasks: IntArray, keep: float)
 def answered(data: Dataset, tasks: IntArray, depth: int, teacher: FieldDense) -> sp.csr_matrix:
     """The first `depth` servers of the teacher for each of `tasks`, shape (n_tasks, n_servers)."""
     teacher.index(data.servers)
-    order, found = tie_order(data.n_servers, 0), []
+    order, blocks = tie_order(data.n_servers, 0), []
     for part in chunks(np.arange(len(tasks))):
-        found.append(top_k(teacher.score_requests(data.tasks.iloc[tasks[part]]), depth, order)[0])
-    columns = np.concatenate(found)
+        blocks.append(top_k(teacher.score_requests(data.tasks.iloc[tasks[part]]), depth, order)[0])
+    columns = np.concatenate(blocks)
     rows = np.repeat(tasks, columns.shape[1])
     values = np.ones(columns.size, np.float32)
     return sp.csr_matrix((values, (rows, columns.ravel())), shape=(data.n_tasks, data.n_servers))
@@ -111,11 +111,11 @@ def card_queries(servers: pd.DataFrame, tasks: pd.DataFrame) -> pd.DataFrame:
         without(name, capability(text)) for name, text in zip(servers["name"], servers["description"], strict=True)
     ]
     columns["language"] = list(servers["language"])
-    found = pd.DataFrame(columns)
-    return found.assign(id=-1 - np.arange(len(servers)))
+    queries = pd.DataFrame(columns)
+    return queries.assign(id=-1 - np.arange(len(servers)))
 
 
 def without(name: str, text: str) -> str:
     """The text without a server's name, where that stands as a word of its own."""
-    found = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text, flags=re.IGNORECASE) if name else text
-    return " ".join(found.split())
+    rest = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text, flags=re.IGNORECASE) if name else text
+    return " ".join(rest.split())

@@ -129,14 +129,14 @@ class T2MRec:
 
     def _centroid_similarity(self, tasks: IntArray, anchors: IntArray) -> FloatArray:
         """For `expand`; without towers the embeddings are sparse."""
-        own, servers = self.task_embeddings[tasks], self.server_embeddings
+        task_vectors, servers = self.task_embeddings[tasks], self.server_embeddings
         if not sp.issparse(servers):
-            return np.asarray(centroids(own, servers, anchors) @ servers.T, np.float32)
+            return np.asarray(centroids(task_vectors, servers, anchors) @ servers.T, np.float32)
         rows, places = np.nonzero(anchors >= 0)
         chosen = (np.ones(len(rows), np.float32), (rows, anchors[rows, places]))
         members = sp.csr_matrix(chosen, shape=(len(anchors), servers.shape[0]))
         share = sp.diags_array((1 / ((anchors >= 0).sum(axis=1) + 1)).astype(np.float32))
-        return np.asarray((share @ (own + members @ servers) @ servers.T).toarray(), np.float32)
+        return np.asarray((share @ (task_vectors + members @ servers) @ servers.T).toarray(), np.float32)
 
     def parameters(self) -> int:
         """Trained weights of both towers, the first layers included."""

@@ -54,7 +54,7 @@ class Tower(nn.Module):
 
 
 def info_nce(
-    tasks: Tensor, servers: Tensor, own: Tensor | None = None, *, temperature: float, symmetric: bool = True
+    tasks: Tensor, servers: Tensor, targets: Tensor | None = None, *, temperature: float, symmetric: bool = True
 ) -> Tensor:
     """InfoNCE with in-batch negatives.
 
@@ -65,39 +65,39 @@ def info_nce(
     Args:
         tasks: z_t, L2-normalised, shape (b, d').
         servers: z_m, L2-normalised, shape (m, d'); those that are no task's own are negatives of every task.
-        own: the row of `servers` that matches each task, shape (b,); by default the first b in their order.
+        targets: the row of `servers` that matches each task, shape (b,); by default the first b in their order.
         temperature: tau of eq. 9.
 
     Returns: scalar, the mean over the batch (eq. 10).
     """
     logits, task = tasks @ servers.T / temperature, torch.arange(len(tasks), device=tasks.device)
-    own = task if own is None else own
-    forward = F.cross_entropy(logits, own)
-    return (forward + F.cross_entropy(logits[:, own].T, task)) / 2 if symmetric else forward
+    targets = task if targets is None else targets
+    forward = F.cross_entropy(logits, targets)
+    return (forward + F.cross_entropy(logits[:, targets].T, task)) / 2 if symmetric else forward
 
 
-def pointwise_bce(tasks: Tensor, servers: Tensor, own: Tensor | None = None, *, temperature: float) -> Tensor:
+def pointwise_bce(tasks: Tensor, servers: Tensor, targets: Tensor | None = None, *, temperature: float) -> Tensor:
     """Binary cross-entropy over all pairs of the batch, in place of the contrastive loss and with all else unchanged.
 
     The paper says "a BCE-style point-wise objective". Here matched pairs are positives, all other pairs of the batch
     negatives, with equal total weight of both kinds, so that the b - 1 negatives do not drown the positive.
 
     Args:
-        tasks, servers, own: as for `info_nce`.
+        tasks, servers, targets: as for `info_nce`.
         temperature: divides the cosine, which alone spans too little of the logistic curve.
 
     Returns: scalar.
     """
     logits = tasks @ servers.T / temperature
     matched = torch.eye(len(tasks), len(servers), device=tasks.device)
-    if own is not None:
-        matched = torch.zeros_like(matched).scatter_(1, own[:, None], 1.0)
+    if targets is not None:
+        matched = torch.zeros_like(matched).scatter_(1, targets[:, None], 1.0)
     losses = F.binary_cross_entropy_with_logits(logits, matched, reduction="none")
     negatives = (losses * (1 - matched)).sum() / max(1, len(tasks) * (len(servers) - 1))
     return ((losses * matched).sum() / len(tasks) + negatives) / 2
 
 
-def program_bce(tasks: Tensor, servers: Tensor, own: None = None, *, temperature: float) -> Tensor:
+def program_bce(tasks: Tensor, servers: Tensor, targets: None = None, *, temperature: float) -> Tensor:
     """Binary cross-entropy of single pairs, "w/o CL" of the authors' program (``--loss_type bce``), the cosine as the
     logit.
 
