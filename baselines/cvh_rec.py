@@ -52,10 +52,10 @@ def similarity(members: sp.csr_matrix, alpha: float) -> Hypergraph:
     rows.sort_indices()
     keys = [rows.indices[start:end].tobytes() or None for start, end in pairwise(rows.indptr)]
     group = pd.factorize(np.array(keys, dtype=object))[0]
-    known = np.flatnonzero(group >= 0)
-    first = known[np.unique(group[known], return_index=True)[1]]
-    member = sp.csr_matrix((np.ones(len(known)), (known, group[known])), shape=(len(group), len(first)))
-    sizes = sp.diags_array(np.bincount(group[known], minlength=len(first)).astype(np.float64))
+    nonempty = np.flatnonzero(group >= 0)
+    first = nonempty[np.unique(group[nonempty], return_index=True)[1]]
+    member = sp.csr_matrix((np.ones(len(nonempty)), (nonempty, group[nonempty])), shape=(len(group), len(first)))
+    sizes = sp.diags_array(np.bincount(group[nonempty], minlength=len(first)).astype(np.float64))
     common, lengths = sp.coo_matrix(rows[first] @ rows[first].T), np.diff(rows.indptr)[first]
     common.data /= lengths[common.row] + lengths[common.col] - common.data
     step = normalize(kept(common, common.data >= alpha) @ sizes, norm="l1")
@@ -83,14 +83,14 @@ def mixed(layers: Sequence[Tensor], weights: Tensor) -> Tensor:
     return torch.einsum("l,lnd->nd", torch.softmax(weights, dim=0), torch.stack(list(layers)))
 
 
-def tags(data: Dataset, known: IntArray) -> tuple[list[str], sp.csr_matrix, sp.csr_matrix]:
-    """Tags of the tasks `known` and of all servers over one vocabulary, spelling variants together, so that nothing of
-    a new task is in the graph: the tags, those of the tasks, shape (len(known), n_tags), and of servers, shape
+def tags(data: Dataset, train_tasks: IntArray) -> tuple[list[str], sp.csr_matrix, sp.csr_matrix]:
+    """Tags of the training tasks and of all servers over one vocabulary, spelling variants together, so that nothing of
+    a new task is in the graph: the tags, those of the tasks, shape (len(train_tasks), n_tags), and of servers, shape
     (n_servers, n_tags); entries 1."""
-    names = _names(data.tasks.iloc[known], TASK_TAGS) + _names(data.servers, SERVER_TAGS)
+    names = _names(data.tasks.iloc[train_tasks], TASK_TAGS) + _names(data.servers, SERVER_TAGS)
     counter = CountVectorizer(analyzer=list, binary=True, min_df=LEAST_FREQUENCY, dtype=np.float64)
     members = sp.csr_matrix(counter.fit_transform(names))
-    return counter.get_feature_names_out().tolist(), members[: len(known)], members[len(known) :]
+    return counter.get_feature_names_out().tolist(), members[: len(train_tasks)], members[len(train_tasks) :]
 
 
 def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[set[str]]:
@@ -98,8 +98,8 @@ def _names(table: pd.DataFrame, columns: Sequence[str]) -> list[set[str]]:
     names: list[set[str]] = [set() for _ in range(len(table))]
     for column in set(columns) & set(table):
         key = licence_key if column == "license" else spelling_key
-        for own, text in zip(names, table[column].fillna("").astype(str), strict=True):
-            own |= {key(part) for part in (text.split(",") if column == "language" else [text])} - {""}
+        for row_tags, text in zip(names, table[column].fillna("").astype(str), strict=True):
+            row_tags |= {key(part) for part in (text.split(",") if column == "language" else [text])} - {""}
     return names
 
 
@@ -123,8 +123,8 @@ class Network(nn.Module):
         tasks, servers, tags = starts
         width = tasks.shape[1]
         self.sizes, self.layers = [len(tasks), len(servers), len(tags)], layers
-        own = {"task_call": tasks, "task_tag": tasks, "server_call": servers, "server_tag": servers}
-        self.tables = nn.ParameterDict({name: start.clone() for name, start in own.items()})
+        tables = {"task_call": tasks, "task_tag": tasks, "server_call": servers, "server_tag": servers}
+        self.tables = nn.ParameterDict({name: start.clone() for name, start in tables.items()})
         self.tables["all"] = torch.cat([tasks, servers, tags])
         self.depths = nn.ParameterDict({name: torch.zeros(layers) for name in self.tables})
         kinds = ("task", "server")
@@ -137,16 +137,16 @@ class Network(nn.Module):
 
     def forward(self, hypergraphs: Mapping[str, Hypergraph]) -> dict[str, Views]:
         """The views of tasks (key ``task``) and servers (key ``server``), from one hypergraph for each table."""
-        found = {}
+        outputs = {}
         for name, table in self.tables.items():
             layers: list[Tensor] = [table]
             for _ in range(self.layers - 1):
                 layers.append(spread(hypergraphs[name], layers[-1]))
-            found[name] = mixed(layers, self.depths[name])
-        tasks, servers, _ = torch.split(found["all"], self.sizes)
+            outputs[name] = mixed(layers, self.depths[name])
+        tasks, servers, _ = torch.split(outputs["all"], self.sizes)
         views = {}
         for kind, overall in (("task", tasks), ("server", servers)):
-            call, tag = found[f"{kind}_call"], found[f"{kind}_tag"]
+            call, tag = outputs[f"{kind}_call"], outputs[f"{kind}_tag"]
             local = mixed([call, tag], self.local[kind])
             views[kind] = Views(call, tag, local, overall, mixed([local, overall], self.final[kind]))
         return views
@@ -292,13 +292,13 @@ class CVHRec(VectorModel):
     def fit_encoder(self, split: Split, job: Job) -> None:
         """Stage 2, and the new tasks' vectors."""
         torch.manual_seed(job.seed)  # it starts the same, whether stage 1 has just ended or was taken up
-        texts, wanted = self.tensor(self.texts[self.known]), self.tensor(np.asarray(self.representations)[self.known])
+        texts, targets = self.tensor(self.texts[self.known]), self.tensor(np.asarray(self.representations)[self.known])
         inside = nn.Linear(texts.shape[1], self.encoder_hidden), nn.GELU(), nn.Dropout(self.dropout)
-        encoder = self.encoder = nn.Sequential(*inside, nn.Linear(self.encoder_hidden, wanted.shape[1])).to(self.place)
+        encoder = self.encoder = nn.Sequential(*inside, nn.Linear(self.encoder_hidden, targets.shape[1])).to(self.place)
         stage = Stage(
             encoder,
             lambda rng, _: shuffled(len(texts), self.batch_size, rng),
-            lambda rows: mse_loss(encoder(texts[rows]), wanted[rows]),
+            lambda rows: mse_loss(encoder(texts[rows]), targets[rows]),
             replace(self.schedule, epochs=self.encoder_epochs),
         )
         optimiser = torch.optim.Adam(encoder.parameters(), lr=self.learning_rate)

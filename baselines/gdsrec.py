@@ -39,8 +39,8 @@ class Lists(NamedTuple):
         if self.entries.shape[1] <= cap:
             return self
         rank = np.where(self.entries == PADDING, 2.0, rng.random(self.entries.shape))
-        kept = np.argsort(rank, axis=1, kind="stable")[:, :cap]
-        return Lists(*(np.take_along_axis(part, kept, axis=1) for part in self))
+        columns = np.argsort(rank, axis=1, kind="stable")[:, :cap]
+        return Lists(*(np.take_along_axis(part, columns, axis=1) for part in self))
 
 
 class Averages:
@@ -91,14 +91,14 @@ def shares(weights: IntArray) -> FloatArray:
     return np.asarray(weights / (weights.sum(axis=1, keepdims=True) + 1e-10), dtype=np.float32)
 
 
-def nearest(vectors: FloatArray, known: IntArray, number: int, seed: int) -> IntArray:
+def nearest(vectors: FloatArray, train_tasks: IntArray, number: int, seed: int) -> IntArray:
     """The training tasks with the nearest texts but the task itself, shape (n, number), PADDING where unfilled."""
-    order, friends = tie_order(len(known), seed), np.full((len(vectors), number), PADDING)
+    order, friends = tie_order(len(train_tasks), seed), np.full((len(vectors), number), PADDING)
     for part in chunks(np.arange(len(vectors))):
-        similarity = vectors[part] @ vectors[known].T
-        similarity[np.arange(len(vectors))[part, None] == known] = -np.inf
+        similarity = vectors[part] @ vectors[train_tasks].T
+        similarity[np.arange(len(vectors))[part, None] == train_tasks] = -np.inf
         rows, _ = top_k(similarity, number, order)
-        friends[part, : rows.shape[1]] = np.where(rows >= 0, known[rows], PADDING)
+        friends[part, : rows.shape[1]] = np.where(rows >= 0, train_tasks[rows], PADDING)
     return friends
 
 
@@ -148,11 +148,11 @@ class Network(nn.Module):
     def aggregate(self, side: str, rows: Tensor, entries: Tensor, deviations: Tensor) -> Tensor:
         """h (side ``task``), z (``server``) or y (``friend``) of `rows`, shape (b, d), from the `entries` of their
         lists, rows of the other kind, below 0 for padding, with deviations from 0 to 4; both of shape (b, c)."""
-        own, other = (self.servers, self.tasks) if side == "server" else (self.tasks, self.servers)
+        owner_table, entry_table = (self.servers, self.tasks) if side == "server" else (self.tasks, self.servers)
         vectors = embedding(deviations, self.deviations)
         if self.zero_is_padding:
             vectors = vectors * (deviations > 0)[:, :, None]
-        owners, others = embedding(rows, own), embedding(entries.clamp(min=0), other)
+        owners, others = embedding(rows, owner_table), embedding(entries.clamp(min=0), entry_table)
         result: Tensor = self.sides[side](owners, others, vectors, entries >= 0)
         return result
 
@@ -242,20 +242,20 @@ class GDSRec(Trained):
     def logits(self, batch: Groups) -> Tensor:
         """Logits of the pairs of a batch, shape (b, 1 + n); the first server of each row is taken for listed."""
         tasks, servers, targets, ratings = batch
-        rows, own = servers.ravel(), ratings[:, 0]
+        rows, first_ratings = servers.ravel(), ratings[:, 0]
         of_servers = self.server_averages.of(rows, ratings.ravel()).reshape(servers.shape)
-        total: Tensor = self.tensor((self.task_averages.of(tasks, own)[:, None] + of_servers) / 2) - MIDPOINT
+        total: Tensor = self.tensor((self.task_averages.of(tasks, first_ratings)[:, None] + of_servers) / 2) - MIDPOINT
         z = self._aggregate("server", rows, *self.server_lists.without(rows, targets.ravel(), ratings.ravel()))
         z = z.view(*servers.shape, -1)
         if self.branches == "both":
-            h = self._aggregate("task", tasks, *self.task_lists.without(tasks, servers[:, 0], own))
+            h = self._aggregate("task", tasks, *self.task_lists.without(tasks, servers[:, 0], first_ratings))
             total = total + self.network.predict(h[:, None], z) / 2
         near = self.near[tasks]
-        common, place = np.unique(np.maximum(near, 0), return_inverse=True)
+        common, inverse = np.unique(np.maximum(near, 0), return_inverse=True)
         y = self._aggregate("friend", common, self.task_lists.entries[common], self.task_lists.deviations[common])
-        y = y[self.tensor(place.reshape(near.shape))][:, None]  # (b, 1, f, d)
+        y = y[self.tensor(inverse.reshape(near.shape))][:, None]  # (b, 1, f, d)
         opinions = self.network.predict(y, z[:, :, None].expand(-1, -1, near.shape[1], -1))  # (b, 1 + n, f)
-        alike = self.weights[tasks] - agree(self.ratings, near, servers[:, 0], own, self.tolerance)
+        alike = self.weights[tasks] - agree(self.ratings, near, servers[:, 0], first_ratings, self.tolerance)
         share = self.tensor(shares(alike))[:, None, :]
         total = total + (share * opinions).sum(dim=2) / (2 if self.branches == "both" else 1)
         return total
@@ -278,9 +278,9 @@ class GDSRec(Trained):
     @torch.no_grad()
     def score(self, tasks: IntArray) -> FloatArray:
         """Logits of p, shape (len(tasks), n_servers)."""
-        row, place = np.nonzero(self.near[tasks] != PADDING)
-        friends, column = np.unique(self.near[tasks][row, place], return_inverse=True)
-        weights = shares(self.weights[tasks])[row, place]
+        row, position = np.nonzero(self.near[tasks] != PADDING)
+        friends, column = np.unique(self.near[tasks][row, position], return_inverse=True)
+        weights = shares(self.weights[tasks])[row, position]
         share = sp.csr_matrix((weights, (row, column)), shape=(len(tasks), len(friends)))
         scores = share @ self._predict(self.y[self.tensor(friends)])
         if self.branches == "both":

@@ -41,12 +41,12 @@ class Pairs:
         pool = np.arange(self.width) if among is None else among
         if not len(pool):
             return np.zeros(len(rows), dtype=np.int64)
-        drawn = pool[rng.integers(len(pool), size=len(rows))]
-        again = np.flatnonzero(self.hold(rows, drawn) & (self.outside(pool)[rows] > 0))
+        columns = pool[rng.integers(len(pool), size=len(rows))]
+        again = np.flatnonzero(self.hold(rows, columns) & (self.outside(pool)[rows] > 0))
         while len(again):
-            drawn[again] = pool[rng.integers(len(pool), size=len(again))]
-            again = again[self.hold(rows[again], drawn[again])]
-        return drawn
+            columns[again] = pool[rng.integers(len(pool), size=len(again))]
+            again = again[self.hold(rows[again], columns[again])]
+        return columns
 
     def outside(self, pool: IntArray) -> IntArray:
         """How many columns of `pool` each row does not hold, shape (n,)."""
@@ -70,8 +70,8 @@ def stars(data: Dataset, split: Split, kind: str) -> sp.csr_matrix:
     ratings.data[:] = 5.0
     for task in split.tasks("train") if kind == "rank" else ():
         span = slice(ratings.indptr[task], ratings.indptr[task + 1])
-        place = {server: number for number, server in enumerate(data.lists[task])}
-        ratings.data[span] = [max(5.0 - place[server] // 2, 1.0) for server in ratings.indices[span]]
+        rank = {server: number for number, server in enumerate(data.lists[task])}
+        ratings.data[span] = [max(5.0 - rank[server] // 2, 1.0) for server in ratings.indices[span]]
     return ratings
 
 

@@ -43,14 +43,14 @@ class KnnTransfer:
         self.content.fit(data, split, seed=seed, workdir=workdir)
         self.known = split.tasks("train")
         self.order = tie_order(len(self.known), seed)
-        self.chosen, asked = (self.k[0], self.power[0]), np.setdiff1d(split.tasks("valid"), self.known)
-        if len(self.k) * len(self.power) > 1 and len(asked):
-            order, similarity = tie_order(data.n_servers, seed), self.content.similarity(asked)
+        self.chosen, new_tasks = (self.k[0], self.power[0]), np.setdiff1d(split.tasks("valid"), self.known)
+        if len(self.k) * len(self.power) > 1 and len(new_tasks):
+            order, similarity = tie_order(data.n_servers, seed), self.content.similarity(new_tasks)
 
             def quality(pair: tuple[int, float]) -> float:
                 """NDCG@10, as for every other choice of the study, on validation tasks without a history."""
                 ranked, _ = top_k(self._transfer(similarity, *pair), 10, order)
-                return float(np.mean(ndcg(ranked, split.valid[asked], 10)))
+                return float(np.mean(ndcg(ranked, split.valid[new_tasks], 10)))
 
             self.chosen = max(itertools.product(self.k, self.power), key=quality)
 

@@ -215,7 +215,7 @@ class LCRec(Generative):
         for kind in self.shares:
             require_one_of(kind, "shares", KINDS, column="system.model.shares")
         vectors = standardised(encode(data.server_texts()))
-        codes = fit_codes(vectors, self.quantiser, seed=seed, place=self.place)
+        codes = fit_codes(vectors, self.quantiser, seed=seed, device=self.place)
         self.lists, self.known = training_lists(data, split), split.tasks("train")
         if self.size.pretrained is not None:
             self.vocabulary: Vocabulary = Published(self.size.pretrained)
@@ -293,9 +293,9 @@ class LCRec(Generative):
         """The examples of an epoch, kind after kind, each present with the chance that `shares` gives its kind."""
         for kind, share in self.shares.items():
             for template, slots, responses in getattr(self, f"_{kind}")(rng):
-                asked = self.instruction(template, int(rng.integers(len(INSTRUCTIONS[template]))), **slots)
+                prompt = self.instruction(template, int(rng.integers(len(INSTRUCTIONS[template]))), **slots)
                 if rng.random() < share:
-                    yield asked, [[*response, self.vocabulary.end] for response in responses]
+                    yield prompt, [[*response, self.vocabulary.end] for response in responses]
 
     def batches(self, rng: np.random.Generator, epoch: int) -> list[Packed]:
         """The batches of an epoch."""

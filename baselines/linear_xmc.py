@@ -34,19 +34,19 @@ class LinearXMC:
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Factorise K + regularisation I over the training tasks; nothing is random."""
-        known = split.tasks("train")
+        train_tasks = split.tasks("train")
         texts = data.task_texts(FIELDS)
         size: dict[str, Any] = {"max_features": 50_000, "ngram_range": (1, self.max_ngram)}
-        vectorizer = fit_vectorizer([texts[row] for row in known], **size)
+        vectorizer = fit_vectorizer([texts[row] for row in train_tasks], **size)
         attributes = np.float32(np.sqrt(self.attribute_weight)) * shared(data.tasks, ATTRIBUTES)
         self.features = sp.csr_matrix(sp.hstack([vectorizer.transform(texts), attributes]))  # (n_tasks, d)
-        self.known = sp.csr_matrix(self.features[known].T)  # (d, n_known)
-        self.labels = sp.csr_matrix(split.train[known])  # (n_known, n_servers)
-        kernel = (self.features[known] @ self.known).toarray().astype(np.float32)
+        self.known = sp.csr_matrix(self.features[train_tasks].T)  # (d, n_known)
+        self.labels = sp.csr_matrix(split.train[train_tasks])  # (n_known, n_servers)
+        kernel = (self.features[train_tasks] @ self.known).toarray().astype(np.float32)
         kernel[np.diag_indices_from(kernel)] += np.float32(self.regularisation)
         self.factor = cho_factor(kernel, lower=True, overwrite_a=True, check_finite=False)
         self.unlisted = np.flatnonzero(self.labels.getnnz(axis=0) == 0)
-        _, self.texts, servers = vectorize(data, known, **size)  # (n_tasks, d'), (n_servers, d')
+        _, self.texts, servers = vectorize(data, train_tasks, **size)  # (n_tasks, d'), (n_servers, d')
         self.unlisted_texts = sp.csr_matrix(servers[self.unlisted].T)  # (d', n_unlisted)
 
     def score(self, tasks: IntArray) -> FloatArray:

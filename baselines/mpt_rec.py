@@ -37,11 +37,11 @@ BLOCK = 8  # tasks whose pairs with all servers are scored at once
 Features = Sequence[Tensor]
 
 
-def codes(values: pd.Series, key: Callable[[str], str], known: IntArray | slice = slice(None)) -> IntArray:
-    """Numbers from 1 for the values of a field, the most frequent first; 0 where it is empty or no row of `known` has
-    it. The key is equal for spellings of one value."""
+def codes(values: pd.Series, key: Callable[[str], str], train_rows: IntArray | slice = slice(None)) -> IntArray:
+    """Numbers from 1 for the values of a field, the most frequent first; 0 where it is empty or none of `train_rows`
+    has it. The key is equal for spellings of one value."""
     keys = values.fillna("").astype(str).map(key)
-    seen = keys.iloc[known]
+    seen = keys.iloc[train_rows]
     counts = seen[seen != ""].value_counts().sort_index().sort_values(ascending=False, kind="stable")
     return np.asarray(counts.index.get_indexer(pd.Index(keys)) + 1, dtype=np.int64)
 
@@ -96,9 +96,9 @@ class Experts(nn.Module):
         """Fused logit and general logit, shapes (...,), and the shared expert's output g, shape (..., width); f_k =
         gamma_1 (s_k * c_k) + gamma_2 g with (gamma_1, gamma_2) = softmax(W_k x); tower_k reads f_k and g."""
         general = self.shared(features)
-        own = self.specific[scenario](features) * self.environments[scenario]
+        specific = self.specific[scenario](features) * self.environments[scenario]
         weight = torch.softmax(self.gates[scenario](features), dim=-1)
-        fused = weight[..., :1] * own + weight[..., 1:] * general
+        fused = weight[..., :1] * specific + weight[..., 1:] * general
         judge = self.towers[scenario]
         return judge(fused).squeeze(-1), judge(general).squeeze(-1), general
 
@@ -118,15 +118,15 @@ class Prompt(nn.Module):
 
     def attention(self, experts: Experts, features: Features) -> Tensor:
         """a, shape (..., K)."""
-        asked = self.norm(self.second(torch.relu(self.first(features))))
-        return torch.softmax(asked @ experts.environments.detach().T / ATTENTION_TEMPERATURE, dim=-1)
+        query = self.norm(self.second(torch.relu(self.first(features))))
+        return torch.softmax(query @ experts.environments.detach().T / ATTENTION_TEMPERATURE, dim=-1)
 
     def forward(self, experts: Experts, features: Features) -> Tensor:
         """The logit, shape (...,)."""
         with torch.no_grad():
             general = experts.shared(features)
-            known = torch.stack([specific(features) for specific in experts.specific], dim=-2)  # (..., K, width)
-        mixed = (self.attention(experts, features)[..., None] * known).sum(dim=-2)
+            outputs = torch.stack([specific(features) for specific in experts.specific], dim=-2)  # (..., K, width)
+        mixed = (self.attention(experts, features)[..., None] * outputs).sum(dim=-2)
         weight = torch.softmax(self.gate(features), dim=-1)
         fused = weight[..., :1] * mixed * self.environment + weight[..., 1:] * general
         return torch.squeeze(self.tower(fused), -1)
@@ -160,10 +160,12 @@ class Reader(nn.Module):
 
     def __init__(self, data: Dataset, split: Split, *, dense: int, width: int) -> None:
         super().__init__()
-        known, tasks, servers = split.tasks("train"), data.tasks, data.servers
-        of_tasks = [codes(tasks[name], spelling_key, known) for name in TASK_COLUMNS]
+        train_tasks, tasks, servers = split.tasks("train"), data.tasks, data.servers
+        of_tasks = [codes(tasks[name], spelling_key, train_tasks) for name in TASK_COLUMNS]
         if not split.cold:
-            of_tasks.append(np.where(np.isin(np.arange(data.n_tasks), known), np.arange(data.n_tasks) + 1, UNKNOWN))
+            of_tasks.append(
+                np.where(np.isin(np.arange(data.n_tasks), train_tasks), np.arange(data.n_tasks) + 1, UNKNOWN)
+            )
         languages = servers["language"].str.casefold().str.strip().str.split(r"\s*,\s*", regex=True)
         keys = {"license": licence_key}
         of_servers = [codes(servers[name], keys.get(name, spelling_key)) for name in SERVER_COLUMNS if name in servers]
@@ -171,7 +173,7 @@ class Reader(nn.Module):
         of_servers += [bins(servers[name]) for name in COUNTS if name in servers]
         of_servers.append(np.arange(data.n_servers) + 1)
         self.task_vectors, self.server_vectors = encode(data.task_texts()), encode(data.server_texts())
-        fitted = np.concatenate([self.server_vectors, self.task_vectors[known]])
+        fitted = np.concatenate([self.server_vectors, self.task_vectors[train_tasks]])
         components = PCA(min(dense, *fitted.shape), svd_solver="full").fit(fitted)
         scale = np.sqrt(components.explained_variance_).clip(min=1e-6)
         task_dense, server_dense = (
@@ -179,11 +181,11 @@ class Reader(nn.Module):
             for vectors in (self.task_vectors, self.server_vectors)
         )
         popularity = np.log1p(split.train.getnnz(axis=0)).astype(np.float32)
-        _, self.task_terms, self.server_terms = vectorize(data, known)
+        _, self.task_terms, self.server_terms = vectorize(data, train_tasks)
         names = [set(row) - {""} for row in languages]
-        wanted, numbers = np.unique(tasks["language"].str.strip().str.casefold(), return_inverse=True)
+        task_languages, numbers = np.unique(tasks["language"].str.strip().str.casefold(), return_inverse=True)
         self.language: IntArray = numbers.astype(np.int64)
-        self.language_match = np.array([[name in row for row in names] for name in wanted], dtype=np.float32)
+        self.language_match = np.array([[name in row for row in names] for name in task_languages], dtype=np.float32)
         self.tasks = Side(of_tasks, task_dense, width)
         self.servers = Side(of_servers, np.column_stack([server_dense, popularity]), width)
         for table in [*self.tasks.tables, *self.servers.tables]:
@@ -256,8 +258,8 @@ class MPTRec(Trained):
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train both stages, with ``emerging`` once for each category; goes on from the checkpoints in `workdir`."""
-        known = split.tasks("train")
-        category = codes(data.tasks["category"], spelling_key, known)
+        train_tasks = split.tasks("train")
+        category = codes(data.tasks["category"], spelling_key, train_tasks)
         self.prompts, self.models = nn.ModuleList(), dict[int, MPTRec]()
         if self.head == "emerging":
             self._fit_emerging(data, split, category, seed, workdir)
@@ -266,7 +268,7 @@ class MPTRec(Trained):
         # A category without training tasks counts as the most frequent one.
         self.scenario = np.maximum(category - 1, 0)
         self.n_servers, self.labelled = data.n_servers, Pairs(split.train)
-        self.prompt = codes(data.tasks["subcategory"], spelling_key, known) - 1
+        self.prompt = codes(data.tasks["subcategory"], spelling_key, train_tasks) - 1
         self.reader = Reader(data, split, dense=self.dense, width=self.embedding)
         scenarios, shape = int(self.scenario.max()) + 1, {"towers": self.towers, "dropout": self.dropout}
         self.network = Experts(self.reader.width, scenarios, experts=self.experts, **shape)  # type: ignore[arg-type]

@@ -105,24 +105,24 @@ class MSBPR(VectorModel):
         """Take over the vectors and the bias."""
         self.keep(self.network.tasks, self.network.servers, self.network.bias)
 
-    def mine(self, weights: sp.csr_matrix, known: sp.csr_matrix) -> None:
+    def mine(self, weights: sp.csr_matrix, source: sp.csr_matrix) -> None:
         """Find I, P, J and what is none of them, by the training interactions, shape (n_tasks, n_servers); similarities
-        and predictions are taken from `known`, the same unless they leak."""
+        and predictions are taken from `source`, the same unless they leak."""
         unpopular: NDArray[np.bool_] = weights.getnnz(axis=0) <= self.popularity
-        alike, threshold = column_cosine(known, self.similarity), self.preference_threshold
+        alike, threshold = column_cosine(source, self.similarity), self.preference_threshold
         if self.variant == "item":  # I: s(u, j) = mean over the task's servers i of S(i, j)
             threshold = self.item_threshold[self.similarity]
             preference = sp.csr_matrix(normalize(weights, norm="l1") @ alike)
         else:
             if self.variant == "user":
-                alike = column_cosine(sp.csr_matrix(known.T), self.similarity)
+                alike = column_cosine(sp.csr_matrix(source.T), self.similarity)
             else:  # III: S_H(u, v) = mean over the servers i of u and j of v of S(i, j)
-                share = normalize(known, norm="l1")
+                share = normalize(source, norm="l1")
                 alike = sp.csr_matrix(share @ alike @ share.T)
-            preference = user_preference(known, alike, self.user_threshold[self.similarity])
-        self.observed, found = Pairs(weights), sp.coo_matrix(preference)
-        outside = ~unpopular[found.col] & ~self.observed.hold(found.row, found.col)
-        liked = kept(found, outside & (found.data >= threshold - ROUNDING))
+            preference = user_preference(source, alike, self.user_threshold[self.similarity])
+        self.observed, scores = Pairs(weights), sp.coo_matrix(preference)
+        outside = ~unpopular[scores.col] & ~self.observed.hold(scores.row, scores.col)
+        liked = kept(scores, outside & (scores.data >= threshold - ROUNDING))
         liked.data[:] = 1
         self.potential = Pairs(liked)
         self.taken = Pairs(sp.csr_matrix(weights + liked))  # I_u and P_u

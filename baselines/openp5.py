@@ -44,23 +44,23 @@ def collaborative(train: sp.csr_matrix, *, clusters: int, largest: int, seed: in
     seen = np.flatnonzero(train.getnnz(axis=0))
     together = sp.csr_matrix(train[:, seen].T @ train[:, seen]).astype(np.float64)
     together.setdiag(0)
-    found: list[Identifier] = [()] * train.shape[1]
+    identifiers: list[Identifier] = [()] * train.shape[1]
     counter = 0
     queue: list[tuple[IntArray, Identifier]] = [(np.arange(len(seen)), ())]
     while queue:
         group, path = queue.pop(0)
         if len(group) <= largest:
-            for place, item in enumerate(group):
-                found[seen[item]] = (*path, f"<{place}>")
+            for position, item in enumerate(group):
+                identifiers[seen[item]] = (*path, f"<{position}>")
             continue
         labels = cut(together[group][:, group].toarray(), clusters, seed)
         for label in range(labels.max() + 1):
             # As in the reference program, symbols of clusters are counted on through all of them.
             queue.append((group[labels == label], (*path, f"<{counter % max(largest, clusters)}>")))
             counter += 1
-    for place, item in enumerate(np.setdiff1d(np.arange(train.shape[1]), seen)):
-        found[item] = (OTHER, f"<{place // largest}>", f"<{place % largest}>")
-    return found
+    for position, item in enumerate(np.setdiff1d(np.arange(train.shape[1]), seen)):
+        identifiers[item] = (OTHER, f"<{position // largest}>", f"<{position % largest}>")
+    return identifiers
 
 
 def cut(affinity: np.ndarray, clusters: int, seed: int) -> IntArray:
@@ -90,7 +90,9 @@ class Speller:
     def named(self, *parts: str) -> Word:
         """A name, such as ``item_`` and an identifier: by tokens of their own where there are, else as spelled."""
         pieces = groupby(parts, key=self.symbols.__contains__)
-        spelled = ([self.symbols[part] for part in run] if own else self.word("".join(run)) for own, run in pieces)
+        spelled = (
+            [self.symbols[part] for part in run] if is_symbol else self.word("".join(run)) for is_symbol, run in pieces
+        )
         return tuple(chain.from_iterable(spelled))
 
 
@@ -216,10 +218,10 @@ class OpenP5(Generative):
     def examples(self, kind: str, rng: np.random.Generator) -> Iterator[tuple[Reading, list[int]]]:
         """Prompts of one kind, and the servers that answer them."""
         if kind == "sequential":
-            drawn = prefixes(self.lists, "random", rng)
+            histories = prefixes(self.lists, "random", rng)
         else:
-            drawn = ((task, row[:0], row) for task, row in enumerate(self.lists) if len(row))
-        for task, seen, targets in drawn:
+            histories = ((task, row[:0], row) for task, row in enumerate(self.lists) if len(row))
+        for task, seen, targets in histories:
             for template in rng.permutation(SEEN)[: self.templates]:
                 yield self.prompt(kind, int(template), task, seen), targets.tolist()
 
@@ -227,10 +229,10 @@ class OpenP5(Generative):
         """The batches of an epoch, each of one kind, in random order."""
         parts = []
         for kind in self.kinds:
-            drawn = list(self.examples(kind, rng))
-            parts += batched(drawn, lambda example: len(example[0][0]), self.training.batch_size, rng)
+            examples = list(self.examples(kind, rng))
+            parts += batched(examples, lambda example: len(example[0][0]), self.training.batch_size, rng)
         pad = self.speller.vocabulary.pad
-        return [collate(parts[place], self.answers, pad) for place in rng.permutation(len(parts))]
+        return [collate(parts[number], self.answers, pad) for number in rng.permutation(len(parts))]
 
     def question(self, task: int) -> Reading:
         """The first template of the kind `asks`, filled in for a task."""

@@ -48,7 +48,7 @@ class Popularity:
         ranks = [self.overall] * len(tasks)
         for group, counts in reversed(self.counts):
             level = (group[tasks] @ counts).toarray()
-            ranks = [refine(rank, own) for rank, own in zip(ranks, level, strict=True)]
+            ranks = [refine(rank, row) for rank, row in zip(ranks, level, strict=True)]
         return np.array(ranks, dtype=np.float32)
 
 

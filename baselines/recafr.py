@@ -103,22 +103,22 @@ class ReCAFR(VectorModel):
             sampled = self.pairs.draw_outside(tasks, rng)
             if self.contrast is not None and self.contrast < len(self.known):
                 others = rng.choice(self.known, self.contrast, replace=False)
-            kept = self.graph.data * (rng.random(self.graph.nnz) < self.keep_edges)  # either direction of an edge
-            graph = sp.csr_matrix((kept, self.graph.indices, self.graph.indptr), shape=self.graph.shape)
+            edges = self.graph.data * (rng.random(self.graph.nnz) < self.keep_edges)  # either direction of an edge
+            graph = sp.csr_matrix((edges, self.graph.indices, self.graph.indptr), shape=self.graph.shape)
             yield tasks, self.pairs.indices[part], sampled, graph, others
 
     def loss(self, batch: Triples) -> Tensor:
         """L of a batch."""
-        model, (asked, labelled, sampled, graph, among) = self.network, batch
-        numbers = asked, labelled + model.n_tasks, sampled + model.n_tasks, among
+        model, (task_rows, labelled, sampled, graph, among) = self.network, batch
+        numbers = task_rows, labelled + model.n_tasks, sampled + model.n_tasks, among
         tasks, positives, negatives, others = map(self.tensor, numbers)
         z_tasks, z_positives, z_negatives = embedding(torch.stack([tasks, positives, negatives]), model(graph))
         gap = (z_tasks * (z_negatives - z_positives)).sum(dim=1)
         total: Tensor = softplus(gap).mean() + self.decay * sum(weight.square().sum() for weight in model.parameters())
         g = model.project(self.texts[torch.cat([tasks, positives, negatives, others])])
         g_tasks, g_positives, g_negatives, g_others = g.split([len(tasks)] * 3 + [len(others)])
-        own = self.tensor(np.isin(asked, among))
-        aligned = contrast(z_tasks, g_tasks, g_others, self.temperature, own_among_others=own)
+        among_others = self.tensor(np.isin(task_rows, among))
+        aligned = contrast(z_tasks, g_tasks, g_others, self.temperature, own_among_others=among_others)
         for vectors, texts in ((z_positives, g_positives), (z_negatives, g_negatives)):
             aligned = aligned + contrast(vectors, texts, texts, self.temperature)
         total = total + self.alignment * aligned
@@ -148,10 +148,10 @@ def contrast(
     `partners` b, shape (n, d), and `others` b_s, shape (m, d). `own_among_others`: whether b_i is one of these, shape
     (n,); where it is not, it is added. None means all are."""
     a = normalize(anchors, dim=1) / temperature
-    own = (a * normalize(partners, dim=1)).sum(dim=1)
+    positive = (a * normalize(partners, dim=1)).sum(dim=1)
     # No cosine is above 1, so taking off 1 / tau keeps exp in range; torch.logsumexp takes twice as long.
     highest = 1 / temperature
     total = torch.exp(torch.addmm(a.new_tensor(-highest), a, normalize(others, dim=1).T)).sum(dim=1)
     if own_among_others is not None:
-        total = total + torch.exp(own - highest) * ~own_among_others
-    return (torch.log(total) + highest - own).mean()
+        total = total + torch.exp(positive - highest) * ~own_among_others
+    return (torch.log(total) + highest - positive).mean()

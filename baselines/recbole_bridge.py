@@ -68,20 +68,20 @@ class RecBole:
             raise StudyError(reason, column="model.patience", fix="set it to null and state the number of epochs")
         folder = workdir / "recbole"
         key = self._write_job(folder, data, split, seed)["key"]
-        kept = paths.cache() / "recbole" / key[:32]
-        trained = [place for place in (folder, kept) if (place / FACTS).exists()]
-        place = next((each for each in trained if json.loads((each / FACTS).read_text())["job"] == key), None)
-        if place is None:
+        cache = paths.cache() / "recbole" / key[:32]
+        trained = [source for source in (folder, cache) if (source / FACTS).exists()]
+        source = next((each for each in trained if json.loads((each / FACTS).read_text())["job"] == key), None)
+        if source is None:
             LOG.info("%s: trains in a process of its own; its progress: tail -f %s", self.model, folder / LOG_FILE)
             self._train(folder)
-            place = folder
-        self.facts: dict[str, Any] = json.loads((place / FACTS).read_text())
-        self.learned = load_file(place / LEARNED)
-        if split.protocol in ONE_TRAINING and place == folder and "tasks" in self.learned:
-            kept.mkdir(parents=True, exist_ok=True)
+            source = folder
+        self.facts: dict[str, Any] = json.loads((source / FACTS).read_text())
+        self.learned = load_file(source / LEARNED)
+        if split.protocol in ONE_TRAINING and source == folder and "tasks" in self.learned:
+            cache.mkdir(parents=True, exist_ok=True)
             for name in (LEARNED, FACTS):  # the facts last: they say that the training is complete
-                with replacing(kept / name) as temporary:
-                    shutil.copyfile(place / name, temporary)
+                with replacing(cache / name) as temporary:
+                    shutil.copyfile(source / name, temporary)
 
     def _write_job(self, folder: Path, data: Dataset, split: Split, seed: int) -> dict[str, Any]:
         """Write everything that the runner reads: atomic files by row number, interactions, job.json."""
@@ -126,8 +126,8 @@ class RecBole:
         """Raise `StudyError`, with the nearest names, unless RecBole, which takes any key without a word, has each one
         of the `settings`. `arguments`: of the class, as in a yaml file; `key`: their place there."""
         # Read from the package's own files, since importing it takes seconds and changes numpy.
-        (place,) = find_spec("recbole").submodule_search_locations  # type: ignore[misc, union-attr]
-        folder, model = Path(place), str(arguments.get("model"))
+        (location,) = find_spec("recbole").submodule_search_locations  # type: ignore[misc, union-attr]
+        folder, model = Path(location), str(arguments.get("model"))
         general = {path.stem for path in (folder / "model/general_recommender").glob("*.py")}
         files = (folder / "properties/model").glob("*.yaml")
         models = {path.stem: path for path in files if path.stem.lower() in general}
@@ -166,13 +166,13 @@ class RecBole:
         return {name: self.facts[name] for name in ("epochs", "best_epoch", "validation_ndcg", "seconds_trained")}
 
 
-def require_known(settings: Mapping[str, Any], known: Mapping[str, Any], what: str, key: str) -> None:
+def require_known(settings: Mapping[str, Any], defaults: Mapping[str, Any], what: str, key: str) -> None:
     """Raise `StudyError`, which lists the nearest names, unless all keys are known, at any depth; `key`: above them."""
     for name, value in settings.items():
-        near = get_close_matches(str(name), known) or sorted(known)
+        near = get_close_matches(str(name), defaults) or sorted(defaults)
         require_one_of(str(name), what, near, column=f"{key}.{name}")
-        if isinstance(value, Mapping) and isinstance(known[name], Mapping):
-            require_known(value, known[name], what, f"{key}.{name}")
+        if isinstance(value, Mapping) and isinstance(defaults[name], Mapping):
+            require_known(value, defaults[name], what, f"{key}.{name}")
 
 
 BLOCK = 4  # tasks per block of NeuMF: 4 x 5,642 pairs x 128 hidden units in float32 are 12 MB

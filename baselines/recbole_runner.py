@@ -95,16 +95,16 @@ class Training:
         if name == "NeuMF":
             tasks = [table.weight[self.users] for table in (model.user_mf_embedding, model.user_mlp_embedding)]
             servers = {"gmf": model.item_mf_embedding, "mlp": model.item_mlp_embedding}
-            found = {f"{part}_servers": table.weight[self.items] for part, table in servers.items()}
+            tensors = {f"{part}_servers": table.weight[self.items] for part, table in servers.items()}
             layers = [*model.mlp_layers.parameters(), *model.predict_layer.parameters()]
-            found |= {f"layer.{n}": layer for n, layer in enumerate(layers)} | {"tasks": torch.cat(tasks, dim=1)}
+            tensors |= {f"layer.{n}": layer for n, layer in enumerate(layers)} | {"tasks": torch.cat(tasks, dim=1)}
         elif name in ("LightGCN", "NGCF", "BPR"):
             tables = model.user_embedding.weight, model.item_embedding.weight
             users, items = tables if name == "BPR" else model.forward()
-            found = {"tasks": users[self.users], "servers": items[self.items]}
+            tensors = {"tasks": users[self.users], "servers": items[self.items]}
         else:
-            found = {"scores": torch.cat([self._scores(users) for users in torch.split(self.users, BLOCK)])}
-        return {name: tensor.cpu() for name, tensor in found.items()}
+            tensors = {"scores": torch.cat([self._scores(users) for users in torch.split(self.users, BLOCK)])}
+        return {name: tensor.cpu() for name, tensor in tensors.items()}
 
     def _scores(self, users: Tensor) -> Tensor:
         """Scores of tasks and all servers by RecBole's own full-ranking prediction, shape (len(users), n_servers)."""
@@ -145,9 +145,9 @@ def validation_ndcg(learned: dict[str, Tensor], valid: sp.csr_matrix, train: sp.
     tasks = np.flatnonzero((np.diff(valid.indptr) > 0) & (np.diff(train.indptr) > 0))
     ranked = []
     for start in range(0, len(tasks), BLOCK):
-        asked = tasks[start : start + BLOCK]
-        scores = learned["scores"][asked].clone() if "scores" in learned else score(learned, learned["tasks"][asked])
-        scores[train[asked].nonzero()] = -torch.inf
+        block = tasks[start : start + BLOCK]
+        scores = learned["scores"][block].clone() if "scores" in learned else score(learned, learned["tasks"][block])
+        scores[train[block].nonzero()] = -torch.inf
         ranked.append(scores.topk(CUTOFF, dim=1).indices.numpy())
     return float(np.mean(ndcg(np.concatenate(ranked), valid[tasks], CUTOFF)))
 

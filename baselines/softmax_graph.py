@@ -63,36 +63,36 @@ class SoftmaxGraph(VectorModel):
 
     def layers_of(self, perturbed: bool) -> list[Tensor]:
         """E^0 ... E^layers, each of shape (n_tasks + n_servers, d)."""
-        found = [self.network.start]
+        layers = [self.network.start]
         for _ in range(self.layers):
-            layer = propagate(self.graph, found[-1])
+            layer = propagate(self.graph, layers[-1])
             if perturbed:
                 layer = layer + torch.sign(layer) * normalize(torch.rand_like(layer)) * self.noise
-            found.append(layer)
-        return found
+            layers.append(layer)
+        return layers
 
-    def final(self, found: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def final(self, layers: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Vectors of unit length of tasks and of servers."""
-        kept = found[1:] if self.noise > 0 else found
-        return normalize(torch.stack(kept).mean(dim=0)).tensor_split([self.histories.shape[0]])  # type: ignore[return-value]
+        summands = layers[1:] if self.noise > 0 else layers
+        return normalize(torch.stack(summands).mean(dim=0)).tensor_split([self.histories.shape[0]])  # type: ignore[return-value]
 
     def loss(self, batch: tuple[IntArray, IntArray]) -> Tensor:
         """The mean over the pairs of a batch."""
-        asked, drawn = batch
-        pairs = sp.coo_matrix(self.histories[asked])
-        rows, wanted = self.tensor(pairs.row.astype(np.int64)), self.tensor(pairs.col.astype(np.int64))
-        found = self.layers_of(self.noise > 0)
-        tasks, servers = self.final(found)
-        own = tasks[self.tensor(asked)]
+        task_rows, sample = batch
+        pairs = sp.coo_matrix(self.histories[task_rows])
+        rows, targets = self.tensor(pairs.row.astype(np.int64)), self.tensor(pairs.col.astype(np.int64))
+        embeddings = self.layers_of(self.noise > 0)
+        tasks, servers = self.final(embeddings)
+        queries = tasks[self.tensor(task_rows)]
         if self.loss_over == "full":
-            total = -(own @ servers.T / self.temperature).log_softmax(dim=1)[rows, wanted].mean()
+            total = -(queries @ servers.T / self.temperature).log_softmax(dim=1)[rows, targets].mean()
         else:
-            right = (own[rows] * servers[wanted]).sum(dim=1, keepdim=True)
-            logits = torch.cat([right, (own @ servers[self.tensor(drawn)].T)[rows]], dim=1) / self.temperature
+            right = (queries[rows] * servers[targets]).sum(dim=1, keepdim=True)
+            logits = torch.cat([right, (queries @ servers[self.tensor(sample)].T)[rows]], dim=1) / self.temperature
             total = cross_entropy(logits, torch.zeros_like(rows))
         if self.noise > 0:
-            chosen_of = self.tensor(asked), self.tensor(np.unique(pairs.col).astype(np.int64))
-            layers = found[1].tensor_split([len(tasks)])
+            chosen_of = self.tensor(task_rows), self.tensor(np.unique(pairs.col).astype(np.int64))
+            layers = embeddings[1].tensor_split([len(tasks)])
             for final, layer, chosen in zip((tasks, servers), layers, chosen_of, strict=True):
                 logits = final[chosen] @ normalize(layer[chosen]).T / self.contrast_temperature
                 total = total + self.contrast * cross_entropy(logits, torch.arange(len(chosen), device=self.place))

@@ -49,8 +49,8 @@ class TaskKNN:
         # A part of weight 0 is not computed. Each is a matrix whose products of rows are similarities.
         self.parts: list[tuple[float, Any]] = []
         if self.mix < 1:
-            known, size = [texts[row] for row in self.known], (1, self.max_ngram)
-            vectorizer = fit_vectorizer(known, max_features=self.max_features, ngram_range=size)
+            train_texts, size = [texts[row] for row in self.known], (1, self.max_ngram)
+            vectorizer = fit_vectorizer(train_texts, max_features=self.max_features, ngram_range=size)
             self.parts.append((1 - self.mix, sp.csr_matrix(vectorizer.transform(texts))))
         if self.mix > 0:
             self.parts.append((self.mix, encode(texts)))
@@ -64,8 +64,8 @@ class TaskKNN:
             product = vectors[tasks] @ vectors[self.known].T
             total += weight * np.maximum(product.toarray() if sp.issparse(product) else product, 0)
         total /= 1 + self.attribute_weight
-        own = self.place[tasks]
-        total[np.flatnonzero(own >= 0), own[own >= 0]] = -np.inf
+        number = self.place[tasks]
+        total[np.flatnonzero(number >= 0), number[number >= 0]] = -np.inf
         return total
 
     def score(self, tasks: IntArray) -> FloatArray:

@@ -46,7 +46,7 @@ class Tiger(Generative):
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, or take up a kept one, then the T5; goes on from the checkpoint in `workdir`."""
         vectors = standardised(encode(data.server_texts()))
-        codes = fit_codes(vectors, self.quantiser, seed=seed, place=self.place)
+        codes = fit_codes(vectors, self.quantiser, seed=seed, device=self.place)
         self.identifiers, starts = as_tokens(numbered(spread_last(codes[0], vectors)[0]), PAD + 1)
         self.lists = training_lists(data, split)
         vocabulary = starts[-1]
@@ -55,8 +55,8 @@ class Tiger(Generative):
         self.ranks_new = self.source == "text"
         if self.ranks_new:
             texts = data.task_texts()
-            known = [texts[row] for row in split.tasks("train")]
-            words = BytePairs([*known, *data.server_texts()], self.text_vocabulary)
+            train_texts = [texts[row] for row in split.tasks("train")]
+            words = BytePairs([*train_texts, *data.server_texts()], self.text_vocabulary)
             self.texts = [[vocabulary + token for token in words.encode(text, self.text_tokens)] for text in texts]
             vocabulary += words.size
         torch.manual_seed(seed)

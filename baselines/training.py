@@ -245,7 +245,7 @@ class Trained(ABC):
     @property
     def uses_validation(self) -> bool:
         """Whether validation labels choose the weights."""
-        return any(own.selects for own in vars(self).values() if isinstance(own, Schedule))
+        return any(setting.selects for setting in vars(self).values() if isinstance(setting, Schedule))
 
     @abstractmethod
     def score(self, tasks: IntArray) -> FloatArray:
@@ -263,8 +263,8 @@ class Trained(ABC):
             values.append(ndcg(top_k(scores, SELECTED_AT, order)[0], split.valid[tasks[part]], SELECTED_AT))
         return float(np.mean(np.concatenate(values)))
 
-    def train(self, stage: Stage, split: Split, job: Job, **own: Any) -> Progress:
-        """Train a network until its schedule ends, and finish. `own`: optimiser and rate, as for `train`.
+    def train(self, stage: Stage, split: Split, job: Job, **options: Any) -> Progress:
+        """Train a network until its schedule ends, and finish. `options`: optimiser and rate, as for `train`.
 
         Validation asks for tasks that are ranked. Unless new ones are, the cold protocols have none: all epochs run.
         """
@@ -274,7 +274,7 @@ class Trained(ABC):
         if len(tasks) > (most := stage.schedule.validation_tasks):
             tasks = np.sort(np.random.default_rng(job.seed).choice(tasks, most, replace=False))
         quality = partial(self.quality, tasks, split, order) if stage.schedule.selects and len(tasks) else None
-        progress = train(stage, job, quality=quality, **own)
+        progress = train(stage, job, quality=quality, **options)
         self.finish()
         return progress
 

@@ -115,7 +115,7 @@ class RqVae(nn.Module):
 
 
 def fit_codes(
-    vectors: FloatArray, settings: Quantiser, *, seed: int, place: torch.device | str = "cpu"
+    vectors: FloatArray, settings: Quantiser, *, seed: int, device: torch.device | str = "cpu"
 ) -> tuple[RqVae, Progress]:
     """An RQ-VAE of `standardised` item vectors, shape (n_items, q), and how it was trained, now or before: it depends
     on nothing but these and this code, so one training, kept in the cache, serves all protocols, trials and systems."""
@@ -123,8 +123,8 @@ def fit_codes(
     identity = fingerprint(settings, seed, vectors, *code)
     folder = paths.cache() / "quantisers" / identity[:32]
     torch.manual_seed(seed)
-    points = torch.from_numpy(vectors).to(place)
-    model = RqVae(points.shape[1], len(np.unique(vectors, axis=0)), settings).to(place)
+    points = torch.from_numpy(vectors).to(device)
+    model = RqVae(points.shape[1], len(np.unique(vectors, axis=0)), settings).to(device)
 
     def batches(rng: np.random.Generator, epoch: int) -> Iterable[Tensor]:
         model.renew(points, rng, seed=None if epoch else seed)

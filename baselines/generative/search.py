@@ -59,9 +59,9 @@ class PrefixTree:
         self.following: dict[tuple[int, ...], dict[int, int]] = {}  # token -> item that ends there, else UNFINISHED
         rows = [tuple(row[row != PAD].tolist()) for row in identifiers]
         for item in sorted(range(len(rows)), key=rows.__getitem__):
-            for place, token in enumerate(row := rows[item]):
-                end = item if place + 1 == len(row) else UNFINISHED
-                self.following.setdefault(row[:place], {})[token] = end
+            for position, token in enumerate(row := rows[item]):
+                end = item if position + 1 == len(row) else UNFINISHED
+                self.following.setdefault(row[:position], {})[token] = end
 
     def children(self, beginnings: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
         """The tokens that may follow each of n beginnings of one length, filled up with PAD, and the items that end
@@ -163,8 +163,8 @@ class Generative(Trained):
             beam = min(self.beam, self.n_servers)
             decoder = type(self).decoder(self.network, questions)
             items, values = beam_search(decoder, self.tree, beam, length_power=self.length_power)
-            row, place = np.nonzero(items >= 0)
-            scores[ranked[part][row], items[row, place]] = values[row, place]
+            row, rank = np.nonzero(items >= 0)
+            scores[ranked[part][row], items[row, rank]] = values[row, rank]
             self.written, self.invalid = self.written + items.size, self.invalid + int((items == INVALID).sum())
         return scores
 

@@ -83,6 +83,6 @@ def padded(rows: Iterable[Sequence[int]], fill: int, *, left: bool = False) -> T
 def task_tokens(data: Dataset, vocabulary: Vocabulary, limit: int) -> list[list[int]]:
     """The tokens of every task's text x_t, `limit` at most, cut at the end of name and description: a plain cut to 24
     tokens leaves out the theme of every task of Task2MCP."""
-    told = data.task_texts(tuple(name for name in TASK_FIELDS if name not in ATTRIBUTES))
+    descriptions = data.task_texts(tuple(name for name in TASK_FIELDS if name not in ATTRIBUTES))
     ends = [vocabulary.encode(FIELD_SEPARATOR + text, limit) for text in data.task_texts(ATTRIBUTES)]
-    return [[*vocabulary.encode(text, limit - len(end)), *end] for text, end in zip(told, ends, strict=True)]
+    return [[*vocabulary.encode(text, limit - len(end)), *end] for text, end in zip(descriptions, ends, strict=True)]

@@ -75,11 +75,11 @@ def group_names(tasks: pd.DataFrame, group: str) -> pd.Series:
     return pd.Series(columns.agg("\n".join, axis=1).where((columns != "").all(axis=1), ""))
 
 
-def shares(train: sp.csr_matrix, names: pd.Series, known: IntArray) -> tuple[sp.csr_matrix, sp.csr_matrix, list[str]]:
+def shares(train: sp.csr_matrix, names: pd.Series, tasks: IntArray) -> tuple[sp.csr_matrix, sp.csr_matrix, list[str]]:
     """The group of each task as an indicator, shape (n_tasks, groups), per group the share of its training tasks that
     list each server, shape (groups, n_servers), and the groups' names."""
     member, kinds = one_hot(names)
-    size = np.maximum(np.asarray(member[known].sum(axis=0)).ravel(), 1)
+    size = np.maximum(np.asarray(member[tasks].sum(axis=0)).ravel(), 1)
     return member, sp.csr_matrix(sp.diags_array((1 / size).astype(np.float32)) @ (member.T @ train)), kinds
 
 

@@ -34,8 +34,8 @@ class Likeness:
     file were annotated alike. Raises StudyError: there is no such factor.
     """
 
-    def __init__(self, data: Dataset, known: IntArray, kernels: Iterable[str]) -> None:
-        self.known = known
+    def __init__(self, data: Dataset, train_tasks: IntArray, kernels: Iterable[str]) -> None:
+        self.known = train_tasks
         # Of a name: vectors of all tasks, whose products are the factor, or for ``near`` their places in the file.
         self.vectors: dict[str, Any] = {}
         for name in sorted({factor for kernel in kernels for factor in kernel.split("*")}):
@@ -43,7 +43,9 @@ class Likeness:
                 self.vectors[name] = one_hot(data.tasks[name], empty=True)[0]
             elif name in TEXTS:
                 texts = data.task_texts(TEXTS[name])
-                vectorizer = fit_vectorizer([texts[row] for row in known], max_features=50_000, ngram_range=(1, 2))
+                vectorizer = fit_vectorizer(
+                    [texts[row] for row in train_tasks], max_features=50_000, ngram_range=(1, 2)
+                )
                 self.vectors[name] = sp.csr_matrix(vectorizer.transform(texts))
             elif name == SENTENCE:
                 self.vectors[name] = encode(data.task_texts())
@@ -88,19 +90,19 @@ class Ridge:
         self.own = inverse.diagonal().copy()
         self.dual: FloatArray = np.asarray(inverse @ labels, dtype=np.float32)
 
-    def score(self, tasks: IntArray, place: IntArray) -> FloatArray:
-        """Scores, shape (len(tasks), n_servers); `place` is a task's number among the training tasks, -1 for others."""
+    def score(self, tasks: IntArray, numbers: IntArray) -> FloatArray:
+        """Scores, shape (len(tasks), n_servers); `numbers`: of the tasks among the training tasks, or -1."""
         scores = np.asarray(self.likeness.total(self.weights, tasks) @ self.dual, dtype=np.float32)
-        row, own = np.flatnonzero(place >= 0), place[place >= 0]
-        scores[row] = self.labels[own].toarray() - self.dual[own] / self.own[own, None]
+        row, number = np.flatnonzero(numbers >= 0), numbers[numbers >= 0]
+        scores[row] = self.labels[number].toarray() - self.dual[number] / self.own[number, None]
         return scores
 
 
-def shares(likeness: Likeness, kernel: str, labels: sp.csr_matrix, tasks: IntArray, place: IntArray) -> FloatArray:
+def shares(likeness: Likeness, kernel: str, labels: sp.csr_matrix, tasks: IntArray, numbers: IntArray) -> FloatArray:
     """The share of the other training tasks that list a server, weighted by the kernel; (len(tasks), n_servers)."""
     weights = likeness.kernel(kernel, tasks)
-    row = np.flatnonzero(place >= 0)
-    weights[row, place[row]] = 0
+    row = np.flatnonzero(numbers >= 0)
+    weights[row, numbers[row]] = 0
     total = weights.sum(axis=1, keepdims=True)
     return np.asarray((weights @ labels) / np.where(total > 0, total, 1), dtype=np.float32)
 
@@ -184,23 +186,23 @@ class LabelRanker:
         """What the trees see of each candidate, shape (len(tasks), candidates, n_features): ridge regressions and
         shares; score, relative score and rank of stage 1; history; popularity in training; the place in the catalogue,
         unless `catalogue_place` leaves it out; what is in common on paper."""
-        place, labels = self.place[tasks], self.labels
+        numbers, labels = self.place[tasks], self.labels
 
         def at(matrix: FloatArray) -> FloatArray:
             return np.asarray(np.take_along_axis(matrix, chosen, axis=1), dtype=np.float32)
 
-        found = [at(ridge.score(tasks, place)) for ridge in self.fitted]
-        found += [at(shares(self.likeness, name, labels, tasks, place)) for name in self.shares]
+        columns = [at(ridge.score(tasks, numbers)) for ridge in self.fitted]
+        columns += [at(shares(self.likeness, name, labels, tasks, numbers)) for name in self.shares]
         history = np.zeros_like(first) if self.history is None else self.history.score(tasks)
-        own = labels[place].toarray() * (place >= 0)[:, None]
-        popular = np.asarray(labels.sum(axis=0)).ravel()[None, :] - own
+        own_labels = labels[numbers].toarray() * (numbers >= 0)[:, None]
+        popular = np.asarray(labels.sum(axis=0)).ravel()[None, :] - own_labels
         scores = at(first)
         tenth = scores[:, min(9, scores.shape[1] - 1)][:, None]
         rank = np.broadcast_to(np.arange(chosen.shape[1], dtype=np.float32), chosen.shape)
-        found += [scores, scores - tenth, rank, at(np.asarray(history)), at(popular)]
-        found += [chosen.astype(np.float32)] if self.catalogue_place else []
-        found += [at(np.asarray(of_tasks[tasks] @ of_servers)) for of_tasks, of_servers in self.static]
-        return np.stack(found, axis=-1).astype(np.float32)
+        columns += [scores, scores - tenth, rank, at(np.asarray(history)), at(popular)]
+        columns += [chosen.astype(np.float32)] if self.catalogue_place else []
+        columns += [at(np.asarray(of_tasks[tasks] @ of_servers)) for of_tasks, of_servers in self.static]
+        return np.stack(columns, axis=-1).astype(np.float32)
 
     def score(self, tasks: IntArray) -> FloatArray:
         """Scores, shape (len(tasks), n_servers): candidates by the trees, the others below them by stage 1."""
@@ -227,9 +229,9 @@ def on_paper(data: Dataset) -> list[tuple[sp.csr_matrix | FloatArray, FloatArray
     (d, n_servers) and their product: cosine, same language, theme's words."""
     (language, languages), (theme, themes) = (one_hot(data.tasks[name], empty=True) for name in ("language", "theme"))
     written = [set(re.findall(r"[a-z#+]+", text.casefold())) for text in data.servers["language"]]
-    same = np.array([[name in own for own in written] for name in languages], dtype=np.float32)
+    same = np.array([[name in row for row in written] for name in languages], dtype=np.float32)
     texts = (data.servers["name"] + " " + data.servers["description"]).str.casefold()
     held = [set(re.findall(r"[a-z]{3,}", text)) for text in texts]
     words = [re.findall(r"[a-z]{3,}", name) for name in themes]
-    counts = np.array([[sum(word in own for word in theirs) for own in held] for theirs in words], dtype=np.float32)
+    counts = np.array([[sum(word in row for word in theirs) for row in held] for theirs in words], dtype=np.float32)
     return [(encode(data.task_texts()), encode(data.server_texts()).T), (language, same), (theme, counts)]

@@ -41,11 +41,11 @@ class ListOrder:
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Find the runs of the training lists, where they start and how far they go; nothing is random."""
         lists = training_lists(data, split)
-        known, self.place = split.tasks("train"), places(data)
-        matrix = padded(tuple(lists[row] for row in known), self.place)
+        train_tasks, self.place = split.tasks("train"), places(data)
+        matrix = padded(tuple(lists[row] for row in train_tasks), self.place)
         servers = data.servers.iloc[np.argsort(self.place)]
-        matrix = self._fit_language(data, servers, matrix, known)
-        matrix = self._fit_alphabet(data, servers, matrix, known)
+        matrix = self._fit_language(data, servers, matrix, train_tasks)
+        matrix = self._fit_alphabet(data, servers, matrix, train_tasks)
         self.common = self.alphabet + self._use(matrix, padded(lists, self.place))
 
     def score(self, tasks: IntArray) -> FloatArray:
@@ -53,20 +53,20 @@ class ListOrder:
         named = self.named[tasks]
         # A task whose theme no server names starts where training runs did.
         share = self.from_word * (np.diff(named.indptr) > 0)[:, None]
-        found = self.by_language[self.language[tasks]] + self.common - share * self.alphabet
-        found += share * self.per_list * (named @ self.onward).toarray()
-        return np.asarray(found[:, self.place], dtype=np.float32)
+        passes = self.by_language[self.language[tasks]] + self.common - share * self.alphabet
+        passes += share * self.per_list * (named @ self.onward).toarray()
+        return np.asarray(passes[:, self.place], dtype=np.float32)
 
-    def _fit_language(self, data: Dataset, servers: pd.DataFrame, matrix: IntArray, known: IntArray) -> IntArray:
+    def _fit_language(self, data: Dataset, servers: pd.DataFrame, matrix: IntArray, train_tasks: IntArray) -> IntArray:
         """Set each task's `language` and the passes `by_language`; returns what no run has, -1 elsewhere."""
         spoken = [{word.strip().casefold() for word in value.split(",")} for value in servers["language"]]
         self.language, names = pd.factorize(group_names(data.tasks, "language"))
         member = np.array([[bool(name) and name in row for row in spoken] for name in names], dtype=bool)
         among = np.where(member, member.cumsum(axis=1) - 1, -1)
-        own = np.where(matrix >= 0, among[self.language[known][:, None], np.maximum(matrix, 0)], -1)
-        step = steps(own, self.language_gap)
-        row, entries = runs(own, step, self.language_run)
-        language, width = self.language[known], member.shape[1]
+        positions = np.where(matrix >= 0, among[self.language[train_tasks][:, None], np.maximum(matrix, 0)], -1)
+        step = steps(positions, self.language_gap)
+        row, entries = runs(positions, step, self.language_run)
+        language, width = self.language[train_tasks], member.shape[1]
         started = np.zeros((len(names), width))
         np.add.at(started, (language[row], entries[:, 0]), 1)
         starts = started + self.prior * started.sum(axis=0) / max(len(row), 1)
@@ -76,7 +76,7 @@ class ListOrder:
         self.by_language = np.where(member, np.take_along_axis(passed, np.maximum(among, 0), axis=1), 0.0)
         return np.where(run_lengths(step) >= self.language_run, -1, matrix)
 
-    def _fit_alphabet(self, data: Dataset, servers: pd.DataFrame, matrix: IntArray, known: IntArray) -> IntArray:
+    def _fit_alphabet(self, data: Dataset, servers: pd.DataFrame, matrix: IntArray, train_tasks: IntArray) -> IntArray:
         """Set the passes of the second kind, `named` (servers with a word of the theme, a distribution per task) and
         `from_word` (share of the runs that start at one of these); returns what no run has, -1 elsewhere."""
         n = data.n_servers
@@ -88,9 +88,9 @@ class ListOrder:
         task, server = matches.nonzero()
         count = np.diff(matches.indptr)
         self.named = sp.csr_matrix(sp.diags_array(1 / np.maximum(count, 1)) @ matches)
-        at_word = np.isin(known[row] * n + entries[:, 0], task.astype(np.int64) * n + server)
-        self.from_word = float(at_word.sum() / max((count[known[row]] > 0).sum(), 1))
-        self.per_list = len(row) / max(len(known), 1)
+        at_word = np.isin(train_tasks[row] * n + entries[:, 0], task.astype(np.int64) * n + server)
+        self.from_word = float(at_word.sum() / max((count[train_tasks[row]] > 0).sum(), 1))
+        self.per_list = len(row) / max(len(train_tasks), 1)
         self.onward = onward(entries, self.reach, n)
         starts = np.bincount(entries[~at_word, 0], minlength=n) / max((~at_word).sum(), 1)
         self.alphabet: Float64Array = self.per_list * (starts @ self.onward)
@@ -105,13 +105,13 @@ class ListOrder:
         # One row per number of lists: the servers that about so many training lists hold.
         near = np.abs(used - np.arange(used.max(initial=0) + 1)[:, None]) <= self.use_difference
         among = near.cumsum(axis=1) - 1
-        first, found = used[entries[:, 0]], np.zeros(n)
-        own = np.where(entries >= 0, among[first[:, None], np.maximum(entries, 0)], -1)
-        forward = onward(own, self.reach, n)
+        first, passes = used[entries[:, 0]], np.zeros(n)
+        positions = np.where(entries >= 0, among[first[:, None], np.maximum(entries, 0)], -1)
+        forward = onward(positions, self.reach, n)
         for use in np.unique(first):
-            starts = np.bincount(own[first == use, 0], minlength=n) @ forward
-            found += np.where(near[use], starts[among[use]], 0)
-        return np.asarray(found / max(len(matrix), 1))
+            starts = np.bincount(positions[first == use, 0], minlength=n) @ forward
+            passes += np.where(near[use], starts[among[use]], 0)
+        return np.asarray(passes / max(len(matrix), 1))
 
 
 def runs(matrix: IntArray, step: BoolArray, shortest: int) -> tuple[IntArray, IntArray]:
