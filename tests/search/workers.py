@@ -49,5 +49,5 @@ def start(folder: str, kind: str = "parabola", **changes):
     """Search and objective of a worker."""
     place = Path(folder)
     settings = {"name": "planted", "key": "test", "objective": MEASURE, "seed": 1, "work": place / "work"}
-    settings["kept"] = place / "kept.csv"
+    settings["backup"] = place / "kept.csv"
     return Search(**(settings | GRID | changes)), partial(parabola, folder, kind=kind)
