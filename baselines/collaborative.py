@@ -54,9 +54,9 @@ def keep_largest(matrix: sp.csr_matrix, k: int | None, order: IntArray) -> sp.cs
     entries = sp.coo_matrix(matrix)
     best = np.lexsort((np.argsort(order)[entries.col], -entries.data, entries.row))
     position = np.arange(entries.nnz) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
-    return kept(entries, best[position < k])
+    return select_entries(entries, best[position < k])
 
 
-def kept(entries: sp.coo_matrix, chosen: np.ndarray) -> sp.csr_matrix:
+def select_entries(entries: sp.coo_matrix, chosen: np.ndarray) -> sp.csr_matrix:
     """The chosen entries of a matrix, by number or by mask."""
     return sp.csr_matrix((entries.data[chosen], (entries.row[chosen], entries.col[chosen])), shape=entries.shape)

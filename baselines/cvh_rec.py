@@ -16,8 +16,8 @@ from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, softplus
 
-from baselines.collaborative import kept
-from baselines.interactions import Pairs, propagate, shuffled
+from baselines.collaborative import select_entries
+from baselines.interactions import Pairs, propagate, shuffle_batches
 from baselines.training import Job, Stage, VectorModel, array, fingerprint, n_weights
 from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, IntArray
@@ -58,7 +58,7 @@ def similarity(members: sp.csr_matrix, alpha: float) -> Hypergraph:
     sizes = sp.diags_array(np.bincount(group[nonempty], minlength=len(first)).astype(np.float64))
     common, lengths = sp.coo_matrix(rows[first] @ rows[first].T), np.diff(rows.indptr)[first]
     common.data /= lengths[common.row] + lengths[common.col] - common.data
-    step = normalize(kept(common, common.data >= alpha) @ sizes, norm="l1")
+    step = normalize(select_entries(common, common.data >= alpha) @ sizes, norm="l1")
     return [sp.csr_matrix(each, dtype=np.float32) for each in (normalize(member.T, norm="l1"), step, step, member)]
 
 
@@ -78,7 +78,7 @@ def global_hypergraph(
     return sp.csr_matrix(gather, dtype=np.float32), sp.csr_matrix(scatter, dtype=np.float32)
 
 
-def mixed(layers: Sequence[Tensor], weights: Tensor) -> Tensor:
+def mix_layers(layers: Sequence[Tensor], weights: Tensor) -> Tensor:
     """sum over l of softmax(w)_l E^l."""
     return torch.einsum("l,lnd->nd", torch.softmax(weights, dim=0), torch.stack(list(layers)))
 
@@ -142,13 +142,13 @@ class Network(nn.Module):
             layers: list[Tensor] = [table]
             for _ in range(self.layers - 1):
                 layers.append(spread(hypergraphs[name], layers[-1]))
-            outputs[name] = mixed(layers, self.depths[name])
+            outputs[name] = mix_layers(layers, self.depths[name])
         tasks, servers, _ = torch.split(outputs["all"], self.sizes)
         views = {}
         for kind, overall in (("task", tasks), ("server", servers)):
             call, tag = outputs[f"{kind}_call"], outputs[f"{kind}_tag"]
-            local = mixed([call, tag], self.local[kind])
-            views[kind] = Views(call, tag, local, overall, mixed([local, overall], self.final[kind]))
+            local = mix_layers([call, tag], self.local[kind])
+            views[kind] = Views(call, tag, local, overall, mix_layers([local, overall], self.final[kind]))
         return views
 
     def cross_view(self, kind: str, views: Views, nodes: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ def contrast(first: Tensor, second: Tensor) -> Tensor:
     return (torch.logsumexp(similarity, dim=1) - similarity.diagonal()).mean()
 
 
-def decaying(epochs: float) -> float:
+def decay_rate(epochs: float) -> float:
     """The learning rate after so many epochs, over the first one, as in the reference program."""
     return float(0.95 ** (int(epochs) / 14))
 
@@ -242,7 +242,7 @@ class CVHRec(VectorModel):
         job = Job(seed, workdir, "cvh_rec", identity)
         optimiser = torch.optim.Adam(self.network.parameters(), lr=self.learning_rate)
         stage = Stage(self.network, self.steps, self.loss, self.schedule)
-        self.progress = self.train(stage, split, job, optimiser=optimiser, rate=decaying)
+        self.progress = self.train(stage, split, job, optimiser=optimiser, rate=decay_rate)
         if len(self.new) and self.cold_tasks == "encoder":
             self.fit_encoder(split, replace(job, name="cvh_rec_encoder"))
 
@@ -297,12 +297,12 @@ class CVHRec(VectorModel):
         encoder = self.encoder = nn.Sequential(*inside, nn.Linear(self.encoder_hidden, targets.shape[1])).to(self.place)
         stage = Stage(
             encoder,
-            lambda rng, _: shuffled(len(texts), self.batch_size, rng),
+            lambda rng, _: shuffle_batches(len(texts), self.batch_size, rng),
             lambda rows: mse_loss(encoder(texts[rows]), targets[rows]),
             replace(self.schedule, epochs=self.encoder_epochs),
         )
         optimiser = torch.optim.Adam(encoder.parameters(), lr=self.learning_rate)
-        self.stage_2 = self.train(stage, split, job, optimiser=optimiser, rate=decaying)
+        self.stage_2 = self.train(stage, split, job, optimiser=optimiser, rate=decay_rate)
 
     def report(self) -> dict[str, Any]:
         """Of stage 1 as for other systems; of stage 2, where it was trained, the same below `encoder`."""

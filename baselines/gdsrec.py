@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
-from baselines.interactions import Pairs, shuffled, stars
+from baselines.interactions import Pairs, shuffle_batches, stars
 from baselines.training import Job, Schedule, Stage, Trained, array, fingerprint
 from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, FloatArray, IntArray
@@ -34,7 +34,7 @@ class Lists(NamedTuple):
         entries, out = self.entries[rows], np.where(ratings > 0, targets, PADDING - 1)
         return np.where(entries == out[:, None], PADDING, entries), self.deviations[rows]
 
-    def capped(self, cap: int, rng: np.random.Generator) -> "Lists":
+    def cap_entries(self, cap: int, rng: np.random.Generator) -> "Lists":
         """At most `cap` entries of each row, drawn at random where there are more."""
         if self.entries.shape[1] <= cap:
             return self
@@ -222,9 +222,9 @@ class GDSRec(Trained):
 
     def batches(self, rng: np.random.Generator, epoch: int) -> Iterator[Groups]:
         """Every training interaction once, with sampled servers."""
-        self.task_lists: Lists = self.all_task_lists.capped(self.list_length, rng)
-        self.server_lists: Lists = self.all_server_lists.capped(self.list_length, rng)
-        for part in shuffled(len(self.pairs.rows), self.batch_size, rng):
+        self.task_lists: Lists = self.all_task_lists.cap_entries(self.list_length, rng)
+        self.server_lists: Lists = self.all_server_lists.cap_entries(self.list_length, rng)
+        for part in shuffle_batches(len(self.pairs.rows), self.batch_size, rng):
             tasks = self.pairs.rows[part]
             sampled = self.pairs.draw_outside(np.repeat(tasks, self.negatives), rng).reshape(len(part), -1)
             others = self.listers.draw(sampled.ravel(), rng).reshape(sampled.shape)

@@ -54,7 +54,7 @@ class Pairs:
         return np.asarray(len(pool) - np.diff(inside[self.indptr]))
 
 
-def shuffled(size: int, batch: int, rng: np.random.Generator) -> Iterator[IntArray]:
+def shuffle_batches(size: int, batch: int, rng: np.random.Generator) -> Iterator[IntArray]:
     """All numbers below `size` in random order, `batch` at a time."""
     order = rng.permutation(size)
     for start in range(0, size, batch):

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax
 from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, made_unique, spread_last, standardised
-from baselines.generative.search import PAD, Generative, PrefixTree, batched, prefixes
-from baselines.generative.text import BytePairs, Published, Vocabulary, from_disk, padded, task_tokens
+from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, made_unique, spread_last, standardise
+from baselines.generative.search import PAD, Generative, PrefixTree, batch_by_length, prefixes
+from baselines.generative.text import BytePairs, Published, Vocabulary, from_disk, pad_rows, task_tokens
 from baselines.training import Job, fingerprint
 from study.advisor.encoders.sentence import encode
 from study.base.errors import require_one_of
@@ -56,7 +56,7 @@ def pack(examples: Sequence[Example], pad: int) -> Packed:
         tokens.append(line)
         parts.append(part)
     rows, places, labels = torch.tensor(predicted, dtype=torch.int64).reshape(-1, 3).unbind(dim=1)
-    return padded(tokens, pad), padded(parts, -1), rows, places, labels
+    return pad_rows(tokens, pad), pad_rows(parts, -1), rows, places, labels
 
 
 def visible(parts: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class CausalBeams:
         self.model = model
         self.cache: Any = DynamicCache()
         # To the left, so that all prompts end at the same place.
-        self.first = padded(prompts, PAD, left=True)
+        self.first = pad_rows(prompts, PAD, left=True)
         self.mask = torch.zeros(len(prompts), 0, dtype=torch.int64, device=model.lm.device)
 
     def step(self, beams: Tensor, tokens: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ class LCRec(Generative):
         """Train the RQ-VAE, or take up a kept one, then the language model; goes on from a checkpoint in `workdir`."""
         for kind in self.shares:
             require_one_of(kind, "shares", KINDS, column="system.model.shares")
-        vectors = standardised(encode(data.server_texts()))
+        vectors = standardise(encode(data.server_texts()))
         codes = fit_codes(vectors, self.quantiser, seed=seed, device=self.place)
         self.lists, self.known = training_lists(data, split), split.tasks("train")
         if self.size.pretrained is not None:
@@ -300,5 +300,5 @@ class LCRec(Generative):
     def batches(self, rng: np.random.Generator, epoch: int) -> list[Packed]:
         """The batches of an epoch."""
         examples, size = list(self.examples(rng)), self.training.batch_size
-        parts = batched(examples, lambda each: len(each[0]) + sum(map(len, each[1])), size, rng)
+        parts = batch_by_length(examples, lambda each: len(each[0]) + sum(map(len, each[1])), size, rng)
         return [pack(part, self.vocabulary.pad) for part in parts]

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
-from baselines.task_knn import ATTRIBUTES, FIELDS, shared
+from baselines.task_knn import ATTRIBUTES, FIELDS, encode_attributes
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
 from study.t2mrec.lexical import fit_vectorizer, vectorize
@@ -38,7 +38,7 @@ class LinearXMC:
         texts = data.task_texts(FIELDS)
         size: dict[str, Any] = {"max_features": 50_000, "ngram_range": (1, self.max_ngram)}
         vectorizer = fit_vectorizer([texts[row] for row in train_tasks], **size)
-        attributes = np.float32(np.sqrt(self.attribute_weight)) * shared(data.tasks, ATTRIBUTES)
+        attributes = np.float32(np.sqrt(self.attribute_weight)) * encode_attributes(data.tasks, ATTRIBUTES)
         self.features = sp.csr_matrix(sp.hstack([vectorizer.transform(texts), attributes]))  # (n_tasks, d)
         self.known = sp.csr_matrix(self.features[train_tasks].T)  # (d, n_known)
         self.labels = sp.csr_matrix(split.train[train_tasks])  # (n_known, n_servers)

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
-from baselines.interactions import Pairs, shuffled
+from baselines.interactions import Pairs, shuffle_batches
 from baselines.training import Job, Progress, Schedule, Stage, Trained, array, fingerprint, n_weights
 from study.advisor.encoders.sentence import encode
 from study.base.errors import StudyError
@@ -312,7 +312,7 @@ class MPTRec(Trained):
         tasks, servers = (np.repeat(numbers, each) for numbers in (labelled.rows, labelled.indices))
         labels = np.tile(np.eye(1, each, dtype=np.float32)[0], len(labelled.indices))
         servers[labels == 0] = labelled.draw_outside(tasks[labels == 0], rng)
-        parts = list(shuffled(len(tasks), settings.batch_size, rng))
+        parts = list(shuffle_batches(len(tasks), settings.batch_size, rng))
         done = (epoch + np.arange(len(parts)) / len(parts)) / settings.epochs
         return [(tasks[part], servers[part], labels[part], share) for part, share in zip(parts, done, strict=True)]
 

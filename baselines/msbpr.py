@@ -13,7 +13,7 @@ from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 from torch.nn.functional import embedding, softplus
 
-from baselines.collaborative import kept
+from baselines.collaborative import select_entries
 from baselines.interactions import Pairs
 from baselines.training import Job, Stage, VectorModel, fingerprint
 from study.data.dataset import Dataset, FloatArray, IntArray
@@ -37,7 +37,7 @@ def user_preference(listed: sp.csr_matrix, similarity: sp.csr_matrix, threshold:
     """rhat(u, j): share of the tasks v != u with S(u, v) >= threshold that list j, weighted by S (variants II, III),
     shape (n_tasks, n_servers). A task without such neighbours has an empty row."""
     near = sp.coo_matrix(similarity)
-    weights = kept(near, (near.row != near.col) & (near.data >= threshold - ROUNDING))
+    weights = select_entries(near, (near.row != near.col) & (near.data >= threshold - ROUNDING))
     return sp.csr_matrix(normalize(weights, norm="l1") @ listed)
 
 
@@ -122,7 +122,7 @@ class MSBPR(VectorModel):
             preference = user_preference(source, alike, self.user_threshold[self.similarity])
         self.observed, scores = Pairs(weights), sp.coo_matrix(preference)
         outside = ~unpopular[scores.col] & ~self.observed.hold(scores.row, scores.col)
-        liked = kept(scores, outside & (scores.data >= threshold - ROUNDING))
+        liked = select_entries(scores, outside & (scores.data >= threshold - ROUNDING))
         liked.data[:] = 1
         self.potential = Pairs(liked)
         self.taken = Pairs(sp.csr_matrix(weights + liked))  # I_u and P_u

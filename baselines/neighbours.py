@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from baselines.collaborative import ItemItem, Representations, keep_largest, kept, unranked_without_history
+from baselines.collaborative import ItemItem, Representations, keep_largest, select_entries, unranked_without_history
 from study.base.errors import require_one_of
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
@@ -39,7 +39,7 @@ def squared_norms(matrix: sp.csr_matrix) -> FloatArray:
 def without_diagonal(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """The matrix with its diagonal emptied: nothing is its own neighbour."""
     entries = sp.coo_matrix(matrix)
-    return kept(entries, entries.row != entries.col)
+    return select_entries(entries, entries.row != entries.col)
 
 
 @dataclass
@@ -78,7 +78,7 @@ class UserKNN:
         """Weighted votes >= 0, shape (len(tasks), n_servers); a task without training interactions is not ranked."""
         histories = self.representations[tasks]
         alike = sp.coo_matrix(self._alike(histories))
-        return unranked_without_history(self._votes(kept(alike, alike.col != tasks[alike.row])), histories)
+        return unranked_without_history(self._votes(select_entries(alike, alike.col != tasks[alike.row])), histories)
 
     def score_representations(self, rows: Representations) -> FloatArray:
         """Weighted votes for the histories `rows`, shape (b, n_servers)."""

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 import torch
 from sklearn.cluster import SpectralClustering
 
-from baselines.generative.search import PAD, Generative, PrefixTree, batched, prefixes
+from baselines.generative.search import PAD, Generative, PrefixTree, batch_by_length, prefixes
 from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
-from baselines.generative.text import BytePairs, Published, Vocabulary, padded
+from baselines.generative.text import BytePairs, Published, Vocabulary, pad_rows
 from baselines.training import Job, fingerprint
 from study.base.errors import require_one_of
 from study.data.dataset import Dataset, IntArray
@@ -53,7 +53,7 @@ def collaborative(train: sp.csr_matrix, *, clusters: int, largest: int, seed: in
             for position, item in enumerate(group):
                 identifiers[seen[item]] = (*path, f"<{position}>")
             continue
-        labels = cut(together[group][:, group].toarray(), clusters, seed)
+        labels = cut_graph(together[group][:, group].toarray(), clusters, seed)
         for label in range(labels.max() + 1):
             # As in the reference program, symbols of clusters are counted on through all of them.
             queue.append((group[labels == label], (*path, f"<{counter % max(largest, clusters)}>")))
@@ -63,7 +63,7 @@ def collaborative(train: sp.csr_matrix, *, clusters: int, largest: int, seed: in
     return identifiers
 
 
-def cut(affinity: np.ndarray, clusters: int, seed: int) -> IntArray:
+def cut_graph(affinity: np.ndarray, clusters: int, seed: int) -> IntArray:
     """Spectral clusters of an affinity matrix, numbered from 0 without gaps; equal parts where it sees only one."""
     affinity = affinity + LINK
     model = SpectralClustering(clusters, affinity="precomputed", assign_labels="cluster_qr", random_state=seed)
@@ -87,7 +87,7 @@ class Speller:
         self.size = vocabulary.size + len(symbols)
         self.word = cache(lambda text: tuple(vocabulary.encode(text)))  # an ordinary word
 
-    def named(self, *parts: str) -> Word:
+    def spell_name(self, *parts: str) -> Word:
         """A name, such as ``item_`` and an identifier: by tokens of their own where there are, else as spelled."""
         pieces = groupby(parts, key=self.symbols.__contains__)
         spelled = (
@@ -173,10 +173,10 @@ class OpenP5(Generative):
         self.ranks_new = self.source == "text"
         self.texts = data.task_texts() if self.ranks_new else None
         self.speller = Speller(self._vocabulary(split), items, ["item_", "user_", data.name])
-        self.dataset = self.speller.named(data.name)
-        self.items = [self.speller.named("item_", *item) for item in items]
+        self.dataset = self.speller.spell_name(data.name)
+        self.items = [self.speller.spell_name("item_", *item) for item in items]
         vocabulary = self.speller.vocabulary
-        self.answers = padded([[*self.dataset, *item, vocabulary.end] for item in self.items], PAD).numpy()
+        self.answers = pad_rows([[*self.dataset, *item, vocabulary.end] for item in self.items], PAD).numpy()
         torch.manual_seed(seed)
         writer = ItemWriter(self.speller.size, self.size, pad=vocabulary.pad, whole_words=self.whole_words)
         if isinstance(vocabulary, Published):  # what the model knows of numbers has no meaning here
@@ -205,7 +205,7 @@ class OpenP5(Generative):
         comma = self.speller.word(",")
         history = [word for server in servers for word in (server, comma)][:-1]
         if self.texts is None:
-            user = [self.speller.named("user_", *str(task + 1))]
+            user = [self.speller.spell_name("user_", *str(task + 1))]
         else:
             user = [self.speller.word(word) for word in self.texts[task].split()[: self.text_words]]
         slots = {"{dataset}": [self.dataset], "{user}": user, "{history}": history}
@@ -230,7 +230,7 @@ class OpenP5(Generative):
         parts = []
         for kind in self.kinds:
             examples = list(self.examples(kind, rng))
-            parts += batched(examples, lambda example: len(example[0][0]), self.training.batch_size, rng)
+            parts += batch_by_length(examples, lambda example: len(example[0][0]), self.training.batch_size, rng)
         pad = self.speller.vocabulary.pad
         return [collate(parts[number], self.answers, pad) for number in rng.permutation(len(parts))]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, normalize, softplus
 
-from baselines.interactions import Pairs, bipartite, propagate, shuffled
+from baselines.interactions import Pairs, bipartite, propagate, shuffle_batches
 from baselines.training import Job, Stage, VectorModel, array, fingerprint
 from study.advisor.encoders.sentence import encode
 from study.data.dataset import Dataset, IntArray
@@ -98,7 +98,7 @@ class ReCAFR(VectorModel):
 
     def batches(self, rng: np.random.Generator, epoch: int) -> Iterator[Triples]:
         """Every training interaction once, with one sampled server."""
-        for part in shuffled(len(self.pairs.rows), self.batch_size, rng):
+        for part in shuffle_batches(len(self.pairs.rows), self.batch_size, rng):
             tasks, others = self.pairs.rows[part], self.known
             sampled = self.pairs.draw_outside(tasks, rng)
             if self.contrast is not None and self.contrast < len(self.known):

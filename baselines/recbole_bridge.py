@@ -30,7 +30,7 @@ from study.base.errors import StudyError, require_one_of
 from study.base.files import replacing, sha256, write_json
 from study.data.dataset import Dataset, FloatArray, IntArray
 from study.data.splits import Split
-from study.t2mrec.device import chosen
+from study.t2mrec.device import choose_device
 
 LOG = logging.getLogger(__name__)
 LOG_FILE, LEARNED, FACTS = "recbole.log", "learned.safetensors", "facts.json"
@@ -86,7 +86,7 @@ class RecBole:
     def _write_job(self, folder: Path, data: Dataset, split: Split, seed: int) -> dict[str, Any]:
         """Write everything that the runner reads: atomic files by row number, interactions, job.json."""
         size = {"n_tasks": data.n_tasks, "n_servers": data.n_servers}
-        job = asdict(self) | size | {"seed": seed, "device": chosen(self.device).type}
+        job = asdict(self) | size | {"seed": seed, "device": choose_device(self.device).type}
         parts = {"train": split.train} | ({"valid": split.valid} if self.uses_validation else {})
         code = [sha256(Path(__file__).with_name(f"recbole_{name}.py")) for name in ("bridge", "runner")]
         parties = [job, *code, *map(version, ("recbole", "torch"))]

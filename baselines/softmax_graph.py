@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from baselines.interactions import bipartite, propagate, shuffled
+from baselines.interactions import bipartite, propagate, shuffle_batches
 from baselines.training import Job, Stage, VectorModel, fingerprint
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
@@ -58,7 +58,7 @@ class SoftmaxGraph(VectorModel):
     def batches(self, rng: np.random.Generator, epoch: int) -> Iterator[tuple[IntArray, IntArray]]:
         """Tasks, of which all pairs are learned, and the servers to tell theirs from (none drawn: all servers)."""
         n = self.histories.shape[1]
-        for part in shuffled(len(self.asked), self.batch_size, rng):
+        for part in shuffle_batches(len(self.asked), self.batch_size, rng):
             yield self.asked[part], rng.integers(n, size=self.negatives if self.loss_over == "sampled" else 0)
 
     def layers_of(self, perturbed: bool) -> list[Tensor]:

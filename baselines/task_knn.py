@@ -55,7 +55,7 @@ class TaskKNN:
         if self.mix > 0:
             self.parts.append((self.mix, encode(texts)))
         if self.attribute_weight > 0:
-            self.parts.append((self.attribute_weight, shared(data.tasks, self.attributes)))
+            self.parts.append((self.attribute_weight, encode_attributes(data.tasks, self.attributes)))
 
     def similarity(self, tasks: IntArray) -> FloatArray:
         """s in [0, 1] to every training task, shape (len(tasks), n_known); -inf to the task itself."""
@@ -78,7 +78,7 @@ class TaskKNN:
         return np.asarray(votes.toarray(), dtype=np.float32)
 
 
-def shared(tasks: pd.DataFrame, attributes: Sequence[str]) -> sp.csr_matrix:
+def encode_attributes(tasks: pd.DataFrame, attributes: Sequence[str]) -> sp.csr_matrix:
     """Indicators of each attribute's values, such that the product of two rows is the share of equal attributes."""
     indicators = sp.hstack([one_hot(tasks[name])[0] for name in attributes])
     return sp.csr_matrix(indicators * np.float32(1 / np.sqrt(len(attributes))))

@@ -8,8 +8,15 @@ from typing import Literal
 import numpy as np
 import torch
 
-from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, numbered, spread_last, standardised
-from baselines.generative.search import Generative, PrefixTree, batched, prefixes
+from baselines.generative.quantisation import (
+    Quantiser,
+    as_tokens,
+    fit_codes,
+    number_collisions,
+    spread_last,
+    standardise,
+)
+from baselines.generative.search import Generative, PrefixTree, batch_by_length, prefixes
 from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
 from baselines.generative.text import PAD, BytePairs
 from baselines.training import Job, fingerprint
@@ -45,9 +52,9 @@ class Tiger(Generative):
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train the RQ-VAE, or take up a kept one, then the T5; goes on from the checkpoint in `workdir`."""
-        vectors = standardised(encode(data.server_texts()))
+        vectors = standardise(encode(data.server_texts()))
         codes = fit_codes(vectors, self.quantiser, seed=seed, device=self.place)
-        self.identifiers, starts = as_tokens(numbered(spread_last(codes[0], vectors)[0]), PAD + 1)
+        self.identifiers, starts = as_tokens(number_collisions(spread_last(codes[0], vectors)[0]), PAD + 1)
         self.lists = training_lists(data, split)
         vocabulary = starts[-1]
         anything = None if self.constrained else [(0, vocabulary)] * self.identifiers.shape[1]
@@ -82,5 +89,5 @@ class Tiger(Generative):
         else:
             examples = prefixes(self.lists, self.order, rng)
         pairs = [(self.reading(row, seen), targets.tolist()) for row, seen, targets in examples]
-        parts = batched(pairs, lambda pair: len(pair[0][0]), self.training.batch_size, rng)
+        parts = batch_by_length(pairs, lambda pair: len(pair[0][0]), self.training.batch_size, rng)
         return [collate(part, self.identifiers, PAD) for part in parts]

@@ -25,7 +25,7 @@ from study.data.dataset import FloatArray, IntArray
 from study.data.splits import Split
 from study.evaluation.metrics import ndcg
 from study.evaluation.ranking import chunks, mask_known, tie_order, top_k
-from study.t2mrec.device import chosen
+from study.t2mrec.device import choose_device
 
 SELECTED_AT = 10  # every choice of the study is made by NDCG@10 on validation
 
@@ -236,7 +236,7 @@ class Trained(ABC):
     @cached_property
     def place(self) -> torch.device:
         """Where tensors are. Raises StudyError: torch sees no GPU."""
-        return chosen(self.device)
+        return choose_device(self.device)
 
     def tensor(self, values: np.ndarray) -> Tensor:
         """An array on the device."""

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from baselines import training
-from baselines.interactions import shuffled
+from baselines.interactions import shuffle_batches
 from baselines.training import Job, Progress, Schedule, Stage, fingerprint, train
 from study.base import paths
 from study.data.dataset import FloatArray, IntArray
@@ -35,7 +35,7 @@ class Quantiser:
     training: Schedule = field(default_factory=Schedule)
 
 
-def standardised(vectors: FloatArray) -> FloatArray:
+def standardise(vectors: FloatArray) -> FloatArray:
     """Vectors with mean 0 and entries of variance 1; the small entries of unit vectors make codebooks collapse."""
     centred = vectors - vectors.mean(axis=0)
     return np.ascontiguousarray(centred / max(float(centred.std()), 1e-12), dtype=np.float32)
@@ -128,13 +128,13 @@ def fit_codes(
 
     def batches(rng: np.random.Generator, epoch: int) -> Iterable[Tensor]:
         model.renew(points, rng, seed=None if epoch else seed)
-        return (points[part] for part in shuffled(len(points), settings.training.batch_size, rng))
+        return (points[part] for part in shuffle_batches(len(points), settings.training.batch_size, rng))
 
     progress = train(Stage(model, batches, model, settings.training), Job(seed, folder, "codes", identity))
     return model.cpu(), progress
 
 
-def colliding(codes: IntArray) -> list[IntArray]:
+def find_collisions(codes: IntArray) -> list[IntArray]:
     """The groups of items, two at least, that share all codes."""
     groups = pd.DataFrame(codes).groupby([*range(codes.shape[1])]).indices.values()
     return [np.asarray(group) for group in groups if len(group) > 1]
@@ -147,13 +147,13 @@ def spread_last(model: RqVae, vectors: FloatArray) -> tuple[IntArray, FloatArray
     codes, _, _, distances = model.quantise(model.encoder(torch.from_numpy(vectors)), balanced=False)
     settings = model.settings
     for _ in range(settings.rounds):
-        for group in colliding(codes.numpy()):
+        for group in find_collisions(codes.numpy()):
             part = torch.from_numpy(group)
             codes[part, -1] = sinkhorn(distances[part], settings.epsilon, settings.iterations).argmax(dim=1)
     return codes.numpy(), distances.numpy()
 
 
-def numbered(codes: IntArray) -> IntArray:
+def number_collisions(codes: IntArray) -> IntArray:
     """Codes with one more level that is 0, 1, 2, ... among items that share all codes (Rajput et al. 2023, 3.1); rows
     are unique, shape (n_items, levels + 1)."""
     number = pd.DataFrame(codes).groupby([*range(codes.shape[1])]).cumcount()
@@ -165,7 +165,7 @@ def made_unique(codes: IntArray, distances: FloatArray) -> IntArray:
     level, shape (n_items, K), that no item with the same beginning has; where all are taken, to a new one. The
     reference program of LC-Rec leaves such items with one index."""
     unique, taken = codes.copy(), {tuple(row) for row in codes.tolist()}
-    for group in colliding(codes):
+    for group in find_collisions(codes):
         for item in group[1:]:
             beginning = unique[item, :-1].tolist()
             nearest = np.argsort(distances[item], kind="stable").tolist()

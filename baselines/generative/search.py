@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from baselines.generative.text import padded
+from baselines.generative.text import pad_rows
 from baselines.training import Job, Progress, Schedule, Stage, Trained, n_weights
 from study.data.dataset import FloatArray, IntArray
 from study.data.splits import Split
@@ -37,7 +37,7 @@ def prefixes(
             yield row, mixed[:cut], mixed[cut : cut + 1] if order == "list" else mixed[cut:]
 
 
-def batched(
+def batch_by_length(
     examples: Sequence[Example], length: Callable[[Example], int], size: int, rng: np.random.Generator
 ) -> list[list[Example]]:
     """Batches of examples of similar length, in random order: little padding, and little regularity."""
@@ -68,7 +68,9 @@ class PrefixTree:
         there (or UNFINISHED, INVALID); each of shape (n, c)."""
         following = [self.following.get(beginning, {}) for beginning in beginnings]
         if self.levels is None:
-            return padded(map(list, following), PAD), padded([list(each.values()) for each in following], UNFINISHED)
+            return pad_rows(map(list, following), PAD), pad_rows(
+                [list(each.values()) for each in following], UNFINISHED
+            )
         level = len(beginnings[0])
         first, end = self.levels[level]
         items = torch.full((len(following), end - first), INVALID if level + 1 == self.depth else UNFINISHED)

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 from transformers import T5Config, T5ForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
 
-from baselines.generative.text import from_disk, padded
+from baselines.generative.text import from_disk, pad_rows
 from study.data.dataset import IntArray
 
 IGNORED = -100  # a target that does not count
@@ -47,7 +47,7 @@ def collate(examples: Sequence[tuple[Reading, list[int]]], answers: IntArray, pa
 def inputs_of(readings: Sequence[Reading], pad: int) -> tuple[Tensor, Tensor]:
     """Tokens and word numbers of readings, padded."""
     tokens, words = zip(*readings, strict=True)
-    return padded(tokens, pad), padded(words, 0)
+    return pad_rows(tokens, pad), pad_rows(words, 0)
 
 
 class ItemWriter(nn.Module):

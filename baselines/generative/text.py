@@ -74,7 +74,7 @@ def from_disk(loader: Any, name: str, **options: Any) -> Any:
         raise StudyError(reason, column="system.model.size.*.pretrained", fix=fix) from error
 
 
-def padded(rows: Iterable[Sequence[int]], fill: int, *, left: bool = False) -> Tensor:
+def pad_rows(rows: Iterable[Sequence[int]], fill: int, *, left: bool = False) -> Tensor:
     """Rows of tokens as one tensor, shape (n, longest)."""
     tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
     return pad_sequence(tensors, batch_first=True, padding_value=fill, padding_side="left" if left else "right")

@@ -80,20 +80,20 @@ def test_equal_tables_keep_their_record_and_other_tables_or_facts_get_a_new_one(
 
 def test_kept_fits_are_found_in_table_and_cache_and_saved_in_the_order_asked_for(tmp_path) -> None:
     fits = Fits(tmp_path / "fits.parquet", tmp_path / "cache", ("system", "seed"))
-    assert fits.finished() == set()
+    assert fits.read_keys() == set()
     fits.add(pd.DataFrame({"system": "a", "seed": [1, 1], "value": [0.1, 0.2]}))
     fits.add(pd.DataFrame({"system": "b", "seed": [1], "value": [0.3]}))
     assert fits.save([("b", 1), ("a", 1), ("a", 2)])["value"].tolist() == [0.3, 0.1, 0.2]
     assert list(fits.cache.glob("*")) == []
     fits.add(pd.DataFrame({"system": "a", "seed": [2], "value": [0.4]}))
-    assert fits.finished() == {("a", 1), ("a", 2), ("b", 1)}
+    assert fits.read_keys() == {("a", 1), ("a", 2), ("b", 1)}
     assert fits.save([("a", 2)])["value"].tolist() == [0.4]
     pd.DataFrame({"system": ["a"]}).to_parquet(fits.path)
     with pytest.raises(StudyError, match="not a table of fits"):
-        fits.finished()
+        fits.read_keys()
     fits.path.write_bytes(b"PAR1 half a file")
     with pytest.raises(StudyError, match="not readable") as caught:
-        fits.finished()
+        fits.read_keys()
     assert caught.value.file == fits.path
 
 

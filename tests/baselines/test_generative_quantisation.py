@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.neighbors import NearestNeighbors
 
 from baselines.generative import quantisation
-from baselines.generative.quantisation import Quantiser, RqVae, fit_codes, sinkhorn, standardised
+from baselines.generative.quantisation import Quantiser, RqVae, fit_codes, sinkhorn, standardise
 from baselines.training import Schedule
 from study.base import paths
 
@@ -20,7 +20,7 @@ def clusters(n: int = 200, width: int = 12, seed: int = 0) -> np.ndarray:
     """Vectors around ten centres."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(10, width))
-    return standardised((centres[rng.integers(10, size=n)] + 0.3 * rng.normal(size=(n, width))).astype(np.float32))
+    return standardise((centres[rng.integers(10, size=n)] + 0.3 * rng.normal(size=(n, width))).astype(np.float32))
 
 
 def small(**changes: object) -> Quantiser:
@@ -127,7 +127,7 @@ def test_sinkhorn_is_even_over_rows_and_columns(n, k, seed):
 
 @given(arrays(np.int64, st.tuples(st.integers(1, 40), st.just(3)), elements=st.integers(0, 2)))
 def test_identifiers_are_unique_whatever_is_shared(codes):
-    counted = quantisation.numbered(codes)
+    counted = quantisation.number_collisions(codes)
     changed = quantisation.made_unique(codes, np.random.default_rng(0).random((len(codes), 3)))
     for unique in (counted, changed):
         assert len(np.unique(unique, axis=0)) == len(codes)
@@ -138,7 +138,7 @@ def test_identifiers_are_unique_whatever_is_shared(codes):
 
 def test_numbers_tokens_and_moves_of_codes_by_hand():
     codes = np.array([[1, 1], [2, 2], [1, 1], [1, 1], [3, 3]])
-    assert quantisation.numbered(codes)[:, 2].tolist() == [0, 0, 1, 2, 0]
+    assert quantisation.number_collisions(codes)[:, 2].tolist() == [0, 0, 1, 2, 0]
     tokens, starts = quantisation.as_tokens(np.array([[0, 2], [1, 0]]), 5)
     assert (tokens.tolist(), starts) == ([[5, 9], [6, 7]], [5, 7, 10])
     # Item 1 cannot take 1 or 2, so it takes 3; item 3 takes 0, the last one that is free.
@@ -168,7 +168,7 @@ def steps(tmp_path, monkeypatch):
 
 def test_what_is_kept_is_not_trained_again_but_another_quantiser_is(steps, monkeypatch, tmp_path):
     kept = Quantiser(codes=6, hidden=(8,), width=4, training=Schedule(epochs=3, batch_size=20))
-    vectors = standardised(np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32))
+    vectors = standardise(np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32))
     (first, trained), (again, progress) = (fit_codes(vectors, kept, seed=1) for _ in range(2))
     assert len(steps) == 3 * 2  # epochs times batches of 40 vectors
     assert progress == trained

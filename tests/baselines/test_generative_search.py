@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.generative.search import INVALID, PAD, UNFINISHED, PrefixTree, batched, beam_search, prefixes
+from baselines.generative.search import INVALID, PAD, UNFINISHED, PrefixTree, batch_by_length, beam_search, prefixes
 from baselines.generative.text import BytePairs, task_tokens
 from tests.baselines.toys import make_dataset
 
@@ -161,7 +161,7 @@ def test_prefixes_split_a_list_in_two(counts, seed):
 
 def test_batches_hold_every_example_once_and_similar_lengths_together():
     examples = ["x" * n for n in range(1, 30)]
-    parts = batched(examples, len, 4, np.random.default_rng(0))
+    parts = batch_by_length(examples, len, 4, np.random.default_rng(0))
     assert sorted((example for part in parts for example in part), key=len) == examples
     assert all(max(map(len, part)) - min(map(len, part)) <= 3 for part in parts)
     assert [len(part[0]) for part in parts] != sorted(len(part[0]) for part in parts)

@@ -96,14 +96,14 @@ def test_no_question_has_a_history_longer_than_any_trained_on_nor_a_word_number_
 def test_digits_and_names_are_tokens_of_their_own_and_words_are_whole():
     names = ["item_", "user_", "toy9"]
     speller = openp5.Speller(BytePairs(["alpha"] * 2, 500), [("1", "0"), ("<3>", "<0>")], names)
-    digits, cluster = speller.named("item_", "1", "0"), speller.named("item_", "<3>", "<0>")
-    assert digits[:-2] == cluster[:-2] == speller.named("item_")
+    digits, cluster = speller.spell_name("item_", "1", "0"), speller.spell_name("item_", "<3>", "<0>")
+    assert digits[:-2] == cluster[:-2] == speller.spell_name("item_")
     assert not {*digits[-2:]} & {*cluster[-2:]}
     assert len(speller.word("alpha")) == 1
     assert len({*speller.symbols.values()}) == 15
     # A name is one token, and a text that reads the same is not taken for it.
-    assert {len(speller.named(name)) for name in names} == {1}
-    assert not {speller.named(name)[0] for name in names} & {*speller.word("item_"), *speller.word("toy9")}
+    assert {len(speller.spell_name(name)) for name in names} == {1}
+    assert not {speller.spell_name(name)[0] for name in names} & {*speller.word("item_"), *speller.word("toy9")}
 
 
 def enumerated(system: OpenP5, reading: tuple[list[int], list[int]]) -> list[float]:

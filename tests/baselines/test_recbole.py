@@ -21,7 +21,7 @@ from baselines.recbole_bridge import LOG_FILE, RecBole
 from study.base.errors import StudyError
 from study.base.registry import OWN, folder_of, system_file
 from study.config import compose
-from study.config.changes import changed
+from study.config.changes import change_settings
 from study.data.splits import make
 from tests.baselines.toys import build, fit, recall10, relabelled, settings, with_other_answers
 from tests.baselines.toys import without_training as without
@@ -244,7 +244,7 @@ def test_a_transferred_system_is_the_system_itself_but_for_its_stopping_rule(nam
 def test_a_key_that_recbole_does_not_know_is_named_with_the_nearest(system, setting, nearest):
     place, config = "base.settings" if system.endswith("_transfer") else "settings", compose.load([f"system={system}"])
     own = {**OmegaConf.select(config, f"system.model.{place}"), **setting}
-    config = changed(config, {f"system.model.{place}": own}, merge=False)
+    config = change_settings(config, {f"system.model.{place}": own}, merge=False)
     with pytest.raises(StudyError, match="setting of RecBole's") as caught:
         compose.build_system(config.system)
     assert caught.value.column.split(".settings.")[1].startswith(*setting)

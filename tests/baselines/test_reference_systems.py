@@ -16,7 +16,7 @@ from baselines.bm25 import Bm25
 from baselines.cosine import TfidfCosine
 from baselines.popularity import Popularity, RandomOrder, one_hot, refine
 from baselines.probes.oracle_neighbour import OracleNeighbour
-from baselines.task_knn import TaskKNN, shared
+from baselines.task_knn import TaskKNN, encode_attributes
 from tests.baselines import toys
 from tests.baselines.toys import copy_dataset, fit, make_dataset, recall10, scores, split_of
 
@@ -164,7 +164,7 @@ def test_task_knn_mixes_both_kinds_of_vectors(colours):
 def test_products_of_indicators_are_shares_of_equal_attributes(rows):
     names = ("theme", "language", "subcategory")
     data = make_dataset([dict(zip(names, row, strict=True)) for row in rows], [{}], [[0]] * len(rows))
-    encoded = shared(data.tasks, names)
+    encoded = encode_attributes(data.tasks, names)
     clean = [[value.strip().lower() for value in row] for row in rows]
     expected = [[sum(a == b != "" for a, b in zip(x, y, strict=True)) / 3 for y in clean] for x in clean]
     np.testing.assert_allclose((encoded @ encoded.T).toarray(), expected, atol=1e-6)

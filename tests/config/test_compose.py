@@ -11,7 +11,7 @@ from study.analysis.report.plots import FAMILIES
 from study.base.errors import StudyError
 from study.base.registry import FEW, folder_of, parents, system_file
 from study.config import compose
-from study.config.changes import changed, value_of, with_values
+from study.config.changes import change_settings, value_of, with_values
 from study.config.compose import GROUPS, build_system, choices, load, sound_systems
 from study.config.groups import FAMILIES as KINDS_OF_SYSTEMS
 from study.search.all_rows import rows
@@ -206,11 +206,11 @@ def test_the_configuration_is_read_only_and_a_changed_copy_leaves_it_as_it_is() 
     config = load(["system=t2mrec", "dataset=task2mcp"])
     with pytest.raises(ReadonlyConfigError):
         config.protocol.name = "warm"
-    copy = changed(config, {"protocol.name": "warm", "system.model.training": {"epochs": 3}})
+    copy = change_settings(config, {"protocol.name": "warm", "system.model.training": {"epochs": 3}})
     assert (copy.protocol.name, config.protocol.name) == ("warm", "cold")
     assert (copy.system.model.training.epochs, config.system.model.training.epochs) == (3, 200)
     assert copy.system.model.training.batch_size == 256  # laid over, not replaced
-    other = changed(config, {"system.model.training": {"epochs": 3}}, merge=False)
+    other = change_settings(config, {"system.model.training": {"epochs": 3}}, merge=False)
     assert list(other.system.model.training) == ["epochs"]
     with pytest.raises(ReadonlyConfigError):
         copy.protocol.name = "loo"
@@ -253,7 +253,7 @@ def test_a_variant_differs_from_its_parent_by_what_it_states(conf_root: Path) ->
     assert load(["system=mine", "system.model.k1.full=8", "dataset=task2mcp"]).system.model.k1 == 100
     # A scale that changes later counts, as the trials of a search need.
     config = load(["system=mine", "dataset=task2mcp"])
-    assert changed(config, {"profile.scale": 0.5}).system.model.k1 == 50
+    assert change_settings(config, {"profile.scale": 0.5}).system.model.k1 == 50
 
 
 def test_four_keys_are_a_model_of_recbole(conf_root: Path) -> None:

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from study.analysis import framework
 from study.analysis.framework import run_analyses
 from study.analysis.usefulness import stuffing
-from study.analysis.usefulness.stuffing import Stuffing, gains, keywords, plan, stuffed, summary
+from study.analysis.usefulness.stuffing import Stuffing, gains, keywords, plan, stuff_descriptions, summary
 from study.base import paths
 from study.config import compose as config
 
@@ -36,7 +36,7 @@ def test_the_plan(toy, toy_split):
 
 def test_only_the_attackers_descriptions_change(toy, toy_split):
     _, watched = plan(toy, toy_split, SETTINGS)
-    changed = stuffed(toy, toy_split, watched, "theme", 200)
+    changed = stuff_descriptions(toy, toy_split, watched, "theme", 200)
     touched = np.flatnonzero((changed.servers != toy.servers).to_numpy().any(axis=1))
     assert set(touched) == set(watched["server"][:8])
     others = toy.servers.columns.drop("description")

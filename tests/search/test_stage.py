@@ -21,7 +21,7 @@ from study.evaluation.separation import mean_separation
 from study.evaluation.statistics import bootstrap_interval, randomisation
 from study.runner.inputs import load_inputs
 from study.search import sweep as stage
-from study.search.sweep import Sweep, chosen, load_sweep, renamed
+from study.search.sweep import Sweep, choose_settings, load_sweep, rename_sweep
 from study.t2mrec.module import TwoTowers
 from study.t2mrec.system import T2MRec
 from tests.tiny_study import TINY
@@ -212,22 +212,22 @@ def test_the_limits_are_those_over_seeds_where_single_tasks_are_not_kept(tmp_pat
     rows = {"x": np.repeat([0.1, 0.2, None], seeds), "seed": np.tile(range(seeds), 3), "valid/ndcg@10": values}
     pd.DataFrame(rows).to_csv(tmp_path / "trials.csv", index=False)
     sweep = replace(load_sweep("temperature"), space={"x": {"choices": [0.1, 0.2, None]}}, paper_best=0.2)
-    first, paper, told, limits = stage.standing(tmp_path, sweep)
+    first, paper, told, limits = stage.describe_values(tmp_path, sweep)
     assert (first, told) == (f"best {best}", f"cannot be told from the best: {same}")
     assert paper.startswith("the paper's 0.2: 0.4100")
     assert "one standard deviation" in limits
 
 
 def test_values_are_read_as_the_yaml_files_read_them_and_of_another_kind_refused(tiny):
-    assert renamed(load_sweep("temperature"), "mine", values="1e-3, 2,.5").space[TAU]["choices"] == [0.001, 2, 0.5]
-    assert renamed(load_sweep("joint"), "mine", trials=3).trials == 3
+    assert rename_sweep(load_sweep("temperature"), "mine", values="1e-3, 2,.5").space[TAU]["choices"] == [0.001, 2, 0.5]
+    assert rename_sweep(load_sweep("joint"), "mine", trials=3).trials == 3
     wrong = ("0.1,a", "true,1", ".nan", "", "0.5, 0.5", "[", "0.5,5e-1")
     refused = [("temperature", "mine", {"values": values}, "--values") for values in wrong]
     refused += [("temperature", name, {}, "--name") for name in ("joint", "t2mrec", "../x", "Mine", "_x")]
     refused += [("joint", "mine", {"values": "1,2"}, "--values"), ("temperature", "mine", {"trials": 3}, "--trials")]
     for name, other, changes, column in refused:
         with pytest.raises(StudyError) as caught:
-            renamed(load_sweep(name), other, **changes)
+            rename_sweep(load_sweep(name), other, **changes)
         assert caught.value.column == column, changes
 
 
@@ -341,4 +341,4 @@ def test_weights_are_divided_by_their_sum():
 def test_choice_is_by_the_mean_over_seeds_on_validation():
     rows = [(0.07, 1, 0.2, 0.0), (0.07, 2, 0.2, 0.0), (0.14, 1, 0.3, 1.0), (0.14, 2, 0.0, 1.0)]
     table = pd.DataFrame(rows, columns=[TAU, "seed", "valid/ndcg@10", "test/ndcg@10"])
-    assert chosen(load_sweep("temperature"), table) == {"value": 0.2, "values": {TAU: 0.07}}
+    assert choose_settings(load_sweep("temperature"), table) == {"value": 0.2, "values": {TAU: 0.07}}

@@ -15,7 +15,7 @@ from study.base import paths
 from study.base.errors import StudyError
 from study.base.registry import system_settings
 from study.cli.main import app
-from study.config.changes import changed, value_of
+from study.config.changes import change_settings, value_of
 from study.config.compose import choices, load, plain
 from study.data.dataset import relevance_from_lists
 from study.runner.rows import run_row
@@ -136,7 +136,9 @@ def test_every_search_space_holds_the_present_values_and_others_are_named() -> N
     sizes = tuning.present_values(load(["system=gdsrec_tuned", "profile=laptop"]))  # written by profile
     assert (sizes["friends"], sizes["negatives"]) == (5, 2)
     for system, name, domain, problem in REFUSED:
-        config = changed(load([f"system={system}", "profile=full"]), {"system.search": {name: domain}}, merge=False)
+        config = change_settings(
+            load([f"system={system}", "profile=full"]), {"system.search": {name: domain}}, merge=False
+        )
         with pytest.raises(StudyError, match=problem) as caught:
             tuning.present_values(config)
         assert (caught.value.column, Path(str(caught.value.file)).name) == (f"search.{name}", f"{system}.yaml")

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from study.base.errors import StudyError
-from study.t2mrec.supervision import Supervision, agreeing, card_queries, taught, without
+from study.t2mrec.supervision import Supervision, add_supervision, card_queries, select_agreeing, without
 from tests.baselines.toys import build, make_dataset, split_of
 
 SERVERS = [
@@ -35,16 +35,16 @@ def positives(split):
 
 def test_agreement_keeps_the_label_that_the_text_supports(toy):
     data, split = toy
-    kept = agreeing(data, split.train, split.tasks("train"), 0.2)  # the nearest of five servers
+    kept = select_agreeing(data, split.train, split.tasks("train"), 0.2)  # the nearest of five servers
     assert kept.toarray().nonzero()[1].tolist() == [0]
     assert kept[1].nnz == 0  # neither mail nor a database tells the weather
-    everything = agreeing(data, split.train, split.tasks("train"), 1.0)
+    everything = select_agreeing(data, split.train, split.tasks("train"), 1.0)
     assert (everything != split.train).nnz == 0
 
 
 def test_cards_ask_for_every_server_without_its_name(toy):
     data, split = toy
-    whole, given = taught(data, split, Supervision(["cards"]))
+    whole, given = add_supervision(data, split, Supervision(["cards"]))
     assert positives(given) == {3 + row: [row] for row in range(5)}
     assert whole.n_tasks == 8
     assert whole.tasks["id"].is_unique
@@ -55,8 +55,8 @@ def test_cards_ask_for_every_server_without_its_name(toy):
     pd.testing.assert_frame_equal(whole.tasks.iloc[:3].reset_index(drop=True), data.tasks)
     # The best answers the training tasks alone.
     alone, both = (Supervision(sources, depth=1) for sources in (["teacher"], ["teacher", "cards"]))
-    assert positives(taught(data, split, alone, build("field_dense"))[1]) == {0: [0], 1: [2]}
-    _, given = taught(data, split, both, build("field_dense"))
+    assert positives(add_supervision(data, split, alone, build("field_dense"))[1]) == {0: [0], 1: [2]}
+    _, given = add_supervision(data, split, both, build("field_dense"))
     assert positives(given) == {0: [0], 1: [2]} | {3 + row: [row] for row in range(5)}
 
 
@@ -65,7 +65,8 @@ def test_other_labels_are_not_looked_at(toy):
     other = replace(split, test=sp.csr_matrix(np.ones(data.relevance.shape, np.float32)))
     for source in ("agreement", "teacher", "cards"):
         one, two = (
-            taught(data, chosen, Supervision([source], keep=0.4), build("field_dense"))[1] for chosen in (split, other)
+            add_supervision(data, chosen, Supervision([source], keep=0.4), build("field_dense"))[1]
+            for chosen in (split, other)
         )
         assert (one.train != two.train).nnz == 0
         assert one.test.nnz == one.valid.nnz == 0
@@ -75,4 +76,4 @@ def test_a_supervision_that_leaves_no_label_is_refused(toy):
     data, split = toy
     nothing = replace(split, train=sp.csr_matrix(split.train.shape, dtype=np.float32))
     with pytest.raises(StudyError, match="leaves no label"):
-        taught(data, nothing, Supervision(["agreement"]))
+        add_supervision(data, nothing, Supervision(["agreement"]))

@@ -133,13 +133,13 @@ class Fits:
                 raise StudyError("not a table of fits", file=path, fix=fix)
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(self.keys))
 
-    def finished(self) -> set[tuple[Any, ...]]:
+    def read_keys(self) -> set[tuple[Any, ...]]:
         """The keys of every finished fit."""
         return set(self.load()[list(self.keys)].itertuples(index=False, name=None))
 
     def complete(self, keys: Sequence[tuple[Any, ...]], fit: Callable[[tuple[Any, ...]], pd.DataFrame]) -> pd.DataFrame:
         """Make the rows of these fits that are missing and return the table of `save`; a stop costs one fit."""
-        finished = self.finished()
+        finished = self.read_keys()
         for key in tqdm([key for key in keys if key not in finished], desc=self.path.stem, unit="fit", disable=None):
             self.add(fit(key).assign(**dict(zip(self.keys, key, strict=True))))
         return self.save(keys)

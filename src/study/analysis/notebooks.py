@@ -52,7 +52,7 @@ def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False
     note, read = folder / "executed.json", digest(inputs(dataset))
     digests = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
     keys = {name: digest([source]) + read for name, source in sources.items()}
-    names = only or (list(sources)[:1] if dataset in generated() else list(sources)[1:])
+    names = only or (list(sources)[:1] if dataset in list_generated() else list(sources)[1:])
     targets = {name: folder / f"{name}.ipynb" for name in names}
     if changed and digests.get("figures") == digest(figures.rglob("*")):
         targets = {name: path for name, path in targets.items() if digests.get(name) != keys[name] or not path.exists()}
@@ -69,7 +69,7 @@ def execute_all(dataset: str, only: Sequence[str] = (), *, changed: bool = False
     return [job.result() for job in jobs.values()]
 
 
-def generated() -> set[str]:
+def list_generated() -> set[str]:
     """The data sets that are made here."""
     return {name for name in choices("dataset") if load([f"dataset={name}"]).dataset.generator}
 
@@ -77,7 +77,7 @@ def generated() -> set[str]:
 def inputs(dataset: str) -> list[Path]:
     """What notebooks depend on: the analyses' code, settings, the prepared data, tables of results. Records, and tables
     made of them, hold seconds and machines, and are left out."""
-    root, skipped = paths.root(), generated() - {dataset}
+    root, skipped = paths.root(), list_generated() - {dataset}
     tables = [path for path in (root / "results").rglob("*.*") if path.name.endswith(TABLES)]
     tables = [path for path in tables if path.relative_to(root).parts[1] not in skipped and path.name not in OF_RECORDS]
     folders = root / "src/study/analysis", paths.conf(), paths.prepared(dataset), paths.splits(dataset)

@@ -86,7 +86,7 @@ def replacing(path: Path) -> Iterator[Path]:
             error.file = path
         raise
     except Exception as error:
-        cause = error if isinstance(error, OSError) else _hidden(temporary)
+        cause = error if isinstance(error, OSError) else _find_hidden(temporary)
         if cause is not None and (fault := explained(cause, path)):
             raise fault from error
         raise
@@ -126,7 +126,7 @@ def _sweep(path: Path) -> None:
                 os.unlink(entry.path)
 
 
-def _hidden(temporary: Path | None) -> OSError | None:
+def _find_hidden(temporary: Path | None) -> OSError | None:
     """The system's error behind one of a library that does not name it: on a full disk, one more write fails too."""
     try:
         if temporary is not None:

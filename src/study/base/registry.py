@@ -97,7 +97,7 @@ def folder_of(name: str) -> str:
     return system_file(name).parent.name
 
 
-def _stated(name: str) -> tuple[str | None, dict[str, Any]]:
+def _read_stated(name: str) -> tuple[str | None, dict[str, Any]]:
     """The parent of a system (`of`), and what its file states of it alone."""
     file = system_file(name)
     stated = dict(read_yaml(file))
@@ -115,7 +115,7 @@ def _stated(name: str) -> tuple[str | None, dict[str, Any]]:
 def parents(name: str) -> list[str]:
     """The systems that a system builds on, nearest first. Raises StudyError: one that is not there, or itself."""
     chain, systems = [name], choices("system")
-    while (parent := _stated(chain[-1])[0]) is not None:
+    while (parent := _read_stated(chain[-1])[0]) is not None:
         file = system_file(chain[-1])
         if parent in chain:
             raise StudyError(f"{name} builds on itself", file=file, column="of", fix="name another system")
@@ -130,12 +130,12 @@ def stated_settings(name: str) -> dict[str, Any]:
     """What the files state of a system, parents first, as it stands there."""
     settings: dict[str, Any] = {}
     for each in (*reversed(parents(name)), name):
-        settings = merged(settings, _stated(each)[1])
+        settings = merge_settings(settings, _read_stated(each)[1])
     if "recbole" in settings:
         settings = RECBOLE | settings
         given = {"model": settings.pop("recbole"), "epochs": {"scaled": settings.pop("epochs", 300)}}
         given["settings"] = settings.pop("settings", {})
-        settings["model"] = merged(BRIDGE | given, settings.get("model", {}))
+        settings["model"] = merge_settings(BRIDGE | given, settings.get("model", {}))
     return settings
 
 
@@ -158,17 +158,17 @@ def _with_models(value: Any, file: Path, key_of: str) -> Any:
     if other not in choices("system"):
         fix = suggestion(str(other), choices("system"))
         raise StudyError(f"unknown system {other!r:.80}", file=file, column=f"{key_of}.model_of", fix=fix)
-    return merged(system_settings(other)["model"], values)
+    return merge_settings(system_settings(other)["model"], values)
 
 
-def merged(base: Any, diff: Any) -> Any:
+def merge_settings(base: Any, diff: Any) -> Any:
     """`diff` laid over `base`: mappings key by key, everything else replaced. An empty mapping replaces, too, and so
     does one that stands for one value, such as ``{scaled: 200}`` or a size by profile, where the base has another."""
     if not (isinstance(base, dict) and isinstance(diff, dict)):
         return diff
     if _form(diff) not in (None, _form(base)) and not diff.keys() <= base.keys():
         return diff
-    return base | {key: merged(base.get(key), value) if value else value for key, value in diff.items()}
+    return base | {key: merge_settings(base.get(key), value) if value else value for key, value in diff.items()}
 
 
 def _form(value: Mapping[str, Any]) -> str | None:

@@ -36,7 +36,7 @@ _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)|[-+]?(\d+\.\d*|\.\d+)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"^(?:{_FLOAT.pattern})$"), list("-+0123456789."))
 
 
-def parsed(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
     """YAML as plain values.
 
     Raises:
@@ -62,7 +62,7 @@ def read_yaml(path: Path, *, fix: str = "correct the file") -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _mapping(text: str) -> dict[str, Any]:
-    value = parsed(text)
+    value = parse_yaml(text)
     if not isinstance(value, dict):
         raise ValueError(f"{type(value).__name__} instead of a mapping")
     return value

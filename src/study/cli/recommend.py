@@ -64,9 +64,9 @@ def recommend(
             fix = f"leave it out; a file may have the columns {', '.join(attributes)}"
             raise StudyError(f"--batch takes no {' and no '.join(given)}", column=given[0], fix=fix)
         how: Any = dict(zip(("dataset", "system"), saved.choose(dataset, system), strict=True))
-        from study.runner.cluster import started  # needs the whole study, which a wrong name should not bring
+        from study.runner.cluster import start_ray  # needs the whole study, which a wrong name should not bring
 
-        done = answer_files(Path(task), batch, **how, k=k or FIRST, workers=workers, started=started)
+        done = answer_files(Path(task), batch, **how, k=k or FIRST, workers=workers, started=start_ray)
         return typer.echo(f"{sum(each['texts'] for each in done)} requests answered by {how['system']} in {batch}")
     from study.advisor.engine import render
     from study.advisor.engine.answer import Options, ask

@@ -29,7 +29,7 @@ TRANSPORTS = ("stdio", "streamable-http")
 Port = Annotated[int | None, typer.Option(min=1, max=65535, help="For streamable-http: port.")]
 
 
-def configured(
+def load_configuration(
     overrides: list[str] | None, reads: Collection[str] = (*GROUPS, "config"), *, trains: bool = False
 ) -> DictConfig:
     """The configuration; ``GROUP=?`` prints what a group offers, systems by folder, and ends the command.

@@ -9,7 +9,7 @@ import typer
 
 from study.base.errors import StudyError
 from study.base.registry import GROUPS
-from study.cli.shared import Overrides, configured, print_wide
+from study.cli.shared import Overrides, load_configuration, print_wide
 
 app = typer.Typer()
 STUDY, ANALYSES, OWN, UPKEEP = "The study", "Analyses", "A system of your own", "Upkeep"
@@ -21,7 +21,7 @@ def fetch(overrides: Overrides = None) -> None:
     """Bring a data set's raw files into data/raw, or generate them."""
     from study.data.stages import fetch as stage
 
-    typer.echo(f"raw files in {stage(configured(overrides, ['dataset']))}")
+    typer.echo(f"raw files in {stage(load_configuration(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=STUDY)
@@ -32,7 +32,7 @@ def prepare(overrides: Overrides = None) -> None:
     """
     from study.data.stages import prepare as stage
 
-    typer.echo(f"prepared tables in {stage(configured(overrides, ['dataset']))}")
+    typer.echo(f"prepared tables in {stage(load_configuration(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=STUDY)
@@ -40,7 +40,7 @@ def split(overrides: Overrides = None) -> None:
     """Split the prepared data for every protocol."""
     from study.data.stages import split as stage
 
-    typer.echo(f"splits in {stage(configured(overrides, ['dataset']))}")
+    typer.echo(f"splits in {stage(load_configuration(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=STUDY)
@@ -87,7 +87,7 @@ def run(
     if cfg:
         from omegaconf import OmegaConf
 
-        return typer.echo(OmegaConf.to_yaml(configured(words, heeded, trains=True), resolve=True), nl=False)
+        return typer.echo(OmegaConf.to_yaml(load_configuration(words, heeded, trains=True), resolve=True), nl=False)
     if dry and not every:
         raise StudyError("--dry names the rows of --all", fix="study run --all --dry")
     if every:
@@ -108,7 +108,7 @@ def run(
     from study.runner.cluster import run_seeds
     from study.runner.rows import run_row
 
-    config = configured(words, heeded, trains=True)
+    config = load_configuration(words, heeded, trains=True)
     run_seeds([config], launcher, replace=replace)
     run_row(config, replace=replace)
     from study.analysis.report.results import outcome, outcome_table
@@ -131,7 +131,7 @@ def report(overrides: Overrides = None) -> None:
     """Redo the tables of a data set from its runs; train nothing."""
     from study.analysis.report.main import report as stage
 
-    typer.echo(f"tables in {stage(configured(overrides, ['dataset']))}; study show prints them")
+    typer.echo(f"tables in {stage(load_configuration(overrides, ['dataset']))}; study show prints them")
 
 
 @app.command(rich_help_panel=STUDY)
@@ -142,7 +142,7 @@ def show(overrides: Overrides = None) -> None:
     """
     from study.analysis.report.tables import overall_tables
 
-    print_wide(*overall_tables(configured(overrides, ["dataset"]).dataset.name))
+    print_wide(*overall_tables(load_configuration(overrides, ["dataset"]).dataset.name))
 
 
 @app.command(rich_help_panel=STUDY)
@@ -174,9 +174,9 @@ def tune(
         return require_none(tune_all(words), "searches")
     from study.search.tune import tune as stage
 
-    config = configured(words)
+    config = load_configuration(words)
     if config.system.tuned and not any(word.startswith("protocol=") for word in words):
-        config = configured([*words, f"protocol={config.system.tuned}"])
+        config = load_configuration([*words, f"protocol={config.system.tuned}"])
     return _show_best(stage(config, replace=replace, again=replace))
 
 
@@ -204,18 +204,18 @@ def sweep(
     All workers of a sweep share its trials. After a stop, the same command goes on. Once all trials are finished, it
     writes the tables again without training. One process measures all fusion weights, whatever `--jobs` says.
     """
-    from study.search.sweep import load_sweep, renamed, standing
+    from study.search.sweep import describe_values, load_sweep, rename_sweep
     from study.search.sweep import sweep as stage
 
     if multirun:
         raise StudyError("a sweep has several values anyway", fix=f"study sweep {name} --values 0.05,0.07 --name NAME")
     words = overrides or []
     protocol = next((word.partition("=")[2] for word in words if word.startswith("protocol=")), None)
-    chosen = renamed(load_sweep(name), new_name, values=values, trials=trials, protocol=protocol)
-    config = configured([f"system={chosen.system}", f"protocol={chosen.protocol}", *words])
+    chosen = rename_sweep(load_sweep(name), new_name, values=values, trials=trials, protocol=protocol)
+    config = load_configuration([f"system={chosen.system}", f"protocol={chosen.protocol}", *words])
     folder = stage(chosen, config, jobs=jobs, replace=replace, again=replace)
     _show_best(folder)
-    typer.echo("\n".join(standing(folder, chosen)))
+    typer.echo("\n".join(describe_values(folder, chosen)))
     if (folder.parent / "optima.csv").exists():  # what the notebook answers by
         typer.echo(f"figure: notebooks/04_rq3_sensitivity.ipynb, with {chosen.name!r} in `sweeps` of its first cell")
 
@@ -242,7 +242,7 @@ def verify(
     if paper:
         from study.analysis.audit.verdicts import verify_paper
 
-        return typer.echo(verify_paper(configured(["dataset=task2mcp"])))
+        return typer.echo(verify_paper(load_configuration(["dataset=task2mcp"])))
     from study.analysis.report.expected import verify as stage
 
     verdicts, text = stage()
@@ -288,7 +288,7 @@ def analyse(
         for name, entry in all_analyses().items():
             typer.echo(f"{name}{' (slow)' if entry.slow else ''}: {entry.question}")
         return
-    config = configured([word for word in words or [] if "=" in word], ["dataset"])
+    config = load_configuration([word for word in words or [] if "=" in word], ["dataset"])
     for path in run_analyses([word for word in words or [] if "=" not in word], config):
         typer.echo(path)
 
@@ -305,7 +305,7 @@ def notebooks(
     """
     from study.analysis.notebooks import execute_all
 
-    for path in execute_all(configured(overrides, ["dataset"]).dataset.name, only or (), changed=changed):
+    for path in execute_all(load_configuration(overrides, ["dataset"]).dataset.name, only or (), changed=changed):
         typer.echo(path)
 
 
@@ -326,7 +326,7 @@ def authors(
     """
     from study.runner import authors_program as program
 
-    config = configured(overrides)
+    config = load_configuration(overrides)
     typer.echo(program.prepare(config).to_string(index=False))
     if action == "run":
         folder = program.run(config)
@@ -417,7 +417,7 @@ def export(
     """
     from study.base import paths
 
-    config, folder = configured(overrides), paths.root() / "data" / "export"
+    config, folder = load_configuration(overrides), paths.root() / "data" / "export"
     if form == "model":
         from study.search.export import export as stage
 
@@ -444,7 +444,10 @@ def doctor(overrides: Overrides = None) -> None:
 
     from study.runner.doctor import FAULT, OK, examine
 
-    table, checks = Table("what", "state", "is", "fix"), list(examine(configured(overrides, ["dataset"]).dataset.name))
+    table, checks = (
+        Table("what", "state", "is", "fix"),
+        list(examine(load_configuration(overrides, ["dataset"]).dataset.name)),
+    )
     for each in checks:
         table.add_row(*each[:3], "" if each.state == OK else each.fix)
     print_wide(table)
@@ -460,4 +463,4 @@ def bench(overrides: Overrides = None) -> None:
     """
     from study.analysis.overall.bench import bench as stage
 
-    typer.echo(stage(configured(overrides, trains=True)))
+    typer.echo(stage(load_configuration(overrides, trains=True)))

@@ -15,7 +15,7 @@ from study.base.settings import read_yaml
 ABSENT = object()
 
 
-def changed(config: DictConfig, values: Mapping[str, Any], *, merge: bool = True) -> DictConfig:
+def change_settings(config: DictConfig, values: Mapping[str, Any], *, merge: bool = True) -> DictConfig:
     """A copy of the configuration, which is read-only, with other values by their full keys.
 
     `merge`: mappings are laid over those that are there, instead of replacing them.
@@ -46,7 +46,7 @@ def value_of(config: DictConfig, name: str) -> Any:
 def with_values(config: DictConfig, values: Mapping[str, Any]) -> DictConfig:
     """The configuration with settings given by their names below ``system.model``."""
     keys = {name: setting_key(config, name) for name in values}
-    return changed(config, {key: values[name] for name, key in keys.items() if key is not None})
+    return change_settings(config, {key: values[name] for name, key in keys.items() if key is not None})
 
 
 def with_tuned_values(config: DictConfig) -> DictConfig:

@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 COMPOSED = (*GROUPS, "trainer", "logger")
 
 
-def _scaled(count: int, *, _root_: DictConfig) -> int:
+def _scale_epochs(count: int, *, _root_: DictConfig) -> int:
     """``${scaled:N}``: a number of epochs times the scales of profile and data set, at least one."""
     return max(1, round(int(count) * (float(_root_.profile.scale) * float(_root_.dataset.scale))))
 
@@ -43,7 +43,7 @@ def _profile_seeds(*pairs: str, _root_: DictConfig) -> Any:
     return _root_.profile[lists.get(_root_.protocol.name, lists["other"])]
 
 
-OmegaConf.register_new_resolver("scaled", _scaled, replace=True)
+OmegaConf.register_new_resolver("scaled", _scale_epochs, replace=True)
 OmegaConf.register_new_resolver("profile_seeds", _profile_seeds, replace=True)
 
 
@@ -51,7 +51,7 @@ def load(overrides: list[str] | None = None) -> DictConfig:
     """Compose ``conf/config.yaml`` with overrides such as ``system=tfidf`` or ``system.model.epochs=5``.
 
     Works from any folder, in notebooks too, and any number of times in one process. The result is read-only:
-    `study.config.changes.changed` makes a copy with other values.
+    `study.config.changes.change_settings` makes a copy with other values.
 
     Raises:
         StudyError: an unknown group choice, an unknown key (on the command line or in a file of ``conf/``), a value
@@ -75,17 +75,17 @@ def _load(conf: Path, overrides: tuple[str, ...], state: int) -> DictConfig:
         changes_system = any(word.lstrip("+~").startswith("system.") for word in overrides)
         words = tuple(word for word in overrides if not word.startswith("system="))
         # Without overrides of its own, a system shares what is composed of everything else.
-        raw = dict(_composed(conf, names["system"] if changes_system else None, words, state))
+        raw = dict(_compose_raw(conf, names["system"] if changes_system else None, words, state))
         raw["system"] = raw["system"] | ({} if changes_system else settings)
         for group, name in names.items():
             key = "name" if group in GROUPS else "kind"  # a logger has an argument `name`
             raw[group] = raw[group] | ({key: name} if raw[group].get(key, MISSING) == MISSING else {})
-        config = OmegaConf.create(expanded(raw))
+        config = OmegaConf.create(expand_forms(raw))
         resolved = OmegaConf.merge(OmegaConf.structured(groups.Study), OmegaConf.to_container(config, resolve=True))
         build_settings(groups.Study, OmegaConf.to_container(resolved, throw_on_missing=True), None)
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError, AssertionError) as error:
         # OmegaConf asserts that a key is set below a mapping, and not below null.
-        raise _explained(error, names, overrides) from error
+        raise _explain_error(error, names, overrides) from error
     except StudyError as error:
         error.file = error.file or _file_of(error.column or "", names, overrides)
         raise
@@ -119,7 +119,7 @@ def _choices(file: Path, overrides: tuple[str, ...]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=256)
-def _composed(conf: Path, system: str | None, overrides: tuple[str, ...], _state: int) -> dict[str, Any]:
+def _compose_raw(conf: Path, system: str | None, overrides: tuple[str, ...], _state: int) -> dict[str, Any]:
     """What Hydra composes for a system. None: without its settings, so that many systems share it."""
     ConfigStore.instance().store(group="system", name="chosen", node=system_settings(system) if system else {})
     GlobalHydra.instance().clear()
@@ -127,7 +127,7 @@ def _composed(conf: Path, system: str | None, overrides: tuple[str, ...], _state
         return plain(compose("config", ["system=chosen", *overrides]), resolve=False)
 
 
-def expanded(config: dict[str, Any]) -> dict[str, Any]:
+def expand_forms(config: dict[str, Any]) -> dict[str, Any]:
     """The composed configuration with its short forms written out:
 
     * ``{smoke: 16, laptop: 96, full: 128}`` is the value of the profile,
@@ -181,7 +181,7 @@ def _space(search: dict[str, Any], model: dict[str, Any], profile: str) -> dict[
     return space
 
 
-def _explained(error: BaseException, names: dict[str, str], overrides: tuple[str, ...]) -> StudyError:
+def _explain_error(error: BaseException, names: dict[str, str], overrides: tuple[str, ...]) -> StudyError:
     """What is wrong with a configuration, from the innermost error of Hydra and OmegaConf."""
     while isinstance(error.__cause__, HydraException | OmegaConfBaseException):
         error = error.__cause__
@@ -237,7 +237,7 @@ def build_system(system: DictConfig) -> Any:
         error.file = error.file or file
         raise
     except InstantiationException as error:
-        raise _refused(error, system, file) from error
+        raise _explain_refusal(error, system, file) from error
     for method in ("fit", "score"):
         if not callable(getattr(instance, method, None)):
             fix = f"add {method}() to the class; docs/extending.md shows one"
@@ -255,7 +255,7 @@ def _check_settings(value: Any, key: str) -> None:
                     check(value, key)
 
 
-def _refused(error: InstantiationException, system: DictConfig, file: Path) -> StudyError:
+def _explain_refusal(error: InstantiationException, system: DictConfig, file: Path) -> StudyError:
     """Why a class of a system cannot be made: the class, or the argument, that is not there, or what the class says."""
     cause: BaseException = error
     while cause.__cause__ is not None:
@@ -329,6 +329,6 @@ def plain(config: Any, *, resolve: bool = True) -> dict[str, Any]:
     return {str(key): value for key, value in container.items()}
 
 
-def recorded(config: DictConfig) -> dict[str, Any]:
+def format_for_record(config: DictConfig) -> dict[str, Any]:
     """The configuration as records hold it: resolved, trainer and logger by name, since no number depends on them."""
     return plain(config) | {group: config[group].kind for group in ("trainer", "logger")}

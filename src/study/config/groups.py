@@ -40,7 +40,7 @@ def _seeds(seeds: Any) -> Any:
     return seeds
 
 
-def _rising(shares: list[float]) -> list[float]:
+def _require_rising(shares: list[float]) -> list[float]:
     if not shares or sorted(set(shares)) != shares:
         raise ValueError("no rising numbers; write [0.11,0.33,1.0]")
     return shares
@@ -96,7 +96,7 @@ class System:
     subprocess: bool = False  # fit starts a program of its own, as RecBole's models do
     tuned: str | None = None  # protocol on whose validation part `study tune` chose values of `search`
     # Shares of a run's epochs that trials of `study tune` train; the best third goes on to the next.
-    rungs: Annotated[list[Positive], AfterValidator(_rising)] = field(default_factory=lambda: [0.33])
+    rungs: Annotated[list[Positive], AfterValidator(_require_rising)] = field(default_factory=lambda: [0.33])
     # {setting below `model`: {choices: [...]}} or {setting: {low:, high:, log:, type: float | int}}
     search: dict[str, Any] = field(default_factory=dict)
 

@@ -49,7 +49,7 @@ def run_seeds(rows: Sequence[DictConfig], launcher: Launcher, *, replace: bool =
             (_by_ray if launcher == "ray" else _by_slurm)(checked, settings)
 
 
-def started(processors: int) -> Any:
+def start_ray(processors: int) -> Any:
     """Ray on the cluster that `RAY_ADDRESS` names, or on one that is started here with so many processors; the module,
     whose `shutdown` ends it. Raises StudyError: Ray is not installed, or does not come up."""
     os.environ.update({name: os.environ.get(name, value) for name, value in SETTINGS.items()})
@@ -72,7 +72,7 @@ def started(processors: int) -> Any:
 
 def _by_ray(rows: Sequence[DictConfig], settings: Mapping[str, Any]) -> None:
     profile = rows[0].profile
-    ray = started(profile.workers * profile.threads)
+    ray = start_ray(profile.workers * profile.threads)
     try:
         gpus = settings["gpus"].get(profile.name, 0)
         job = ray.remote(num_cpus=profile.threads, num_gpus=gpus, max_retries=RETRIES)(_run_there)

@@ -19,7 +19,7 @@ from study.data.splits import Split, make
 from study.data.toys import block_dataset, relabelled, with_other_answers
 from study.evaluation.runs import rank_tasks
 from study.runner.devices import placed_on_gpu, uses_gpu
-from study.runner.toy_fits import SEED, Case, cases, composed, fit, model_settings, stand_ins
+from study.runner.toy_fits import SEED, Case, cases, compose_small, fit, model_settings, stand_ins
 
 FEW = 5  # first ranks of a ranking that are compared
 READ = "use split.train alone, or say uses_validation = True for split.valid"
@@ -87,10 +87,10 @@ class SystemContract:
         """With its setting `device` at gpu it ranks the same tasks, or says that there is no GPU."""
         for case in self._cases():
             (data, split), model, there = _toy(case), model_settings(case), uses_gpu("auto")
-            if not composed(case.system).system.trains or (placed := placed_on_gpu(model)) == model:
+            if not compose_small(case.system).system.trains or (placed := placed_on_gpu(model)) == model:
                 continue
             try:
-                answers, _ = _fitted(case, placed, data, split, split)
+                answers, _ = _fit_toy(case, placed, data, split, split)
                 sound = there and np.array_equal(answers[:, 0] < 0, self._answers(case)[0][:, 0] < 0)
             except StudyError as error:
                 if there or "no GPU" not in error.reason:
@@ -108,13 +108,13 @@ class SystemContract:
         if (key := (*case, *ways)) not in self._fits:
             data, test = _toy(case)
             split = test
-            if "others" in ways and composed(case.system).system.family != ORACLE:
+            if "others" in ways and compose_small(case.system).system.family != ORACLE:
                 parts = ("test",) if self._answers(case)[1] else ("valid", "test")
                 data, split = with_other_answers(data, split, parts)
             if "relabelled" in ways:
                 data, split, _ = relabelled(data, split)
                 test = split
-            self._fits[key] = _fitted(case, model_settings(case), data, split, test, stop="stopped" in ways)
+            self._fits[key] = _fit_toy(case, model_settings(case), data, split, test, stop="stopped" in ways)
         return self._fits[key]
 
     def _require_same(self, rule: str, fix: str, way: str) -> None:
@@ -133,7 +133,7 @@ def _toy(case: Case) -> tuple[Dataset, Split]:
     return data, make(data, case.protocol, negatives=data.n_servers // 2)
 
 
-def _fitted(
+def _fit_toy(
     case: Case, model: Mapping[str, Any], data: Dataset, split: Split, test: Split, *, stop: bool = False
 ) -> tuple[np.ndarray, bool]:
     """What a freshly fitted system answers to the test tasks of `test`, servers and scores side by side, shape (tasks,

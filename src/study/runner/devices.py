@@ -9,7 +9,7 @@ from hydra.utils import get_object
 from omegaconf import DictConfig
 
 from study.base.errors import StudyError
-from study.config.changes import changed, with_tuned_values
+from study.config.changes import change_settings, with_tuned_values
 from study.config.compose import choices, plain
 
 T2MREC = "study.t2mrec.system.T2MRec"
@@ -22,9 +22,9 @@ def uses_gpu(accelerator: str) -> bool:
     """
     if accelerator == "cpu":
         return False
-    from study.t2mrec.device import chosen
+    from study.t2mrec.device import choose_device
 
-    return chosen(accelerator, "trainer").type != "cpu"
+    return choose_device(accelerator, "trainer").type != "cpu"
 
 
 def on_trainer(config: DictConfig) -> DictConfig:
@@ -48,7 +48,7 @@ def on_trainer(config: DictConfig) -> DictConfig:
         raise StudyError(f"{system.name} trains nothing on a GPU", column="trainer", fix="trainer=cpu")
     name = f"{system.name}{suffix}" if system.name in choices("system") else system.name
     values = {"name": name, "title": f"{system.title} ({words})", "tuned": None, "model": placed}
-    return changed(config, {f"system.{key}": value for key, value in values.items()}, merge=False)
+    return change_settings(config, {f"system.{key}": value for key, value in values.items()}, merge=False)
 
 
 def placed_on_gpu(value: Any) -> Any:

@@ -17,7 +17,7 @@ from study.advisor.llm.settings import cassette
 from study.base import paths
 from study.base.errors import StudyError, require_file
 from study.base.files import sha256
-from study.base.registry import choices, merged, system_settings
+from study.base.registry import choices, merge_settings, system_settings
 from study.base.settings import read_yaml
 from study.config.compose import plain
 from study.data import dataset as datasets
@@ -137,7 +137,7 @@ def normal_form(value: Any) -> Any:
         return {key: item for key, item in settings.items() if key != "_target_"}
     gone = (GONE.get(target, {}) | GONE.get(now, {})).items()
     settings = {key: item for key, item in settings.items() if (key, item) not in gone} | {"_target_": now}
-    return DEFAULTS.get(now, {}) | merged(settings, OPTIONS.get(target, {}))
+    return DEFAULTS.get(now, {}) | merge_settings(settings, OPTIONS.get(target, {}))
 
 
 def normal_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def identity(config: DictConfig) -> dict[str, Any]:
     the versions of system and evaluator, and what the system reads, by version or by hash: encoders, the replies that
     were recorded for it, and the pools that they belong to. Raises StudyError: a file is not there."""
     dataset, name, model = str(config.dataset.name), str(config.system.name), config.system.model
-    split = _required(paths.splits(dataset) / f"{config.protocol.name}.parquet", dataset)[:16]
+    split = _hash_required(paths.splits(dataset) / f"{config.protocol.name}.parquet", dataset)[:16]
     versions = read_versions()
     version = versions[name] if name in versions else _of_variant(config, versions)
     reads = {encoder: ENCODERS[encoder]() for encoder in version.encoders}
@@ -211,10 +211,12 @@ def _stable(value: Any, member: bool = False) -> Any:
 
 def data_hash(dataset: str) -> str:
     """A hash of the prepared tables of a data set. Raises StudyError: one is missing."""
-    return short_hash([_required(paths.prepared(dataset) / f"{part}.parquet", dataset) for part in datasets.PREPARED])
+    return short_hash(
+        [_hash_required(paths.prepared(dataset) / f"{part}.parquet", dataset) for part in datasets.PREPARED]
+    )
 
 
-def _required(path: Path, dataset: str) -> str:
+def _hash_required(path: Path, dataset: str) -> str:
     fix = f"run: study fetch, study prepare and study split, each with dataset={dataset}"
     return _file_hash(require_file(path, fix, "a file that decides the run is missing"))
 
@@ -222,11 +224,11 @@ def _required(path: Path, dataset: str) -> str:
 def _file_hash(path: Path) -> str:
     """The SHA-256 of a file, computed once a process while the file stays as it is."""
     state = path.stat()
-    return _hashed(path, state.st_mtime_ns, state.st_size)
+    return _hash_file(path, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=256)
-def _hashed(path: Path, _changed: int, _size: int) -> str:
+def _hash_file(path: Path, _changed: int, _size: int) -> str:
     return sha256(path)
 
 

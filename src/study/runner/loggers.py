@@ -38,7 +38,7 @@ def make_logger(settings: Mapping[str, Any], run: str) -> Any:
 
 
 @contextmanager
-def logged(settings: Mapping[str, Any], seed: int, version: str) -> Iterator[Callable[[SeedRun], None]]:
+def log_seed(settings: Mapping[str, Any], seed: int, version: str) -> Iterator[Callable[[SeedRun], None]]:
     """Train with the configured trainer and log a seed while the block runs; the function that it gets takes the seed's
     result.
 

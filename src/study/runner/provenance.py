@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from study.base.errors import StudyError
 from study.base.registry import system_file
-from study.config.changes import changed, with_tuned_values
+from study.config.changes import change_settings, with_tuned_values
 from study.config.compose import GROUPS, choices, load, plain
 from study.evaluation.records import read_record
 from study.runner.identity import identity, normal_settings
@@ -58,7 +58,7 @@ def changes_of_own(config: DictConfig) -> list[str]:
     groups = [group for group in GROUPS if config[group].name in choices(group)]
     base = load([f"{group}={config[group].name}" for group in groups])
     # A group with a name of its own is taken over.
-    base = changed(base, {group: config[group] for group in GROUPS if group not in groups}, merge=False)
+    base = change_settings(base, {group: config[group] for group in GROUPS if group not in groups}, merge=False)
     lines = differences(plain(config.system), plain(base.system), "system.")
     return lines + differences({"threads": config.profile.threads}, {"threads": base.profile.threads}, "profile.")
 
@@ -93,7 +93,7 @@ def todays_config(record: Mapping[str, Any]) -> DictConfig:
     if names["system"] not in choices("system"):
         return OmegaConf.create(dict(record["config"]))
     config = with_tuned_values(load([f"{group}={names[group]}" for group in GROUPS if group != "protocol"]))
-    return changed(config, {"protocol.name": names["protocol"]})  # the seeds of ablations depend on it
+    return change_settings(config, {"protocol.name": names["protocol"]})  # the seeds of ablations depend on it
 
 
 def changed_settings(record: Mapping[str, Any], today: Mapping[str, Any]) -> list[str]:

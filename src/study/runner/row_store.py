@@ -166,7 +166,7 @@ def write_rows(dataset: str, rows: Mapping[tuple[str, str], Row]) -> None:
     """
     written = []
     for (protocol, system), row in rows.items():
-        (folder := _waiting(dataset) / protocol).mkdir(parents=True, exist_ok=True)
+        (folder := _waiting_folder(dataset) / protocol).mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{system}.", dir=folder))
         values = row.per_task.set_index(list(per_task.KEYS)).map(lambda value: float(f"{value:.6g}")).reset_index()
         for name, table in zip(
@@ -209,19 +209,19 @@ def _long_file(dataset: str, kind: str, protocol: str, system: str) -> Path:
     return rows_folder(dataset) / folder_of(system) / protocol / KINDS[kind]
 
 
-def _waiting(dataset: str) -> Path:
+def _waiting_folder(dataset: str) -> Path:
     """Where finished rows wait to be merged, as <protocol>/<system>; hidden folders are being written or removed."""
     return paths.cache() / "rows" / dataset
 
 
 def _parts(dataset: str) -> list[Path]:
-    return sorted(_waiting(dataset).glob("*/[!.]*"))
+    return sorted(_waiting_folder(dataset).glob("*/[!.]*"))
 
 
 @contextmanager
 def _merging(dataset: str) -> Iterator[None]:
     """Hold the lock of a data set's long files, with nothing left to merge."""
-    (file := _waiting(dataset) / "lock").parent.mkdir(parents=True, exist_ok=True)
+    (file := _waiting_folder(dataset) / "lock").parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file):
         _merge(dataset)
         yield
@@ -239,7 +239,7 @@ def _merge(dataset: str) -> None:
             _update(path, [part.name for part in group], [part for part in group if target[part] == path])
     for part in parts:  # each ceases to exist at once, whenever its removal stops
         part.rename(Path(tempfile.mkdtemp(prefix=".merged.", dir=part.parent)) / part.name)
-    for hidden in _waiting(dataset).glob("*/.*"):  # a killed writer's folder is nobody's after a while
+    for hidden in _waiting_folder(dataset).glob("*/.*"):  # a killed writer's folder is nobody's after a while
         if hidden.name.startswith(".merged.") or hidden.stat().st_mtime < time.time() - ABANDONED:
             shutil.rmtree(hidden, ignore_errors=True)
 

@@ -20,14 +20,14 @@ from study.base.errors import StudyError, explained
 from study.base.files import write_json, write_parquet
 from study.base.registry import system_file
 from study.config.changes import with_tuned_values
-from study.config.compose import build_system, plain, recorded
+from study.config.compose import build_system, format_for_record, plain
 from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.evaluation.records import accelerator, record
 from study.evaluation.runs import KEPT, run_seed
 from study.runner.identity import identity, row_key
 from study.runner.inputs import load_inputs, require_applicable
-from study.runner.loggers import logged, make_logger
+from study.runner.loggers import log_seed, make_logger
 from study.runner.own_system import require_sound
 from study.runner.processes import limit_threads, worker_pool
 from study.runner.provenance import CURRENT, require_own_row, require_same_profile, state
@@ -46,7 +46,7 @@ def run_one(settings: dict[str, Any], seed: int, folder: Path) -> None:
         data, split = load_inputs(config.dataset.name, protocol)
         workdir = folder / f"work-{seed}"
         workdir.mkdir(parents=True, exist_ok=True)
-        with logged(settings, seed, folder.name) as log:
+        with log_seed(settings, seed, folder.name) as log:
             system = build_system(config.system)
             done = run_seed(system, data, split, seed=seed, workdir=workdir, depth=config.run_depth)
             log(done)
@@ -102,7 +102,7 @@ def _make(config: DictConfig, data: Dataset, split: Split) -> Row:
         write_parquet(paths.results(dataset) / "runs" / protocol / f"{system}.parquet", top)
     cards = [fact.pop("accelerator", None) for fact in facts]
     about = {"dataset": dataset, "protocol": protocol, "system": system, "profile": config.profile.name}
-    row_record = record(**about, **made_of, config=recorded(config), seeds=facts)
+    row_record = record(**about, **made_of, config=format_for_record(config), seeds=facts)
     row_record["hardware"]["accelerator"] = next((name for name in cards if name is not None), None)
     row = Row(values, relevant(best, data, split) if protocol in HITS_ONLY else best, row_record)
     write_rows(dataset, {(protocol, system): row})

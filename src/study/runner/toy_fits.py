@@ -22,7 +22,7 @@ from study.advisor.encoders import mpnet, sentence
 from study.advisor.llm.client import Client
 from study.advisor.llm.settings import OVERRIDES
 from study.base import paths
-from study.config.changes import changed, with_tuned_values
+from study.config.changes import change_settings, with_tuned_values
 from study.config.compose import build_system, choices, load, plain
 from study.data.dataset import Dataset
 from study.data.splits import Split
@@ -50,7 +50,7 @@ class Case(NamedTuple):
     protocol: str
 
 
-def composed(system: str) -> DictConfig:
+def compose_small(system: str) -> DictConfig:
     """The settings of a system at the smallest size, with the values that were chosen for it on Task2MCP."""
     config = load(["dataset=task2mcp", "profile=smoke", f"system={system}"])
     return with_tuned_values(config) if (paths.tuned("task2mcp", system) / "best.yaml").exists() else config
@@ -58,7 +58,7 @@ def composed(system: str) -> DictConfig:
 
 def starts_program(system: str) -> bool:
     """Whether a fit of the system starts a program of its own."""
-    return bool(composed(system).system.subprocess)
+    return bool(compose_small(system).system.subprocess)
 
 
 def cases(systems: Iterable[str] | None = None) -> list[Case]:
@@ -67,25 +67,25 @@ def cases(systems: Iterable[str] | None = None) -> list[Case]:
     return [
         Case(name, protocol)
         for name in systems or choices("system")
-        for protocol in composed(name).system.protocols[: 1 if starts_program(name) else None]
+        for protocol in compose_small(name).system.protocols[: 1 if starts_program(name) else None]
     ]
 
 
 def model_settings(case: Case) -> dict[str, Any]:
     """The constructor's arguments of a case's system in normal form, with `CHANGES` and `SCHEDULES`."""
-    config = changed(composed(case.system), {"protocol.name": case.protocol})
-    return normal_form(_shortened(plain(config.system)["model"]))  # type: ignore[no-any-return]
+    config = change_settings(compose_small(case.system), {"protocol.name": case.protocol})
+    return normal_form(_shorten(plain(config.system)["model"]))  # type: ignore[no-any-return]
 
 
-def _shortened(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     if isinstance(value, list):
-        return [_shortened(item) for item in value]
+        return [_shorten(item) for item in value]
     if not isinstance(value, dict):
         return value
     short = dict(CHANGES)
     for key, schedule in SCHEDULES.items():
         short |= schedule if value.get(key) is not None else {}
-    return {key: short.get(key, _shortened(item)) for key, item in value.items()}
+    return {key: short.get(key, _shorten(item)) for key, item in value.items()}
 
 
 def fit(
@@ -127,7 +127,7 @@ def stand_ins(cache_folder: Path) -> Iterator[set[str]]:
     def encoder(name: str, dimension: int) -> Callable[..., np.ndarray]:
         def embed(texts: list[str], *_: str) -> np.ndarray:
             used.add(name)
-            return _embedded(texts, dimension)
+            return _embed_texts(texts, dimension)
 
         return embed
 
@@ -145,7 +145,7 @@ def stand_ins(cache_folder: Path) -> Iterator[set[str]]:
             logging.disable(logging.NOTSET)
 
 
-def _embedded(texts: list[str], dimension: int) -> np.ndarray:
+def _embed_texts(texts: list[str], dimension: int) -> np.ndarray:
     """Unit vectors of texts, shape (len(texts), dimension): the sum of a seeded normal vector for each word."""
     words = [re.findall(r"\w+", text.lower()) or ["nothing"] for text in texts]
     sums = np.array([sum(_word(word, dimension) for word in each) for each in words])

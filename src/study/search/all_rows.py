@@ -19,7 +19,7 @@ from study.base.errors import StudyError
 from study.base.files import write_json
 from study.base.registry import OWN, choices, folder_of, left_out
 from study.base.settings import read_yaml
-from study.config.changes import changed, with_tuned_values
+from study.config.changes import change_settings, with_tuned_values
 from study.config.compose import load
 from study.evaluation.records import read_record
 from study.runner.cluster import Launcher, run_seeds
@@ -84,7 +84,7 @@ def under(config: DictConfig, protocol: str) -> DictConfig:
     if config.protocol.name == protocol:
         return config
     settings = read_yaml(paths.conf() / "protocol" / f"{protocol}.yaml")
-    return changed(config, {"protocol": settings | {"name": protocol}}, merge=False)
+    return change_settings(config, {"protocol": settings | {"name": protocol}}, merge=False)
 
 
 class Job(NamedTuple):

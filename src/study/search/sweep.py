@@ -26,7 +26,7 @@ from study.base import paths
 from study.base.errors import StudyError, require_one_of
 from study.base.files import read_csv, write_csv, write_parquet
 from study.base.registry import FEW, NAME, choices
-from study.base.settings import parsed, read_settings, read_yaml
+from study.base.settings import parse_yaml, read_settings, read_yaml
 from study.config.changes import ABSENT, value_of, with_values
 from study.config.compose import build_system, plain
 from study.evaluation import per_task as per_task_table
@@ -128,7 +128,7 @@ def load_sweep(name: str, dataset: str | None = None) -> Sweep:
     return read_settings(Sweep, Sweep.file(name))
 
 
-def renamed(
+def rename_sweep(
     sweep: Sweep, name: str | None, *, values: str | None = None, trials: int | None = None, protocol: str | None = None
 ) -> Sweep:
     """A sweep with other values (as ``0.1,0.2``), another number of trials or another protocol, for once. Raises
@@ -158,7 +158,7 @@ def _other_space(sweep: Sweep, values: str) -> Space:
     ((parameter, domain),) = sweep.space.items()
     fix = f"values of {parameter} between commas, each once, as in a yaml file: 0.05,0.07"
     try:
-        listed = list(parsed(f"[{values}]"))
+        listed = list(parse_yaml(f"[{values}]"))
     except (ValueError, yaml.YAMLError) as error:
         raise StudyError(f"{values!r:.40} cannot be read", column="--values", fix=fix) from error
     numbers = all(map(_is_number, domain.get("choices", ())))
@@ -185,7 +185,7 @@ def best_point(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
     return {name: None if pd.isna(value) else value for name, value in zip(sweep.space, plainly, strict=True)}
 
 
-def chosen(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
+def choose_settings(sweep: Sweep, trials: pd.DataFrame) -> dict[str, Any]:
     """The settings of `best_point`, and their mean."""
     values = searches.values_of(best_point(sweep, trials), sweep.space)
     return {"value": round(float(means(sweep, trials).max()), 6), "values": sweep.settle(values)}
@@ -223,7 +223,7 @@ def sweep(sweep: str | Sweep, config: DictConfig, *, jobs: int = 1, replace: boo
         raise StudyError(f"the sweep {sweep.name} was made with other values or settings", file=record_file, fix=fix)
     search.begin([] if again else searches.whole_trials(folder, search.key), again=again)
     table = searches.run_search(begin, jobs=1 if sweep.kind == "scores" else jobs)
-    _trained.cache_clear()
+    _train_t2mrec.cache_clear()
     _write(sweep, config, search, folder, table)
     return folder
 
@@ -272,7 +272,7 @@ def _inputs(settings: str) -> Any:
     return config, *load_inputs(config.dataset.name, config.protocol.name)
 
 
-def _fitted(config: DictConfig, settings: str, seed: int, workdir: Path) -> Any:
+def _fit_system(config: DictConfig, settings: str, seed: int, workdir: Path) -> Any:
     """The configured system, fitted. A killed training goes on from its checkpoint in `workdir`."""
     system, (_, data, split) = build_system(config.system), _inputs(settings)
     workdir.mkdir(parents=True, exist_ok=True)
@@ -282,9 +282,9 @@ def _fitted(config: DictConfig, settings: str, seed: int, workdir: Path) -> Any:
 
 
 @cache
-def _trained(settings: str, work: Path, seed: int) -> Any:
+def _train_t2mrec(settings: str, work: Path, seed: int) -> Any:
     """T2MRec trained with a seed, once for every weight of its two scores."""
-    return _fitted(_inputs(settings)[0], settings, seed, work / f"training-{seed}")
+    return _fit_system(_inputs(settings)[0], settings, seed, work / f"training-{seed}")
 
 
 def measure_trial(sweep: Sweep, settings: str, work: Path, values: dict[str, Any], point: int) -> dict[str, float]:
@@ -292,11 +292,11 @@ def measure_trial(sweep: Sweep, settings: str, work: Path, values: dict[str, Any
     The paper's eight measures, and for T2MRec the separation of its vectors."""
     (base, data, split), seed = _inputs(settings), values["seed"]
     if sweep.kind == "scores":
-        system = _trained(settings, work, seed)
+        system = _train_t2mrec(settings, work, seed)
         system.scoring = replace(system.scoring, semantic_weight=values[FUSION_WEIGHT])
     else:
         config = with_values(base, sweep.settle({name: values[name] for name in sweep.space}))
-        system = _fitted(config, settings, seed, work / f"training-{point}")
+        system = _fit_system(config, settings, seed, work / f"training-{point}")
     measures, tables = dict[str, float](), []
     for part in sweep.parts:
         tasks = split.tasks(part)
@@ -345,7 +345,7 @@ def _write(sweep: Sweep, config: DictConfig, search: Search, folder: Path, table
         "objective": f"valid/{sweep.objective}",
         "trials": len(table),
         "seconds": round(float(table["seconds"].sum()), 1),
-        **chosen(sweep, trials),
+        **choose_settings(sweep, trials),
     }
     files = [search.work / search.key / f"{point}.parquet" for point in table["trial"]]
     if all(file.exists() for file in files):
@@ -398,7 +398,7 @@ def against_best(sweep: Sweep, values: pd.DataFrame, best: dict[str, Any]) -> pd
     return table.sort_values("mean", ascending=False)
 
 
-def standing(folder: Path, sweep: Sweep) -> list[str]:
+def describe_values(folder: Path, sweep: Sweep) -> list[str]:
     """How the values of a sweep stand to the best on validation, in sentences: the best with its interval, the paper's,
     and what the declared test does not tell from the best. Without comparisons.csv the limits are one standard
     deviation over seeds, within which a value is not told from the best."""

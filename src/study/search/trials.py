@@ -28,7 +28,7 @@ from optuna.samplers import TPESampler
 from study.base import paths
 from study.base.errors import StudyError, explained
 from study.base.files import read_csv, write_csv, write_json, write_text
-from study.config.compose import recorded
+from study.config.compose import format_for_record
 from study.evaluation.records import read_record, record
 from study.runner.processes import worker_pool
 
@@ -256,7 +256,7 @@ def write_search(
         _write_rows(folder / "trials.csv", trials)
     else:
         write_csv(folder / "trials.csv", trials)
-    search_record = record(profile=config.profile.name, key=key, config=recorded(config), **about, **choice)
+    search_record = record(profile=config.profile.name, key=key, config=format_for_record(config), **about, **choice)
     write_json(folder / "record.json", search_record)
     write_text(folder / "best.yaml", f"# Chosen by {by}\n{yaml.safe_dump(choice, sort_keys=False)}")
     for search in searches:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.registry import system_file
-from study.config.changes import ABSENT, changed, setting_key, value_of, with_values
+from study.config.changes import ABSENT, change_settings, setting_key, value_of, with_values
 from study.config.compose import build_system, plain
 from study.data.dataset import Dataset
 from study.data.splits import Split
@@ -111,7 +111,7 @@ def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> P
         same = [row for row in whole if row.get("share", share) == share]
         search.begin([row | {"trial": number} for number, row in enumerate(same)], again=again and not rungs)
         search.run(partial(_measure, config, data, split, share, search.work / search.key))
-        points, rungs[share] = promoted(search), search
+        points, rungs[share] = promote_points(search), search
     _write(config, rungs)
     return folder
 
@@ -142,7 +142,7 @@ def _rung(config: DictConfig, share: float, points: list[dict[str, Any]]) -> Sea
     )
 
 
-def promoted(search: Search) -> list[dict[str, Any]]:
+def promote_points(search: Search) -> list[dict[str, Any]]:
     """The points of the next rung: the best of `ETA` trials each, rounded up and at least two, the first among them."""
     values = search.table()[OBJECTIVE]
     best = list(values.sort_values(ascending=False, kind="stable").index[: _size(len(values))])
@@ -190,7 +190,7 @@ def validation_score(
     config: DictConfig, values: dict[str, Any], data: Dataset, split: Split, workdir: Path, *, share: float
 ) -> float:
     """Mean NDCG@10 on the validation part with the first seed, after `share` of the epochs of a run."""
-    settings = changed(with_values(config, values), {"profile.scale": float(config.profile.scale) * share})
+    settings = change_settings(with_values(config, values), {"profile.scale": float(config.profile.scale) * share})
     workdir.mkdir(parents=True, exist_ok=True)
     seed = int(config.system.seeds[0])
     measured = run_seed(build_system(settings.system), data, split, seed=seed, workdir=workdir, part="valid")

@@ -9,7 +9,7 @@ from study.base.errors import StudyError, require_one_of
 DEVICES = ("auto", "cpu", "gpu")
 
 
-def chosen(device: str, key: str = "device") -> torch.device:
+def choose_device(device: str, key: str = "device") -> torch.device:
     """The device of a name of `DEVICES`; auto takes an accelerator where torch sees one. `key`: of the setting. Raises
     StudyError: there is none, or no such name."""
     require_one_of(device, key, DEVICES)

@@ -58,7 +58,7 @@ def sampler(
         seed: of triples, which are drawn once for all epochs.
     """
     if training.loss == "program_bce":
-        return partial(shuffled, draw_triples(positives, negatives=training.negatives, seed=seed))
+        return partial(shuffle_triples, draw_triples(positives, negatives=training.negatives, seed=seed))
     if not training.hard_negatives:
         return partial(draw_pairs, positives)
     hard = nearest_negatives(tasks, servers, positives, pool=training.hard_pool, order=order)
@@ -114,7 +114,7 @@ def draw_triples(positives: sp.csr_matrix, *, negatives: int, seed: int) -> IntA
     return np.concatenate(triples)
 
 
-def shuffled(triples: IntArray, rng: np.random.Generator) -> Pairs:
+def shuffle_triples(triples: IntArray, rng: np.random.Generator) -> Pairs:
     """Every triple once."""
     order = rng.permutation(triples)
     return Pairs(order[:, 0], order[:, 1], order[:, 2:])

@@ -38,7 +38,7 @@ class Supervision(Group):
     depth: Count = 5  # servers that the teacher gives per task
 
 
-def taught(
+def add_supervision(
     data: Dataset, split: Split, supervision: Supervision, teacher: FieldDense | None = None
 ) -> tuple[Dataset, Split]:
     """The data set, card queries appended as further tasks, and a split whose training part is the supervision.
@@ -48,11 +48,11 @@ def taught(
     tasks, n = split.tasks("train"), data.n_servers
     positives = sp.csr_matrix(split.train.shape, dtype=np.float32)
     if "agreement" in supervision.sources:
-        positives = positives + agreeing(data, split.train, tasks, supervision.keep)
+        positives = positives + select_agreeing(data, split.train, tasks, supervision.keep)
     if "teacher" in supervision.sources:
         if teacher is None:
             raise StudyError("nobody teaches", column="model.teacher", fix="teacher: {model_of: field_dense}")
-        positives = positives + answered(data, tasks, supervision.depth, teacher)
+        positives = positives + ask_teacher(data, tasks, supervision.depth, teacher)
     if "cards" in supervision.sources:
         queries = card_queries(data.servers, data.tasks)
         # Rows without words teach nothing.
@@ -71,7 +71,7 @@ def taught(
     return data, Split(split.protocol, sp.csr_matrix(positives), empty, empty, cold=split.cold)
 
 
-def agreeing(data: Dataset, labels: sp.csr_matrix, tasks: IntArray, keep: float) -> sp.csr_matrix:
+def select_agreeing(data: Dataset, labels: sp.csr_matrix, tasks: IntArray, keep: float) -> sp.csr_matrix:
     """The labels of `tasks` whose server's text is among the nearest share `keep` of the catalogue to the task's
     description (MiniLM cosine), shape of `labels`.
     """
@@ -89,7 +89,7 @@ def agreeing(data: Dataset, labels: sp.csr_matrix, tasks: IntArray, keep: float)
     return sp.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=labels.shape)
 
 
-def answered(data: Dataset, tasks: IntArray, depth: int, teacher: FieldDense) -> sp.csr_matrix:
+def ask_teacher(data: Dataset, tasks: IntArray, depth: int, teacher: FieldDense) -> sp.csr_matrix:
     """The first `depth` servers of the teacher for each of `tasks`, shape (n_tasks, n_servers)."""
     teacher.index(data.servers)
     order, blocks = tie_order(data.n_servers, 0), []

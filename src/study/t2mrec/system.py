@@ -55,17 +55,17 @@ class T2MRec:
         self.lexical, self.towers, self.training, self.scoring = lexical, towers, training, scoring
         self.supervision, self.teacher, self.device, self.bf16 = supervision, teacher, device, bf16
         if device != "cpu":
-            from study.t2mrec.device import chosen
+            from study.t2mrec.device import choose_device
 
-            self.device = chosen(device).type
+            self.device = choose_device(device).type
         self.row_wise = self.device == "cpu" and not bf16
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train on ``split.train``; resumes from a checkpoint in `workdir`."""
         if self.supervision is not None:
-            from study.t2mrec.supervision import taught
+            from study.t2mrec.supervision import add_supervision
 
-            data, split = taught(data, split, self.supervision, self.teacher)
+            data, split = add_supervision(data, split, self.supervision, self.teacher)
         if self.scoring.pool > data.n_servers:
             raise StudyError(
                 f"the pool K2 = {self.scoring.pool} is larger than the catalogue of {data.n_servers} servers",

@@ -13,7 +13,7 @@ from statsmodels.stats.multitest import multipletests
 from study.advisor.saved.saved import folder_of
 from study.advisor.saved.t2mrec import Recommender
 from study.analysis.ablation import embedding
-from study.analysis.ablation.embedding import PANELS, difference_table, group_tests, mismatched, released
+from study.analysis.ablation.embedding import PANELS, difference_table, group_tests, released, sample_mismatched
 from study.analysis.framework import run_analyses
 from study.base import paths
 from study.base.errors import StudyError, UnavailableError
@@ -43,13 +43,13 @@ def test_mismatched_servers_are_listed_by_others_and_never_by_the_task():
     relevant = sp.csr_matrix((np.random.default_rng(0).random((40, 60)) < 0.1).astype(np.float32))
     part = np.arange(0, 40, 2)  # the servers of the other half may not be drawn
     rows = np.repeat(part, 5)
-    drawn = mismatched(relevant, rows, seed=1)
+    drawn = sample_mismatched(relevant, rows, seed=1)
     assert set(drawn) <= set(relevant[part].indices)
     assert not np.asarray(relevant[rows, drawn]).any()
-    np.testing.assert_array_equal(drawn, mismatched(relevant, rows, seed=1))
-    assert (drawn != mismatched(relevant, rows, seed=2)).any()
+    np.testing.assert_array_equal(drawn, sample_mismatched(relevant, rows, seed=1))
+    assert (drawn != sample_mismatched(relevant, rows, seed=2)).any()
     with pytest.raises(ValueError, match="every server"):
-        mismatched(sp.csr_matrix(np.ones((1, 3), np.float32)), np.array([0]), seed=0)
+        sample_mismatched(sp.csr_matrix(np.ones((1, 3), np.float32)), np.array([0]), seed=0)
 
 
 def planted(seed, closer, n=60):

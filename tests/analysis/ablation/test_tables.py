@@ -34,8 +34,8 @@ def results(new_results):
 def test_a_variant_belongs_where_its_reference_ran_and_its_file_says(results):
     assert next(iter(ablation.variants())) == "t2mrec"
     assert {protocol: set(frames) for protocol, frames in ablation.runs("task2mcp").items()} == {"cold": set(EFFECTS)}
-    assert "t2mrec_llm" in set(ablation.expected("cold_grouped")) - set(ablation.expected("warm"))
-    assert not {"t2mrec", "t2mrec_tuned", "t2mrec_field_dense"} & set(ablation.expected("cold"))
+    assert "t2mrec_llm" in set(ablation.list_expected("cold_grouped")) - set(ablation.list_expected("warm"))
+    assert not {"t2mrec", "t2mrec_tuned", "t2mrec_field_dense"} & set(ablation.list_expected("cold"))
 
 
 def test_planted_effects_are_found_and_their_absence_too_and_what_was_not_run_is_said(results):
@@ -80,7 +80,7 @@ def test_a_new_variant_changes_no_p_value_of_another(results, monkeypatch):
 
 
 def test_a_re_ranking_model_is_compared_with_the_same_trainings_and_its_discarded_answers_are_counted(results):
-    assert ablation.reranked("task2mcp").empty
+    assert ablation.compare_reranked("task2mcp").empty
     first = read_row("task2mcp", "cold", "t2mrec").per_task.query("seed == 1")
     better = first.assign(**{metric: first[metric] + 0.01 for metric in PAPER_METRICS})
     lists = pd.DataFrame({"task_id": [1, 1, 2, 2], "seed": 1, "rank": [1, 2, 1, 2], "server_id": [5, 6, 7, 8]})
@@ -88,7 +88,7 @@ def test_a_re_ranking_model_is_compared_with_the_same_trainings_and_its_discarde
     told = {"seeds": [{"seed": 1, "report": counts}]}
     put_row("task2mcp", "cold", "t2mrec_same_training", first, lists)
     put_row("task2mcp", "cold", "t2mrec_llm_local", better, lists.assign(server_id=[5, 6, 8, 7]), told)
-    found = ablation.reranked("task2mcp").set_index("metric")
+    found = ablation.compare_reranked("task2mcp").set_index("metric")
     assert list(found.index) == ["recall@10", "ndcg@10"]
     assert found["diff"].tolist() == pytest.approx([0.01, 0.01])
     assert found["without"]["ndcg@10"] == pytest.approx(first["ndcg@10"].mean())

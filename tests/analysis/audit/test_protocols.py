@@ -69,7 +69,7 @@ def test_a_planted_protocol_is_found(data, measured, name, system):
     """From the row, four digits, that a paper would print for a run of its own; the grid ran with another seed."""
     grid = load_settings(Protocols)
     chosen = next(item for item in grid.variants if item.name == name)
-    labelled = protocols.labelled(data, chosen.labels, chosen.prefix)
+    labelled = protocols.replace_lists(data, chosen.labels, chosen.prefix)
     split = protocols.make(labelled, chosen, seed=grid.split_seed)
     model = build_system(load([*SIZE, f"system={system}"]).system)
     printed = runs.run_seed(model, labelled, split, seed=7, workdir=paths.cache()).per_task[CELLS].mean().round(4)
@@ -133,7 +133,7 @@ def test_exposed_training_holds_the_answers_candidates_no_other_listed_server_an
         assert set(row) & set(data.lists[task]) == asked
     assert protocols.applicable(variant(negatives=20), ["cold"], data)
     assert not protocols.applicable(variant(negatives=500), ["cold"], data)
-    cut, longer = protocols.labelled(data, "released", 3), protocols.labelled(data, "longer", None)
+    cut, longer = protocols.replace_lists(data, "released", 3), protocols.replace_lists(data, "longer", None)
     assert all((short == full[:3]).all() for short, full in zip(cut.lists, data.lists, strict=True))
     assert cut.relevance.sum() == sum(len(row) for row in cut.lists)
     assert sum(map(len, longer.lists)) > sum(map(len, data.lists))

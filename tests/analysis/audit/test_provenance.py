@@ -120,7 +120,7 @@ def test_resampled_lists_keep_the_order_the_length_and_the_language():
     lists = [list(rng.choice(N, size, replace=False)) for size in (10, 10, 7, 2)]
     data = toy([{"theme": "x", "language": "Go"}] * 3 + [{"theme": "x", "language": "Rust"}], lists, servers)
     evidence = provenance.Evidence(data, SETTINGS)
-    drawn = evidence.resampled(np.ones(N, dtype=np.int64), rng)
+    drawn = evidence.sample_lists(np.ones(N, dtype=np.int64), rng)
     for row, (old, new) in enumerate(zip(evidence.matrix, drawn, strict=True)):
         assert ((old >= 0) == (new >= 0)).all()
         kept, made = old[old >= 0], new[new >= 0]

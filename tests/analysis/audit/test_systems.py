@@ -37,7 +37,7 @@ def test_the_table_holds_every_variant_on_both_parts(tmp_path):
 
 
 def test_the_variants_change_settings_that_the_system_has():
-    model, made = load([f"system={RULES.system}"]).system.model, systems.configured(RULES, "synthetic")
+    model, made = load([f"system={RULES.system}"]).system.model, systems.configure_variants(RULES, "synthetic")
     assert next(iter(RULES.variants.values())) == {}
     assert list(made) == [*RULES.variants, *RULES.others]
     for name, changes in RULES.variants.items():

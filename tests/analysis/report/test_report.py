@@ -75,7 +75,7 @@ def test_a_mean_has_one_interval_wherever_it_stands():
     tasks = frame.groupby("task_id")["ndcg@10"].mean().to_numpy()
     assert found.loc[("a", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks, seed=0))
     assert found.loc[("b", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks[:20], seed=0))
-    printed, overall = verdicts.measured(frame).cells, reported.overall_means({"a": frame}).loc["a"]
+    printed, overall = verdicts.measure_cells(frame).cells, reported.overall_means({"a": frame}).loc["a"]
     for name in ("recall@5", "ndcg@10", "f1_of_means@10"):
         ends = found.loc[("a", name)].tolist()
         for table in (printed, overall):
@@ -155,7 +155,7 @@ def test_titles_say_where_there_is_one_seed_and_where_most_seeds_were_best_at_th
     costs.loc[len(costs)] = ["few", 1, 1, "warm"]
     titles = {name: name.upper() for name in costs["system"]}
     said = {"one": "ONE (1 seed)", "both": "BOTH (1 seed, not converged)", "most": "MOST (not converged)"}
-    assert tables.remarked(titles, costs, "cold") == titles | said
+    assert tables.add_remarks(titles, costs, "cold") == titles | said
 
 
 def test_every_cell_of_the_papers_tables_is_there_as_its_text_repeats_it():

@@ -76,9 +76,9 @@ def run_of(part, task, *rows):
 def test_the_order_is_score_plus_weighted_grade():
     """Scores 1, .5, 0 and grades 0, .5, 1 once they are scaled; at weight 1 all are 1, and the order stays."""
     run = run_of("valid", 1, (10, 3.0, 0.0), (11, 2.0, 1.0), (12, 1.0, 2.0))
-    orders = {weight: measured.reordered(run, weight)["server_id"].tolist() for weight in (0.0, 1.0, 2.0)}
+    orders = {weight: measured.reorder_run(run, weight)["server_id"].tolist() for weight in (0.0, 1.0, 2.0)}
     assert orders == {0.0: [10, 11, 12], 1.0: [10, 11, 12], 2.0: [12, 11, 10]}
-    assert measured.reordered(run, 2.0)["rank"].tolist() == [1, 2, 3]
+    assert measured.reorder_run(run, 2.0)["rank"].tolist() == [1, 2, 3]
 
 
 def test_the_weight_is_chosen_on_the_validation_topics_alone():
@@ -115,7 +115,7 @@ def test_the_first_servers_are_those_of_the_pooled_run_whatever_ranks_first_toda
     monkeypatch.setattr(measured.store, "read_runs", lambda name: {"own": pd.DataFrame(rows, columns=columns)})
     monkeypatch.setattr(measured.store, "read_table", lambda *names: topics)
     monkeypatch.setattr(measured, "load_split", lambda name: (data, None))
-    monkeypatch.setattr(measured, "fitted", lambda *given: system)
+    monkeypatch.setattr(measured, "fit_system", lambda *given: system)
     settings = replace(SETTINGS, system="own", depth=2)
     found = measured.first_servers("toy", settings)
     expected = [(9, 12, 1, 202, "fresh"), (9, 10, 2, 201, "fresh"), (7, 10, 1, 1, "valid"), (7, 12, 2, 2, "valid")]
@@ -133,7 +133,7 @@ def test_the_teacher_grades_first_deeper_and_random_servers_of_training_tasks_th
     split = SimpleNamespace(protocol="cold", tasks=lambda part: np.array([0, 1, 2]))
     monkeypatch.setattr(measured, "load_split", lambda name: (DATA, split))
     monkeypatch.setattr(measured.store, "read_table", lambda *names: pd.DataFrame({"task_id": [2]}))
-    monkeypatch.setattr(measured, "fitted", lambda *given: system)
+    monkeypatch.setattr(measured, "fit_system", lambda *given: system)
     pairs = measured.teacher_pairs("toy", replace(DISTILLED, tasks=2, first=2, deeper=1, until=4, anywhere=1))
     assert sorted(pairs["task_id"].unique()) == [1, 3]
     for _, own in pairs.groupby("task_id"):
@@ -149,7 +149,7 @@ def test_the_weights_are_those_of_a_ridge_within_a_task_and_correlations_those_o
     found = np.zeros((len(tasks), len(COLUMNS) * DIMENSION))
     found[:, [0, DIMENSION]] = rng.normal(size=(len(tasks), 2))
     grades = found[:, 0] - 2 * found[:, DIMENSION] + 10 * tasks
-    x, y = measured.centred(found, tasks), measured.centred(grades, tasks)
+    x, y = measured.centre_by_task(found, tasks), measured.centre_by_task(grades, tasks)
     assert np.abs(y.reshape(40, 12).sum(axis=1)).max() < 1e-9
     weights, two = measured.train(x, y, 0.5).weights, x[:, [0, DIMENSION]]
     expected = np.linalg.solve(two.T @ two + 0.5 * np.eye(2), two.T @ y[:, 0])
@@ -158,7 +158,7 @@ def test_the_weights_are_those_of_a_ridge_within_a_task_and_correlations_those_o
     assert np.count_nonzero(np.abs(weights) > 1e-12) == 2
     assert measured.correlations(x, y, tasks, [0.01])[0.01] > 0.999
     # Grades without a reason are learned by heart, and no fold knows those of another.
-    noise, wide = (measured.centred(rng.normal(size=size), tasks) for size in (len(x), x.shape))
+    noise, wide = (measured.centre_by_task(rng.normal(size=size), tasks) for size in (len(x), x.shape))
     own = measured.train(wide, noise, 0.01)
     assert np.corrcoef(wide @ own.weights.T.ravel(), noise[:, 0])[0, 1] > 0.99
     assert abs(measured.correlations(wide, noise, tasks, [0.01])[0.01]) < 0.15
@@ -176,7 +176,7 @@ def test_scores_of_a_task_are_scaled_to_the_grades(monkeypatch):
     assert [fields[name][0, 2] for name in FIELDS] == [1, 1]
     student = SimpleNamespace(scores=lambda asked, shown: np.array([3.0, 1.0, 2.0][: len(asked)], dtype=np.float32))
     run = pd.DataFrame({"task_id": [1, 1, 2, 1], "server_id": [10, 11, 12, 13]})
-    assert measured.scored(student, DATA, run)["expected"].tolist() == [2.0, 0.0, 0.0, 1.0]
+    assert measured.score_run(student, DATA, run)["expected"].tolist() == [2.0, 0.0, 0.0, 1.0]
 
 
 def test_the_student_that_is_best_on_the_choosing_topics_ranks_the_others(new_root, monkeypatch):

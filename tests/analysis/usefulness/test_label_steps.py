@@ -47,7 +47,7 @@ def test_a_step_replaces_whole_values_and_a_stopped_analysis_goes_on_and_a_kept_
     monkeypatch.setattr(paths, "cache", lambda: tmp_path / "cache")
     monkeypatch.setattr(paths, "results", lambda dataset: tmp_path)
     monkeypatch.setattr(framework, "load_settings", lambda kind: SETTINGS)
-    monkeypatch.setattr(label_steps, "fitted", fitted)
+    monkeypatch.setattr(label_steps, "fit_step", fitted)
     monkeypatch.setattr(label_steps, "row_key", lambda config: str(config.system.model.trees))
     config, whole = load(["dataset=synthetic"]), load(["system=label_ranker"]).system.model
     with pytest.raises(KeyboardInterrupt):

@@ -29,14 +29,14 @@ def test_dominance_agrees_with_its_definition_and_leaves_out_what_is_unknown(poi
 
 def test_latencies_by_hand_and_waiting_which_is_elapsed_but_not_processor_time(monkeypatch):
     calls = []
-    found = pareto.timed(lambda request: calls.append(request) or time.sleep(0.02), [4, 5, 6], 2)
+    found = pareto.time_requests(lambda request: calls.append(request) or time.sleep(0.02), [4, 5, 6], 2)
     assert calls == [4, 5, 4, 5, 6]
     assert found["p5"] >= 20 > 15 > found["cpu"]
     elapsed = itertools.accumulate([0, 0.001, 5, 0.002, 5, 0.009])  # the clock at the start and the end of each
     processor = itertools.accumulate([0, 0.001, 5, 0.001, 5, 0.003])
     monkeypatch.setattr(pareto.time, "perf_counter", lambda: next(elapsed))
     monkeypatch.setattr(pareto.time, "process_time", lambda: next(processor))
-    found = pareto.timed(lambda request: None, [4, 5, 6], 0)
+    found = pareto.time_requests(lambda request: None, [4, 5, 6], 0)
     assert found == pytest.approx({"milliseconds": 2, "p5": 1.1, "p95": 8.3, "cpu": 1})
 
 
@@ -81,5 +81,5 @@ def test_the_way_from_floor_to_goal():
     closed = ["closed", "closed_ci_low", "closed_ci_high"]
     assert table.loc[1, closed].tolist() == pytest.approx([0.5] * 3)
     # Draws in which the end is where the start is tell nothing of the way: here those of the second topic alone.
-    found = choosing.closed(pd.Series([0.25, 0.0]), pd.Series([0.5, 0.0]), seed=0)
+    found = choosing.compute_closed_share(pd.Series([0.25, 0.0]), pd.Series([0.5, 0.0]), seed=0)
     assert [found[name] for name in closed] == [0.5] * 3

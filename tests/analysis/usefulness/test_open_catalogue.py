@@ -120,7 +120,7 @@ def test_an_unanswered_request_counts_nothing_and_tokens_of_first_answers_are_co
     # docker loses its answer to the second request.
     runs["docker"] = runs["docker"][runs["docker"]["task_id"] == 1]
     store.write_runs("open", runs)
-    found = open_catalogue.judged(load_settings(open_catalogue.Open)).set_index("system")
+    found = open_catalogue.score_methods(load_settings(open_catalogue.Open)).set_index("system")
     assert found.loc["field_dense", ["n", "answered", "ndcg@10", "first"]].tolist() == [2, 1.0, 1.0, 1.0]
     assert found.loc["docker", ["answered", "ndcg@10", "first", "diff"]].tolist() == [0.5, 0.5, 0.5, -0.5]
     assert found.loc["field_dense", "precision@5"] == pytest.approx(0.2)

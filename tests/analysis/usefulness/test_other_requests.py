@@ -25,7 +25,7 @@ from tests.analysis.toys import toy
 
 def data_of(servers):
     """Two tasks without labels over these servers."""
-    rows = dict(enumerate(other.filled(servers).to_dict("records")))
+    rows = dict(enumerate(other.fill_columns(servers).to_dict("records")))
     return toy([{"description": "unused"}] * 2, [[], []], len(servers), rows)
 
 

@@ -60,7 +60,7 @@ def cosine_distance(tasks: Any, servers: Any, rows: IntArray, columns: IntArray)
     return (1 - np.asarray(product).ravel()).astype(np.float32)
 
 
-def mismatched(relevant: sp.csr_matrix, rows: IntArray, *, seed: int) -> IntArray:
+def sample_mismatched(relevant: sp.csr_matrix, rows: IntArray, *, seed: int) -> IntArray:
     """For every task of `rows` a server that it does not list, sampled from those that any task of `rows` lists.
 
     So what a server is listed for at all (language, popularity) stays out of the comparison. `relevant` holds all
@@ -85,7 +85,7 @@ def pair_table(vectors: Spaces, data: Dataset, split: Split, part: str, *, seed:
     task_ids, server_ids = data.tasks["id"].to_numpy()[rows], data.servers["id"].to_numpy()[columns]
     shared = vectors["input"][0][rows].multiply(vectors["input"][1][columns]).getnnz(axis=1)
     table = pd.DataFrame({"part": part, "task_id": task_ids, "server_id": server_ids, "shared": shared})
-    for suffix, chosen in (("", columns), ("_other", mismatched(relevant, rows, seed=seed))):
+    for suffix, chosen in (("", columns), ("_other", sample_mismatched(relevant, rows, seed=seed))):
         for name, (left, right) in vectors.items():
             table[name + suffix] = cosine_distance(left, right, rows, chosen)
     return table
@@ -110,7 +110,7 @@ def group_tests(tasks: pd.DataFrame, groups: pd.DataFrame, *, seed: int) -> pd.D
         members = both.groupby(["part", level], sort=True)
         draws = max(statistics.RESAMPLES, PER_GROUP * members.ngroups)
         rows = [
-            {"level": level, "group": str(group), "part": str(part), **_tested(frame, seed=seed, draws=draws)}
+            {"level": level, "group": str(group), "part": str(part), **_test_group(frame, seed=seed, draws=draws)}
             for (part, group), frame in members
         ]
         table = pd.DataFrame(rows)
@@ -120,7 +120,7 @@ def group_tests(tasks: pd.DataFrame, groups: pd.DataFrame, *, seed: int) -> pd.D
     return pd.concat(tables, ignore_index=True)
 
 
-def _tested(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
+def _test_group(part: pd.DataFrame, *, seed: int, draws: int) -> dict[str, Any]:
     """The measures and tests of one group of tasks, see `group_tests`."""
     reduction = (part["input"] - part["embedded"]).to_numpy(np.float64)
     other = (part["input_other"] - part["embedded_other"]).to_numpy(np.float64)

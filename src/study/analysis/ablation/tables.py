@@ -43,7 +43,7 @@ def variants() -> dict[str, DictConfig]:
     return {name: settings for name, settings in systems if name.startswith(REFERENCE) and settings.tuned is None}
 
 
-def expected(protocol: str) -> list[str]:
+def list_expected(protocol: str) -> list[str]:
     """The variants that a protocol's table shows whether they ran or not: the ablations, and the re-ranked method,
     where their files say that they are meant to run."""
     meant = {name: settings for name, settings in variants().items() if protocol in settings.protocols}
@@ -57,7 +57,7 @@ def runs(dataset: str) -> dict[str, dict[str, pd.DataFrame]]:
     return {protocol: frames for protocol, frames in tables.items() if REFERENCE in frames}
 
 
-def printed() -> pd.DataFrame:
+def load_printed_effects() -> pd.DataFrame:
     """Table 4 by the study's names: index (system, metric@k), columns paper and paper_effect.
 
     paper_effect: what removing a part does to the paper's full method; for the re-ranked one what the re-ranker adds.
@@ -75,14 +75,16 @@ def table4(dataset: str) -> pd.DataFrame:
     """Table 4 with what the paper leaves out, under every protocol: one row per protocol, system and metric.
 
     gap = ours - paper; diff = system - reference over tasks. Holm-corrected p-values, for `COMPARED` alone, are over
-    the variants of the family ``ablation`` and both metrics of a protocol. An `expected` variant without a run has 0
-    seeds and no value of ours. Paper columns are empty for another data set and under protocols other than
+    the variants of the family ``ablation`` and both metrics of a protocol. A variant of `list_expected` without a run
+    has 0 seeds and no value of ours. Paper columns are empty for another data set and under protocols other than
     `PAPER_PROTOCOL`.
     """
     tables, keys = [], ["system", "metric"]
     for protocol, frames in runs(dataset).items():
         titles = {
-            name: str(settings.title) for name, settings in variants().items() if name in {*frames, *expected(protocol)}
+            name: str(settings.title)
+            for name, settings in variants().items()
+            if name in {*frames, *list_expected(protocol)}
         }
         table = pd.DataFrame(index=pd.MultiIndex.from_product([titles, PAPER_METRICS], names=keys))
         means = overall_means(frames).reset_index(drop=True)
@@ -92,7 +94,7 @@ def table4(dataset: str) -> pd.DataFrame:
         parts: list[pd.DataFrame | pd.Series] = [means.set_index(keys)[["seeds", "ours", "sd", "ci_low", "ci_high"]]]
         parts.append(pd.concat(tasks, names=keys).rename("n").to_frame())
         if paper.describes(dataset) and protocol == PAPER_PROTOCOL:
-            parts.append(printed())
+            parts.append(load_printed_effects())
         if len(frames) > 1:
             how: dict[str, Any] = {"frames": frames, "reference": REFERENCE, "seed": 0}
             every = compare_all(metrics=PAPER_METRICS, resamples=1, per_comparison=0, **how)
@@ -132,7 +134,7 @@ def by_group(dataset: str, tasks: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
 
 
-def reranked(dataset: str) -> pd.DataFrame:
+def compare_reranked(dataset: str) -> pd.DataFrame:
     """What a language model's orders do to the pools of the same training: T2MRec with it and without (`SAME`).
 
     Returns: protocol, system, metric, n, with_model, without, diff and its interval, p of the randomisation test;
@@ -144,7 +146,7 @@ def reranked(dataset: str) -> pd.DataFrame:
         for name in (name for name in frames if name.startswith(RERANKED) and SAME in frames):
             reports = [seed["report"] for seed in read_record(dataset, protocol, name)["seeds"]]
             discarded = sum((Counter(report["fallbacks"]) for report in reports), Counter[str]())
-            counts = {"changed": _changed(dataset, protocol, name)}
+            counts = {"changed": _measure_change(dataset, protocol, name)}
             counts |= {"answered": sum(report["answered"] for report in reports)}
             counts |= {f"fallback_{reason}": discarded[reason] for reason in sorted(discarded)}
             for metric in COMPARED:
@@ -155,7 +157,7 @@ def reranked(dataset: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _changed(dataset: str, protocol: str, name: str) -> float:
+def _measure_change(dataset: str, protocol: str, name: str) -> float:
     """NaN where the kept lists hold relevant servers alone."""
     if protocol in HITS_ONLY:
         return np.nan
@@ -196,5 +198,5 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
 def parts(study: Context) -> Tables:
     """What does each part of T2MRec add (Table 4), by group of tasks, and what are its structural features?"""
     tables = {"table4": table4(study.dataset), "by_group": by_group(study.dataset, study.data.tasks)}
-    tables |= {"structure": structure_facts(study.data), "reranked": reranked(study.dataset)}
+    tables |= {"structure": structure_facts(study.data), "reranked": compare_reranked(study.dataset)}
     return {name: table for name, table in tables.items() if len(table)}

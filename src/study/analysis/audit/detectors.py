@@ -59,11 +59,11 @@ class Labels:
         for order in (self.order, *self.other_orders.values()):
             if sorted(order) != sorted(DETECTORS):
                 raise StudyError(f"the order of classes is {', '.join(order)}", file=file, column="order", fix=fix)
-        for detector, name, _ in self.varied():
+        for detector, name, _ in self.vary():
             if detector not in DETECTORS or name not in vars(self):
                 raise StudyError(f"no threshold {name!r} of {detector!r}", file=file, column="thresholds", fix=fix)
 
-    def varied(self) -> Iterator[tuple[str, str, float]]:
+    def vary(self) -> Iterator[tuple[str, str, float]]:
         """Detector, threshold and value of every entry of `thresholds`."""
         for detector, thresholds in self.thresholds.items():
             for name, values in thresholds.items():
@@ -160,7 +160,7 @@ class Evidence:
         marked = rates(content, moved) | rates(order, self.matrix)
         return marked | {"any detector": rates(self.content(both) | self.order(both), both)["any detector"]}
 
-    def resampled(self, weight: IntArray, rng: np.random.Generator) -> IntArray:
+    def sample_lists(self, weight: IntArray, rng: np.random.Generator) -> IntArray:
         """Lists of other servers in the same order, as many of them in the task's language, same shape.
 
         What a rate of the released lists exceeds that of these by is due to which servers stand side by side, not to

@@ -98,7 +98,7 @@ class Exposed(Split):
         return sp.csr_matrix(self.train.shape, dtype=np.float32)
 
 
-def labelled(data: Dataset, labels: str, prefix: int | None) -> Dataset:
+def replace_lists(data: Dataset, labels: str, prefix: int | None) -> Dataset:
     """The data set with the released or the longer lists, or their first `prefix` servers."""
     if labels == "longer":
         path, fix = paths.prepared(data.name) / "labels_all.parquet", f"run: study prepare dataset={data.name}"
@@ -110,7 +110,7 @@ def labelled(data: Dataset, labels: str, prefix: int | None) -> Dataset:
     return replace(data, lists=lists, relevance=datasets.relevance_from_lists(lists, data.n_servers))
 
 
-def sampled(data: Dataset, test: sp.csr_matrix, *, negatives: int, seed: int) -> IntArray:
+def sample_candidates(data: Dataset, test: sp.csr_matrix, *, negatives: int, seed: int) -> IntArray:
     """For every test task its test servers and at least `negatives` servers outside its whole list, in random order.
 
     Shape (n_test_tasks, n_candidates): tasks with fewer test servers get more negatives.
@@ -133,7 +133,7 @@ def make(data: Dataset, variant: Variant, *, seed: int) -> Split:
         split = Exposed(split.protocol, data.relevance, split.valid, split.test, cold=False)
     if variant.negatives is None:
         return split
-    return replace(split, candidates=sampled(data, split.test, negatives=variant.negatives, seed=seed))
+    return replace(split, candidates=sample_candidates(data, split.test, negatives=variant.negatives, seed=seed))
 
 
 def measures(ranked: IntArray, relevant: sp.csr_matrix) -> pd.DataFrame:
@@ -263,7 +263,7 @@ def protocols(study: Context) -> Tables:
     grid, dataset, config = study.settings(Protocols), study.dataset, study.config
     limit_threads(config.profile.threads)
     store, groups = protocol_fits(dataset), dict[tuple[Any, ...], dict[tuple[Any, ...], Variant]]()
-    finished = {normal_key(key): key for key in store.finished()}
+    finished = {normal_key(key): key for key in store.read_keys()}
     shared = [f"dataset={dataset}", f"profile={config.profile.name}"]
     composed = {name: with_tuned_values(load([f"system={name}", *shared])) for name in grid.systems}
     for (name, chosen), variant, seed in product(composed.items(), grid.variants, grid.seeds):
@@ -272,7 +272,7 @@ def protocols(study: Context) -> Tables:
             groups.setdefault((name, variant.fit, seed), {})[finished.get(key, key)] = variant
     for (name, (labels, prefix, _), seed), cells_of in tqdm(groups.items(), desc="protocols", unit="fit", disable=None):
         if missing := {key: variant for key, variant in cells_of.items() if key not in finished.values()}:
-            data, system = labelled(study.data, labels, prefix), build_system(composed[name].system)
+            data, system = replace_lists(study.data, labels, prefix), build_system(composed[name].system)
             splits_of = {key: make(data, variant, seed=grid.split_seed) for key, variant in missing.items()}
             with TemporaryDirectory() as workdir:
                 first = replace(next(iter(splits_of.values())), candidates=None)

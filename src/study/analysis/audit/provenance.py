@@ -58,12 +58,12 @@ def detector_table(frame: pd.DataFrame, evidence: Evidence) -> pd.DataFrame:
     rng, times = np.random.default_rng(evidence.settings.seed), max(1, evidence.settings.permutations // 5)
     sampled = {"chance": pd.DataFrame([evidence.by_chance(rng) for _ in range(times)])}
     for kind, weight in (("kept", evidence.used), ("even", np.ones_like(evidence.used))):
-        lists = (evidence.resampled(weight, rng) for _ in range(times))
+        lists = (evidence.sample_lists(weight, rng) for _ in range(times))
         sampled[kind] = pd.DataFrame([rates(evidence.order(matrix), matrix) for matrix in lists])
     rows = []
     for name in (*DETECTORS, *UNIONS):
         flag = frame[list(UNIONS.get(name, (name,)))].any(axis=1).to_numpy()
-        row: dict[str, Any] = {"detector": name} | counted(flag, frame["cluster"])
+        row: dict[str, Any] = {"detector": name} | count_labels(flag, frame["cluster"])
         for kind, rates_of in sampled.items():
             if name in rates_of:
                 values = rates_of[name]
@@ -83,9 +83,9 @@ def threshold_table(data: Dataset, settings: Labels) -> pd.DataFrame:
     moved = {"share": stated.matrix, "chance": stated.matrix[rng.permutation(data.n_tasks)]}
     sorted_alike = {"share": stated.matrix, "chance": shuffled(stated.matrix, rng)}
     for kind, weight in (("kept", stated.used), ("even", np.ones_like(stated.used))):
-        sorted_alike[kind] = stated.resampled(weight, rng)
+        sorted_alike[kind] = stated.sample_lists(weight, rng)
     rows = []
-    for detector, name, value in settings.varied():
+    for detector, name, value in settings.vary():
         changed: dict[str, Any] = {name: value}
         evidence = Evidence(data, replace(settings, **changed))
         detect, lists = (evidence.content, moved) if detector in BY_CONTENT else (evidence.order, sorted_alike)
@@ -98,7 +98,7 @@ def threshold_table(data: Dataset, settings: Labels) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def counted(flag: BoolArray, cluster: ArrayLike) -> dict[str, Any]:
+def count_labels(flag: BoolArray, cluster: ArrayLike) -> dict[str, Any]:
     """The columns labels (marked ones), n, share, ci_low and ci_high."""
     p, low, high = clustered_share(flag, cluster)
     return {"labels": int(flag.sum()), "n": len(flag), "share": p, "ci_low": low, "ci_high": high}
@@ -127,7 +127,7 @@ def retrieved_table(data: Dataset, evidence: Evidence, runs: Mapping[str, pd.Dat
         cluster = np.broadcast_to(set_keys(matrix)[:, None], matrix.shape)[filled]
         for detector in (*ORDER_RULES, "any rule of order"):
             flag = np.any([flags[member] for member in UNIONS.get(detector, (detector,))], axis=0)[filled]
-            rows.append({"lists": name, "detector": detector, "tasks": len(tasks), **counted(flag, cluster)})
+            rows.append({"lists": name, "detector": detector, "tasks": len(tasks), **count_labels(flag, cluster)})
     return pd.DataFrame(rows)
 
 
@@ -137,7 +137,7 @@ def order_table(frame: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFra
     A label has one class, so "any rule of order", "any sign of content", long_run and none add up to 1.
     """
     return pd.DataFrame(
-        {"order": title, "class": name} | counted(np.isin(kinds, UNIONS.get(name, (name,))), frame["cluster"])
+        {"order": title, "class": name} | count_labels(np.isin(kinds, UNIONS.get(name, (name,))), frame["cluster"])
         for title, order in orders.items()
         for kinds in [classify(frame, order)]
         for name in ("any rule of order", "any sign of content", *order, NONE)
@@ -154,7 +154,8 @@ def class_table(frame: pd.DataFrame, data: Dataset, order: list[str]) -> pd.Data
         "twelfth of the file": row * 12 // data.n_tasks + 1,
     }
     return pd.DataFrame(
-        {"scope": scope, "name": name, "class": kind} | counted((part["class"] == kind).to_numpy(), part["cluster"])
+        {"scope": scope, "name": name, "class": kind}
+        | count_labels((part["class"] == kind).to_numpy(), part["cluster"])
         for scope, names in scopes.items()
         for name, part in frame.groupby(names)
         for kind in [*order, NONE]

@@ -49,7 +49,7 @@ class ReferenceBugs:
     rows: dict[str, dict[str, str]]
 
 
-def configured(settings: Rules, dataset: str) -> dict[str, DictConfig]:
+def configure_variants(settings: Rules, dataset: str) -> dict[str, DictConfig]:
     """The configuration of every variant of the examined system, by title, then of every other system, by name."""
     systems: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in settings.others}
     systems = {title: (settings.system, changes) for title, changes in settings.variants.items()} | systems
@@ -71,7 +71,7 @@ def rule_table(data: Dataset, split: Split, settings: Rules) -> pd.DataFrame:
     workdir.mkdir(parents=True, exist_ok=True)
     draws: Any = {"seed": settings.seed, "resamples": FEW_RESAMPLES}
     about: Any = {"seed": settings.system_seed, "workdir": workdir}
-    for (variant, config), part in product(configured(settings, data.name).items(), settings.parts):
+    for (variant, config), part in product(configure_variants(settings, data.name).items(), settings.parts):
         run = run_seed(build_system(config.system), data, split, **about, part=part).per_task.set_index("task_id")
         reference = first.setdefault(part, run)
         for metric in settings.metrics:

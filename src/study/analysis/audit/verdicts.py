@@ -56,7 +56,7 @@ class Run(NamedTuple):
     tasks: tuple[int, ...]  # ids, in the order of the resamples
 
 
-def measured(frame: pd.DataFrame) -> Run:
+def measure_cells(frame: pd.DataFrame) -> Run:
     """The cells of a per-task file with their 95 % intervals over tasks, values averaged over seeds first."""
     names = list(PAPER_METRICS)
     tasks = frame.drop(columns="seed").groupby("task_id").mean()[names].dropna()
@@ -208,7 +208,7 @@ def distance_line(dataset: str, row: Mapping[Any, Any]) -> dict[str, Any]:
 def optimum_line(dataset: str, row: Mapping[Any, Any]) -> dict[str, Any]:
     """An optimum of Figures 7 to 9: reproduced where validation chooses it."""
     # The package of the sweeps takes a second to load, and warns in notebooks.
-    from study.search.sweep import chosen, folder_of, load_sweep
+    from study.search.sweep import choose_settings, folder_of, load_sweep
 
     line = line_of(row["figure"], row["place"], row["statement"], "optimum", row["optimum"])
     sweep = next(one for one in map(load_sweep, SWEEPS) if one.place == row["place"])
@@ -216,7 +216,7 @@ def optimum_line(dataset: str, row: Mapping[Any, Any]) -> dict[str, Any]:
     if not path.exists():
         return line | {"verdict": NOT_RUN, "reason": "its sweep has not run"}
     trials, parameter = read_csv(path), next(iter(sweep.space))
-    best = float(chosen(sweep, trials)["values"][parameter])
+    best = float(choose_settings(sweep, trials)["values"][parameter])
     by_value = trials.groupby(parameter)[f"valid/{sweep.objective}"]
     means, least = by_value.mean(), by_value.mean()[best] - by_value.std().fillna(0.0)[best]
     near = row["optimum"] in means.index[means >= least]
@@ -243,7 +243,7 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
         raise StudyError(f"the paper reports no number for {dataset}", fix=fix)
     chosen, cells = load_settings(Verdicts), paper.load()
     runs = {
-        (protocol, system): measured(frame)
+        (protocol, system): measure_cells(frame)
         for protocol in protocols
         for system, frame in read_per_task(dataset, protocol, sorted(set(cells["own"]) - {""})).items()
     }

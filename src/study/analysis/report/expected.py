@@ -19,7 +19,7 @@ from study.analysis.report.tables import markdown
 from study.base import paths
 from study.base.errors import StudyError, require_file
 from study.base.files import read_csv
-from study.base.settings import build_settings, parsed
+from study.base.settings import build_settings, parse_yaml
 from study.evaluation import metrics, per_task
 from study.judging import verify as judged
 from study.search.all_rows import datasets
@@ -58,7 +58,7 @@ def load_expected(path: Path) -> list[tuple[Expected, float]]:
     fix = "restore it from the repository"
     require_file(path, fix, "there is no file of expected scores")  # a device would be read for ever
     try:
-        content = parsed(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise StudyError(f"not a YAML file: {error}", file=path, fix=fix) from error
     if not isinstance(content, list) or not content:

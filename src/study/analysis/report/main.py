@@ -59,7 +59,7 @@ def report(config: DictConfig) -> Path:
             tables.comparison(
                 overall,
                 protocol,
-                tables.remarked(titles, cost_table, protocol),
+                tables.add_remarks(titles, cost_table, protocol),
                 not_run=[name for name in absent if protocol in settings[name].protocols],
                 unranked=apart,
                 costs=cost_table,

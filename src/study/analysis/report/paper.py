@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.analysis.report.tables import named
+from study.analysis.report.tables import name_metrics
 from study.base import paths
 from study.base.settings import read_yaml
 from study.data.describe import printed_table2
@@ -70,7 +70,7 @@ def optima() -> pd.DataFrame:
 
 def wide(cells: pd.DataFrame, table: str) -> pd.DataFrame:
     """One table as printed: index printed name in the paper's order, one column per metric@k."""
-    part = cells[cells["table"] == table].assign(column=named)
+    part = cells[cells["table"] == table].assign(column=name_metrics)
     shaped = part.pivot_table(index="printed", columns="column", values="value", sort=False)
     return shaped[list(PAPER_METRICS)].rename_axis(columns=None)
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from study.analysis.framework import GroupTables
 from study.analysis.report.runs import COMPARED, REFERENCE, overall_means
-from study.analysis.report.tables import named
+from study.analysis.report.tables import name_metrics
 from study.config.compose import load, sound_systems
 from study.evaluation.statistics import compare_all
 from study.runner.row_store import read_per_task, read_row
@@ -87,7 +87,7 @@ class Results:
     def systems(self, protocol: str, metric: str = "ndcg@10") -> list[str]:
         """The systems that ran under a protocol, best mean first."""
         rows = self.metrics[self.metrics["protocol"] == protocol]
-        means = rows[named(rows) == metric].groupby("system")["value"].mean()
+        means = rows[name_metrics(rows) == metric].groupby("system")["value"].mean()
         return [str(name) for name in means.sort_values(ascending=False, kind="stable").index]
 
     def not_converged(self) -> set[tuple[str, str]]:
@@ -102,7 +102,7 @@ class Results:
     def value(self, protocol: str, system: str, metric: str) -> float:
         """Mean over seeds of a metric such as ``ndcg@10``."""
         rows = self.overall[(self.overall["protocol"] == protocol) & (self.overall["system"] == system)]
-        return float(rows.loc[named(rows) == metric, "mean"].iloc[0])
+        return float(rows.loc[name_metrics(rows) == metric, "mean"].iloc[0])
 
 
 def outcome(dataset: str, protocol: str, system: str) -> pd.DataFrame:

@@ -54,7 +54,7 @@ def comparison(
         marks: (system, metric) -> mark that follows the cell.
         costs: runs.csv of the report stage; given, parameters and seconds stand in columns of their own.
     """
-    rows = overall[overall["protocol"] == protocol].assign(name=named)
+    rows = overall[overall["protocol"] == protocol].assign(name=name_metrics)
     means, spread = (rows.pivot_table(value, "system", "name", dropna=False) for value in ("mean", "sd"))
     means = means[list(metrics)].sort_values(metrics[-1], ascending=False, kind="stable")
     spread = spread.reindex_like(means).map(lambda sd: "" if pd.isna(sd) else f" ± {sd:.{DIGITS}f}")
@@ -73,7 +73,7 @@ def comparison(
     return table.rename(index=titles).rename_axis(index="system", columns=None).reset_index()
 
 
-def named(rows: pd.DataFrame) -> pd.Series:
+def name_metrics(rows: pd.DataFrame) -> pd.Series:
     """``metric@k`` of each row of a table with columns metric and k."""
     return rows["metric"] + "@" + rows["k"].astype(str)
 
@@ -92,7 +92,7 @@ def marks(tested: pd.DataFrame) -> dict[tuple[str, str], str]:
     return {(system, metric): ABOVE if side > 0 else BELOW for system, metric, side in sides}
 
 
-def remarked(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str) -> dict[str, str]:
+def add_remarks(titles: Mapping[str, str], costs: pd.DataFrame, protocol: str) -> dict[str, str]:
     """The titles, with "1 seed" where a run has no spread, and "not converged" where most seeds were best on validation
     when training, or a stage of it, ended."""
     labels = dict(titles)

@@ -168,7 +168,7 @@ def one_at_a_time(values: Values, steps: Sequence[str], metrics: Sequence[str], 
     return table
 
 
-def closed(gains: pd.Series, way: pd.Series, *, seed: int) -> dict[str, float]:
+def compute_closed_share(gains: pd.Series, way: pd.Series, *, seed: int) -> dict[str, float]:
     """The share of a way that is gone, from gains and way by topic: closed, closed_ci_low, closed_ci_high (95 %
     bootstrap interval over topics; draws in which the end is not above the start are left out)."""
     (draws,) = resampled(len(way), seed=seed, resamples=RESAMPLES)
@@ -181,7 +181,7 @@ def supervision(values: Mapping[str, Values], settings: Supervision, *, seed: in
     """Model or labels? Systems that differ from the start by what they learn from, or by their text vectors.
 
     Returns: columns part, system, n, mean, ci_low, ci_high, diff (from the start), diff_ci_low, diff_ci_high, and those
-    of `closed`, on the way from the start to the end; the best mean of each part first.
+    of `compute_closed_share`, on the way from the start to the end; the best mean of each part first.
     """
     rows = []
     for part, tables in values.items():
@@ -194,7 +194,9 @@ def supervision(values: Mapping[str, Values], settings: Supervision, *, seed: in
             row = {"part": part, "system": name, "n": len(scores), **mean_interval(scores[name], seed=seed)}
             if name != settings.start:
                 gains = scores[name] - scores[settings.start]
-                row |= mean_interval(gains, seed=seed, name="diff", prefix="diff_") | closed(gains, way, seed=seed)
+                row |= mean_interval(gains, seed=seed, name="diff", prefix="diff_") | compute_closed_share(
+                    gains, way, seed=seed
+                )
             rows.append(row)
     return pd.DataFrame(rows).sort_values(["part", "mean"], ascending=False, kind="stable", ignore_index=True)
 

@@ -107,7 +107,7 @@ def pairs_to_grade(dataset: str, settings: Grades, run: pd.DataFrame) -> pd.Data
     return pd.concat(pieces).drop_duplicates(ignore_index=True)
 
 
-def fitted(data: Dataset, split: Split, name: str) -> System:
+def fit_system(data: Dataset, split: Split, name: str) -> System:
     """The system whose first servers are graded."""
     system: System = build_system(load([f"dataset={data.name}", f"protocol={split.protocol}", f"system={name}"]).system)
     (workdir := paths.cache() / "grades" / data.name).mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def first_servers(dataset: str, settings: Ranked) -> pd.DataFrame:
     run = run[run["rank"] <= settings.depth]
     data, split = load_split(dataset)
     tasks, row = np.unique(run["task_id"], return_inverse=True)
-    scores = fitted(data, split, settings.system).score(pd.Index(data.tasks["id"]).get_indexer(tasks))
+    scores = fit_system(data, split, settings.system).score(pd.Index(data.tasks["id"]).get_indexer(tasks))
     run = run.assign(score=scores[row, pd.Index(data.servers["id"]).get_indexer(run["server_id"])])
     return run[["task_id", "server_id", "rank", "score", "part"]].reset_index(drop=True)
 
@@ -176,7 +176,7 @@ def second_family(rows: pd.DataFrame, *, seed: int) -> pd.DataFrame:
     return pd.DataFrame([row])
 
 
-def reordered(run: pd.DataFrame, weight: float) -> pd.DataFrame:
+def reorder_run(run: pd.DataFrame, weight: float) -> pd.DataFrame:
     """The first servers by score + weight x grade, both from 0 to 1, as `study recommend --rerank llm` has it.
 
     `run`: columns task_id, server_id, rank, score, expected. Returns: `run` with new ranks."""
@@ -195,7 +195,7 @@ def graded_table(collection: Collection, run: pd.DataFrame, settings: Ranked) ->
     rows, weights = [], settings.weights
     for part in [part for part in PARTS if part in set(run["part"])]:
         part_run = run[run["part"] == part].assign(seed=settings.seed)
-        runs: dict[Hashable, pd.DataFrame] = {weight: reordered(part_run, weight) for weight in (0.0, *weights)}
+        runs: dict[Hashable, pd.DataFrame] = {weight: reorder_run(part_run, weight) for weight in (0.0, *weights)}
         scored = judged_rows(collection, runs, seed=settings.seed)
         rows += [{"part": part, "weight": weight, **row} for weight, row in zip(runs, scored, strict=True)]
         if part == CHOICE:
@@ -215,7 +215,7 @@ def distilled(study: Context) -> Tables:
     data, _ = load_split(dataset)
     grades = ask(dataset, teacher_pairs(dataset, settings), settings, study.folder / "teacher_grades.csv.xz")
     tasks = grades["task_id"]
-    inputs, truth = (centred(values, tasks) for values in (features(*vectors(data, grades)), grades["expected"]))
+    inputs, truth = (centre_by_task(values, tasks) for values in (features(*vectors(data, grades)), grades["expected"]))
     fits = correlations(inputs, truth, tasks, settings.penalties)
     penalty = max(fits, key=lambda one: fits[one])
     students = {
@@ -225,7 +225,7 @@ def distilled(study: Context) -> Tables:
     runs = {system: first_servers(dataset, replace(settings, system=system)) for system in systems}
 
     def measured(name: str, parts: Sequence[str], system: str = settings.system) -> pd.DataFrame:
-        run = scored(students[name], data, runs[system][runs[system]["part"].isin(parts)])
+        run = score_run(students[name], data, runs[system][runs[system]["part"].isin(parts)])
         spent = run.groupby("part")["milliseconds"].median()
         table = graded_table(collection, run, settings).assign(milliseconds=lambda rows: rows["part"].map(spent))
         table.insert(0, "student", name)
@@ -243,7 +243,7 @@ def distilled(study: Context) -> Tables:
     return {"distilled": pd.concat(tables.values(), ignore_index=True)}
 
 
-def centred(values: Float64Array | pd.Series, tasks: pd.Series) -> Float64Array:
+def centre_by_task(values: Float64Array | pd.Series, tasks: pd.Series) -> Float64Array:
     """Rows less the mean of their task's rows: what tells a task's servers apart."""
     frame = pd.DataFrame(np.asarray(values))
     return np.asarray(frame - frame.groupby(tasks.to_numpy()).transform("mean"), dtype=np.float64)
@@ -276,7 +276,7 @@ def teacher_pairs(dataset: str, settings: Distilled) -> pd.DataFrame:
     rng, topics = np.random.default_rng(settings.seed), set(store.read_table(dataset, "topics")["task_id"])
     ids, servers = data.tasks["id"].to_numpy(), data.servers["id"].to_numpy()
     tasks = [row for row in rng.permutation(split.tasks("train")) if ids[row] not in topics][: settings.tasks]
-    scored_tasks = fitted(data, split, settings.system).score(np.array(tasks))
+    scored_tasks = fit_system(data, split, settings.system).score(np.array(tasks))
     pairs = []
     for row, scores in zip(tasks, scored_tasks, strict=True):
         order = np.argsort(-scores, kind="stable")
@@ -294,7 +294,7 @@ def vectors(data: Dataset, pairs: pd.DataFrame) -> tuple[FloatArray, dict[str, F
     return requests, {name: encode(kinds.texts(servers.loc[server_ids], kinds.FIELDS, name))[server] for name in FIELDS}
 
 
-def scored(student: Student, data: Dataset, run: pd.DataFrame) -> pd.DataFrame:
+def score_run(student: Student, data: Dataset, run: pd.DataFrame) -> pd.DataFrame:
     """`run` with columns expected, the student's score from 0 to 2 over a task's servers, and milliseconds, those that
     it took for all servers of the task once the vectors are there."""
     (requests, fields), (expected, milliseconds) = vectors(data, run), np.empty((2, len(run)))

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from study.analysis.framework import Context, Tables, analysis
 from study.analysis.usefulness.choosing import one_at_a_time
-from study.config.changes import changed
+from study.config.changes import change_settings
 from study.config.compose import build_system, load
 from study.evaluation.runs import run_seed
 from study.runner.identity import row_key
@@ -32,7 +32,7 @@ class LabelSteps:
     steps: dict[str, dict[str, Any]]
 
 
-def fitted(config: DictConfig, seed: int) -> pd.DataFrame:
+def fit_step(config: DictConfig, seed: int) -> pd.DataFrame:
     """Fit on the training tasks: task_id and `METRICS` in six digits, one row per validation task."""
     (data, split), system = load_inputs(config.dataset.name, config.protocol.name), build_system(config.system)
     with tempfile.TemporaryDirectory() as folder:
@@ -53,8 +53,8 @@ def label_steps(study: Context) -> Tables:
     settings, configs = study.settings(LabelSteps), {}
     whole = load([f"dataset={study.dataset}", f"system={settings.system}", f"protocol={settings.protocol}"])
     for title, changes in settings.steps.items():
-        config = changed(whole, {f"system.model.{name}": value for name, value in changes.items()}, merge=False)
+        config = change_settings(whole, {f"system.model.{name}": value for name, value in changes.items()}, merge=False)
         configs[title, row_key(config)] = config
     fits = study.fits("label_steps_fits", ("title", "fingerprint"))
-    values = fits.complete(list(configs), lambda key: fitted(configs[key], settings.seed))
+    values = fits.complete(list(configs), lambda key: fit_step(configs[key], settings.seed))
     return {"label_steps": label_step_table(values, seed=settings.seed)}

@@ -21,7 +21,7 @@ from study.advisor.saved import open_catalogue as open_servers
 from study.advisor.saved.field_dense import SavedFieldDense
 from study.analysis.framework import Context, Tables, analysis, load_settings
 from study.analysis.usefulness.answering import OPEN, Requests
-from study.analysis.usefulness.other_requests import recommended, scores, unlabelled
+from study.analysis.usefulness.other_requests import make_unlabelled_dataset, recommend_servers, scores
 from study.analysis.usefulness.rivals import METHODS, Rows
 from study.base import paths
 from study.base.errors import StudyError
@@ -69,7 +69,7 @@ def all_runs(data: Dataset, servers: pd.DataFrame, chosen: Open) -> dict[str, pd
         if name in chosen.answering:
             model = SavedFieldDense(name, system, data.servers, SEED)
             catalogue = Catalogue.of_table(OPEN, name, model, servers, shelf)
-            answers[f"recommend {name}"] = recommended(catalogue, requests, chosen.depth)
+            answers[f"recommend {name}"] = recommend_servers(catalogue, requests, chosen.depth)
     for name, rows in answers.items():
         run = pd.DataFrame({"task_id": data.tasks["id"], "seed": SEED, "server_id": rows}).explode("server_id").dropna()
         run = run.assign(rank=run.groupby("task_id").cumcount() + 1)
@@ -84,7 +84,10 @@ def make_pool() -> Path:
     """
     chosen, servers = load_settings(Open), open_servers.living(required(), (OPEN,))
     requests = Requests.read().served
-    data, about = unlabelled(OPEN, open_servers.as_dataset(servers), requests), store.folder(OPEN) / "pools.json"
+    data, about = (
+        make_unlabelled_dataset(OPEN, open_servers.as_dataset(servers), requests),
+        store.folder(OPEN) / "pools.json",
+    )
     data = replace(data, tasks=data.tasks.assign(id=np.arange(1, len(requests) + 1)))
     version, judged = version_of(servers), store.read_table_if_there(OPEN, "judgements")
     if len(judged) and json.loads(about.read_text(encoding="utf-8"))["catalogue"] != version:
@@ -112,7 +115,7 @@ def make_pool() -> Path:
     return store.file(OPEN, "pool")
 
 
-def judged(chosen: Open) -> pd.DataFrame:
+def score_methods(chosen: Open) -> pd.DataFrame:
     """What each method is worth over the requests for which some judged server is useful; an unanswered one counts 0.
 
     Returns: one row per method, best first: system, n, answered (share of the requests), ndcg@10 with its 95 % interval
@@ -164,4 +167,4 @@ def tokens(reference: str) -> pd.DataFrame:
 def open_catalogue(study: Context) -> Tables:
     """What are methods of search over the open catalogue worth, and how many tokens do they save?"""
     settings = study.settings(Open)
-    return {"open": judged(settings), "open_tokens": tokens(settings.reference)}
+    return {"open": score_methods(settings), "open_tokens": tokens(settings.reference)}

@@ -24,7 +24,7 @@ from study.analysis.framework import Context, Tables, analysis
 from study.base import paths
 from study.base.errors import StudyError, UnavailableError
 from study.base.files import read_csv
-from study.config.changes import changed
+from study.config.changes import change_settings
 from study.config.compose import build_system, load
 from study.data.dataset import Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split
@@ -134,16 +134,16 @@ def known_requests(servers: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(requests, ignore_index=True)
 
 
-def filled(table: pd.DataFrame) -> pd.DataFrame:
+def fill_columns(table: pd.DataFrame) -> pd.DataFrame:
     """The table with every text column that a system may read, empty where it is missing, and an id."""
     missing = {name: "" for name in COLUMNS if name not in table}
     return table.assign(**missing, id=np.arange(len(table)))
 
 
-def unlabelled(name: str, servers: pd.DataFrame, requests: Sequence[str]) -> Dataset:
+def make_unlabelled_dataset(name: str, servers: pd.DataFrame, requests: Sequence[str]) -> Dataset:
     """Requests, the descriptions of its tasks, over a catalogue, as a data set without any label."""
     lists = tuple(np.empty(0, dtype=np.int64) for _ in requests)
-    tasks = filled(pd.DataFrame({"description": list(requests)}))
+    tasks = fill_columns(pd.DataFrame({"description": list(requests)}))
     return Dataset(name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
 
 
@@ -159,12 +159,12 @@ def first_rows(system: System, servers: pd.DataFrame, requests: Sequence[str], k
     """Rows of the first `k` servers for each request, `BATCH` of them at a time, ties in the study's order."""
     ranked: list[list[int]] = []
     for start in range(0, len(requests), BATCH):
-        part = unlabelled("requests", servers, requests[start : start + BATCH])
+        part = make_unlabelled_dataset("requests", servers, requests[start : start + BATCH])
         ranked += top_k(scores(system, part, seed=0), k, tie_order(len(servers), 0))[0].tolist()
     return ranked
 
 
-def recommended(catalogue: Catalogue, requests: Sequence[str], k: int) -> list[list[int]]:
+def recommend_servers(catalogue: Catalogue, requests: Sequence[str], k: int) -> list[list[int]]:
     """Ids of the first servers that `study recommend` names for each request; none where it says that nothing fits."""
     options = Options(k)
     return [
@@ -217,7 +217,7 @@ def known_items(study: Context) -> Tables:
                 rng, number = np.random.default_rng(settings.seed), min(settings.sample, len(requests))
                 few = requests.iloc[np.sort(rng.choice(len(requests), number, replace=False))]
                 catalogue = Catalogue.of_dataset("", name, SavedFieldDense("", system, servers, 0), shelf)
-                named = recommended(catalogue, few["request"].tolist(), max(DEPTHS))
+                named = recommend_servers(catalogue, few["request"].tolist(), max(DEPTHS))
                 answers.append((f"recommend {name}", [ids.get_indexer(line).tolist() for line in named], few))
             for label, ranked, queries in answers:
                 rank = first_hits(ranked, queries["targets"].tolist())
@@ -243,8 +243,12 @@ def as_dataset(benchmark: str, *, inside: Dataset | None = None) -> tuple[Datase
         [offset + catalog.tools[tool].server for label in labels for tool in label] for labels in queries.labels
     ]
     lists: tuple[IntArray, ...] = tuple(np.unique(np.array(rows, dtype=np.int64)) for rows in relevant)
-    servers = filled(servers)
-    return unlabelled(benchmark, servers, queries.texts), relevance_from_lists(lists, len(servers)), queries
+    servers = fill_columns(servers)
+    return (
+        make_unlabelled_dataset(benchmark, servers, queries.texts),
+        relevance_from_lists(lists, len(servers)),
+        queries,
+    )
 
 
 def build_systems(settings: Transfer) -> dict[str, System]:
@@ -252,7 +256,7 @@ def build_systems(settings: Transfer) -> dict[str, System]:
     configs = {name: load([f"system={name}"]).system for name in settings.systems}
     fusion, members = load(["system=rrf"]), {name: load([f"system={name}"]).system.model for name in settings.fusion}
     model = {"members": members, "weights": {}, "_target_": fusion.system.model._target_}
-    configs["fusion"] = changed(fusion, {"system.model": model}, merge=False).system
+    configs["fusion"] = change_settings(fusion, {"system.model": model}, merge=False).system
     return {name: build_system(config) for name, config in configs.items()}
 
 

@@ -58,7 +58,7 @@ class Latency:
     distilled: list[str]
 
 
-def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> dict[str, float]:
+def time_requests(answer: Answer, requests: Sequence[int], warm_up: int) -> dict[str, float]:
     """`MEASURED` of requests that are asked one after another, in milliseconds: median, 5th and 95th percentile of
     elapsed time, median of processor time. The first `warm_up` are asked once more before, untimed."""
     for request in requests[:warm_up]:
@@ -72,7 +72,7 @@ def timed(answer: Answer, requests: Sequence[int], warm_up: int) -> dict[str, fl
     return dict(zip(MEASURED, [*np.percentile(elapsed, [50, 5, 95]), np.median(processor)], strict=True))
 
 
-def answering(
+def make_answer(
     system: Any, reading: Sequence[str], data: Dataset, split: Split, readers: Mapping[str, Answer]
 ) -> Answer:
     """What answers one request of a fitted system, from text to ten servers; `readers` make vectors of its text."""
@@ -122,7 +122,7 @@ def latency(study: Context) -> Tables:
     requests = np.resize(split.tasks("valid"), settings.requests).tolist()
 
     def note(name: str, reading: str, answer: Answer, **rest: float) -> None:
-        spent = timed(answer, requests, settings.warm_up)
+        spent = time_requests(answer, requests, settings.warm_up)
         rows.append({"system": name, "reading": reading, "requests": len(requests), **spent, **rest})
 
     for name, reading in tqdm(settings.systems.items(), desc="latency", disable=None):
@@ -131,7 +131,7 @@ def latency(study: Context) -> Tables:
             started = time.perf_counter()
             system.fit(data, split, seed=0, workdir=Path(folder))
             seconds = time.perf_counter() - started
-        note(name, " ".join(reading), answering(system, reading, data, split, readers), seconds_fit=seconds)
+        note(name, " ".join(reading), make_answer(system, reading, data, split, readers), seconds_fit=seconds)
     for name in settings.saved:
         note(name, "saved", answering_saved(name, data))
     for name in settings.distilled:

@@ -72,7 +72,7 @@ def keywords(texts: Iterable[str], most: int) -> list[str]:
     return [word for _, word in sorted(chosen)[:most]]
 
 
-def stuffed(data: Dataset, split: Split, watched: pd.DataFrame, group: str, words: int) -> Dataset:
+def stuff_descriptions(data: Dataset, split: Split, watched: pd.DataFrame, group: str, words: int) -> Dataset:
     """`data` with `words` keywords added to the description of every attacker; `group`: task column to aim at."""
     train = split.tasks("train")
     texts = np.array(data.task_texts(("name", "description")), dtype=object)[train]
@@ -141,19 +141,19 @@ def keyword_stuffing(study: Context) -> Tables:
     tasks, watched = plan(data, split, settings)
     servers, group = watched["server"].to_numpy(np.int64), settings.group
 
-    def attacked(key: tuple[Any, ...]) -> pd.DataFrame:
+    def rank_watched(key: tuple[Any, ...]) -> pd.DataFrame:
         def ranks(catalogue: Dataset) -> IntArray:
             return ranks_of(configs[key[0]], catalogue, split, tasks, servers, settings.part)
 
         before, climbed = ranks(data), {}
         for words in settings.words:
-            after = ranks(stuffed(data, split, watched, group, words))
+            after = ranks(stuff_descriptions(data, split, watched, group, words))
             climbed[words] = gains(data, tasks, watched, group, before, after)
         return pd.concat(climbed, names=["words"]).reset_index("words")
 
     attack = json.dumps({**asdict(settings), "systems": None}, sort_keys=True)
     fits = study.fits("stuffing_fits", ("system", "fingerprint", "attack"))
-    climbs = fits.complete([(name, row_key(config), attack) for name, config in configs.items()], attacked)
+    climbs = fits.complete([(name, row_key(config), attack) for name, config in configs.items()], rank_watched)
     study.facts.update({"profile": study.config.profile.name, "tasks": len(tasks), "catalogue": data.n_servers})
     study.facts["systems"] = {name: plain(config.system) for name, config in configs.items()}
     return {"stuffing": summary(climbs, seed=settings.seed)}
