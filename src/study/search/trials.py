@@ -73,15 +73,15 @@ class Search:
 
     def table(self) -> pd.DataFrame:
         """The finished trials by point: trial (its point), seconds, the measures, the values as `label` writes them."""
-        return pd.DataFrame(list(self._finished().values()))
+        return pd.DataFrame(list(self._read_finished().values()))
 
-    def _finished(self) -> dict[int, dict[str, Any]]:
+    def _read_finished(self) -> dict[int, dict[str, Any]]:
         rows = {row["trial"]: row for row in read_trials(self._file)}
         return {point: rows[point] for point in range(len(self.points)) if point in rows}
 
     def params(self) -> dict[int, dict[str, Any]]:
         """Point -> values of its finished trial, as Optuna has them."""
-        return {point: self._params(row) for point, row in self._finished().items()}
+        return {point: self._params(row) for point, row in self._read_finished().items()}
 
     def _params(self, row: dict[str, Any]) -> dict[str, Any]:
         return {name: read_value(domain, row[name]) for name, domain in distributions(self.space).items()}
@@ -103,10 +103,10 @@ class Search:
 
     def run(self, measure: Objective) -> None:
         """Run trials until all points are finished, by this worker or by others. Raises StudyError: one failed."""
-        while missing := sorted({*range(len(self.points))} - self._finished().keys()):
+        while missing := sorted({*range(len(self.points))} - self._read_finished().keys()):
             for point in missing:
                 with suppress(Timeout), self._lock(str(point), timeout=0):
-                    if point not in self._finished():
+                    if point not in self._read_finished():
                         self._run(measure, point)
                     break
             else:
@@ -117,7 +117,7 @@ class Search:
         domains = distributions(self.space)
         sampler = TPESampler(seed=self.seed + point, n_startup_trials=self.startup)
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        for earlier in self._finished().values():
+        for earlier in self._read_finished().values():
             parts = {"params": self._params(earlier), "distributions": domains, "value": earlier[self.objective]}
             study.add_trial(optuna.trial.create_trial(**parts))
         study.enqueue_trial(self.points[point])
@@ -135,7 +135,7 @@ class Search:
             rows = [*read_trials(self._file), row]
             for file in (self._file, self.backup):
                 _write_rows(file, rows)
-        LOG.info("%s: %d of %d trials", self.name, len(self._finished()), len(self.points))
+        LOG.info("%s: %d of %d trials", self.name, len(self._read_finished()), len(self.points))
 
 
 def read_trials(file: Path) -> list[dict[str, Any]]:

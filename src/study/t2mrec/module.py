@@ -192,7 +192,7 @@ class TwoTowers(pl.LightningModule):
         for tasks, servers, both, targets in batch:
             shared = len(self.sides) == 1
             vectors = {"task": both} if shared else {"task": tasks, "server": servers}
-            projected = {side: self.projected(side, part) for side, part in vectors.items()}
+            projected = {side: self.project(side, part) for side, part in vectors.items()}
             embedded = self(projected)
             z_tasks, z_servers = embedded[0].tensor_split([len(tasks.starts) - 1]) if shared else embedded
             loss = self.loss(z_tasks, z_servers, targets)
@@ -218,7 +218,7 @@ class TwoTowers(pl.LightningModule):
         for side, weight in self.wide.items():
             self.sides[side].wide = weight.detach().numpy()
 
-    def projected(self, side: str, vectors: Ragged) -> Tensor:
+    def project(self, side: str, vectors: Ragged) -> Tensor:
         """v W_1 of a tower, shape (b, hidden)."""
         starts, terms, values = vectors
         if self.rows:

@@ -68,7 +68,7 @@ def test_real_servers_come_first_and_the_rest_has_their_form_and_is_as_far_apart
     # A synthetic server is as far from its origin as real neighbours are from each other.
     cosines = [drawn.real[:, block] @ drawn.real[:, block].T - 2 * np.eye(300) for block in parts]
     origins = rng.integers(0, 300, (3, 20_000))
-    moved = drawn._moved(origins, drawn.length)
+    moved = drawn._move_vectors(origins, drawn.length)
     own = [(moved[:, block] * drawn.real[origins[0]][:, block]).sum(axis=1) for block in parts]
     assert np.median(own) == pytest.approx(np.median([near.max(axis=1) for near in cosines]), abs=0.02)
 

@@ -173,7 +173,7 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
     """
     features, theirs = StructuralFeatures(data.servers), StructuralFeatures(data.servers, aliases="program")
 
-    def counted(tasks: pd.DataFrame) -> dict[str, Any]:
+    def count_pairs(tasks: pd.DataFrame) -> dict[str, Any]:
         values = dict(zip(FEATURES, features(tasks), strict=True))
         program = theirs(tasks)[FEATURES.index("language")]
         other = values["language"] != program
@@ -187,7 +187,7 @@ def structure_facts(data: Dataset) -> pd.DataFrame:
     for level in ("category", "subcategory"):
         facts[f"shared_{level}_names"] = len(set(data.tasks[level]) & set(data.servers[level]))
     facts["servers_stating_a_system"] = (data.servers["system"].str.strip() != "").sum()
-    chunks = [counted(data.tasks.iloc[start : start + CHUNK]) for start in range(0, len(data.tasks), CHUNK)]
+    chunks = [count_pairs(data.tasks.iloc[start : start + CHUNK]) for start in range(0, len(data.tasks), CHUNK)]
     facts |= {str(name): count for name, count in pd.DataFrame(chunks).sum().items()}
     facts["share_language_alone"] = round(1 - facts["pairs_beyond_language"] / pairs, 9)
     # As objects, so that the counts of pairs are written with all their digits.

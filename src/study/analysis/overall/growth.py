@@ -80,9 +80,9 @@ class DrawnVectors:
         if not count:
             return real
         rng = np.random.default_rng([self.seed, start])
-        return np.vstack([real, self._moved(rng.integers(0, len(self.real), (3, count)), self.length)])
+        return np.vstack([real, self._move_vectors(rng.integers(0, len(self.real), (3, count)), self.length)])
 
-    def _moved(self, chosen: NDArray[np.int64], length: float) -> FloatArray:
+    def _move_vectors(self, chosen: NDArray[np.int64], length: float) -> FloatArray:
         vectors: FloatArray = self.real[chosen[0]]
         for block in self._slices():
             moved = vectors[:, block]
@@ -100,7 +100,7 @@ class DrawnVectors:
         low, high = 0.0, 4.0
         for _ in range(STEPS):
             middle = (low + high) / 2
-            moved, origin = self._moved(chosen, middle), self.real[chosen[0]]
+            moved, origin = self._move_vectors(chosen, middle), self.real[chosen[0]]
             cosines = [np.einsum("nd,nd->n", moved[:, block], origin[:, block]) for block in self._slices()]
             low, high = (middle, high) if np.median(np.concatenate(cosines)) > target else (low, middle)
         return (low + high) / 2

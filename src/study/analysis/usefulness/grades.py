@@ -224,7 +224,7 @@ def distilled(study: Context) -> Tables:
     collection, systems = Collection.load(dataset), (settings.system, *settings.also)
     runs = {system: first_servers(dataset, replace(settings, system=system)) for system in systems}
 
-    def measured(name: str, parts: Sequence[str], system: str = settings.system) -> pd.DataFrame:
+    def measure_student(name: str, parts: Sequence[str], system: str = settings.system) -> pd.DataFrame:
         run = score_run(students[name], data, runs[system][runs[system]["part"].isin(parts)])
         spent = run.groupby("part")["milliseconds"].median()
         table = graded_table(collection, run, settings).assign(milliseconds=lambda rows: rows["part"].map(spent))
@@ -232,14 +232,14 @@ def distilled(study: Context) -> Tables:
         table.insert(0, "system", system)
         return table
 
-    tables = {name: measured(name, [CHOICE]) for name in students}
+    tables = {name: measure_student(name, [CHOICE]) for name in students}
     best = max(tables, key=lambda name: float(tables[name][METRIC].max()))
     students[best].save(file_of(dataset))
     students[best] = Student.load(file_of(dataset))  # what others read, with as many digits
-    tables[best] = measured(best, PARTS)
+    tables[best] = measure_student(best, PARTS)
     study.facts.update({"models": sorted(grades["model"].unique()), "penalty": penalty})
     study.facts.update({"correlations": fits, "kept": best})
-    tables |= {system: measured(best, PARTS, system) for system in settings.also}
+    tables |= {system: measure_student(best, PARTS, system) for system in settings.also}
     return {"distilled": pd.concat(tables.values(), ignore_index=True)}
 
 
