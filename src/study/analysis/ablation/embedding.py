@@ -261,8 +261,8 @@ def separations(
             about = {"part": part, "space": space, "kind": kind, "id": ids, "x": at[:, 0], "y": at[:, 1]}
             points.append(pd.DataFrame(about))
     ours = {plane: tables["ours", "embedded", plane, "test"] for plane in (True, False)}
-    published = tables.get(("authors", "embedded", True, "test"))
-    difference = difference_table(published, ours if published is not None else {}, seed=seed)
+    published = tables.get(("authors", "embedded", True, "test"), pd.DataFrame())
+    difference = difference_table(published, {} if published.empty else ours, seed=seed)
     return pd.DataFrame(rows), pd.concat(points, ignore_index=True), difference
 
 
