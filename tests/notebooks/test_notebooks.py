@@ -115,7 +115,7 @@ def test_a_notebook_runs_on_the_published_data_and_neither_it_nor_its_committed_
 @pytest.mark.mirror
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "chosen", [{}, {"across": "bm25", "only_language": "Go"}, {"letters": "SQL", "only_twin": "yes"}]
+    "chosen", [{}, {"across": "bm25", "only_language": "Go"}, {"letters": "data", "only_twin": "yes"}]
 )
 def test_the_view_of_two_systems_counts_and_draws_the_tasks_that_a_reader_chooses(published, chosen):
     shown = [output.get("data", {}) for cell in published["09_explore"].cells for output in cell.get("outputs", [])]
