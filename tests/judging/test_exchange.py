@@ -67,6 +67,7 @@ def test_holes_widen_the_bounds_and_missing_topics_count_zero(shared_root, tmp_p
     row = {"tag": "<b>|x", "collection": "1", "part": "test", "n": 3, "holes": 0.5, "ndcg@10": 0.25}
     row |= dict.fromkeys(("ci_low", "ci_high", "low", "high"), 0.5)
     assert exchange.leaderboard_line(row) == "| bx | 1 | test | 3 | 0.250 [0.500, 0.500] | 50.0% | 0.500 to 0.500 |"
+    assert "| no answer |" in exchange.leaderboard_line(row | {"holes": np.nan})
 
 
 WRONG = [("1 Q0 2 1 0.5 a\n1 Q0 3\n", "not a line of a run", "line 2"), ("", "answers none of the topics", None)]

@@ -107,7 +107,8 @@ def leaderboard_line(row: Mapping[Any, Any]) -> str:
     tag = "".join(letter for letter in str(row["tag"]) if letter.isalnum() or letter in "-_.")
     score = f"{row['ndcg@10']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
     bounds = f"{row['low']:.3f} to {row['high']:.3f}"
-    return f"| {tag} | {row['collection']} | {row['part']} | {row['n']} | {score} | {row['holes']:.1%} | {bounds} |"
+    holes = "no answer" if math.isnan(row["holes"]) else f"{row['holes']:.1%}"
+    return f"| {tag} | {row['collection']} | {row['part']} | {row['n']} | {score} | {holes} | {bounds} |"
 
 
 def export(collection: Collection, folder: Path) -> list[Path]:
