@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import tempfile
 import time
@@ -69,8 +70,11 @@ def long_files(dataset: str, kind: str, protocol: str = "*") -> list[Path]:
     return sorted(rows_folder(dataset).glob(f"*/{protocol}/{KINDS[kind]}"))
 
 
-def read_records(dataset: str, protocol: str = "*") -> dict[tuple[str, str], dict[str, Any]]:
-    """(protocol, system) -> record of every row that has all its parts, of one protocol or of all, in order.
+def read_records(
+    dataset: str, protocol: str = "*", systems: list[str] | None = None
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """(protocol, system) -> record of every row that has all its parts, of one protocol or of all, in order. `systems`:
+    of these alone.
 
     Raises StudyError: a file cannot be read.
     """
@@ -80,7 +84,9 @@ def read_records(dataset: str, protocol: str = "*") -> dict[tuple[str, str], dic
         hits, tops = (_systems(file, *_state(file)) for file in (path.with_name(KINDS[kind]) for kind in KEYS))
         # Where hits alone are kept, there is no top ten of a system without any.
         whole = {system for system, hit in hits.items() if system in tops or (name in HITS_ONLY and not hit)}
-        records |= {(name, system): record for system, record in _load(path).itertuples(index=False) if system in whole}
+        records |= {
+            (name, system): record for system, record in _load(path, systems).itertuples(index=False) if system in whole
+        }
     return dict(sorted(records.items()))
 
 
@@ -97,7 +103,7 @@ def _systems(path: Path, *state: int) -> dict[str, bool]:
     """The systems of which a long table holds rows; of per-task values, whether any says that there was a hit."""
     if not state:
         return {}
-    table = _load(path)
+    table = _load(path, columns=r"system|hit_rate@\d+")
     hits = table.filter(like="hit_rate@").any(axis=1).groupby(table["system"].astype(str)).any()
     return {str(system): bool(hit) for system, hit in hits.items()}
 
@@ -109,7 +115,7 @@ def list_rows(dataset: str, protocol: str = "*") -> list[tuple[str, str]]:
 
 def find_record(dataset: str, protocol: str, system: str) -> dict[str, Any] | None:
     """The record of a row that has all its parts; None without one."""
-    return read_records(dataset, protocol).get((protocol, system))
+    return read_records(dataset, protocol, [system]).get((protocol, system))
 
 
 def read_record(dataset: str, protocol: str, system: str) -> dict[str, Any]:
@@ -275,21 +281,27 @@ def _write(path: Path, frame: pd.DataFrame) -> None:
         pq.write_table(table, temporary, row_group_size=GROUP, use_dictionary=plain, **how)
 
 
-def _load(path: Path, systems: list[str] | None = None) -> pd.DataFrame:
-    """A long table, or the rows of some systems; of records, columns system and record. Raises StudyError: it cannot be
-    read, or lacks a column."""
+def _load(path: Path, systems: list[str] | None = None, columns: str = ".*") -> pd.DataFrame:
+    """A long table, or the rows of some systems and the columns that fit a pattern; of records, columns system and
+    record. Raises StudyError: it cannot be read, or lacks a column."""
     if path.stem == "records":
         *lines, end = read_text(path, fix=FIX).split("\n")
         if end or not lines:
             raise StudyError("the file is cut short", file=path, fix=FIX)
-        records = [parse_record(line, path, f"line {number}") for number, line in enumerate(lines, 1)]
-        return pd.DataFrame({"system": [record["system"] for record in records], "record": records})
+        chosen = (
+            parse_record(line, path, f"line {number}")
+            for number, line in enumerate(lines, 1)
+            if systems is None or any(json.dumps(system) in line for system in systems)
+        )
+        records = {record["system"]: record for record in chosen if systems is None or record["system"] in systems}
+        return pd.DataFrame({"system": [*records], "record": [*records.values()]})
     try:
-        chosen = None if systems is None else [("system", "in", systems)]
-        frame: pd.DataFrame = pq.read_table(path, filters=chosen).to_pandas()
+        filters = None if systems is None else [("system", "in", systems)]
+        names = [name for name in pq.read_schema(path).names if re.fullmatch(columns, name)]
+        frame: pd.DataFrame = pq.read_table(path, columns=names, filters=filters).to_pandas()
     except (OSError, ValueError, KeyError) as error:  # those of pyarrow are subclasses
         raise StudyError(f"not readable as Parquet: {error}", file=path, fix=FIX) from error
     for column in KEYS[path.stem]:
-        if column not in frame:
+        if re.fullmatch(columns, column) and column not in frame:
             raise StudyError("a column is missing", file=path, column=column, fix=FIX)
     return frame

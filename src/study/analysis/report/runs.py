@@ -103,7 +103,7 @@ def collect(dataset: str) -> Runs:
             file = rows_folder(dataset) / "records" / row[0]
             fix = f"run {row[1]} again, or take the file from git"
             raise StudyError("the record lacks a part", file=file, row=row[1], column=part, fix=fix)
-    tables = {protocol: read_per_task(dataset, protocol) for protocol, _ in rows}
+    tables = {protocol: read_per_task(dataset, protocol) for protocol in {protocol for protocol, _ in rows}}
     return {(protocol, system): (tables[protocol][system], records[protocol, system]) for protocol, system in rows}
 
 
