@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 
 import nbformat
 import pandas as pd
@@ -119,7 +120,7 @@ def test_a_notebook_runs_on_the_published_data_and_neither_it_nor_its_committed_
 )
 def test_the_view_of_two_systems_counts_and_draws_the_tasks_that_a_reader_chooses(published, chosen):
     shown = [output.get("data", {}) for cell in published["09_explore"].cells for output in cell.get("outputs", [])]
-    view = next(data[VIEW] for data in shown if VIEW in data)
+    view = deepcopy(next(data[VIEW] for data in shown if VIEW in data))
     for param in view["params"]:
         param["value"] = chosen.get(param["name"], param.get("value"))
     rows = pd.read_csv(io.StringIO(next(rows for rows in view["datasets"].values() if isinstance(rows, str))))
