@@ -1,6 +1,6 @@
 """What a language model adds to T2MRec's pools, on validation tasks: its order against other ways to order a pool, that
-is the same pools in random orders (any ten may be named), with another prompt, by the listwise re-ranker, and random
-orders within the model's rules."""
+is the same pools in random orders (any ten may be named), with another prompt, with the paper's cards, by the listwise
+re-ranker, and random orders within the model's rules."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from study.evaluation.metrics import ndcg
 from study.evaluation.statistics import mean_interval
 from study.reranking.language_model import LanguageModelReranker, Question, condensed
 from study.reranking.listwise import candidate_pools
+from study.reranking.prompt import ATTRIBUTES
 from study.runner.inputs import load_inputs
 from study.runner.processes import limit_threads
 
 CASSETTE = "contribution"
 BASE = "t2mrec_same_training"  # whose pools are shown
+EXPLANATION = 300  # characters, about two sentences; the paper asks for a brief one
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Contribution:
     tasks: int
     permutations: int
     prompt_file: str
+    full_cards: int
     draws: int
     k: int
     seed: int
@@ -75,8 +78,22 @@ def contribution(study: Context) -> Tables:
     answers, counts = ask_variants(client, system.question, data, tasks, pools, settings)
     listwise.fit(data, split, seed=settings.seed, workdir=workdir)
     answers["listwise"] = pools, listwise.rerank(tasks, pools)
+    relevant = split.part(settings.part)[tasks]
+    drawn = np.flatnonzero(np.isin(tasks, order[: settings.full_cards]))
+    some = [pools[row] for row in drawn]
+    full = LanguageModelReranker(client, with_full_cards(system.question))
+    answers_full = {"full cards": (some, full.many(data, tasks[drawn], some))}
+    counts["full cards"] = {"answered": full.answered, "fallbacks": dict(sorted(full.faults.items()))}
     study.facts.update({"answers": counts, "models": sorted(client.usage.models)})
-    return {"contribution": summary(answers, pools, split.part(settings.part)[tasks], settings)}
+    tables = summary(answers, pools, relevant, settings), summary(answers_full, some, relevant[drawn], settings)
+    return {"contribution": pd.concat(tables)}
+
+
+def with_full_cards(question: Question) -> Question:
+    """The question with the cards of the paper's figure 5, id, name, description and metadata, as long as GPT-5.2 is
+    shown them, and with an explanation."""
+    full, fields = Question(question.model), ("id", "name", "description", *ATTRIBUTES)
+    return replace(question, longest=full.longest, fields=fields, tokens=full.tokens, explanation=EXPLANATION)
 
 
 def ask_variants(
@@ -130,7 +147,7 @@ def summary(answers: Answers, pools: Pools, relevant: sp.csr_matrix, settings: C
         pools: T2MRec's own order.
         relevant: labelled servers, shape (len(pools), n_servers).
 
-    Returns: columns variant, runs, ndcg@k and diff, its difference from T2MRec's order, with a 95 % interval over
+    Returns: columns variant, runs, tasks, ndcg@k and diff, its difference from T2MRec's order, with a 95 % interval over
         tasks; shown_tau, Kendall's tau of the first k with the order they were shown in; shown_first, the share of the
         first k shown that are among the first k (k / pool by chance); jaccard, the mean Jaccard index of the first k of
         two runs of the same row.
@@ -145,7 +162,7 @@ def summary(answers: Answers, pools: Pools, relevant: sp.csr_matrix, settings: C
         twice = [pair for a, b in combinations(own, 2) for pair in zip(firsts[a], firsts[b], strict=True)]
         values = np.mean([ndcg(firsts[name], relevant, k) for name in own], axis=0)
         places = [pd.Index(pool).get_indexer(first) for pool, first in shown]
-        row = {"variant": kind, "runs": len(own), f"ndcg@{k}": values.mean()}
+        row = {"variant": kind, "runs": len(own), "tasks": len(pools), f"ndcg@{k}": values.mean()}
         row |= mean_interval(values - before, seed=settings.seed, name="diff", prefix="diff_")
         row["shown_tau"] = np.nanmean([kendalltau(range(k), place).statistic for place in places])
         row["shown_first"] = np.mean([(place < k).mean() for place in places])
