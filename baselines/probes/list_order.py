@@ -8,8 +8,9 @@ import pandas as pd
 import scipy.sparse as sp
 
 from baselines.probes.attribute_counts import group_names, word_matches
+from study.advisor.arrays import Float64Array
 from study.data.dataset import Dataset, FloatArray, IntArray
-from study.data.lists import BoolArray, Float64Array, padded, places, run_lengths, steps, training_lists
+from study.data.lists import BoolArray, padded, places, run_lengths, steps, training_lists
 from study.data.splits import Split
 
 

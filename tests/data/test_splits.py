@@ -200,6 +200,7 @@ def test_damaged_split_files(tmp_path):
     for damaged, reason in (
         (table.iloc[:-1], "do not add up"),
         (table.drop(columns="part"), "column part"),
+        (table.iloc[:0], "the table is empty"),
         (table.replace({"server_id": {103: 104}}), r"column server_id\): an id that the data set does not have"),
     ):
         damaged.to_parquet(path)

@@ -98,6 +98,8 @@ CORRECTIONS: dict[str, str] = {
     "results/task2mcp/records/agent_model.json": "T2MAgent anew: another trial",
     "results/task2mcp/sweeps/*/record.json": "a key says of which settings, data and version a search is",
     "results/task2mcp/robustness/split_fits.parquet": "its fits are keyed by data, split, settings and version",
+    "results/task2mcp/tables/cleaning.csv": "without lines on outer white space, all of which count 0",
+    "results/task2mcp/tables/overview.csv": "without rows that no page quotes; others as they were",
     "results/task2mcp/tables/metrics.json": "NDCG@10 of every row, for dvc's own commands",
     "results/task2mcp/tables/overall.*": ONE,
     "results/task2mcp/tables/significance.csv": FAMILIES,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import Field
 
+from study.advisor.arrays import Float64Array, IntArray
 from study.base.errors import StudyError
-from study.data.dataset import FloatArray, IntArray
 
-FILE = "conf/dataset/synthetic.yaml"
 SOURCES = ("topic_match", "language_match", "alphabetical", "random")
 TOPIC, LANGUAGE, ALPHABETICAL, RANDOM = range(4)
 # After so many failed draws of a free server a label is drawn at random: its group is too small for its lists.
@@ -21,38 +19,37 @@ PATIENCE = 20
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
 class Parameters:
     """Every number of the model; ``conf/dataset/synthetic.yaml`` states and explains them under the same names."""
 
-    n_servers: Annotated[int, Field(ge=2)] = 400
-    n_tasks: Annotated[int, Field(ge=5)] = 600
-    list_length: Annotated[int, Field(ge=1)] = 10
-    extra_labels: Annotated[int, Field(ge=0)] = 8
-    mixture: dict[str, Share] = field(
-        default_factory=lambda: {"topic_match": 0.55, "language_match": 0.2, "alphabetical": 0.15, "random": 0.1}
-    )
-    facet_share: Share = 0.7
-    ascending_share: Share = 0.2
-    duplicate_share: Share = 0.15
-    shared_words: Share = 0.25
-    off_topic_words: Share = 0.15
-    popularity_sd: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    variant_share: Share = 0.05
-    null_share: Share = 0.05
-    zero_lists: Share = 0.005
-    repeat_lists: Share = 0.005
-    seed: Annotated[int, Field(ge=0)] = 2026
+    n_servers: Annotated[int, Field(ge=2)]
+    n_tasks: Annotated[int, Field(ge=5)]
+    list_length: Annotated[int, Field(ge=1)]
+    extra_labels: Annotated[int, Field(ge=0)]
+    mixture: dict[str, Share]
+    facet_share: Share
+    ascending_share: Share
+    duplicate_share: Share
+    shared_words: Share
+    off_topic_words: Share
+    popularity_sd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    variant_share: Share
+    null_share: Share
+    zero_lists: Share
+    repeat_lists: Share
+    seed: Annotated[int, Field(ge=0)]
 
     def __post_init__(self) -> None:
         """Refuse numbers that describe no data set together."""
         if sorted(self.mixture) != sorted(SOURCES) or not np.isclose(sum(self.mixture.values()), 1):
-            fix = f"shares of {', '.join(SOURCES)} that add up to 1"
-            raise StudyError("another mixture", file=FILE, column="mixture", fix=fix)
+            raise StudyError(
+                "another mixture", column="mixture", fix=f"shares of {', '.join(SOURCES)} that add up to 1"
+            )
         longest = 2 * (self.list_length + self.extra_labels)
         if self.n_servers < longest:
             fix = f"at least {longest}, twice the longest list (list_length + extra_labels)"
-            raise StudyError(f"{self.n_servers} servers are too few", file=FILE, column="n_servers", fix=fix)
+            raise StudyError(f"{self.n_servers} servers are too few", column="n_servers", fix=fix)
 
 
 class Labels(NamedTuple):
@@ -64,27 +61,20 @@ class Labels(NamedTuple):
     copied_from: IntArray  # id of the task whose list this task repeats, 0 for none, shape (n_tasks,)
 
 
-class Groups:
-    """Weighted draws from groups of servers, by inverse distribution function."""
-
-    def __init__(self, key: IntArray, weight: FloatArray) -> None:
-        """Sort the servers by group. `key`: group of each server, negative for none, shape (n_servers,). `weight`:
-        positive, shape (n_servers,)."""
-        members = np.flatnonzero(key >= 0)
-        self.order = members[np.argsort(key[members], kind="stable")]
-        self.keys = key[self.order]
-        self.cumulative = np.concatenate([[0.0], np.cumsum(weight[self.order].astype(np.float64))])
-
-    def draw(self, rng: np.random.Generator, key: IntArray) -> IntArray:
-        """One server per entry of `key`; -1 where the group is empty. Shape (len(key),)."""
-        first, last = np.searchsorted(self.keys, key, "left"), np.searchsorted(self.keys, key, "right")
-        low, high = self.cumulative[first], self.cumulative[last]
-        place = np.searchsorted(self.cumulative, low + rng.random(len(key)) * (high - low), "right") - 1
-        # Rounding may put a draw on the border of its group.
-        place = np.clip(place, first, np.maximum(last - 1, first))
-        drawn = np.full(len(key), -1)
-        drawn[first < last] = self.order[place[first < last]]
-        return drawn
+def draw(rng: np.random.Generator, groups: IntArray, weight: Float64Array, key: IntArray) -> IntArray:
+    """One server of the group `key` per entry, by its weight (inverse distribution function); -1 where the group is
+    empty. `groups`: group of each server, negative for none, shape (n_servers,). Returns: shape (len(key),)."""
+    members = np.flatnonzero(groups >= 0)
+    order = members[np.argsort(groups[members], kind="stable")]
+    cumulative = np.concatenate([[0.0], np.cumsum(weight[order])])
+    first, last = (np.searchsorted(groups[order], key, side) for side in ("left", "right"))
+    low, high = cumulative[first], cumulative[last]
+    place = np.searchsorted(cumulative, low + rng.random(len(key)) * (high - low), "right") - 1
+    # Rounding may put a draw on the border of its group.
+    place, filled = np.clip(place, first, np.maximum(last - 1, first)), first < last
+    servers = np.full(len(key), -1)
+    servers[filled] = order[place[filled]]
+    return servers
 
 
 def annotate(rng: np.random.Generator, p: Parameters, servers: pd.DataFrame, tasks: pd.DataFrame) -> Labels:
@@ -104,8 +94,8 @@ def annotate(rng: np.random.Generator, p: Parameters, servers: pd.DataFrame, tas
     shown = chosen[:, main].copy()
     for share, repeat in ((p.zero_lists, False), (p.repeat_lists, True)):
         hit = rng.choice(n, size=round(share * n), replace=False)
-        place = rng.integers(p.list_length, size=len(hit))
-        shown[hit, place] = shown[hit, (place + 1) % p.list_length] if repeat else -1
+        position = rng.integers(p.list_length, size=len(hit))
+        shown[hit, position] = shown[hit, (position + 1) % p.list_length] if repeat else -1
     return Labels(chosen, sources, shown, np.where(copied_from >= 0, tasks["task_id"].to_numpy()[copied_from], 0))
 
 
@@ -115,8 +105,6 @@ def draw_lists(
     """Lists of `width` different servers, and the source of each entry; both of shape (n_tasks, width)."""
     n, n_servers = len(tasks), len(servers)
     weight = servers["popularity"].to_numpy()
-    groups = {name: Groups(servers[name].to_numpy(), weight) for name in ("topic", "facet", "language")}
-    keys = {name: tasks[name].to_numpy() for name in groups}
     sources = rng.choice(len(SOURCES), (n, width), p=[p.mixture[name] for name in SOURCES])
     chosen = np.full((n, width), -1)
     position = rng.integers(n_servers, size=n)
@@ -125,19 +113,19 @@ def draw_lists(
         if attempt >= PATIENCE:
             sources[pending] = RANDOM
         attempt += 1
-        task, place = np.nonzero(pending)
-        source = sources[task, place]
-        drawn = rng.integers(n_servers, size=len(task))
+        task, rank = np.nonzero(pending)
+        source = sources[task, rank]
+        sampled = rng.integers(n_servers, size=len(task))
         facet = rng.random(len(task)) < p.facet_share
         topical = source == TOPIC
         for name, rows in (("facet", topical & facet), ("topic", topical & ~facet), ("language", source == LANGUAGE)):
-            drawn[rows] = groups[name].draw(rng, keys[name][task[rows]])
+            sampled[rows] = draw(rng, servers[name].to_numpy(), weight, tasks[name].to_numpy()[task[rows]])
         walking = pending & (sources == ALPHABETICAL)
         steps = np.cumsum(walking, axis=1)
         in_order = source == ALPHABETICAL
-        drawn[in_order] = ((position[:, None] + steps) % n_servers)[task[in_order], place[in_order]]
+        sampled[in_order] = ((position[:, None] + steps) % n_servers)[task[in_order], rank[in_order]]
         position = position + steps[:, -1]
-        chosen[task, place] = drawn
+        chosen[task, rank] = sampled
         chosen[later_repeats(chosen)] = -1
     return chosen, sources
 
@@ -157,7 +145,6 @@ def copies(rng: np.random.Generator, topic: IntArray, share: float) -> IntArray:
     n = len(topic)
     copying = np.zeros(n, dtype=bool)
     copying[rng.choice(n, size=round(share * n), replace=False)] = True
-    originals = Groups(np.where(copying, -1, topic), np.ones(n, np.float32))
     source = np.full(n, -1)
-    source[copying] = originals.draw(rng, topic[copying])
+    source[copying] = draw(rng, np.where(copying, -1, topic), np.ones(n), topic[copying])
     return source

@@ -18,7 +18,7 @@ from study.advisor.retrieval.fields import SERVER_FIELDS as SERVER_FIELDS
 from study.advisor.retrieval.fields import TASK_FIELDS as TASK_FIELDS
 from study.advisor.retrieval.fields import join_values as join_values
 from study.base import paths
-from study.base.errors import StudyError
+from study.base.errors import StudyError, require_file
 
 # The prepared tables and the columns without which they are of no use.
 PREPARED = {
@@ -59,17 +59,12 @@ class Dataset:
         return len(self.tasks)
 
     def task_texts(self, fields: tuple[str, ...] = TASK_FIELDS) -> list[str]:
-        """x_t of every task, shape (n_tasks,)."""
-        return join_fields(self.tasks, fields)
+        """x_t of every task: its fields joined, empty ones left out, shape (n_tasks,)."""
+        return [join_values(row) for row in zip(*(self.tasks[field] for field in fields), strict=True)]
 
     def server_texts(self, fields: tuple[str, ...] = SERVER_FIELDS) -> list[str]:
         """x_m of every server, shape (n_servers,)."""
-        return join_fields(self.servers, fields)
-
-
-def join_fields(table: pd.DataFrame, fields: tuple[str, ...]) -> list[str]:
-    """Join the named columns of each row, leaving out empty values."""
-    return [join_values(row) for row in zip(*(table[field] for field in fields), strict=True)]
+        return [join_values(row) for row in zip(*(self.servers[field] for field in fields), strict=True)]
 
 
 def relevance_from_lists(lists: tuple[IntArray, ...], n_servers: int) -> sp.csr_matrix:
@@ -84,27 +79,22 @@ def relevance_from_lists(lists: tuple[IntArray, ...], n_servers: int) -> sp.csr_
 def build(name: str, servers: pd.DataFrame, tasks: pd.DataFrame, labels: pd.DataFrame) -> Dataset:
     """Assemble a data set from prepared tables. `labels`: columns task_id, server_id, position (from 1), only known
     ids, no repeats."""
-    server_row = pd.Series(np.arange(len(servers)), index=servers["id"])
-    task_row = pd.Series(np.arange(len(tasks)), index=tasks["id"])
     ordered = labels.sort_values(["task_id", "position"], kind="stable")
-    rows = task_row.loc[ordered["task_id"]].to_numpy()
-    columns = server_row.loc[ordered["server_id"]].to_numpy()
-    order = np.argsort(rows, kind="stable")
-    counts = np.bincount(rows, minlength=len(tasks))
-    lists = tuple(np.split(columns[order].astype(np.int64), np.cumsum(counts)[:-1]))
+    rows = pd.Index(tasks["id"]).get_indexer(pd.Index(ordered["task_id"]))
+    columns = pd.Index(servers["id"]).get_indexer(pd.Index(ordered["server_id"]))
+    counts, by_task = np.bincount(rows, minlength=len(tasks)), np.argsort(rows, kind="stable")
+    lists = tuple(np.split(columns[by_task].astype(np.int64), np.cumsum(counts)[:-1]))
     return Dataset(name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
 
 
 def read_parquet(path: Path, *, columns: Iterable[str], fix: str) -> pd.DataFrame:
     """Read a parquet file of the study. Raises StudyError: the file is missing or damaged, or lacks one of the
     `columns`; `fix` says how it is made."""
-    if not path.exists():
-        raise StudyError("the file is missing", file=path, fix=fix)
+    require_file(path, fix)
     try:
         table = pd.read_parquet(path)
     except (OSError, ValueError) as error:  # what pyarrow raises derives from these
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise StudyError(f"not a readable parquet file: {reason}", file=path, fix=fix) from error
+        raise StudyError(f"not a readable parquet file ({error})", file=path, fix=fix) from error
     for column in columns:
         if column not in table:
             raise StudyError("a column is missing", file=path, column=column, fix=fix)
@@ -114,8 +104,8 @@ def read_parquet(path: Path, *, columns: Iterable[str], fix: str) -> pd.DataFram
 def load(name: str, folder: Path | None = None) -> Dataset:
     """Read the prepared data set `name`.
 
-    Raises StudyError: a table is missing, damaged or empty; an id or a place is no whole number, a text no text; an id
-        stands twice; or the labels name an id that the other tables lack.
+    Raises StudyError: a table is missing, damaged or empty; an id or a position is no whole number, a text no text; an
+        id stands twice; or the labels name an id that the other tables lack.
     """
     folder, fix = folder or paths.prepared(name), f"run: study prepare dataset={name}"
     files = {part: folder / f"{part}.parquet" for part in PREPARED}
@@ -124,19 +114,14 @@ def load(name: str, folder: Path | None = None) -> Dataset:
         if table.empty and part != "labels":
             raise StudyError("the table is empty", file=files[part], fix=fix)
         for column in PREPARED[part]:
-            if column in NUMBERS and not is_integer_dtype(table[column]):
-                raise StudyError("holds something that is no whole number", file=files[part], column=column, fix=fix)
-        texts = table[[column for column in PREPARED[part] if column not in NUMBERS]]
-        if (wrong := ~texts.map(lambda value: isinstance(value, str))).any(axis=None):
-            column = str(wrong.any().idxmax())
-            row = int(wrong[column].argmax())
-            reason = f"{texts[column].iloc[row]!r:.40} is no text"
-            raise StudyError(reason, file=files[part], row=row, column=column, fix=fix)
+            number, values = column in NUMBERS, table[column]
+            if not (is_integer_dtype(values) if number else all(isinstance(text, str) for text in values)):
+                reason = f"holds something that is no {'whole number' if number else 'text'}"
+                raise StudyError(reason, file=files[part], column=column, fix=fix)
     for column, part in (("task_id", "tasks"), ("server_id", "servers")):
-        ids, labels = tables[part]["id"], tables["labels"][column]
-        if (twice := ids.duplicated()).any():
-            raise StudyError("an id stands twice", file=files[part], row=int(twice.argmax()), column="id", fix=fix)
-        if (unknown := ~labels.isin(ids)).any():
+        if tables[part]["id"].duplicated().any():
+            raise StudyError("an id stands twice", file=files[part], column="id", fix=fix)
+        if (unknown := ~tables["labels"][column].isin(tables[part]["id"])).any():
             reason, row = f"an id that {part}.parquet does not have", int(unknown.argmax())
             raise StudyError(reason, file=files["labels"], row=row, column=column, fix=fix)
     return build(name, tables["servers"], tables["tasks"], tables["labels"])

@@ -13,13 +13,11 @@ from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 
 BoolArray = NDArray[np.bool_]
-Float64Array = NDArray[np.float64]
 
 
 def places(data: Dataset) -> IntArray:
     """The place of each server row in the order of ids, shape (n_servers,)."""
-    found: IntArray = np.argsort(np.argsort(data.servers["id"].to_numpy(), kind="stable"), kind="stable")
-    return found
+    return np.argsort(np.argsort(data.servers["id"].to_numpy())).astype(np.int64)
 
 
 def padded(lists: tuple[IntArray, ...], place: IntArray) -> IntArray:
@@ -40,20 +38,14 @@ def steps(matrix: IntArray, gap: int | None = None) -> BoolArray:
     """Whether entry j + 1 lies behind entry j by at most `gap` places (any number for None); shape (n, width - 1)."""
     forward = matrix[:, 1:] - matrix[:, :-1]
     filled = (matrix[:, 1:] >= 0) & (matrix[:, :-1] >= 0)
-    found: BoolArray = filled & (forward > 0) & (True if gap is None else forward <= gap)
-    return found
+    return filled & (forward > 0) & (forward <= (np.inf if gap is None else gap))
 
 
 def run_lengths(step: BoolArray) -> IntArray:
     """The number of entries of the unbroken run that each entry belongs to, shape (n, width); 1 for an entry alone."""
-    n, width = step.shape[0], step.shape[1] + 1
-    before, after = np.ones((n, width), dtype=np.int64), np.ones((n, width), dtype=np.int64)
-    for place in range(1, width):
-        before[:, place] += np.where(step[:, place - 1], before[:, place - 1], 0)
-    for place in range(width - 2, -1, -1):
-        after[:, place] += np.where(step[:, place], after[:, place + 1], 0)
-    found: IntArray = before + after - 1
-    return found
+    run = np.cumsum(np.pad(~step, ((0, 0), (1, 0))), axis=1)  # number of an entry's run within its row
+    run += run.shape[1] * np.arange(len(run))[:, None]
+    return np.bincount(run.ravel())[run]
 
 
 def order_measures(matrix: IntArray, gap: int, long_run: int) -> dict[str, float]:
@@ -73,8 +65,7 @@ def order_measures(matrix: IntArray, gap: int, long_run: int) -> dict[str, float
 
 def set_keys(matrix: IntArray) -> IntArray:
     """A number per list, equal for equal sets of servers, shape (n,)."""
-    found: IntArray = np.unique(np.sort(matrix, axis=1), axis=0, return_inverse=True)[1].ravel().astype(np.int64)
-    return found
+    return np.unique(np.sort(matrix, axis=1), axis=0, return_inverse=True)[1].ravel()
 
 
 def repetition_measures(matrix: IntArray) -> dict[str, float]:
@@ -89,9 +80,5 @@ def repetition_measures(matrix: IntArray) -> dict[str, float]:
 
 def training_lists(data: Dataset, split: Split) -> tuple[IntArray, ...]:
     """The training servers of every task, in the order in which the task lists them."""
-    train = split.train
-    rows = (train.indices[train.indptr[row] : train.indptr[row + 1]] for row in range(data.n_tasks))
-    return tuple(
-        listed[np.isin(listed, known)] if len(known) else known.astype(np.int64)
-        for listed, known in zip(data.lists, rows, strict=True)
-    )
+    known = np.split(split.train.indices, split.train.indptr[1:-1])
+    return tuple(row[np.isin(row, servers)] for row, servers in zip(data.lists, known, strict=True))

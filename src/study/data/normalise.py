@@ -24,11 +24,7 @@ def spelling_key(text: str, *, plural: bool = True) -> str:
     `plural`) by the final s of a word."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("&", " and ")
     words = re.sub(r"[\s\-‐-―_/]+", " ", folded).split()
-    if plural:
-        words = [
-            word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in words
-        ]
-    return " ".join(words)
+    return " ".join(re.sub(r"(?<=..[^s])s$", "", word) if plural else word for word in words)
 
 
 def case_key(text: str) -> str:
@@ -42,10 +38,8 @@ def licence_key(text: str) -> str:
     if not text.strip():
         return ""
     first = text.strip().splitlines()[0].casefold().strip()
-    if first in LICENCE_ALIASES:
-        return LICENCE_ALIASES[first]
     name = re.sub(r"\s*(licen[sc]e|许可证)$", "", first)
-    return LICENCE_ALIASES.get(name, name)
+    return LICENCE_ALIASES.get(first, LICENCE_ALIASES.get(name, name))
 
 
 def unify(values: Sequence[str], key: Callable[[str], str]) -> list[str]:
@@ -66,8 +60,7 @@ def tokens(text: str) -> list[str]:
 def unify_tokens(values: Sequence[str]) -> list[str]:
     """Comma-separated texts with each entry in its most frequent spelling, once, joined by ', ', in listed order."""
     parts = [tokens(text) for text in values]
-    flat = unify([token for row in parts for token in row], case_key)
-    unified = iter(flat)
+    unified = iter(unify([token for row in parts for token in row], case_key))
     return [", ".join(dict.fromkeys(next(unified) for _ in row)) for row in parts]
 
 

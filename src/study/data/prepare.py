@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -12,7 +11,6 @@ import pandas as pd
 
 from study.base import files, paths
 from study.data import normalise, raw_files
-from study.data.dataset import SERVER_FIELDS, TASK_FIELDS
 
 SERVERS_FILE, TASKS_FILE = "mcp_raw.json", "task_raw.json"
 LABELS_FILE, ALL_LABELS_FILE = "mcp_task.csv", "mcp_task_all.csv"
@@ -54,12 +52,8 @@ def prepare(
     unified spellings go into further columns. Rows keep the order of the files. Earlier outputs are replaced only
     when every new table is good.
 
-    `raw`: folder with ``mcp_raw.json``, ``task_raw.json`` and the label files.
-    `prepared`: folder for ``servers``, ``tasks``, ``labels`` and (where the raw file exists) ``labels_all.parquet``.
-    `tables`: folder for ``cleaning.csv``.
-    `labels`: the label file that the study uses.
-    Returns: the cleaning table.
-    Raises StudyError: anything wrong in a raw file, with file, row, column and what to do.
+    `raw`, `prepared`, `tables`: other folders than those of the data set. `labels`: the label file that the study uses.
+    Returns: the cleaning table. Raises StudyError: anything wrong in a raw file, with its place and what to do.
     """
     raw, prepared, tables = raw or paths.raw(name), prepared or paths.prepared(name), tables or paths.tables(name)
     servers, lines = clean_table(raw / SERVERS_FILE, "servers")
@@ -82,8 +76,7 @@ def prepare(
 def clean_table(path: Path, table: str) -> tuple[pd.DataFrame, list[Line]]:
     """The server or task table: nulls as empty text, unified spellings in further columns; and its defects, counted."""
     servers = table == "servers"
-    schema, wrapper = (raw_files.SERVERS, None) if servers else (raw_files.TASKS, "task_raw")
-    frame, unknown = raw_files.read_table(path, schema, wrapper)
+    frame, unknown = raw_files.read_table(path, raw_files.SERVERS if servers else raw_files.TASKS)
     numbers = ["id", *(raw_files.SERVER_NUMBERS if servers else ())]
     texts = [str(column) for column in frame if column not in numbers]
     n, empty = len(frame), frame.isna().sum()
@@ -91,10 +84,6 @@ def clean_table(path: Path, table: str) -> tuple[pd.DataFrame, list[Line]]:
     nullable = [column for column in texts if servers and column in raw_files.SERVER_NULLABLE]
     lines += [("null becomes empty text", table, c, int(empty[c]), int(empty[c]), CHANGED, "") for c in nullable]
     clean = frame.fillna("").astype(dict.fromkeys(numbers, "int64") | dict.fromkeys(texts, "str"))
-    for column in texts:
-        spaced = int((clean[column] != clean[column].str.strip()).sum())
-        note = "part of the text that systems read" if column in {*(SERVER_FIELDS if servers else TASK_FIELDS)} else ""
-        lines.append(("outer white space", table, column, spaced, spaced, REPORTED, note))
     for new, (column, unify) in NORMALISED[table].items():
         clean[new] = pd.Series(unify(clean[column].tolist()), index=clean.index, dtype="str")
         lines.append(_variants(clean[clean[column] != ""], table, column, new))
@@ -122,25 +111,21 @@ def clean_labels(path: Path, table: str, servers: pd.DataFrame, tasks: pd.DataFr
     """The label lists in long form, without id 0 and repeats, with the position that each id had in the file. Returns:
     columns task_id, server_id, position (from 1); and the defects, counted."""
     lists = raw_files.read_lists(path)
-    raw_files.check_references(lists, tasks["id"], servers["id"], path)
-    zeros = [row.count(0) for row in lists.values()]
-    repeats = [len(row) - len(set(row)) for row in lists.values()]
-    again = sum(max(0, count - 1) for count in zeros)
-    sets = Counter(tuple(sorted(set(row) - {0})) for row in lists.values())
-    shared = [count for count in sets.values() if count > 1]
-    twice = f"{again} of these values are id 0, which the rule before has already left out"
-    beyond = "values: lists beyond the first of each set"
-    counted: list[tuple[str, int, int, str, str]] = [
-        ("id 0 (no server has it) left out", sum(map(bool, zeros)), sum(zeros), CHANGED, ""),
-        ("repeated id in one list left out", sum(map(bool, repeats)), sum(repeats), CHANGED, twice),
-        ("same set of servers as another task", sum(shared), sum(shared) - len(shared), REPORTED, beyond),
-    ]
-    long = [
-        (task, server, position)
-        for task, row in lists.items()
-        for position, server in enumerate(row, start=1)
-        if server and row.index(server) == position - 1
-    ]
+    raw_files.check_references(lists, set(tasks["id"]), set(servers["id"]), path)
+    long = [(task, server, place) for task, row in lists.items() for place, server in enumerate(row, start=1)]
     frame = pd.DataFrame(long, columns=["task_id", "server_id", "position"]).astype("int64")
-    lines = [(rule, table, "server_id", rows, values, action, note) for rule, rows, values, action, note in counted]
-    return frame, lines
+    zero, repeated = frame["server_id"] == 0, frame.duplicated(["task_id", "server_id"])
+    kept = frame[~zero & ~repeated].reset_index(drop=True)
+    sets = kept.groupby("task_id")["server_id"].agg(frozenset).value_counts()
+    same, beyond = (int(sets[sets > 1].sum()), int((sets - 1).sum())), "values: lists beyond the first of each set"
+    twice = f"{int((zero & repeated).sum())} of these values are id 0, which the rule before has already left out"
+
+    def lists_and_values(rows: pd.Series[bool]) -> tuple[int, int]:
+        return frame.loc[rows, "task_id"].nunique(), int(rows.sum())
+
+    lines = [
+        ("id 0 (no server has it) left out", table, "server_id", *lists_and_values(zero), CHANGED, ""),
+        ("repeated id in one list left out", table, "server_id", *lists_and_values(repeated), CHANGED, twice),
+        ("same set of servers as another task", table, "server_id", *same, REPORTED, beyond),
+    ]
+    return kept, lines

@@ -7,7 +7,7 @@ The release holds ``mcp_raw.json``, ``task_raw.json`` and a label file with one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 import pandas as pd
@@ -18,51 +18,26 @@ from study.data import raw_files
 from study.data.prepare import SERVERS_FILE, TASKS_FILE
 
 SERVERS, TASKS, LABELS = "mcp_raw.csv", "task.csv", "mcp_task.csv"
-# The released lists have ten ids each. Longer ones (mcp_task_all.csv) get further columns, which the program reads too.
-WIDTH = 10
 
 
 def convert(raw: Path, folder: Path, *, labels: str) -> pd.DataFrame:
-    """Write the three files into `folder`.
+    """Write the three files into `folder`; a list has its ids as printed (0 and repeats too), null where it has ended.
 
-    `raw`: folder with the released files.
-    `labels`: name of the label file there.
-    Returns: what was converted, columns file, change, count.
+    `raw`: folder with the released files. `labels`: name of the label file there.
+    Returns: columns file, rows, altered (texts that pandas reads otherwise than they were written).
     Raises StudyError: a released file is missing or not as published, or pandas would read a row of a new one wrongly.
     """
     servers, _ = raw_files.read_table(raw / SERVERS_FILE, raw_files.SERVERS)
-    tasks, _ = raw_files.read_table(raw / TASKS_FILE, raw_files.TASKS, wrapper="task_raw")
+    tasks, _ = raw_files.read_table(raw / TASKS_FILE, raw_files.TASKS)
     lists = raw_files.read_lists(raw / labels)
-    wide = spread(lists)
-    tables = {
-        SERVERS: servers.rename(columns={"id": "num"}),
-        TASKS: tasks.rename(columns={"id": "task_id"}),
-        LABELS: wide,
-    }
-    for name, table in tables.items():
+    columns = {f"mcp{number}": ids for number, ids in enumerate(zip_longest(*lists.values()), start=1)}
+    wide = pd.DataFrame({"task_id": list(lists)} | columns, dtype="Int64")
+    renamed = {SERVERS: servers.rename(columns={"id": "num"}), TASKS: tasks.rename(columns={"id": "task_id"})}
+    rows = []
+    for name, table in (renamed | {LABELS: wide}).items():
         files.write_csv(folder / name, table)
-    known, lengths = set(servers["id"]), [len(listed) for listed in lists.values()]
-    absent = [sum(server not in known for server in listed) for listed in lists.values()]
-    counts = [
-        (SERVERS, "rows, id called num", len(servers)),
-        (SERVERS, "texts that pandas reads otherwise", altered(folder / SERVERS, tables[SERVERS])),
-        (TASKS, "rows, id called task_id, wrapper task_raw removed", len(tasks)),
-        (TASKS, "texts that pandas reads otherwise", altered(folder / TASKS, tables[TASKS])),
-        (LABELS, f"lists spread over mcp1 ... mcp{wide.shape[1] - 1}", len(lists)),
-        (LABELS, f"lists of fewer than {WIDTH} ids", sum(length < WIDTH for length in lengths)),
-        (LABELS, f"lists of more than {WIDTH} ids", sum(length > WIDTH for length in lengths)),
-        (LABELS, "lists that repeat an id", sum(len(set(listed)) < len(listed) for listed in lists.values())),
-        (LABELS, "ids absent from the catalogue, kept", sum(absent)),
-        (LABELS, "lists with such ids", sum(count > 0 for count in absent)),
-    ]
-    return pd.DataFrame(counts, columns=["file", "change", "count"])
-
-
-def spread(lists: Mapping[int, list[int]]) -> pd.DataFrame:
-    """One row per task: task_id, mcp1, mcp2, ...; ids as printed (0 and repeats too), null where a list has ended."""
-    width = max(WIDTH, *map(len, lists.values()))
-    rows = [[task, *listed, *[None] * (width - len(listed))] for task, listed in lists.items()]
-    return pd.DataFrame(rows, columns=["task_id", *(f"mcp{place}" for place in range(1, width + 1))]).astype("Int64")
+        rows.append((name, len(table), altered(folder / name, table)))
+    return pd.DataFrame(rows, columns=["file", "rows", "altered"])
 
 
 def read_wide(path: Path) -> dict[int, set[int]]:
@@ -77,12 +52,11 @@ def altered(path: Path, table: pd.DataFrame) -> int:
     nothing; surrounding blanks, which the program strips, do not count."""
     read = pd.read_csv(path)
     if len(read) != len(table):
-        raise StudyError(
-            f"pandas reads {len(read)} rows of {len(table)}", file=path, fix="report it: a text breaks rows"
-        )
+        fix = "report it: a text breaks rows"
+        raise StudyError(f"pandas reads {len(read)} rows of {len(table)}", file=path, fix=fix)
     texts = [name for name in table if table[name].map(lambda value: isinstance(value, str)).any()]
     return sum(int((_stripped(read[name]) != _stripped(table[name])).sum()) for name in texts)
 
 
 def _stripped(column: pd.Series) -> pd.Series:
-    return column.astype(object).where(column.notna(), "").astype(str).str.strip()
+    return column.astype(object).fillna("").astype(str).str.strip()

@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 import io
-import json
-import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pandas as pd
-import pandera.errors
-import pandera.pandas as pa
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, conlist, create_model
 
 from study.base import files, paths
 from study.base.errors import StudyError
@@ -23,34 +19,21 @@ SERVER_TEXT = ("name", "url", "description", "author", "category", "origin")
 SERVER_NULLABLE = ("license", "language", "subcategory", "system", "tools", "web_url")
 SERVER_NUMBERS = ("stars_count", "watching_count", "activity")
 TASK_TEXT = ("name", "description", "language", "category", "subcategory", "theme")
-# Half of a pair: JSON can spell it, and no UTF-8 file (and no parquet file) can hold it.
-SURROGATE = re.compile("[\ud800-\udfff]")
+# Whole numbers (no text, no true or false) that int64 holds with room for arithmetic.
+ID, COUNT = (Annotated[int, Field(ge=least, lt=2**53, strict=True)] for least in (1, 0))
 
 
-def _whole(least: int, *, unique: bool = False) -> pa.Column:
-    """Whole numbers (no text, no true or false) that int64 holds with room for arithmetic."""
-    error = f"is no whole number from {least}"
-    check = pa.Check(lambda value: type(value) is int and least <= value < 2**53, element_wise=True, error=error)
-    return pa.Column(object, check, unique=unique)
+def _object(**fields: Any) -> type[BaseModel]:
+    """The form of a JSON object with these keys, and perhaps others."""
+    return create_model("Object", __config__=ConfigDict(strict=True, extra="allow"), **fields)
 
 
-def _text(*, nullable: bool = False) -> pa.Column:
-    check = pa.Check(
-        lambda value: isinstance(value, str) and not SURROGATE.search(value), element_wise=True, error="is no text"
-    )
-    return pa.Column(object, check, nullable=nullable)
-
-
-SERVERS = pa.DataFrameSchema(
-    {
-        "id": _whole(1, unique=True),
-        **{name: _text() for name in SERVER_TEXT},
-        **{name: _text(nullable=True) for name in SERVER_NULLABLE},
-        **{name: _whole(0) for name in SERVER_NUMBERS},
-        "official": pa.Column(object, pa.Check.isin(["official", "non-official"])),
-    }
-)
-TASKS = pa.DataFrameSchema({"id": _whole(1, unique=True), **{name: _text() for name in TASK_TEXT}})
+_SERVER: dict[str, Any] = dict.fromkeys(SERVER_TEXT, str) | dict.fromkeys(SERVER_NULLABLE, str | None)
+_SERVER |= dict.fromkeys(SERVER_NUMBERS, COUNT) | {"official": Literal["official", "non-official"]}
+SERVERS = TypeAdapter(conlist(_object(id=ID, **_SERVER), min_length=1))
+TASKS = TypeAdapter(conlist(_object(task_raw=_object(id=ID, **dict.fromkeys(TASK_TEXT, str))), min_length=1))
+RECORDS = TypeAdapter(conlist(dict[str, Any], min_length=1))
+SERVER_IDS = TypeAdapter(list[int])
 
 
 def again(file: Path) -> str:
@@ -65,45 +48,27 @@ def read_text(path: Path) -> str:
     return files.read_text(path, fix=again(path))
 
 
-def read_records(path: Path, wrapper: str | None = None) -> list[dict[str, Any]]:
-    """A JSON list of objects, each inside `{wrapper: ...}` where a wrapper is given."""
+def read_records(path: Path, form: TypeAdapter[Any] = RECORDS) -> Any:
+    """A JSON list of objects. Raises StudyError: naming the first value that is not of this form."""
     try:
-        records = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise StudyError(f"not valid JSON ({error})", file=path, fix=again(path)) from error
-    if not isinstance(records, list) or not records:
-        raise StudyError("must be a list of at least one object", file=path, fix=again(path))
-    if wrapper:
-        records = [record.get(wrapper) if isinstance(record, dict) else None for record in records]
-    for row, record in enumerate(records):
-        if not isinstance(record, dict):
-            raise StudyError("must be an object", file=path, row=row, column=wrapper, fix=again(path))
-    return records
+        return form.validate_json(read_text(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        row, *keys = first["loc"] or (None,)
+        reason, fix = f"{first['msg']}, not {first['input']!r:.60}", f"correct the value, or {again(path)}"
+        column = str(keys[-1]) if keys else None
+        raise StudyError(reason, file=path, row=row, column=column, fix=fix) from error
 
 
-def read_table(path: Path, schema: pa.DataFrameSchema, wrapper: str | None = None) -> tuple[pd.DataFrame, list[str]]:
-    """Records as a checked table, its columns in the schema's order. Returns: the table (object columns, nulls as None)
-    and the names of keys that the schema does not know.
-
-    Raises StudyError: naming the first row that does not fit the schema.
-    """
-    table = pd.DataFrame(read_records(path, wrapper), dtype=object)
-    try:
-        schema.validate(table, lazy=True)
-    except pandera.errors.SchemaErrors as error:
-        cases = error.failure_cases.assign(row=pd.to_numeric(error.failure_cases["index"]))
-        first = cases.sort_values("row", na_position="first", kind="stable").iloc[0]
-        if first["check"] == "column_in_dataframe":
-            raise StudyError("the key is missing", file=path, column=first["failure_case"], fix=again(path)) from None
-        raise StudyError(
-            f"{str(first['failure_case'])!r:.60} {first['check']} ({len(cases)} wrong in all)",
-            file=path,
-            row=int(first["row"]) if pd.notna(first["row"]) else None,
-            column=first["column"],
-            fix=f"correct the value, or {again(path)}",
-        ) from None
-    known = table[list(schema.columns)]
-    return known.where(known.notna(), None), sorted(map(str, set(table) - set(known)))
+def read_table(path: Path, form: TypeAdapter[Any]) -> tuple[pd.DataFrame, list[str]]:
+    """`SERVERS` or `TASKS` as a checked table, its columns in the form's order. Returns: the table (object columns,
+    nulls as None) and the names of keys that the form does not know."""
+    records = [getattr(record, "task_raw", record) for record in read_records(path, form)]
+    table = pd.DataFrame([record.model_dump() for record in records], dtype=object)
+    if (twice := table["id"].duplicated()).any():
+        raise StudyError("an id stands twice", file=path, row=int(twice.argmax()), column="id", fix=again(path))
+    columns = list(type(records[0]).model_fields)
+    return table[columns], sorted(map(str, set(table) - {*columns}))
 
 
 def read_lists(path: Path) -> dict[int, list[int]]:
@@ -119,35 +84,36 @@ def read_lists(path: Path) -> dict[int, list[int]]:
         raise StudyError(reason, file=path, fix=again(path)) from error
     lists: dict[int, list[int]] = {}
     for line, (task, cell) in enumerate(cells, start=2):
+        place: dict[str, Any] = {
+            "file": path,
+            "row": f"line {line}",
+            "column": "mcp_ids",
+            "fix": 'write: 7,"[12, 7, 3]"',
+        }
         try:
-            number, servers = int(task), json.loads(cell)
-            valid = isinstance(servers, list) and all(type(server) is int and server >= 0 for server in servers)
-        except (ValueError, RecursionError):
-            valid = False
-        if not valid or number in lists:
-            reason = f"task {number} stands twice" if valid else f"{task:.20} {cell!r:.60} is no task with server ids"
-            raise StudyError(reason, file=path, row=f"line {line}", column="mcp_ids", fix='write: 7,"[12, 7, 3]"')
+            number, servers = int(task), SERVER_IDS.validate_json(cell, strict=True)
+        except ValueError as error:
+            raise StudyError(f"{task:.20} {cell!r:.60} is no task with server ids", **place) from error
+        if number in lists:
+            raise StudyError(f"task {number} stands twice", **place)
         lists[number] = servers
     return lists
 
 
-def check_references(lists: dict[int, list[int]], tasks: Iterable[int], servers: Iterable[int], path: Path) -> None:
+def check_references(lists: dict[int, list[int]], tasks: set[int], servers: set[int], path: Path) -> None:
     """Raise unless every task has a list, every list has a server, and every id other than 0 is known.
 
     `lists`: from `read_lists` of `path`, which errors name.
     """
-    known_tasks, known_servers = set(tasks), {*servers, 0}
+    known = servers | {0}
     for line, (task, listed) in enumerate(lists.items(), start=2):
-        reason, column = "", "mcp_ids"
-        if task not in known_tasks:
-            reason, column = f"task {task} is not in the task file", "task_id"
-        elif unknown := set(listed) - known_servers:
-            reason = f"server {min(unknown)} is not in the server file"
-        elif not any(listed):
-            reason = f"task {task} has no labels"
-        if reason:
-            fix = "remove it, or complete the files"
-            raise StudyError(reason, file=path, row=f"line {line}", column=column, fix=fix)
-    if without := known_tasks - lists.keys():
+        reasons = {
+            f"task {task} is not in the task file": task not in tasks,
+            f"a server of task {task} is not in the server file": not known.issuperset(listed),
+            f"task {task} has no labels": not any(listed),
+        }
+        if reason := next((reason for reason, holds in reasons.items() if holds), None):
+            raise StudyError(reason, file=path, row=f"line {line}", fix="remove it, or complete the files")
+    if without := tasks - lists.keys():
         reason = f"{len(without)} tasks have no row, the first is task {min(without)}"
         raise StudyError(reason, file=path, column="task_id", fix="add a row for each, or remove the tasks")

@@ -5,7 +5,7 @@ scikit-learn is imported where a split is made: `study recommend` imports this m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from study.base.errors import StudyError
 from study.data.dataset import Dataset, IntArray, read_parquet, relevance_from_lists
 
 TRAIN, VALID, TEST = 0, 1, 2
-WARM = 0.2  # share of a known task's servers in validation under `warm`, and as many in test
 PARTS = {"train": TRAIN, "valid": VALID, "test": TEST}
+WARM, LEAVE_ONE_OUT = 0.2, 0.1  # shares of a known task's servers in validation, and as many in test
 WORD = r"(?u)\b\w+\b"
 # Tasks compared with all others at a time.
 CHUNK = 1024
@@ -50,7 +50,8 @@ class Split:
 
     def part(self, name: str) -> sp.csr_matrix:
         """The interactions of part `name` (train, valid or test)."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}[name]
+        matrix: sp.csr_matrix = getattr(self, name)
+        return matrix
 
     def tasks(self, name: str) -> IntArray:
         """Row numbers of the tasks that have an interaction in part `name`, ascending."""
@@ -58,15 +59,7 @@ class Split:
 
     def known(self, name: str) -> sp.csr_matrix:
         """Interactions a system has already seen when part `name` is asked, and which are therefore not ranked."""
-        if name == "valid":
-            return self.train
-        return sp.csr_matrix(self.train + self.valid)
-
-
-def matrix(data: Dataset, assignment: list[np.ndarray], part: int) -> sp.csr_matrix:
-    """The interactions that `assignment` (one array of part numbers per task list) gives to `part`."""
-    chosen = [row[kind == part] for row, kind in zip(data.lists, assignment, strict=True)]
-    return relevance_from_lists(tuple(chosen), data.n_servers)
+        return self.train if name == "valid" else sp.csr_matrix(self.train + self.valid)
 
 
 def split_tasks(data: Dataset, *, seed: int) -> IntArray:
@@ -98,16 +91,14 @@ def task_groups(data: Dataset, *, similarity: float) -> IntArray:
         # A text is a near copy of itself; rounding may put equal texts just below 1.
         keep = near.data >= similarity - 1e-9
         edges.append(np.stack([near.row[keep] + start, near.col[keep]]))
-    label_sets = [tuple(sorted(row)) for row in data.lists]
-    for keys in (label_sets, texts):
+    for keys in ([tuple(sorted(row)) for row in data.lists], texts):
         first: dict[object, int] = {}
         # An empty list says nothing about the task, so it links it to no other.
         pairs = [(row, first.setdefault(key, row)) for row, key in enumerate(keys) if len(key)]
         edges.append(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
     row, column = np.concatenate(edges, axis=1)
     graph = sp.coo_matrix((np.ones(len(row), np.int8), (row, column)), shape=(n, n))
-    groups: IntArray = connected_components(graph, directed=False)[1].astype(np.int64)
-    return groups
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
 def split_groups(groups: IntArray, *, seed: int) -> IntArray:
@@ -117,25 +108,18 @@ def split_groups(groups: IntArray, *, seed: int) -> IntArray:
     sizes = np.bincount(groups)
     order = rng.permutation(len(sizes))
     order = order[np.argsort(-sizes[order], kind="stable")]
-    want = np.array([0.6, 0.2, 0.2]) * len(groups)
-    have = np.zeros(3)
+    target, tasks = np.array([0.6, 0.2, 0.2]) * len(groups), np.zeros(3)
     part_of_group = np.empty(len(sizes), dtype=np.int64)
     for group in order:
-        part = int(np.argmax((want - have) / want))
-        part_of_group[group] = part
-        have[part] += sizes[group]
+        part_of_group[group] = part = int(np.argmax((target - tasks) / target))
+        tasks[part] += sizes[group]
     return part_of_group[groups]
 
 
-def by_tasks(data: Dataset, part: IntArray) -> list[np.ndarray]:
-    """All interactions of a task go where the task goes."""
-    return [np.full(len(row), kind) for row, kind in zip(data.lists, part, strict=True)]
+def by_interactions(data: Dataset, *, share: float, seed: int) -> list[np.ndarray]:
+    """Part number of each server of each task's list, dealt at random: `share` of them to validation, as many to test.
 
-
-def by_interactions(data: Dataset, *, share: float, within: float, seed: int) -> list[np.ndarray]:
-    """Each task's servers are dealt at random: `share` of them to validation, as many to test, the others to training.
-
-    Both parts lie within those that a `share` of `within` gives with the same seed. So a choice that is made on the
+    Both parts lie within those that a `share` of `WARM` gives with the same seed. So a choice that is made on the
     validation part of the larger share has seen no test label of the smaller one.
 
     A list of n servers gives round(n * share) to each (at least one where n >= 3); training always keeps one.
@@ -144,7 +128,7 @@ def by_interactions(data: Dataset, *, share: float, within: float, seed: int) ->
     assignment = []
     for row in data.lists:
         n = len(row)
-        held, reserved = (max(1, round(n * part)) if n >= 3 else 0 for part in (share, within))
+        held, reserved = (max(1, round(n * part)) if n >= 3 else 0 for part in (share, WARM))
         kind = np.full(n, TRAIN)
         kind[:held], kind[reserved : reserved + held] = VALID, TEST
         assignment.append(rng.permutation(kind))
@@ -157,10 +141,8 @@ def sampled_candidates(data: Dataset, test: sp.csr_matrix, *, negatives: int, se
     rng = np.random.default_rng(seed)
     rows = np.flatnonzero(np.diff(test.indptr))
     if data.n_servers < negatives + 1 + max(len(data.lists[row]) for row in rows):
-        raise StudyError(
-            f"the catalogue of {data.n_servers} servers is too small for {negatives} sampled negatives",
-            fix="use the full-ranking protocol loo, or a larger catalogue",
-        )
+        reason = f"the catalogue of {data.n_servers} servers is too small for {negatives} sampled negatives"
+        raise StudyError(reason, fix="use the full-ranking protocol loo, or a larger catalogue")
     chosen = np.empty((len(rows), negatives + 1), dtype=np.int64)
     for out, row in zip(chosen, rows, strict=True):
         outside = np.setdiff1d(np.arange(data.n_servers), data.lists[row])
@@ -176,17 +158,18 @@ def make(data: Dataset, protocol: str, *, seed: int = 42, similarity: float = 0.
     `similarity`: ``cold_grouped`` only, cosine from which two tasks count as near-duplicates.
     `negatives`: ``loo99`` only, sampled negatives per test task.
     """
-    makers: dict[str, Callable[[], list[np.ndarray]]] = {
-        "cold": lambda: by_tasks(data, split_tasks(data, seed=seed)),
-        "cold_grouped": lambda: by_tasks(data, split_groups(task_groups(data, similarity=similarity), seed=seed)),
-        "warm": lambda: by_interactions(data, share=WARM, within=WARM, seed=seed),
-        "loo": lambda: by_interactions(data, share=0.1, within=WARM, seed=seed),
-    }
-    makers["loo99"] = makers["loo"]
-    if protocol not in makers:
-        raise StudyError(f"unknown protocol {protocol!r}", fix=f"one of: {', '.join(makers)}")
-    assignment = makers[protocol]()
-    train, valid, test = (matrix(data, assignment, part) for part in (TRAIN, VALID, TEST))
+    if protocol == "cold":
+        of_task = split_tasks(data, seed=seed)
+    elif protocol == "cold_grouped":
+        of_task = split_groups(task_groups(data, similarity=similarity), seed=seed)
+    elif protocol not in ("warm", "loo", "loo99"):
+        raise StudyError(f"unknown protocol {protocol!r}", fix="one of: cold, cold_grouped, warm, loo, loo99")
+    if protocol.startswith("cold"):
+        dealt = [np.full(len(row), part) for row, part in zip(data.lists, of_task, strict=True)]
+    else:
+        dealt = by_interactions(data, share=WARM if protocol == "warm" else LEAVE_ONE_OUT, seed=seed)
+    lists = ([row[own == part] for row, own in zip(data.lists, dealt, strict=True)] for part in PARTS.values())
+    train, valid, test = (relevance_from_lists(tuple(rows), data.n_servers) for rows in lists)
     candidates = sampled_candidates(data, test, negatives=negatives, seed=seed) if protocol == "loo99" else None
     split = Split(protocol, train, valid, test, protocol.startswith("cold"), candidates)
     check(data, split)
@@ -199,8 +182,8 @@ def check(data: Dataset, split: Split) -> None:
     if (total != data.relevance).nnz:
         raise StudyError(f"the parts of split {split.protocol!r} overlap or do not add up to the labels")
     if split.cold:
-        tasks = [set(split.tasks(name)) for name in PARTS]
-        if tasks[0] & tasks[1] or tasks[0] & tasks[2] or tasks[1] & tasks[2]:
+        tasks = np.concatenate([split.tasks(name) for name in PARTS])
+        if len(np.unique(tasks)) < len(tasks):
             raise StudyError(f"split {split.protocol!r} puts one task in two parts")
     if not split.train.nnz or not split.test.nnz:
         raise StudyError(f"split {split.protocol!r} leaves training or test empty", fix="use a larger data set")
@@ -226,28 +209,25 @@ def load(path: Path, data: Dataset) -> Split:
     """Read a split that `save` wrote, and check it against `data`. Raises StudyError: the file is missing or damaged,
     or belongs to another data set."""
     table = read_parquet(path, columns=("task_id", "server_id", "part", "protocol", "cold"), fix=REMAKE)
+    if table.empty:
+        raise StudyError("the table is empty", file=path, fix=REMAKE)
     rows = {}
-    for column, known in (("task_id", data.tasks["id"]), ("server_id", data.servers["id"])):
-        rows[column] = pd.Index(known).get_indexer(table[column])
+    for column, ids in (("task_id", data.tasks["id"]), ("server_id", data.servers["id"])):
+        rows[column] = pd.Index(ids).get_indexer(table[column])
         if (rows[column] < 0).any():
             row = int(np.argmax(rows[column] < 0))
             raise StudyError("an id that the data set does not have", file=path, row=row, column=column, fix=REMAKE)
-    part = table["part"].to_numpy()
-
-    def interactions(name: str) -> sp.csr_matrix:
-        places = rows["task_id"][part == name], rows["server_id"][part == name]
-        return sp.csr_matrix((np.ones(len(places[0]), np.float32), places), shape=data.relevance.shape)
-
-    train, valid, test = map(interactions, PARTS)
-    candidates = None
+    part, candidates = table["part"].to_numpy(), None
+    pairs = ((rows["task_id"][part == name], rows["server_id"][part == name]) for name in PARTS)
+    train, valid, test = (
+        sp.csr_matrix((np.ones(len(tasks), np.float32), (tasks, servers)), shape=data.relevance.shape)
+        for tasks, servers in pairs
+    )
     if (part == CANDIDATE).any():
-        candidates, n_test = (
-            rows["server_id"][part == CANDIDATE].astype(np.int64),
-            np.count_nonzero(test.getnnz(axis=1)),
-        )
+        candidates, n_test = rows["server_id"][part == CANDIDATE], np.count_nonzero(test.getnnz(axis=1))
         if not n_test or len(candidates) % n_test:
             raise StudyError("test tasks differ in their number of candidates", file=path, fix=REMAKE)
-        candidates = candidates.reshape(n_test, -1)
+        candidates = candidates.reshape(n_test, -1).astype(np.int64)
     split = Split(str(table["protocol"].iloc[0]), train, valid, test, bool(table["cold"].iloc[0]), candidates)
     check(data, split)
     return split
@@ -267,20 +247,11 @@ def summary(data: Dataset, split: Split, tuning: Mapping[str, Split]) -> pd.Data
     for name in PARTS:
         part = split.part(name)
         tasks, servers = split.tasks(name), np.unique(part.indices)
-        sampled = split.candidates is not None and name == "test"
-        rows.append(
-            {
-                "protocol": split.protocol,
-                "part": name,
-                "tasks": len(tasks),
-                "warm_tasks": int(trained_tasks[tasks].sum()),
-                "cold_tasks": int((~trained_tasks[tasks]).sum()),
-                "servers": len(servers),
-                "warm_servers": int(trained_servers[servers].sum()),
-                "cold_servers": int((~trained_servers[servers]).sum()),
-                "interactions": int(part.nnz),
-                "candidates": split.candidates.shape[1] if sampled and split.candidates is not None else data.n_servers,
-            }
-            | {f"in_{tuned}_valid": int(part.multiply(other.valid).nnz) for tuned, other in tuning.items()}
-        )
+        row: dict[str, object] = {"protocol": split.protocol, "part": name, "tasks": len(tasks)}
+        row |= {"warm_tasks": trained_tasks[tasks].sum(), "cold_tasks": (~trained_tasks[tasks]).sum()}
+        row |= {"servers": len(servers), "warm_servers": trained_servers[servers].sum()}
+        row |= {"cold_servers": (~trained_servers[servers]).sum(), "interactions": part.nnz}
+        sampled = split.candidates if name == "test" else None
+        row["candidates"] = data.n_servers if sampled is None else sampled.shape[1]
+        rows.append(row | {f"in_{tuned}_valid": part.multiply(other.valid).nnz for tuned, other in tuning.items()})
     return pd.DataFrame(rows)

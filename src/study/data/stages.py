@@ -17,6 +17,7 @@ from study.data import prepare as preparing
 from study.data.dataset import Dataset
 
 TUNED_ON = ("cold", "warm")  # protocols on whose validation parts systems are tuned
+SETTINGS = ("seed", "similarity", "negatives")  # of a protocol, for its split
 
 
 def fetch(config: DictConfig) -> Path:
@@ -41,8 +42,7 @@ def prepare(config: DictConfig) -> Path:
 def make_split(data: Dataset, protocol: str) -> splits.Split:
     """The split of a protocol with the settings of ``conf/protocol``."""
     settings = load([f"protocol={protocol}"]).protocol
-    chosen = {key: settings[key] for key in ("seed", "similarity", "negatives") if key in settings}
-    return splits.make(data, protocol, **chosen)
+    return splits.make(data, protocol, **{key: settings[key] for key in SETTINGS if key in settings})
 
 
 def split(config: DictConfig) -> Path:

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import yaml
-from pydantic import ValidationError
 
-from study.base import files
-from study.base.errors import StudyError
+from study.base import files, paths
+from study.base.settings import build_settings, read_yaml
 from study.data import annotation
-from study.data.annotation import FILE, SOURCES, Parameters
+from study.data.annotation import SOURCES, Parameters
 from study.data.dataset import IntArray
 
 
@@ -52,24 +51,17 @@ PER_TOPIC = 3
 
 
 def generate(folder: Path, **choices: Any) -> Path:
-    """Write a synthetic data set: the four raw files of Task2MCP, and the truth files.
+    """Write a synthetic data set into `folder`: the four raw files of Task2MCP, and the truth files. Returns: it.
 
     ``truth_labels.csv`` has one row per label of the longer lists (task_id, server_id, position, source, grade,
     in_list: whether ``mcp_task.csv`` still shows the label at that position, in spite of planted defects).
     ``truth_servers.csv`` and ``truth_tasks.csv`` hold topics and facets, by which any pair has a grade: 2 for the same
     facet, 1 for the same topic or second topic, else 0.
 
-    `choices`: any of `Parameters`.
-    Returns: the folder.
-    Raises StudyError: unknown or impossible parameters.
+    `choices`: `Parameters` other than those of ``conf/dataset/synthetic.yaml``; StudyError for impossible ones.
     """
-    try:
-        p = Parameters(**choices)
-    except ValidationError as error:
-        first = error.errors()[0]
-        column = ".".join(map(str, first["loc"]))
-        fix = f"{FILE} explains every key"
-        raise StudyError(f"{first['input']!r:.40}: {first['msg']}", file=FILE, column=column, fix=fix) from error
+    file = paths.conf() / "dataset" / "synthetic.yaml"
+    p = build_settings(Parameters, read_yaml(file)["generator"] | choices, file)
     # One stream per part, so that a change in one part leaves the others as they were.
     streams = np.random.default_rng(p.seed).spawn(4)
     servers, server_truth = make_servers(streams[0], p)
@@ -85,8 +77,7 @@ def generate(folder: Path, **choices: Any) -> Path:
     ids = server_truth["server_id"].to_numpy()
     shown = np.where(labels.shown >= 0, ids[labels.shown], 0)
     _write_lists(folder / "mcp_task.csv", [row.tolist() for row in shown])
-    everything = [ids[row[row >= 0]].tolist() for row in labels.servers]
-    _write_lists(folder / "mcp_task_all.csv", everything)
+    _write_lists(folder / "mcp_task_all.csv", [ids[row[row >= 0]].tolist() for row in labels.servers])
     files.write_csv(folder / "truth_labels.csv", truth)
     files.write_csv(folder / "truth_servers.csv", server_truth.drop(columns="popularity"))
     files.write_csv(folder / "truth_tasks.csv", task_truth)
@@ -198,42 +189,31 @@ def make_tasks(rng: np.random.Generator, p: Parameters) -> tuple[list[dict[str, 
 
 def _draw_words(rng: np.random.Generator, facet: IntArray, count: int, p: Parameters, *, side: str) -> list[list[str]]:
     """`count` words per row: shared ones, words of one side, and off-topic words. Shape (len(facet), count)."""
-    own = np.array([getattr(entry, side) for entry in FACETS])
-    shared = np.array([entry.shared for entry in FACETS])
+    words = np.array([getattr(entry, side) for entry in FACETS]), np.array([entry.shared for entry in FACETS])
     shape = (len(facet), count)
     source = np.where(rng.random(shape) < p.off_topic_words, rng.integers(len(FACETS), size=shape), facet[:, None])
     # Cycling through a random order keeps a text from repeating one word while others are unused.
-    turns = [
-        rng.permuted(np.tile(np.arange(size), (len(facet), 1)), axis=1) for size in (own.shape[1], shared.shape[1])
-    ]
-    from_own, from_shared = (
-        table[source, turn[:, np.arange(count) % turn.shape[1]]]
-        for table, turn in zip((own, shared), turns, strict=True)
+    turns = [rng.permuted(np.tile(np.arange(table.shape[1]), (len(facet), 1)), axis=1) for table in words]
+    one_sided, common = (
+        table[source, turn[:, np.arange(count) % turn.shape[1]]] for table, turn in zip(words, turns, strict=True)
     )
-    words_drawn: list[list[str]] = np.where(rng.random(shape) < p.shared_words, from_shared, from_own).tolist()
-    return words_drawn
+    texts: list[list[str]] = np.where(rng.random(shape) < p.shared_words, common, one_sided).tolist()
+    return texts
 
 
 def label_truth(
     labels: annotation.Labels, servers: pd.DataFrame, tasks: pd.DataFrame, list_length: int
 ) -> pd.DataFrame:
     """One row per label of the longer lists, in task and position order."""
-    task, place = np.nonzero(labels.servers >= 0)
-    server = labels.servers[task, place]
-    pairs = servers.iloc[server].reset_index(drop=True), tasks.iloc[task].reset_index(drop=True)
-    on_topic = (pairs[0]["topic"] == pairs[1]["topic"]) | (pairs[0]["second_topic"] == pairs[1]["topic"])
-    inside = place < list_length
-    shown = labels.shown[task, np.minimum(place, list_length - 1)]
-    return pd.DataFrame(
-        {
-            "task_id": tasks["task_id"].to_numpy()[task],
-            "server_id": servers["server_id"].to_numpy()[server],
-            "position": place + 1,
-            "source": np.array(SOURCES)[labels.sources[task, place]],
-            "grade": on_topic.astype(int) + (pairs[0]["facet"] == pairs[1]["facet"]),
-            "in_list": inside & (shown == server),
-        }
-    )
+    task, rank = np.nonzero(labels.servers >= 0)
+    server = labels.servers[task, rank]
+    of_server, of_task = servers.iloc[server].reset_index(drop=True), tasks.iloc[task].reset_index(drop=True)
+    on_topic = (of_server["topic"] == of_task["topic"]) | (of_server["second_topic"] == of_task["topic"])
+    shown = labels.shown[task, np.minimum(rank, list_length - 1)]
+    keys = {"task_id": of_task["task_id"], "server_id": of_server["server_id"], "position": rank + 1}
+    keys["source"] = np.array(SOURCES)[labels.sources[task, rank]]
+    grade = on_topic.astype(int) + (of_server["facet"] == of_task["facet"])
+    return pd.DataFrame(keys | {"grade": grade, "in_list": (rank < list_length) & (shown == server)})
 
 
 def _write_json_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

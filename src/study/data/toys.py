@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, relevance_from_lists
-from study.data.splits import Split
+from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, IntArray, relevance_from_lists
+from study.data.splits import PARTS, Split
 
 LABELS = 10  # servers that a task lists
-PARTS = ("train", "valid", "test")
 WORDS = (
     ("database", "query", "index", "storage", "record", "column", "schema", "cursor", "backup", "replica"),
     ("image", "camera", "pixel", "colour", "contrast", "shadow", "texture", "polygon", "lighting", "render"),
@@ -48,14 +47,8 @@ def block_dataset(
     n_servers: int = 15,
     n_words: int = 4,
 ) -> Dataset:
-    """Blocks of tasks, which list ten servers of their own block alone and share its words.
-
-    Args:
-        words: of each block.
-        n_tasks: of a block.
-        n_servers: of a block, at least ten.
-        n_words: in the text of a task and of a server.
-    """
+    """Blocks of tasks, which list ten servers of their own block alone and share its words. `words`, `n_tasks`,
+    `n_servers` (at least ten) are those of a block, `n_words` those in the text of a task and of a server."""
     rng = np.random.default_rng(seed)
     tasks, servers, lists = [], [], []
     for block, own in enumerate(words):
@@ -73,19 +66,16 @@ def block_dataset(
 
 def with_other_answers(data: Dataset, split: Split, parts: Sequence[str], seed: int = 7) -> tuple[Dataset, Split]:
     """The same training interactions, but random other servers wherever `parts` had labels (in the data set, too)."""
-    rng = np.random.default_rng(seed)
-    answers = {name: split.part(name).tolil() for name in PARTS}
-    lists = [row.copy() for row in data.lists]
-    for task in range(data.n_tasks):
+    rng, lists = np.random.default_rng(seed), [row.copy() for row in data.lists]
+    answers: dict[str, list[IntArray]] = {name: [] for name in parts}
+    for task, row in enumerate(lists):
         for name in parts:
-            places = np.flatnonzero(np.isin(lists[task], split.part(name)[[task]].indices))
-            free = np.setdiff1d(np.arange(data.n_servers), [*data.lists[task], *lists[task]])
-            lists[task][places] = rng.choice(free, len(places), replace=False)
-            answers[name][task] = 0
-            answers[name][task, lists[task][places]] = 1
+            hidden = np.isin(row, split.part(name)[[task]].indices)
+            free = np.setdiff1d(np.arange(data.n_servers), [*data.lists[task], *row])
+            row[hidden] = rng.choice(free, hidden.sum(), replace=False)
+            answers[name].append(row[hidden])
     changed = replace(data, lists=tuple(lists), relevance=relevance_from_lists(tuple(lists), data.n_servers))
-    matrices = {name: sp.csr_matrix(matrix, dtype=np.float32) for name, matrix in answers.items()}
-    return changed, replace(split, **matrices)
+    return changed, replace(split, **{n: relevance_from_lists(tuple(r), data.n_servers) for n, r in answers.items()})
 
 
 def relabelled(data: Dataset, split: Split, seed: int = 5) -> tuple[Dataset, Split, np.ndarray]:
@@ -118,9 +108,8 @@ def reference_dataset(seed: int = 0, *, n_tasks: int = 18, n_servers: int = 14, 
     The lists of the first two topics hold two servers of each other; the third stands alone, so that counts of common
     tasks are 0, and so equal, for the servers of the others.
 
-    Args:
-        n_tasks, n_servers: of a topic, at least twelve servers.
-        equal_servers: whether there are two servers in each topic that nothing tells apart.
+    `n_tasks`, `n_servers`: of a topic, at least twelve servers. `equal_servers`: whether there are two servers in each
+    topic that nothing tells apart.
     """
     rng = np.random.default_rng(seed)
     tasks, servers, lists = list[dict[str, str]](), list[dict[str, str]](), list[list[int]]()

@@ -49,7 +49,7 @@ def results_folder(dataset: str) -> Path:
 
 def prepare(config: DictConfig) -> pd.DataFrame:
     """Convert the released files of the configured data set for the program, and measure the top tens that there are.
-    Returns: what was converted, columns file, change, count."""
+    Returns: of each file, columns file, rows, altered."""
     name = config.dataset.name
     counts = program_input.convert(paths.raw(name), input_folder(name), labels=config.dataset.labels)
     write_tables(name, results_folder(name))

@@ -10,7 +10,8 @@ from study.base import paths
 from study.base.errors import StudyError
 from study.config import compose as config
 from study.data import splits
-from study.data.splits import TEST, TRAIN, VALID, Split, by_tasks, make, matrix
+from study.data.dataset import relevance_from_lists
+from study.data.splits import TEST, TRAIN, VALID, Split, make
 from tests.analysis.toys import toy
 from tests.rows import put_row
 
@@ -18,8 +19,11 @@ SERVERS, PER_PART = 400, 60
 
 
 def split_of(data, part):
-    parts = [matrix(data, by_tasks(data, np.asarray(part)), kind) for kind in (TRAIN, VALID, TEST)]
-    return Split("cold", *parts, cold=True)
+    lists = [
+        tuple(row if own == kind else row[:0] for row, own in zip(data.lists, part, strict=True))
+        for kind in (TRAIN, VALID, TEST)
+    ]
+    return Split("cold", *(relevance_from_lists(rows, data.n_servers) for rows in lists), cold=True)
 
 
 @pytest.fixture(scope="module")
