@@ -76,12 +76,12 @@ def test_f1_of_means_is_not_the_mean_of_f1():
     ranked, relevant = ranking([0, 1], [2, 3]), gains(6, {0: 1, 1: 1, 4: 1, 5: 1}, {0: 1})
     p, r = metrics.precision(ranked, relevant, 2), metrics.recall(ranked, relevant, 2)
     assert metrics.f1(ranked, relevant, 2).mean() == pytest.approx((2 * 0.5 / 1.5) / 2)
-    assert metrics.f1_of_means(p, r) == pytest.approx(2 * 0.5 * 0.25 / 0.75)
-    assert metrics.f1_of_means(np.zeros(3), np.zeros(3)) == 0
-    assert math.isnan(metrics.f1_of_means(np.full(2, np.nan), np.full(2, np.nan)))
+    assert metrics.harmonic_mean(p.mean(), r.mean()) == pytest.approx(2 * 0.5 * 0.25 / 0.75)
+    assert metrics.harmonic_mean(0, 0) == 0
+    assert math.isnan(metrics.harmonic_mean(np.nan, np.nan))
     # T2MRec's row of the paper's Table 3, at 5 and at 10; its inputs are rounded to four decimals.
     for p, r, f1 in ((0.4246, 0.5971, 0.4963), (0.3952, 0.6702, 0.4973)):
-        assert metrics.f1_of_means(np.array([p]), np.array([r])) == pytest.approx(f1, abs=1e-4), f1
+        assert metrics.harmonic_mean(p, r) == pytest.approx(f1, abs=1e-4), f1
 
 
 @pytest.mark.parametrize("name", MEASURES)

@@ -40,12 +40,6 @@ def test_holm_by_hand():
             holm([0.1, bad])
 
 
-@settings(max_examples=30)  # theirs takes 50 ms a call
-@given(st.lists(st.floats(0, 1) | st.sampled_from([0.0, 0.01, 0.05, 1.0]), min_size=1, max_size=30))
-def test_holm_agrees_with_statsmodels(p_values):
-    np.testing.assert_allclose(holm(p_values), multipletests(p_values, method="holm")[1], rtol=1e-12)
-
-
 def test_wilcoxon_of_few_differences_by_hand():
     # Of the eight sign patterns of three differences one is all up: 1/8 one-sided, 1/4 two-sided.
     three = np.array([0.3, 0.1, 0.2])
@@ -188,16 +182,7 @@ def test_holm_keeps_the_family_wise_error_rate():
     assert uncorrected > stats.binom.ppf(0.9999, simulations, 0.05)
 
 
-def test_the_interval_is_near_the_normal_one_in_large_samples_and_leans_in_small_ones():
-    difference = np.random.default_rng(0).normal(0.01, 0.2, 900)
-    margin = 1.96 * difference.std(ddof=1) / 30
-    low, high = statistics.bootstrap_interval(difference, seed=0)
-    assert (low, high) == pytest.approx((difference.mean() - margin, difference.mean() + margin), abs=0.0006)
-    # In small ones it leans towards the long tail.
-    difference = np.random.default_rng(0).exponential(1, 15)
-    low, high = statistics.bootstrap_interval(difference, seed=0)
-    assert high - difference.mean() > 1.05 * (difference.mean() - low)
-    # Constant and single differences.
+def test_intervals_of_constant_and_single_differences():
     assert statistics.bootstrap_interval(np.full(20, 0.25), seed=0) == pytest.approx((0.25, 0.25))
     assert statistics.bootstrap_interval(np.zeros(20), seed=0) == (0, 0)
     assert np.isnan(statistics.bootstrap_interval(np.array([0.3]), seed=0)).all()

@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.base.errors import StudyError
 from study.reranking import listwise
 from study.reranking.listwise import NAMES, Listwise, PairFeatures, Pools, T2MRecListwise, behind, importances, train
 from study.reranking.system import Rules
@@ -35,7 +33,7 @@ def plain(toy, toy_split, tmp_path_factory):
 
 
 def fitted(toy, split, workdir):
-    system = T2MRecListwise(*SETTINGS, SMALL)
+    system = T2MRecListwise(*SETTINGS, listwise=SMALL)
     system.fit(toy, split, seed=1, workdir=workdir)
     return system
 
@@ -66,12 +64,6 @@ def test_distances_are_of_one_pool_alone(values):
         order = np.argsort(-np.array(part), kind="stable")  # of equals, the first lies behind the next better one
         assert step[start + order].tolist() == [0, *-np.diff(np.array(part)[order])][: len(part)]
         start += len(part)
-
-
-def test_products_against_dense():
-    rng = np.random.default_rng(1)
-    a, b = (sp.random_array((9, 30), density=0.3, rng=rng, format="csr") for _ in range(2))
-    np.testing.assert_allclose(listwise.products(a, b), np.einsum("ij,ij->i", a.toarray(), b.toarray()), rtol=1e-6)
 
 
 def test_features_of_a_pair(toy, toy_split, plain):
@@ -208,9 +200,3 @@ def test_a_fold_sees_nothing_of_its_own_tasks(toy, toy_split, tmp_path, monkeypa
         assert not trained & pools
     assert asked[0] | asked[1] == everyone
     assert not asked[0] & asked[1]
-
-
-@pytest.mark.parametrize("wrong", [{"folds": 1}, {"trees": 0}, {"leaves": 1}, {"objective": "binary"}])
-def test_settings_are_checked(wrong):
-    with pytest.raises(StudyError, match="is no value"):
-        Listwise(**wrong)

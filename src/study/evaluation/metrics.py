@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from study.base.errors import StudyError
 from study.data.dataset import IntArray
@@ -90,13 +90,12 @@ def f1(ranked: IntArray, relevant: sp.csr_matrix, k: int) -> Float64Array:
     return _defined(2 * hits / (k + n_relevant(relevant)), relevant)
 
 
-def f1_of_means(precisions: Float64Array, recalls: Float64Array) -> float:
-    """The harmonic mean of mean precision and mean recall, over tasks where they are defined: not F1@k of eq. 28, but
-    what the T2MRec row of the paper's Table 3 holds."""
-    p, r = (values[~np.isnan(values)] for values in (precisions, recalls))
-    if not len(p) or not len(r):
-        return float("nan")
-    return float(2 * p.mean() * r.mean() / (p.mean() + r.mean())) if p.any() or r.any() else 0.0
+def harmonic_mean(precision: ArrayLike, recall: ArrayLike) -> Float64Array:
+    """F1 of each pair of precision and recall, 0 for 0 and 0. Of means it is not F1@k of eq. 28, the mean of the tasks'
+    F1, but what the T2MRec row of the paper's Table 3 holds."""
+    p, r = np.asarray(precision, dtype=np.float64), np.asarray(recall, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where(p + r == 0, 0.0, 2 * p * r / (p + r))
 
 
 def ndcg(ranked: IntArray, relevant: sp.csr_matrix, k: int, *, graded: bool = False) -> Float64Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from study.base.errors import StudyError
@@ -66,14 +65,13 @@ def aggregate(frame: pd.DataFrame, dataset: str, protocol: str, system: str, pro
     check(frame)
     rows = []
     for seed, part in frame.groupby("seed"):
-        means = part.drop(columns=KEYS).mean()
-        found = {measure(str(column)): float(value) for column, value in means.items()}
-        for k in sorted({key[1] for key in found if key}):
-            if ("precision", k) in found and ("recall", k) in found:
-                pair = (part[f"{name}@{k}"].to_numpy(np.float64) for name in ("precision", "recall"))
-                found["f1_of_means", k] = metrics.f1_of_means(*pair)
-        rows += [(dataset, protocol, system, profile, seed, *key, value) for key, value in found.items() if key]
-    order = {name: place for place, name in enumerate(metrics.NAMES)}
+        means = {measure(str(column)): float(mean) for column, mean in part.drop(columns=KEYS).mean().items()}
+        for k in sorted({key[1] for key in means if key}):
+            if ("precision", k) in means and ("recall", k) in means:
+                pair = means["precision", k], means["recall", k]
+                means["f1_of_means", k] = float(metrics.harmonic_mean(*pair))
+        rows += [(dataset, protocol, system, profile, seed, *key, mean) for key, mean in means.items() if key]
+    order = {name: number for number, name in enumerate(metrics.NAMES)}
     rows.sort(key=lambda row: (row[4], order[row[5]], row[6]))
     return pd.DataFrame(rows, columns=AGGREGATE_COLUMNS)
 

@@ -20,6 +20,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from study.base.errors import StudyError
 from study.evaluation import per_task
+from study.evaluation.metrics import harmonic_mean as harmonic_mean
 
 Float64Array = NDArray[np.float64]
 Alternative = Literal["two-sided", "greater", "less"]
@@ -235,12 +236,6 @@ def clustered_share(flag: NDArray[np.bool_], cluster: ArrayLike) -> tuple[float,
     k = len(excess)
     error = NORMAL * float(np.sqrt((excess**2).sum() * k / max(k - 1, 1))) / len(flag)
     return p, max(0.0, p - error), min(1.0, p + error)
-
-
-def harmonic_mean(precision: ArrayLike, recall: ArrayLike) -> Float64Array:
-    """F1 of each pair of precision and recall, 0 for 0 and 0; of means, it is not the mean of the tasks' F1."""
-    p, r = np.asarray(precision, dtype=np.float64), np.asarray(recall, dtype=np.float64)
-    return np.divide(2 * p * r, p + r, out=np.zeros_like(p + r), where=p + r > 0)
 
 
 def auc(positive: Float64Array, negative: Float64Array) -> float:

@@ -11,55 +11,48 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 from tqdm import tqdm
 
 from study.advisor.llm import grades
 from study.advisor.llm import settings as endpoint
 from study.advisor.llm.client import KINDS, Client, EndpointError
+from study.advisor.retrieval.settings import Group
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, IntArray
 from study.data.splits import Split
 from study.reranking import prompt
 from study.reranking.pools import PooledT2MRec
 from study.reranking.system import RerankedT2MRec, Rules
-from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 
 NAME, DEFAULT = "t2mrec_llm", "rerank"  # the system, and its endpoint
-APPROACHES = ("listwise", "pointwise")
-FORMS = ("json_schema", "json_object", "text")
+Form = Literal["json_schema", "json_object", "text"]
 # How endpoints refuse a form of output that they do not know.
 UNKNOWN_FORM = frozenset({400, 422, 501})
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(Group):
     """What decides the answers; ``conf/system/paper/t2mrec.yaml`` explains the settings."""
 
     model: str
     rules: Rules = field(default_factory=Rules)
-    forms: tuple[str, ...] = FORMS
+    forms: Annotated[Sequence[Form], Field(min_length=1)] = ("json_schema", "json_object", "text")
     temperature: float | None = 0.0
     tokens: int = 1000
     longest: int = 600
     prompt_file: str | None = None
-    approach: str = "listwise"
-    fields: tuple[str, ...] = prompt.SERVER_CARD
+    approach: Literal["listwise", "pointwise"] = "listwise"
+    fields: Sequence[str] = prompt.SERVER_CARD
     explanation: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         prompt.read_template(self.prompt_file)
-        if unknown := set(self.fields) - set(prompt.SERVER_CARD):
-            fix = f"some of: {', '.join(prompt.SERVER_CARD)}"
-            raise StudyError(f"a card has no {min(unknown)!r}", column="system.model.question.fields", fix=fix)
-        if self.approach not in APPROACHES:
-            problem, fix = f"there is no approach {self.approach!r}", f"one of: {', '.join(APPROACHES)}"
-            raise StudyError(problem, column="system.model.question.approach", fix=fix)
-        if not self.forms or not set(self.forms) <= set(FORMS):
-            problem = f"{list(self.forms)} are no forms of output"
-            raise StudyError(problem, column="system.model.question.forms", fix=f"one or more of: {', '.join(FORMS)}")
+        self.require(set(self.fields) <= {*prompt.SERVER_CARD}, "fields", f"some of: {', '.join(prompt.SERVER_CARD)}")
 
 
 class LanguageModelReranker:
@@ -96,8 +89,8 @@ class LanguageModelReranker:
                 self.faults[fault] += 1
                 return pool
             self.answered += 1
-        place = dict(zip(ids, pool, strict=True))
-        return np.array([place[number] for number in self.question.rules.order(answer, ids)], dtype=np.int64)
+        row_of = dict(zip(ids, pool, strict=True))
+        return np.array([row_of[number] for number in self.question.rules.order(answer, ids)], dtype=np.int64)
 
     def many(
         self, data: Dataset, tasks: IntArray, pools: Sequence[IntArray], *, most: float = math.inf
@@ -122,18 +115,19 @@ class LanguageModelReranker:
         hash of a prompt file is among them, since the row's settings hold its name alone."""
         usage = self.client.usage
         counts = {"answered": self.answered, "fallbacks": dict(sorted(self.faults.items())), "requests": usage.asked}
-        counts |= {name: getattr(usage, name) for name in ("replayed", "attempts")}
-        counts |= {name: getattr(usage, name) for name in ("prompt_tokens", "completion_tokens")}
+        counts |= {
+            name: getattr(usage, name) for name in ("replayed", "attempts", "prompt_tokens", "completion_tokens")
+        }
         if self.template is not None:
             counts["prompt_sha256"] = hashlib.sha256(self.template.encode()).hexdigest()
         return counts | {"models": sorted(usage.models), "adapted": dict(sorted(self.client.adapted.items()))}
 
     def _ask(self, data: Dataset, task: int, pool: IntArray, ids: list[int]) -> Any:
         """The identifiers that the model names; None for an answer of another form."""
-        question, rules, row = self.question, self.question.rules, data.tasks.iloc[task].to_dict()
-        servers, k = data.servers.iloc[pool], min(rules.k, len(ids))
+        question, row = self.question, data.tasks.iloc[task].to_dict()
+        k, substitutions = min(question.rules.k, len(ids)), question.rules.substitutions
         shown: dict[str, Any] = {"longest": question.longest, "fields": question.fields, "template": self.template}
-        asked = prompt.messages(row, servers, k=k, substitutions=rules.substitutions, **shown)
+        messages = prompt.messages(row, data.servers.iloc[pool], k=k, substitutions=substitutions, **shown)
         options: dict[str, Any] = {"max_tokens": question.tokens}
         if question.temperature is not None:
             options["temperature"] = question.temperature
@@ -141,10 +135,10 @@ class LanguageModelReranker:
         # Recorded replies are looked for under every form: the endpoint's known form is not known when replaying.
         replaying = self.client.mode == "replay"
         failure: EndpointError | None = None
-        for place in range(0 if replaying else self._form, len(question.forms)):
-            form = prompt.response_format(question.forms[place], number, ids, k, self.keys, question.explanation)
+        for index in range(0 if replaying else self._form, len(question.forms)):
+            form = prompt.response_format(question.forms[index], number, ids, k, self.keys, question.explanation)
             try:
-                text = self.client.chat(question.model, asked, **options, **form)
+                text = self.client.chat(question.model, messages, **options, **form)
             except EndpointError as error:
                 if failure is None or error.kind != "no_record":
                     failure = error
@@ -152,7 +146,7 @@ class LanguageModelReranker:
                     raise
                 continue
             with self._lock:
-                self._form = place
+                self._form = index
             return prompt.read_answer(text, number, self.keys)
         assert failure is not None
         raise failure
@@ -186,16 +180,14 @@ class GradingReranker(LanguageModelReranker):
 
     def _ask(self, data: Dataset, task: int, pool: IntArray, ids: list[int]) -> Any:
         """The first k identifiers of that order; None where a grade is missing."""
-        question, found = self.question, list[float]()
-        asked = data.tasks.iloc[task][list(prompt.TASK_CARD[1:])].to_dict()
+        question, expected = self.question, list[float]()
+        request = data.tasks.iloc[task][list(prompt.TASK_CARD[1:])].to_dict()
         for server in data.servers.iloc[pool][list(question.fields)].to_dict("records"):
-            reply = self.client.post(
-                "chat/completions", grades.question(question.model, asked, server, question.longest)
-            )
-            if (grade := grades.expected_grade(reply)) is None:
+            body = grades.question(question.model, request, server, question.longest)
+            if (grade := grades.expected_grade(self.client.post("chat/completions", body))) is None:
                 return None
-            found.append(grade)
-        order = [ids[place] for place in np.argsort(-np.array(found), kind="stable")]
+            expected.append(grade)
+        order = [ids[index] for index in np.argsort(-np.array(expected), kind="stable")]
         return question.rules.within(order, ids)[: question.rules.k]
 
 
@@ -208,17 +200,8 @@ class T2MRecWithLanguageModel(RerankedT2MRec, PooledT2MRec):
         always count.
     """
 
-    def __init__(
-        self,
-        lexical: Lexical,
-        towers: Towers,
-        training: Training,
-        scoring: Scoring,
-        question: Question,
-        endpoint: str,
-        tolerated: float,
-    ) -> None:
-        super().__init__(lexical, towers, training, scoring, rules=question.rules)
+    def __init__(self, *parts: Any, question: Question, endpoint: str, tolerated: float, **named: Any) -> None:
+        super().__init__(*parts, rules=question.rules, **named)
         self.question, self.endpoint, self.tolerated = question, endpoint, tolerated
         # Replies of one endpoint do not make a row of another one's model.
         self.name = NAME if endpoint == DEFAULT else f"{NAME}_{endpoint}"
@@ -229,11 +212,11 @@ class T2MRecWithLanguageModel(RerankedT2MRec, PooledT2MRec):
 
         Raises StudyError: there is neither a recorded reply nor leave to ask an endpoint.
         """
-        chosen, place = endpoint.endpoint_settings(self.endpoint), endpoint.cassette(data.name, self.name)
+        chosen, cassette = endpoint.endpoint_settings(self.endpoint), endpoint.cassette(data.name, self.name)
         reason = endpoint.not_run(data.name, self.name)
         if chosen.mode == "replay" and reason is not None:
-            raise StudyError(reason, file=place, fix="name an endpoint in conf/llm and set T2M_LLM_MODE=record")
-        client, pointwise = chosen.client(place), self.question.approach == "pointwise"
+            raise StudyError(reason, file=cassette, fix="name an endpoint in conf/llm and set T2M_LLM_MODE=record")
+        client, pointwise = chosen.client(cassette), self.question.approach == "pointwise"
         client.condense = condensed
         self.language_model = (GradingReranker if pointwise else LanguageModelReranker)(client, self.question)
         super().fit(data, split, seed=seed, workdir=workdir)
@@ -245,10 +228,8 @@ class T2MRecWithLanguageModel(RerankedT2MRec, PooledT2MRec):
         orders = self.language_model.many(self.data, tasks, pools, most=most)
         failed = self.language_model.failures() - before
         if failed > most:
-            problem = (
-                f"not run: the endpoint failed for {failed} of {len(tasks)} tasks, after which it was not asked any"
-            )
-            problem += f" more; the last time: {self.language_model.last_failure}"
+            problem = f"not run: the endpoint failed for {failed} of {len(tasks)} tasks, after which it was not asked "
+            problem += f"any more; the last time: {self.language_model.last_failure}"
             fix = "start the endpoint or correct conf/llm, then run again; T2M_LLM_MODE=record keeps the replies"
             raise StudyError(problem, fix=fix)
         return orders

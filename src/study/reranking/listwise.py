@@ -10,26 +10,26 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import lightgbm
 import numpy as np
 import scipy.sparse as sp
+from pydantic import Field
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.advisor.arrays import Float64Array
 from study.advisor.encoders.sentence import encode
+from study.advisor.retrieval.settings import Count, Group
 from study.advisor.retrieval.structure import FEATURES, StructuralFeatures
-from study.base.errors import StudyError
 from study.base.files import replacing
 from study.data.dataset import SERVER_FIELDS, Dataset, FloatArray, IntArray
 from study.data.splits import WORD, Split
 from study.evaluation.ranking import chunks
-from study.reranking.system import RerankedT2MRec, Rules
-from study.t2mrec.settings import Lexical, Scoring, Towers, Training
+from study.reranking.system import RerankedT2MRec
 from study.t2mrec.system import T2MRec
 
-OBJECTIVES = ("rank_xendcg", "lambdarank")
+Several = Annotated[int, Field(ge=2)]
 # Task field and server field whose words are compared.
 FIELD_PAIRS = (
     ("name", "name"),
@@ -55,29 +55,16 @@ NAMES = (
 
 
 @dataclass(frozen=True)
-class Listwise:
+class Listwise(Group):
     """How the re-ranker is trained; ``conf/system/paper/t2mrec.yaml`` explains the settings. The objective is
     ``rank_xendcg``, a listwise softmax (Bruch 2021), or ``lambdarank`` (Burges 2010)."""
 
-    folds: int = 2
-    objective: str = "rank_xendcg"
-    trees: int = 100
-    learning_rate: float = 0.05
-    leaves: int = 15
-    least: int = 50
-
-    def __post_init__(self) -> None:
-        def require(name: str, holds: bool, wanted: str) -> None:
-            if not holds:
-                problem = f"{getattr(self, name)!r} is no value for this setting"
-                raise StudyError(problem, column=f"system.model.listwise.{name}", fix=f"give {wanted}")
-
-        for name, low in (("folds", 2), ("trees", 1), ("leaves", 2), ("least", 1)):
-            value = getattr(self, name)
-            require(name, type(value) is int and value >= low, f"a whole number of at least {low}")
-        require("objective", self.objective in OBJECTIVES, f"one of: {', '.join(OBJECTIVES)}")
-        rate = self.learning_rate
-        require("learning_rate", type(rate) in (int, float) and 0 < rate <= 1, "a number above 0, at most 1")
+    folds: Several = 2
+    objective: Literal["rank_xendcg", "lambdarank"] = "rank_xendcg"
+    trees: Count = 100
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.05
+    leaves: Several = 15
+    least: Count = 50
 
 
 def train(
@@ -192,20 +179,12 @@ class PairFeatures:
             "minilm": np.einsum("ij,ij->i", self.dense[0][tasks], self.dense[1][servers]),
             "words": products(self.words[0][tasks], self.words[1][servers]),
         }
-        gaps = {name: behind(scores[name], pools) for name in GAPS}
+        best, step = zip(*(behind(scores[name], pools) for name in GAPS), strict=True)
         anchors = system.scoring.anchors if system.scoring.expansion else 0
         fields = (
             products(self.task_fields[task][tasks], self.server_fields[server][servers]) for task, server in FIELD_PAIRS
         )
-        columns = [
-            pools.places,
-            pools.places <= anchors,
-            *(scores[name] for name in GAPS),
-            *(gaps[name][0] for name in GAPS),
-            *(gaps[name][1] for name in GAPS),
-            *structure,
-            *fields,
-        ]
+        columns = [pools.places, pools.places <= anchors, *scores.values(), *best, *step, *structure, *fields]
         return np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
 
     def _scores(self, pools: Pools, system: T2MRec) -> FloatArray:
@@ -237,27 +216,18 @@ class T2MRecListwise(RerankedT2MRec):
     Folds are random; under ``cold_grouped`` near copies of a task may lie in another fold, which no test task has.
     The rules bind what the trees' order becomes, not what they learn from: they are trained on whole pools.
 
-    `listwise`: folds and trees.
-    `rules`: K and how many of the first K may be replaced from the rest of the pool, as for a language model.
+    `listwise`: folds and trees. `rules`: as for a language model.
     """
 
-    def __init__(
-        self,
-        lexical: Lexical,
-        towers: Towers,
-        training: Training,
-        scoring: Scoring,
-        listwise: Listwise,
-        rules: Rules | None = None,
-    ) -> None:
-        super().__init__(lexical, towers, training, scoring, rules=rules)
+    def __init__(self, *parts: Any, listwise: Listwise, **named: Any) -> None:
+        super().__init__(*parts, **named)
         self.listwise = listwise
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Train a T2MRec per fold, the trees on their pools, T2MRec itself; a finished fold is kept in `workdir`."""
-        self.features = PairFeatures(data, split.tasks("train"))
-        known, pieces = split.tasks("train"), []
-        folds = np.array_split(np.random.default_rng([seed, 0xF01D]).permutation(known), self.listwise.folds)
+        train_tasks, pieces = split.tasks("train"), []
+        self.features = PairFeatures(data, train_tasks)
+        folds = np.array_split(np.random.default_rng([seed, 0xF01D]).permutation(train_tasks), self.listwise.folds)
         for number, fold in enumerate(folds):
             kept = workdir / f"fold-{number}.npz"
             if not kept.exists():
@@ -293,11 +263,11 @@ class T2MRecListwise(RerankedT2MRec):
         """The orders nearest to the trees' that the rules allow; equal scores keep the order before."""
         ends = Pools.of(tasks, pools)
         parts = np.split(scores(self.trees, self.features(ends, self)), np.cumsum(ends.sizes)[:-1])
-        orders = []
-        for pool, part in zip(pools, parts, strict=True):
-            free = pool[np.argsort(-part, kind="stable")]
-            orders.append(np.array(self.rules.within(free.tolist(), pool.tolist()), dtype=np.int64))
-        return orders
+        free = [pool[np.argsort(-part, kind="stable")] for pool, part in zip(pools, parts, strict=True)]
+        return [
+            np.array(self.rules.within(order.tolist(), pool.tolist()), dtype=np.int64)
+            for order, pool in zip(free, pools, strict=True)
+        ]
 
     def parameters(self) -> int:
         """T2MRec's weights and the leaves of the trees."""
@@ -312,8 +282,5 @@ class T2MRecListwise(RerankedT2MRec):
 def candidate_pools(system: T2MRec, tasks: IntArray) -> list[IntArray]:
     """The pool of each task, best first, nothing left out as known: these tasks are new to the system."""
     none_known = sp.csr_matrix((system.data.n_tasks, system.data.n_servers), dtype=np.float32)
-    found: list[IntArray] = []
-    for piece in chunks(tasks):
-        rows, _ = system.rank(tasks[piece], system.scoring.pool, none_known)
-        found += [row[row >= 0] for row in rows]
-    return found
+    ranked = (system.rank(tasks[piece], system.scoring.pool, none_known)[0] for piece in chunks(tasks))
+    return [row[row >= 0] for rows in ranked for row in rows]

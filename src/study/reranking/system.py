@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from study.base.errors import StudyError
+from study.advisor.retrieval.settings import Count, Group, Natural
 from study.data.dataset import FloatArray, IntArray
 from study.t2mrec.settings import Lexical, Scoring, Towers, Training
 from study.t2mrec.system import T2MRec
@@ -20,19 +20,12 @@ FAULTS = ("wrong_form", "wrong_length", "repeat", "outside_pool", "too_many_subs
 
 
 @dataclass(frozen=True)
-class Rules:
-    """Length and membership."""
+class Rules(Group):
+    """Length and membership: K, how many servers an answer names, and how many of the first K of the pool may be
+    replaced by servers from the pool's remaining places; the paper allows two at most."""
 
-    k: int = 10  # K, how many servers an answer names
-    # How many of the first K of the pool may be replaced by servers from the pool's remaining places; the paper allows
-    # two at most.
-    substitutions: int = 2
-
-    def __post_init__(self) -> None:
-        for name, least in (("k", 1), ("substitutions", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise StudyError(f"{value!r} is no value for {name}", fix=f"a whole number of at least {least}")
+    k: Count = 10
+    substitutions: Natural = 2
 
     def fault(self, answer: Any, pool: Sequence[int]) -> str | None:
         """Why `answer` is discarded, one of `FAULTS`; None for an answer that counts. `answer`: anything; a good one is
@@ -82,18 +75,10 @@ class RerankedT2MRec(T2MRec):
 
     The contract is that of the paper, for every re-ranker alike: an order that is not a permutation of the pool, or
     whose first K break the rules, is discarded and counted in `invalid_rerankings`. Places below the pool stay.
-
-    `rules`: K and how many of the first K may be replaced from the rest of the pool.
     """
 
     def __init__(
-        self,
-        lexical: Lexical,
-        towers: Towers,
-        training: Training,
-        scoring: Scoring,
-        *,
-        rules: Rules | None = None,
+        self, lexical: Lexical, towers: Towers, training: Training, scoring: Scoring, *, rules: Rules | None = None
     ) -> None:
         super().__init__(lexical, towers, training, scoring)
         self.rules, self.invalid_rerankings = rules or Rules(), 0

@@ -20,7 +20,7 @@ from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
 from study.base.settings import read_settings
 from study.data.dataset import FloatArray, IntArray
-from study.evaluation.metrics import f1_of_means
+from study.evaluation.metrics import harmonic_mean
 from study.tools import results
 from study.tools.collections.published import plainly_read
 from study.tools.queries import QuerySet, query_set, rank_all
@@ -149,7 +149,8 @@ def by_k(catalog: ToolCatalog, queries: QuerySet, scores: FloatArray, *, pool_to
     for k in KS:
         tokens = handed_over(ranked[:, :k], sizes).mean()
         precision, recall = (table[f"{name}@{k}"].to_numpy() for name in ("precision", "recall"))
-        line = {"k": k, "precision": precision.mean(), "recall": recall.mean(), "f1": f1_of_means(precision, recall)}
+        line = {"k": k, "precision": precision.mean(), "recall": recall.mean()}
+        line["f1"] = float(harmonic_mean(line["precision"], line["recall"]))
         line |= {name: table[f"{name}@{k}"].mean() for name in ("hit_rate", "mrr")}
         by_characters = handed_over(ranked[:, :k], quarters).mean()
         reduction = 1 - tokens / pool_tokens
