@@ -29,7 +29,7 @@ from study.config.compose import build_system, load
 from study.evaluation.metrics import per_task
 from study.evaluation.runs import CUTOFFS, rank_tasks
 from study.judging import store
-from study.judging.pools import load_split
+from study.judging.store import load_split
 from study.reranking.listwise import candidate_pools
 from study.runner import row_store
 from study.runner.inputs import load_inputs

@@ -1,9 +1,6 @@
 """A small judged collection on synthetic data, whose judge reads the planted truth with a known error rate."""
 
-import re
-import shutil
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,16 +8,19 @@ import pytest
 import yaml
 
 from study.base import paths
-from study.judging import evaluate, labels, pools, store, workflow
-from tests.tiny_study import REPOSITORY, lay_out, make_data, true_relevance
+from study.base.files import write_csv
+from study.config.compose import build_system, load
+from study.evaluation.runs import rank_tasks, run_table
+from study.judging import evaluate, labels, store
+from study.judging.verify import final_grades
+from tests.tiny_study import lay_out, make_data, true_relevance
 
 DATASET = "synthetic"
 SMALL = ["dataset=synthetic", "dataset.generator.n_servers=200", "dataset.generator.n_tasks=320"]
-SYSTEMS = ["labels", "tfidf", "bm25", "random", "not_there_yet"]
 ERROR_RATE = 0.1
 
 
-def truth_of() -> dict[tuple[int, int], int]:
+def truth_of():
     """Planted grade of a pair: (task_id, server_id) -> 0, 1, 2, for the data set in force."""
     raw = paths.raw(DATASET)
     tasks, servers = pd.read_csv(raw / "truth_tasks.csv"), pd.read_csv(raw / "truth_servers.csv")
@@ -28,52 +28,78 @@ def truth_of() -> dict[tuple[int, int], int]:
     return dict(zip(ids, true_relevance(tasks, servers).ravel().tolist(), strict=True))
 
 
-def parsed(folder: Path) -> dict[str, list[tuple[int, int]]]:
-    """The pairs (task, server) of each batch in order of appearance, read from the text alone."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for path in sorted(folder.glob("*.txt")):
-        for task, server in re.findall(r"^## Task (\d+)$|^\d+\. server_id (\d+) \|", path.read_text(), re.MULTILINE):
-            if task:
-                current = int(task)
-            else:
-                found.setdefault(path.stem, []).append((current, int(server)))
-    return found
-
-
-def judge(folder: Path, truth: dict[tuple[int, int], int], seed: int, error_rate: float = ERROR_RATE) -> None:
-    """Read the batches as text and answer them: the planted grade, or now and then another one."""
-    rng = np.random.default_rng(seed)
-    for name, pairs in parsed(folder).items():
-        grades = [truth[pair] if rng.random() >= error_rate else int(rng.integers(3)) for pair in pairs]
-        lines = [f"{task},{server},{grade}" for (task, server), grade in zip(pairs, grades, strict=True)]
-        (folder / "answers" / f"{name}.csv").write_text("\n".join(["task_id,server_id,grade", *lines]) + "\n")
-
-
-def change_yaml(path: Path, **values: object) -> None:
+def change_yaml(path, **values):
     """Set top-level keys of a settings file."""
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | values))
+
+
+def draw_topics(data, split, rng):
+    """Tasks of two parts of the split."""
+    rows = {part: np.sort(rng.choice(split.tasks(part), n, replace=False)) for part, n in (("valid", 16), ("test", 32))}
+    tables = [data.tasks.iloc[own][["id", "subcategory"]].assign(part=part) for part, own in rows.items()]
+    return pd.concat(tables).rename(columns={"id": "task_id"})[store.COLUMNS["topics"]]
+
+
+def pooled_runs(data, split, topics):
+    """The first ten of three systems and of the released lists, by name."""
+    released = pd.read_parquet(paths.prepared(DATASET) / "labels.parquet").rename(columns={"position": "rank"})
+    runs = {store.LABELS: released[released["task_id"].isin(topics["task_id"])].assign(seed=0)}
+    for name in ("bm25", "random", "tfidf"):
+        system = build_system(load([f"dataset={DATASET}", f"system={name}", "profile=smoke"]).system)
+        system.fit(data, split, seed=1, workdir=paths.cache())
+        for part, ids in topics.groupby("part")["task_id"]:
+            rows, scores = rank_tasks(system, split, ids.to_numpy() - 1, part=part, k=10, seed=1)
+            found = run_table(data, ids.to_numpy(), rows, scores, 1)
+            runs[name] = pd.concat([runs[name], found]) if name in runs else found
+    return runs
+
+
+def judge(pairs, rng):
+    """Two passes that read the planted grade or, now and then, another; where they differ, a third that knows it."""
+    truth = truth_of()
+    planted = np.array([truth[pair] for pair in pairs[store.PAIR].itertuples(index=False, name=None)])
+    wrong, other = rng.random((2, len(planted))) < ERROR_RATE, rng.integers(3, size=(2, len(planted)))
+    first, second = (pd.array(np.where(wrong[i], other[i], planted), dtype="Int64") for i in (0, 1))
+    rows = pairs[[*store.PAIR, "round"]].assign(grade_1=first, grade_2=second, grade_3=pd.array(planted, dtype="Int64"))
+    disputed = final_grades(rows.assign(grade_3=np.nan)).isna()
+    rows["grade_3"] = rows["grade_3"].where(disputed)
+    return rows.assign(final=final_grades(rows), guideline_version="1.0", judge="simulated")[
+        store.COLUMNS["judgements"]
+    ]
 
 
 @pytest.fixture(scope="session")
 def prepared_root(tmp_path_factory):
     """A root with prepared data, topics, a pool, three passes and the judgements; `root` is a copy of it."""
-    root = tmp_path_factory.mktemp("judged")
+    root, rng = tmp_path_factory.mktemp("judged"), np.random.default_rng(0)
     lay_out(root)
-    (root / "docs").mkdir()
-    shutil.copy(REPOSITORY / "docs" / "judging-guidelines.md", root / "docs")
-    change_yaml(root / "conf/judging/topics.yaml", parts={"valid": 16, "test": 32})
-    change_yaml(root / "conf/judging/pool.yaml", systems=SYSTEMS, profile="smoke", candidates=[], kept=10)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("T2M_ROOT", str(root))
         make_data(SMALL)
-        pools.draw_topics(DATASET)
-        pools.make_pool(DATASET)
-        truth = truth_of()
-        for number in (1, 2):
-            judge(workflow.write_batches(DATASET, str(number)), truth, seed=number)
-        workflow.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
-        judge(workflow.write_batches(DATASET, "3"), truth, seed=3, error_rate=0.0)
-        workflow.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
+        data, split = store.load_split(DATASET)
+        topics, ids = draw_topics(data, split, rng), data.servers["id"].to_numpy()
+        runs = pooled_runs(data, split, topics)
+        control = [
+            pd.DataFrame({"task_id": t, "server_id": rng.choice(ids, 5, replace=False)}) for t in topics["task_id"]
+        ]
+        named = [run[store.PAIR].assign(sources=name) for name, run in runs.items()]
+        pairs = pd.concat([*named, pd.concat(control).assign(sources="")])
+        pairs = pairs.groupby(store.PAIR)["sources"].agg(list).reset_index()
+        pairs["control"] = pairs["sources"].map(lambda names: int("" in names))
+        pairs["sources"] = pairs["sources"].map(lambda names: ";".join(filter(None, names)))
+        pool = pairs[store.PAIR].assign(order=rng.permutation(len(pairs)), round=1)
+        lengths = data.servers.assign(server_id=ids, characters=data.servers["description"].str.len())
+        tables = {
+            "topics": topics,
+            "pool": pool,
+            "provenance": pairs,
+            "lengths": lengths,
+            "judgements": judge(pool, rng),
+        }
+        for name, table in tables.items():
+            write_csv(store.file(DATASET, name), table[store.COLUMNS[name]])
+        every = pd.concat([run.assign(system=name) for name, run in runs.items()])
+        write_csv(store.runs_file(DATASET), every[["system", *store.RUN]])
     return root
 
 

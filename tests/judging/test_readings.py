@@ -1,15 +1,14 @@
 """Further readings: agreement by hand-computed cases, scores by another reading, and what each threat test finds."""
 
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from study.base.errors import StudyError
-from study.judging import evaluate, readings, store, threats, workflow
+from study.base.files import write_csv
+from study.judging import evaluate, readings, store, threats
 from study.judging.collection import Collection
-from tests.judging.conftest import change_yaml, parsed, truth_of
+from tests.judging.conftest import change_yaml, truth_of
 
 DATASET = "synthetic"
 TOPICS = pd.DataFrame({"task_id": [1, 2], "part": "test", "subcategory": "x"})
@@ -42,69 +41,56 @@ def test_agreement_of_two_readings_is_that_of_its_definition():
     assert (found["pairs"], found["positive_agreement"]) == (4, pytest.approx(2 * 1 / (2 * 1 + 1 + 10)))
 
 
-def answer(folder, grade):
-    """Answer a pass: `grade` of a pair."""
-    for name, pairs in parsed(folder).items():
-        lines = [f"{task},{server},{grade(task, server)}" for task, server in pairs]
-        (folder / "answers" / f"{name}.csv").write_text("\n".join([workflow.ANSWER_HEADER, *lines]))
-
-
-def test_checks_are_written_answered_and_told_apart(root):
+@pytest.fixture
+def read(root):
+    """Further readings by the planted truth: UMBRELA's of all pairs, the need's of half the test topics, and cards."""
     change_yaml(root / "conf/judging/pool.yaml", compared=["bm25", "random"])
-    truth, judged = truth_of(), store.final(DATASET)
-    folders = {name: workflow.write_batches(DATASET, name) for name in workflow.CHECKS}
-    answer(folders["need-1"], lambda task, server: 3)
-    with pytest.raises(StudyError, match="the grade 3 is none of 0, 1, 2"):
-        workflow.collect(DATASET, folders["need-1"].parent, judge="simulated")
-    answer(folders["need-1"], lambda task, server: truth[task, server])
-    answer(folders["need-2"], lambda task, server: 2 * (truth[task, server] > 0))
-    answer(folders["umbrela"], lambda task, server: truth[task, server] + 1)
-    decoys = workflow.decoys(DATASET).set_index(store.PAIR)["kind"]
-    answer(folders["decoys"], lambda task, server: 2 * (decoys[task, server] == "claim"))
-    workflow.collect(DATASET, folders["decoys"].parent, judge="simulated")
-    found = store.read_table(DATASET, "readings")
-    sizes = found.groupby("reading").size()
-    useful = int((judged["final"] >= 1).sum())
-    assert sizes["umbrela"] == useful + round(0.1 * (len(judged) - useful))
-    tasks = found.query("reading == 'need-1'")["task_id"]
-    assert sizes["need-1"] == sizes["need-2"] == judged["task_id"].isin(tasks).sum()
+    judged, truth = store.final(DATASET), truth_of()
+    planted = np.array([truth[pair] for pair in judged[store.PAIR].itertuples(index=False, name=None)])
+    topics = store.read_table(DATASET, "topics").query("part == 'test'")["task_id"][::2]
+    need, kind = judged["task_id"].isin(topics).to_numpy(), np.resize(threats.KINDS, len(judged))
+    grades = {"need-1": planted[need], "need-2": 2 * (planted[need] > 0)}
+    tables = [
+        judged[need if "need" in name else slice(None)].assign(reading=name, given=g) for name, g in grades.items()
+    ]
+    tables.append(judged.assign(reading="decoys", kind=kind, given=2 * (kind == "claim")))
+    table = pd.concat(tables, ignore_index=True).reindex(columns=store.COLUMNS["readings"])
+    write_csv(store.file(DATASET, "readings"), table)
+    return table, truth, topics
+
+
+def test_readings_on_our_scale_give_scores_and_threats(read):
+    table, truth, topics = read
     for name in ("umbrela", "need"):
-        grades = readings.converted(found, name).set_index(store.PAIR)["grade"]
+        grades = readings.converted(table, name).set_index(store.PAIR)["grade"]
         assert all(grade == truth[pair] for pair, grade in grades.items())
     tables = readings.reading_tables(Collection.load(DATASET))
     both = tables["tables/reading_scores.csv"].query("system == 'bm25' and part == 'test'")
     both = both.set_index(["against", "reading"])
+    assert both.loc[("need", "need"), "n"] <= len(topics) < both.loc[("umbrela", "umbrela"), "n"]
     # The judge errs on one pair in ten, and these readings do not.
     assert both.loc[("need", "final"), "n"] == both.loc[("need", "need"), "n"]
+    assert both.loc[("umbrela", "umbrela"), "gain"] > 0
     assert tables["tables/reading_order.csv"]["tau"].between(-1, 1).all()
-    table = threats.threat_tables(Collection.load(DATASET), tables["tables/reading_scores.csv"])["tables/threats.csv"]
-    value = table.set_index("measure")["value"]
+    counted = tables["tables/umbrela.csv"].groupby("umbrela")["pairs"].sum()
+    assert counted.sum() == len(store.final(DATASET))
+    found = threats.threat_tables(Collection.load(DATASET), tables["tables/reading_scores.csv"])["tables/threats.csv"]
+    value = found.set_index("measure")["value"]
     assert value["cards graded useful, claim"] == 1
     assert value["cards graded useful, words"] == value["cards graded useful, instruction"] == 0
     assert value["topics graded by a person"] == 0
-
-
-def test_a_decoy_shows_another_card_of_a_server_without_use(shared_root):
-    chosen, judged = workflow.decoys(DATASET), store.final(DATASET).set_index(store.PAIR)
-    finals = judged.loc[pd.MultiIndex.from_frame(chosen[store.PAIR]), "final"].to_numpy()
-    assert ((finals >= 1) == (chosen["kind"] == "useful").to_numpy()).all()
-    server, task = {"description": "Sends mail."}, {"description": "Plot the sales of the year"}
-    shown = {kind: workflow.altered(kind, server, task)["description"] for kind in workflow.KINDS}
-    assert shown["useful"] == shown["useless"] == "Sends mail."
-    assert shown["words"] == "Sends mail. Keywords: plot, sales, year."
-    assert shown["instruction"] == f"Sends mail. {workflow.INSTRUCTION}"
-    assert shown["claim"] == "Plot the sales of the year Sends mail."
 
 
 def test_a_judge_who_favours_the_first_half_of_a_packet_is_found(root):
     values = threats.placement(Collection.load(DATASET))
     assert abs(values.mean()) < 0.05
     judged, pool = store.read_table(DATASET, "judgements"), store.read_table(DATASET, "pool")
-    for number in ("1", "2"):
-        ordered = pd.concat(workflow.group(pool[store.PAIR], workflow.order_of(1, number)))
+    for number in (1, 2):
+        rng = np.random.default_rng([threats.PACKETS_SEED, 4, 1, number])
+        ordered = pool[store.PAIR].sort_values(store.PAIR).sample(frac=1, random_state=rng)
         packet = ordered.groupby("task_id")
-        place = packet.cumcount() * 2 < packet["server_id"].transform("size") - 1
-        first = pd.Series(place.to_numpy(), pd.MultiIndex.from_frame(ordered))
+        early = packet.cumcount() * 2 < packet["server_id"].transform("size") - 1
+        first = pd.Series(early.to_numpy(), pd.MultiIndex.from_frame(ordered))
         grades = first.reindex(pd.MultiIndex.from_frame(judged[store.PAIR])).to_numpy()
         judged[f"grade_{number}"] = np.where(grades, 1, 0)
     judged["final"] = judged[["grade_1", "grade_2"]].min(axis=1)
@@ -158,32 +144,7 @@ def test_scores_by_language_by_hand():
         readings.demanded(JUDGED, LANGUAGE.drop(1), 1)
 
 
-def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
-    useful = store.pairs(store.final(DATASET).query("final >= 1"))
-    assert 0 < len(useful) < len(store.final(DATASET))
-    for number, name in enumerate(workflow.LANGUAGE):
-        folder = workflow.write_batches(DATASET, name)
-        for batch, pairs in workflow.read_manifest(folder)["batches"].items():
-            assert "Language and system" in (folder / f"{batch}.txt").read_text()
-            lines = [f"{task},{server},{(task + server + number) % 3}" for task, server in pairs]
-            (folder / "answers" / f"{batch}.csv").write_text("\n".join([workflow.ANSWER_HEADER, *lines]))
-    workflow.collect(DATASET, folder.parent, judge="simulated")
-    table = store.read_table(DATASET, "language_grades")
-    assert store.pairs(table) == useful
-    total = table["task_id"] + table["server_id"]
-    assert (table["final"] == np.minimum(total % 3, (total + 1) % 3)).all()
-    row = readings.language_agreement(table).iloc[0]
-    assert row["tied"] + row["callable"] + row["in_language"] == pytest.approx(1)
-    assert row["equal"] == 0
-    with pytest.raises(StudyError, match="nothing to grade"):
-        workflow.write_batches(DATASET, "language-1")
-    path = store.file(DATASET, "language_grades")
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))  # a further round found one useful pair
-    shutil.rmtree(folder.parent)
-    for name in workflow.LANGUAGE:
-        folder = workflow.write_batches(DATASET, name)
-        ((task, server),) = workflow.read_manifest(folder)["batches"]["01"]
-        (folder / "answers" / "01.csv").write_text(f"{workflow.ANSWER_HEADER}\n{task},{server},2\n")
-    assert len(workflow.collect(DATASET, folder.parent, judge="simulated")) == 1
-    pd.testing.assert_frame_equal(store.read_table(DATASET, "language_grades").iloc[:-1], table.iloc[:-1])
-    assert store.pairs(store.read_table(DATASET, "language_grades")) == useful
+def test_language_agreement_by_hand():
+    grades = LANGUAGE.assign(grade_1=[0, 2, 1], grade_2=[1, 2, 1])
+    row = readings.language_agreement(grades).iloc[0]
+    assert row[["tied", "callable", "in_language", "equal"]].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 2 / 3])

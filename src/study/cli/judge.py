@@ -7,15 +7,13 @@ from typing import Annotated
 
 import typer
 
-from study.base.errors import StudyError
 from study.base.registry import require_choice
 from study.cli.shared import print_table
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Build and use the judged collection.\n\n"
-    "The order: `pool`, `batches` (pass 1, 2, then 3), `collect`, `evaluate`. `submit` scores a run of your own.",
+    help="Use the judged collection; docs/judged-card.md says how judgements are added.",
 )
 
 
@@ -29,61 +27,17 @@ DATASET = "task2mcp"
 
 
 @app.command()
-def pool(
-    dataset: Data = DATASET,
-    again: Annotated[list[str] | None, typer.Option("--again", help="Run this system again.")] = None,
-) -> None:
-    """Draw the topics, run the systems of conf/judging/pool.yaml for them, and lay out what is to be judged.
+def pool() -> None:
+    """Ask every method of conf/usefulness/open.yaml over the open catalogue, and lay out what is to be judged.
 
-    With `--dataset open`, the topics are the requests of conf/recommend/requests.yaml, and what answers them over the
-    open catalogue is in conf/usefulness/open.yaml; everything runs again.
+    The topics are the requests of conf/recommend/requests.yaml. Pairs that were judged stay as they are.
     """
     from study.analysis.usefulness import open_catalogue
-    from study.judging import pools, store
+    from study.judging.store import read_table
 
-    if dataset == "open":
-        path = open_catalogue.make_pool()
-    else:
-        pools.draw_topics(dataset)
-        path = pools.make_pool(dataset, again=tuple(again or ()))
-    table = store.read_table(dataset, "pool")
-    counts = ", ".join(f"round {number}: {count} pairs" for number, count in table["round"].value_counts().items())
-    typer.echo(f"pool in {path} ({counts})")
-
-
-@app.command()
-def batches(
-    number: Annotated[str, typer.Option("--pass", help="1, 2, 3, again, language-1, umbrela, ... (see above).")],
-    dataset: Data = DATASET,
-) -> None:
-    """Write the batches of one annotation pass for a judge.
-
-    Passes: 1, 2, 3, `again` (5 % of all pairs once more), `language-1`, `language-2` (language and system), or a check:
-    `umbrela` (another form), `need-1`, `need-2` (another definition of the need), `decoys` (altered cards).
-    """
-    from study.judging.workflow import write_batches
-
-    folder = write_batches(dataset, number)
-    typer.echo(f"batches in {folder}; answers go to {folder / 'answers'}")
-
-
-@app.command()
-def collect(
-    folder: Annotated[Path, typer.Argument(help="Folder of a round, with pass-1, pass-2 and, later, pass-3.")],
-    name: Annotated[str, typer.Option("--judge", help="Which model judged, as stored.")] = "",
-    dataset: Data = DATASET,
-    check: Annotated[bool, typer.Option("--check", help="Only say how far the pass in FOLDER is.")] = False,
-) -> None:
-    """Check the answers of a round and write judgements.csv."""
-    from study.judging import workflow
-
-    if check:
-        return print_table(workflow.progress(folder))
-    if not name:
-        raise StudyError("the judge has no name", fix="name the model that judged: --judge NAME")
-    rows = workflow.collect(dataset, folder, judge=name)
-    waiting = f"; {int(rows['final'].isna().sum())} wait for a third pass" if "grade_3" in rows else ""
-    return typer.echo(f"{len(rows)} pairs{waiting}")
+    path = open_catalogue.make_pool()
+    counts = read_table("open", "pool")["round"].value_counts()
+    typer.echo(f"pool in {path} ({', '.join(f'round {number}: {count} pairs' for number, count in counts.items())})")
 
 
 @app.command()
@@ -108,13 +62,11 @@ def submit(
     run: Annotated[Path, typer.Argument(help="A run file in TREC's form: task_id Q0 server_id rank score tag.")],
     dataset: Data = DATASET,
 ) -> None:
-    """Score a run of your own on the collection: NDCG@10 with interval and bounds, holes, leaderboard lines."""
+    """Score a run of your own on the collection: NDCG@10 with interval and bounds, holes, version."""
     from study.judging import exchange
     from study.judging.collection import Collection
 
-    scores = exchange.submitted(Collection.load(dataset), run)
-    print_table(scores)
-    typer.echo("\n".join(exchange.leaderboard_line({**row}) for row in scores.to_dict("records")))
+    print_table(exchange.submitted(Collection.load(dataset), run))
 
 
 @app.command()
@@ -122,7 +74,7 @@ def export(
     folder: Annotated[Path, typer.Argument(help="Where to write; the text there belongs to the data set.")],
     dataset: Data = DATASET,
 ) -> None:
-    """Write qrels, the pooled runs in TREC's form, and the topics' and servers' text for the package ir_datasets."""
+    """Write qrels, pooled runs in TREC's form, the pairs that nobody judged, and texts for the package ir_datasets."""
     from study.judging import exchange
     from study.judging.collection import Collection
 

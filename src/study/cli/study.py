@@ -404,15 +404,15 @@ def reference(
 def export(
     overrides: Overrides = None,
     form: Annotated[
-        Literal["model", "trec", "recbole", "croissant"],
-        typer.Option(help="model: for `study recommend`; trec: run files; recbole: atomic files; croissant: tables."),
+        Literal["model", "trec", "recbole"],
+        typer.Option(help="model: for `study recommend`; trec: run files; recbole: atomic files."),
     ] = "model",
 ) -> None:
     """Save a system for `study recommend`, or write other forms.
 
     `--form model`: T2MRec, trained once under `cold`, or `system=field_dense`. `trec` (the runs of the protocol, of all
     systems or of `system=...`) and `recbole` (all splits) go to `data/export`, and let others run on exactly these
-    splits and score exactly these runs. `croissant` describes the result tables for an archive.
+    splits and score exactly these runs.
     """
     from study.base import paths
 
@@ -421,11 +421,6 @@ def export(
         from study.search.export import export as stage
 
         return typer.echo(f"model in {stage(config)}")
-    if form == "croissant":
-        from study.judging.croissant import export_croissant
-
-        name = config.dataset.name
-        return typer.echo(f"description in {export_croissant(name, paths.results(name))}")
     from study.runner import exchange
 
     if form == "trec":

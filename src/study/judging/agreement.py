@@ -40,20 +40,18 @@ def weighted_kappa(counts: IntArray | Float64Array, weights: Weights) -> Float64
     """
     distance = np.abs(np.subtract.outer(np.arange(N_GRADES), np.arange(N_GRADES)))
     cost = distance if weights == "linear" else distance**2
-    total = counts.sum(axis=(-2, -1))
-    observed = (counts * cost).sum(axis=(-2, -1)) * total
+    observed = (counts * cost).sum(axis=(-2, -1)) * counts.sum(axis=(-2, -1))
     chance = counts.sum(axis=-1)[..., :, None] * counts.sum(axis=-2)[..., None, :]
     expected = (chance * cost).sum(axis=(-2, -1)).astype(np.float64)
-    ratio = np.full(expected.shape, np.nan)
-    np.divide(observed, expected, out=ratio, where=expected > 0)
-    return np.asarray(1 - ratio)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(1 - observed / expected)
 
 
 def kappa_interval(counts: IntArray | Float64Array, weights: Weights, *, seed: int) -> tuple[float, float]:
     """95 % percentile bootstrap interval over topics, as the pairs of a topic are not independent. `counts`: per topic,
     shape (n_topics, 3, 3)."""
-    drawn = resample_counts(len(counts), seed=seed, resamples=FEW_RESAMPLES)
-    return percentile_limits(weighted_kappa(np.tensordot(drawn, counts, axes=1), weights))
+    resamples = resample_counts(len(counts), seed=seed, resamples=FEW_RESAMPLES)
+    return percentile_limits(weighted_kappa(np.tensordot(resamples, counts, axes=1), weights))
 
 
 def kappa_row(
@@ -72,17 +70,16 @@ def agreement_table(collection: Collection) -> pd.DataFrame:
     Returns: columns scope, name, topics, pairs, then kappa_quadratic and kappa_linear, each with _ci_low and _ci_high,
         equal (share of equal grades), third (share graded a third time).
     """
-    judged = collection.judgements.merge(collection.topics, on="task_id", validate="many_to_one")
-    scopes = [("all", "all", judged)]
-    scopes += [(scope, str(name), part) for scope in ("round", "subcategory") for name, part in judged.groupby(scope)]
+    judged = collection.judgements.merge(collection.topics, on="task_id", validate="many_to_one").assign(all="all")
     rows = []
-    for scope, name, part in scopes:
-        first, second = part["grade_1"], part["grade_2"]
-        counts = confusions(first, second, part["task_id"])
-        border = (first != second) & (part[["grade_1", "grade_2"]].min(axis=1) == 0)
-        row: dict[str, object] = {"scope": scope, "name": name, "topics": len(counts), "pairs": len(part)}
-        row |= kappa_row(counts, "quadratic", "kappa_quadratic_") | kappa_row(counts, "linear", "kappa_linear_")
-        rows.append(row | {"equal": float((first == second).mean()), "third": float(border.mean())})
+    for scope in ("all", "round", "subcategory"):
+        for name, part in judged.groupby(scope):
+            first, second = part["grade_1"], part["grade_2"]
+            counts = confusions(first, second, part["task_id"])
+            row: dict[str, object] = {"scope": scope, "name": name, "topics": len(counts), "pairs": len(part)}
+            row |= kappa_row(counts, "quadratic", "kappa_quadratic_") | kappa_row(counts, "linear", "kappa_linear_")
+            border = (first != second) & (np.minimum(first, second) == 0)
+            rows.append(row | {"equal": float((first == second).mean()), "third": float(border.mean())})
     return pd.DataFrame(rows)
 
 
@@ -121,11 +118,11 @@ def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
     task_id, server_id, grade); may be absent. Returns: one row per judge: judge, topics, pairs, mean_final, mean_hand,
     equal, kappa_quadratic."""
     rows = []
-    for place in sorted(path for path in folder.glob("*") if path.is_dir()):
-        grades = pd.concat([read_csv(path) for path in sorted(place.glob("*.csv"))])
+    for judge in sorted(path for path in folder.glob("*") if path.is_dir()):
+        grades = pd.concat([read_csv(path) for path in sorted(judge.glob("*.csv"))])
         pairs = judgements.merge(grades, on=store.PAIR, validate="one_to_one")
         final, hand = pairs["final"], pairs["grade"]
-        row: dict[str, object] = {"judge": place.name, "topics": pairs["task_id"].nunique(), "pairs": len(pairs)}
+        row: dict[str, object] = {"judge": judge.name, "topics": pairs["task_id"].nunique(), "pairs": len(pairs)}
         row |= {"mean_final": final.mean(), "mean_hand": hand.mean(), "equal": (final == hand).mean()}
         rows.append(row | {"kappa_quadratic": float(weighted_kappa(confusions(final, hand), "quadratic"))})
     return pd.DataFrame(rows)

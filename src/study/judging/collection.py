@@ -151,13 +151,9 @@ def bpref(grades: GradeArray, n_useful: NDArray[np.int64], n_useless: NDArray[np
     """
     useful, useless = grades >= 1, grades == 0
     above = np.minimum(useless.cumsum(axis=1), n_useful[:, None])
-    bound = np.minimum(n_useful, n_useless)[:, None]
-    penalty = np.zeros(grades.shape)
-    np.divide(above, bound, out=penalty, where=(above > 0) & (bound > 0))
-    gained = ((1 - penalty) * useful).sum(axis=1)
-    result = np.full(len(grades), np.nan)
-    np.divide(gained, n_useful, out=result, where=n_useful > 0)
-    return result
+    with np.errstate(invalid="ignore"):
+        penalty = np.where(above > 0, above / np.minimum(n_useful, n_useless)[:, None], 0)
+        return np.asarray(((1 - penalty) * useful).sum(axis=1) / n_useful)
 
 
 def rbp(grades: GradeArray, p: float) -> tuple[Float64Array, Float64Array]:

@@ -131,8 +131,8 @@ def comparable(scores: pd.DataFrame, part: str) -> list[str]:
 
 def all_runs(dataset: str) -> dict[str, pd.DataFrame]:
     """The pooled runs, and the test answers of every other system that ran under the topics' protocol."""
-    runs, protocol = store.read_runs(dataset), store.topic_settings().protocol
-    return runs | {name: run for name, run in read_top10(dataset, protocol).items() if name not in runs}
+    runs = store.read_runs(dataset)
+    return runs | {name: run for name, run in read_top10(dataset, store.PROTOCOL).items() if name not in runs}
 
 
 def score_tables(collection: Collection, runs: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection as Ids
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from study.evaluation import metrics
 from study.judging import collection as measures
 from study.judging import store
 from study.judging.collection import DEPTH, UNJUDGED, Collection
-from study.judging.evaluate import mean_interval
+from study.judging.evaluate import all_runs, mean_interval
 from study.runner.exchange import trec_run
 
 BEST = 2  # the best grade
@@ -44,34 +43,30 @@ def read_trec(path: Path, topics: pd.DataFrame, servers: Ids[int]) -> tuple[pd.D
     Raises StudyError: no file, not UTF-8, a line of another form, two tags, an unknown server, a server twice for a
         topic, or no topic of the collection at all. The file and the line are named.
     """
-    rows, tags = [], {}
+    rows = []
     for number, line in enumerate(read_text(path, fix="name a run file in TREC's form").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        row = f"line {number}"
         try:
             task, _, server, _, score, tag = line.split()
-            found = (int(task), int(server), float(score))
+            rows.append((int(task), int(server), float(score), tag, number))
         except ValueError as error:
             fix = "write: task_id Q0 server_id rank score tag"
-            raise StudyError(f"not a line of a run: {error}", file=path, row=row, fix=fix) from error
-        if found[1] not in servers:
-            raise StudyError(f"there is no server {server}", file=path, row=row, fix="name servers by their ids")
-        if not math.isfinite(found[2]):
-            raise StudyError("the score is not a finite number", file=path, row=row, fix="score every server")
-        rows.append(found)
-        tags[tag] = number
-    if len(tags) > 1:
-        reason = f"holds two runs: {', '.join(sorted(tags))}"
-        raise StudyError(reason, file=path, row=f"line {max(tags.values())}", fix="keep one run in a file")
-    run = pd.DataFrame(rows, columns=["task_id", "server_id", "score"])
-    if (twice := run.duplicated(store.PAIR).to_numpy()).any():
-        task, server = run.loc[twice, store.PAIR].iloc[0]
-        raise StudyError(f"server {server} stands twice for task {task}", file=path, fix="keep its best place")
+            raise StudyError(f"not a line of a run: {error}", file=path, row=f"line {number}", fix=fix) from error
+    run = pd.DataFrame(rows, columns=[*store.PAIR, "score", "tag", "line"])
     if not run["task_id"].isin(topics["task_id"]).any():
         raise StudyError("the run answers none of the topics", file=path, fix="answer the tasks of topics.csv")
-    run = run.sort_values(["task_id", "score"], ascending=[True, False], kind="stable")
-    return run.assign(rank=run.groupby("task_id").cumcount() + 1, seed=0)[store.RUN], next(iter(tags))
+    faults = {
+        "there is no such server": ~run["server_id"].isin(list(servers)),
+        "the score is not a finite number": ~np.isfinite(run["score"]),
+        "a second run begins": run["tag"] != run["tag"].iloc[0],
+        "a server stands twice for a task": run.duplicated(store.PAIR),
+    }
+    for reason, wrong in faults.items():
+        if wrong.any():
+            raise StudyError(reason, file=path, row=f"line {run['line'][wrong].iloc[0]}", fix="mend or remove the line")
+    run = run.sort_values(["task_id", "score"], ascending=[True, False], kind="stable").assign(seed=0)
+    return run.assign(rank=run.groupby("task_id").cumcount() + 1)[store.RUN], str(run["tag"].iloc[0])
 
 
 def submitted(collection: Collection, path: Path) -> pd.DataFrame:
@@ -87,32 +82,34 @@ def submitted(collection: Collection, path: Path) -> pd.DataFrame:
     rows = []
     for part in collection.topics["part"].unique():
         own = collection.part(str(part))
-        topic, ranked, grades = own.look_up(run)
-        asked = np.full((len(own.topics), DEPTH), -1)
-        asked[topic] = ranked
+        topic, places, grades = own.look_up(run)
+        ranked = np.full((len(own.topics), DEPTH), -1)
+        ranked[topic] = places
         hopeful = own.gains.tolil()
         for row, column in zip(*np.nonzero(grades == UNJUDGED), strict=True):
-            hopeful[topic[row], ranked[row, column]] = BEST
-        low, high = (metrics.ndcg(asked, gains.tocsr(), DEPTH, graded=True) for gains in (own.gains, hopeful))
-        known = ~np.isnan(low)
-        facts = {"tag": tag, "collection": collection.version, "part": part, "n": int(known.sum())}
-        facts |= {"answered": len(topic), **mean_interval(low[known], name="ndcg@10")}
+            hopeful[topic[row], places[row, column]] = BEST
+        low, high = (metrics.ndcg(ranked, gains.tocsr(), DEPTH, graded=True) for gains in (own.gains, hopeful))
+        low, high = low[~np.isnan(low)], high[~np.isnan(low)]
+        facts = {"tag": tag, "collection": collection.version, "part": part, "n": len(low), "answered": len(topic)}
+        facts |= mean_interval(low, name="ndcg@10")
         facts["holes"] = float(measures.unjudged(grades, DEPTH).mean()) if len(topic) else math.nan
-        rows.append(facts | {"low": float(low[known].mean()), "high": float(high[known].mean())})
+        rows.append(facts | {"low": float(low.mean()), "high": float(high.mean())})
     return pd.DataFrame(rows)
 
 
-def leaderboard_line(row: Mapping[Any, Any]) -> str:
-    """One row of `submitted` as a line of a Markdown table. The tag is a stranger's: it keeps plain letters alone."""
-    tag = "".join(letter for letter in str(row["tag"]) if letter.isalnum() or letter in "-_.")
-    score = f"{row['ndcg@10']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-    bounds = f"{row['low']:.3f} to {row['high']:.3f}"
-    return f"| {tag} | {row['collection']} | {row['part']} | {row['n']} | {score} | {row['holes']:.1%} | {bounds} |"
+def unjudged(collection: Collection) -> pd.DataFrame:
+    """What is to be judged so that every run can be compared: servers among the first ten of a run for a topic which
+    nobody judged. Returns: columns task_id, server_id, in an order that hides who named what."""
+    runs = pd.concat(all_runs(collection.dataset).values())
+    first = runs[(runs["rank"] <= DEPTH) & runs["task_id"].isin(collection.topics["task_id"])]
+    pairs = first[store.PAIR].drop_duplicates()
+    return pairs[~store.among(pairs, collection.judgements, store.PAIR)].sample(frac=1, random_state=0)
 
 
 def export(collection: Collection, folder: Path) -> list[Path]:
     """Write the collection for other programs: ``runs/<system>.trec`` of every pooled system to the depth that is kept,
-    ``qrels/<part>.txt``, and, with the data set's text, ``queries.tsv`` and ``docs.tsv``, which `register` reads.
+    ``qrels/<part>.txt``, ``unjudged.csv``, and, with the data set's text, ``queries.tsv`` and ``docs.tsv``, which
+    `register` reads.
 
     The text belongs to the data set, which states no licence: keep these two files to yourself. Returns: the files.
     """
@@ -120,6 +117,7 @@ def export(collection: Collection, folder: Path) -> list[Path]:
     for name, run in collection.runs.items():
         head = f"# run: {name}\n# collection: Task2MCP-Judged {collection.version}\n# score: minus the rank\n"
         files[f"runs/{name}.trec"] = head + trec_run(run, name)
+    files["unjudged.csv"] = unjudged(collection).to_csv(index=False, lineterminator="\n")
     files["queries.tsv"] = _table(data.tasks[data.tasks["id"].isin(collection.topics["task_id"])])
     files["docs.tsv"] = _table(data.servers)
     for name, text in files.items():
@@ -138,9 +136,8 @@ def register(folder: Path, name: str = "task2mcp-judged") -> list[str]:
     ``task2mcp-judged/fresh``. Returns: their names."""
     import ir_datasets
 
-    found = []
-    for path in sorted((folder / "qrels").glob("*.txt")):
-        texts = {"docs_tsv": str(folder / "docs.tsv"), "queries_tsv": str(folder / "queries.tsv")}
-        ir_datasets.registry.register(f"{name}/{path.stem}", ir_datasets.create_dataset(**texts, qrels_trec=str(path)))
-        found.append(f"{name}/{path.stem}")
-    return found
+    texts = {"docs_tsv": str(folder / "docs.tsv"), "queries_tsv": str(folder / "queries.tsv")}
+    files = {f"{name}/{path.stem}": str(path) for path in sorted((folder / "qrels").glob("*.txt"))}
+    for part, path in files.items():
+        ir_datasets.registry.register(part, ir_datasets.create_dataset(**texts, qrels_trec=path))
+    return list(files)

@@ -49,16 +49,15 @@ def label_precision(collection: Collection, labels: pd.DataFrame, classes: pd.Da
     `classes`: of the audit, columns task_id, server_id, class: which rule a label bears the mark of.
     Returns: columns scope (all, part, position, class, control), name, and those of `shares`.
     """
-    provenance = collection.table("provenance")
-    listed = labels.merge(collection.topics, on="task_id")
-    groups = {"part": listed.groupby("part"), "position": listed.groupby("rank")}
+    provenance, listed = collection.table("provenance"), labels.merge(collection.topics, on="task_id")
+    scopes = [("all", "all", listed)]
+    for scope, column in (("part", "part"), ("position", "rank")):
+        scopes += [(scope, str(name), own) for name, own in listed.groupby(column)]
     if classes is not None:
         marked = listed.merge(classes[[*store.PAIR, "class"]].drop_duplicates(store.PAIR), on=store.PAIR)
-        groups["class"] = marked.groupby("class")
-    scopes = [("all", "all", listed)]
-    scopes += [(scope, str(name), part) for scope, grouped in groups.items() for name, part in grouped]
+        scopes += [("class", str(name), own) for name, own in marked.groupby("class")]
     scopes += [("control", "all", provenance[provenance["control"] == 1])]
-    rows = [{"scope": scope, "name": name, **shares(part, collection.judgements)} for scope, name, part in scopes]
+    rows = [{"scope": scope, "name": name, **shares(own, collection.judgements)} for scope, name, own in scopes]
     return pd.DataFrame(rows)
 
 
@@ -92,12 +91,11 @@ def rank_correlation(views: pd.DataFrame) -> dict[str, float]:
     systems, topics = labels.shape
     row: dict[str, float] = {"systems": systems, "topics": topics}
     if systems < 2:
-        ends = ("ci_low", "ci_high", "topics_ci_low", "topics_ci_high")
-        return row | dict.fromkeys(("tau", "p", *ends), float("nan"))
-    drawn_topics, drawn_systems = resampled(topics, systems, seed=SEED, resamples=FEW_RESAMPLES)
-    means = np.array([[view[:, chosen].mean(axis=1) for view in (labels, judged)] for chosen in drawn_topics])
+        return row | dict.fromkeys(("tau", "p", "ci_low", "ci_high", "topics_ci_low", "topics_ci_high"), float("nan"))
+    topic_draws, system_draws = resampled(topics, systems, seed=SEED, resamples=FEW_RESAMPLES)
+    means = np.array([[view[:, chosen].mean(axis=1) for view in (labels, judged)] for chosen in topic_draws])
     by_topics = tau_b(means[:, 0], means[:, 1])
-    by_both = tau_b(*(np.take_along_axis(means[:, view], drawn_systems, axis=1) for view in (0, 1)))
+    by_both = tau_b(*(np.take_along_axis(means[:, view], system_draws, axis=1) for view in (0, 1)))
     fit, use = labels.mean(axis=1), judged.mean(axis=1)
     untied = len(np.unique(fit)) == len(np.unique(use)) == systems
     row["tau"] = float(stats.kendalltau(fit, use).statistic)
@@ -135,17 +133,21 @@ def label_families(views: pd.DataFrame, kinds: store.LabelUse) -> pd.DataFrame:
     parts = {name: views[views["system"].isin(systems)] for name, systems in families.items()}
     parts = {name: part for name, part in parts.items() if len(part)}
     used = {name: means_wide(part)[1] for name, part in parts.items()}
-    drawn = {name: _use_draws(use, number) for number, (name, use) in enumerate(used.items())}
-    rows = []
+    draws, rows = {}, []
+    for number, (name, use) in enumerate(used.items()):  # topics are the same of every family
+        (topics,) = resampled(use.shape[1], seed=SEED, resamples=FEW_RESAMPLES)
+        (systems,) = resampled(use.shape[0], seed=[SEED, number], resamples=FEW_RESAMPLES)
+        drawn = zip(systems, topics, strict=True)
+        draws[name] = np.array([use[rows][:, chosen].mean() for rows, chosen in drawn])
     for name, part in parts.items():
         row: dict[str, object] = {"family": name, **rank_correlation(part)}
-        row |= {"use": used[name].mean(), **_ends("use_", drawn[name])}
+        row |= {"use": used[name].mean(), **_ends("use_", draws[name])}
         learned, unseen = compared.get(name, ("", ""))
         if {learned, unseen} <= used.keys():
             row |= {"diff": used[learned].mean() - used[unseen].mean()}
-            row |= _ends("diff_", drawn[learned] - drawn[unseen])
+            row |= _ends("diff_", draws[learned] - draws[unseen])
             means = used[learned].mean(axis=1), used[unseen].mean(axis=1)
-            if min(len(each) for each in means) > 1:
+            if min(map(len, means)) > 1:
                 rng = np.random.default_rng(SEED)
                 row["diff_p"] = stats.permutation_test(means, _mean_difference, rng=rng).pvalue
         rows.append(row)
@@ -153,17 +155,7 @@ def label_families(views: pd.DataFrame, kinds: store.LabelUse) -> pd.DataFrame:
 
 
 def _mean_difference(one: Float64Array, other: Float64Array, axis: int = -1) -> Float64Array:
-    difference: Float64Array = np.asarray(one.mean(axis=axis) - other.mean(axis=axis))
-    return difference
-
-
-def _use_draws(use: Float64Array, number: int) -> Float64Array:
-    """Means of `use` (systems x topics) over drawn topics, the same for every family, and drawn systems."""
-    systems, topics = use.shape
-    (drawn_topics,) = resampled(topics, seed=SEED, resamples=FEW_RESAMPLES)
-    (drawn_systems,) = resampled(systems, seed=[SEED, number], resamples=FEW_RESAMPLES)
-    pairs = zip(drawn_topics, drawn_systems, strict=True)
-    return np.array([use[rows][:, chosen].mean() for chosen, rows in pairs], dtype=np.float64)
+    return np.asarray(one.mean(axis=axis) - other.mean(axis=axis))
 
 
 def _ends(prefix: str, draws: Float64Array) -> dict[str, float]:
@@ -173,12 +165,12 @@ def _ends(prefix: str, draws: Float64Array) -> dict[str, float]:
 def summary(views: pd.DataFrame) -> pd.DataFrame:
     """Means of both views with intervals over topics. Returns: one row per system, the most useful first: system,
     by_labels, by_labels_ci_low, by_labels_ci_high, and the same for by_judgements."""
-    rows = []
-    for system, part in views.groupby("system"):
-        row: dict[str, object] = {"system": system}
-        for name in VIEWS:
-            row |= mean_interval(part[name], name=name, prefix=f"{name}_")
-        rows.append(row)
+    rows = [
+        {"system": system}
+        | mean_interval(own["by_labels"], name="by_labels", prefix="by_labels_")
+        | mean_interval(own["by_judgements"], name="by_judgements", prefix="by_judgements_")
+        for system, own in views.groupby("system")
+    ]
     return pd.DataFrame(rows).sort_values("by_judgements", ascending=False, ignore_index=True)
 
 

@@ -1,8 +1,9 @@
 """Further readings of judged pairs: how far they agree with the grades, and every system's score by each of them.
 
-Three of them test the collection (UMBRELA's form, and another definition of the need, read twice). A fourth asks
-whether a useful server also fits the language and system that the task states. The guidelines of usefulness never lower
-a grade for the wrong language, which rules the structural idea of T2MRec out by definition; here it is built in.
+Three of them test the collection (the form of another study, UMBRELA, and another definition of the need, read twice);
+``readings.csv.xz`` keeps what was read once, of all pairs of a sample. A fourth asks whether a useful server also fits
+the language and system that the task states. The guidelines of usefulness never lower a grade for the wrong language,
+which rules the structural idea of T2MRec out by definition; here it is built in.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import pandas as pd
 from study.base.errors import StudyError
 from study.data.dataset import IntArray
 from study.evaluation.statistics import rank_correlation
-from study.judging import agreement, store, workflow
+from study.judging import agreement, store
 from study.judging.collection import Collection, Float64Array
 from study.judging.evaluate import comparable, mean_interval
 
+UMBRELA, NEED = "umbrela", ("need-1", "need-2")  # Upadhyay et al. 2024; name and description together as the need
+SHARE_ZEROS = 0.1  # of the pairs without use, which were read by UMBRELA's form
 # A grade of UMBRELA's form -> ours: what seems related but does not answer is of no use.
 OUR_SCALE = {0: 0, 1: 0, 2: 1, 3: 2}
 # What a useful server must be besides -> the lowest grade for language and system.
@@ -27,8 +30,8 @@ DEMANDS = {"useful": 0, "callable": 1, "in_language": 2}
 
 def converted(readings: pd.DataFrame, name: str) -> pd.DataFrame:
     """The grades of one reading on our scale: columns task_id, server_id, grade. ``need`` is the lower of its two."""
-    own = readings[readings["reading"].isin(workflow.NEED if name == "need" else [name])]
-    grade = own["given"].map(OUR_SCALE) if name == workflow.UMBRELA else own["given"]
+    own = readings[readings["reading"].isin(NEED if name == "need" else [name])]
+    grade = own["given"].map(OUR_SCALE) if name == UMBRELA else own["given"]
     return own.assign(grade=grade.astype(np.int64)).groupby(store.PAIR)[["grade"]].min().reset_index()
 
 
@@ -66,26 +69,25 @@ def agreements(judged: pd.DataFrame, rejudged: pd.DataFrame, readings: pd.DataFr
     A pair without use stands for ten where one in ten was read (UMBRELA's form).
     """
     again = rejudged.drop_duplicates(store.PAIR, keep="last")[[*store.PAIR, "grade"]]
-    first, second = (readings[readings["reading"] == name] for name in workflow.NEED)
-    grades = {"read again": again} | {name: converted(readings, name) for name in (workflow.UMBRELA, "need")}
+    first, second = (readings[readings["reading"] == name] for name in NEED)
     compared = {("first pass", "second pass"): (judged, "grade_1", "grade_2")}
-    for name, own in grades.items():
-        compared["final", name] = (judged[[*store.PAIR, "final"]].merge(own, on=store.PAIR), "final", "grade")
+    for name, grades in {"read again": again, **{one: converted(readings, one) for one in (UMBRELA, "need")}}.items():
+        compared["final", name] = (judged[[*store.PAIR, "final"]].merge(grades, on=store.PAIR), "final", "grade")
     both = first.merge(second, on=store.PAIR, suffixes=("_1", "_2"))
     compared["need, first pass", "need, second pass"] = (both, "given_1", "given_2")
-    found = []
-    for (one, other), (table, left, right) in compared.items():
-        if len(table):
-            rows = table[["task_id", left, right]].set_axis(["task_id", "one", "other"], axis=1)
-            drawn = (rows["one"] == 0) & (other == workflow.UMBRELA)
-            weighted = rows.assign(weight=np.where(drawn, 1 / workflow.SHARE_ZEROS, 1.0))
-            found.append({"first": one, "second": other, **agreement_row(weighted)})
-    return pd.DataFrame(found)
+    table = []
+    for (one, other), (pairs, left, right) in compared.items():
+        if len(pairs):
+            rows = pairs[["task_id", left, right]].set_axis(["task_id", "one", "other"], axis=1)
+            sampled = (rows["one"] == 0) & (other == UMBRELA)
+            weighted = rows.assign(weight=np.where(sampled, 1 / SHARE_ZEROS, 1.0))
+            table.append({"first": one, "second": other, **agreement_row(weighted)})
+    return pd.DataFrame(table)
 
 
 def umbrela_confusion(judged: pd.DataFrame, readings: pd.DataFrame) -> pd.DataFrame:
     """Pairs by final grade and grade of UMBRELA's form: columns final, umbrela, pairs (as read, not weighted)."""
-    own = readings[readings["reading"] == workflow.UMBRELA].rename(columns={"given": "umbrela"})
+    own = readings[readings["reading"] == UMBRELA].rename(columns={"given": "umbrela"})
     rows = judged[[*store.PAIR, "final"]].merge(own, on=store.PAIR)
     return rows.groupby(["final", "umbrela"]).size().rename("pairs").reset_index()
 
@@ -98,7 +100,7 @@ def scores_by_reading(collection: Collection, readings: pd.DataFrame, compared: 
         topics).
     """
     rows = []
-    for name in (workflow.UMBRELA, "need"):
+    for name in (UMBRELA, "need"):
         grades, topics, judged = converted(readings, name), collection.topics, collection.judgements
         if name == "need":
             topics = topics[topics["task_id"].isin(grades["task_id"])]
@@ -107,9 +109,8 @@ def scores_by_reading(collection: Collection, readings: pd.DataFrame, compared: 
         for reading, graded in (("final", by_final), (name, by_final.regraded(grades))):
             ndcg = pd.DataFrame({system: graded.ndcg(run) for system, run in collection.runs.items()})
             for part, ids in topics.groupby("part")["task_id"]:
-                of_part = ndcg.reindex(ids)
                 for system in ndcg:
-                    both = of_part[[system, compared]].dropna()
+                    both = ndcg.reindex(ids)[[system, compared]].dropna()
                     if len(both):
                         values, gain = both.iloc[:, 0], both.iloc[:, 0] - both.iloc[:, -1]
                         row = {"reading": reading, "part": part, "against": name, "system": system, "n": len(both)}
@@ -136,13 +137,13 @@ def reading_tables(collection: Collection) -> dict[str, pd.DataFrame]:
     if not len(readings):
         return {}
     scores = scores_by_reading(collection, readings, settings.compared[1])
-    tables = {
-        "readings": agreements(collection.judgements, collection.table("rejudged"), readings),
-        "umbrela": umbrela_confusion(collection.judgements, readings),
-        "reading_scores": scores,
-        "reading_order": order_by_reading(scores, settings),
+    agreed = agreements(collection.judgements, collection.table("rejudged"), readings)
+    return {
+        "tables/readings.csv": agreed,
+        "tables/umbrela.csv": umbrela_confusion(collection.judgements, readings),
+        "tables/reading_scores.csv": scores,
+        "tables/reading_order.csv": order_by_reading(scores, settings),
     }
-    return {f"tables/{name}.csv": table for name, table in tables.items()}
 
 
 def demanded(judgements: pd.DataFrame, fit: pd.DataFrame, least: int) -> pd.DataFrame:
@@ -153,7 +154,7 @@ def demanded(judgements: pd.DataFrame, fit: pd.DataFrame, least: int) -> pd.Data
     if len(absent := rows[rows["final"].isna()]):
         task, server = absent[store.PAIR].iloc[0]
         reason = f"{len(absent)} useful pairs have no second grade, the first is server {server} for task {task}"
-        raise StudyError(reason, fix=f"run: {store.STEP['language_grades']}")
+        raise StudyError(reason, fix="grade them too (docs/judged-card.md)")
     return rows[rows["final"] >= least]
 
 
@@ -188,8 +189,9 @@ def language_agreement(fit: pd.DataFrame) -> pd.DataFrame:
     counts = agreement.confusions(fit["grade_1"], fit["grade_2"], fit["task_id"])
     row: dict[str, object] = {"pairs": len(fit), **agreement.kappa_row(counts)}
     row["equal"] = float((fit["grade_1"] == fit["grade_2"]).mean())
-    names = ("tied", "callable", "in_language")
-    return pd.DataFrame([row | {name: float((fit["final"] == grade).mean()) for grade, name in enumerate(names)}])
+    for grade, name in enumerate(("tied", "callable", "in_language")):
+        row[name] = float((fit["final"] == grade).mean())
+    return pd.DataFrame([row])
 
 
 def language_tables(
@@ -199,6 +201,5 @@ def language_tables(
     fit = collection.table("language_grades")
     if not len(fit):
         return {}
-    tables = {"language_scores": language_scores(collection, fit, scores, runs)}
-    tables["language_agreement"] = language_agreement(fit)
-    return {f"tables/{name}.csv": table for name, table in tables.items()}
+    by_language = language_scores(collection, fit, scores, runs)
+    return {"tables/language_scores.csv": by_language, "tables/language_agreement.csv": language_agreement(fit)}

@@ -1,6 +1,7 @@
-"""The committed files of the collection and the settings in ``conf/judging``: where they are, how they are read.
+"""The committed files of the collection and ``conf/judging/pool.yaml``: where they are, how they are read.
 
-The files hold ids and grades only, never text of the data.
+The files hold ids and grades only, never text of the data. A person adds judgements by further rows of
+``judgements.csv`` and ``language_grades.csv``; ``docs/judged-card.md`` says how.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ from numpy.typing import NDArray
 
 from study.base import paths
 from study.base.errors import StudyError
-from study.base.files import read_csv, write_csv
+from study.base.files import read_csv
 from study.base.settings import read_settings
+from study.data.dataset import Dataset
+from study.data.splits import Split
+from study.runner.inputs import load_inputs
 
+PROTOCOL = "cold"  # whose parts the topics come from
 LABELS = "labels"
 PAIR = ["task_id", "server_id"]
 RUN = ["task_id", "seed", "rank", "server_id"]
@@ -35,26 +40,6 @@ COLUMNS = {
 # Packed: large as plain text, which only the programs read.
 PACKED = ("pool", "provenance", "readings")
 KEYS = {"topics": ["task_id"], "rejudged": ["round", *PAIR], "readings": ["reading", *PAIR], "lengths": ["server_id"]}
-STEP = {
-    "judgements": "study judge collect",
-    "rejudged": "study judge batches --pass again, then collect",
-    "language_grades": "study judge batches --pass language-1 and language-2, then collect",
-    "readings": "study judge batches --pass umbrela, need-1, need-2 and decoys, then collect",
-}
-
-
-@dataclass(frozen=True)
-class TopicSettings:
-    """``conf/judging/topics.yaml``, which explains its keys."""
-
-    protocol: str
-    parts: dict[str, int]
-    sources: dict[str, str]
-    seed: int
-
-    def source(self, part: str) -> str:
-        """The part of the split that a part's topics come from."""
-        return self.sources.get(part, part)
 
 
 @dataclass(frozen=True)
@@ -81,29 +66,13 @@ class LabelUse:
 class PoolSettings:
     """``conf/judging/pool.yaml``, which explains its keys."""
 
-    systems: list[str]
-    profile: str
-    kept: int
-    depth: int
-    depths: dict[str, int]
-    candidates: list[str]
-    candidates_part: str
-    candidates_depth: int
     variants: list[str]
     label_use: LabelUse
     compared: list[str]
-    control: int
-    controls: dict[str, int]
-    seed: int
 
     def is_variant(self, system: str) -> bool:
         """Whether a system is a near copy of another, and so no independent evidence."""
         return any(fnmatchcase(system, pattern) for pattern in self.variants)
-
-
-def topic_settings() -> TopicSettings:
-    """Read ``conf/judging/topics.yaml``; StudyError unless its keys are those of `TopicSettings`."""
-    return read_settings(TopicSettings, paths.conf() / "judging" / "topics.yaml")
 
 
 def pool_settings() -> PoolSettings:
@@ -114,11 +83,6 @@ def pool_settings() -> PoolSettings:
 def folder(dataset: str) -> Path:
     """The collection's committed files."""
     return paths.results(dataset) / "judged"
-
-
-def work(dataset: str) -> Path:
-    """Batches and answers, which hold text of the data and stay out of git."""
-    return paths.cache() / "judging" / dataset
 
 
 def file(dataset: str, name: str) -> Path:
@@ -135,7 +99,7 @@ def read_table(dataset: str, name: str) -> pd.DataFrame:
     """Read and check one table of `COLUMNS`; grades are nullable integers. Raises StudyError: the file is missing or
     damaged, repeats a key, or holds a grade other than 0, 1, 2."""
     path, columns, keys = file(dataset, name), COLUMNS[name], KEYS.get(name, PAIR)
-    fix = f"restore it from git, or run: {STEP.get(name, 'study judge pool')} --dataset {dataset}"
+    fix = "restore it from git; docs/judged-card.md says how it is made"
     table = read_csv(path, fix=fix, columns=columns, dtype={"guideline_version": str, "judge": str})[columns]
     if (repeated := table.duplicated(keys)).any():
         raise StudyError(f"repeats {' and '.join(keys)}", file=path, row=int(repeated.argmax()), fix="keep one row")
@@ -157,19 +121,11 @@ def among(rows: pd.DataFrame, others: pd.DataFrame, by: list[str]) -> NDArray[np
     return np.asarray(pd.MultiIndex.from_frame(rows[by]).isin(pd.MultiIndex.from_frame(others[by])))
 
 
-def replace_rows(dataset: str, name: str, rows: pd.DataFrame, by: list[str]) -> None:
-    """Write rows into a table of `COLUMNS`, in place of those that have one of their values in the columns `by`."""
-    kept = read_table_if_there(dataset, name)
-    kept = kept[~among(kept, rows, by)]
-    table = pd.concat([kept, rows]) if len(kept) else rows
-    write_csv(file(dataset, name), table[COLUMNS[name]].sort_values(KEYS.get(name, PAIR)))
-
-
 def final(dataset: str) -> pd.DataFrame:
     """The judgements, every one with a final grade; StudyError where pairs wait for their third pass."""
     table = read_table(dataset, "judgements")
     if waiting := int(table["final"].isna().sum()):
-        fix = "run: study judge batches --pass 3, have them judged, then study judge collect"
+        fix = "have them graded a third time, and write the median of the three (docs/judged-card.md)"
         raise StudyError(f"{waiting} pairs wait for a third pass", file=file(dataset, "judgements"), fix=fix)
     return table
 
@@ -181,15 +137,11 @@ def runs_file(dataset: str) -> Path:
 
 def read_runs(dataset: str) -> dict[str, pd.DataFrame]:
     """The pooled runs by system, columns `RUN`: `labels` first, then in order of their names."""
-    path = runs_file(dataset)
-    table = read_csv(path, fix="run: study judge pool")
-    if list(table.columns) != ["system", *RUN]:
-        raise StudyError("not pooled runs", file=path, fix=f"its columns: system, {', '.join(RUN)}")
-    found = {str(name): run[RUN].reset_index(drop=True) for name, run in table.groupby("system")}
-    return dict(sorted(found.items(), key=lambda item: (item[0] != LABELS, item[0])))
+    table = read_csv(runs_file(dataset), columns=["system", *RUN])
+    runs = {str(name): run[RUN].reset_index(drop=True) for name, run in table.groupby("system")}
+    return dict(sorted(runs.items(), key=lambda item: (item[0] != LABELS, item[0])))
 
 
-def write_runs(dataset: str, runs: dict[str, pd.DataFrame]) -> None:
-    """Write the pooled runs into one table."""
-    table = pd.concat([run.assign(system=name) for name, run in sorted(runs.items())], ignore_index=True)
-    write_csv(runs_file(dataset), table[["system", *RUN]])
+def load_split(dataset: str) -> tuple[Dataset, Split]:
+    """The prepared data set and the split that the topics come from."""
+    return load_inputs(dataset, PROTOCOL)

@@ -10,12 +10,16 @@ import pandas as pd
 from scipy import stats
 
 from study.evaluation import statistics
-from study.judging import agreement, store, workflow
+from study.judging import agreement, store
 from study.judging.collection import Collection, Float64Array
 from study.judging.evaluate import mean_interval
 
 Number = tuple[float, float, float, int]  # value, its 95 % limits, n
 UNKNOWN = float("nan")
+PACKETS_SEED = 20261  # of the order in which each pass showed the servers of a topic
+# Cards shown to the judge: untouched ones, and altered ones of useless servers: with the words of the task, with a
+# sentence to the grader, with the task's description in front.
+KINDS = ("useful", "useless", "words", "instruction", "claim")
 
 
 def share(hits: int, n: int, scale: float = 1.0) -> Number:
@@ -36,15 +40,14 @@ def incompleteness(collection: Collection) -> Iterator[tuple[str, Number]]:
     how many topics have no server of the highest grade."""
     useful = collection.judgements.assign(useful=collection.judgements["final"] >= 1)
     useful = useful.merge(collection.topics, on="task_id")
-    control = collection.table("provenance").merge(useful, on=store.PAIR)
-    control, n_servers = control[control["control"] == 1], len(collection.table("lengths"))
+    control = collection.table("provenance").query("control == 1").merge(useful, on=store.PAIR)
     for part, own in useful.groupby("part"):
-        per_topic = own.groupby("task_id")["useful"].sum().to_numpy(np.float64)
-        yield f"useful servers known per topic, {part}", mean(per_topic)
-        best = own.groupby("task_id")["final"].max()
+        topics = own.groupby("task_id")
+        yield f"useful servers known per topic, {part}", mean(topics["useful"].sum().to_numpy(np.float64))
+        best = topics["final"].max()
         yield f"topics without a core server, {part}", (float((best < 2).sum()), UNKNOWN, UNKNOWN, len(best))
-        drawn = control.loc[control["part"] == part, "useful"]
-        yield f"useful servers per topic by the control, {part}", share(int(drawn.sum()), len(drawn), n_servers)
+        sampled, n_servers = control.loc[control["part"] == part, "useful"], len(collection.table("lengths"))
+        yield f"useful servers per topic by the control, {part}", share(int(sampled.sum()), len(sampled), n_servers)
     unnamed = control.loc[control["useful"], "sources"].isna()
     if len(unnamed):
         yield "useful servers of the control that no system named", share(int(unnamed.sum()), len(unnamed))
@@ -86,13 +89,13 @@ def placement(collection: Collection) -> Float64Array:
     passes. The order of a packet is random, so without an effect of position the mean is 0."""
     judged, rows = collection.judgements.set_index(store.PAIR), []
     for current, pairs in collection.table("pool").groupby("round"):
-        for number in ("1", "2"):
-            ordered = pd.concat(workflow.group(pairs[store.PAIR], workflow.order_of(int(str(current)), number)))
+        for number in (1, 2):
+            rng = np.random.default_rng([PACKETS_SEED, 4, int(str(current)), number])
+            ordered = pairs[store.PAIR].sort_values(store.PAIR).sample(frac=1, random_state=rng)
             grade = judged[f"grade_{number}"].reindex(pd.MultiIndex.from_frame(ordered)).to_numpy()
-            place = ordered.groupby("task_id").cumcount() + 0.5
-            size = ordered.groupby("task_id")["server_id"].transform("size")
-            columns = {"task_id": ordered["task_id"], "first": place * 2 < size, "useful": grade >= 1}
-            rows.append(pd.DataFrame(columns))
+            packets = ordered.groupby("task_id")["server_id"]
+            first = (packets.cumcount() + 0.5) * 2 < packets.transform("size")
+            rows.append(pd.DataFrame({"task_id": ordered["task_id"], "first": first, "useful": grade >= 1}))
     halves = pd.concat(rows).pivot_table(index="task_id", columns="first", values="useful", aggfunc="mean")
     return (halves[True] - halves[False]).to_numpy(np.float64)
 
@@ -101,11 +104,11 @@ def length_effect(collection: Collection) -> Float64Array:
     """Per topic: Spearman's correlation of a description's length with the final grade, over the judged servers; NaN
     where all grades or all lengths are equal."""
     rows = collection.judgements.merge(collection.table("lengths"), on="server_id")
-    rows = rows[["task_id", "final", "characters"]].astype(np.float64)
+    topics = rows.astype({"final": np.float64}).groupby("task_id")[["final", "characters"]]
     return np.array(
         [
             stats.spearmanr(own["final"], own["characters"]).statistic if own.nunique().min() > 1 else np.nan
-            for own in (part.drop(columns="task_id") for _, part in rows.groupby("task_id"))
+            for _, own in topics
         ]
     )
 
@@ -113,8 +116,8 @@ def length_effect(collection: Collection) -> Float64Array:
 def deception(collection: Collection) -> Iterator[tuple[str, Number]]:
     """Cards that were altered to deceive: how many were graded above 0, beside untouched cards of either kind."""
     rows = collection.table("readings")
-    for kind in workflow.KINDS:
-        given = rows.loc[(rows["reading"] == workflow.DECOYS) & (rows["kind"] == kind), "given"]
+    for kind in KINDS:
+        given = rows.loc[(rows["reading"] == "decoys") & (rows["kind"] == kind), "given"]
         if len(given):
             yield f"cards graded useful, {kind}", share(int((given >= 1).sum()), len(given))
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from study.base.files import write_csv, write_json, write_text
 from study.judging import agreement, croissant, evaluate, exchange, labels, readings, store, threats
 from study.judging.collection import Collection
-from study.judging.workflow import final_grades
 
 
 def all_tables(collection: Collection) -> dict[str, pd.DataFrame]:
@@ -50,13 +50,23 @@ def write_all(dataset: str) -> dict[str, pd.DataFrame]:
     return tables
 
 
+def final_grades(rows: pd.DataFrame) -> pd.Series:
+    """The grade that counts, from columns grade_1, grade_2 and grade_3: equal grades count; 1 against 2 gives 1 ("when
+    torn, the lower grade"); grades on both sides of the border between 0 and 1 are graded a third time, and the median
+    of the three counts. Empty where a third grade is needed and not there."""
+    low = rows[["grade_1", "grade_2"]].min(axis=1)
+    median = rows[["grade_1", "grade_2", "grade_3"]].astype(np.float64).median(axis=1, skipna=False)
+    return low.where((rows["grade_1"] == rows["grade_2"]) | (low >= 1), median).astype("Int64")
+
+
 def check_sources(collection: Collection) -> dict[str, bool]:
-    """By file: do the final grades follow the rule, and do pool, provenance and judgements hold the same pairs?"""
+    """By file: do the final grades follow the rule, are the pairs of the pool judged, and is what systems named in it?
+    Pairs that a person added later are in none of the pool's rounds."""
     judged, pool = collection.judgements, collection.table("pool")
     rounds = judged.merge(pool, on=store.PAIR, suffixes=("", "_pool"))
     return {
         "judgements.csv": judged["final"].equals(final_grades(judged)),
-        "pool.csv.xz": len(rounds) == len(judged) and bool((rounds["round"] == rounds["round_pool"]).all()),
+        "pool.csv.xz": len(rounds) == len(pool) and bool((rounds["round"] == rounds["round_pool"]).all()),
         "provenance.csv.xz": bool(store.among(collection.table("provenance"), pool, store.PAIR).all()),
     }
 

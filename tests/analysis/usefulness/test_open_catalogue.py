@@ -1,7 +1,5 @@
 """The pool over the open catalogue: what is asked, what a judge sees, and what is committed."""
 
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,9 +16,8 @@ from study.analysis.usefulness import open_catalogue
 from study.analysis.usefulness import rivals as products
 from study.base import paths
 from study.base.errors import StudyError
-from study.judging import store, workflow
+from study.judging import store
 from tests.advisor.catalog.sources import record
-from tests.tiny_study import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("private_cache")
 REQUESTS = ["read pdf documents", "send mail"]
@@ -54,8 +51,6 @@ def pooled(conf_root, monkeypatch):
     """A root in which a small catalogue was synced and pooled for two requests."""
     for module in (field_dense, saved, products):
         monkeypatch.setattr(module, "encode", encode)
-    (conf_root / "docs").mkdir()
-    shutil.copy(REPOSITORY / "docs" / "judging-guidelines.md", conf_root / "docs")
     for name, values in (("usefulness/open", SETTINGS | {"depth": 4, "control": 3}), ("recommend/requests", {})):
         path = conf_root / "conf" / f"{name}.yaml"
         path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | (values or {"served": REQUESTS})))
@@ -82,12 +77,8 @@ def test_the_pool_is_what_the_methods_name_and_a_control(pooled):
     assert len(runs["registry"]) == 2  # only what matches
 
 
-def test_a_judge_sees_requests_and_servers_and_nothing_is_committed_but_ids(pooled):
-    folder = workflow.write_batches("open", "1")
-    text = "\n".join(path.read_text() for path in folder.glob("*.txt"))
-    assert all(f'description: "{request}"' in text for request in REQUESTS)
-    assert 'description: "reads pdf documents"' in text
-    assert not [word for word in ("docker", "registry", "field_dense", "toolsdk") if word in text]
+def test_a_judge_sees_no_source_and_nothing_is_committed_but_ids(pooled):
+    assert list(store.read_table("open", "pool")) == ["task_id", "server_id", "order", "round"]
     for path in store.folder("open").iterdir():
         content = path.read_bytes() if path.suffix != ".xz" else pd.read_csv(path).to_csv().encode()
         assert b"reads pdf" not in content
@@ -116,10 +107,9 @@ def test_an_unanswered_request_counts_nothing_and_tokens_of_first_answers_are_co
     judged.assign(grade_3=None, round=1, guideline_version="1.0", judge="j").to_csv(
         store.file("open", "judgements"), index=False
     )
-    runs = store.read_runs("open")
     # docker loses its answer to the second request.
-    runs["docker"] = runs["docker"][runs["docker"]["task_id"] == 1]
-    store.write_runs("open", runs)
+    runs = pd.read_csv(store.runs_file("open"))
+    runs[(runs["system"] != "docker") | (runs["task_id"] == 1)].to_csv(store.runs_file("open"), index=False)
     found = open_catalogue.judged(load_settings(open_catalogue.Open)).set_index("system")
     assert found.loc["field_dense", ["n", "answered", "ndcg@10", "first"]].tolist() == [2, 1.0, 1.0, 1.0]
     assert found.loc["docker", ["answered", "ndcg@10", "first", "diff"]].tolist() == [0.5, 0.5, 0.5, -0.5]

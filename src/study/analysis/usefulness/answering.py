@@ -28,7 +28,7 @@ from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.statistics import auc
 from study.judging import store
 from study.judging.collection import DEPTH, Collection
-from study.judging.pools import load_split
+from study.judging.store import load_split
 
 OPEN = "open"  # the judged collection of the open catalogue
 JUDGED_DEPTH = 100  # servers of a ranking over the open catalogue that are told apart

@@ -30,7 +30,7 @@ from study.evaluation.statistics import (
 )
 from study.judging.collection import DEPTH, Collection
 from study.judging.evaluate import MOST_UNJUDGED, all_runs, per_task
-from study.judging.pools import load_split
+from study.judging.store import load_split
 
 Values = Mapping[str, pd.DataFrame]  # system -> values by task
 METRIC = "ndcg@10"

@@ -35,7 +35,7 @@ from study.evaluation.statistics import auc
 from study.evaluation.system import System
 from study.judging import agreement, store
 from study.judging.collection import Collection
-from study.judging.pools import load_split
+from study.judging.store import load_split
 
 CHOICE = "valid"  # the part of the topics on which a weight is chosen
 PARTS = (CHOICE, "fresh")  # whose topics are ranked, the second with the chosen weight alone

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from study.data.dataset import PREPARED, Dataset
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.records import record
 from study.evaluation.statistics import compare_all, mean_interval
-from study.judging import pools, store
+from study.judging import store
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task
 
@@ -77,6 +78,32 @@ def all_runs(data: Dataset, servers: pd.DataFrame, chosen: Open) -> dict[str, pd
     return runs
 
 
+def pooled(runs: Mapping[str, pd.DataFrame], data: Dataset, chosen: Open) -> pd.DataFrame:
+    """Every pair to be judged, with where it comes from: the first `depth` of each method, and random servers as a
+    control. Returns: columns task_id, server_id, control (0 or 1), sources (names joined by ";")."""
+    named = [run.loc[run["rank"] <= chosen.depth, store.PAIR].assign(source=name) for name, run in sorted(runs.items())]
+    ids = data.servers["id"].to_numpy()
+    for task in data.tasks["id"]:  # the same whatever the methods answer
+        servers = np.random.default_rng([chosen.seed, 1, task]).choice(ids, chosen.control, replace=False)
+        named.append(pd.DataFrame({"task_id": task, "server_id": servers, "source": ""}))
+    pairs = pd.concat(named, ignore_index=True).drop_duplicates()
+    grouped = pairs.assign(control=(pairs["source"] == "").astype(int)).groupby(store.PAIR)
+    sources = grouped["source"].agg(lambda names: ";".join(filter(None, names)))
+    return pd.DataFrame({"control": grouped["control"].max(), "sources": sources}).reset_index()
+
+
+def in_rounds(pairs: pd.DataFrame, judged: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """The pool: pairs judged before keep their round, the others form the next one, in random order per request.
+    Returns: columns task_id, server_id, order (from 1 within request and round), round."""
+    pool = pairs[store.PAIR].merge(judged[[*store.PAIR, "round"]], on=store.PAIR, how="outer")
+    pool["round"] = pool["round"].fillna(judged["round"].max() + 1 if len(judged) else 1).astype(int)
+    ordered = []
+    for _, own in pool.sort_values(store.PAIR).groupby(["round", "task_id"]):
+        key = own[["round", "task_id"]].iloc[0].tolist()
+        ordered.append(own.assign(order=np.random.default_rng([seed, 2, *key]).permutation(len(own)) + 1))
+    return pd.concat(ordered).sort_values(["task_id", "round", "order"], ignore_index=True)[store.COLUMNS["pool"]]
+
+
 def make_pool() -> Path:
     """Ask every method, and write topics, pooled runs, pool, provenance, and the hashes of the servers in the pool.
 
@@ -97,11 +124,10 @@ def make_pool() -> Path:
     topics = pd.DataFrame({"task_id": data.tasks["id"], "part": "test", "subcategory": "request"})
     write_csv(store.file(OPEN, "topics"), topics)
     runs = all_runs(data, servers, chosen)
-    store.write_runs(OPEN, runs)
-    union = replace(store.pool_settings(), depths={}, candidates=[], controls={})
-    union = replace(union, depth=chosen.depth, control=chosen.control, seed=chosen.seed)
-    pairs = pools.union(topics, runs, data.servers["id"].to_numpy(), union)
-    write_csv(store.file(OPEN, "pool"), pools.arrange(pairs, judged, chosen.seed))
+    every = pd.concat([run.assign(system=name) for name, run in sorted(runs.items())], ignore_index=True)
+    write_csv(store.runs_file(OPEN), every[["system", *store.RUN]])
+    pairs = pooled(runs, data, chosen)
+    write_csv(store.file(OPEN, "pool"), in_rounds(pairs, judged, chosen.seed))
     write_csv(store.file(OPEN, "provenance"), pairs)
     named = servers.loc[np.unique(pairs["server_id"]), KEYS]
     write_csv(store.folder(OPEN) / "servers.csv", named.rename_axis("server_id").reset_index())

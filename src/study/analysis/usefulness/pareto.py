@@ -30,8 +30,7 @@ from study.data.dataset import Dataset
 from study.data.splits import Split
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.runs import KEPT, rank_tasks
-from study.judging.pools import load_split
-from study.judging.store import folder, topic_settings
+from study.judging.store import PROTOCOL, folder, load_split
 from study.runner.processes import limit_threads
 from study.runner.row_store import read_per_task, read_records
 from study.t2mrec.lexical import fit_vectorizer
@@ -157,7 +156,7 @@ def pareto(study: Context) -> Tables:
     parameters, those of `MEASURED` in ``latency.csv``, and ``front_<quality>_<cost>`` for each pair: whether the system
     is not dominated.
     """
-    protocol, known = topic_settings().protocol, sound_systems()
+    protocol, known = PROTOCOL, sound_systems()
     if not (file := study.folder / "latency.csv").exists():
         fix = f"run: study analyse usefulness/latency dataset={study.dataset}"
         raise UnavailableError("no request was timed", file=file, fix=fix)
