@@ -83,7 +83,7 @@ def test_tokens_and_costs_are_counted(toy):
     for odd in (None, [], {"prompt_tokens": "9"}, {"prompt_tokens": -5}, {"prompt_tokens": True}):  # counts as none
         usage.count({"usage": odd}, replayed=False)
     assert (usage.asked, usage.prompt_tokens, usage.completion_tokens) == (9, 400, 40)
-    with pytest.raises(StudyError, match="no forms of output"):
+    with pytest.raises(StudyError, match="is no value"):
         Question("m", forms=("xml",))
 
 

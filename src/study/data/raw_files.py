@@ -63,7 +63,7 @@ def read_records(path: Path, form: TypeAdapter[Any] = RECORDS) -> Any:
 def read_table(path: Path, form: TypeAdapter[Any]) -> tuple[pd.DataFrame, list[str]]:
     """`SERVERS` or `TASKS` as a checked table, its columns in the form's order. Returns: the table (object columns,
     nulls as None) and the names of keys that the form does not know."""
-    records = [getattr(record, "task_raw", record) for record in read_records(path, form)]
+    records = [record.task_raw if form is TASKS else record for record in read_records(path, form)]
     table = pd.DataFrame([record.model_dump() for record in records], dtype=object)
     if (twice := table["id"].duplicated()).any():
         raise StudyError("an id stands twice", file=path, row=int(twice.argmax()), column="id", fix=again(path))
@@ -84,18 +84,14 @@ def read_lists(path: Path) -> dict[int, list[int]]:
         raise StudyError(reason, file=path, fix=again(path)) from error
     lists: dict[int, list[int]] = {}
     for line, (task, cell) in enumerate(cells, start=2):
-        place: dict[str, Any] = {
-            "file": path,
-            "row": f"line {line}",
-            "column": "mcp_ids",
-            "fix": 'write: 7,"[12, 7, 3]"',
-        }
+        reason = f"{task:.20} {cell!r:.60} is no task with server ids"
         try:
             number, servers = int(task), SERVER_IDS.validate_json(cell, strict=True)
-        except ValueError as error:
-            raise StudyError(f"{task:.20} {cell!r:.60} is no task with server ids", **place) from error
-        if number in lists:
-            raise StudyError(f"task {number} stands twice", **place)
+            reason = f"task {number} stands twice" if number in lists else ""
+        except ValueError:
+            pass
+        if reason:
+            raise StudyError(reason, file=path, row=f"line {line}", column="mcp_ids", fix='write: 7,"[12, 7, 3]"')
         lists[number] = servers
     return lists
 
@@ -107,13 +103,16 @@ def check_references(lists: dict[int, list[int]], tasks: set[int], servers: set[
     """
     known = servers | {0}
     for line, (task, listed) in enumerate(lists.items(), start=2):
-        reasons = {
-            f"task {task} is not in the task file": task not in tasks,
-            f"a server of task {task} is not in the server file": not known.issuperset(listed),
-            f"task {task} has no labels": not any(listed),
-        }
-        if reason := next((reason for reason, holds in reasons.items() if holds), None):
-            raise StudyError(reason, file=path, row=f"line {line}", fix="remove it, or complete the files")
+        reason, column = "", "mcp_ids"
+        if task not in tasks:
+            reason, column = f"task {task} is not in the task file", "task_id"
+        elif unknown := set(listed) - known:
+            reason = f"server {min(unknown)} is not in the server file"
+        elif not any(listed):
+            reason = f"task {task} has no labels"
+        if reason:
+            fix = "remove it, or complete the files"
+            raise StudyError(reason, file=path, row=f"line {line}", column=column, fix=fix)
     if without := tasks - lists.keys():
         reason = f"{len(without)} tasks have no row, the first is task {min(without)}"
         raise StudyError(reason, file=path, column="task_id", fix="add a row for each, or remove the tasks")
