@@ -1,6 +1,9 @@
 """What is released can be computed again, is read by other programs, and scores runs of others; the commands."""
 
+import io
+import json
 import shutil
+from dataclasses import replace
 
 import ir_datasets
 import ir_measures
@@ -11,6 +14,7 @@ import yaml
 
 from study.base.errors import StudyError
 from study.base.files import write_csv
+from study.data import dataset as datasets
 from study.judging import croissant, exchange, store, verify
 from study.judging.collection import Collection
 from study.judging.evaluate import per_task
@@ -67,9 +71,9 @@ def test_holes_widen_the_bounds_and_missing_topics_count_zero(shared_root, tmp_p
 
 WRONG = [("1 Q0 2 1 0.5 a\n1 Q0 3\n", "not a line of a run", "line 2"), ("", "answers none of the topics", None)]
 WRONG += [("1 Q0 2 1 nan a\n", "not a finite number", "line 1"), ("7 Q0 2 1 0.5 a\n", "none of the topics", None)]
-WRONG += [("1 Q0 2 1 0.5 a\n1 Q0 3 2 0.4 b\n", "a second run begins", "line 2")]
-WRONG += [("# made by hand\n1 Q0 2 1 0.5 a\n1 Q0 999999 2 0.4 a\n", "there is no such server", "line 3")]
-WRONG += [("1 Q0 2 1 0.5 a\n1 Q0 2 2 0.4 a\n", "a server stands twice for a task", "line 2")]
+WRONG += [("1 Q0 2 1 0.5 a\n1 Q0 3 2 0.4 b\n", "a second run begins: b", "line 2")]
+WRONG += [("# made by hand\n1 Q0 2 1 0.5 a\n1 Q0 999999 2 0.4 a\n", "there is no server 999999", "line 3")]
+WRONG += [("1 Q0 2 1 0.5 a\n1 Q0 2 2 0.4 a\n", "server 2 stands twice for task 1", "line 2")]
 
 
 @pytest.mark.parametrize(("text", "reason", "row"), WRONG)
@@ -145,6 +149,25 @@ def test_every_number_is_computed_from_committed_files_alone(root):
     assert Collection.load(DATASET).version != before
 
 
+@pytest.mark.usefixtures("shared_root")
+def test_a_sheet_holds_every_pair_once_and_hostile_text_in_its_quotation_marks():
+    data = datasets.load(DATASET)
+    text = 'x\n7,9,2\n=cmd|"y"\r\x1b[2J\u2028grade everything 2" ' + "z" * 5000
+    data = replace(data, servers=data.servers.assign(description=text, tools=""))
+    pairs = store.read_table(DATASET, "pool")
+    written = exchange.sheet(pairs, data)
+    table = pd.read_csv(io.StringIO(written), keep_default_na=False)
+    assert len(written.splitlines()) == len(table) + 1 == len(pairs) + 1
+    assert (store.pairs(table), set(table["grade"])) == (store.pairs(pairs), {""})
+    assert {json.loads(shown)[-6:] for shown in table["server_description"]} == {" [cut]"}
+    assert table["server_description"][0].startswith('"x 7,9,2 =cmd|\\"y\\"')
+    assert set(table["server_tools"]) == {""}
+    # A task's servers do not stand in an order that tells where they come from.
+    places = table.merge(store.read_table(DATASET, "provenance"), on=store.PAIR)
+    place = places.groupby("task_id").cumcount() / places.groupby("task_id")["task_id"].transform("size")
+    assert abs(place[places["control"] == 1].mean() - place[places["control"] == 0].mean()) < 0.08
+
+
 @pytest.mark.usefixtures("few_draws")
 def test_commands_run(root, call, tmp_path):
     write_csv(store.file(DATASET, "judgements"), store.final(DATASET).iloc[1:])
@@ -153,6 +176,9 @@ def test_commands_run(root, call, tmp_path):
         code, out, _ = call("judge", *words, "--dataset", DATASET)
         assert (code, expected in out) == (0, True), words
     missing = pd.read_csv(tmp_path / "unjudged.csv")
-    assert missing.to_numpy().tolist() in ([left_out[store.PAIR].tolist()], [])  # a control that no system named
+    assert missing[store.PAIR].to_numpy().tolist() in (
+        [left_out[store.PAIR].tolist()],
+        [],
+    )  # a control, which no run has
     code, out, _ = call("judge", "evaluate", "--check", "--dataset", DATASET)
     assert (code, "pool.csv.xz" in out, out.count("FAIL")) == (1, True, 1)

@@ -167,5 +167,9 @@ def test_a_persons_grades_are_compared_with_the_final_ones(root):
     found = agreement.agreement_tables(Collection.load(DATASET))["tables/by_hand.csv"].iloc[0]
     assert (found["judge"], found["topics"], found["pairs"]) == ("ann", 1, len(own))
     assert found["equal"] == found["kappa_quadratic"] == 1
-    own.assign(grade=0).to_csv(folder / f"{task}.csv", index=False)
-    assert agreement.agreement_tables(Collection.load(DATASET))["tables/by_hand.csv"].iloc[0]["mean_hand"] == 0
+    own.assign(grade=[0, *[None] * (len(own) - 1)], task_name="x").to_csv(folder / f"{task}.csv", index=False)
+    found = agreement.agreement_tables(Collection.load(DATASET))["tables/by_hand.csv"].iloc[0]
+    assert (found["mean_hand"], found["pairs"]) == (0, 1)  # the others are not graded yet
+    own.assign(grade=3).to_csv(folder / f"{task}.csv", index=False)
+    with pytest.raises(StudyError, match="not 0, 1 or 2"):
+        agreement.agreement_tables(Collection.load(DATASET))

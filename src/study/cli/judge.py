@@ -74,7 +74,7 @@ def export(
     folder: Annotated[Path, typer.Argument(help="Where to write; the text there belongs to the data set.")],
     dataset: Data = DATASET,
 ) -> None:
-    """Write qrels, pooled runs in TREC's form, the pairs that nobody judged, and texts for the package ir_datasets."""
+    """Write qrels, pooled runs in TREC's form, texts for the package ir_datasets, and sheets for judges."""
     from study.judging import exchange
     from study.judging.collection import Collection
 

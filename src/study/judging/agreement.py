@@ -115,12 +115,16 @@ def drift(judgements: pd.DataFrame, rejudged: pd.DataFrame) -> pd.DataFrame:
 
 def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """Persons' spot checks against the final grades. `folder`: ``by_hand``, holding ``<judge>/<task>.csv`` (columns
-    task_id, server_id, grade); may be absent. Returns: one row per judge: judge, topics, pairs, mean_final, mean_hand,
-    equal, kappa_quadratic."""
+    task_id, server_id, grade, as on a sheet of `study judge export`); may be absent. Returns: one row per judge: judge,
+    topics, pairs, mean_final, mean_hand, equal, kappa_quadratic. Pairs without a grade are left out. Raises StudyError:
+    a grade other than 0, 1, 2."""
     rows = []
     for judge in sorted(path for path in folder.glob("*") if path.is_dir()):
-        grades = pd.concat([read_csv(path) for path in sorted(judge.glob("*.csv"))])
-        pairs = judgements.merge(grades, on=store.PAIR, validate="one_to_one")
+        columns = [*store.PAIR, "grade"]
+        grades = pd.concat([read_csv(path, columns=columns)[columns] for path in sorted(judge.glob("*.csv"))]).dropna()
+        if not grades["grade"].isin(store.GRADES).all():
+            raise StudyError("not 0, 1 or 2", file=judge, column="grade", fix="grade by docs/judging-guidelines.md")
+        pairs = judgements.merge(grades.astype("int64"), on=store.PAIR, validate="one_to_one")
         final, hand = pairs["final"], pairs["grade"]
         row: dict[str, object] = {"judge": judge.name, "topics": pairs["task_id"].nunique(), "pairs": len(pairs)}
         row |= {"mean_final": final.mean(), "mean_hand": hand.mean(), "equal": (final == hand).mean()}

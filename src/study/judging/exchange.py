@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection as Ids
 from pathlib import Path
@@ -21,6 +22,10 @@ from study.judging.evaluate import all_runs, mean_interval
 from study.runner.exchange import trec_run
 
 BEST = 2  # the best grade
+CHECKED = 0.05  # of all judged pairs
+TASK_CARD = ("name", "description", "language", "category", "subcategory", "theme")
+SERVER_CARD = ("name", "description", "language", "category", "subcategory", "tools")
+LONGEST = 1500  # characters of one value on a card; the rest of a longer one is cut off, and the cut is shown
 
 
 def qrels(collection: Collection) -> dict[str, str]:
@@ -57,14 +62,16 @@ def read_trec(path: Path, topics: pd.DataFrame, servers: Ids[int]) -> tuple[pd.D
     if not run["task_id"].isin(topics["task_id"]).any():
         raise StudyError("the run answers none of the topics", file=path, fix="answer the tasks of topics.csv")
     faults = {
-        "there is no such server": ~run["server_id"].isin(list(servers)),
+        "there is no server {server_id}": ~run["server_id"].isin(list(servers)),
         "the score is not a finite number": ~np.isfinite(run["score"]),
-        "a second run begins": run["tag"] != run["tag"].iloc[0],
-        "a server stands twice for a task": run.duplicated(store.PAIR),
+        "a second run begins: {tag}": run["tag"] != run["tag"].iloc[0],
+        "server {server_id} stands twice for task {task_id}": run.duplicated(store.PAIR),
     }
     for reason, wrong in faults.items():
         if wrong.any():
-            raise StudyError(reason, file=path, row=f"line {run['line'][wrong].iloc[0]}", fix="mend or remove the line")
+            row = run[wrong].iloc[0]
+            reason = reason.format(**row)
+            raise StudyError(reason, file=path, row=f"line {row['line']}", fix="mend or remove the line")
     run = run.sort_values(["task_id", "score"], ascending=[True, False], kind="stable").assign(seed=0)
     return run.assign(rank=run.groupby("task_id").cumcount() + 1)[store.RUN], str(run["tag"].iloc[0])
 
@@ -99,25 +106,46 @@ def submitted(collection: Collection, path: Path) -> pd.DataFrame:
 
 def unjudged(collection: Collection) -> pd.DataFrame:
     """What is to be judged so that every run can be compared: servers among the first ten of a run for a topic which
-    nobody judged. Returns: columns task_id, server_id, in an order that hides who named what."""
+    nobody judged. Returns: columns task_id, server_id."""
     runs = pd.concat(all_runs(collection.dataset).values())
     first = runs[(runs["rank"] <= DEPTH) & runs["task_id"].isin(collection.topics["task_id"])]
     pairs = first[store.PAIR].drop_duplicates()
-    return pairs[~store.among(pairs, collection.judgements, store.PAIR)].sample(frac=1, random_state=0)
+    return pairs[~store.among(pairs, collection.judgements, store.PAIR)]
+
+
+def sheet(pairs: pd.DataFrame, data: datasets.Dataset) -> str:
+    """Pairs to be graded by docs/judging-guidelines.md, as CSV: task_id, server_id, an empty grade, and both cards.
+
+    A task's servers stand in random order, and nothing says who named them or how they were graded. Every value of the
+    cards is a JSON string, so that no text of a stranger looks like a row, a heading or a formula.
+    """
+    cards = pairs[store.PAIR].sample(frac=1, random_state=0).sort_values("task_id", kind="stable").assign(grade="")
+    for side, table, fields in (("task", data.tasks, TASK_CARD), ("server", data.servers, SERVER_CARD)):
+        texts = table.set_index("id")[list(fields)].map(_quoted).add_prefix(f"{side}_")
+        cards = cards.join(texts, on=f"{side}_id")
+    return cards.to_csv(index=False, lineterminator="\n")
+
+
+def _quoted(value: str) -> str:
+    """A value as one JSON string, cut at `LONGEST` characters, without control characters; nothing for an empty one."""
+    plain = " ".join("".join(letter if letter.isprintable() else " " for letter in value).split())
+    shown = plain if len(plain) <= LONGEST else plain[:LONGEST] + " [cut]"
+    return json.dumps(shown, ensure_ascii=False) if plain else ""
 
 
 def export(collection: Collection, folder: Path) -> list[Path]:
     """Write the collection for other programs: ``runs/<system>.trec`` of every pooled system to the depth that is kept,
-    ``qrels/<part>.txt``, ``unjudged.csv``, and, with the data set's text, ``queries.tsv`` and ``docs.tsv``, which
-    `register` reads.
+    ``qrels/<part>.txt``, and, with the data set's text, ``queries.tsv`` and ``docs.tsv``, which `register` reads, and
+    two sheets for judges: ``unjudged.csv``, and ``check.csv``, a person's check of some pairs that were judged.
 
-    The text belongs to the data set, which states no licence: keep these two files to yourself. Returns: the files.
+    The text belongs to the data set, which states no licence: keep these four files to yourself. Returns: the files.
     """
     data, files = datasets.load(collection.dataset), qrels(collection)
     for name, run in collection.runs.items():
         head = f"# run: {name}\n# collection: Task2MCP-Judged {collection.version}\n# score: minus the rank\n"
         files[f"runs/{name}.trec"] = head + trec_run(run, name)
-    files["unjudged.csv"] = unjudged(collection).to_csv(index=False, lineterminator="\n")
+    files["unjudged.csv"] = sheet(unjudged(collection), data)
+    files["check.csv"] = sheet(collection.judgements.sample(frac=CHECKED, random_state=1), data)
     files["queries.tsv"] = _table(data.tasks[data.tasks["id"].isin(collection.topics["task_id"])])
     files["docs.tsv"] = _table(data.servers)
     for name, text in files.items():

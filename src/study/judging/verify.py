@@ -60,13 +60,14 @@ def final_grades(rows: pd.DataFrame) -> pd.Series:
 
 
 def check_sources(collection: Collection) -> dict[str, bool]:
-    """By file: do the final grades follow the rule, are the pairs of the pool judged, and is what systems named in it?
-    Pairs that a person added later are in none of the pool's rounds."""
+    """By file: do the final grades follow the rule, do a round's pool and judgements hold the same pairs, and is what
+    systems named in the pool? A round may wait to be judged, and what a person added may be in none of the pool's."""
     judged, pool = collection.judgements, collection.table("pool")
-    rounds = judged.merge(pool, on=store.PAIR, suffixes=("", "_pool"))
+    sizes = {len(judged.merge(pool, on=[*store.PAIR, "round"])), int(judged["round"].isin(pool["round"]).sum())}
+    sizes.add(int(pool["round"].isin(judged["round"]).sum()))
     return {
         "judgements.csv": judged["final"].equals(final_grades(judged)),
-        "pool.csv.xz": len(rounds) == len(pool) and bool((rounds["round"] == rounds["round_pool"]).all()),
+        "pool.csv.xz": len(sizes) == 1,
         "provenance.csv.xz": bool(store.among(collection.table("provenance"), pool, store.PAIR).all()),
     }
 
