@@ -49,7 +49,7 @@ def read(root):
     planted = np.array([truth[pair] for pair in judged[store.PAIR].itertuples(index=False, name=None)])
     topics = store.read_table(DATASET, "topics").query("part == 'test'")["task_id"][::2]
     need, kind = judged["task_id"].isin(topics).to_numpy(), np.resize(threats.KINDS, len(judged))
-    grades = {"need-1": planted[need], "need-2": 2 * (planted[need] > 0)}
+    grades = {"umbrela": planted + 1, "need-1": planted[need], "need-2": 2 * (planted[need] > 0)}
     tables = [
         judged[need if "need" in name else slice(None)].assign(reading=name, given=g) for name, g in grades.items()
     ]
