@@ -1,4 +1,4 @@
-"""How far listed servers stand out: by hand, for every model alike, and free of the scale of the space."""
+"""How far labelled servers stand out: by hand, for every model alike, and free of the scale of the space."""
 
 import numpy as np
 import pandas as pd

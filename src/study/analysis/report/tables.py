@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 SHOWN, WIDTH = ("recall@10", "ndcg@10"), 100  # metrics and columns of letters in a terminal
 DIGITS = 4
-LONG = 15  # rows of a table that a notebook shows unfolded
 SECONDS = {"seconds_fit": "training (s)", "seconds_score": "scoring (s)"}  # column of runs.csv -> as printed
 NOT_RUN = "not run"
 # Marks of a paired comparison with the reference, and what LaTeX prints for them and for Markdown's emphasis.
@@ -134,20 +132,6 @@ def latex(table: pd.DataFrame, caption: str) -> str:
 def p_value(p: float) -> str:
     """A p-value as printed; one below the range of double precision is not zero. Empty where nothing was tested."""
     return "" if pd.isna(p) else "<1e-300" if p < 1e-300 else f"{p:.2g}"
-
-
-def show_table(table: pd.DataFrame, caption: str = "", *, folded: bool | None = None) -> None:
-    """Show a table in a notebook, under a caption in bold.
-
-    `folded`: whether it opens on a click only; None folds a table of more than `LONG` rows.
-    """
-    from IPython import display
-
-    text = f"**{caption}**\n\n{markdown(table)}" if caption else markdown(table)
-    if folded or (folded is None and len(table) > LONG):
-        summary = escape(caption or f"Table of {len(table)} rows")
-        text = f"<details>\n<summary>{summary}</summary>\n\n{markdown(table)}\n</details>"
-    display.display(display.Markdown(text))  # type: ignore[no-untyped-call]
 
 
 def terminal_table(table: pd.DataFrame, title: str) -> Table:
