@@ -76,6 +76,7 @@ def published(task2mcp, tmp_path_factory):
     """A root with the public data and the committed results; the names of its executed notebooks and what they hold."""
     from study.config.compose import load
     from study.data.stages import split
+    from study.search.export import export
 
     root = tmp_path_factory.mktemp("published")
     lay_out(root)
@@ -89,6 +90,7 @@ def published(task2mcp, tmp_path_factory):
         (root / "data" / kind / "task2mcp").symlink_to(task2mcp.prepared.parent / kind)
     with rooted(root):
         split(load(["dataset=task2mcp"]))
+        export(load(["dataset=task2mcp", "system=t2mrec", "profile=smoke"]))  # or notebook 07 trains it whole
         yield {path.stem: nbformat.read(path, as_version=4) for path in execute_all("task2mcp")}
 
 
