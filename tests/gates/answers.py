@@ -96,7 +96,7 @@ def environment() -> dict[str, str]:
 
 def prepare(embeddings: Path) -> None:
     """Make `WORK`: the tree's settings and data, a catalogue of its own. `embeddings`: a store of text vectors."""
-    folders = ("conf", "src", "baselines", "results", "data/prepared", "data/raw", "tests/reference")
+    folders = ("conf", "src", "baselines", "results", "data/prepared", "data/raw", "data/splits", "tests/reference")
     links = {name: TREE / name for name in folders}
     embeddings.mkdir(parents=True, exist_ok=True)
     for name, target in (links | {".cache/embeddings": embeddings}).items():

@@ -125,7 +125,7 @@ def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, made: list[st
     code, out, _ = call("run", "--all", "--dry", *WORDS)
     assert code == 0
     assert out.splitlines()[:3] == ["tuning of task_knn under cold", "task_knn under cold", "tfidf under cold"]
-    assert out.splitlines()[3] == "2 rows and 1 searches; 3 of them have no record"
+    assert out.splitlines()[3] == "2 rows and 1 search; 3 of them have no record"
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before
     assert call("run", "--dry", "system=tfidf")[0] == 2
     (paths.prepared("synthetic") / "servers.parquet").unlink()
@@ -141,7 +141,7 @@ def test_hours_come_from_records(root: Path, made: list[str]) -> None:
     change_row("synthetic", "cold", "random", record=record)
     jobs = due([*WORDS, "system=random"], [], every=True)
     hours = 2 * len(jobs[0].config.system.seeds)
-    assert summary(jobs) == f"1 rows and 0 searches, about {hours:.1f} hours by earlier records"
+    assert summary(jobs) == f"1 row and 0 searches, about {hours:.1f} hours by earlier records"
 
 
 def test_replacing_makes_everything_again_and_a_stopped_one_goes_on(made: list[str], monkeypatch) -> None:

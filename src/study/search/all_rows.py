@@ -144,7 +144,8 @@ def summary(jobs: list[Job]) -> str:
     """How many rows and searches there are, and about how many hours they take by the records of earlier ones."""
     hours = [value for value in (job.hours() for job in jobs) if value is not None]
     searches = sum(job.searches for job in jobs)
-    text = f"{len(jobs) - searches} rows and {searches} searches"
+    rows = len(jobs) - searches
+    text = f"{rows} row{'s' * (rows != 1)} and {searches} search{'es' * (searches != 1)}"
     text += f", about {sum(hours):.1f} hours by earlier records" if hours else ""
     return text + (f"; {len(jobs) - len(hours)} of them have no record" if len(hours) < len(jobs) else "")
 
