@@ -173,9 +173,10 @@ def train(job: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         progress["seconds"] += time.monotonic() - started
         if os.getppid() != parent:
             sys.exit("the program that started this training has ended")
+        line = f"epoch {progress['epoch']} of {epochs}: loss {np.sum(loss):.4f}, {time.monotonic() - started:.2f} s"
         if progress["epoch"] % job["evaluate_every"] and progress["epoch"] < epochs:
+            print(line, flush=True)
             continue
-        line = f"epoch {progress['epoch']}: loss {np.sum(loss):.4f}, {time.monotonic() - started:.2f} s"
         if valid is not None:
             quality = validation_ndcg(training.learned(), valid, train_pairs)
             progress["stale"] += 1

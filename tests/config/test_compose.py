@@ -145,6 +145,21 @@ def test_one_broken_system_is_named_and_stops_no_other(few: Path, text: str, cap
     assert ("mine is left out" in caplog.text) == ("mine" not in sound_systems())
 
 
+@pytest.mark.parametrize("name", ["tfidf", "tfidf_long"])
+def test_a_file_of_ones_own_whose_name_is_taken_is_refused_and_stops_no_other(few: Path, name: str) -> None:
+    """A new yaml called as a system of the study, or as a variant of one, must not stand aside in silence."""
+    with system_file("tfidf").open("a") as file:
+        file.write("variants:\n  long: {title: Long}\n")
+    mine = few.with_name(f"{name}.yaml")
+    mine.write_text(f"title: Mine\nprotocols: [cold]\n{CLASS}\n")
+    with pytest.raises(StudyError, match=f"the name {name} is taken") as caught:
+        load([f"system={name}"])
+    assert str(mine) in str(caught.value)
+    assert folder_of(name) != "own"
+    assert name not in sound_systems()
+    assert load(["system=t2mrec"]).system.name == "t2mrec"
+
+
 def test_a_report_and_all_rows_go_on_without_a_broken_system(few: Path, caplog) -> None:
     few.write_text("model: [")
     assert set(sound_systems()) == {"tfidf", "t2mrec"}

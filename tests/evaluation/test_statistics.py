@@ -1,6 +1,7 @@
 """The tests, the interval and the effect size: by hand, against independent libraries, and by planted truths."""
 
 import itertools
+import math
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,21 @@ def zero_inflated(rng, n, shift=0.0):
     """Differences as NDCG gives them: half of them zero, the rest symmetric about `shift`, on a coarse grid."""
     moved = rng.random(n) < 0.5
     return np.where(moved, np.round(rng.normal(shift, 0.2, n), 2), 0.0)
+
+
+def test_bootstrap_means_are_the_same_in_whatever_order_tasks_are_added():
+    rng = np.random.default_rng(0)
+    values = np.column_stack([rng.random(961), 1e6 * rng.normal(size=961), np.zeros(961), 1e-9 * rng.random(961)])
+    exact = statistics.in_exact_units(values)
+    assert np.abs(exact - values).max(axis=0) == pytest.approx(0, abs=1e-6)
+    assert (np.abs(exact - values) <= 961 * 2e-16 * np.abs(values).max(axis=0)).all()
+    counts = rng.multinomial(961, np.full(961, 1 / 961), size=50).astype(float)
+    sums = counts @ exact
+    for order in (np.arange(961)[::-1], rng.permutation(961)):
+        np.testing.assert_array_equal(counts[:, order] @ exact[order], sums)
+    by_hand = [[math.fsum(row * column) for column in exact.T] for row in counts]
+    np.testing.assert_array_equal(sums, by_hand)
+    assert (statistics.bootstrap_means(values, seed=0)[:, 2] == 0).all()
 
 
 def test_holm_by_hand():

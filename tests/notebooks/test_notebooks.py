@@ -182,6 +182,7 @@ def test_only_notebooks_of_which_something_changed_are_executed(conf_root, monke
     both = ["91_one", "92_two"]  # the first is for generated data
     assert (again(), again()) == (both, [])
     table.with_name("runs.csv").write_text("seconds\n1\n")
+    code.write_text("# A comment.\ndef one():\n    return 1\n")
     assert again() == []
     for change in (lambda: code.write_text("def one(): return 2\n"), lambda: table.write_text("a\n2\n"), figure.unlink):
         change()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import logging
@@ -85,10 +86,13 @@ def inputs(dataset: str) -> list[Path]:
 
 
 def digest(files: Iterable[Path]) -> str:
-    """A digest of the names and contents of files, 16 digits."""
+    """A digest of the names and contents of files, of code without its comments, 16 digits."""
     hasher = hashlib.sha256()
     for path in sorted(path for path in files if path.is_file()):
-        for part in (str(path.relative_to(paths.root())).encode(), path.read_bytes()):
+        content = path.read_bytes()
+        if path.suffix == ".py":
+            content = ast.dump(ast.parse(content)).encode()
+        for part in (str(path.relative_to(paths.root())).encode(), content):
             hasher.update(hashlib.sha256(part).digest())
     return hasher.hexdigest()[:16]
 

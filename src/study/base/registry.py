@@ -33,7 +33,7 @@ def choices(group: str) -> list[str]:
     """The names that a configuration group offers; files that start with an underscore are templates."""
     if group != "system":
         return sorted(path.stem for path in (paths.conf() / group).glob("[!_]*.yaml"))
-    return sorted(name for file in _system_files().values() for name in _names(file))
+    return sorted({name for file in _system_files().values() for name in _names(file)})
 
 
 def require_choice(group: str, name: object) -> None:
@@ -69,7 +69,9 @@ def left_out(name: str, family: str, patterns: list[str]) -> bool:
 
 
 def _system_files() -> dict[str, Path]:
-    return {path.stem: path for path in (paths.conf() / "system").glob("*/[!_]*.yaml")}
+    """Name of the file -> file; of two, the one of the repository."""
+    files = (paths.conf() / "system").glob("*/[!_]*.yaml")
+    return {path.stem: path for path in sorted(files, key=lambda path: path.parent.name != OWN)}
 
 
 def _names(file: Path) -> list[str]:
@@ -84,7 +86,8 @@ def _names(file: Path) -> list[str]:
 def system_file(name: str) -> Path:
     """The file that describes a system; where one of one's own would stand if there is none."""
     files = _system_files()
-    stems = sorted((stem for stem in files if f"{name}_".startswith(f"{stem}_")), key=len, reverse=True)
+    stems = [stem for stem in files if f"{name}_".startswith(f"{stem}_")]
+    stems.sort(key=lambda stem: (files[stem].parent.name == OWN, -len(stem)))
     file = next((files[stem] for stem in stems if name in _names(files[stem])), None)
     return file or paths.conf() / "system" / OWN / f"{name}.yaml"
 
@@ -100,6 +103,9 @@ def folder_of(name: str) -> str:
 def _read_stated(name: str) -> tuple[str | None, dict[str, Any]]:
     """The parent of a system (`of`), and what its file states of it alone."""
     file = system_file(name)
+    for other in file.parents[1].joinpath(OWN).glob(f"{name[:1]}*.yaml"):
+        if other != file and name in _names(other):
+            raise StudyError(f"the name {name} is taken by {file}", file=other, fix="rename this file, or its variant")
     stated = dict(read_yaml(file))
     variants = stated.pop("variants", None) or {}
     if not isinstance(variants, dict):

@@ -109,7 +109,7 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     """
     folder, fix = folder or paths.prepared(name), f"run: study prepare dataset={name}"
     if not paths.raw(name).exists():
-        fix = f"run: study fetch dataset={name}, then study prepare and study split, with the same word"
+        fix = f"run: study fetch dataset={name}, then the same with prepare and with split in place of fetch"
     files = {part: folder / f"{part}.parquet" for part in PREPARED}
     tables = {part: read_parquet(files[part], columns=columns, fix=fix) for part, columns in PREPARED.items()}
     for part, table in tables.items():

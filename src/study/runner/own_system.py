@@ -17,7 +17,7 @@ from study.base.settings import read_yaml
 from study.config.compose import build_system, load
 from study.runner import reference, row_store
 from study.runner.contract import SystemContract
-from study.runner.identity import read_versions
+from study.runner.identity import read_versions, versions_file
 
 LONGEST = 60  # letters of a name, which becomes that of files
 # What there may be of a system and of a sweep beside their files and rows.
@@ -124,6 +124,7 @@ def require_sound(name: str, *, store: bool = True) -> bool:
     """
     if name not in choices("system") or folder_of(name) != OWN:
         return False
+    LOG.info("%s: its scores on toy data are compared with the stored ones (RecBole: minutes)", name)
     try:
         checked = reference.check([name])
     except Exception as error:  # code of others: whatever it raises is its own fault
@@ -135,6 +136,7 @@ def require_sound(name: str, *, store: bool = True) -> bool:
         for line in examine(name) if changed else ():
             LOG.info("%s: %s", name, line)
         reference.update(checked)
+        LOG.info("%s: its scores on toy data are stored below %s", name, versions_file().parent)
     return changed
 
 

@@ -37,6 +37,7 @@ from study.evaluation.separation import embedding_settings, mean_separation
 from study.evaluation.statistics import compare_all, mean_interval
 from study.runner.identity import row_key
 from study.runner.inputs import load_inputs, require_applicable, split_file
+from study.runner.own_system import require_sound
 from study.runner.processes import limit_threads
 from study.runner.provenance import changes_of_own, differences, require_same_profile, summary
 from study.search import trials as searches
@@ -331,6 +332,7 @@ def _require_sweepable(sweep: Sweep, config: DictConfig) -> None:
         if value_of(config, parameter) is ABSENT:
             problem, fix = f"{sweep.system} has no setting {parameter!r}", f"see the yaml of {sweep.system}"
             raise StudyError(problem, file=file, column="space", fix=fix)
+    require_sound(config.system.name)
 
 
 def _write(sweep: Sweep, config: DictConfig, search: Search, folder: Path, table: pd.DataFrame) -> None:

@@ -27,6 +27,7 @@ from study.data.splits import Split
 from study.evaluation.runs import run_seed
 from study.runner.identity import row_key, short_hash
 from study.runner.inputs import load_inputs, require_applicable
+from study.runner.own_system import require_sound
 from study.runner.processes import limit_threads
 from study.runner.provenance import require_own_row, require_same_profile
 from study.search.trials import (
@@ -95,7 +96,7 @@ def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> P
     `again`: make the trials of a finished search again; one that was stopped goes on.
     Raises StudyError: no search space or a malformed one, one without the present values, a protocol that does not
         apply, settings that are not those that the system's name stands for, values chosen under another profile, an
-        input missing or damaged.
+        input missing or damaged, or a system of one's own that breaks a rule.
     """
     points: list[dict[str, Any]] = [first_point(config), *({} for _ in range(1, int(config.tuning.trials)))]
     folder = sweep_folder(config)
@@ -104,6 +105,7 @@ def tune(config: DictConfig, *, replace: bool = False, again: bool = False) -> P
         require_same_profile(folder / "record.json", config)
     limit_threads(config.profile.threads)
     data, split = load_inputs(config.dataset.name, config.protocol.name)
+    require_sound(config.system.name)
     whole = [] if again else whole_trials(folder, tuning_key(config))
     rungs = dict[float, Search]()
     for share in map(float, config.system.rungs):
@@ -130,7 +132,7 @@ def _rung(config: DictConfig, share: float, points: list[dict[str, Any]]) -> Sea
     dataset, protocol, system = config.dataset.name, config.protocol.name, config.system.name
     key = search_key(config, share, points)
     return Search(
-        name=f"tune {system} {protocol}, {share:.0%} of the epochs",
+        name=f"tune {system} {protocol}" + (f", {share:.0%} of the epochs" if config.system.trains else ""),
         key=key,
         work=paths.cache().joinpath("tune", dataset, protocol, system),
         backup=unfinished_file(dataset, system, key),

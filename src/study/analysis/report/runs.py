@@ -132,8 +132,9 @@ def costs(runs: Runs) -> pd.DataFrame:
     if unchecked:
         message = "%d of %d runs could not be checked for staleness, the first because %s"
         LOG.warning(message, len(unchecked), len(runs), unchecked[0])
-    if dirty := sum(row["dirty"] is True for row in rows):
-        LOG.warning("%d of %d runs were made with uncommitted changes to code or configuration", dirty, len(runs))
+    if dirty := [str(row["system"]) for row in rows if row["dirty"] is True]:
+        message = "%d of %d runs were made with uncommitted changes (`dirty` in runs.csv): %s"
+        LOG.warning(message, len(dirty), len(runs), ", ".join(dict.fromkeys(dirty)))
     return pd.DataFrame(rows).astype({"parameters": "Int64"})
 
 
