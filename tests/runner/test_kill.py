@@ -19,18 +19,36 @@ WANTED += ["system.model.training.epochs=400", "system.model.training.checkpoint
 PATIENCE = 240  # seconds; the machine may be busy
 
 
-def start(root):
-    words = [sys.executable, "-m", "study", "run", *TINY, *WANTED, "system.name=killed", "profile.workers=2"]
-    own = os.environ | {"T2M_ROOT": str(root)}
-    return subprocess.Popen(words, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def start(root, *more):
+    words = [sys.executable, "-m", "study", "run", *TINY, *WANTED, "system.name=killed", "profile.workers=2", *more]
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(words, env=os.environ | {"T2M_ROOT": str(root)}, process_group=0, **streams)
+
+
+def wait_for_checkpoints(cache):
+    end = time.monotonic() + PATIENCE
+    while len(list(cache.rglob("last.ckpt"))) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_workers_and_begins_no_further_seed(root):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background, and so do children
+    cache = root / ".cache" / "runs"
+    with start(root, "system.seeds=[1,2,3,4]") as stopped:
+        wait_for_checkpoints(cache)
+        os.killpg(stopped.pid, signal.SIGINT)
+        told = stopped.communicate(timeout=PATIENCE)[1]
+    assert (stopped.returncode, "goes on from here" in told) == (130, True), told
+    assert len(list(cache.rglob("last.ckpt"))) == 2
+    assert not list(cache.rglob("facts-*.json")), told
 
 
 @pytest.mark.slow
 def test_killed_run_resumes_to_identical_results(root):
-    cache, end = root / ".cache" / "runs", time.monotonic() + PATIENCE
+    cache = root / ".cache" / "runs"
     with start(root) as killed:
-        while len(list(cache.rglob("last.ckpt"))) < 2 and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_for_checkpoints(cache)
         killed.send_signal(signal.SIGKILL)
         # The pipe closes when the last worker has gone: they end by themselves when their parent is dead.
         said = killed.communicate(timeout=PATIENCE)[1]

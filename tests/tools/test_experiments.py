@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pandas as pd
@@ -74,6 +75,29 @@ def test_measures_of_rankings_and_sets_by_hand():
     assert table[[*expected, "mrr@5"]].to_dict("list") == expected | {"mrr@5": [1, 0.5]}
     table = results.measure_sets({3: [[2, 3, 1], []]}, QUERIES, 5)
     assert (table["recall@3"].tolist(), table["hit_rate@3"].tolist()) == ([1, 0], [1, 0])
+
+
+def test_what_comes_out_again_keeps_its_record_and_its_seconds(project, catalog, monkeypatch):
+    number, original = count(), results.record
+    monkeypatch.setattr(results, "record", lambda **parts: original(**parts) | {"made": next(number)})
+    good = results.measure(np.array([[0, 1, 2], [4, 0, 1]]), QUERIES, 5, ks=(1, 2))
+    poor = results.measure(np.array([[2, 0, 1], [0, 1, 2]]), QUERIES, 5, ks=(1, 2))
+    extra = paths.tables("toy") / "extra.json"
+
+    def write(first, second, seconds, **facts):
+        runs = [
+            results.Run("query", name, table, (catalog, QUERIES), {"seconds": seconds} | facts)
+            for name, table in (("first", first), ("second", second))
+        ]
+        results.write_results("toy", [*runs, results.Table("extra", pd.DataFrame({"a": [len(facts)]}), {"config": 3})])
+        records = results.read_records("toy")
+        told = [(records["query", name]["made"], records["query", name]["seconds"]) for name in ("first", "second")]
+        return [*told, json.loads(extra.read_text())["made"]]
+
+    assert write(good, poor, 1.5) == [(1, 1.5), (2, 1.5), 0]
+    assert write(good, poor, 2.5) == [(1, 1.5), (2, 1.5), 0]
+    assert write(good, good, 3.5) == [(1, 1.5), (3, 3.5), 0]
+    assert write(good, good, 4.5, asks=2) == [(5, 4.5), (6, 4.5), 4]
 
 
 def test_report_from_files(project, catalog):
@@ -286,6 +310,30 @@ def test_stages_that_rank_servers(catalog, embedder):
     for system in ("tfidf", "bm25", "mcp_zero"):  # the study's own systems rank servers that they never saw
         assert scores(system, "send a mail", "map and route").argmax(axis=1).tolist() == [1, 2]
     assert scores("all", "x").tolist() == [[0, 0, 0]]
+
+
+def test_scores_of_a_trained_stage_are_kept_while_nothing_that_they_are_made_of_changes(catalog, tmp_path, monkeypatch):
+    row, trained = ["row"], []
+
+    def train(stage, catalog, texts, *, seed):
+        trained.append(seed)
+        return np.full((len(texts), len(catalog.servers)), len(trained) + 0.1, dtype=np.float32)
+
+    monkeypatch.setattr(router, "server_scores", train)
+    monkeypatch.setattr(router, "row_key", lambda _: row[0])
+    monkeypatch.setattr(router.paths, "results", lambda name: tmp_path / name)
+
+    def numbers(*texts, seed=1):
+        scores = router.stored_scores(Stage("t2mrec", "task2mcp", "cold"), catalog, texts, seed=seed)
+        assert (scores.shape, scores.dtype) == ((len(texts), len(catalog.servers)), np.float32)
+        return set(scores.ravel().tolist())
+
+    first = numbers("a mail", "a map")
+    assert (numbers("a mail", "a map"), first) == (first, {np.float32(1.1).item()})
+    assert numbers("a mail", "a file") != first  # other texts
+    assert numbers("a mail", "a file", seed=2) == {np.float32(3.1).item()}
+    row[0] = "of another version"
+    assert numbers("a mail", "a file", seed=2) == {np.float32(4.1).item()}
 
 
 def test_new_servers_and_tasks_stand_behind_the_base_without_labels(catalog):

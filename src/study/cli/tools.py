@@ -185,7 +185,7 @@ def finetune(
 @app.command()
 def run(
     catalogue: Annotated[str, typer.Option(help="Collection, or scaling, intent, router.")] = "livemcpbench",
-    part: Annotated[str, typer.Option(help="all, latency, llm, report or feedback.")] = "all",
+    part: Annotated[str, typer.Option(help="all (but latency), latency, llm, report or feedback.")] = "all",
 ) -> None:
     """Run the experiments of a collection and redo its tables in results/.
 

@@ -8,7 +8,9 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 
 from study.advisor.saved.ahead import limit_threads as limit_threads
 
@@ -25,11 +27,19 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def worker_pool(workers: int) -> ProcessPoolExecutor:
-    """Workers that speak as this process does and end with it. Each is a fresh interpreter: forking a process that has
-    started threads can hang."""
+@contextmanager
+def worker_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Workers that speak as this process does and end with it, at Ctrl-C in the middle of their work, too. Each is a
+    fresh interpreter: forking a process that has started threads can hang."""
     spawn, level = multiprocessing.get_context("spawn"), logging.getLogger("study").getEffectiveLevel()
-    return ProcessPoolExecutor(workers, spawn, initializer=_start, initargs=(level,))
+    with ProcessPoolExecutor(workers, spawn, initializer=_start, initargs=(level,)) as pool:
+        try:
+            yield pool
+        except (KeyboardInterrupt, SystemExit):
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.kill()  # Lightning takes SIGTERM for itself, and a seed waits in the queue
+            raise
 
 
 def _start(level: int) -> None:

@@ -189,15 +189,15 @@ EXPERIMENTS: dict[str, dict[str, Callable[[], Iterator[Made]]]] = {
 
 def run_experiment(name: str, part: str = "all") -> str:
     """Run an experiment part by part, each kept when it is through. Returns: the collection that its results are of.
-    `part`: all, latency (only what measures times), llm (only what a language model does) or report (only the tables
-    that are made from the kept runs)."""
+    `part`: all but latency, latency (only what measures times, on a quiet machine), llm (only what a language model
+    does) or report (only the tables that are made from the kept runs)."""
     collection = "livemcpbench" if name in ("scaling", "intent", "router") else name
     require_one_of(part, "part", ("all", "latency", "llm", "report"))
     able = [name for name, parts in EXPERIMENTS.items() if part in ("all", "report", *parts)]
     if name not in able:
         raise StudyError(f"no experiments for {name!r}", fix=f"one of: {', '.join(able)}")
     for own, experiment in EXPERIMENTS[name].items():
-        if part in ("all", own):
+        if part == own or (part == "all" and own != "latency"):
             for made in experiment():
                 write_results(collection, made)
     if part != "latency":

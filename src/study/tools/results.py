@@ -137,26 +137,34 @@ def sources(catalog: ToolCatalog, queries: QuerySet) -> dict[str, Any]:
 
 def write_results(collection: str, made: Made) -> None:
     """Write what an experiment yields: a table at once, the runs together when the experiment ends. They take the
-    place of those of the same protocol and system."""
+    place of those of the same protocol and system. What comes out as it is there already keeps its record."""
     runs = []
     for one in made:
         if isinstance(one, Run):
             runs.append(one)
             continue
         name = one.collection or collection
-        write_csv(paths.tables(name) / f"{one.name}.csv", one.frame)
+        table, file = (paths.tables(name) / f"{one.name}.{kind}" for kind in ("csv", "json"))
+        before = table.read_bytes() if table.exists() else None
+        write_csv(table, one.frame)
         if one.facts is not None:
-            whole = record(dataset=name, table=one.name, **one.facts)
-            write_json(paths.tables(name) / f"{one.name}.json", whole)
+            about = {"dataset": name, "table": one.name, **one.facts}
+            there = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+            if before != table.read_bytes() or not _tells(there, about):
+                write_json(file, record(**about))
     if not runs:
         return
     folder, records = paths.results(collection), read_records(collection)
-    _replace(folder / FILES["per_query"], {(run.protocol, run.system): run.table for run in runs})
-    _replace(folder / FILES["calls"], {(run.protocol, run.system): run.calls for run in runs if run.calls is not None})
+    same = _replace(folder / FILES["per_query"], {(run.protocol, run.system): run.table for run in runs})
+    calls = {(run.protocol, run.system): run.calls for run in runs if run.calls is not None}
+    same -= calls.keys() - _replace(folder / FILES["calls"], calls)
     for run in runs:
         names = {"dataset": collection, "protocol": run.protocol, "system": run.system, "profile": PROFILE}
         seeds = [{"seed": int(seed)} for seed in sorted(set(run.table["seed"].tolist()))]
-        records[run.protocol, run.system] = record(**names, seeds=seeds, **sources(*run.inputs) | dict(run.facts))
+        about = {**names, "seeds": seeds, **sources(*run.inputs), **run.facts}
+        key = (run.protocol, run.system)
+        if key not in same or not _tells(records.get(key, {}), about):
+            records[key] = record(**about)
     form: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     lines = [json.dumps(records[key], **form) for key in sorted(records)]
     write_text(folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
@@ -169,10 +177,18 @@ def write_results(collection: str, made: Made) -> None:
             write_csv(paths.tables(collection) / f"groups_{run.protocol}.csv", frame)
 
 
-def _replace(path: Path, new: Mapping[tuple[str, str], pd.DataFrame]) -> None:
-    """Replace the rows of some protocols and systems in a long table, which is ordered by both."""
+def _tells(there: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    """Whether a record says the same but for how long it took."""
+    stated = {name: value for name, value in json.loads(json.dumps(about)).items() if name != "seconds"}
+    return {name: there.get(name) for name in stated} == stated
+
+
+def _replace(path: Path, new: Mapping[tuple[str, str], pd.DataFrame]) -> set[tuple[str, str]]:
+    """Replace the rows of some protocols and systems in a long table, which is ordered by both. Returns: those whose
+    rows are what they were."""
     if not new:
-        return None
+        return set()
+    before = _cells(path)
     whole = pd.concat(new, names=CELL).reset_index(CELL)
     if path.exists():
         old = _read_long(path)
@@ -182,8 +198,22 @@ def _replace(path: Path, new: Mapping[tuple[str, str], pd.DataFrame]) -> None:
     whole = whole.sort_values(CELL, kind="stable")[columns]
     if path.suffix == ".parquet":
         hits = whole.select_dtypes("float").columns
-        return write_parquet(path, whole.astype(dict.fromkeys(hits, "int8")))
-    write_csv(path, whole)
+        write_parquet(path, whole.astype(dict.fromkeys(hits, "int8")))
+    else:
+        write_csv(path, whole)
+    after = _cells(path)
+    return {key for key in new if key in before and before[key].equals(after[key])}
+
+
+def _cells(path: Path) -> dict[tuple[str, str], pd.DataFrame]:
+    """The rows of a long table by protocol and system, without columns that are empty there."""
+    if not path.exists():
+        return {}
+    whole = _read_long(path)
+    whole = whole.astype(dict.fromkeys(whole.select_dtypes("number"), "float64"))  # whatever other rows hold
+    groups = whole.groupby(CELL, observed=True)
+    cells = {key: rows.dropna(axis=1, how="all").reset_index(drop=True) for key, rows in groups}
+    return {(str(protocol), str(system)): rows for (protocol, system), rows in cells.items()}
 
 
 def _read_long(path: Path) -> pd.DataFrame:

@@ -17,12 +17,14 @@ from study.advisor.retrieval.index import Settings, ToolIndex, within
 from study.advisor.retrieval.route import PAPER, Request, Router, Routing, best_servers
 from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
+from study.base.files import write_parquet
 from study.base.settings import read_settings
 from study.config import compose
 from study.data.dataset import SERVER_FIELDS, TASK_FIELDS, Dataset, FloatArray, IntArray, relevance_from_lists
 from study.data.splits import Split
 from study.evaluation.ranking import tie_order, top_k
 from study.evaluation.statistics import mean_interval
+from study.runner.identity import row_key, short_hash
 from study.runner.inputs import load_inputs
 from study.tools import results
 from study.tools.queries import Label
@@ -92,7 +94,7 @@ def server_scores(
     stage: Stage, catalog: ToolCatalog, texts: Sequence[str], *, seed: int, embedder: Embedder | None = None
 ) -> FloatArray:
     """Scores of all servers for every text, shape (len(texts), n_servers). A trained stage keeps its checkpoints in the
-    cache folder: a stopped training goes on, a finished one is reused."""
+    cache folder: a stopped training goes on."""
     if stage.system == "all":
         return np.zeros((len(texts), len(catalog.servers)), dtype=np.float32)
     if stage.system == "mcp_zero":
@@ -109,6 +111,22 @@ def server_scores(
     system.fit(whole, split, seed=seed, workdir=workdir)
     scores: FloatArray = system.score(np.arange(whole.n_tasks - len(texts), whole.n_tasks))
     return scores[:, -len(catalog.servers) :]
+
+
+def stored_scores(stage: Stage, catalog: ToolCatalog, texts: Sequence[str], *, seed: int) -> FloatArray:
+    """`server_scores`; those of a stage that is trained lie in ``results/<collection>/router_<system>.parquet`` and are
+    taken from there while data, split, settings, version, tools and texts are those that it was trained with."""
+    if stage.base is None:
+        return server_scores(stage, catalog, texts, seed=seed)
+    config = compose.load([f"system={stage.system}", f"dataset={stage.base}", f"protocol={stage.protocol}"])
+    key = short_hash([row_key(config), catalog.fingerprint(), *texts, seed])
+    file = paths.results(catalog.name) / f"router_{stage.system}.parquet"
+    names = [f"{key} {server}" for server in range(len(catalog.servers))]
+    if file.exists() and list((table := pd.read_parquet(file)).columns) == names:
+        return table.to_numpy(np.float32)
+    scores = server_scores(stage, catalog, texts, seed=seed)
+    write_parquet(file, pd.DataFrame(scores, columns=names))
+    return scores
 
 
 def tool_to_agent(router: Router, texts: Sequence[str]) -> FloatArray:
@@ -159,7 +177,7 @@ def stage_runs(inputs: Inputs, settings: RouterSettings) -> Iterator[Run | Table
         if stage.system == "oracle":
             servers = oracle(catalog, queries.labels)
         else:
-            servers = server_scores(stage, catalog, queries.texts, seed=settings.seed)
+            servers = stored_scores(stage, catalog, queries.texts, seed=settings.seed)
         config = {"stage": asdict(stage), "tools": asdict(settings.tools), "overrides": []}
         runs, own = measure_stage(name, (servers, tools), inputs, settings, config)
         yield from runs
