@@ -50,7 +50,7 @@ def test_sums_decide_and_servers_below_the_depth_keep_their_places(monkeypatch):
     # 4.0 is half-way from 3.0 to 5.0, and the mean of the grades 0.5 and 1 is 0.75
     assert ordered[1].parts == {"ranker": 0.5, "language model": 6.0}
     assert [item.score for item in ordered] == [8.0, 6.5, 1.0, 2.9]
-    equal = grading.rerank([server(1, 2.0), server(2, 2.0)], {101: 0.1, 102: 0.2}, 8.0, "model")
+    equal = grading.graded(grader, "read a PDF", [server(1, 2.0), server(2, 2.0)])
     assert [item.server_id for item in equal] == [102, 101]
 
 

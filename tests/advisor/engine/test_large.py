@@ -38,13 +38,13 @@ def settings_with(**values):
 @pytest.fixture(params=["ivf_sq8", "ivf_pq", "exact"])
 def pair(request, servers, tmp_path):
     """The same catalogue by index and by scan."""
+    pytest.importorskip("faiss", reason="faiss is not installed (make setup FAISS=1)")
     if request.param != "exact":
-        pytest.importorskip("faiss", reason="faiss is not installed (make setup FAISS=1)")
         below = {"exact_below": 10, "scalar_below": 1000 if request.param == "ivf_sq8" else 20}
         settings_with(**below, most_lists=2, per_list=50, subquantisers=64, reduced=64)
     made = {"parts": PARTS, "priors": {"template": -1.0}, "product_bonus": 6.0}
     large = LargeFieldDense.of("field_dense", FieldDense(**made), servers, seed=0, folder=tmp_path / "large")
-    assert large.index.kind == request.param
+    assert large.index.about["kind"] == request.param
     system = FieldDense(**made)
     system.index(servers)
     SavedFieldDense("field_dense", system, servers, seed=0).save(tmp_path / "small")
@@ -74,7 +74,7 @@ def test_a_named_products_server_comes_first(pair):
 
 def test_the_open_catalogue_is_answered_by_an_index_once_it_is_large(call):
     pytest.importorskip("faiss", reason="faiss is not installed (make setup FAISS=1)")
-    settings_with(exact_below=2, most_lists=1, candidates=[8])
+    settings_with(exact_below=2, most_lists=1, candidates=8)
     take(TEXTS)
     code, out, err = call("recommend", "extract tables of PDF documents", "-k", "2", "--json")
     assert code == 0, err

@@ -14,8 +14,8 @@ from study.advisor.retrieval import fields as texts
 from study.advisor.retrieval.documents import resolve
 from study.advisor.retrieval.field_dense import FieldDense, standardised
 from study.advisor.retrieval.names import ProductNames, Spelling, key
-from study.advisor.retrieval.one_product import Moments, server_vectors
 from study.advisor.retrieval.two_encoders import TwoEncoders
+from study.advisor.saved.large import Moments, server_vectors
 from study.analysis.framework import load_settings
 from study.analysis.usefulness import choosing
 from study.base.errors import StudyError

@@ -36,8 +36,7 @@ def test_every_size_has_a_row_that_is_measured_once(small, monkeypatch):
         ["field_dense", 300, "ivf_sq8"],
     ]
     assert (table["recall"] >= 0.95).all()
-    assert (table["p50_ms"] <= table["p95_ms"]).all()
-    assert (table[["build_mib", "answer_mib", "disk_mib", "p50_ms"]] > 0).all(axis=None)
+    assert (table[["build_s", "build_mib", "answer_mib", "disk_mib", "cpu_p95_ms"]] > 0).all(axis=None)
     assert not list((small / ".cache" / "growth").rglob("*.faiss"))
     monkeypatch.setattr(growth, "_in_own_process", lambda *_: pytest.fail("measured again"))
     again = pd.DataFrame(growth.growth_rows("synthetic", load_settings(growth.Growth)))
@@ -56,31 +55,31 @@ def test_real_servers_come_first_and_the_rest_has_their_form_and_is_as_far_apart
     blocks = [rng.normal(size=(300, 12)) + 2 * rng.normal(size=(10, 12))[rng.integers(0, 10, 300)] for _ in range(2)]
     unit = [block / np.linalg.norm(block, axis=1, keepdims=True) for block in blocks]
     prior = np.where(np.arange(300) % 3 == 0, -1.0, 0.0)[:, None]
-    drawn = growth.DrawnVectors(np.hstack([*unit, prior]).astype(np.float32), 2, 12, seed=1)
-    piece, parts = drawn.piece(200, 2000), (slice(0, 12), slice(12, 24))
-    np.testing.assert_array_equal(piece[:100], drawn.real[200:])
-    np.testing.assert_array_equal(drawn.piece(100, 150), drawn.real[100:150])
+    synthetic = growth.SyntheticVectors(np.hstack([*unit, prior]).astype(np.float32), 2, 12, seed=1)
+    piece, parts = synthetic.piece(200, 2000), (slice(0, 12), slice(12, 24))
+    np.testing.assert_array_equal(piece[:100], synthetic.real[200:])
+    np.testing.assert_array_equal(synthetic.piece(100, 150), synthetic.real[100:150])
     for block in parts:
         np.testing.assert_allclose(np.linalg.norm(piece[:, block], axis=1), 1, atol=1e-5)
     assert set(np.unique(piece[:, 24])) == {-1, 0}
-    np.testing.assert_array_equal(piece, drawn.piece(200, 2000))
-    assert not np.array_equal(drawn.piece(1000, 1100), drawn.piece(2000, 2100))
+    np.testing.assert_array_equal(piece, synthetic.piece(200, 2000))
+    assert not np.array_equal(synthetic.piece(1000, 1100), synthetic.piece(2000, 2100))
     # A synthetic server is as far from its origin as real neighbours are from each other.
-    cosines = [drawn.real[:, block] @ drawn.real[:, block].T - 2 * np.eye(300) for block in parts]
+    cosines = [synthetic.real[:, block] @ synthetic.real[:, block].T - 2 * np.eye(300) for block in parts]
     origins = rng.integers(0, 300, (3, 20_000))
-    moved = drawn._move_vectors(origins, drawn.length)
-    own = [(moved[:, block] * drawn.real[origins[0]][:, block]).sum(axis=1) for block in parts]
+    moved = synthetic._move_vectors(origins, synthetic.length)
+    own = [(moved[:, block] * synthetic.real[origins[0]][:, block]).sum(axis=1) for block in parts]
     assert np.median(own) == pytest.approx(np.median([near.max(axis=1) for near in cosines]), abs=0.02)
 
 
 def test_words_are_those_of_two_servers():
     real = [[1, 2, 3], [], [10, 11, 12, 13]]
-    found = list(growth.drawn_words(real, 500, 0.3, seed=2))
-    assert found[:3] == real
-    assert len(found) == 500
-    assert {len(words) for words in found[3:]} == {3, 4}
-    words = np.concatenate(found[3:])
+    words_of = list(growth.synthetic_words(real, 500, 0.3, seed=2))
+    assert words_of[:3] == real
+    assert len(words_of) == 500
+    assert {len(words) for words in words_of[3:]} == {3, 4}
+    words = np.concatenate(words_of[3:])
     assert set(words) <= {1, 2, 3, 10, 11, 12, 13}
-    of_first = np.concatenate([one for one in found[3:] if len(one) == 3])
+    of_first = np.concatenate([one for one in words_of[3:] if len(one) == 3])
     assert np.mean(of_first > 3) == pytest.approx(0.15, abs=0.05)  # half of the swaps take a word of the own server
-    assert list(growth.drawn_words(real, 2, 0.3, seed=2)) == real[:2]
+    assert list(growth.synthetic_words(real, 2, 0.3, seed=2)) == real[:2]

@@ -31,15 +31,12 @@ class Embedder(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class MiniLm:
     """all-MiniLM-L6-v2 on this machine; the default."""
 
-    device: str = "cpu"
-
     def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
         """Shape (len(texts), 384)."""
-        return encoders.encode(texts, store=store, device=self.device)
+        return encoders.encode(texts, store=store)
 
 
 class QuickMiniLm(MiniLm):

@@ -47,18 +47,18 @@ _BLAS = ThreadpoolController()
 Embed = Callable[[list[str]], FloatArray]
 
 
-def encode(texts: Sequence[str], *, model: str = "minilm", store: bool = True, device: str = "cpu") -> FloatArray:
+def encode(texts: Sequence[str], *, model: str = "minilm", store: bool = True) -> FloatArray:
     """L2-normalised sentence vectors (all-MiniLM-L6-v2, Reimers & Gurevych 2019; mean pooling, 256 tokens at most).
 
     The vector of a text depends a little on the texts it is batched with: at most 2.1e-7 per coordinate over 1,200
     texts in batches of 1 to 128. The cache keeps the first vector of each text, so later calls agree bitwise.
 
-    `store`: False for passing texts (a user's question), which are neither looked up nor kept on disk. `device`: of
-    torch; the cache does not distinguish devices. Returns: shape (n, 384), float32, rows of length 1.
+    `store`: False for passing texts (a user's question), which are neither looked up nor kept on disk. Returns: shape
+    (n, 384), float32, rows of length 1.
     """
     identity = model_version(model)
     folder = paths.cache() / "embeddings" / model if store else None
-    return cached(texts, lambda new: _embed(new, model, device), identity=identity, dimension=DIMENSION, folder=folder)
+    return cached(texts, lambda new: _embed(new, model), identity=identity, dimension=DIMENSION, folder=folder)
 
 
 def cosines(queries: FloatArray, vectors: FloatArray) -> FloatArray:
@@ -168,14 +168,14 @@ def folder_of(model: str) -> Path:
 
 
 @cache
-def _load(model: str, device: str) -> Any:
+def _load(model: str) -> Any:
     # Everything is read from the package; these make sure that no library asks a server about it.
     os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
     from sentence_transformers import SentenceTransformer
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    return SentenceTransformer(str(folder_of(model)), device=device, local_files_only=True)
+    return SentenceTransformer(str(folder_of(model)), device="cpu", local_files_only=True)
 
 
 @cache
@@ -188,11 +188,11 @@ def without_torch(model: str) -> Transformer:
     return Transformer.read(folder, int(reading["max_seq_length"]))
 
 
-def _embed(texts: list[str], model: str, device: str) -> FloatArray:
+def _embed(texts: list[str], model: str) -> FloatArray:
     if model in WITHOUT_TORCH.values():
         with _BLAS.limit(limits=1, user_api="blas"):  # a sentence is too small to divide: threads would only wait
             return without_torch(model).embed(texts)
-    vectors: FloatArray = _load(model, device).encode(
+    vectors: FloatArray = _load(model).encode(
         texts,
         batch_size=BATCH,
         show_progress_bar=sys.stderr.isatty() and len(texts) > BATCH,

@@ -147,7 +147,7 @@ def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswe
 def _reranked(catalogue: Catalogue, request: str, options: Options) -> Answer:
     from study.advisor.saved import grading  # the client of an endpoint takes a second to load
 
-    grader: grading.Opinion = (
+    grader: grading.Grader | grading.DistilledGrader = (
         grading.Grader.configured()
         if options.rerank == "llm"
         else grading.DistilledGrader.load(DATASET, catalogue.model)

@@ -208,19 +208,12 @@ class Client:
 
     def _missing(self, request: Mapping[str, Any], entry: Entry | None) -> EndpointError:
         """Why a replay has no reply: none was recorded, or the fault that was."""
-        if entry is None or entry.fault is None:
-            return EndpointError(
-                "no_record",
-                f"no recorded reply to this request (key {key(request)[:12]})",
-                file=self.cassette,
-                fix="record it: use the mode `record` with an endpoint",
-            )
-        return EndpointError(
-            entry.fault,
-            f"the endpoint failed when this was recorded ({entry.fault})",
-            file=self.cassette,
-            fix="ask again: use the mode `record` with an endpoint",
-        )
+        fault = None if entry is None else entry.fault
+        reason = f"no recorded reply to this request (key {key(request)[:12]})"
+        if fault is not None:
+            reason = f"the endpoint failed when this was recorded ({fault})"
+        fix = "record it: use the mode `record` with an endpoint"
+        return EndpointError(fault or "no_record", reason, file=self.cassette, fix=fix)
 
     def _ask_as_accepted(self, path: str, body: Mapping[str, Any]) -> tuple[Any, dict[str, str | None]]:
         """The reply, and what of `INSTEAD` had to be done for it; each parameter is changed once at most."""

@@ -70,22 +70,6 @@ def explain(system: FieldDense, request: pd.DataFrame) -> tuple[FloatArray, dict
     return total, parts
 
 
-def described(system: FieldDense, request: pd.DataFrame) -> FloatArray:
-    """The vector of a request's description, shape (1, dimension)."""
-    return encode(texts(request, VIEWS, "description"), model=system.encoder, store=False)
-
-
-def closeness(system: FieldDense, request: pd.DataFrame, nearest: int) -> float:
-    """How close a request is to a catalogue: the mean over its `nearest` servers of the mean cosine over the fields.
-
-    Unlike a score, it is not relative to the catalogue's other servers, so it tells a request that fits nothing.
-    `request`: as for `explain`.
-    """
-    vector = described(system, request)
-    near = sum(cosines(vector, vectors)[0] for vectors in system.fields.values()) / len(system.fields)
-    return float(np.sort(near)[-nearest:].mean())
-
-
 @dataclass(eq=False)
 class SavedFieldDense:
     """A system of class `FieldDense` over a catalogue, as it is saved (`study.advisor.saved.contract.SavedModel`)."""
@@ -176,12 +160,17 @@ class SavedFieldDense:
         return names.get(self.system.encoder, self.system.encoder)
 
     def closeness(self, text: str, nearest: int) -> tuple[str, float]:
-        """The encoder's name, and `closeness` of a request."""
-        return self.encoder, closeness(self.system, request_of(text), nearest)
+        """The encoder's name, and the mean over the `nearest` servers of the mean cosine over the fields.
+
+        Unlike a score, it is not relative to the catalogue's other servers, so it tells a request that fits nothing.
+        """
+        vector, fields = self.vector(text), self.system.fields
+        near = sum(cosines(vector, vectors)[0] for vectors in fields.values()) / len(fields)
+        return self.encoder, float(np.sort(near)[-nearest:].mean())
 
     def vector(self, text: str) -> FloatArray:
-        """`described` of a request."""
-        return described(self.system, request_of(text))
+        """The vector of a request's description, shape (1, dimension)."""
+        return encode(texts(request_of(text), VIEWS, "description"), model=self.system.encoder, store=False)
 
     def warnings(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = ""

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -31,38 +31,15 @@ ENDPOINT = "local"  # the file of conf/llm
 MODEL = "T2M_LLM_MODEL"  # environment variable: the model's name at an endpoint of one's own
 
 
-class Opinion(Protocol):
-    """What grades servers.
-
-    Attributes:
-        weight: of a grade beside the score, both from 0 to 1: the best on the validation topics.
-        part: what the grade's part of a score is called.
-    """
-
-    weight: ClassVar[float]
-    part: ClassVar[str]
-
-    @property
-    def named(self) -> str:
-        """What graded."""
-
-    def grades(self, task: str, servers: Sequence[Recommendation]) -> dict[int, float]:
-        """A grade from 0 to 1 by server id."""
-
-
 @dataclass
 class Grader:
-    """Grades servers one by one.
+    """Grades servers one by one."""
 
-    Attributes:
-        client: an endpoint that gives log probabilities.
-        model: its name there; without meaning for a local model.
-    """
-
-    weight: ClassVar[float] = 8.0  # usefulness/graded.csv
-    part: ClassVar[str] = "language model"
-    client: Client
-    model: str
+    # Of a grade beside the score: the best on the validation topics (usefulness/graded.csv).
+    weight: ClassVar[float] = 8.0
+    part: ClassVar[str] = "language model"  # what the grade's part of a score is called
+    client: Client  # of an endpoint that gives log probabilities
+    model: str  # its name there; without meaning for a local model
 
     @classmethod
     def configured(cls) -> Grader:
@@ -141,26 +118,13 @@ class DistilledGrader:
         return dict(zip(ids, scaled(scores).tolist(), strict=True))
 
 
-def rerank(
-    servers: Sequence[Recommendation], graded: Mapping[int, float], weight: float, part: str
-) -> list[Recommendation]:
-    """The graded servers by weight x grade + score, the score scaled to 0 ... 1; the others keep their places after.
-
-    Args:
-        servers: best first.
-        graded: by server id, of the first ones.
-        weight, part: of `Opinion`.
-    """
-    first, rest = servers[: len(graded)], servers[len(graded) :]
-    scores = scaled(np.array([item.score for item in first]))
-    parts = [
-        {"ranker": float(score), part: weight * graded[item.server_id]}
-        for score, item in zip(scores, first, strict=True)
-    ]
-    scored = [
-        replace(item, score=round(sum(part.values()), 6), parts=rounded(part))
-        for item, part in zip(first, parts, strict=True)
-    ]
+def graded(grader: Grader | DistilledGrader, task: str, servers: Sequence[Recommendation]) -> list[Recommendation]:
+    """`servers` (best first) with the first `DEPTH` by weight x grade + score, the score scaled to 0 ... 1."""
+    first, rest, grades_by_id = servers[:DEPTH], servers[DEPTH:], grader.grades(task, servers[:DEPTH])
+    scored = []
+    for item, score in zip(first, scaled(np.array([item.score for item in first])), strict=True):
+        parts = {"ranker": float(score), grader.part: grader.weight * grades_by_id[item.server_id]}
+        scored.append(replace(item, score=round(sum(parts.values()), 6), parts=rounded(parts)))
     # Sorting is stable, so equal sums keep the ranker's order.
     ordered = [*sorted(scored, key=lambda item: -item.score), *rest]
     return [replace(item, rank=rank) for rank, item in enumerate(ordered, start=1)]
@@ -172,8 +136,3 @@ def scaled(scores: FloatArray) -> FloatArray:
         return np.zeros_like(scores)
     values: FloatArray = (scores - scores.min()) / (scores.max() - scores.min())
     return values
-
-
-def graded(grader: Opinion, task: str, servers: Sequence[Recommendation]) -> list[Recommendation]:
-    """`servers` with its first `DEPTH` servers graded and put into their new order."""
-    return rerank(servers, grader.grades(task, servers[:DEPTH]), grader.weight, grader.part)

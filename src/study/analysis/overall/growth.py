@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from study.advisor.encoders import nearest
-from study.advisor.encoders.nearest import write_array
 from study.advisor.encoders.sentence import encode
 from study.advisor.retrieval.fields import VIEWS, texts
-from study.advisor.retrieval.one_product import Moments, server_vectors
 from study.advisor.retrieval.towers import embed
 from study.advisor.saved.field_dense import SavedFieldDense
+from study.advisor.saved.large import STATISTICS, Moments, server_vectors
 from study.advisor.saved.t2mrec import Recommender
 from study.analysis.framework import Context, Tables, analysis
 from study.base import paths
@@ -44,7 +43,7 @@ from study.runner.inputs import load_inputs
 from study.runner.processes import end_with_parent, limit_threads
 
 LOG = logging.getLogger(__name__)
-TOP, SAMPLE, PROTOCOL, BM25 = 10, 50_000, "cold", "bm25"
+TOP, PROTOCOL, BM25 = 10, "cold", "bm25"
 STEPS, DRAWS = 20, 4096
 ROW = "row.json"
 
@@ -61,7 +60,7 @@ class Growth:
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnVectors:
+class SyntheticVectors:
     """Vectors of any number of servers.
 
     `real`: shape (n_real, d); its columns are blocks of `width`, each of length 1, and whatever follows the last block,
@@ -109,7 +108,7 @@ class DrawnVectors:
         return [slice(at * self.width, (at + 1) * self.width) for at in range(self.blocks)]
 
 
-def drawn_words(real: Sequence[Sequence[int]], n: int, replaced: float, seed: int) -> Iterator[list[int]]:
+def synthetic_words(real: Sequence[Sequence[int]], n: int, replaced: float, seed: int) -> Iterator[list[int]]:
     """The words (as numbers) of `n` servers: the real ones, and copies of random ones of which each word is replaced by
     one of another random server with the probability `replaced`."""
     rng, filled = np.random.default_rng(seed), [np.asarray(words) for words in real if len(words)]
@@ -132,13 +131,12 @@ def growth_rows(dataset: str, settings: Growth) -> Iterator[dict[str, Any]]:
     """One row per system and size, smallest first. Raises StudyError: a system was not exported, or a process stopped.
 
     Each is measured in two processes of its own with one thread, one that builds and one that answers, so that each has
-    a greatest memory. A stopped table goes on, and a stopped build within it.
+    a greatest memory. A stopped table goes on.
 
-    Columns: system, servers, index, build_s (processor seconds: training, encoding and merging; bm25: all), draw_s and
-    scan_s (those of the synthetic vectors, and of the exact scan for the questions), build_mib and answer_mib (greatest
-    resident memory of each process, mapped files included), disk_mib, p50_ms, p95_ms, p99_ms (of one question, from its
-    vectors to ten servers), cpu_p50_ms, cpu_p95_ms (the same in processor time, which is that of an idle machine),
-    recall (of the exact ten), lists and refined (that a question reads).
+    Columns: system, servers, index, build_s (processor seconds; without those of the synthetic vectors and of the exact
+    scan for the questions), recall (of the exact ten), build_mib and answer_mib (greatest resident memory of each
+    process, mapped files included), disk_mib, cpu_p95_ms (of one question, from its vectors to ten servers: 95th
+    percentile of the processor time, which is that of an idle machine).
     """
     for system in settings.sizes.keys() - {BM25}:
         _saved_model(dataset, system)
@@ -169,21 +167,17 @@ def _start() -> None:
 
 def _build(dataset: str, system: str, n: int, folder: Path, settings: Growth) -> dict[str, Any]:
     LOG.info("%s: indexing %d servers", system, n)
-    began = time.process_time()
     if system == BM25:
+        began = time.process_time()
         _build_bm25(dataset, n, folder, settings)
         facts: dict[str, Any] = {"index": "bm25s", "build_s": time.process_time() - began, "recall": 1.0}
     else:
         source, questions = case_of(dataset, system, n, settings)
-        write_array(folder / "questions.npy", questions)
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / "questions.npy", questions)
         gc.collect()
-        began = time.process_time()
-        index = nearest.build(folder / "index", source, questions)
-        spent = index.about.get("seconds") or {"index": time.process_time() - began}
-        build_s = sum(spent.get(name, 0.0) for name in ("train", "index", "merge", "measure"))
-        facts = {"index": index.kind, "build_s": build_s, "draw_s": spent.get("source", 0.0)}
-        facts |= {"scan_s": spent.get("scan", 0.0), "recall": index.about["recall"]}
-        facts |= {"lists": index.reading.probes, "refined": index.reading.candidates}
+        about = nearest.build(folder / "index", source, questions).about
+        facts = {"index": about["kind"], "build_s": about["seconds"], "recall": about["recall"]}
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return facts | {"build_mib": _peak_mib(), "disk_mib": size / 2**20}
 
@@ -193,18 +187,17 @@ def _answer(dataset: str, system: str, n: int, folder: Path, settings: Growth) -
     if system == BM25:
         ask, questions = _bm25_search(folder)
     else:
-        vectors = np.load(folder / "questions.npy")
-        index = nearest.NearestIndex(folder / "index", nearest.Settings.read())
+        vectors, index = np.load(folder / "questions.npy"), nearest.NearestIndex(folder / "index")
         ask, questions = (lambda at: index.search(vectors[at : at + 1], TOP)), len(vectors)
-    taken = []
+    milliseconds = []
     for number in range(-settings.warm_up, questions):
-        began, busy = time.perf_counter(), time.process_time()
+        began = time.process_time()
         ask(number % questions)
-        if number >= 0:
-            taken.append((1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - busy)))
-    wall, cpu = np.array(taken).T
-    facts = {"answer_mib": _peak_mib()} | {f"p{q}_ms": float(np.percentile(wall, q)) for q in (50, 95, 99)}
-    return facts | {f"cpu_p{q}_ms": float(np.percentile(cpu, q)) for q in (50, 95)}
+        milliseconds.append(1e3 * (time.process_time() - began))
+    return {
+        "answer_mib": _peak_mib(),
+        "cpu_p95_ms": float(np.percentile(milliseconds[settings.warm_up :], 95)),
+    }
 
 
 def case_of(dataset: str, system: str, n: int, settings: Growth) -> tuple[nearest.Source, FloatArray]:
@@ -215,14 +208,14 @@ def case_of(dataset: str, system: str, n: int, settings: Growth) -> tuple[neares
     if system == "t2mrec":
         saved = Recommender.load(folder)
         words = [data.task_texts()[task] for task in test_tasks]
-        vectors = DrawnVectors(saved.server_embeddings, 1, saved.server_embeddings.shape[1], settings.seed)
+        vectors = SyntheticVectors(saved.server_embeddings, 1, saved.server_embeddings.shape[1], settings.seed)
         return _source(system, n, vectors), embed(saved.task_tower, saved.vectorizer.transform(words))
     fields = SavedFieldDense.load(folder).system
     real, terms = server_vectors(fields), fields.terms
-    vectors = DrawnVectors(real, len(fields.fields), (real.shape[1] - 1) // len(fields.fields), settings.seed)
+    vectors = SyntheticVectors(real, len(fields.fields), (real.shape[1] - 1) // len(fields.fields), settings.seed)
     source = _source(system, n, vectors)
     # The statistics of the catalogue, from the sample that places the lists: they are needed before the catalogue is.
-    moments = Moments.of(nearest.sampled(source, SAMPLE, nearest.Settings.read()))
+    moments = Moments.of(nearest.sampled(source, STATISTICS, nearest.Settings.read()))
     views = {
         name: encode(texts(data.tasks.iloc[test_tasks], VIEWS, name)) for name in sorted({term.view for term in terms})
     }
@@ -234,7 +227,7 @@ def _saved_model(dataset: str, system: str) -> Path:
     return require_file(paths.models(dataset) / system / "model.json", fix, "no saved model here").parent
 
 
-def _source(system: str, n: int, vectors: DrawnVectors) -> nearest.Source:
+def _source(system: str, n: int, vectors: SyntheticVectors) -> nearest.Source:
     identity = f"{system} {vectors.seed} {vectors.length:.6f} {vectors.real.shape} {float(vectors.real.sum()):.6f}"
     return nearest.Source(n, vectors.real.shape[1], vectors.piece, identity)
 
@@ -248,7 +241,7 @@ def _build_bm25(dataset: str, n: int, folder: Path, settings: Growth) -> None:
     tokenizer = Tokenizer(stopwords=None)
     ids, vocabulary = tokenizer.tokenize(data.server_texts(), return_as="tuple", show_progress=False)
     index = bm25s.BM25(k1=1.2, b=0.75, method="lucene", backend="numpy")
-    documents = list(drawn_words(ids, n, settings.replaced, settings.seed))
+    documents = list(synthetic_words(ids, n, settings.replaced, settings.seed))
     index.index((documents, vocabulary), show_progress=False)
     index.save(folder / "index")
     requests = [data.task_texts()[task] for task in split.tasks("test")[: settings.questions]]
