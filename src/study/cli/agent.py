@@ -36,19 +36,18 @@ def _agent(catalog: list[str] | None, dataset: str | None, method: str | None, u
 
 def _note(agent: Agent, turn: Turn, outcome: str, detail: str, words: bool) -> None:
     """Note what became of a recommended server, such as ``worked=5581``."""
-    from study.advisor.agent.feedback import WORKED, note
+    from study.advisor.agent.conversation import WORKED
     from study.advisor.engine.intent.feedback import feedback_of
 
     kind, _, name = outcome.partition("=")
-    servers = [agent.name(item.server) for item in turn.answer.items]
-    server = next((server for server in servers if str(server) == name), None)
-    if server is None:
-        fix = f"KIND=ID with one of {', '.join(WORKED)}, and one of the ids {', '.join(map(str, servers))}"
+    ids = {str(one): one for one in (agent.name(item.server) for item in turn.answer.items)}
+    if name not in ids:
+        fix = f"KIND=ID with one of {', '.join(WORKED)}, and one of the ids {', '.join(ids)}"
         raise StudyError(f"{outcome!r:.80} names no server of this answer", column="--outcome", fix=fix)
-    how: Any = {"conversation": "terminal", "detail": detail, "words": words, "system": agent.catalogue.system}
-    event = note(feedback_of(_store(agent)), turn.answer.request, servers, kind, server, **how)
+    about: Any = {"conversation": "terminal", "detail": detail, "words": words}
+    event = agent.note(feedback_of(_store(agent)), turn, kind, ids[name], **about)
     what = f"{'with' if words else 'without'} the request's words"
-    typer.echo(f"event {event}: {kind}, id {printable(str(server))}; kept on this machine, {what}")
+    typer.echo(f"event {event}: {kind}, id {printable(name)}; kept on this machine, {what}")
 
 
 def _store(agent: Agent) -> str:

@@ -1,9 +1,11 @@
 """What developers did with recommendations: noted without the words of a request, unless the user keeps them."""
 
+from types import SimpleNamespace
+
 import pytest
 from typer.testing import CliRunner
 
-from study.advisor.agent.feedback import note
+from study.advisor.agent.conversation import Agent
 from study.advisor.engine.intent import feedback as module
 from study.base.errors import StudyError
 from study.cli import agent as cli
@@ -12,8 +14,11 @@ UNUSABLE = [("loved", ""), ("accepted", "x" * 2_001), ("'); DROP TABLE events; -
 
 
 def add(store, kind, server, *, conversation="a", detail="", words=True, request="captions"):
-    about = {"conversation": conversation, "detail": detail, "words": words, "system": "words"}
-    return note(store, request, [server], kind, server, **about)
+    """Note what became of a server, which the answer to a request named."""
+    answer = SimpleNamespace(request=request, items=[SimpleNamespace(server=server)])
+    agent = SimpleNamespace(name=lambda server: server, catalogue=SimpleNamespace(system="words"))
+    about = {"conversation": conversation, "detail": detail, "words": words}
+    return Agent.note(agent, store, SimpleNamespace(answer=answer), kind, server, **about)
 
 
 def test_words_are_kept_only_where_the_user_says_so(feedback):

@@ -178,7 +178,7 @@ NO_MESSAGES = [
 def test_what_is_no_message_is_refused_with_the_id_that_it_names():
     lines = [line.encode("utf-8", "surrogatepass").decode("utf-8", "replace") for line, _, _ in NO_MESSAGES]
     answers = [refusal(line) for line in lines]
-    assert [(answer["id"], answer["error"]["code"]) for answer in answers] == [case[1:] for case in NO_MESSAGES]
+    assert [(answer.id, answer.error.code) for answer in answers] == [case[1:] for case in NO_MESSAGES]
     messages = ['{"jsonrpc": "2.0", "id": 5, "result": [1]}', '{"jsonrpc": "2.0", "id": 99, "method": "ping"}']
     assert [refusal(line) for line in messages] == [None, None]
 

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from study.advisor.agent import address as addresses
 from study.advisor.agent import page
 from study.advisor.engine.intent.feedback import FeedbackStore
+from study.advisor.gateway.loop import loop_settings
+from study.advisor.gateway.settings import serve_settings
 from study.base.errors import StudyError
 from study.cli import agent as cli
 from tests.advisor.agent import browser
@@ -196,12 +198,23 @@ def test_the_address_that_is_said_is_the_one_that_is_bound(monkeypatch, agent):
     assert f"http://127.0.0.1:{asked['port']} " in said
 
 
-@pytest.mark.parametrize(("key", "value"), [("port", 70_000), ("sessions", 0), ("body", 0)])
-def test_a_value_that_the_page_cannot_have_is_named(conf_root, key, value):
-    file = conf_root / "conf" / "agent" / "service.yaml"
-    file.write_text(re.sub(rf"(?m)^{key}: \d+", f"{key}: {value}", file.read_text()))
-    with pytest.raises(StudyError, match=rf"service.yaml \(column {key}\)"):
-        page.Service.read()
+WRONG = [("port", 70_000), ("sessions", 0), ("body", 0)]
+
+
+@pytest.mark.parametrize(
+    ("read", "file", "key", "value"),
+    [
+        *((page.Service.read, "agent/service", *pair) for pair in WRONG),
+        (serve_settings, "serve", "most_running", 0),
+        (serve_settings, "serve", "ranking", "best"),
+        (loop_settings, "tools/loop", "fits", 1.5),
+    ],
+)
+def test_a_value_out_of_its_range_is_named(conf_root, read, file, key, value):
+    path = conf_root / "conf" / f"{file}.yaml"
+    path.write_text(re.sub(rf"(?m)^{key}: \S+", f"{key}: {value}", path.read_text()))
+    with pytest.raises(StudyError, match=rf"{path.name} \(column {key}\)"):
+        read()
 
 
 @pytest.mark.slow

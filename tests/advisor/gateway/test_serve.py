@@ -24,7 +24,6 @@ from study.advisor.gateway.gateway import HOSTS, Gateway, limited
 from study.advisor.gateway.server import make_server
 from study.advisor.retrieval.documents import load_catalog
 from study.advisor.retrieval.texts import count_tokens
-from study.base.errors import StudyError
 from study.tools.intent import lessons, outcomes
 from tests.advisor.agent.conftest import serving
 from tests.advisor.gateway.served import QUICK, SCRIPT, ask, call, config, entry, environment, gone, scripted, wait
@@ -129,8 +128,6 @@ def test_servers_start_when_needed_make_room_and_end_when_idle(served):
             while gateway.pool.children["a"].running:
                 await asyncio.sleep(0.05)
 
-    with pytest.raises(StudyError, match="above 0"):
-        replace(QUICK, most_running=0)
     served(room, *(scripted(name, "good") for name in "abc"), settings=replace(QUICK, most_running=2))
     served(idle, scripted("a", "good"), settings=replace(QUICK, idle_seconds=0.5))
 
@@ -266,16 +263,8 @@ def test_a_call_goes_on_in_a_new_session_where_the_server_lost_the_old(served, r
 
 @pytest.mark.slow
 def test_the_command_over_standard_input_and_output(project, tmp_path):
-    words = [
-        "-m",
-        "study",
-        "tools",
-        "serve",
-        "--mcp-config",
-        str(config(tmp_path, s=entry("calls"))),
-        "--deny",
-        "s__die",
-    ]
+    servers = str(config(tmp_path, s=entry("calls")))
+    words = ["-m", "study", "tools", "serve", "--mcp-config", servers, "--deny", "s__die"]
     program = StdioServerParameters(command=sys.executable, args=words, env=environment(project))
 
     async def work():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from study.advisor.agent.feedback import note
 from study.advisor.agent.language import (
     SINGLE,
     Specification,
@@ -28,13 +28,14 @@ from study.advisor.engine import render
 from study.advisor.engine.answer import Answer, Item, Options, ask
 from study.advisor.engine.catalogue import Catalogue
 from study.advisor.engine.facts import Facts
-from study.advisor.engine.intent.feedback import FeedbackStore
+from study.advisor.engine.intent.feedback import Event, FeedbackStore
 from study.advisor.engine.limits import Limits, read_limits
 from study.advisor.saved.contract import Recommendation, require_request
-from study.base.errors import StudyError
+from study.base.errors import StudyError, require_one_of
 
 MOST, MOST_COMPARED = 20, 5
 KEPT_TURNS = 20  # of a conversation
+WORKED = {"accepted": None, "rejected": None, "worked": True, "failed": False}
 SENTENCE, COMMAND = 110, 100  # characters of a sentence and of a start command on a small card
 QUESTIONS = {
     "languages": "In which language should the server be written?",
@@ -267,6 +268,42 @@ class Agent:
             for part, one in written.response.items()
         ]
 
+    def note(
+        self,
+        store: FeedbackStore,
+        turn: Turn,
+        kind: str,
+        server_id: int | str,
+        *,
+        conversation: str,
+        detail: str,
+        words: bool,
+    ) -> int:
+        """Note that a server of an answer was accepted, rejected, worked or failed; returns the event's number.
+
+        The name `conversation`, which opens the conversation, is hashed, and so is the request; `words`: keep it as
+        well. StudyError: an unknown kind, a server that was not shown, a long detail, or a file that cannot be written.
+        """
+        require_one_of(kind, "feedback", tuple(WORKED), column="kind")
+        ids = [self.name(item.server) for item in turn.answer.items]
+        if server_id not in ids:
+            fix = f"one of: {', '.join(map(str, ids))}"
+            raise StudyError(f"server {str(server_id)[:80]!r} is not in the answer", column="server_id", fix=fix)
+        request = turn.answer.request
+        event = Event(
+            store.hashed(conversation)[:16],
+            store.hashed(request),
+            tuple(map(str, ids)),
+            str(server_id),
+            WORKED[kind],
+            finished=time.time(),
+            kind=kind,
+            system=self.catalogue.system,
+            words=request if words else "",
+            detail=detail.encode("utf-8", "replace").decode(),
+        )
+        return store.append(event)
+
 
 def in_words(part: str, statement: Statement, items: Sequence[Item]) -> str:
     """A statement for a reader."""
@@ -319,26 +356,8 @@ class Conversation:
         self.turns.pop(self.number - KEPT_TURNS, None)
         return turn
 
-    def judge(
-        self,
-        feedback: FeedbackStore,
-        number: int,
-        server_id: int | str,
-        kind: str,
-        *,
-        name: str,
-        detail: str,
-        words: bool,
-    ) -> int:
-        """Note what became of a server of the answer of that number; returns the event's number. StudyError: there is
-        no such answer any more, the server is not in it, or as `feedback.note`."""
+    def judge(self, store: FeedbackStore, number: int, *outcome: Any, **about: Any) -> int:
+        """`Agent.note` for the answer of that number. StudyError: there is no such answer any more, or as there."""
         if (turn := self.turns.get(number)) is None:
             raise StudyError(f"answer {number} is not kept", column="answer", fix="ask again")
-        answer_ids = [self.agent.name(item.server) for item in turn.answer.items]
-        about: dict[str, Any] = {
-            "conversation": name,
-            "detail": detail,
-            "words": words,
-            "system": self.agent.catalogue.system,
-        }
-        return note(feedback, turn.answer.request, answer_ids, kind, server_id, **about)
+        return self.agent.note(store, turn, *outcome, **about)

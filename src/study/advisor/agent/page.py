@@ -17,7 +17,7 @@ from fastapi import FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import Field, StrictInt, StrictStr
+from pydantic import Field, PositiveFloat, PositiveInt, StrictInt, StrictStr
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -45,8 +45,7 @@ SAFETY = {
     "Cache-Control": "no-store",
 }
 Name = Annotated[str, Header(alias="X-Conversation", max_length=64)]
-
-
+Port = Annotated[int, Field(ge=0, le=65_535)]
 Identifier = Annotated[StrictInt, Field(ge=0, le=2**53)] | Annotated[StrictStr, Field(max_length=200)]
 
 
@@ -55,27 +54,18 @@ class Service:
     """``conf/agent/service.yaml``, where every key is explained."""
 
     host: str
-    port: int
-    mcp_port: int
-    sessions: int
-    session_minutes: float
-    body: int
+    port: Port
+    mcp_port: Port
+    sessions: PositiveInt
+    session_minutes: PositiveFloat
+    body: PositiveInt
     hosts: list[str]
     keep_words: bool
 
     @classmethod
     def read(cls) -> Service:
         """The file, checked. StudyError: names file, key and fix."""
-        file = paths.conf() / "agent" / "service.yaml"
-        service = read_settings(cls, file)
-        bounds = dict.fromkeys(("port", "mcp_port"), (0, 65_535)) | dict.fromkeys(
-            ("sessions", "session_minutes", "body"), (1, 10**9)
-        )
-        for key, (least, most) in bounds.items():
-            if not least <= (value := getattr(service, key)) <= most:
-                reason = f"{value} is not from {least} to {most}"
-                raise StudyError(reason, file=file, column=key, fix="see the key's comment")
-        return service
+        return read_settings(cls, paths.conf() / "agent" / "service.yaml")
 
 
 class Utterance(Strict):
@@ -95,10 +85,6 @@ class Installed(Strict):
 
     server_id: Identifier
     client: StrictStr = Field("json", max_length=40)
-
-
-class Nothing(Strict):
-    """No argument."""
 
 
 class Judged(Strict):
@@ -229,7 +215,7 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
         return turn_data(talk, talk.revise(body))
 
     @app.post("/api/regenerate")
-    def regenerate(body: Nothing, name: Name) -> dict[str, Any]:
+    def regenerate(name: Name) -> dict[str, Any]:
         talk = conversation(name)
         return turn_data(talk, talk.regenerate())
 
@@ -244,9 +230,8 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
 
     @app.post("/api/feedback")
     def judge(body: Judged, name: Name) -> dict[str, Any]:
-        talk = conversation(name)
-        about: dict[str, Any] = {"name": name, "detail": body.detail, "words": service.keep_words}
-        return {"event": talk.judge(feedback, body.answer, body.server_id, body.kind, **about)}
+        about = {"conversation": name, "detail": body.detail, "words": service.keep_words}
+        return {"event": conversation(name).judge(feedback, body.answer, body.kind, body.server_id, **about)}
 
     @app.exception_handler(StudyError)
     def refuse_input(request: Request, error: StudyError) -> JSONResponse:

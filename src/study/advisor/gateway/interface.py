@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from types import new_class
 from typing import Any
 
@@ -16,8 +16,9 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 from mcp.types import ToolAnnotations
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
@@ -34,47 +35,30 @@ class Server(MCPServer[Any]):
 
     async def run_stdio_async(self) -> None:
         """Serve until standard input ends. What else is printed goes to standard error."""
-        lines = anyio.wrap_file(open(os.dup(0), encoding="utf-8", errors="replace"))  # noqa: SIM115
-        answers = Answers(anyio.wrap_file(open(os.dup(1), "w", encoding="utf-8", newline="\n")))  # noqa: SIM115
-        os.dup2(2, 1)
+        lines = Lines(anyio.wrap_file(open(os.dup(0), encoding="utf-8", errors="replace")))  # noqa: SIM115
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        messages: Any = Messages(lines, answers)
-        out: Any = answers
-        async with stdio_server(messages, out) as (reading, writing):
-            await self._lowlevel_server.run(reading, writing, self._lowlevel_server.create_initialization_options())
+        async with stdio_server(lines) as (reading, lines.answers):  # type: ignore[arg-type]
+            low = self._lowlevel_server
+            await low.run(reading, lines.answers, low.create_initialization_options())
 
 
-class Answers:
-    """Standard output, of which one line is written at a time."""
+class Lines:
+    """The lines of standard input that are messages; the others are refused in `answers`."""
 
-    def __init__(self, stream: anyio.AsyncFile[str]) -> None:
-        self.stream, self.free = stream, anyio.Lock()
+    answers: Any
 
-    async def write(self, line: str) -> None:
-        """Write a line and hand it over."""
-        async with self.free:
-            await self.stream.write(line)
-            await self.stream.flush()
-
-    async def flush(self) -> None:
-        """Nothing: each line is handed over when it is written."""
-
-
-class Messages:
-    """The lines of standard input that are messages; the others are answered."""
-
-    def __init__(self, lines: anyio.AsyncFile[str], answers: Answers) -> None:
-        self.lines, self.answers = lines, answers
+    def __init__(self, lines: anyio.AsyncFile[str]) -> None:
+        self.lines = lines
 
     async def __aiter__(self) -> AsyncIterator[str]:
         async for line in self.lines:
             if (answer := refusal(line)) is None:
                 yield line
             elif line.strip():
-                await self.answers.write(json.dumps(answer) + "\n")
+                await self.answers.send(SessionMessage(answer))
 
 
-def refusal(line: str) -> dict[str, Any] | None:
+def refusal(line: str) -> JSONRPCError | None:
     """The error for a line that is no message of JSON-RPC, with the id that it names; None for a message, and for what
     would have been an answer."""
     try:
@@ -90,7 +74,7 @@ def refusal(line: str) -> dict[str, Any] | None:
                 if "method" not in value and value.keys() & {"result", "error"}:
                     return None
         named = name if isinstance(name, (int, str)) and not isinstance(name, bool) else None
-        return {"jsonrpc": "2.0", "id": named, "error": {"code": code, "message": message}}
+        return JSONRPCError(jsonrpc="2.0", id=named, error=ErrorData(code=code, message=message))
     return None
 
 
@@ -104,11 +88,9 @@ class Plain(GenerateJsonSchema):
 
     def default_schema(self, schema: Any) -> JsonSchemaValue:
         """The schema without null as its default."""
-        return (
-            super().default_schema(schema)
-            if schema.get("default") is not None
-            else self.generate_inner(schema["schema"])
-        )
+        if schema.get("default") is None:
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema)
 
 
 class Short(Plain):
@@ -126,22 +108,16 @@ def make_tool(
     and texts as `Strict` does. An error that the caller can mend becomes the tool's error."""
 
     @wraps(function)
-    def call(*args: Any, **arguments: Any) -> Any:
+    async def call(*args: Any, **arguments: Any) -> Any:
         try:
-            return function(*args, **arguments)
-        except StudyError as error:
-            raise ToolError(str(error)) from error
-
-    @wraps(function)
-    async def call_later(*args: Any, **arguments: Any) -> Any:
-        try:
-            return await function(*args, **arguments)
+            if inspect.iscoroutinefunction(function):
+                return await function(*args, **arguments)
+            return await anyio.to_thread.run_sync(partial(function, *args, **arguments))
         except StudyError as error:
             raise ToolError(str(error)) from error
 
     how: Any = {"description": inspect.cleandoc(str(function.__doc__)), "annotations": annotations}
-    waits = inspect.iscoroutinefunction(function)
-    tool = Tool.from_function(call_later if waits else call, structured_output=False, **how)
+    tool = Tool.from_function(call, structured_output=False, **how)
     model = tool.fn_metadata.arg_model
     closed: type[Any] = new_class(
         model.__name__, (Strict, model), exec_body=lambda body: body.update(__module__=__name__)

@@ -14,27 +14,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from mcp_types import CallToolResult, TextContent
+from pydantic import Field, PositiveInt
 
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.llm.client import Message
 from study.advisor.llm.reply import json_object
+from study.advisor.retrieval import route
 from study.advisor.retrieval.documents import parameters
-from study.advisor.retrieval.route import (
-    BROKEN,
-    MAX_REPLY,
-    MAX_REQUESTS,
-    Chat,
-    Request,
-    count_malformed,
-    escaped,
-    parse_requests,
-)
-from study.advisor.retrieval.route import (
-    PROMPT as ASKING,
-)
+from study.advisor.retrieval.route import MAX_REPLY, MAX_REQUESTS, Chat, Request, escaped
 from study.advisor.retrieval.texts import count_tokens
 from study.base import paths
 from study.base.errors import StudyError
@@ -67,16 +57,12 @@ HOST = "loop"  # as which the loop's searches and calls are noted
 class LoopSettings:
     """``conf/tools/loop.yaml``, where every key is explained."""
 
-    k: int
-    rounds: int
-    fits: float
-    budget: int
-    shown_characters: int
-    tokens: int
-
-    def __post_init__(self) -> None:
-        if min(self.k, self.rounds, self.budget, self.shown_characters, self.tokens) < 1 or not 0 <= self.fits <= 1:
-            raise StudyError("a value is out of its range", file="conf/tools/loop.yaml", fix="see the comments there")
+    k: PositiveInt
+    rounds: PositiveInt
+    fits: Annotated[float, Field(ge=0, le=1)]
+    budget: PositiveInt
+    shown_characters: PositiveInt
+    tokens: PositiveInt
 
 
 def loop_settings() -> LoopSettings:
@@ -89,9 +75,7 @@ class Trajectory:
     """What happened; `steps` are requests (with what they found) and calls, in order. `study tools export` reads it."""
 
     source_instruction: str
-    tools: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # definitions of what was on offer, or called with success
+    tools: list[dict[str, Any]] = field(default_factory=list)  # definitions of what was offered, or called with success
     steps: list[dict[str, Any]] = field(default_factory=list)
     final_response: str = ""  # empty where the rounds ran out
     rounds: int = 0  # replies of the model
@@ -115,7 +99,7 @@ async def run_loop(
         raise StudyError("there is no task", fix="say what is to be done")
     await gateway.ready()
     run, seen, called = Trajectory(task), set[Request](), dict[str, str]()
-    prompt, hint = (ASKING, OTHERWISE) if dry else (PROMPT, f"Write: {FORM}")
+    prompt, hint = (route.PROMPT, OTHERWISE) if dry else (PROMPT, f"Write: {FORM}")
     messages: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": task}]
     while run.rounds < settings.rounds:
         # What stands behind a frame that only this program may write is made up.
@@ -126,13 +110,13 @@ async def run_loop(
             messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n{BROKEN_CALL} {hint}"}
             continue
         messages.append({"role": "assistant", "content": reply})
-        requests, broken = parse_requests(reply), count_malformed(reply)
-        calls, broken_calls = ([], 0) if dry else _calls(reply, run)
+        requests, broken = route.parse_requests(reply), route.count_malformed(reply)
+        calls, broken_calls = ([], 0) if dry else _calls(reply)
         run.malformed += broken + broken_calls
         if not (requests or calls or broken or broken_calls):
             run.final_response, run.finished = reply, True
             break
-        parts = [BROKEN] * bool(broken) + [f"{BROKEN_CALL} {hint}"] * bool(broken_calls)
+        parts = [route.BROKEN] * bool(broken) + [f"{BROKEN_CALL} {hint}"] * bool(broken_calls)
         for request in requests[:MAX_REQUESTS]:
             if request in seen:
                 parts.append(f"{ASKED} {hint}")
@@ -153,27 +137,15 @@ async def run_loop(
     return run
 
 
-def _calls(reply: str, run: Trajectory) -> tuple[list[dict[str, Any]], int]:
-    """The well-formed calls of a reply, and how many others it opens."""
-    calls = [call for call in map(json_object, CALL.findall(reply)) if _well_formed(call)]
-    if not calls and (bare := _untagged(reply, run)):
-        return [bare], 0
+def _calls(reply: str) -> tuple[list[dict[str, Any]], int]:
+    """The well-formed calls of a reply, and how many others it opens. JSON without the tags is an answer, or a
+    quotation of what a stranger wrote, and is never run."""
+    calls = [
+        call
+        for call in map(json_object, CALL.findall(reply))
+        if isinstance(call.get("name"), str) and isinstance(call.setdefault("arguments", {}), dict)
+    ]
     return calls, reply.count("<tool_call>") - len(calls)
-
-
-def _untagged(reply: str, run: Trajectory) -> dict[str, Any]:
-    """A call whose tags a small model forgot: the reply is this object alone, of a tool that was offered. Any other
-    JSON is an answer, or a quotation of what a stranger wrote, and is never run."""
-    try:
-        call = json.loads(reply)
-    except (ValueError, RecursionError):
-        return {}
-    whole = isinstance(call, dict) and set(call) == {"name", "arguments"} and _well_formed(call)
-    return call if whole and call["name"] in {tool["name"] for tool in run.tools} else {}
-
-
-def _well_formed(call: dict[str, Any]) -> bool:
-    return isinstance(call.get("name"), str) and isinstance(call.setdefault("arguments", {}), dict)
 
 
 async def _find(

@@ -4,39 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Literal
+
+from pydantic import PositiveFloat, PositiveInt
 
 from study.base import paths
-from study.base.errors import StudyError, require_one_of
 from study.base.settings import read_settings
 
-RELEVANCE, INTENT = RANKINGS = "relevance", "intent"
+INTENT = "intent"
 
 
 @dataclass(frozen=True)
 class ServeSettings:
     """The whole file."""
 
-    k: int
-    budget: int
-    start_seconds: float
-    call_seconds: float
-    longest_seconds: float
-    idle_seconds: float
-    most_running: int
-    check_seconds: float
-    argument_characters: int
-    result_characters: int
+    k: PositiveInt
+    budget: PositiveInt
+    start_seconds: PositiveFloat
+    call_seconds: PositiveFloat
+    longest_seconds: PositiveFloat
+    idle_seconds: PositiveFloat
+    most_running: PositiveInt
+    check_seconds: PositiveFloat
+    argument_characters: PositiveInt
+    result_characters: PositiveInt
     allow: tuple[str, ...]
     deny: tuple[str, ...]
-    port: int
-    ranking: str
+    port: PositiveInt
+    ranking: Literal["relevance", "intent"]
     experiment: str | None
-
-    def __post_init__(self) -> None:
-        require_one_of(self.ranking, "ranking in conf/serve.yaml", RANKINGS)
-        low = [name for name, value in vars(self).items() if isinstance(value, int | float) and value <= 0]
-        if low:
-            raise StudyError("must be above 0", file="conf/serve.yaml", column=", ".join(low), fix="raise it")
 
     def allows(self, name: str) -> bool:
         """Whether a tool, as ``server__tool``, may be found and called."""

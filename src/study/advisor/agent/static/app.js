@@ -87,7 +87,7 @@ function send(message) {
 
 function statements(list, title) {
   if (!list.length) return null;
-  const items = element("ul", null, { class: "claims" });
+  const items = element("ul");
   for (const said of list) {
     append(items, append(element("li", said.text + " "), element("span", said.field, { class: "source" })));
   }

@@ -51,7 +51,7 @@ class Event:
     rating: float | None = None  # 0 to ``rating_scale``
     factors: tuple[tuple[float, ...], ...] = ()  # of every shown tool as they were, or nothing; weights learn from them
     experiment: str | None = None  # the comparison whose variant ranked the tools, None for none
-    kind: str = ""  # what a person said of it, of `agent.feedback.KINDS`
+    kind: str = ""  # what a person said of it, of `agent.conversation.WORKED`
     system: str = ""  # which system ranked
     words: str = ""  # the request itself, where the user lets it be kept
     detail: str = ""  # what the user wrote about it
