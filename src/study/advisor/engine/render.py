@@ -173,19 +173,11 @@ def show_scores(servers: Sequence[Recommendation], *, title: str, caption: str) 
 
     Every part that a server has is a column, empty for servers without it. One that is 0 for every server shown takes
     no column; the caption names it.
-    Where the terminal knows hyperlinks, names and addresses are links.
     """
     from rich.console import Console
-    from rich.style import Style
     from rich.table import Table
     from rich.text import Text
 
-    links = [
-        Style(
-            link=item.url if item.url.startswith(("https://", "http://")) and printable(item.url) == item.url else None
-        )
-        for item in servers
-    ]
     rows = [{name: _cell(value) for name, value in item.table_cells().items()} for item in servers]
     parts = dict.fromkeys(name for row in rows for name in row)
     empty = [name for name in parts if all(row.get(name) in (None, _cell(0.0)) for row in rows)]
@@ -198,14 +190,15 @@ def show_scores(servers: Sequence[Recommendation], *, title: str, caption: str) 
         # A heading of two parts takes two lines, so that numbers stay narrow and names get the room.
         heading = Text(name.replace(" (", "\n("))
         table.add_column(heading, overflow="fold", justify="left" if name in ("server", "stage") else "right")
-    for item, row, link in zip(servers, rows, links, strict=True):
-        server = Text(printable(item.name), link)
-        table.add_row(str(item.rank), server, _cell(item.score), *(row.get(name, "") for name in headings))
+    for item, row in zip(servers, rows, strict=True):
+        table.add_row(
+            str(item.rank), Text(printable(item.name)), _cell(item.score), *(row.get(name, "") for name in headings)
+        )
     console = Console()
     console.print(table)
-    for item, link in zip(servers, links, strict=True):
+    for item in servers:
         if item.url.strip():
-            console.print(f"{item.rank:>3} ", Text(printable(item.url), link), soft_wrap=True, highlight=False, sep="")
+            console.print(f"{item.rank:>3} ", Text(printable(item.url)), soft_wrap=True, highlight=False, sep="")
 
 
 def _cell(value: float | str) -> str:
