@@ -47,15 +47,11 @@ def data(catalogue: Catalogue, answer: Answer, attributes: Mapping[str, str]) ->
     }
 
 
-def heading(catalogue: Catalogue) -> str:
-    """What answers."""
-    invented = "" if catalogue.real else " (INVENTED SERVERS, none of them exists)"
-    return f"{catalogue.model.title} on {catalogue.name}{invented}"
-
-
 def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
     """An answer as lines: what answers, what was understood, two for each server, where its facts come from."""
-    result = [f"{heading(catalogue)}, {len(catalogue.model.servers):,} servers"]
+    invented = "" if catalogue.real else " (INVENTED SERVERS, none of them exists)"
+    model = catalogue.model
+    result = [f"{model.title} on {catalogue.name}{invented}, {len(model.servers):,} servers"]
     result += [printable(f"note: {note}") for note in answer.notes]
     if answer.left_out:
         filters, leave = ("the limits", "leave") if answer.limits.filters() else ("--verified", "leaves")
@@ -67,7 +63,10 @@ def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
         advice = "Say what is to be done, with the name of the product if there is one."
         result.append(f"Nothing in this catalogue fits. {advice}")
     hint = install_hint(answer.items) if answer.fits else ""
-    return [*result, *lines(answer.items, columns), *filter(None, (ages(answer.items), hint))]
+    # Where the facts come from, with dates.
+    sources = sorted({source for item in answer.items for source in item.facts.sources.values() if source})
+    facts = f"facts: {'; '.join(sources)}" if sources else ""
+    return [*result, *lines(answer.items, columns), *filter(None, (facts, hint))]
 
 
 def tools_data(
@@ -160,12 +159,6 @@ def install_hint(items: Sequence[Item]) -> str:
         words = f"{printable(first.facts.id)} --client NAME{'' if first.facts.vouched else ' --unverified'}"
         return f"start {first.server.rank}: study install {words}"
     return "start one: study install ID --client NAME --unverified" if any(item.facts.id for item in items) else ""
-
-
-def ages(items: Sequence[Item]) -> str:
-    """Where the facts of an answer come from, with dates."""
-    sources = sorted({source for item in items for source in item.facts.sources.values() if source})
-    return f"facts: {'; '.join(sources)}" if sources else ""
 
 
 def show_scores(servers: Sequence[Recommendation], *, title: str, caption: str) -> None:
