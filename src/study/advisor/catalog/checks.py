@@ -168,7 +168,7 @@ def ask(kind: str, identifier: str) -> Check:
     raise StudyError(f"{kind} does not say what it has of {identifier}: {message:.160}", fix="try again")
 
 
-def _of_npm(identifier: str, text: str, _said: str) -> Check | None:
+def _of_npm(identifier: str, text: str, _errors: str) -> Check | None:
     try:
         value = json.loads(text)
     except ValueError:

@@ -6,7 +6,7 @@ Values of variables and arguments of commands may hold secrets: names are kept, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,8 +117,3 @@ def _variables(reader: Reader, key: str, names: Mapping[str, Any], *, header: bo
     """The variables or headers that can be kept; another one is refused by itself."""
     what = "header" if header else "variable"
     return reader.taken(key, what, names, lambda name: variable(name, header=header, secret=True))
-
-
-def combined(before: Sequence[Record], new: Sequence[Record]) -> list[Record]:
-    """A user's servers after some more; one of the same name is replaced."""
-    return list(({record.key: record for record in before} | {record.key: record for record in new}).values())

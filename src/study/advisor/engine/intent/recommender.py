@@ -124,7 +124,6 @@ def _fold(names: frozenset[str]) -> set[str]:
 class Intent:
     """What a query says about the tool that it needs; each list without repeats, in the order of the query."""
 
-    query: str  # the words as given
     verbs: tuple[str, ...]  # action verbs
     domains: tuple[str, ...]  # domains one of whose keywords occurs
     terms: tuple[str, ...]  # technical terms
@@ -149,7 +148,7 @@ def analyse(
     touched = tuple(name for name, keys in domains.items() if any(keyword in searched for keyword in keys))
     keywords = {keyword for listed in domains.values() for keyword in listed}
     terms = tuple(word for word in words if word in vocabulary and word not in verbs and word not in keywords)
-    return Intent(query, acting, touched, terms)
+    return Intent(acting, touched, terms)
 
 
 SIGNALS = ("domain", "verb", "term", "semantic")
