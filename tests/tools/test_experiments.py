@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
-from study.advisor.retrieval.route import Request, Routing, server_texts
+from study.advisor.retrieval.route import Request, Router, Routing
 from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
 from study.base.errors import StudyError
@@ -303,7 +303,7 @@ def test_stages_that_rank_servers(catalog, embedder):
 
     # Of the servers' own texts that of Files is nearest; of all texts that of a tool of Mail.
     task = "write a mail to a file"
-    assert np.argmax(embedder.encode([task]) @ embedder.encode(server_texts(catalog, named=True)).T) == 0
+    assert np.argmax(embedder.encode([task]) @ Router(catalog, embedder=embedder).server_vectors[0].T) == 0
     # Counts of file, read, write, mail, map and route in the nearest texts, by hand; Maps shares no word.
     np.testing.assert_allclose(scores("tool_to_agent", task), [[4 / 24**0.5, 5 / 27**0.5, 0]], rtol=1e-6)
     np.testing.assert_allclose(router.oracle(catalog, [((0,), (1, 3)), ((4,),)]), [[1, 0.5, 0], [0, 0, 1]])

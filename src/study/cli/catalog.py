@@ -193,7 +193,7 @@ def install(
 
     from study.advisor.catalog import checks, clients, store
     from study.advisor.catalog.start import METHODS, start
-    from study.advisor.catalog.trust import failed, flags
+    from study.advisor.catalog.trust import flags, sources_of
 
     if method is not None:
         require_one_of(method, "method", METHODS, column="--with")
@@ -203,7 +203,7 @@ def install(
     if as_json:
         return print_foreign(asdict(way) | done | {"written": write})
     notes = [*json.loads(server["notes"]), *(f"flag: {flag}" for flag in flags(server))]
-    notes += [f"did not start at {name}" for name in failed(server)]
+    notes += [f"did not start at {name}" for name in sources_of(server, "failed")]
     warn(notes + ([f"status {server['status']}"] if server["status"] != "active" else []))
     typer.echo(f"start:    {shlex.join([way.command, *way.args]) if way.command else way.url}")
     typer.echo(f"verified: {', '.join(way.vouched) or 'not verified'}")

@@ -226,8 +226,8 @@ def show_feedback(catalogue: str) -> None:
 
 
 def chat(url: str, model: str) -> Chat:
-    """A model at an endpoint; nothing of what it says is kept."""
+    """A model at an endpoint, at temperature 0; nothing of what it says is kept."""
     from study.advisor.llm.client import Client
-    from study.advisor.retrieval.route import chat_with
 
-    return chat_with(Client(url, mode="off"), model)
+    client = Client(url, mode="off")
+    return lambda messages: client.chat(model, messages, temperature=0)

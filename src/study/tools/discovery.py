@@ -12,7 +12,7 @@ import pandas as pd
 
 from study.advisor.encoders.sentence import cosines
 from study.advisor.retrieval.documents import ToolCatalog
-from study.advisor.retrieval.index import Settings, ToolIndex, above
+from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.merge import extend
 from study.advisor.retrieval.ranking import best
 from study.advisor.retrieval.texts import definition_tokens
@@ -143,7 +143,8 @@ def by_threshold(inputs: Inputs, scores: FloatArray, thresholds: Sequence[float]
     catalog, queries = inputs
     ranked, sizes, rows = rank_all(scores, k), definition_tokens(catalog), []
     for threshold in thresholds:
-        handed = [above(own, scores[row, own], threshold)[0].tolist() for row, own in enumerate(ranked)]
+        above = [own[scores[row, own] >= threshold] for row, own in enumerate(ranked)]
+        handed = [(kept if len(kept) else own).tolist() for kept, own in zip(above, ranked, strict=True)]
         table, counts = results.measure_sets({k: handed}, queries, len(catalog.tools)), np.array([*map(len, handed)])
         right = table[f"recall@{k}"].to_numpy() * [len(labels) for labels in queries.labels]
         line = {"threshold": threshold, "fell_back": float((scores.max(axis=1) < threshold).mean())}

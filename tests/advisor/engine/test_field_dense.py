@@ -34,7 +34,6 @@ from tests.tiny_study import TINY
 URL = "https://github.com/someone-with-a-long-name/a-repository-with-a-name-that-no-column-of-a-table-could-ever-hold"
 HOSTILE = ["[link=https://evil.example]click[/link]", "\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\"]
 HOSTILE += ["\x1b[2J\x1b[31mred", "left\u202eto right", "a\r\nb\tc"]
-LINKS = [(URL, True), ("javascript:alert(1)", False), ("https://a.b/\x1b]8;;evil", False)]
 MODEL = Path("models/synthetic/field_dense")
 BOTH = {"category": "a", "subcategory": "b"}
 
@@ -234,21 +233,17 @@ def test_t2mrec_answers_where_best_was_not_saved(ask, root):
     assert ask("read a table", "--json", "--system", "t2mrec")[2] == ""
 
 
-@pytest.mark.parametrize(("url", "linked"), LINKS)
-def test_names_stay_text_and_web_addresses_alone_are_links(capsys, monkeypatch, url, linked):
+@pytest.mark.parametrize("url", [URL, "https://a.b/\x1b]8;;evil"])
+def test_names_and_addresses_stay_text(capsys, monkeypatch, url):
     item = Recommendation(1, 1, " ".join(HOSTILE), url, 0.5, {"semantic": 0.4, "structural": 0.3}, stage="anchor")
     monkeypatch.setenv("COLUMNS", "80")
-    show_scores([item], title=HOSTILE[1], caption="C")
-    assert (f"  1 {URL}\n" in capsys.readouterr().out) is linked
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     show_scores([item], title=HOSTILE[1], caption="C")
     out = capsys.readouterr().out
-    targets = set(re.findall(r"\x1b\]8;[^;]*;([^\x1b]*)\x1b", out)) - {""}
-    assert targets == ({URL} if linked else set())
+    assert (f"  1 {URL}\n" in out) == (url == URL)
     assert "[link=" in out
-    assert "\x1b[2J" not in out
-    assert "\u202e" not in out
+    assert not any(text in out for text in ("\x1b]8", "\x1b[2J", "\u202e"))
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abcde"), st.sampled_from([0.0, 0.25, -1.5])), min_size=1, max_size=6))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
 
 from study.advisor.catalog.records import (
+    BAD,
     Package,
     Reader,
     Record,
     RefusedError,
+    Remote,
+    Tool,
     Variable,
     command_word,
     package,
@@ -23,10 +26,6 @@ from study.advisor.catalog.records import (
 )
 
 Files = Mapping[str, bytes]
-# What a reader of hostile data may meet; a bug elsewhere is not hidden by it.
-_BAD = (RefusedError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError)
-
-
 _DEPTH = 100
 _OPENING = (
     *(yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken),
@@ -41,29 +40,42 @@ def _yaml(content: bytes) -> Any:
     Read with libyaml, in a tenth of the time; its Python binding dies of deeper nesting.
     """
     depth = 0
-    for token in yaml.scan(content, yaml.CSafeLoader):
-        if isinstance(token, yaml.AliasToken):
-            raise RefusedError("the file uses a YAML alias")
-        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
-        if depth > _DEPTH:
-            raise RefusedError(f"the file is nested more than {_DEPTH} deep")
-    return yaml.load(content, yaml.CSafeLoader)
+    try:
+        for token in yaml.scan(content, yaml.CSafeLoader):
+            if isinstance(token, yaml.AliasToken):
+                raise RefusedError("the file uses a YAML alias")
+            depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+            if depth > _DEPTH:
+                raise RefusedError(f"the file is nested more than {_DEPTH} deep")
+        return yaml.load(content, yaml.CSafeLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
 
 
-def _each(
-    files: Files, pattern: str, reader: Reader, most: int, parse: Callable[[bytes], Any]
-) -> Iterator[tuple[str, Any]]:
-    """Path and parsed content of the matching files; one that is too large or broken is refused, not the rest."""
-    for path in sorted(path for path in files if re.fullmatch(pattern, path)):
-        try:
-            if len(files[path]) > most:
-                raise RefusedError(f"the file has {len(files[path]):,} bytes, at most {most:,}")
-            value = parse(files[path])
-            if not isinstance(value, dict):
-                raise RefusedError(f"the file holds no object but {type(value).__name__}")
-            yield path, value
-        except _BAD as error:
-            reader.refuse(path, "entry", error)
+def _bounded(content: bytes, most: int) -> bytes:
+    if len(content) > most:
+        raise RefusedError(f"the file has {len(content):,} bytes, at most {most:,}")
+    return content
+
+
+def _records(
+    files: Files,
+    pattern: str,
+    reader: Reader,
+    most: int,
+    parse: Callable[[bytes], Any],
+    make: Callable[[str, dict[str, Any]], Record],
+) -> list[Record]:
+    """A record from path and content of each matching file; one too large or broken is refused, not the rest."""
+
+    def record(path: str) -> Record:
+        value = parse(_bounded(files[path], most))
+        if not isinstance(value, dict):
+            raise RefusedError(f"the file holds no object but {type(value).__name__}")
+        return make(path, value)
+
+    paths = sorted(path for path in files if re.fullmatch(pattern, path))
+    return [each for path in paths for each in reader.taken(path, "entry", [path], record)]
 
 
 def toolsdk(files: Files, reader: Reader, most: int) -> list[Record]:
@@ -74,135 +86,89 @@ def toolsdk(files: Files, reader: Reader, most: int) -> list[Record]:
     try:
         listed = json.loads(files["indexes/packages-list.json"])
         index = {str(item["path"]): item for item in listed.values() if isinstance(item, dict) and "path" in item}
-    except _BAD as error:
+    except BAD as error:
         reader.refuse("indexes/packages-list.json", "index", error)
         index = {}
-    records = []
-    for path, value in _each(files, r"packages/[^/]+/[^/]+\.json", reader, most, json.loads):
+
+    def record(path: str, value: dict[str, Any]) -> Record:
         about = index.get(path.removeprefix("packages/"), {})
         start = {"vouched": about.get("validated") is True, "failed": about.get("validated") is False}
-        try:
-            licence = reader.words(value.get("license"))
-            address, inside = repository(value.get("url"))
-            tools = about.get("tools")
-            remotes = _toolsdk_remotes(value, reader, path, start)
-            records.append(
-                Record(
-                    reader.source,
-                    path.removeprefix("packages/"),
-                    reader.words(value.get("name") or value.get("packageName")),
-                    reader.description(value.get("description")),
-                    address,
-                    inside,
-                    licence="" if licence.lower() in ("unknown", "other") else licence,
-                    category=path.split("/")[1],
-                    tools=reader.tool_list(path, list(tools.values()) if isinstance(tools, dict) else []),
-                    # For an entry with remote servers the name of the package is made up.
-                    packages=() if remotes else _toolsdk_package(value, reader, path, start),
-                    remotes=remotes,
-                )
-            )
-        except _BAD as error:
-            reader.refuse(path, "entry", error)
-    return records
-
-
-def _toolsdk_package(
-    value: Mapping[str, Any], reader: Reader, path: str, start: Mapping[str, bool]
-) -> tuple[Package, ...]:
-    kinds = {"node": "npm", "python": "pypi", "docker": "oci"}
-    try:
-        # Without a program of their own, the listed arguments are names of options, not a command.
-        binary = str(value.get("bin") or "")
-        words = tuple(map(str, value.get("binArgs") or ())) if binary else ()
-        result = package(
-            kinds.get(str(value.get("runtime")), value.get("runtime")),
-            value.get("packageName"),
-            value.get("packageVersion"),
-            binary=binary,
-            arguments=words,
-            variables=_toolsdk_variables(value),
-            **start,
+        licence, tools = reader.words(value.get("license")), about.get("tools")
+        address, inside = repository(value.get("url"))
+        remotes = reader.taken(
+            path,
+            "remote",
+            value.get("remotes") or [],
+            lambda item: remote(item.get("type"), item.get("url"), (), **start),
         )
-    except _BAD as error:
-        reader.refuse(path, "package", error)
-        return ()
-    return (result,)
+        return Record(
+            reader.source,
+            path.removeprefix("packages/"),
+            reader.words(value.get("name") or value.get("packageName")),
+            reader.description(value.get("description")),
+            address,
+            inside,
+            licence="" if licence.lower() in ("unknown", "other") else licence,
+            category=path.split("/")[1],
+            tools=reader.tool_list(path, list(tools.values()) if isinstance(tools, dict) else []),
+            # For an entry with remote servers the name of the package is made up.
+            packages=() if remotes else reader.taken(path, "package", [value], lambda item: _toolsdk(item, start)),
+            remotes=remotes,
+        )
+
+    return _records(files, r"packages/[^/]+/[^/]+\.json", reader, most, json.loads, record)
 
 
-def _toolsdk_variables(value: Mapping[str, Any]) -> tuple[Variable, ...]:
-    """The variables; their descriptions are not read, and examples in them are no values."""
-    return tuple(
+def _toolsdk(value: Mapping[str, Any], start: Mapping[str, bool]) -> Package:
+    kinds = {"node": "npm", "python": "pypi", "docker": "oci"}
+    # Without a program of their own, the listed arguments are names of options, not a command.
+    binary = str(value.get("bin") or "")
+    # Descriptions of variables are not read, and examples in them are no values.
+    variables = tuple(
         variable(name, required=bool(about.get("required")), secret=bool(about.get("secret")))
         for name, about in (value.get("env") or {}).items()
     )
-
-
-def _toolsdk_remotes(value: Mapping[str, Any], reader: Reader, path: str, start: Mapping[str, bool]) -> tuple[Any, ...]:
-    remotes = []
-    for item in value.get("remotes") or []:
-        try:
-            remotes.append(remote(item.get("type"), item.get("url"), (), **start))
-        except _BAD as error:
-            reader.refuse(path, "remote", error)
-    return tuple(remotes)
+    return package(
+        kinds.get(str(value.get("runtime")), value.get("runtime")),
+        value.get("packageName"),
+        value.get("packageVersion"),
+        binary=binary,
+        arguments=tuple(map(str, value.get("binArgs") or ())) if binary else (),
+        variables=variables,
+        **start,
+    )
 
 
 def docker(files: Files, reader: Reader, most: int) -> list[Record]:
     """Records of Docker's registry, which reviews every entry; images ``mcp/...`` are built by Docker."""
-    records = []
-    for path, value in _each(files, r"servers/[^/]+/server\.yaml", reader, most, _yaml):
-        try:
-            about, meta, source = value.get("about") or {}, value.get("meta") or {}, value.get("source") or {}
-            address, inside = repository(source.get("project"))
-            folder = path.rpartition("/")[0]
-            packages: tuple[Package, ...] = ()
-            remotes: tuple[Any, ...] = ()
-            try:
-                if value.get("remote"):
-                    away = value["remote"]
-                    remotes = (
-                        remote(away.get("transport_type"), away.get("url"), _docker_headers(away), vouched=True),
-                    )
-                else:
-                    packages = (_docker_package(value),)
-            except _BAD as error:
-                reader.refuse(path, "remote" if value.get("remote") else "package", error)
-            records.append(
-                Record(
-                    reader.source,
-                    folder.removeprefix("servers/"),
-                    reader.words(about.get("title") or value.get("name")),
-                    reader.description(about.get("description")),
-                    address,
-                    inside or reader.words(source.get("directory") or _parent(source.get("dockerfile"))).strip("/."),
-                    category=reader.words(meta.get("category")),
-                    tags=tuple(reader.words(tag) for tag in meta.get("tags") or []),
-                    tools=_docker_tools(files, folder, reader, most),
-                    packages=packages,
-                    remotes=remotes,
-                )
-            )
-        except _BAD as error:
-            reader.refuse(path, "entry", error)
-    return records
 
+    def tools(path: str) -> tuple[Tool, ...]:
+        content = _bounded(files.get(path, b"[]"), most)
+        return reader.tool_list(path.rpartition("/")[0], json.loads(content.strip() or b"[]"))
 
-def _parent(dockerfile: object) -> str:
-    """The folder of a Dockerfile, which is that of the server in a repository of several."""
-    return str(dockerfile or "").rpartition("/")[0]
+    def record(path: str, value: dict[str, Any]) -> Record:
+        about, meta, source = value.get("about") or {}, value.get("meta") or {}, value.get("source") or {}
+        address, inside = repository(source.get("project"))
+        folder, away = path.rpartition("/")[0], value.get("remote")
+        # The folder of its Dockerfile is that of the server in a repository of several.
+        subfolder = source.get("directory") or str(source.get("dockerfile") or "").rpartition("/")[0]
+        packages = () if away else reader.taken(path, "package", [value], _docker_package)
+        remotes = reader.taken(path, "remote", [away], _docker_remote) if away else ()
+        return Record(
+            reader.source,
+            folder.removeprefix("servers/"),
+            reader.words(about.get("title") or value.get("name")),
+            reader.description(about.get("description")),
+            address,
+            inside or reader.words(subfolder).strip("/."),
+            category=reader.words(meta.get("category")),
+            tags=tuple(reader.words(tag) for tag in meta.get("tags") or []),
+            tools=next(iter(reader.taken(f"{folder}/tools.json", "tools", [f"{folder}/tools.json"], tools)), ()),
+            packages=packages,
+            remotes=remotes,
+        )
 
-
-def _docker_tools(files: Files, folder: str, reader: Reader, most: int) -> tuple[Any, ...]:
-    path = f"{folder}/tools.json"
-    try:
-        content = files.get(path, b"[]")
-        if len(content) > most:
-            raise RefusedError(f"the file has {len(content):,} bytes, at most {most:,}")
-        return reader.tool_list(folder, json.loads(content.strip() or b"[]"))
-    except _BAD as error:
-        reader.refuse(path, "tools", error)
-        return ()
+    return _records(files, r"servers/[^/]+/server\.yaml", reader, most, _yaml, record)
 
 
 def _docker_package(value: Mapping[str, Any]) -> Package:
@@ -225,57 +191,50 @@ def _filled(word: str) -> str:
     return re.sub(r"\{\{\s*(?:[\w-]+\.)?([\w-]+)\s*\}\}", r"<\1>", word)
 
 
-def _docker_headers(away: Mapping[str, Any]) -> tuple[Variable, ...]:
+def _docker_remote(away: Mapping[str, Any]) -> Remote:
     pairs = (away.get("headers") or {}).items()
-    return tuple(variable(name, header=True, value=re.sub(r"\$\{(\w+)\}", r"<\1>", str(text))) for name, text in pairs)
+    headers = [variable(name, header=True, value=re.sub(r"\$\{(\w+)\}", r"<\1>", str(text))) for name, text in pairs]
+    return remote(away.get("transport_type"), away.get("url"), tuple(headers), vouched=True)
 
 
 def toolhive(files: Files, reader: Reader, most: int) -> list[Record]:
     """Records of ToolHive's registry, which reviews every entry. All are images."""
-    records = []
-    for path, value in _each(files, r"registry/[^/]+/spec\.yaml", reader, most, _yaml):
-        try:
-            address, inside = repository(value.get("repository_url"))
-            about = value.get("metadata") or {}
-            status = str(value.get("status") or "").lower()
-            packages: tuple[Package, ...] = ()
-            try:
-                if value.get("transport") != "stdio":
-                    raise RefusedError(f"serves {value.get('transport')!r:.30}, so it must be started by hand")
-                variables = tuple(
-                    variable(
-                        item.get("name"),
-                        required=bool(item.get("required")),
-                        secret=bool(item.get("secret")),
-                        value=item.get("default") or "",
-                    )
-                    for item in value.get("env_vars") or []
-                )
-                words = tuple(command_word(str(word)) for word in value.get("args") or [])
-                packages = (package("oci", value.get("image"), arguments=words, variables=variables, vouched=True),)
-            except _BAD as error:
-                reader.refuse(path, "package", error)
-            records.append(
-                Record(
-                    reader.source,
-                    path.split("/")[1],
-                    reader.words(value.get("name") or path.split("/")[1]),
-                    reader.description(value.get("description")),
-                    address,
-                    inside,
-                    status="deprecated" if status == "deprecated" else "active",
-                    licence=reader.words(value.get("license")),
-                    tags=tuple(reader.words(tag) for tag in value.get("tags") or []),
-                    official=str(value.get("tier")).lower() == "official",
-                    stars=about.get("stars") if isinstance(about.get("stars"), int) else None,
-                    updated=reader.words(str(about.get("last_updated") or "")),
-                    tools=reader.tool_list(path, value.get("tools")),
-                    packages=packages,
-                )
-            )
-        except _BAD as error:
-            reader.refuse(path, "entry", error)
-    return records
+
+    def record(path: str, value: dict[str, Any]) -> Record:
+        address, inside = repository(value.get("repository_url"))
+        about, name = value.get("metadata") or {}, path.split("/")[1]
+        packages = reader.taken(path, "package", [value], _toolhive_package)
+        return Record(
+            reader.source,
+            name,
+            reader.words(value.get("name") or name),
+            reader.description(value.get("description")),
+            address,
+            inside,
+            status="deprecated" if str(value.get("status")).lower() == "deprecated" else "active",
+            licence=reader.words(value.get("license")),
+            tags=tuple(reader.words(tag) for tag in value.get("tags") or []),
+            official=str(value.get("tier")).lower() == "official",
+            stars=about.get("stars") if isinstance(about.get("stars"), int) else None,
+            updated=reader.words(str(about.get("last_updated") or "")),
+            tools=reader.tool_list(path, value.get("tools")),
+            packages=packages,
+        )
+
+    return _records(files, r"registry/[^/]+/spec\.yaml", reader, most, _yaml, record)
+
+
+def _toolhive_package(value: Mapping[str, Any]) -> Package:
+    if value.get("transport") != "stdio":
+        raise RefusedError(f"serves {value.get('transport')!r:.30}, so it must be started by hand")
+
+    def one(item: Mapping[str, Any]) -> Variable:
+        marks = {name: bool(item.get(name)) for name in ("required", "secret")}
+        return variable(item.get("name"), value=item.get("default") or "", **marks)
+
+    variables = tuple(map(one, value.get("env_vars") or []))
+    words = tuple(command_word(str(word)) for word in value.get("args") or [])
+    return package("oci", value.get("image"), arguments=words, variables=variables, vouched=True)
 
 
 READERS: Mapping[str, Callable[[Files, Reader, int], list[Record]]] = {

@@ -125,19 +125,12 @@ def read_archive(packed: bytes, where: str, *, most: int) -> dict[str, tuple[str
                 if not (plain or member.issym()) or not 0 <= member.size <= len(unpacked):
                     raise StudyError(f"not a plain file: {member.name!r:.80}", file=where, fix=_DAMAGED)
                 folders |= above
-                members[name] = _git_mode(member), _content(tar, member)
+                mode = "120000" if member.issym() else "100755" if member.mode & 0o100 else "100644"
+                stream = tar.extractfile(member) if member.isreg() else None
+                members[name] = mode, stream.read() if stream else member.linkname.encode()
     except (OSError, EOFError, ValueError, ArithmeticError, zlib.error, tarfile.TarError) as error:
         raise StudyError(f"the archive cannot be read ({error!r:.200})", file=where, fix=_DAMAGED) from error
     return members
-
-
-def _git_mode(member: tarfile.TarInfo) -> str:
-    return "120000" if member.issym() else "100755" if member.mode & 0o100 else "100644"
-
-
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    stream = tar.extractfile(member) if member.isreg() else None
-    return stream.read() if stream else member.linkname.encode()
 
 
 def tree_id(entries: Mapping[str, tuple[str, bytes]], folder: str) -> str:

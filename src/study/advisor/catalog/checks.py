@@ -35,6 +35,8 @@ from study.base.files import locking, write_json
 ASKED = ("npm", "pypi")
 _LIBRARIES = ("mcp", "fastmcp")  # whose next major version breaks servers
 _NPM = ("version", "deprecated", "repository.url", "time", "bin")
+# What a start says; an answer leaves it as it is.
+_OF_START = ("started", "tools", "seconds", "failed", "lacks")
 # Questions at a time: each is a program of its own.
 _AT_ONCE = 4
 _WAIT = 60  # seconds for one of them
@@ -166,7 +168,7 @@ def ask(kind: str, identifier: str) -> Check:
     raise StudyError(f"{kind} does not say what it has of {identifier}: {message:.160}", fix="try again")
 
 
-def _of_npm(identifier: str, text: str, _said: str) -> Check | None:
+def _of_npm(identifier: str, text: str, _errors: str) -> Check | None:
     try:
         value = json.loads(text)
     except ValueError:
@@ -253,9 +255,12 @@ def ask_all(packages: Iterable[tuple[str, str]]) -> list[StudyError]:
     questions = [item for item in dict.fromkeys(packages) if item[0] in ASKED]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(_ask, questions))
-    pairs = [(package_key(*item), answer) for item, answer in zip(questions, answers, strict=True)]
-    note({key: _answer_fields(answer) for key, answer in pairs if isinstance(answer, Check)})
-    return [answer for _, answer in pairs if isinstance(answer, StudyError)]
+    facts = {}
+    for item, answer in zip(questions, answers, strict=True):
+        if isinstance(answer, Check):
+            facts[package_key(*item)] = {key: value for key, value in vars(answer).items() if key not in _OF_START}
+    note(facts)
+    return [answer for answer in answers if isinstance(answer, StudyError)]
 
 
 def _ask(item: tuple[str, str]) -> Check | StudyError:
@@ -263,12 +268,6 @@ def _ask(item: tuple[str, str]) -> Check | StudyError:
         return ask(*item)
     except StudyError as error:
         return error
-
-
-def _answer_fields(check: Check) -> dict[str, Any]:
-    """What an answer says, without what a start would."""
-    names = ("asked", "found", "version", "released", "repository", "deprecated", "binary", "library", "within")
-    return {name: getattr(check, name) for name in names}
 
 
 def packages_of(servers: Sequence[Mapping[Any, Any]]) -> list[tuple[str, str]]:

@@ -50,8 +50,8 @@ _NPX = Runner(
     ),
     _names(
         "-w --workspace --loglevel --cache --prefix --userconfig --globalconfig --fetch-timeout --fetch-retries --shell"
-    )
-    | _names("--script-shell --node-options -n --node-arg --npm --cpu --os --libc"),
+        " --script-shell --node-options -n --node-arg --npm --cpu --os --libc"
+    ),
     _names("-p --package"),
     _names("-c --call --registry"),
 )

@@ -7,11 +7,10 @@ disk before the next is asked for, so a stopped poll goes on where it was. A ful
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from study.advisor.catalog import server_json, store
 from study.advisor.catalog.archives import bounded, within
-from study.advisor.catalog.records import Reader, RefusedError
+from study.advisor.catalog.records import BAD, Reader
 from study.advisor.catalog.settings import OFFICIAL, Registry, Sources
 from study.advisor.catalog.store import Batch, now
 from study.base.errors import StudyError
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 ADDRESS = "T2M_REGISTRY"
 # A poll that was stopped longer ago than this starts again: its cursor and its first pages are out of date.
 _RESUME = timedelta(days=1)
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class Progress:
         url: the registry's address; another one starts from nothing.
         watermark: the latest `updatedAt` seen in a finished poll; empty before the first.
         full: when the last full poll began.
-        etags: of the last answer that was one page, by query.
         began, since, cursor: of the poll under way.
         pages, entries, bytes: counts of what lies on disk of the poll under way.
     """
@@ -50,7 +47,6 @@ class Progress:
     url: str
     watermark: str = ""
     full: str = ""
-    etags: Mapping[str, str] = field(default_factory=dict)
     began: str = ""
     since: str = ""
     cursor: str = ""
@@ -71,9 +67,7 @@ def address(url: str | None, settings: Registry) -> str:
     return chosen
 
 
-def poll(
-    settings: Sources, *, url: str | None = None, full: bool = False, sleep: Callable[[float], None] = time.sleep
-) -> tuple[Batch, Progress]:
+def poll(settings: Sources, *, url: str | None = None, full: bool = False) -> tuple[Batch, Progress]:
     """Ask the registry for what is new, or for everything (`full`, or the first time).
 
     Returns: the entries, and what `finished` is to keep once they are in the catalogue. Raises StudyError: no address,
@@ -88,11 +82,9 @@ def poll(
     if not state.began:
         state = _begin(state, settings.registry, full)
     with requests.Session() as session:
-        state, unchanged = _all_pages(session, state, settings, sleep)
+        state = _all_pages(session, state, settings)
     entries = [entry for page in range(state.pages) for entry in json.loads(_page(page).read_text(encoding="utf-8"))]
     batch, latest = _batch(entries, state, settings)
-    if unchanged:
-        log.info("the registry has nothing new since %s", state.watermark)
     # A date in the future would hide everything that is updated before it.
     watermark = max(state.watermark, min(latest, _utc(state.began)))
     return batch, _forget_pages(replace(state, watermark=watermark))
@@ -119,21 +111,17 @@ def _begin(state: Progress, settings: Registry, full: bool) -> Progress:
     return started
 
 
-def _all_pages(
-    session: requests.Session, state: Progress, settings: Sources, sleep: Callable[[float], None]
-) -> tuple[Progress, bool]:
-    """Read pages until the last; True if the registry said that the first is unchanged."""
+def _all_pages(session: requests.Session, state: Progress, settings: Sources) -> Progress:
+    """Read pages until the last."""
     seen, until, registry = {state.cursor}, time.monotonic() + settings.limits.seconds, settings.registry
     # Stopped after the last page, before the catalogue was written.
     while not (state.pages and not state.cursor):
-        query = {"limit": str(settings.registry.page), "version": "latest"}
+        query = {"limit": str(registry.page), "version": "latest"}
         query |= {"updated_since": state.since} if state.since else {"include_deleted": "true"}
-        first = urlencode(query)
         query |= {"cursor": state.cursor} if state.cursor else {}
         target = f"{state.url}/v0.1/servers?{urlencode(query)}"
-        tag = None if state.cursor else state.etags.get(first)
         try:
-            body, etag = _get(session, target, tag, settings, until, sleep)
+            body = _get(session, target, settings, until)
         except _GoneError as error:
             if not state.cursor:
                 raise StudyError(str(error), file=target, fix="check the address") from error
@@ -141,19 +129,15 @@ def _all_pages(
             _save(state)
             fix = "run the same command later; it starts from the first page"
             raise StudyError(f"the registry no longer knows the place ({error})", file=state.url, fix=fix) from error
-        if body is None:
-            return state, True
         entries, cursor = _parsed(body, target)
         # As it came: an entry that holds what no file may hold is refused by itself, by `_batch`.
         write_text(_page(state.pages), text := json.dumps(entries, separators=(",", ":")))
-        # An unchanged first page of several would say nothing of the others.
-        etags = {first: etag} if etag and state.since and not state.cursor and not cursor else {}
-        counts: dict[str, Any] = {
+        counts = {
             "pages": state.pages + 1,
             "entries": state.entries + len(entries),
             "bytes": state.bytes + len(text),
         }
-        state = replace(state, cursor=cursor, etags=etags, **counts)
+        state = replace(state, cursor=cursor, **counts)
         _save(state)
         bounds = {"pages": registry.pages, "entries": registry.entries, "bytes": settings.limits.archive}
         over = [f"has more than {most} {what}" for what, most in bounds.items() if counts[what] + bool(cursor) > most]
@@ -163,30 +147,22 @@ def _all_pages(
             fix = "try again later; the limits stand in conf/catalog/sources.yaml"
             raise StudyError(f"the registry {over[0]}", file=target, fix=fix)
         seen.add(cursor)
-    return state, False
+    return state
 
 
 class _GoneError(Exception):
     """The registry refuses a request as it is (4xx)."""
 
 
-def _get(
-    session: requests.Session,
-    target: str,
-    tag: str | None,
-    settings: Sources,
-    until: float,
-    sleep: Callable[[float], None],
-) -> tuple[bytes | None, str]:
-    """Body (None: not modified) and ETag of one answer, with further attempts after failures, while the poll may last
-    (`until`, as of `time.monotonic`)."""
+def _get(session: requests.Session, target: str, settings: Sources, until: float) -> bytes:
+    """Body of one answer, with further attempts after failures, while the poll may last (`until`, as of
+    `time.monotonic`). urllib3's own attempts would read the whole body of a failure, however long."""
     registry, problem = settings.registry, ""
-    headers = {"Accept": "application/json"} | ({"If-None-Match": tag} if tag else {})
 
     def ask() -> tuple[int, bytes, Mapping[str, str]]:
         # Redirects could lead anywhere, and a registry's own address needs none.
         how: Any = {"timeout": registry.timeout, "stream": True, "allow_redirects": False}
-        with session.get(target, headers=headers, **how) as answer:
+        with session.get(target, headers={"Accept": "application/json"}, **how) as answer:
             body = bounded(answer, settings.limits.answer) if answer.status_code == 200 else b""
             return answer.status_code, body, answer.headers
 
@@ -197,10 +173,8 @@ def _get(
             break
         try:
             status, body, about = within(left, ask)
-            if status == 304 and tag:
-                return None, tag
             if status == 200:
-                return body, about.get("ETag", "")
+                return body
             problem = f"HTTP {status}"
             if status not in (429, 500, 502, 503, 504):
                 raise _GoneError(problem)
@@ -209,7 +183,7 @@ def _get(
         except (OSError, ValueError) as error:  # OSError: all that `requests` raises
             problem = f"{type(error).__name__}: {error}"
         if attempt < registry.retries:
-            sleep(min(wait, max(until - time.monotonic(), 0)))
+            time.sleep(min(wait, max(until - time.monotonic(), 0)))
     fix = "run the same command again; it goes on from here"
     raise StudyError(f"the registry does not answer ({problem.lstrip('; '):.200})", file=target, fix=fix)
 
@@ -221,7 +195,7 @@ def _parsed(body: bytes, target: str) -> tuple[list[Any], str]:
         cursor = about.get("nextCursor") or about.get("next_cursor") or ""
         if not isinstance(entries, list) or not isinstance(cursor, str) or len(cursor) > 4000:
             raise TypeError("`servers` is no list, or the cursor no text")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except BAD as error:
         raise StudyError(
             f"not a list of servers ({type(error).__name__}: {error})", file=target, fix="check the address"
         ) from error
@@ -245,7 +219,7 @@ def _batch(entries: list[Any], state: Progress, settings: Sources) -> tuple[Batc
             latest = max(latest, _utc(record.updated))
             if record.key not in records or _utc(record.updated) >= _utc(records[record.key].updated):
                 records[record.key] = record
-        except (RefusedError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except BAD as error:
             nameless |= name == "?"
             reader.refuse(name, "entry", error)
     # Where an entry that was refused has no name, nobody knows what the listing lacks.

@@ -6,7 +6,7 @@ Values of variables and arguments of commands may hold secrets: names are kept, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 from study.advisor.catalog import server_json
 from study.advisor.catalog.archives import bounded, within
 from study.advisor.catalog.commands import of_command
-from study.advisor.catalog.records import Package, Reader, Record, RefusedError, Variable, remote, variable
+from study.advisor.catalog.records import Reader, Record, RefusedError, Variable, remote, variable
 from study.advisor.catalog.settings import MINE, Limits
 from study.base.errors import StudyError, without_secrets
 from study.base.files import require_regular, strangers_json
@@ -40,16 +40,16 @@ def own_servers(source: str, limits: Limits) -> tuple[list[Record], Reader]:
         quotes = _ADDRESS.match(source) and isinstance(error, OSError) and not isinstance(error, TimeoutError)
         reason = status if quotes else error
         raise StudyError(f"cannot be read ({type(error).__name__}: {reason})", file=file, fix=_FORMS) from None
-    reader, records = Reader(MINE, limits.text, limits.tools, quoting=False), []
-    for name, item in _entries(value, file):
-        try:
-            if "/" in name and not isinstance(item.get("command"), str) and "url" not in item:
-                records.append(server_json.record(reader, item, {}, vouched=False))
-            else:
-                records.append(_of_client(reader, name, item))
-        except (RefusedError, TypeError, AttributeError, ValueError, KeyError) as error:
-            reader.refuse(name, "entry", error)
-    return records, reader
+    reader = Reader(MINE, limits.text, limits.tools, quoting=False)
+
+    def record(pair: tuple[str, Mapping[str, Any]]) -> Record:
+        name, item = pair
+        if "/" in name and not isinstance(item.get("command"), str) and "url" not in item:
+            return server_json.record(reader, item, {}, vouched=False)
+        return _of_client(reader, name, item)
+
+    pairs = _entries(value, file)
+    return [each for pair in pairs for each in reader.taken(pair[0], "entry", [pair], record)], reader
 
 
 def _content(source: str, most: int) -> bytes:
@@ -107,26 +107,13 @@ def _of_client(reader: Reader, name: str, item: Mapping[str, Any]) -> Record:
         headers = _variables(reader, key, item.get("headers") or {}, header=True)
         address = re.split(r"[?#]", str(url), maxsplit=1)[0]  # what follows may be secret
         return Record(MINE, key, key, remotes=(remote(str(item.get("type") or "http"), address, headers),))
-    packages: tuple[Package, ...] = ()
-    try:
-        command = of_command(str(item["command"]), [str(word) for word in item.get("args") or []])
-        packages = (replace(command, variables=_variables(reader, key, item.get("env") or {})),)
-    except RefusedError as error:
-        reader.refuse(key, "package", error)
-    return Record(MINE, key, key, packages=packages)
+    words = [str(item["command"]), *map(str, item.get("args") or [])]
+    packages = reader.taken(key, "package", [words], lambda words: of_command(words[0], words[1:]))
+    variables = _variables(reader, key, item.get("env") or {}) if packages else ()
+    return Record(MINE, key, key, packages=tuple(replace(each, variables=variables) for each in packages))
 
 
 def _variables(reader: Reader, key: str, names: Mapping[str, Any], *, header: bool = False) -> tuple[Variable, ...]:
     """The variables or headers that can be kept; another one is refused by itself."""
-    variables = []
-    for name in names:
-        try:
-            variables.append(variable(name, header=header, secret=True))
-        except RefusedError as error:
-            reader.refuse(key, "header" if header else "variable", error)
-    return tuple(variables)
-
-
-def combined(before: Sequence[Record], new: Sequence[Record]) -> list[Record]:
-    """A user's servers after some more; one of the same name is replaced."""
-    return list(({record.key: record for record in before} | {record.key: record for record in new}).values())
+    what = "header" if header else "variable"
+    return reader.taken(key, what, names, lambda name: variable(name, header=header, secret=True))

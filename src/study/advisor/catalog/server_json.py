@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 from study.advisor.catalog.records import (
     Package,
@@ -22,8 +23,6 @@ from study.advisor.catalog.records import (
 
 META = "io.modelcontextprotocol.registry/official"
 _NAME = re.compile(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+")
-Made = TypeVar("Made", Package, Remote)
-STATUSES = ("active", "deprecated", "deleted")
 
 
 def one(item: Mapping[str, Any], *keys: str) -> Any:
@@ -43,19 +42,9 @@ def record(reader: Reader, value: object, about: Mapping[str, Any], *, vouched: 
     key = reader.words(value.get("name"), what="name")
     if not _NAME.fullmatch(key) or ".." in key:
         raise RefusedError("not a name of a server (namespace/name)", key)
-    entry: Mapping[str, Any] = value
-    code: Any = entry.get("repository") or {}
+    code: Any = value.get("repository") or {}
     address, inside = repository(code.get("url"))
     status = str(one(about, "status") or value.get("status") or "active")
-
-    def taken(kind: str, make: Callable[[Mapping[str, Any], bool], Made]) -> tuple[Made, ...]:
-        items = []
-        for item in entry.get(f"{kind}s") or []:
-            try:
-                items.append(make(item, vouched))
-            except (RefusedError, AttributeError, TypeError) as error:
-                reader.refuse(key, kind, error)
-        return tuple(items)
 
     return Record(
         reader.source,
@@ -68,10 +57,10 @@ def record(reader: Reader, value: object, about: Mapping[str, Any], *, vouched: 
         # Anyone may name any repository; the namespace is what the registry has checked.
         owns=f"io.github.{address.removeprefix('github.com/').partition('/')[0]}" == key.partition("/")[0].lower(),
         version=reader.words(one(value, "version") or (value.get("version_detail") or {}).get("version")),
-        status=status if status in STATUSES else "active",
+        status=status if status in ("deprecated", "deleted") else "active",
         updated=reader.words(one(about, "updatedAt", "publishedAt")),
-        packages=taken("package", _package),
-        remotes=taken("remote", _remote),
+        packages=reader.taken(key, "package", value.get("packages") or [], partial(_package, vouched=vouched)),
+        remotes=reader.taken(key, "remote", value.get("remotes") or [], partial(_remote, vouched=vouched)),
     )
 
 

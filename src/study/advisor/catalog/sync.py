@@ -8,7 +8,7 @@ from typing import Any
 from study.advisor.catalog import official, store
 from study.advisor.catalog.archived import READERS
 from study.advisor.catalog.archives import archive_files
-from study.advisor.catalog.own import combined, own_servers
+from study.advisor.catalog.own import own_servers
 from study.advisor.catalog.records import Reader, Record
 from study.advisor.catalog.settings import MINE, OFFICIAL, Sources
 from study.advisor.catalog.store import Batch
@@ -50,7 +50,8 @@ def add(source: str) -> dict[str, Any]:
         if not items:
             reason = "; ".join(f"{item.key}: {item.reason}" for item in reader.refused[:3]) or "it names none"
             raise StudyError(f"no server is taken ({reason})", file=file, fix="correct the entries")
-        batch = Batch(MINE, combined(_mine(), items), reader.refused, True, {"file": file})
+        by_name = {record.key: record for record in [*_mine(), *items]}
+        batch = Batch(MINE, list(by_name.values()), reader.refused, True, {"file": file})
         return store.commit([batch], settings) | {"added": [record.key for record in items], "refused": reader.refused}
 
 

@@ -46,19 +46,19 @@ def flags(server: Mapping[Any, Any]) -> list[str]:
     ]
 
 
-def failed(server: Mapping[Any, Any]) -> list[str]:
-    """The sources that tried to start a server and could not."""
+def sources_of(server: Mapping[Any, Any], what: str) -> list[str]:
+    """The sources that vouch for a way to start a server (``vouched``), or that tried one in vain (``failed``)."""
     ways = [*json.loads(server["packages"]), *json.loads(server["remotes"])]
-    # A catalogue that was synced by an earlier version does not say.
-    return sorted({source for way in ways for source in way.get("failed", ())})
+    # A catalogue that was synced by an earlier version does not say what failed.
+    return sorted({source for way in ways for source in way.get(what, ())})
 
 
 def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
     """What bears on trust in a server (a row of `merge.COLUMNS`).
 
-    Returns: `licence`, `stars`, `updated`, `official`, `status` (value and source, or None), `vouched` (sources that
-    vouch for a way to start it), `failed` (see there), `text_changed` (when description or tools last changed),
-    `notes`, `flags`, `repository`, `checks` (by package or address what was found out here, `checks.Check`).
+    Returns: `licence`, `stars`, `updated`, `official`, `status` (value and source, or None), `vouched` and `failed`
+    (see `sources_of`), `text_changed` (when description or tools last changed), `notes`, `flags`, `repository`,
+    `checks` (by package or address what was found out here, `checks.Check`).
     """
     provenance = json.loads(server["provenance"])
 
@@ -67,15 +67,14 @@ def trust(server: Mapping[Any, Any]) -> dict[str, Any]:
         plain = {"stars": int, "official": bool}.get(name, str)(value)
         return None if value == absent else {"value": plain, "source": provenance.get(name, "")}
 
-    ways = [*json.loads(server["packages"]), *json.loads(server["remotes"])]
     return {
         "licence": sourced("licence", ""),
         "stars": sourced("stars", -1),
         "updated": sourced("updated", ""),
         "official": sourced("official", False),
         "status": sourced("status", "active"),
-        "vouched": sorted({source for way in ways for source in way["vouched"]}),
-        "failed": failed(server),
+        "vouched": sources_of(server, "vouched"),
+        "failed": sources_of(server, "failed"),
         "text_changed": server["text_changed"],
         "notes": json.loads(server["notes"]),
         "flags": flags(server),

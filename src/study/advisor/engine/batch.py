@@ -35,7 +35,13 @@ class Worker:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Answer the file ``source`` into ``target``; returns its number of texts, and processor seconds."""
         began = time.process_time()
-        requests = _requests(Path(row["source"]))
+        path = Path(row["source"])
+        try:
+            requests = pd.read_parquet(path)
+        except (OSError, ValueError) as error:
+            raise StudyError(f"no parquet file ({error})", file=path, fix="write it again") from error
+        if TEXT not in requests:
+            raise StudyError("the column is missing", file=path, column=TEXT, fix="give a column named text")
         servers = [
             ids for part in chunks(requests.index.to_numpy()) for ids in best(self.model, requests.iloc[part], self.k)
         ]
@@ -57,8 +63,8 @@ def answer_files(
     if not sources:
         raise StudyError("no parquet files", file=folder, fix="give a folder of files with a column text")
     load_saved_model(dataset, system)  # fails here, once, and not in every worker
-    pairs = [{"source": str(path), "target": str(output / path.name)} for path in sources]
-    waiting = [pair for pair in pairs if not Path(pair["target"]).exists()]
+    targets = [(path, output / path.name) for path in sources]
+    waiting = [{"source": str(path), "target": str(target)} for path, target in targets if not target.exists()]
     words = (str(paths.root().resolve()), dataset, system, k)
     if workers == 1:
         worker = Worker(*words)
@@ -72,20 +78,9 @@ def answer_files(
             files = ray.data.from_items(waiting, override_num_blocks=len(waiting))
         except TypeError as error:  # the older one that RecBole takes
             raise StudyError(f"Ray {ray.__version__} is too old: {error}", fix="make setup RAY=1") from error
-        answered = files.map(Worker, fn_constructor_args=words, num_cpus=1, concurrency=workers)
-        return list(answered.iter_rows())
+        return list(files.map(Worker, fn_constructor_args=words, num_cpus=1, concurrency=workers).iter_rows())
     finally:
         ray.shutdown()
-
-
-def _requests(path: Path) -> pd.DataFrame:
-    try:
-        requests = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise StudyError(f"no parquet file ({error})", file=path, fix="write it again") from error
-    if TEXT not in requests:
-        raise StudyError("the column is missing", file=path, column=TEXT, fix="give a column named text")
-    return requests
 
 
 def best(model: SavedModel, requests: pd.DataFrame, k: int) -> Iterator[list[int]]:

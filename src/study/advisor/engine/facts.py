@@ -22,7 +22,7 @@ from study.advisor.catalog.merge import GONE
 from study.advisor.catalog.records import repository
 from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.start import known_start
-from study.advisor.catalog.trust import failed, flags
+from study.advisor.catalog.trust import flags, sources_of
 from study.advisor.saved.saved import DATASET
 from study.advisor.saved.settings import Answering, Prior
 from study.base import paths
@@ -123,11 +123,10 @@ class Shelf:
     @cached_property
     def places(self) -> dict[str, list[int]]:
         """Repository -> rows of the catalogue."""
-        rows: dict[str, list[int]] = {}
-        for row, address in enumerate(self.catalogue["repository"] if self.catalogue is not None else ()):
-            if address:
-                rows.setdefault(address, []).append(row)
-        return rows
+        if self.catalogue is None:
+            return {}
+        rows = self.catalogue.groupby("repository").indices
+        return {str(address): of_address.tolist() for address, of_address in rows.items() if address}
 
     @cached_property
     def listed(self) -> dict[str, int]:
@@ -175,7 +174,7 @@ class Shelf:
 
     def _checked(self, server: Mapping[Any, Any]) -> str:
         """Which source could not start a server of the catalogue, and what was found out of its first two ways."""
-        tried = [f"did not start at {name} {self.dates.get(name, '')}".strip() for name in failed(server)]
+        tried = [f"did not start at {name} {self.dates.get(name, '')}".strip() for name in sources_of(server, "failed")]
         results = list(checks.of(server).items())[:2]
         return "; ".join([*tried, *(checks.in_words(key, check, server["repository"]) for key, check in results)])
 
@@ -203,8 +202,6 @@ class Shelf:
         language = "" if listed is None else listed["language_tokens"].partition(",")[0]
         if language:
             sources["language"] = DATASET
-        ways = [] if server is None else [*json.loads(server["packages"]), *json.loads(server["remotes"])]
-        vouched = tuple(sorted({source for way in ways for source in way["vouched"]}))
         started = None if server is None else known_start(server, claimed=True)
         if started is not None:
             if started.vouched:
@@ -227,7 +224,7 @@ class Shelf:
             language=language,
             status=str(status or ""),
             updated=str(updated or "")[:10],
-            vouched=vouched,
+            vouched=() if server is None else tuple(sources_of(server, "vouched")),
             start=start,
             marks=marks,
             flags=() if server is None else tuple(flags(server)),

@@ -47,15 +47,11 @@ def data(catalogue: Catalogue, answer: Answer, attributes: Mapping[str, str]) ->
     }
 
 
-def heading(catalogue: Catalogue) -> str:
-    """What answers."""
-    invented = "" if catalogue.real else " (INVENTED SERVERS, none of them exists)"
-    return f"{catalogue.model.title} on {catalogue.name}{invented}"
-
-
 def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
     """An answer as lines: what answers, what was understood, two for each server, where its facts come from."""
-    result = [f"{heading(catalogue)}, {len(catalogue.model.servers):,} servers"]
+    invented = "" if catalogue.real else " (INVENTED SERVERS, none of them exists)"
+    model = catalogue.model
+    result = [f"{model.title} on {catalogue.name}{invented}, {len(model.servers):,} servers"]
     result += [printable(f"note: {note}") for note in answer.notes]
     if answer.left_out:
         filters, leave = ("the limits", "leave") if answer.limits.filters() else ("--verified", "leaves")
@@ -67,7 +63,10 @@ def text(catalogue: Catalogue, answer: Answer, columns: int) -> list[str]:
         advice = "Say what is to be done, with the name of the product if there is one."
         result.append(f"Nothing in this catalogue fits. {advice}")
     hint = install_hint(answer.items) if answer.fits else ""
-    return [*result, *lines(answer.items, columns), *filter(None, (ages(answer.items), hint))]
+    # Where the facts come from, with dates.
+    sources = sorted({source for item in answer.items for source in item.facts.sources.values() if source})
+    facts = f"facts: {'; '.join(sources)}" if sources else ""
+    return [*result, *lines(answer.items, columns), *filter(None, (facts, hint))]
 
 
 def tools_data(
@@ -162,30 +161,16 @@ def install_hint(items: Sequence[Item]) -> str:
     return "start one: study install ID --client NAME --unverified" if any(item.facts.id for item in items) else ""
 
 
-def ages(items: Sequence[Item]) -> str:
-    """Where the facts of an answer come from, with dates."""
-    sources = sorted({source for item in items for source in item.facts.sources.values() if source})
-    return f"facts: {'; '.join(sources)}" if sources else ""
-
-
 def show_scores(servers: Sequence[Recommendation], *, title: str, caption: str) -> None:
     """Print a table, and below it every repository's address on a line of its own, never broken, so it can be copied.
 
     Every part that a server has is a column, empty for servers without it. One that is 0 for every server shown takes
     no column; the caption names it.
-    Where the terminal knows hyperlinks, names and addresses are links.
     """
     from rich.console import Console
-    from rich.style import Style
     from rich.table import Table
     from rich.text import Text
 
-    links = [
-        Style(
-            link=item.url if item.url.startswith(("https://", "http://")) and printable(item.url) == item.url else None
-        )
-        for item in servers
-    ]
     rows = [{name: _cell(value) for name, value in item.table_cells().items()} for item in servers]
     parts = dict.fromkeys(name for row in rows for name in row)
     empty = [name for name in parts if all(row.get(name) in (None, _cell(0.0)) for row in rows)]
@@ -198,14 +183,15 @@ def show_scores(servers: Sequence[Recommendation], *, title: str, caption: str) 
         # A heading of two parts takes two lines, so that numbers stay narrow and names get the room.
         heading = Text(name.replace(" (", "\n("))
         table.add_column(heading, overflow="fold", justify="left" if name in ("server", "stage") else "right")
-    for item, row, link in zip(servers, rows, links, strict=True):
-        server = Text(printable(item.name), link)
-        table.add_row(str(item.rank), server, _cell(item.score), *(row.get(name, "") for name in headings))
+    for item, row in zip(servers, rows, strict=True):
+        table.add_row(
+            str(item.rank), Text(printable(item.name)), _cell(item.score), *(row.get(name, "") for name in headings)
+        )
     console = Console()
     console.print(table)
-    for item, link in zip(servers, links, strict=True):
+    for item in servers:
         if item.url.strip():
-            console.print(f"{item.rank:>3} ", Text(printable(item.url), link), soft_wrap=True, highlight=False, sep="")
+            console.print(f"{item.rank:>3} ", Text(printable(item.url)), soft_wrap=True, highlight=False, sep="")
 
 
 def _cell(value: float | str) -> str:

@@ -96,8 +96,8 @@ def understand(request: str, counts: Mapping[str, int], settings: Answering) -> 
     if partly:
         # Another language, or no language: what servers could be found by are the names in it.
         text = " ".join(word for word in words if word not in unknown)
-    way = direction(text, settings.formats)
-    return Understood(text, tuple(notes), tuple(unknown), partly, tuple(wishes), way)
+    direction = next(iter(conversions(text, settings.formats)), ("", ""))
+    return Understood(text, tuple(notes), tuple(unknown), partly, tuple(wishes), direction)
 
 
 def _without(pattern: re.Pattern[str], text: str) -> str:
@@ -167,12 +167,6 @@ def _typos(text: str, counts: Mapping[str, int], settings: Answering) -> tuple[s
                 continue
         unknown.append(word)
     return text, notes, unknown
-
-
-def direction(text: str, formats: Mapping[str, list[str]]) -> tuple[str, str]:
-    """The first conversion that a text names, as (from, into); ("", "") for none."""
-    pairs = conversions(text, formats)
-    return pairs[0] if pairs else ("", "")
 
 
 def conversions(text: str, formats: Mapping[str, list[str]]) -> list[tuple[str, str]]:

@@ -134,21 +134,19 @@ class Tools:
         blocks = [request] if isinstance(request, Request) else parse_requests(request)
         among, servers = options.among, list[tuple[int, float]]()
         if options.stage is not None:
-            passed, servers = self._stage(options.stage(self.catalog, words, self.embedder), options.servers)
+            scores = options.stage(self.catalog, words, self.embedder)
+            # The best servers, with their scores, and which tools are theirs.
+            rows, values = best(scores, options.servers or len(scores), tie_order(len(scores), 0))
+            servers = list(zip(rows.tolist(), values.tolist(), strict=True))
+            passed = np.isin(self.catalog.server_of, rows)
             among = passed if among is None else among & passed
         items = self._ranked(words, blocks, options, among)
         if options.budget is not None:
-            rows = np.array([[item.row for item in items]], dtype=np.int64)
-            whole = set(within(rows, self.tokens, options.budget)[0])
+            ranked = np.array([[item.row for item in items]], dtype=np.int64)
+            whole = set(within(ranked, self.tokens, options.budget)[0])
             items = [replace(item, whole=item.row in whole) for item in items]
         tokens = int(self.tokens[[item.row for item in items if item.whole]].sum()) if options.budget else 0
         return ToolAnswer(tuple(items), tuple(servers), tokens)
-
-    def _stage(self, scores: FloatArray, keep: int | None) -> tuple[NDArray[np.bool_], list[tuple[int, float]]]:
-        """Which tools are of the `keep` best servers, shape (n_tools,), and these servers with their scores."""
-        n = len(scores)
-        rows, values = best(scores, keep or n, tie_order(n, 0))
-        return np.isin(self.catalog.server_of, rows), list(zip(rows.tolist(), values.tolist(), strict=True))
 
     def _ranked(
         self, words: str, blocks: Sequence[Request], options: ToolOptions, among: NDArray[np.bool_] | None

@@ -211,14 +211,6 @@ def tool_keys(catalog: ToolCatalog) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def to_json(catalog: ToolCatalog) -> dict[str, Any]:
-    """The catalogue as plain data."""
-    value = _texts(catalog)
-    for entry, server in zip(value["servers"], catalog.servers, strict=True):
-        entry |= {name: part for name in BESIDE if (part := getattr(server, name))}
-    return value
-
-
 def _texts(catalog: ToolCatalog) -> dict[str, Any]:
     """What a system can read; when a server was listed is none of it."""
     servers = [{name: part for name, part in asdict(s).items() if name not in BESIDE} for s in catalog.servers]
@@ -229,11 +221,21 @@ def _texts(catalog: ToolCatalog) -> dict[str, Any]:
     return {"format": FORMAT, "name": catalog.name, "servers": servers, "tools": tools}
 
 
-def from_json(value: Any, file: Path | None = None) -> ToolCatalog:
-    """Rebuild what `to_json` gave; anything else is a `StudyError`."""
+def save_catalog(path: Path, catalog: ToolCatalog) -> None:
+    """Write the catalogue as JSON."""
+    value = _texts(catalog)
+    for entry, server in zip(value["servers"], catalog.servers, strict=True):
+        entry |= {name: part for name in BESIDE if (part := getattr(server, name))}
+    files.write_json(path, value)
+
+
+def load_catalog(path: Path) -> ToolCatalog:
+    """Read a catalogue that `save_catalog` wrote; anything else is a `StudyError`."""
+    require_file(path, f"make it: study tools index --catalogue {path.stem}", "there is no such catalogue")
     try:
+        value = json.loads(path.read_text(encoding="utf-8"))
         if value["format"] != FORMAT:
-            raise StudyError("the catalogue has another format", file=file, fix="index it again")
+            raise StudyError("the catalogue has another format", file=path, fix="index it again")
         lists = [
             {name: tuple(s[name]) for name in ("sources", "aliases")} | {"tags": tuple(s.get("tags", ()))}
             for s in value["servers"]
@@ -241,23 +243,8 @@ def from_json(value: Any, file: Path | None = None) -> ToolCatalog:
         servers = tuple(Server(**s | fields) for s, fields in zip(value["servers"], lists, strict=True))
         tools = tuple(Tool(int(t["server"]), t["name"], t["description"], dict(t["schema"])) for t in value["tools"])
         return ToolCatalog(value["name"], servers, tools)
-    except (KeyError, TypeError, ValueError) as error:
-        raise StudyError(f"not a tool catalogue ({error})", file=file, fix="index it again") from error
-
-
-def save_catalog(path: Path, catalog: ToolCatalog) -> None:
-    """Write the catalogue as JSON."""
-    files.write_json(path, to_json(catalog))
-
-
-def load_catalog(path: Path) -> ToolCatalog:
-    """Read a catalogue that `save_catalog` wrote."""
-    require_file(path, f"make it: study tools index --catalogue {path.stem}", "there is no such catalogue")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise StudyError(f"not readable JSON ({error})", file=path, fix="index it again") from error
-    return from_json(value, path)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StudyError(f"not a tool catalogue ({error})", file=path, fix="index it again") from error
 
 
 def concatenate(name: str, catalogs: Iterable[ToolCatalog]) -> ToolCatalog:

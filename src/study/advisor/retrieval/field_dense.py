@@ -15,7 +15,8 @@ from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.sentence import cosines, encode
 from study.advisor.retrieval.fields import FIELDS, VIEWS, texts
 from study.advisor.retrieval.names import ProductNames
-from study.base.errors import StudyError
+from study.base.errors import StudyError, require_one_of
+from study.base.settings import build_settings
 
 if TYPE_CHECKING:
     from study.data.dataset import Dataset
@@ -64,6 +65,10 @@ class Part:
     field: str
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        for name, kind, kinds in (("view", self.view, VIEWS), ("field", self.field, FIELDS)):
+            require_one_of(kind, name, kinds, column=f"model.parts.{name}")
+
 
 @dataclass
 class FieldDense:
@@ -84,11 +89,10 @@ class FieldDense:
         """Refuse parts and priors that do not exist."""
         if not self.parts:
             raise StudyError("there is no part", column="model.parts", fix="name at least one view and field")
-        self.terms = [_part(number, value) for number, value in enumerate(self.parts)]
+        pairs = enumerate(self.parts)
+        self.terms = [build_settings(Part, dict(part), None, f"model.parts.{number}") for number, part in pairs]
         for name in self.priors:
-            if name not in PRIORS:
-                fix = f"one of: {', '.join(PRIORS)}"
-                raise StudyError(f"there is no prior {name!r}", column="model.priors", fix=fix)
+            require_one_of(name, "prior", PRIORS, column="model.priors")
 
     def fit(self, data: Dataset, split: Split, *, seed: int, workdir: Path) -> None:
         """Encode every server (cached on disk); nothing is random."""
@@ -139,17 +143,3 @@ def standardised(scores: FloatArray) -> FloatArray:
     centred = scores - scores.mean(axis=1, keepdims=True)
     spread = centred.std(axis=1, keepdims=True)
     return np.asarray(centred / np.where(spread > 0, spread, 1), dtype=np.float32)
-
-
-def _part(number: int, value: Mapping[str, str | float]) -> Part:
-    """One part, checked."""
-    column = f"model.parts.{number}"
-    if set(value) - {"view", "field", "weight"} or not {"view", "field"} <= set(value):
-        fix = "its keys: view, field, weight"
-        raise StudyError(f"a part holds {', '.join(map(str, value))}", column=column, fix=fix)
-    part = Part(str(value["view"]), str(value["field"]), float(value.get("weight", 1.0)))
-    for name, kind, choices in (("view", part.view, VIEWS), ("field", part.field, FIELDS)):
-        if kind not in choices:
-            fix = f"one of: {', '.join(choices)}"
-            raise StudyError(f"there is no {name} {kind!r}", column=f"{column}.{name}", fix=fix)
-    return part

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import pandas as pd
-
-from study.base.errors import StudyError
 
 Row = Mapping[str, str]
 
@@ -88,8 +87,6 @@ FIELDS: dict[str, Callable[[Row], str]] = {
 
 
 def texts(table: pd.DataFrame, kinds: Mapping[str, Callable[[Row], str]], kind: str) -> list[str]:
-    """The text of one view or field (`kinds` by name) for every row of a table; an unknown one raises `StudyError`."""
-    if kind not in kinds:
-        raise StudyError(f"there is no text {kind!r}", column="model.parts", fix=f"one of: {', '.join(kinds)}")
-    rows: list[dict[str, str]] = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    """The text of one view or field (`kinds` by name) for every row of a table."""
+    rows: list[Any] = table.to_dict("records")
     return [kinds[kind](row) for row in rows]

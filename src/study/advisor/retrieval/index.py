@@ -98,15 +98,14 @@ class ToolIndex:
         query: str,
         k: int = 5,
         *,
-        threshold: float | None = None,
         among: NDArray[np.bool_] | None = None,
         store: bool = False,
     ) -> tuple[IntArray, FloatArray]:
         """The best `k` tools for one query.
 
-        `threshold`: leave out tools that score lower; where that leaves none, all `k` stay (section 6.4). `among`: the
-        tools that may be found, shape (n_tools,); default all. Of a query with parts the best tool of every part is
-        found too, as far as there are places. Returns: tool rows and scores, best first, both of length at most k.
+        `among`: the tools that may be found, shape (n_tools,); default all. Of a query with parts the best tool of
+        every part is found too, as far as there are places. Returns: tool rows and scores, best first, both of length
+        at most k.
         """
         if k < 1:
             raise StudyError(f"{k} tools were asked for", fix="ask for at least 1")
@@ -117,7 +116,7 @@ class ToolIndex:
             scores = np.where(among, scores, np.float32(-np.inf))
         rows, _ = best(scores[0], k, self.order)
         rows = with_every_part(rows, scores, self.order)
-        return above(rows, scores[0, rows], threshold)
+        return rows, scores[0, rows]
 
 
 def order_of(settings: Settings, n_tools: int) -> IntArray:
@@ -143,13 +142,6 @@ def with_every_part(rows: IntArray, scores: FloatArray, order: IntArray) -> IntA
             result.remove(free[-1])
             result.append(new)
     return np.array(sorted(result, key=lambda row: -scores[0, row]), dtype=np.int64)
-
-
-def above(rows: IntArray, values: FloatArray, threshold: float | None) -> tuple[IntArray, FloatArray]:
-    """Only what scores at least `threshold`, or everything where nothing does."""
-    if threshold is None or not (values >= threshold).any():
-        return rows, values
-    return rows[values >= threshold], values[values >= threshold]
 
 
 def fuse(matrices: Sequence[FloatArray], constant: int) -> FloatArray:

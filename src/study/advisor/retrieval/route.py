@@ -18,7 +18,7 @@ import numpy as np
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder
-from study.advisor.llm.client import Client, Message
+from study.advisor.llm.client import Message
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import nonempty
 from study.advisor.retrieval.texts import documents
@@ -88,11 +88,6 @@ def zero_score(server: FloatArray, tool: FloatArray, kind: str = "zero", floor: 
     return s * t if kind == "product" else s * t * np.maximum(s, t)
 
 
-def server_texts(catalog: ToolCatalog, *, named: bool) -> list[str]:
-    """The description of every server, behind its name where `named`."""
-    return [f"{server.name}: {server.description}" if named else server.description for server in catalog.servers]
-
-
 def summaries(catalog: ToolCatalog) -> list[str]:
     """A deterministic stand-in for the paper's server summaries (written by a language model, not published).
 
@@ -119,7 +114,8 @@ class Router:
     @cached_property
     def server_vectors(self) -> tuple[FloatArray, FloatArray]:
         """Vectors of descriptions and of summaries, both (n_servers, d)."""
-        texts = server_texts(self.catalog, named=self.routing.named)
+        named, servers = self.routing.named, self.catalog.servers
+        texts = [f"{server.name}: {server.description}" if named else server.description for server in servers]
         return self.embedder.encode(texts), self.embedder.encode(summaries(self.catalog))
 
     @cached_property
@@ -180,11 +176,6 @@ BROKEN = "The block was not well-formed. Write both lines, server and tool, and 
 MAX_REQUESTS = 8
 
 Chat = Callable[[Sequence[Message]], str]
-
-
-def chat_with(client: Client, model: str) -> Chat:
-    """The agent behind an endpoint, at temperature 0."""
-    return lambda messages: client.chat(model, messages, temperature=0)
 
 
 def escaped(value: Any) -> str:

@@ -20,18 +20,6 @@ from study.advisor.encoders.sentence import folder_of
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
 from study.base.errors import require_one_of
 
-Template = Callable[[Server, Tool], str]
-
-
-def name_desc(server: Server, tool: Tool) -> str:
-    """Tool name and description."""
-    return f"{tool.name}: {tool.description}"
-
-
-def desc(server: Server, tool: Tool) -> str:
-    """The description alone, the name where there is none."""
-    return tool.description or tool.name
-
 
 def template(server: Server, tool: Tool) -> str:
     """The paper's template; its line "Capabilities" is left out, as nothing published expands a description."""
@@ -39,16 +27,11 @@ def template(server: Server, tool: Tool) -> str:
     return f"Tool: {tool.name}\nPurpose: {tool.description}\nParameters: {listed}"
 
 
-def server_name_desc(server: Server, tool: Tool) -> str:
-    """Server name and description before the tool's."""
-    return f"{server.name}. {server.description} {tool.name}: {tool.description}"
-
-
-TEMPLATES: dict[str, Template] = {
-    "name_desc": name_desc,
-    "desc": desc,
+TEMPLATES: dict[str, Callable[[Server, Tool], str]] = {
+    "name_desc": lambda server, tool: f"{tool.name}: {tool.description}",
+    "desc": lambda server, tool: tool.description or tool.name,
     "template": template,
-    "server": server_name_desc,
+    "server": lambda server, tool: f"{server.name}. {server.description} {tool.name}: {tool.description}",
 }
 
 

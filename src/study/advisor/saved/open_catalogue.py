@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -71,11 +70,6 @@ def load(*names: str) -> tuple[SavedFieldDense, pd.DataFrame]:
         model = SavedFieldDense(SYSTEM, system, table, seed=seed)
         model.save(folder)
     return model, servers
-
-
-def vouched(server: Mapping[Any, Any]) -> bool:
-    """Whether a source vouches for a way to start a server (a row of `merge.COLUMNS`)."""
-    return any(way["vouched"] for text in (server["packages"], server["remotes"]) for way in json.loads(text))
 
 
 def living(version: Path, names: Sequence[str]) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from study.advisor.engine.intent.feedback import Event, FeedbackStore, statistic
 from study.advisor.engine.intent.recommender import PAIRS, Chains, Context, Requirements, SignalIndex, assign
 from study.advisor.engine.intent.settings import CORRECTED, FACTORS, Limit, Rules, Sessions, as_designed
 from study.base.errors import StudyError
+from study.base.settings import build_settings
 
 SET = settings.intent_settings()
 CONTROL = SET.variants["control"]
@@ -120,7 +121,7 @@ def test_obstacles():
     for context in (Context(), allowed, *(replace(allowed, languages=own) for own in ({"python ", "go"}, frozenset()))):
         assert answers.obstacle(needs, context) is None
     other = Context(permissions=frozenset(), languages=frozenset({"go"}))
-    assert answers.obstacle(answers.NEEDS_NOTHING, other) is None
+    assert answers.obstacle(Requirements(), other) is None
 
 
 BAD_NEEDS = ["{", "[]", '{"needs": {"t": []}}', '{"colour": ["red"]}', '{"needs": {"t": {"permissions": "all"}}}']
@@ -140,8 +141,6 @@ def test_rate_limit_is_a_sliding_window_and_remembers_a_bounded_number_of_agents
         assert not limiter.limited("a", "t", moment)
         limiter.record("a", "t", moment)
     assert [limiter.limited(*use, 9.9) for use in (("a", "t"), ("b", "t"), ("a", "u"))] == [True, False, False]
-    kept, reasons = answers.usable([1, 0], ["t", "u"], {}, Context("a"), limiter, 9.9)
-    assert (kept, "used 2 times in 10 s" in reasons[0]) == ([1], True)
     assert not limiter.limited("a", "t", 10.0)
     for row in range(3 * PAIRS):
         limiter.record(f"agent {row}", "tool", 20.0 + row)
@@ -278,8 +277,8 @@ def test_configuration_is_checked():
     for values in ([1, 0, 0, 0], [0.5, 0.5, 0.5, 0, 0], [2, -1, 0, 0, 0], ["a"] * 5, None):
         with pytest.raises(StudyError, match="shares of 1"):
             settings.weights(values, "x")
-    with pytest.raises(StudyError, match="range"):
-        replace(SET.ranking, half_life_days=0.0)
+    with pytest.raises(StudyError, match="greater than 0"):
+        build_settings(settings.Ranking, asdict(SET.ranking) | {"half_life_days": 0.0}, None)
     assert all(getattr(as_designed(), field.name) for field in fields(Rules))
 
 

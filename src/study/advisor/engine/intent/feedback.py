@@ -27,6 +27,7 @@ from study.base.settings import build_settings
 FORMAT = 2
 BUSY = 10.0  # seconds that a write waits for another process's write
 LONGEST_DETAIL = 2_000
+BEST_RATING = 5.0
 TABLE = """
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY AUTOINCREMENT, event TEXT NOT NULL);
 CREATE TRIGGER IF NOT EXISTS events_keep BEFORE UPDATE ON events
@@ -48,7 +49,7 @@ class Event:
     asked: float | None = None  # asked, finished: seconds since 1970, None where unknown
     finished: float | None = None
     latency_ms: float | None = None  # of the tool's execution
-    rating: float | None = None  # 0 to ``rating_scale``
+    rating: float | None = None  # 0 to `BEST_RATING`
     factors: tuple[tuple[float, ...], ...] = ()  # of every shown tool as they were, or nothing; weights learn from them
     experiment: str | None = None  # the comparison whose variant ranked the tools, None for none
     kind: str = ""  # what a person said of it, of `agent.conversation.WORKED`
@@ -75,8 +76,8 @@ class FeedbackStore:
     """Events in an append-only SQLite file; several processes may write. Every event is on the disk before `append`
     returns, so a killed process loses at most the one that it was writing."""
 
-    def __init__(self, path: Path, *, rating_scale: float = 5.0, busy: float = BUSY) -> None:
-        self.path, self.rating_scale, self.busy = path, rating_scale, busy
+    def __init__(self, path: Path, *, busy: float = BUSY) -> None:
+        self.path, self.busy = path, busy
         self._events: list[Event] = []
         self._last = 0  # the number of the last event that was read
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,8 +114,8 @@ class FeedbackStore:
 
     def append(self, event: Event) -> int:
         """Add an event and return its number."""
-        if event.rating is not None and event.rating > self.rating_scale:
-            raise StudyError(f"the rating {event.rating} is above {self.rating_scale}", fix="rate on the stated scale")
+        if event.rating is not None and event.rating > BEST_RATING:
+            raise StudyError(f"the rating {event.rating} is above {BEST_RATING}", fix="rate on the stated scale")
         # Half of a surrogate pair, which a host may name itself, is no text that could be read again.
         line = json.dumps(asdict(event), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode()
         with self._connection() as connection:
@@ -126,29 +127,19 @@ class FeedbackStore:
             rows = connection.execute("SELECT id, event FROM events WHERE id > ? ORDER BY id", (self._last,)).fetchall()
         events = []
         for number, text in rows:
-            where = f"entry {number}"
             try:
-                value = json.loads(text)
-            except (ValueError, TypeError, RecursionError) as error:
-                fix = "move the file away"
+                events.append(build_settings(Event, json.loads(text), self.path))
+            except (ValueError, TypeError, RecursionError, StudyError) as error:
+                where, fix = f"entry {number}", "move the file away"
                 raise StudyError(f"not an event ({error})", file=self.path, row=where, fix=fix) from error
-            events.append(self.event(value, where))
         self._events += events
         self._last = rows[-1][0] if rows else self._last
         return [*self._events]
 
-    def event(self, value: object, where: str) -> Event:
-        """An event from its JSON form, or a `StudyError` that names the place `where`."""
-        try:
-            return build_settings(Event, value, self.path)
-        except (TypeError, StudyError) as error:
-            fix = "remove it, or correct its keys"
-            raise StudyError(f"not an event ({error})", file=self.path, row=where, fix=fix) from error
 
-
-def feedback_of(name: str, *, rating_scale: float = 5.0) -> FeedbackStore:
+def feedback_of(name: str) -> FeedbackStore:
     """The feedback about the servers of a data set, or about the tools of a catalogue."""
-    return FeedbackStore(paths.root() / "data" / "feedback" / f"{name}.sqlite", rating_scale=rating_scale)
+    return FeedbackStore(paths.root() / "data" / "feedback" / f"{name}.sqlite")
 
 
 @dataclass(frozen=True)

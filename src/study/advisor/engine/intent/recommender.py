@@ -66,13 +66,6 @@ class Requirements:
     languages: frozenset[str] = frozenset()  # languages, systems: one of them must be the project's
     systems: frozenset[str] = frozenset()
 
-    def __post_init__(self) -> None:
-        if not all(isinstance(name, str) for names in vars(self).values() for name in names):
-            raise StudyError("a requirement is no text", fix="give lists of names")
-
-
-NEEDS_NOTHING = Requirements()
-
 
 @dataclass(frozen=True)
 class _File(Context):
@@ -127,33 +120,10 @@ def _fold(names: frozenset[str]) -> set[str]:
     return {name.strip().casefold() for name in names}
 
 
-def usable(
-    rows: Sequence[int],
-    keys: Sequence[str],
-    requirements: Mapping[str, Requirements],
-    context: Context,
-    limiter: RateLimiter,
-    now: float,
-) -> tuple[list[int], dict[int, str]]:
-    """The rows that pass every filter, in order, and the reason for each of the others. `keys`: key of every tool.
-    `requirements`: by key; a tool that is not named needs nothing."""
-    passing, left_out = [], {}
-    for row in rows:
-        reason = obstacle(requirements.get(keys[row], NEEDS_NOTHING), context)
-        if reason is None and limiter.limited(context.agent, keys[row], now):
-            reason = f"used {limiter.limit.calls} times in {limiter.limit.seconds:g} s"
-        if reason is None:
-            passing.append(row)
-        else:
-            left_out[row] = reason
-    return passing, left_out
-
-
 @dataclass(frozen=True)
 class Intent:
     """What a query says about the tool that it needs; each list without repeats, in the order of the query."""
 
-    query: str  # the words as given
     verbs: tuple[str, ...]  # action verbs
     domains: tuple[str, ...]  # domains one of whose keywords occurs
     terms: tuple[str, ...]  # technical terms
@@ -178,7 +148,7 @@ def analyse(
     touched = tuple(name for name, keys in domains.items() if any(keyword in searched for keyword in keys))
     keywords = {keyword for listed in domains.values() for keyword in listed}
     terms = tuple(word for word in words if word in vocabulary and word not in verbs and word not in keywords)
-    return Intent(query, acting, touched, terms)
+    return Intent(acting, touched, terms)
 
 
 SIGNALS = ("domain", "verb", "term", "semantic")
@@ -513,10 +483,15 @@ class IntentRecommender:
             scored = self.cache[name] = self._score(query, context, weights, recent, among)
         if self.rules.filter_last:
             scored = scored[:count]
-        # After the cache, as rate limits change from one moment to the next.
-        rows = [item.row for item in scored]
-        passing, _ = usable(rows, self.keys, self.requirements, context, self.limiter, self.monotonic())
-        return tuple(item for item in scored if item.row in set(passing))[:count]
+        # After the cache, as rate limits change from one moment to the next. A tool that is not named needs nothing.
+        now = self.monotonic()
+        usable = (
+            item
+            for item in scored
+            if obstacle(self.requirements.get(item.key, Requirements()), context) is None
+            and not self.limiter.limited(context.agent, item.key, now)
+        )
+        return tuple(usable)[:count]
 
     def _score(
         self,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from study.advisor.arrays import Float64Array as Float64Array
 from study.base import paths
@@ -15,6 +16,8 @@ from study.base.settings import read_settings
 
 FILE = "conf/tools/intent.yaml"
 CONTROL = "control"  # the variant that the others are compared with
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
 FACTORS = ("relevance", "success_rate", "popularity", "performance", "user_rating")
 
 
@@ -51,20 +54,14 @@ class Ranking:
     """Key ``ranking`` of the file, where every value is explained."""
 
     document: str
-    candidates: int | None
-    common_term: float
-    prior_strength: float
-    neutral: float
-    popularity_cap: int | None
-    half_life_days: float
-    slowest_ms: float
-    rating_scale: float
-
-    def __post_init__(self) -> None:
-        positive = (self.half_life_days, self.slowest_ms, self.rating_scale, self.prior_strength)
-        sizes = [value for value in (self.candidates, self.popularity_cap) if value is not None]
-        if min(positive) <= 0 or min(sizes, default=1) < 1 or not 0 <= self.neutral <= 1 or not self.common_term > 0:
-            raise StudyError("a value is out of its range", file=FILE, column="ranking", fix="see the comments there")
+    candidates: Count | None
+    common_term: Positive
+    prior_strength: Positive
+    neutral: Annotated[float, Field(ge=0, le=1)]
+    popularity_cap: Count | None
+    half_life_days: Positive
+    slowest_ms: Positive
+    rating_scale: Positive
 
 
 @dataclass(frozen=True)
@@ -95,28 +92,19 @@ class CacheSize:
 class Comparison:
     """Key ``comparison``."""
 
-    alpha: float
-    uses_per_agent: int
-    largest_bet: float
-
-    def __post_init__(self) -> None:
-        if not (0 < self.alpha < 1 and 0 < self.largest_bet < 1 and self.uses_per_agent >= 1):
-            fix = "see the comments there"
-            raise StudyError("a value is out of its range", file=FILE, column="comparison", fix=fix)
+    alpha: Annotated[float, Field(gt=0, lt=1)]
+    uses_per_agent: Count
+    largest_bet: Annotated[float, Field(gt=0, lt=1)]
 
 
 @dataclass(frozen=True)
 class Sessions:
     """Key ``sessions``: what an agent used a moment ago, and which tools follow each other."""
 
-    seconds: float
-    weight: float
-    prior_strength: float
-    least: int
-
-    def __post_init__(self) -> None:
-        if not (self.seconds > 0 and self.weight >= 0 and self.prior_strength > 0 and self.least >= 1):
-            raise StudyError("a value is out of its range", file=FILE, column="sessions", fix="see the comments there")
+    seconds: Positive
+    weight: Annotated[float, Field(ge=0)]
+    prior_strength: Positive
+    least: Count
 
 
 @dataclass(frozen=True)
