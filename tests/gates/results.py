@@ -83,10 +83,12 @@ GONE = {
     "record of the embedding, now distances.json": ("results/task2mcp/embedding/record.json",),
 }
 # Path or row ("task2mcp/cold/bm25 per_task") -> why it is another than at the base commit. Patterns are allowed.
-EXACT, FAMILIES, ONE = (
+EXACT, FAMILIES, ONE, SUMS, ROUTER = (
     "Wilcoxon's p is exact up to 50 differences",
     "families of tests by name",
     "one interval for one mean, that of overall.csv",
+    "exact sums in bootstrap means: one more or less in the last digit of limits",
+    "router_t2mrec made again on another processor",
 )
 CORRECTIONS: dict[str, str] = {
     **dict.fromkeys(
@@ -107,7 +109,15 @@ CORRECTIONS: dict[str, str] = {
     "results/task2mcp/tables/overview.csv": "without rows that no page quotes; others as they were",
     "results/task2mcp/tables/metrics.json": "NDCG@10 of every row, for dvc's own commands",
     "results/task2mcp/tables/overall.*": ONE,
-    "results/task2mcp/tables/significance.csv": FAMILIES,
+    "results/task2mcp/tables/significance.csv": f"{FAMILIES}; {SUMS}",
+    "results/task2mcp/tables/comparisons.csv": SUMS,
+    "results/task2mcp/audit/protocol_cells.csv.xz": "draws by the symmetric root of the covariance",
+    "results/livemcpbench/tables/intent_weights.csv": SUMS,
+    "results/mcpflow/tables/flow_diversity.csv": SUMS,
+    "results/livemcpbench/tables/router.csv": ROUTER,
+    "results/livemcpbench/tables/metrics.csv.xz": ROUTER,
+    "results/livemcpbench/per_query.csv.xz": ROUTER,
+    "results/livemcpbench/records.jsonl": ROUTER,
     "results/task2mcp/ablation/table4.csv": f"{FAMILIES}; {ONE}",
     "results/task2mcp/ablation/by_group.csv": f"{EXACT}; {FAMILIES}",
     "results/task2mcp/judged/tables/threats.csv": "topics without a core server, by part; every other row as it was",
@@ -118,12 +128,12 @@ CORRECTIONS: dict[str, str] = {
     "results/task2mcp/audit/verdict*": ONE,
     "results/task2mcp/audit/feasibility.csv": "one more system: t2mrec_in_batch_set; readings of the columns that "
     "nothing shows went",
-    "results/task2mcp/audit/copying.csv.xz": "rows of systems that were made after the table (t2mrec_llm_local*, "
+    "results/task2mcp/audit/copying.csv.xz": f"{SUMS}; rows of systems that were made after the table (t2mrec_llm_local*, "
     "t2mrec_same_training, label_ranker_plain), and without columns that nothing reads; else as it was",
-    "results/task2mcp/audit/protocol_inference.csv": "without columns that nothing reads; else as it was",
+    "results/task2mcp/audit/protocol_inference.csv": "without columns that nothing reads; draws as protocol_cells",
     "results/task2mcp/audit/reference_bugs.csv": "without the columns state and no_server; else as it was",
     "results/task2mcp/audit/*.json": "one record an analysis, its settings by class",
-    "results/livemcpbench/tables/significance.csv": EXACT,
+    "results/livemcpbench/tables/significance.csv": f"{EXACT}; {ROUTER}",
     "results/mcptools/tables/significance.csv": EXACT,
     "results/apibank/tables/significance.csv": EXACT,
     "results/mcpflow/tables/significance.csv": EXACT,
@@ -146,6 +156,7 @@ NEW: dict[str, str] = {
     "results/task2mcp/ablation/parts.json": "record of the ablation's tables",
     "results/task2mcp/embedding/distances.json": "record.json, with a key of what was trained",
     "results/task2mcp/usefulness/*.json": "one record an analysis",
+    "results/livemcpbench/router_t2mrec.parquet": "server scores of the router's trained stage",
     "results/task2mcp/sweeps/optima.*": "verdicts of RQ3, which stood in a notebook alone",
     "results/task2mcp/sweeps/wo_cl_passes/*": "w/o CL of the program with up to 16 passes",
 }

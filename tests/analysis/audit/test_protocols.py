@@ -201,6 +201,19 @@ def test_a_stopped_grid_goes_on_and_ends_with_the_same_values(own_copy, monkeypa
     assert len(calls) == 3
 
 
+def test_the_root_of_a_covariance_depends_on_no_basis_of_eigenvectors():
+    """Two measures are the same here, as recall and capped recall often are, so the matrix is singular."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(50, 4))
+    covariance = np.cov(np.column_stack([values, values[:, 0]]).T)
+    root = protocols.symmetric_root(covariance)
+    np.testing.assert_allclose(root @ root, covariance, atol=1e-12)
+    order = rng.permutation(5)
+    turned = protocols.symmetric_root(covariance[np.ix_(order, order)])
+    np.testing.assert_allclose(turned, root[np.ix_(order, order)], atol=1e-7)
+    np.testing.assert_allclose(root, root.T, atol=1e-12)
+
+
 def test_more_seeds_do_not_narrow_the_interval_over_tasks(own_copy):
     grid = load_settings(Protocols)
     alone = protocols.cells("synthetic", grid)[0]

@@ -237,10 +237,17 @@ def cells(dataset: str, grid: Protocols) -> list[Measured]:
             # The seeds ask the same tasks, so averaging them does not make the tasks more.
             covariance = np.mean([part["covariance " + names].to_numpy() for part in by_seed], axis=0)
             rng = np.random.default_rng([grid.seed, len(measured)])
-            draws = rng.multivariate_normal(mean, covariance, size=grid.draws, method="eigh", check_valid="ignore")
+            draws = mean + rng.standard_normal((grid.draws, len(mean))) @ symmetric_root(covariance)
             about = (variant.name, variant.title, system, len(by_seed), int(by_seed[0]["tasks"].iloc[0]))
             measured.append(Measured(*about, pd.Series(mean, names), pd.DataFrame(draws, columns=names)))
     return measured
+
+
+def symmetric_root(covariance: Float64Array) -> Float64Array:
+    """The symmetric R with R R = `covariance`, shape (d, d). There is one alone, whatever signs and order a processor
+    gives the eigenvectors, so that draws by it are the same everywhere."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray((vectors * np.sqrt(values.clip(min=0.0))) @ vectors.T)
 
 
 def measured_table(measured: list[Measured]) -> pd.DataFrame:
