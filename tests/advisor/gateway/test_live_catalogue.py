@@ -24,7 +24,7 @@ def index(project, run, tmp_path, monkeypatch):
     """`study tools index` for servers, with a stand-in for the encoder; it notes what it embeds."""
     asked = []
 
-    def embed(texts, model, device):
+    def embed(texts, model):
         asked.append(sorted(texts))
         return np.eye(encoders.DIMENSION, dtype=np.float32)[: len(texts)]
 

@@ -239,7 +239,7 @@ def test_token_counts():
 def test_few_new_texts_need_no_torch_and_a_question_is_not_kept(project, monkeypatch):
     asked = []
 
-    def embed(texts, model, device):
+    def embed(texts, model):
         asked.append((model, len(texts)))
         return np.full((len(texts), sentence.DIMENSION), len(asked), dtype=np.float32)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from study.advisor.engine.intent import feedback
 from study.advisor.engine.intent.feedback import Event, FeedbackStore, feedback_of
 from study.base.errors import StudyError
 
@@ -37,15 +38,17 @@ def store(tmp_path):
 
 def test_events_are_kept_in_order_read_once_and_never_changed(store, new_root, monkeypatch):
     assert feedback_of("toy").path == new_root / "data" / "feedback" / "toy.sqlite"
-    read, of = [], FeedbackStore.event
-    monkeypatch.setattr(FeedbackStore, "event", lambda self, value, where: read.append(where) or of(self, value, where))
+    read, build = [], feedback.build_settings
+    monkeypatch.setattr(
+        feedback, "build_settings", lambda kind, value, file: read.append(file) or build(kind, value, file)
+    )
     assert store.events() == []
     hostile = "'); DROP TABLE events; -- \x00 \u202e "
     for number, (agent, kept) in enumerate((("a", "a"), ("b", "b"), (f"{hostile}\ud800", f"{hostile}?"))):
         assert store.append(replace(EVENT, agent=agent)) == number + 1
         assert store.events()[-1].agent == kept
     assert store.events()[0] == EVENT
-    assert read == ["entry 1", "entry 2", "entry 3"]
+    assert read == 3 * [store.path]  # each entry once
     assert FeedbackStore(store.path).events() == store.events()
     with closing(sqlite3.connect(store.path)) as connection:
         for statement in ("UPDATE events SET event = ''", "DELETE FROM events"):
