@@ -129,7 +129,7 @@ CORRECTIONS: dict[str, str] = {
     "results/task2mcp/audit/feasibility.csv": "one more system: t2mrec_in_batch_set; readings of the columns that "
     "nothing shows went",
     "results/task2mcp/audit/copying.csv.xz": f"{SUMS}; rows of systems that were made after the table "
-    "(t2mrec_llm_local*, t2mrec_same_training, label_ranker_plain), and without columns that nothing reads; else as it was",
+    "(t2mrec_llm_local*, t2mrec_same_training, label_ranker_plain), without columns that nothing reads; else as it was",
     "results/task2mcp/audit/protocol_inference.csv": "without columns that nothing reads; draws as protocol_cells",
     "results/task2mcp/audit/reference_bugs.csv": "without the columns state and no_server; else as it was",
     "results/task2mcp/audit/*.json": "one record an analysis, its settings by class",
