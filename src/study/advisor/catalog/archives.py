@@ -126,8 +126,8 @@ def read_archive(packed: bytes, where: str, *, most: int) -> dict[str, tuple[str
                     raise StudyError(f"not a plain file: {member.name!r:.80}", file=where, fix=_DAMAGED)
                 folders |= above
                 mode = "120000" if member.issym() else "100755" if member.mode & 0o100 else "100644"
-                stream = tar.extractfile(member) if member.isreg() else None
-                members[name] = mode, stream.read() if stream else member.linkname.encode()
+                content = tar.extractfile(member) if member.isreg() else None
+                members[name] = mode, content.read() if content else member.linkname.encode()
     except (OSError, EOFError, ValueError, ArithmeticError, zlib.error, tarfile.TarError) as error:
         raise StudyError(f"the archive cannot be read ({error!r:.200})", file=where, fix=_DAMAGED) from error
     return members

@@ -132,12 +132,8 @@ def _all_pages(session: requests.Session, state: Progress, settings: Sources) ->
         entries, cursor = _parsed(body, target)
         # As it came: an entry that holds what no file may hold is refused by itself, by `_batch`.
         write_text(_page(state.pages), text := json.dumps(entries, separators=(",", ":")))
-        counts = {
-            "pages": state.pages + 1,
-            "entries": state.entries + len(entries),
-            "bytes": state.bytes + len(text),
-        }
-        state = replace(state, cursor=cursor, **counts)
+        counts = {"pages": state.pages + 1, "entries": state.entries + len(entries), "bytes": state.bytes + len(text)}
+        state = replace(state, cursor=cursor, pages=counts["pages"], entries=counts["entries"], bytes=counts["bytes"])
         _save(state)
         bounds = {"pages": registry.pages, "entries": registry.entries, "bytes": settings.limits.archive}
         over = [f"has more than {most} {what}" for what, most in bounds.items() if counts[what] + bool(cursor) > most]

@@ -72,7 +72,8 @@ _HIDDEN = re.compile("[\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u2069\\U000e0000-
 _SEGMENT = re.compile(r"(?!\.{1,2}$)[\w.@-]+", re.ASCII)
 # What a reader of hostile data may meet; a bug elsewhere is not hidden by it.
 BAD = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-Item, Made = TypeVar("Item"), TypeVar("Made")
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 class RefusedError(ValueError):

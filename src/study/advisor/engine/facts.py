@@ -126,7 +126,7 @@ class Shelf:
         if self.catalogue is None:
             return {}
         rows = self.catalogue.groupby("repository").indices
-        return {str(address): of_address.tolist() for address, of_address in rows.items() if address}
+        return {str(address): list(map(int, of_address)) for address, of_address in rows.items() if address}
 
     @cached_property
     def listed(self) -> dict[str, int]:
