@@ -67,16 +67,16 @@ def test_find_answers_with_schemas_and_looks_for_the_parts_of_a_query(toy, run, 
     assert {one["server"]["id"] for one in json.loads(only)} == {"mail"}
 
 
-def test_latency_alone_writes_its_own_tables(toy, run, catalog, monkeypatch):
+def test_latency_alone_writes_its_own_table(toy, run, catalog, monkeypatch):
     monkeypatch.setattr(experiments, "load_collection", lambda name: Loaded(catalog, {"tasks": QUERIES}, None))
     monkeypatch.setattr(experiments, "load_log", lambda *_: [])
-    assert run("run", "--part", "latency").exit_code == 0
+    assert run("run", "--catalogue", "intent", "--part", "latency").exit_code == 0
     folder = paths.tables("livemcpbench")
-    assert sorted(path.name for path in folder.iterdir()) == ["discovery_latency.csv", "discovery_latency.json"]
-    line = pd.read_csv(folder / "discovery_latency.csv").iloc[0]
-    assert (line["tools"], line["queries"]) == (5, 2)
-    assert 0 < line["latency_p50_ms"] <= line["latency_p95_ms"]
-    assert "cores" in json.loads((folder / "discovery_latency.json").read_text())["hardware"]
+    assert sorted(path.name for path in folder.iterdir()) == ["intent_latency.csv", "intent_latency.json"]
+    line = pd.read_csv(folder / "intent_latency.csv").iloc[0]
+    assert line["cache_hits"] == 2
+    assert 0 < line["first_p50_ms"] <= line["first_p95_ms"]
+    assert "cores" in json.loads((folder / "intent_latency.json").read_text())["hardware"]
 
 
 def test_an_endpoint_by_configuration(server, project, catalog):

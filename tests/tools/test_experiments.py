@@ -22,10 +22,10 @@ from study.data.splits import Split
 from study.evaluation import metrics
 from study.evaluation.statistics import bootstrap_interval, cluster_interval, compare_all, randomisation
 from study.tools import discovery, experiments, mcp_zero, results, router
-from study.tools.collections import ApiCall, Episode, Execution, Route
+from study.tools.collections import ApiCall
 from study.tools.queries import QuerySet, credit
 from study.tools.router import Stage
-from tests.toy_tools import BLOCK, listing
+from tests.toy_tools import listing
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
 TOOLS = np.array([[0.1, 0.9, 0.8, 0.3, 0.7]], np.float32)
@@ -188,21 +188,6 @@ def test_noisy_copies_are_unit_vectors():
     np.testing.assert_array_equal(more[:4], vectors)
     np.testing.assert_allclose(np.linalg.norm(more, axis=1), 1, rtol=1e-5)
     assert (len(np.unique(more[4:], axis=0)), len(discovery.grown(vectors, 2, rng))) == (46, 2)
-
-
-def test_measures_beside_the_recorded_router_by_hand(catalog, embedder, monkeypatch):
-    monkeypatch.setattr("study.advisor.encoders.choose.configured_embedder", lambda: embedder)
-    ranked, nothing = np.array([[1, 2, 3], [4, 5, 6], [7, 8, -1]]), Request("", "")
-    found = mcp_zero.agreement(ranked, [(nothing, (1, 3, 5)), (nothing, (6,)), (nothing, ())]).iloc[0]
-    assert found.tolist() == pytest.approx([3, 1 / 3, (2 / 4 + 1 / 3) / 3])
-    # The mail server is the second for the first task's text; the agent was shown a tool of it and ran another.
-    route = Route(BLOCK.format("Mail", "send"), (3,))
-    queries = QuerySet("q", ("a", "b"), ("read a file", "find a route"), (((2,),), ((4,),)), ("a", "b"))
-    episodes = Episode("a", (route,), (Execution(2, True, 1),), True), Episode("b", (), (), True)
-    servers, same, ran = (table.frame for table in mcp_zero.recorded_tables((catalog, queries), episodes))
-    assert servers[["hit_rate@1", "hit_rate@3"]].to_numpy().tolist() == [[0.5, 1]] * 3
-    assert same["requests"].tolist() == [1]
-    assert ran.set_index("system")["hit_rate@1"].to_dict() == {"mcp_zero": 1, "requests_flat": 1, "recorded": 0}
 
 
 def test_requests_of_a_task_are_joined_by_hand():

@@ -177,7 +177,7 @@ def test_each_filter_removes_what_it_should():
     dense = np.array([good, [0.9, 0.1, 0.1, 0.1], good, [0.0, 0.5, 0.5, 0.5]], dtype=np.float32)
     words = np.array([good, good, good, [0.0, 1, 1, 1]], dtype=np.float32)
     known = SimpleNamespace(dense=dense, words=words)
-    bench = SimpleNamespace(samples=made, catalog=catalog, known=known)
+    bench = SimpleNamespace(samples=made, catalog=catalog, evidence=known)
     kept, table = experiments.filtrate(bench, replace(FLOW, filtration=settings.Filtration(0.8, 6.0, 3)))
     assert [one.id for one in kept] == ["0"]
     assert table.set_index("rule")["removed_by_it_alone"].to_dict() == {"similarity": 1, "quality": 1, "invocation": 1}
@@ -226,7 +226,7 @@ def exchanged(options, scores, places):
     some, parts = Parameter("p", "string", "", False), zip(options, scores, places, strict=True)
     chosen = [Chosen(some, own, np.array(row, np.float32), at) for own, row, at in parts]
     exchange(chosen)
-    return [one.place for one in chosen]
+    return [one.row for one in chosen]
 
 
 def option(value, start):
@@ -397,7 +397,7 @@ def test_siblings_leak_and_grouping_stops_it(bench):
     rng, place = np.random.default_rng(0), {one.group: n for n, one in enumerate(SAMPLES)}
     vectors = rng.normal(size=(len(SAMPLES), 64)).astype(np.float32)[[place[one.group] for one in SAMPLES]]
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    found = experiments.leak(replace(bench, known=replace(bench.known, vectors=vectors)), FLOW).set_index("split")
+    found = experiments.leak(replace(bench, evidence=replace(bench.evidence, vectors=vectors)), FLOW).set_index("split")
     assert found.loc[["leave_one_out", "leave_call_out"], "ast"].tolist() == [1, 0]
     assert found.loc["seen_ungrouped", "ast"] > found.loc["seen", "ast"]
     assert found.loc["unseen_tool", "tool"] == found.loc["unseen_server", "tool"] == 0

@@ -1,7 +1,5 @@
 """Intent-based ranking on a log: learned weights, comparisons, online measures; no task knows its own outcome."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +11,6 @@ from scipy import optimize
 
 from baselines.intent import IntentServers
 from study.advisor.engine.intent.feedback import Event
-from study.advisor.engine.intent.recommender import SignalIndex
 from study.advisor.engine.intent.settings import Rules, Tuning, intent_settings
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, relevance_from_lists
@@ -188,21 +185,6 @@ def test_no_task_knows_its_own_outcome(episodes, known):
     np.testing.assert_array_equal(*same)
 
 
-def test_signal_recall_by_hand(catalog):
-    queries = QuerySet("q", ("a",), ("read a file",), (((0,), (4,)),), ("a",))
-    asks, relevance = (
-        Asks(queries, np.array([0]), ((0,),), np.array([[-1]])),
-        np.linspace(0.5, 0.1, 5, dtype=np.float32),
-    )
-    # Where the cut is set, meaning brings no more.
-    for cut, semantic, both in ((None, [5, 1], 1), (2, [2, 0.5], 0.5)):
-        index = SignalIndex(catalog, replace(SET, ranking=replace(SET.ranking, candidates=cut)))
-        table = intent.by_signal(index, [index.read("read a file")], asks, relevance[None]).set_index("signal")
-        assert table.loc["verb", ["brought", "recall"]].tolist() == [1, 0.5]
-        assert table.loc["semantic", ["brought", "recall"]].tolist() == semantic
-        assert table.loc["all", "recall"] == both
-
-
 def test_chains_of_a_request_know_nothing_of_its_own_task():
     def episode(task, *tools):
         return Episode(task, (), tuple(Execution(tool, True, after) for after, tool in enumerate(tools)), True)
@@ -231,14 +213,6 @@ def servers_and_tasks():
     data = Dataset("toy", servers, tasks, relevance_from_lists(lists, 3), lists)
     nothing = sp.csr_matrix((2, 3), dtype=np.float32)
     return data, Split("cold", data.relevance, nothing, nothing, cold=True)
-
-
-def test_compatibility_by_hand():
-    table = intent.compatibility(*servers_and_tasks()).set_index("filter")
-    # The task in Python loses the server in Go and Rust, the one about Linux that for macOS; the other states nothing.
-    assert table["servers_that_state_it"].tolist() == [2, 1]
-    assert table["pairs_removed"].tolist() == pytest.approx([1 / 6, 1 / 6])
-    assert table["labels_removed"].tolist() == pytest.approx([0.25, 0.25])
 
 
 def test_servers_by_relevance_and_stars(monkeypatch, embedder, tmp_path):

@@ -16,8 +16,8 @@ from study.tools.flow.bench import assemble
 from study.tools.flow.samples import Sample
 from study.tools.flow.settings import Pool, Splits, flow_settings
 from study.tools.language_model import (
-    Kept,
     LanguageModel,
+    ModelChoices,
     apibank_runs,
     call_runs,
     needle_runs,
@@ -65,7 +65,7 @@ def planted(project, embedder, monkeypatch):
 
 
 def kept(collection, catalog, answer, mode="off", settings=SETTINGS):
-    return Kept(collection, catalog, settings, Model(answer, mode))
+    return ModelChoices(collection, catalog, settings, Model(answer, mode))
 
 
 def hits(runs):
