@@ -70,8 +70,7 @@ def same_number(scores: FloatArray, budget: Handed) -> Handed:
     """As many tools per task as `budget` hands over, from one ranking per task."""
     ranked = rank_all(scores, max(len(rows) for sets in budget.values() for rows in sets))
     return {
-        k: [union([ranking], len(rows)) for ranking, rows in zip(ranked, sets, strict=True)]
-        for k, sets in budget.items()
+        k: [union([row], len(tools)) for row, tools in zip(ranked, sets, strict=True)] for k, sets in budget.items()
     }
 
 

@@ -100,16 +100,6 @@ def percentiles(name: str, seconds: Iterable[float]) -> dict[str, float]:
     return {f"{name}_p50_ms": float(median), f"{name}_p95_ms": float(high)}
 
 
-def milliseconds(name: str, answer: Callable[[Any], object], queries: Iterable[Any]) -> dict[str, float]:
-    """The `percentiles` of what an answer takes, one query at a time."""
-    seconds = []
-    for query in queries:
-        started = time.perf_counter()
-        answer(query)
-        seconds.append(time.perf_counter() - started)
-    return percentiles(name, seconds)
-
-
 def ranking_run(
     protocol: str,
     system: str,
