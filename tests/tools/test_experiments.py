@@ -91,8 +91,8 @@ def test_what_comes_out_again_keeps_its_record_and_its_seconds(project, catalog,
         ]
         results.write_results("toy", [*runs, results.Table("extra", pd.DataFrame({"a": [len(facts)]}), {"config": 3})])
         records = results.read_records("toy")
-        runs_made = [(records["query", name]["made"], records["query", name]["seconds"]) for name in ("first", "second")]
-        return [*runs_made, json.loads(extra.read_text())["made"]]
+        stamps = [(records["query", name]["made"], records["query", name]["seconds"]) for name in ("first", "second")]
+        return [*stamps, json.loads(extra.read_text())["made"]]
 
     assert write(good, poor, 1.5) == [(1, 1.5), (2, 1.5), 0]
     assert write(good, poor, 2.5) == [(1, 1.5), (2, 1.5), 0]
