@@ -279,6 +279,9 @@ def test_configuration_is_checked():
             settings.weights(values, "x")
     with pytest.raises(StudyError, match="greater than 0"):
         build_settings(settings.Ranking, asdict(SET.ranking) | {"half_life_days": 0.0}, None)
+    for wrong in ({"alpha": 0.0}, {"alpha": 1.0}, {"uses_per_agent": 0}, {"largest_bet": 1.0}):
+        with pytest.raises(StudyError, match=next(iter(wrong))):
+            build_settings(settings.Comparison, asdict(SET.comparison) | wrong, None)
     assert all(getattr(as_designed(), field.name) for field in fields(Rules))
 
 
