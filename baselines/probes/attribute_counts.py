@@ -71,8 +71,8 @@ class AttributeCounts:
 
 def group_names(tasks: pd.DataFrame, group: str) -> pd.Series:
     """One name per task from the columns of a group, without regard to case; empty where a column is empty."""
-    columns = tasks[group.split("+")].apply(lambda column: column.str.strip().str.casefold())
-    return pd.Series(columns.agg("\n".join, axis=1).where((columns != "").all(axis=1), ""))
+    columns = (tasks[name].str.strip().str.casefold() for name in group.split("+"))
+    return pd.Series(["\n".join(names) if all(names) else "" for names in zip(*columns, strict=True)], tasks.index)
 
 
 def shares(train: sp.csr_matrix, names: pd.Series, tasks: IntArray) -> tuple[sp.csr_matrix, sp.csr_matrix, list[str]]:

@@ -124,7 +124,7 @@ def test_measured_averages_seeds_and_adds_the_other_f1():
     rng, levels = np.random.default_rng(0), dict.fromkeys(metrics.PAPER_METRICS, 0.4) | {"precision@5": 0.1}
     parts = [{name: np.clip(rng.normal(level, 0.05, 60), 0, 1) for name, level in levels.items()} for _ in range(2)]
     frame = pd.concat([per_task.table(range(1, 61), seed, pd.DataFrame(part)) for seed, part in enumerate(parts, 1)])
-    run = verdicts.measure_cells(frame)
+    run = verdicts.measure_cells({"a": frame})["a"]
     assert run.cells["ours"].between(run.cells["ci_low"], run.cells["ci_high"], inclusive="neither").all()
     assert list(run.resampled) == list(run.by_seed) == list(run.cells.index)
     seeds = [(run.cells["ours"], frame), *((run.by_seed.loc[seed], part) for seed, part in frame.groupby("seed"))]

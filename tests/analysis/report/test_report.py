@@ -75,7 +75,7 @@ def test_a_mean_has_one_interval_wherever_it_stands():
     tasks = frame.groupby("task_id")["ndcg@10"].mean().to_numpy()
     assert found.loc[("a", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks, seed=0))
     assert found.loc[("b", "ndcg@10")].tolist() == pytest.approx(bootstrap_interval(tasks[:20], seed=0))
-    printed, overall = verdicts.measure_cells(frame).cells, reported.overall_means({"a": frame}).loc["a"]
+    printed, overall = verdicts.measure_cells({"a": frame})["a"].cells, reported.overall_means({"a": frame}).loc["a"]
     for name in ("recall@5", "ndcg@10", "f1_of_means@10"):
         ends = found.loc[("a", name)].tolist()
         for table in (printed, overall):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -77,9 +79,9 @@ class Labels:
 class Evidence:
     """What the detectors need, computed once per data set.
 
-    matrix: the lists as places in the order of ids, shape (n_tasks, width), -1 fills up. words: of `shared_words`, by
-    detector. theme, language: numbers per task. language_place: per language, the number of each server, by place,
-    among its servers, -1 outside. used: how many lists hold each server, by place.
+    matrix: the lists as places in the order of ids, shape (n_tasks, width), -1 fills up. servers: in the order of ids.
+    theme, language: numbers per task. language_place: per language, the number of each server, by place, among its
+    servers, -1 outside. used: how many lists hold each server, by place.
     """
 
     def __init__(self, data: Dataset, settings: Labels) -> None:
@@ -87,12 +89,8 @@ class Evidence:
         self.settings, self.n_servers = settings, data.n_servers
         self.matrix = padded(data.lists, place_of)
         self.used: IntArray = np.bincount(self.matrix[self.matrix >= 0], minlength=data.n_servers)
-        servers, tasks = data.servers.iloc[np.argsort(place_of)], data.tasks
-        texts, both = ((table["name"] + " " + table["description"]).tolist() for table in (servers, tasks))
-        self.words = {
-            "theme_token": shared_words(tasks["theme"].tolist(), texts, settings.theme_words),
-            "text_token": shared_words(both, texts, settings.text_words),
-        }
+        self.servers, self.tasks = data.servers.iloc[np.argsort(place_of)], data.tasks
+        servers, tasks = self.servers, self.tasks
         self.theme: IntArray = pd.factorize(tasks["theme_clean"].str.casefold())[0].astype(np.int64)
         spoken = [[word.casefold() for word in tokens(value)] for value in servers["language_tokens"]]
         first = [(tokens(value) or [""])[0].casefold() for value in tasks["language_tokens"]]
@@ -100,6 +98,15 @@ class Evidence:
         self.language: IntArray = numbers.astype(np.int64)
         member = np.array([[name in row for row in spoken] for name in names], dtype=bool).reshape(len(names), -1)
         self.language_place: IntArray = np.where(member, member.cumsum(axis=1) - 1, -1).astype(np.int64)
+
+    @cached_property
+    def words(self) -> dict[str, tuple[sp.csr_matrix, sp.csr_matrix]]:
+        """Of `shared_words`, by detector; detectors of order alone do not need them."""
+        texts, both = ((table["name"] + " " + table["description"]).tolist() for table in (self.servers, self.tasks))
+        return {
+            "theme_token": shared_words(self.tasks["theme"].tolist(), texts, self.settings.theme_words),
+            "text_token": shared_words(both, texts, self.settings.text_words),
+        }
 
     def content(self, matrix: IntArray) -> dict[str, BoolArray]:
         """The detectors that compare a task with a server, each of the shape of `matrix`."""
@@ -211,8 +218,13 @@ def shared_words(tasks: list[str], servers: list[str], most: float) -> tuple[sp.
 
     Of the words that some task has and at most a share `most` of the servers has, English function words left out.
     """
-    counter = CountVectorizer(binary=True, stop_words="english", dtype=np.float32).fit(tasks + servers)
-    of_tasks, of_servers = counter.transform(tasks), counter.transform(servers)
+    of_tasks, of_servers = _count_words(tuple(tasks), tuple(servers))
     frequency = np.asarray(of_servers.sum(axis=0)).ravel()
     used = (frequency <= most * len(servers)) & (frequency > 0) & (np.asarray(of_tasks.sum(axis=0)).ravel() > 0)
     return sp.csr_matrix(of_tasks[:, used]), sp.csr_matrix(of_servers[:, used])
+
+
+@lru_cache(maxsize=4)  # thresholds are tried on the same texts
+def _count_words(*texts: tuple[str, ...]) -> list[sp.csr_matrix]:
+    counter = CountVectorizer(binary=True, stop_words="english", dtype=np.float32).fit(chain.from_iterable(texts))
+    return [counter.transform(part) for part in texts]

@@ -56,17 +56,24 @@ class Run(NamedTuple):
     tasks: tuple[int, ...]  # ids, in the order of the resamples
 
 
-def measure_cells(frame: pd.DataFrame) -> Run:
-    """The cells of a per-task file with their 95 % intervals over tasks, values averaged over seeds first."""
-    names = list(PAPER_METRICS)
-    tasks = frame.drop(columns="seed").groupby("task_id").mean()[names].dropna()
-    values = tasks.to_numpy(np.float64)
-    resampled = with_f1_of_means(pd.DataFrame(bootstrap_means(values, seed=0), columns=names))
-    means = with_f1_of_means(pd.DataFrame(values.mean(axis=0)[None], columns=names)).iloc[0]
-    limits = pd.DataFrame({name: percentile_limits(resampled[name]) for name in resampled}, index=["ci_low", "ci_high"])
-    by_seed = frame[frame["task_id"].isin(tasks.index)].groupby("seed")[names].mean()
-    cells = pd.concat([means.rename("ours"), limits.T], axis=1)
-    return Run(cells, with_f1_of_means(by_seed), resampled, tuple(tasks.index))
+def measure_cells(frames: Mapping[Any, pd.DataFrame]) -> dict[Any, Run]:
+    """The cells of per-task files with their 95 % intervals over tasks, values averaged over seeds first.
+
+    Files of equally many tasks are resampled at once, which gives what each alone does.
+    """
+    names, runs = list(PAPER_METRICS), dict[Any, Run]()
+    tasks = {key: frame.drop(columns="seed").groupby("task_id").mean()[names].dropna() for key, frame in frames.items()}
+    for size in {len(table) for table in tasks.values()}:
+        alike = {key: table for key, table in tasks.items() if len(table) == size}
+        drawn = bootstrap_means(np.hstack([table.to_numpy(np.float64) for table in alike.values()]), seed=0)
+        for (key, table), draws in zip(alike.items(), np.split(drawn, len(alike), axis=1), strict=True):
+            resampled = with_f1_of_means(pd.DataFrame(draws, columns=names))
+            means = with_f1_of_means(table.mean().to_frame().T).iloc[0]
+            limits = {name: percentile_limits(resampled[name]) for name in resampled}
+            by_seed = frames[key][frames[key]["task_id"].isin(table.index)].groupby("seed")[names].mean()
+            cells = pd.concat([means.rename("ours"), pd.DataFrame(limits, index=["ci_low", "ci_high"]).T], axis=1)
+            runs[key] = Run(cells, with_f1_of_means(by_seed), resampled, tuple(table.index))
+    return runs
 
 
 def with_f1_of_means(means: pd.DataFrame) -> pd.DataFrame:
@@ -242,11 +249,13 @@ def compute_table(dataset: str, protocols: list[str]) -> pd.DataFrame:
         fix = f"use dataset={paper.load().attrs['dataset']}"
         raise StudyError(f"the paper reports no number for {dataset}", fix=fix)
     chosen, cells = load_settings(Verdicts), paper.load()
-    runs = {
-        (protocol, system): measure_cells(frame)
-        for protocol in protocols
-        for system, frame in read_per_task(dataset, protocol, sorted(set(cells["own"]) - {""})).items()
-    }
+    runs = measure_cells(
+        {
+            (protocol, system): frame
+            for protocol in protocols
+            for system, frame in read_per_task(dataset, protocol, sorted(set(cells["own"]) - {""})).items()
+        }
+    )
     judged = with_order(cell_lines(cells, runs, protocols, chosen), runs)
     # By records: concatenating columns without any value would guess at their types.
     lines = [*judged.to_dict("records"), *count_lines(dataset), *figure_lines(dataset)]
