@@ -11,21 +11,21 @@ from study.data.lists import order_measures, run_lengths, steps
 
 def brute_runs(row, gap):
     """Run lengths of one list, entry by entry."""
-    found = []
+    lengths = []
     for i, _ in enumerate(row):
         first = last = i
         while first > 0 and 0 < row[first] - row[first - 1] <= gap:
             first -= 1
         while last < len(row) - 1 and 0 < row[last + 1] - row[last] <= gap:
             last += 1
-        found.append(last - first + 1)
-    return found
+        lengths.append(last - first + 1)
+    return lengths
 
 
 @given(arrays(np.int64, (3, 7), elements=st.integers(0, 30)), st.integers(1, 30))
 def test_run_lengths_agree_with_counting_by_hand(matrix, gap):
-    found = run_lengths(steps(matrix, gap))
-    assert found.tolist() == [brute_runs(row.tolist(), gap) for row in matrix]
+    lengths = run_lengths(steps(matrix, gap))
+    assert lengths.tolist() == [brute_runs(row.tolist(), gap) for row in matrix]
 
 
 def test_unfilled_places_belong_to_no_run():
@@ -36,9 +36,9 @@ def test_unfilled_places_belong_to_no_run():
 
 def test_order_measures_by_hand():
     matrix = np.array([[0, 1, 2, 50], [9, 4, 20, 21], [7, -1, -1, -1]])
-    found = order_measures(matrix, 5, 3)
-    assert found["lists wholly ascending by id"] == pytest.approx(1 / 3)  # a list of one is not called sorted
-    assert found["labels in an ascending run of 3 or more"] == pytest.approx(7 / 9)
-    assert found["labels in a run of 3 or more with gaps of at most 5"] == pytest.approx(3 / 9)
-    assert found["labels whose server follows its predecessor in the catalogue"] == pytest.approx(3 / 9)
-    assert found["mean longest ascending run (entries)"] == pytest.approx((4 + 3 + 1) / 3)
+    measures = order_measures(matrix, 5, 3)
+    assert measures["lists wholly ascending by id"] == pytest.approx(1 / 3)  # a list of one is not called sorted
+    assert measures["labels in an ascending run of 3 or more"] == pytest.approx(7 / 9)
+    assert measures["labels in a run of 3 or more with gaps of at most 5"] == pytest.approx(3 / 9)
+    assert measures["labels whose server follows its predecessor in the catalogue"] == pytest.approx(3 / 9)
+    assert measures["mean longest ascending run (entries)"] == pytest.approx((4 + 3 + 1) / 3)

@@ -67,9 +67,9 @@ def test_a_task_without_labels_ends_the_command_with_code_2(release, conf_root, 
     """The row is the line that an editor shows: the header is line 1, so task 2 stands in line 3."""
     release.labels = 'task_id,mcp_ids\n1,"[10, 2, 3]"\n2,"[0]"\n3,"[2]"\n'
     release.write(paths.raw("synthetic"))
-    code, _, said = call("prepare", "dataset=synthetic")
+    code, _, message = call("prepare", "dataset=synthetic")
     assert code == 2
-    assert f"{paths.raw('synthetic') / 'mcp_task.csv'} (line 3, column mcp_ids): task 2 has no labels" in said
+    assert f"{paths.raw('synthetic') / 'mcp_task.csv'} (line 3, column mcp_ids): task 2 has no labels" in message
     assert not paths.prepared("synthetic").exists()
 
 
@@ -119,9 +119,9 @@ LABELS |= {
     "empty file": (None, None, ""),
 }
 FAULTS = [
-    *((lambda r, new=new: r.servers[2].update(new), "mcp_raw.json", *place) for *place, new in SERVERS.values()),
-    *((lambda r, new=new: r.tasks[1].update(new), "task_raw.json", *place) for *place, new in TASKS.values()),
-    *((lambda r, text=text: setattr(r, "labels", text), "mcp_task.csv", *place) for *place, text in LABELS.values()),
+    *((lambda r, new=new: r.servers[2].update(new), "mcp_raw.json", *where) for *where, new in SERVERS.values()),
+    *((lambda r, new=new: r.tasks[1].update(new), "task_raw.json", *where) for *where, new in TASKS.values()),
+    *((lambda r, text=text: setattr(r, "labels", text), "mcp_task.csv", *where) for *where, text in LABELS.values()),
     (lambda release: release.servers[2].update(description="\ud800"), "mcp_raw.json", None, None),
     (lambda release: release.servers[3].pop("url"), "mcp_raw.json", 3, "url"),
     (lambda release: release.servers.clear(), "mcp_raw.json", None, None),
@@ -219,11 +219,11 @@ WRONG = {
 
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_prepared_table_that_is_wrong_is_named(root, fault):
-    part, change, said = WRONG[fault]
+    part, change, message = WRONG[fault]
     assert dataset.load("synthetic").n_servers == 60
     file = root / "data" / "prepared" / "synthetic" / f"{part}.parquet"
     change(pd.read_parquet(file)).to_parquet(file)
-    with pytest.raises(StudyError, match=said) as caught:
+    with pytest.raises(StudyError, match=message) as caught:
         dataset.load("synthetic")
     assert "prepared/synthetic" in str(caught.value)
     assert "study prepare dataset=synthetic" in str(caught.value)

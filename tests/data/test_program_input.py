@@ -17,7 +17,7 @@ def test_two_servers_and_two_tasks_by_hand(release, tmp_path):
     assert servers["name"][0] == "one, two"
     assert servers["language"].isna().tolist() == [False, True]
     assert tasks[["task_id", "theme"]].to_numpy().tolist() == [[2, "Real estate"], [1, "Real Estate"]]
-    assert list(wide) == ["task_id", *(f"mcp{place}" for place in range(1, 12))]
+    assert list(wide) == ["task_id", *(f"mcp{rank}" for rank in range(1, 12))]
     assert wide.iloc[0].dropna().tolist() == [2, 10, 0, 10]
     assert program_input.read_wide(tmp_path / "mcp_task.csv") == {2: {10, 0}, 1: {2, 10}}
     # pandas takes the name "null" for nothing; an absent language is no change.

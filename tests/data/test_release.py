@@ -22,12 +22,12 @@ def test_sizes_and_categories(task2mcp):
 
 
 def test_the_committed_tables_are_what_the_published_data_gives(task2mcp, tmp_path):
-    made = {
+    tables = {
         "cleaning": task2mcp.cleaning,
         "table2": describe.table2("task2mcp", task2mcp.data),
         "overview": describe.overview(task2mcp.data, task2mcp.labels("labels_all")),
     }
-    for name, table in made.items():
+    for name, table in tables.items():
         write_csv(tmp_path / f"{name}.csv", table)
         committed = (paths.tables("task2mcp") / f"{name}.csv").read_bytes()
         assert (tmp_path / f"{name}.csv").read_bytes() == committed, name

@@ -215,14 +215,14 @@ def test_summary_by_hand():
     data = dataset([[0, 1], [1, 2], [3], [0]])
     lists = ([[0, 1], [1], [], []], [[], [2], [], []], [[], [], [3], [0]])
     keep = [dataset(rows).relevance for rows in lists]
-    made = splits.Split("warm", *keep, False)
+    split = splits.Split("warm", *keep, False)
     # Another split, whose validation part holds one pair of this one's training part and two of its test part.
     first = keep[0].multiply([[1], [0], [0], [0]]).multiply(np.arange(40) == 0)
     other = splits.Split("cold", keep[0], keep[2] + first, keep[1], True)
-    summary = splits.summary(data, made, {"cold": other, "warm": made}).set_index("part")
+    summary = splits.summary(data, split, {"cold": other, "warm": split}).set_index("part")
     assert summary["in_cold_valid"].tolist() == [1, 0, 2]
     assert summary["in_warm_valid"].tolist() == [0, 1, 0]
     assert summary.loc["train", ["tasks", "servers", "interactions"]].tolist() == [2, 2, 3]
-    known = summary[["warm_tasks", "cold_tasks", "warm_servers", "cold_servers"]]
-    assert known.loc[["valid", "test"]].to_numpy().tolist() == [[1, 0, 0, 1], [0, 2, 1, 1]]
+    counts = summary[["warm_tasks", "cold_tasks", "warm_servers", "cold_servers"]]
+    assert counts.loc[["valid", "test"]].to_numpy().tolist() == [[1, 0, 0, 1], [0, 2, 1, 1]]
     assert summary.loc["test", "candidates"] == 40

@@ -32,10 +32,10 @@ def test_same_seed_same_bytes_and_another_seed_other_bytes(synthetic_raw, tmp_pa
 
 def test_truth_is_exactly_what_the_loader_reads(synthetic_raw, synthetic_data):
     truth = truths(synthetic_raw)["labels"]
-    shown = truth[truth["in_list"]]
+    listed = truth[truth["in_list"]]
     servers, tasks = synthetic_data.servers["id"].to_numpy(), synthetic_data.tasks["id"].to_numpy()
     read = [(tasks[task], servers[server]) for task, row in enumerate(synthetic_data.lists) for server in row]
-    assert list(zip(shown["task_id"], shown["server_id"], strict=True)) == read
+    assert list(zip(listed["task_id"], listed["server_id"], strict=True)) == read
     longer = pd.read_csv(synthetic_raw / "mcp_task_all.csv")
     everything = [(task, s) for task, row in zip(longer.task_id, longer.mcp_ids, strict=True) for s in json.loads(row)]
     assert list(zip(truth["task_id"], truth["server_id"], strict=True)) == everything
@@ -85,12 +85,12 @@ def test_every_source_has_its_share_and_keeps_its_promise(large):
     _, _, truth = large
     labels = truth["labels"].merge(truth["tasks"], on="task_id")
     labels = labels.merge(truth["servers"], on="server_id", suffixes=("", "_of_server"))
-    own = labels[labels["copied_from"] == 0]
-    shares = own["source"].value_counts(normalize=True)
+    originals = labels[labels["copied_from"] == 0]
+    shares = originals["source"].value_counts(normalize=True)
     for source, share in MIXTURE.items():
         # 30,000 labels: a standard deviation of at most 0.003; small groups hand some labels over to random.
         assert abs(shares[source] - share) < 0.02, source
-    by_source = dict(list(own.groupby("source")))
+    by_source = dict(list(originals.groupby("source")))
     topic = by_source["topic_match"]
     assert (topic["topic"] == topic["topic_of_server"]).all()
     assert (topic["facet"] == topic["facet_of_server"]).mean() == pytest.approx(0.7 + 0.3 / 3, abs=0.03)
@@ -111,9 +111,9 @@ def test_grades(large):
     graded = true_relevance(truth["tasks"].head(50), truth["servers"])
     assert graded.shape == (50, 3000)
     assert set(np.unique(graded)) == {0, 1, 2}
-    place = pd.Series(np.arange(3000), index=truth["servers"]["server_id"])
+    row_of = pd.Series(np.arange(3000), index=truth["servers"]["server_id"])
     labels = truth["labels"].query("task_id <= 50")
-    assert (graded[labels["task_id"] - 1, place[labels["server_id"]]] == labels["grade"]).all()
+    assert (graded[labels["task_id"] - 1, row_of[labels["server_id"]]] == labels["grade"]).all()
     task, server = 3, int(np.flatnonzero(graded[3] == 2)[0])
     assert truth["tasks"].loc[task, "facet"] == truth["servers"].loc[server, "facet"]
 

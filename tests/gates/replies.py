@@ -143,13 +143,13 @@ def graded() -> None:
 def tools() -> None:
     """Replies about tools rest on the catalogue and the settings of the prompts."""
     from study.tools.collections import load_collection
-    from study.tools.language_model import Kept
+    from study.tools.language_model import ModelChoices
 
     for file in sorted(paths.results("replies").glob("*.csv")):
         if not paths.raw(file.stem).exists():
             print("skip", f"replies {file.stem}: the collection is not at hand (study fetch)")
             continue
-        kept = Kept(file.stem, load_collection(file.stem).catalog)
+        kept = ModelChoices(file.stem, load_collection(file.stem).catalog)
         check(f"replies {file.stem}", set(pd.read_csv(file)["asked"]) == {kept.asked})
 
 

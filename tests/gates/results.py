@@ -76,7 +76,9 @@ GONE = {
         *("results/task2mcp/audit/protocol_cells.json", "results/task2mcp/robustness/rank_robustness.*"),
     ),
     "tables of tools that nothing quoted": (
-        *(f"results/livemcpbench/tables/intent_{name}.csv" for name in ("behaviour", "coverage")),
+        *(f"results/livemcpbench/tables/intent_{name}.csv" for name in ("behaviour", "candidates", "coverage")),
+        *("results/livemcpbench/tables/discovery_latency.*", "results/task2mcp/tables/intent_filters.csv"),
+        *(f"results/livemcpbench/tables/request_{name}.csv" for name in ("agreement", "executed", "servers")),
         *(f"results/{name}/tables/overall.md" for name in ("apibank", "livemcpbench", "mcpflow")),
         *(f"results/{name}/tables/overall.md" for name in ("mcptoolbench", "mcptools")),
     ),
@@ -149,7 +151,6 @@ MOVED |= {
 # Path -> why it is new. Patterns are allowed.
 NEW: dict[str, str] = {
     "task2mcp/cold/t2mrec_in_batch_set *": "row of eq. 9 over the set of a batch's servers",
-    "results/task2mcp/tables/agent_model_refused.csv": "T2MAgent anew: what its checks refuse",
     "results/task2mcp/pools.*": "pools of the rows with recorded replies",
     "results/task2mcp/audit/protocols.json": "one record an analysis",
     "results/task2mcp/robustness/variance.json": "one record an analysis",

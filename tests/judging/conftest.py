@@ -30,14 +30,14 @@ def truth_of() -> dict[tuple[int, int], int]:
 
 def parsed(folder: Path) -> dict[str, list[tuple[int, int]]]:
     """The pairs (task, server) of each batch in order of appearance, read from the text alone."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    by_file: dict[str, list[tuple[int, int]]] = {}
     for path in sorted(folder.glob("*.txt")):
         for task, server in re.findall(r"^## Task (\d+)$|^\d+\. server_id (\d+) \|", path.read_text(), re.MULTILINE):
             if task:
                 current = int(task)
             else:
-                found.setdefault(path.stem, []).append((current, int(server)))
-    return found
+                by_file.setdefault(path.stem, []).append((current, int(server)))
+    return by_file
 
 
 def judge(folder: Path, truth: dict[tuple[int, int], int], seed: int, error_rate: float = ERROR_RATE) -> None:

@@ -59,34 +59,34 @@ def test_planted_relevance_is_recovered(collection, planted, runs):
     assert best["bpref"].to_numpy() == pytest.approx(np.minimum(10, useful) / useful)
     noisy, exact = ({name: ndcg(of, run) for name, run in runs.items()} for of in (collection, planted))
     assert noisy == pytest.approx(exact, abs=0.05)
-    orders = [sorted(found, key=found.get) for found in (noisy, exact)]
+    orders = [sorted(scores, key=scores.get) for scores in (noisy, exact)]
     assert orders[0] == orders[1]
     assert orders[0][0] == "random"
 
 
 def test_label_precision_is_that_of_the_planted_labels(collection, runs):
-    found = labels.label_precision(collection, runs["labels"]).set_index(["scope", "name"])
+    table = labels.label_precision(collection, runs["labels"]).set_index(["scope", "name"])
     truth = pd.read_csv(paths.raw(DATASET) / "truth_labels.csv")
-    wanted = set(store.read_table(DATASET, "topics")["task_id"])
-    truth = truth[truth["task_id"].isin(wanted) & truth["in_list"]]
-    overall, control = found.loc[("all", "all")], found.loc[("control", "all")]
+    topics = set(store.read_table(DATASET, "topics")["task_id"])
+    truth = truth[truth["task_id"].isin(topics) & truth["in_list"]]
+    overall, control = table.loc[("all", "all")], table.loc[("control", "all")]
     useful = (truth["grade"] >= 1).groupby(truth["task_id"]).mean().mean()
     assert overall["useful"] == pytest.approx(useful, abs=0.03)
     assert overall["useful_ci_low"] < overall["useful"] < overall["useful_ci_high"]
-    assert "class" not in found.index.get_level_values("scope")
-    positions = found.loc["position"]["pairs"]
+    assert "class" not in table.index.get_level_values("scope")
+    positions = table.loc["position"]["pairs"]
     assert (sorted(map(int, positions.index)), positions.sum()) == (list(range(1, 11)), overall["pairs"])
     # The control has the mean grade of the catalogue.
-    base = np.mean([grade for (task, _), grade in truth_of().items() if task in wanted])
+    base = np.mean([grade for (task, _), grade in truth_of().items() if task in topics])
     assert control["mean_grade_ci_low"] - 0.02 < base < control["mean_grade_ci_high"] + 0.02
     assert overall["mean_grade_ci_low"] > control["mean_grade_ci_high"]
     # By rule, it finds a useless one.
     classes = runs["labels"].merge(store.final(DATASET), on=store.PAIR)
     classes["class"] = np.where(classes["final"] > 0, "word", "filler")
-    found = labels.label_precision(collection, runs["labels"], pd.concat([classes, classes]))
-    found = found.set_index(["scope", "name"])
-    assert found.loc["class", "useful"].to_dict() == {"filler": 0, "word": 1}
-    assert found.loc["class", "pairs"].sum() == found.loc[("all", "all"), "pairs"]
+    table = labels.label_precision(collection, runs["labels"], pd.concat([classes, classes]))
+    table = table.set_index(["scope", "name"])
+    assert table.loc["class", "useful"].to_dict() == {"filler": 0, "word": 1}
+    assert table.loc["class", "pairs"].sum() == table.loc[("all", "all"), "pairs"]
 
 
 def test_variants_and_unjudged_answers_are_no_evidence(collection, runs, few_draws, root):
@@ -144,15 +144,15 @@ CORRELATIONS += [([0.2, 0.2, 0.3], 2 / 6**0.5, np.nan), ([0.2], np.nan, np.nan)]
 
 @pytest.mark.parametrize(("judged", "tau", "p"), CORRELATIONS)
 def test_rank_correlation_by_hand(judged, tau, p, few_draws):
-    found = labels.rank_correlation(views_of(judged))
-    assert (found["tau"], found["p"]) == pytest.approx((tau, p), nan_ok=True)
+    correlation = labels.rank_correlation(views_of(judged))
+    assert (correlation["tau"], correlation["p"]) == pytest.approx((tau, p), nan_ok=True)
 
 
 def test_the_interval_sees_the_draw_of_systems():
-    found = labels.rank_correlation(views_of([0.2, 0.1, 0.3, 0.4, 0.5]))
+    correlation = labels.rank_correlation(views_of([0.2, 0.1, 0.3, 0.4, 0.5]))
     # Topics that agree leave no doubt about these systems. Others could have been tried: s0 and s1 alone give -1.
-    assert found["topics_ci_low"] == found["topics_ci_high"] == found["tau"] == pytest.approx(0.8)
-    assert (found["ci_low"] < 0.4, found["ci_high"]) == (True, pytest.approx(1))
+    assert correlation["topics_ci_low"] == correlation["topics_ci_high"] == correlation["tau"] == pytest.approx(0.8)
+    assert (correlation["ci_low"] < 0.4, correlation["ci_high"]) == (True, pytest.approx(1))
 
 
 def test_kinds_of_systems_are_told_apart_by_hand():
@@ -184,9 +184,9 @@ def test_noise_is_that_of_a_judge_who_grades_once_more(collection, planted, runs
     rows = pd.DataFrame({"task_id": task, "server_id": [1, 2], "grade_1": [0, 1], "grade_2": [2, 1], "final": [1, 1]})
     small = Collection.of(topics, rows)
     run = pd.DataFrame({"task_id": task, "seed": 0, "rank": [1, 2], "server_id": [1, 2]})
-    found = evaluate.judge_noise(small, part)(run)
-    assert found["precision@5"] == (0.2, 0.4)  # useless in a quarter of the draws
-    assert found["core_precision@5"] == (0.0, 0.2)  # core in another quarter
+    noise = evaluate.judge_noise(small, part)(run)
+    assert noise["precision@5"] == (0.2, 0.4)  # useless in a quarter of the draws
+    assert noise["core_precision@5"] == (0.0, 0.2)  # core in another quarter
     two = pd.concat([run, run.assign(seed=1, rank=[2, 1])])
     assert evaluate.judge_noise(small, part)(two)["precision@5"] == (0.2, 0.4)
     # Equal passes leave no noise.

@@ -25,17 +25,17 @@ def test_the_exported_collection_is_read_by_other_programs_and_scores_as_here(sh
     assert files == sorted(f"{name}.trec" for name in store.read_runs(DATASET))
     lines = [line for line in (tmp_path / "runs" / "bm25.trec").read_text().splitlines() if not line.startswith("#")]
     (tmp_path / "plain.trec").write_text("\n".join(lines))
-    found = exchange.submitted(collection, tmp_path / "runs" / "bm25.trec").set_index("part")
+    scored = exchange.submitted(collection, tmp_path / "runs" / "bm25.trec").set_index("part")
     read = {part: list(ir_measures.read_trec_qrels(str(tmp_path / f"qrels/{part}.txt"))) for part in ("valid", "test")}
     for part, qrels in read.items():
         measure = ir_measures.parse_measure("nDCG(dcg='exp-log2')@10")
         run = list(ir_measures.read_trec_run(str(tmp_path / "plain.trec")))
         values = {m.query_id: m.value for m in ir_measures.iter_calc([measure], qrels, run)}
         useful = {q.query_id for q in qrels if q.relevance > 0}
-        assert found.loc[part, "n"] == len(useful)
-        assert found.loc[part, "ndcg@10"] == pytest.approx(np.mean([values[query] for query in useful]))
-    assert (found["holes"] == 0).all()
-    assert (found["low"] == found["high"]).all()
+        assert scored.loc[part, "n"] == len(useful)
+        assert scored.loc[part, "ndcg@10"] == pytest.approx(np.mean([values[query] for query in useful]))
+    assert (scored["holes"] == 0).all()
+    assert (scored["low"] == scored["high"]).all()
     everything = {(int(q.query_id), int(q.doc_id)): q.relevance for qrels in read.values() for q in qrels}
     judged = store.final(DATASET)
     assert everything == {(t, s): g for t, s, g in judged[[*store.PAIR, "final"]].astype(int).to_numpy().tolist()}
@@ -61,8 +61,8 @@ def test_holes_widen_the_bounds_and_missing_topics_count_zero(shared_root, tmp_p
     row = exchange.submitted(collection, run).set_index("part").loc[part]
     assert (row["answered"], row["holes"]) == (1, 0.5)
     assert row["ndcg@10"] == row["low"] < row["high"]
-    own = pd.DataFrame({"task_id": topic, "seed": 0, "rank": [1, 2], "server_id": [other, server]})
-    assert row["ndcg@10"] * row["n"] == pytest.approx(per_task(collection, own)["ndcg@10"].iloc[0])
+    answers = pd.DataFrame({"task_id": topic, "seed": 0, "rank": [1, 2], "server_id": [other, server]})
+    assert row["ndcg@10"] * row["n"] == pytest.approx(per_task(collection, answers)["ndcg@10"].iloc[0])
     # A line of a table of others holds no foreign marks.
     row = {"tag": "<b>|x", "collection": "1", "part": "test", "n": 3, "holes": 0.5, "ndcg@10": 0.25}
     row |= dict.fromkeys(("ci_low", "ci_high", "low", "high"), 0.5)
@@ -102,16 +102,16 @@ def test_a_run_is_utf_8_with_or_without_a_byte_order_mark(shared_root, tmp_path,
 def test_croissant_is_valid_and_its_records_are_the_judgements(root):
     import mlcroissant
 
-    told = yaml.safe_load((root / "conf/judging/croissant.yaml").read_text())
+    settings = yaml.safe_load((root / "conf/judging/croissant.yaml").read_text())
     for name, columns in store.COLUMNS.items():
-        if file := told["files"].get(f"{name}.csv"):
+        if file := settings["files"].get(f"{name}.csv"):
             assert list(file["columns"]) == columns
     verify.write(store.folder(DATASET), {"croissant.json": croissant.judged(Collection.load(DATASET))})
     described = mlcroissant.Dataset(jsonld=str(store.folder(DATASET) / "croissant.json"))
     assert not described.metadata.issues.errors
     # The date is that of the release of the project, which this file does not know.
     assert all("datePublished" in warning for warning in described.metadata.issues.warnings)
-    licence = told["facts"]["license"]
+    licence = settings["facts"]["license"]
     assert described.metadata.license in (licence, [licence])
     record, first = next(iter(described.records(record_set="judgements"))), store.final(DATASET).iloc[0]
     for column in ("task_id", "final"):
@@ -122,10 +122,10 @@ def test_croissant_is_valid_and_its_records_are_the_judgements(root):
 def test_every_number_is_computed_from_committed_files_alone(root):
     for folder in ("data", ".cache"):
         shutil.rmtree(root / folder)
-    found = verify.write_all(DATASET)
+    tables = verify.write_all(DATASET)
     assert set(verify.verify(DATASET)["verdict"]) == {"OK"}
-    assert set(found["tables/scores.csv"]["system"]) == {"labels", "bm25", "random", "tfidf"}
-    correlation = found["tables/rank_correlation.csv"].set_index("part")
+    assert set(tables["tables/scores.csv"]["system"]) == {"labels", "bm25", "random", "tfidf"}
+    correlation = tables["tables/rank_correlation.csv"].set_index("part")
     assert set(correlation.index) == {"valid", "test"}
     assert (correlation["all_systems"] >= correlation["systems"]).all()
     assert correlation["all_tau"].between(-1, 1).all()
@@ -142,10 +142,10 @@ def test_every_number_is_computed_from_committed_files_alone(root):
     table.to_csv(path, index=False)
     (store.folder(DATASET) / "tables" / "confusion.csv").unlink()
     write_csv(store.file(DATASET, "pool"), store.read_table(DATASET, "pool").iloc[:-1])
-    found = verify.verify(DATASET).set_index("file")["verdict"]
+    verdicts = verify.verify(DATASET).set_index("file")["verdict"]
     wrong = ["judgements.csv", "pool.csv.xz", "provenance.csv.xz", "qrels/all.txt", "croissant.json"]
-    assert (found[[*wrong, "tables/scores.csv", "tables/label_precision.csv"]] == "FAIL").all()
-    assert found["tables/confusion.csv"] == "MISSING"
+    assert (verdicts[[*wrong, "tables/scores.csv", "tables/label_precision.csv"]] == "FAIL").all()
+    assert verdicts["tables/confusion.csv"] == "MISSING"
     assert before.startswith("1.0.0+")
     assert Collection.load(DATASET).version != before
 
@@ -153,10 +153,10 @@ def test_every_number_is_computed_from_committed_files_alone(root):
 @pytest.mark.usefixtures("few_draws")
 def test_commands_run(root, call):
     work = store.work(DATASET) / "round-1"
-    asked = [(["pool"], "round 1"), (["collect", str(work / "pass-1"), "--check"], "complete")]
-    asked += [(["collect", str(work), "--judge", "simulated"], "0 wait for a third pass")]
-    asked += [(["batches", "--pass", "again"], "batches in"), (["evaluate"], "kappa_quadratic")]
-    asked += [(["evaluate", "--check"], "OK")]
-    for words, expected in asked:
+    commands = [(["pool"], "round 1"), (["collect", str(work / "pass-1"), "--check"], "complete")]
+    commands += [(["collect", str(work), "--judge", "simulated"], "0 wait for a third pass")]
+    commands += [(["batches", "--pass", "again"], "batches in"), (["evaluate"], "kappa_quadratic")]
+    commands += [(["evaluate", "--check"], "OK")]
+    for words, expected in commands:
         code, out, _ = call("judge", *words, "--dataset", DATASET)
         assert (code, expected in out) == (0, True), words

@@ -73,7 +73,7 @@ def collections(draw):
 @given(collections())
 def test_scores_equal_those_of_trec_eval(case):
     topics, judgements, run = case
-    own = per_task(Collection.of(topics, judgements), run).set_index("task_id")
+    ours = per_task(Collection.of(topics, judgements), run).set_index("task_id")
     qrels = [Qrel(str(t), str(s), int(g)) for t, s, g in judgements[["task_id", "server_id", "final"]].to_numpy()]
     ranked = [ScoredDoc(str(t), str(s), -float(r)) for t, r, s in run[["task_id", "rank", "server_id"]].to_numpy()]
     # trec_eval takes gains as they are, so 2^g - 1 is handed over as the gain.
@@ -81,12 +81,12 @@ def test_scores_equal_those_of_trec_eval(case):
     pairs = [("bpref", Bpref, qrels), ("precision@5", P @ 5, qrels), ("core_precision@10", P(rel=2) @ 10, qrels)]
     pairs += [("ndcg@5", nDCG @ 5, exponential), ("ndcg@10", nDCG @ 10, exponential)]
     for column, measure, truth in pairs:
-        for found in ir_measures.iter_calc([measure], truth, ranked):
-            value = own.loc[int(found.query_id), column]
+        for theirs in ir_measures.iter_calc([measure], truth, ranked):
+            value = ours.loc[int(theirs.query_id), column]
             if np.isnan(value):
-                assert found.value == 0  # trec_eval calls it 0 where there is nothing to find
+                assert theirs.value == 0  # trec_eval calls it 0 where there is nothing to find
             else:
-                assert value == pytest.approx(found.value, abs=1e-9), column
+                assert value == pytest.approx(theirs.value, abs=1e-9), column
 
 
 DATASET = "synthetic"
@@ -97,11 +97,11 @@ pairs_of_grades = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_
 def test_kappa_equals_that_of_scikit_learn(pairs, weights):
     first, second = (np.array(side) for side in zip(*pairs, strict=True))
     counts = agreement.confusions(first, second)
-    own = float(agreement.weighted_kappa(counts, weights))
+    kappa = float(agreement.weighted_kappa(counts, weights))
     if len(set(first) | set(second)) == 1:
-        assert np.isnan(own)
+        assert np.isnan(kappa)
         return
-    assert own == pytest.approx(cohen_kappa_score(first, second, labels=[0, 1, 2], weights=weights), abs=1e-12)
+    assert kappa == pytest.approx(cohen_kappa_score(first, second, labels=[0, 1, 2], weights=weights), abs=1e-12)
 
 
 def test_interval_is_over_topics_and_covers():
@@ -144,15 +144,15 @@ def test_drift_finds_a_planted_shift(shared_root):
     judged = store.read_table(DATASET, "judgements")
     some = judged[judged["grade_1"] == judged["grade_2"]].sample(200, random_state=0)
     again = some[store.PAIR].assign(grade=np.minimum(some["final"] + 1, 2), round=2, guideline_version="1.0", judge="x")
-    whole, found = (row for _, row in agreement.drift(judged, again).iterrows())
-    assert (whole["round"], whole["pairs"], whole["shift"]) == ("all", 200, found["shift"])
+    whole, later = (row for _, row in agreement.drift(judged, again).iterrows())
+    assert (whole["round"], whole["pairs"], whole["shift"]) == ("all", 200, later["shift"])
     planted = float((np.minimum(some["final"] + 1, 2) - some["final"]).mean())
-    assert found["shift"] == pytest.approx(planted)
-    assert 0 < found["ci_low"] < planted < found["ci_high"]
+    assert later["shift"] == pytest.approx(planted)
+    assert 0 < later["ci_low"] < planted < later["ci_high"]
     still = agreement.drift(judged, some[store.PAIR].assign(grade=some["final"], round=2)).iloc[1]
     assert (still["shift"], still["kappa_quadratic"]) == (0.0, 1.0)
     both = agreement.drift(judged, pd.concat([again, again.assign(grade=some["final"], round=3)]))
-    assert both["shift"].tolist() == pytest.approx([found["shift"] / 2, found["shift"], 0.0])
+    assert both["shift"].tolist() == pytest.approx([later["shift"] / 2, later["shift"], 0.0])
     strange = pd.DataFrame({"task_id": [-1], "server_id": [-1], "grade": [0], "round": [2]})
     with pytest.raises(StudyError, match="not judged before"):
         agreement.drift(judged, strange)
@@ -161,11 +161,11 @@ def test_drift_finds_a_planted_shift(shared_root):
 def test_a_persons_grades_are_compared_with_the_final_ones(root):
     judged = store.final(DATASET)
     folder, task = store.folder(DATASET) / "by_hand" / "ann", int(judged["task_id"].iloc[0])
-    own = judged[judged["task_id"] == task][store.PAIR].assign(grade=judged["final"])
+    grades = judged[judged["task_id"] == task][store.PAIR].assign(grade=judged["final"])
     folder.mkdir(parents=True)
-    own.to_csv(folder / f"{task}.csv", index=False)
-    found = agreement.agreement_tables(Collection.load(DATASET))["tables/by_hand.csv"].iloc[0]
-    assert (found["judge"], found["topics"], found["pairs"]) == ("ann", 1, len(own))
-    assert found["equal"] == found["kappa_quadratic"] == 1
-    own.assign(grade=0).to_csv(folder / f"{task}.csv", index=False)
+    grades.to_csv(folder / f"{task}.csv", index=False)
+    row = agreement.agreement_tables(Collection.load(DATASET))["tables/by_hand.csv"].iloc[0]
+    assert (row["judge"], row["topics"], row["pairs"]) == ("ann", 1, len(grades))
+    assert row["equal"] == row["kappa_quadratic"] == 1
+    grades.assign(grade=0).to_csv(folder / f"{task}.csv", index=False)
     assert agreement.agreement_tables(Collection.load(DATASET))["tables/by_hand.csv"].iloc[0]["mean_hand"] == 0

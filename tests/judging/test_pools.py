@@ -41,10 +41,10 @@ def test_topics_come_from_their_part_evenly_and_repeatably(shared_root):
     data = datasets.load(DATASET)
     split = splits.load(paths.splits(DATASET) / "cold.parquet", data)
     for part, count in (("valid", 16), ("test", 32)):
-        own = table[table["part"] == part]
-        assert len(own) == count
-        assert set(own["task_id"]) <= set(data.tasks["id"].to_numpy()[split.tasks(part)])
-        sizes = own["subcategory"].value_counts()
+        of_part = table[table["part"] == part]
+        assert len(of_part) == count
+        assert set(of_part["task_id"]) <= set(data.tasks["id"].to_numpy()[split.tasks(part)])
+        sizes = of_part["subcategory"].value_counts()
         supply = data.tasks.iloc[split.tasks(part)]["subcategory_clean"].value_counts()
         assert set(sizes.index) == set(supply.index)
         open_ = [name for name in sizes.index if sizes[name] < supply[name]]
@@ -72,8 +72,8 @@ def test_pool_is_the_union_of_the_runs_and_the_control(shared_root):
     assert all(store.pairs(named_by(name)) == store.pairs(run_) for name, run_ in runs.items())
     # The order does not betray the source.
     both = pool.merge(provenance, on=store.PAIR)
-    place = both["order"] / both.groupby("task_id")["order"].transform("max")
-    difference = place[both["control"] == 1].mean() - place[both["control"] == 0].mean()
+    position = both["order"] / both.groupby("task_id")["order"].transform("max")
+    difference = position[both["control"] == 1].mean() - position[both["control"] == 0].mean()
     assert abs(difference) < 0.08  # five standard errors of 240 control places
 
 
@@ -94,17 +94,17 @@ def test_a_new_system_forms_a_second_round_and_a_candidate_is_asked_for_its_part
     file, before = root / "conf/judging/pool.yaml", store.read_table(DATASET, "pool")
     change_yaml(file, candidates=["popularity"], candidates_depth=14, kept=14)
     pools.make_pool(DATASET)
-    topics, found = store.read_table(DATASET, "topics"), store.read_runs(DATASET)["popularity"]
+    topics, run = store.read_table(DATASET, "topics"), store.read_runs(DATASET)["popularity"]
     valid = set(topics.loc[topics["part"] == "valid", "task_id"])
-    assert set(found["task_id"]) == valid
-    assert (found.groupby("task_id").size() == 14).all()
+    assert set(run["task_id"]) == valid
+    assert (run.groupby("task_id").size() == 14).all()
     assert len(named_by("popularity")) == 14 * len(valid)
     after = store.read_table(DATASET, "pool")
     assert store.pairs(after[after["round"] == 1]) == store.pairs(before)
     new = after[after["round"] == 2]
     assert set(new["task_id"]) <= valid
     assert store.pairs(new)
-    assert store.pairs(new) <= store.pairs(found) - store.pairs(store.read_table(DATASET, "judgements"))
+    assert store.pairs(new) <= store.pairs(run) - store.pairs(store.read_table(DATASET, "judgements"))
     # Once it is a system too, all topics are asked, and outside its part no deeper than of the others.
     change_yaml(file, systems=[*SYSTEMS, "popularity"])
     pools.make_pool(DATASET)
@@ -128,9 +128,9 @@ def test_topics_that_are_added_are_other_tasks_and_pooled_to_a_depth_of_their_ow
     runs = store.read_runs(DATASET)
     for name, run in runs.items():
         pd.testing.assert_frame_equal(run[~run["task_id"].isin(fresh)].reset_index(drop=True), before[name])
-    own = runs["bm25"][runs["bm25"]["task_id"].isin(fresh)]
-    assert (own.groupby("task_id").size() == 15).all()
-    assert store.pairs(named_by("bm25")) == store.pairs(before["bm25"]) | store.pairs(own[own["rank"] <= 12])
+    of_fresh = runs["bm25"][runs["bm25"]["task_id"].isin(fresh)]
+    assert (of_fresh.groupby("task_id").size() == 15).all()
+    assert store.pairs(named_by("bm25")) == store.pairs(before["bm25"]) | store.pairs(of_fresh[of_fresh["rank"] <= 12])
     provenance = store.read_table(DATASET, "provenance").query("control == 1")
     assert set(provenance[provenance["task_id"].isin(fresh)].groupby("task_id").size()) == {30}
     pool = store.read_table(DATASET, "pool")
@@ -153,11 +153,11 @@ def test_another_draw_or_part_and_an_unknown_system_are_refused(root):
 @pytest.mark.mirror
 def test_the_committed_topics_are_redrawn_exactly(task2mcp):
     data, split, chosen = task2mcp.data, task2mcp.split("cold"), store.topic_settings()
-    drawn = pools.sample_topics(data, split, chosen)
-    pd.testing.assert_frame_equal(drawn, store.read_table(RELEASED, "topics"))
-    assert drawn["subcategory"].nunique() == 16
-    assert drawn["part"].value_counts().to_dict() == {"test": 80, "fresh": 60, "valid": 40}
-    assert not set(data.tasks["id"].to_numpy()[split.tasks("train")]) & set(drawn["task_id"])
+    topics = pools.sample_topics(data, split, chosen)
+    pd.testing.assert_frame_equal(topics, store.read_table(RELEASED, "topics"))
+    assert topics["subcategory"].nunique() == 16
+    assert topics["part"].value_counts().to_dict() == {"test": 80, "fresh": 60, "valid": 40}
+    assert not set(data.tasks["id"].to_numpy()[split.tasks("train")]) & set(topics["task_id"])
 
 
 @pytest.mark.slow
@@ -167,8 +167,8 @@ def test_every_pair_exists_the_labels_are_in_the_pool_and_no_text_is(task2mcp):
     pool, listed = store.read_table(RELEASED, "pool"), store.read_runs(RELEASED)["labels"]
     assert set(pool["task_id"]) == set(store.read_table(RELEASED, "topics")["task_id"])
     assert set(pool["server_id"]) <= set(data.servers["id"])
-    wanted = labels[labels["task_id"].isin(pool["task_id"]) & (labels["position"] <= 10)]
-    places = [listed[["task_id", "rank", "server_id"]], wanted[["task_id", "position", "server_id"]]]
+    labelled = labels[labels["task_id"].isin(pool["task_id"]) & (labels["position"] <= 10)]
+    places = [listed[["task_id", "rank", "server_id"]], labelled[["task_id", "position", "server_id"]]]
     assert len({frozenset(map(tuple, table.to_numpy().tolist())) for table in places}) == 1
     assert store.pairs(listed) <= store.pairs(pool)
     files = [path for path in store.folder(RELEASED).rglob("*") if path.suffix in (".csv", ".txt")]

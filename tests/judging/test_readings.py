@@ -38,8 +38,8 @@ def test_agreement_of_two_readings_is_that_of_its_definition():
     # A drawn pair counts for those that it stands for.
     rows = pd.DataFrame([(1, 0, 0, 10.0), (1, 0, 1, 10.0), (2, 1, 1, 1.0), (2, 2, 0, 1.0)])
     rows.columns = ["task_id", "one", "other", "weight"]
-    found = readings.agreement_row(rows)
-    assert (found["pairs"], found["positive_agreement"]) == (4, pytest.approx(2 * 1 / (2 * 1 + 1 + 10)))
+    row = readings.agreement_row(rows)
+    assert (row["pairs"], row["positive_agreement"]) == (4, pytest.approx(2 * 1 / (2 * 1 + 1 + 10)))
 
 
 def answer(folder, grade):
@@ -62,14 +62,14 @@ def test_checks_are_written_answered_and_told_apart(root):
     decoys = workflow.decoys(DATASET).set_index(store.PAIR)["kind"]
     answer(folders["decoys"], lambda task, server: 2 * (decoys[task, server] == "claim"))
     workflow.collect(DATASET, folders["decoys"].parent, judge="simulated")
-    found = store.read_table(DATASET, "readings")
-    sizes = found.groupby("reading").size()
+    stored = store.read_table(DATASET, "readings")
+    sizes = stored.groupby("reading").size()
     useful = int((judged["final"] >= 1).sum())
     assert sizes["umbrela"] == useful + round(0.1 * (len(judged) - useful))
-    tasks = found.query("reading == 'need-1'")["task_id"]
+    tasks = stored.query("reading == 'need-1'")["task_id"]
     assert sizes["need-1"] == sizes["need-2"] == judged["task_id"].isin(tasks).sum()
     for name in ("umbrela", "need"):
-        grades = readings.converted(found, name).set_index(store.PAIR)["grade"]
+        grades = readings.converted(stored, name).set_index(store.PAIR)["grade"]
         assert all(grade == truth[pair] for pair, grade in grades.items())
     tables = readings.reading_tables(Collection.load(DATASET))
     both = tables["tables/reading_scores.csv"].query("system == 'bm25' and part == 'test'")
@@ -89,11 +89,11 @@ def test_a_decoy_shows_another_card_of_a_server_without_use(shared_root):
     finals = judged.loc[pd.MultiIndex.from_frame(chosen[store.PAIR]), "final"].to_numpy()
     assert ((finals >= 1) == (chosen["kind"] == "useful").to_numpy()).all()
     server, task = {"description": "Sends mail."}, {"description": "Plot the sales of the year"}
-    shown = {kind: workflow.altered(kind, server, task)["description"] for kind in workflow.KINDS}
-    assert shown["useful"] == shown["useless"] == "Sends mail."
-    assert shown["words"] == "Sends mail. Keywords: plot, sales, year."
-    assert shown["instruction"] == f"Sends mail. {workflow.INSTRUCTION}"
-    assert shown["claim"] == "Plot the sales of the year Sends mail."
+    cards = {kind: workflow.altered(kind, server, task)["description"] for kind in workflow.KINDS}
+    assert cards["useful"] == cards["useless"] == "Sends mail."
+    assert cards["words"] == "Sends mail. Keywords: plot, sales, year."
+    assert cards["instruction"] == f"Sends mail. {workflow.INSTRUCTION}"
+    assert cards["claim"] == "Plot the sales of the year Sends mail."
 
 
 def test_a_judge_who_favours_the_first_half_of_a_packet_is_found(root):
@@ -103,8 +103,8 @@ def test_a_judge_who_favours_the_first_half_of_a_packet_is_found(root):
     for number in ("1", "2"):
         ordered = pd.concat(workflow.group(pool[store.PAIR], workflow.order_of(1, number)))
         packet = ordered.groupby("task_id")
-        place = packet.cumcount() * 2 < packet["server_id"].transform("size") - 1
-        first = pd.Series(place.to_numpy(), pd.MultiIndex.from_frame(ordered))
+        in_first_half = packet.cumcount() * 2 < packet["server_id"].transform("size") - 1
+        first = pd.Series(in_first_half.to_numpy(), pd.MultiIndex.from_frame(ordered))
         grades = first.reindex(pd.MultiIndex.from_frame(judged[store.PAIR])).to_numpy()
         judged[f"grade_{number}"] = np.where(grades, 1, 0)
     judged["final"] = judged[["grade_1", "grade_2"]].min(axis=1)
@@ -120,20 +120,20 @@ def test_lengths_that_rise_with_the_grade_are_found(root):
     assert np.nanmean(threats.length_effect(Collection.load(DATASET))) > by_chance + 0.2
     # The lengths of one topic's servers are its grades.
     task = judged.groupby("task_id")["final"].nunique().idxmax()
-    own = judged.loc[judged["task_id"] == task, ["server_id", "final"]].rename(columns={"final": "characters"})
-    own.to_csv(store.file(DATASET, "lengths"), index=False)
-    others = sorted(judged.loc[judged["server_id"].isin(own["server_id"]), "task_id"].unique())
+    lengths = judged.loc[judged["task_id"] == task, ["server_id", "final"]].rename(columns={"final": "characters"})
+    lengths.to_csv(store.file(DATASET, "lengths"), index=False)
+    others = sorted(judged.loc[judged["server_id"].isin(lengths["server_id"]), "task_id"].unique())
     assert threats.length_effect(Collection.load(DATASET))[others.index(task)] == pytest.approx(1)
 
 
 def test_without_a_system_its_own_finds_are_unknown(shared_root):
-    found = threats.leave_one_out(Collection.load(DATASET))
+    left_out = threats.leave_one_out(Collection.load(DATASET))
     named = store.read_table(DATASET, "provenance")
-    own = named[(named["control"] == 0) & (named["sources"] == "bm25")]
-    assert found.query("system == 'bm25'")["alone"].sum() == len(own) > 0
-    assert (found.loc[found["alone"] == 0, "drop"] == 0).all()
-    useful = store.pairs(own) & store.pairs(store.final(DATASET).query("final >= 1"))
-    assert (found.query("system == 'bm25'")["drop"].abs().sum() > 0) == bool(useful)
+    unique_pairs = named[(named["control"] == 0) & (named["sources"] == "bm25")]
+    assert left_out.query("system == 'bm25'")["alone"].sum() == len(unique_pairs) > 0
+    assert (left_out.loc[left_out["alone"] == 0, "drop"] == 0).all()
+    useful = store.pairs(unique_pairs) & store.pairs(store.final(DATASET).query("final >= 1"))
+    assert (left_out.query("system == 'bm25'")["drop"].abs().sum() > 0) == bool(useful)
 
 
 def language_scores(*lists):
@@ -145,13 +145,13 @@ def language_scores(*lists):
 
 
 def test_scores_by_language_by_hand():
-    found = language_scores((1, [10, 11]), (2, [11, 10]))
-    mean = found.set_index("demand")["ndcg@10"]
+    scores = language_scores((1, [10, 11]), (2, [11, 10]))
+    mean = scores.set_index("demand")["ndcg@10"]
     second = 1 / np.log2(3)
     assert mean["useful"] == pytest.approx((1 + second) / 2)
     assert mean["callable"] == pytest.approx((second + second) / 2)  # server 10 no longer helps with task 1
     assert mean["in_language"] == pytest.approx(second)  # and task 2 has no server left
-    assert found.set_index("demand")["n"].to_dict() == {"useful": 2, "callable": 2, "in_language": 1}
+    assert scores.set_index("demand")["n"].to_dict() == {"useful": 2, "callable": 2, "in_language": 1}
     # Runs with many unjudged answers are left out.
     assert language_scores((1, [10, 99]), (2, [10, 98])).empty
     with pytest.raises(StudyError, match="server 11 for task 1"):

@@ -87,8 +87,8 @@ def test_first_answers_meet_their_grades(shared_root, monkeypatch):
         return ranked, np.tile(np.arange(k, 0, -1, dtype=np.float32), (len(scores), 1))
 
     monkeypatch.setattr(answering, "top_k", top_k)
-    found = answering.confidence(DATASET)
+    table = answering.confidence(DATASET)
     judged = store.final(DATASET).set_index(store.PAIR)["final"]
-    assert found["grade"].tolist() == [judged[pair] for pair in found[store.PAIR].itertuples(index=False, name=None)]
-    assert found["server_id"].tolist() == runs[found["task_id"]].tolist()
-    assert (found[["score", "margin", "lead"]] == [10, 1, 9]).all(axis=None)
+    assert table["grade"].tolist() == [judged[pair] for pair in table[store.PAIR].itertuples(index=False, name=None)]
+    assert table["server_id"].tolist() == runs[table["task_id"]].tolist()
+    assert (table[["score", "margin", "lead"]] == [10, 1, 9]).all(axis=None)

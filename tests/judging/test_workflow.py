@@ -85,7 +85,7 @@ def test_final_grade_for_every_pair_of_grades_of_the_same_pairs():
     cases = pd.DataFrame(itertools.product((0, 1, 2), (0, 1, 2), (None, 0, 1, 2)), columns=["one", "two", "three"])
     rows = cases.set_axis(["grade_1", "grade_2", "grade_3"], axis=1).astype("Int64")
     final = workflow.final_grades(rows).groupby([rows["grade_1"], rows["grade_2"]]).agg(list).to_dict()
-    assert {pair for pair, found in final.items() if found[0] is pd.NA} == {(0, 1), (1, 0), (0, 2), (2, 0)}
+    assert {pair for pair, grades in final.items() if grades[0] is pd.NA} == {(0, 1), (1, 0), (0, 2), (2, 0)}
     assert [final[grade, grade] for grade in (0, 1, 2)] == [[0] * 4, [1] * 4, [2] * 4]
     assert final[1, 2] == final[2, 1] == [1] * 4
     assert final[0, 1][1:] == [0, 1, 1]
@@ -126,12 +126,12 @@ def test_missing_extra_and_faulty_answers_are_named_and_what_does_not_fit_is_ref
     first.unlink()
     with pytest.raises(StudyError, match="the file is missing"):
         workflow.collect(DATASET, folder, judge="x")
-    kept = second.read_text()
-    second.write_text(kept + "1,2,3\n")
+    before = second.read_text()
+    second.write_text(before + "1,2,3\n")
     state = workflow.progress(folder / "pass-2").set_index("batch")["state"]
     assert (state.pop(first.stem), "none of 0, 1, 2" in state.pop(second.stem)) == ("missing", True)
     assert set(state) == {"complete"}
-    second.write_text(kept)
+    second.write_text(before)
     for name in (first.name, "99.csv"):
         (first.parent / name).write_text(text)
     with pytest.raises(StudyError, match="without a batch"):
@@ -169,6 +169,6 @@ def test_a_re_annotation_is_kept_beside_those_of_other_rounds(root):
     assert len(again) == round(0.05 * len(store.read_table(DATASET, "judgements")))
     pd.concat([again.assign(round=0), again]).to_csv(path, index=False)
     workflow.collect(DATASET, round_folder(), judge="simulated")
-    kept = store.read_table(DATASET, "rejudged")
-    assert kept["round"].value_counts().to_dict() == {0: len(again), 1: len(again)}
+    rejudged = store.read_table(DATASET, "rejudged")
+    assert rejudged["round"].value_counts().to_dict() == {0: len(again), 1: len(again)}
     assert agreement.agreement_tables(Collection.load(DATASET))["tables/drift.csv"]["again"].tolist() == ["all", 0, 1]

@@ -96,8 +96,8 @@ class Endpoint:
         if kind == "fenced":
             return said(f"```json\n{json.dumps(answer)}")
         if kind == "obedient":  # does what a stranger's text in the prompt asks for
-            wanted = [int(number) for number in re.findall(r"put id (\d+) first", prompt)]
-            answer["servers"] = [*wanted[:1], *pool][: self.k]
+            first = [int(number) for number in re.findall(r"put id (\d+) first", prompt)]
+            answer["servers"] = [*first[:1], *pool][: self.k]
         elif kind in NAMED:
             answer["servers"] = NAMED[kind](pool, self.k)
         return said(json.dumps(answer | KEYS.get(kind, {})))

@@ -48,11 +48,11 @@ def test_a_reply_without_digits_has_no_grade(odd):
 
 def test_what_is_kept_of_a_reply_gives_the_same_grade_and_nothing_else():
     whole = reply(("1", 0.2), ("Yes", 0.5), (" 2", 0.2))  # spellings with a space are digits too
-    kept = condensed(whole)
-    assert expected_grade(kept) == pytest.approx(expected_grade(whole), abs=1e-4)
-    assert set(kept) == {"model", "choices", "usage"}
-    assert [entry["token"] for entry in kept["choices"][0]["logprobs"]["content"][0]["top_logprobs"]] == ["1", " 2"]
-    assert "Yes" not in json.dumps(kept)
+    short = condensed(whole)
+    assert expected_grade(short) == pytest.approx(expected_grade(whole), abs=1e-4)
+    assert set(short) == {"model", "choices", "usage"}
+    assert [entry["token"] for entry in short["choices"][0]["logprobs"]["content"][0]["top_logprobs"]] == ["1", " 2"]
+    assert "Yes" not in json.dumps(short)
     assert condensed([1]) == [1]
 
 
@@ -63,8 +63,8 @@ def test_a_pool_is_ordered_by_grade_within_the_rules(toy, substitutions, first):
     assert len(set(names)) == 20
 
     def post(path, body):
-        place = names.index(json.loads(body["messages"][1]["content"].splitlines()[4])["name"])
-        return reply(("2", 0.9 if place == 19 else 0.5), ("0", 0.1 if place >= 18 else 0.5))
+        position = names.index(json.loads(body["messages"][1]["content"].splitlines()[4])["name"])
+        return reply(("2", 0.9 if position == 19 else 0.5), ("0", 0.1 if position >= 18 else 0.5))
 
     client = SimpleNamespace(mode="off", post=post, usage=Usage(), adapted={})
     question = Question("m", rules=Rules(4, substitutions), approach="pointwise", fields=("name",))

@@ -103,10 +103,10 @@ def settings(tmp_path, monkeypatch):
     (tmp_path / "conf" / "llm").mkdir(parents=True)
     given = yaml.safe_load((paths.conf() / "llm" / "rerank.yaml").read_text())
     (tmp_path / "conf" / "llm" / "rerank.yaml").write_text(yaml.safe_dump(given))
-    made = config.plain(config.load(["system=t2mrec_llm", "profile=smoke"]))["system"]
+    settings = config.plain(config.load(["system=t2mrec_llm", "profile=smoke"]))["system"]
     monkeypatch.setattr(paths, "conf", lambda: tmp_path / "conf")
     monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    return OmegaConf.create(made)
+    return OmegaConf.create(settings)
 
 
 @pytest.fixture
@@ -144,10 +144,10 @@ def test_without_replies_and_endpoint_it_is_not_run(ranked):
 def test_systems_that_are_not_run_are_named(monkeypatch):
     monkeypatch.setattr(paths, "results", lambda dataset: paths.root() / "results" / f"nothing_{dataset}")
     local = ["t2mrec_llm_local", "t2mrec_llm_local_pointwise"]
-    known = sound_systems()
-    assert sorted(name for name in known if endpoints.awaits_replies("toy", known[name])) == ["t2mrec_llm", *local]
+    systems = sound_systems()
+    assert sorted(name for name in systems if endpoints.awaits_replies("toy", systems[name])) == ["t2mrec_llm", *local]
     monkeypatch.setattr(endpoints, "cassette", lambda dataset, system: paths.conf() / "config.yaml")
-    assert not any(endpoints.awaits_replies("toy", own) for own in known.values())
+    assert not any(endpoints.awaits_replies("toy", system) for system in systems.values())
 
 
 def test_record_then_replay(settings, ranked, toy, toy_split, tmp_path):
@@ -159,16 +159,16 @@ def test_record_then_replay(settings, ranked, toy, toy_split, tmp_path):
     np.testing.assert_array_equal(rows[:, POOL:], before[:, POOL:])
     ids = toy.servers["id"].to_numpy()
     for task, row, old in zip(test, rows, before, strict=True):
-        wanted = list(ids[old[:K]]) if task == test[0] else answered(list(ids[old[:POOL]]), K)
-        assert list(ids[row[:K]]) == wanted
+        expected = list(ids[old[:K]]) if task == test[0] else answered(list(ids[old[:POOL]]), K)
+        assert list(ids[row[:K]]) == expected
         assert sorted(row[:POOL]) == sorted(old[:POOL])
     lines = entries(tmp_path)
     assert [set(line) for line in lines] == [{"key", "response"}] * len(test)
     assert "please handle" not in json.dumps(lines)
     assert endpoints.not_run("toy", "t2mrec_llm") is None
     # The endpoint is gone: everything comes from the cassette, and a question that is not in it is an error.
-    again, *found = ranked()
-    np.testing.assert_array_equal(found, (rows, scores))
+    again, *replayed = ranked()
+    np.testing.assert_array_equal(replayed, (rows, scores))
     report = again.report()
     assert (report["replayed"], report["requests"], report["attempts"]) == (len(test), 0, 0)
     assert report["fallbacks"] == {"repeat": 1}
@@ -182,8 +182,8 @@ def test_a_tolerated_failure_is_replayed(ranked, toy, toy_split, tmp_path):
         system, rows, _ = ranked("record", endpoint)
     assert system.report()["fallbacks"] == {"server_error": 1}
     assert [entry["fault"] for entry in entries(tmp_path) if "fault" in entry] == ["server_error"]
-    again, found, _ = ranked()
-    np.testing.assert_array_equal(found, rows)
+    again, replayed, _ = ranked()
+    np.testing.assert_array_equal(replayed, rows)
     same = ("answered", "fallbacks", "prompt_tokens", "completion_tokens")
     assert [again.report()[name] for name in same] == [system.report()[name] for name in same]
     assert (again.report()["answered"], again.report()["attempts"]) == (len(test) - 1, 0)
@@ -191,10 +191,10 @@ def test_a_tolerated_failure_is_replayed(ranked, toy, toy_split, tmp_path):
     with Endpoint() as endpoint:
         ranked("record", endpoint)
         assert len(endpoint.bodies) == 1
-    whole, found, _ = ranked()
+    whole, replayed, _ = ranked()
     assert (whole.report()["answered"], whole.report()["fallbacks"]) == (len(test), {})
-    assert (found[3] != rows[3]).any()
-    np.testing.assert_array_equal(np.delete(found, 3, axis=0), np.delete(rows, 3, axis=0))
+    assert (replayed[3] != rows[3]).any()
+    np.testing.assert_array_equal(np.delete(replayed, 3, axis=0), np.delete(rows, 3, axis=0))
 
 
 def test_a_recording_with_other_forms_and_parameters_is_replayed(ranked, toy, toy_split, tmp_path):
@@ -204,13 +204,13 @@ def test_a_recording_with_other_forms_and_parameters_is_replayed(ranked, toy, to
     with Endpoint(faults | {int(toy.tasks["id"].iloc[test[-1]]): "server_error"}) as endpoint:
         system, rows, _ = ranked("record", endpoint)
     assert any(entry.get("fault") == "refused" for entry in entries(tmp_path))
-    told = {"max_tokens": "max_completion_tokens", "temperature": None}
-    assert all(entry["sent"] == told for entry in entries(tmp_path) if "response" in entry)
-    again, found, _ = ranked()
-    np.testing.assert_array_equal(found, rows)
+    changes = {"max_tokens": "max_completion_tokens", "temperature": None}
+    assert all(entry["sent"] == changes for entry in entries(tmp_path) if "response" in entry)
+    again, replayed, _ = ranked()
+    np.testing.assert_array_equal(replayed, rows)
     for report in (system.report(), again.report()):
         assert (report["answered"], report["fallbacks"]) == (len(test) - 1, {"server_error": 1})
-        assert report["adapted"] == told
+        assert report["adapted"] == changes
 
 
 def test_a_recording_in_which_everything_failed_gives_no_row(ranked, toy, tmp_path):
@@ -270,9 +270,9 @@ def test_the_environment_holds_for_one_reading_alone(monkeypatch):
 
 
 def test_errors_survive_a_process_border():
-    told = {"file": "x", "fix": "wait", "status": 429, "message": "no"}
-    found = pickle.loads(pickle.dumps(llm.EndpointError("busy", "later", **told)))
-    assert {"kind": "busy", "reason": "later", **told}.items() <= vars(found).items()
+    details = {"file": "x", "fix": "wait", "status": 429, "message": "no"}
+    copy = pickle.loads(pickle.dumps(llm.EndpointError("busy", "later", **details)))
+    assert {"kind": "busy", "reason": "later", **details}.items() <= vars(copy).items()
 
 
 def test_every_answer_of_hundreds_gives_a_valid_order_and_every_fault_is_counted_once():

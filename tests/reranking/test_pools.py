@@ -48,18 +48,18 @@ def ranked(system, toy, split, workdir, k=20):
 
 
 def test_kept_pools_take_the_place_of_a_training(keep, toy, toy_split, tmp_path, monkeypatch):
-    kept = keep(*PARTS)
+    stored = keep(*PARTS)
     monkeypatch.setattr(T2MRec, "fit", None)  # nothing is trained
     system = pools.PooledT2MRec(*PARTS)
     rows, scores = ranked(system, toy, toy_split, tmp_path)
-    np.testing.assert_array_equal(rows, kept)
+    np.testing.assert_array_equal(rows, stored)
     assert (np.diff(scores, axis=1) < 0).all()
     few, _ = system.rank(toy_split.tasks("test")[[3, 1]], 5, toy_split.known("test"))
-    np.testing.assert_array_equal(few, kept[[3, 1], :5])
+    np.testing.assert_array_equal(few, stored[[3, 1], :5])
     train = toy_split.tasks("train")[:1]
-    with pytest.raises(StudyError, match="no pool was kept") as told:
+    with pytest.raises(StudyError, match="no pool was kept") as caught:
         system.rank(train, 5, toy_split.known("test"))
-    assert (told.value.file, told.value.row) == (pools.file_of("toy"), toy.tasks["id"].iloc[train[0]])
+    assert (caught.value.file, caught.value.row) == (pools.file_of("toy"), toy.tasks["id"].iloc[train[0]])
 
 
 @pytest.mark.parametrize("other", ["training", "protocol", "seed", "file"])
@@ -68,9 +68,9 @@ def test_pools_of_another_training_are_not_taken(keep, toy, toy_split, tmp_path,
         keep(PARTS[0], Towers(hidden=9, output=8), *PARTS[2:])
     elif other != "file":
         keep(*PARTS, **{other: {"protocol": "warm", "seed": 2}[other]})
-    found = ranked(pools.PooledT2MRec(*PARTS), toy, toy_split, tmp_path)
-    for own, trained in zip(found, ranked(T2MRec(*PARTS), toy, toy_split, tmp_path), strict=True):
-        np.testing.assert_array_equal(own, trained)
+    answers = ranked(pools.PooledT2MRec(*PARTS), toy, toy_split, tmp_path)
+    for answer, trained in zip(answers, ranked(T2MRec(*PARTS), toy, toy_split, tmp_path), strict=True):
+        np.testing.assert_array_equal(answer, trained)
 
 
 def test_a_server_that_is_gone_is_named(keep, toy, toy_split, tmp_path):
@@ -79,6 +79,6 @@ def test_a_server_that_is_gone_is_named(keep, toy, toy_split, tmp_path):
     table = pd.read_parquet(file)
     table.loc[0, "server_id"] = 99_999
     table.to_parquet(file)
-    with pytest.raises(StudyError, match="lacks") as told:
+    with pytest.raises(StudyError, match="lacks") as caught:
         ranked(pools.PooledT2MRec(*PARTS), toy, toy_split, tmp_path)
-    assert told.value.file == file
+    assert caught.value.file == file

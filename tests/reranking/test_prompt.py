@@ -40,9 +40,9 @@ def asked(descriptions, everywhere=None):
     return data, prompt.messages(task, servers, k=3, substitutions=2, longest=200)
 
 
-def check(data, made):
+def check(data, messages):
     """The candidates are the pool's, one JSON object per line, between marks that occur once."""
-    user = made[1]["content"]
+    user = messages[1]["content"]
     for mark in ("<task>", "</task>", "<candidates>", "</candidates>"):
         assert user.count(mark) == 1
     assert task_of(user) == data.tasks["id"].iloc[3]
@@ -59,9 +59,9 @@ def check(data, made):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_strangers_text_stays_in_its_card(attack):
-    data, made = asked([attack] * 50, attack)
-    check(data, made)
-    assert made[0] == asked(["harmless"] * 50)[1][0]
+    data, messages = asked([attack] * 50, attack)
+    check(data, messages)
+    assert messages[0] == asked(["harmless"] * 50)[1][0]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))  # lone surrogates fit no pandas string
@@ -70,12 +70,12 @@ def test_any_text_stays_in_its_card(text):
 
 
 def test_cards_hold_what_is_known_and_no_more():
-    data, made = asked([f"does {row}" for row in range(50)])
-    card = json.loads(made[1]["content"].split("\n")[4])
+    data, messages = asked([f"does {row}" for row in range(50)])
+    card = json.loads(messages[1]["content"].split("\n")[4])
     row = data.servers.iloc[4]
-    own = {"id": 112, "name": "maps server 4", "description": "does 4", "language": "Go, Docker"}
-    assert card == own | {"category": "tools", "subcategory": "sub1", "license": "MIT", "official": "non-official"}
-    assert row["url"] not in made[1]["content"]
+    fields = {"id": 112, "name": "maps server 4", "description": "does 4", "language": "Go, Docker"}
+    assert card == fields | {"category": "tools", "subcategory": "sub1", "license": "MIT", "official": "non-official"}
+    assert row["url"] not in messages[1]["content"]
 
 
 def test_a_prompt_file_takes_the_place_of_ours(tmp_path, monkeypatch):
@@ -84,9 +84,9 @@ def test_a_prompt_file_takes_the_place_of_ours(tmp_path, monkeypatch):
     template = prompt.read_template("figure5.txt")
     data = make_data(20, 50, ["gives {k} and {candidates}"] * 50)
     task, servers = data.tasks.iloc[3].to_dict(), data.servers.iloc[POOL]
-    (made,) = prompt.messages(task, servers, k=20, substitutions=0, longest=200, template=template)
-    lines = made["content"].split("\n")
-    assert (made["role"], lines[0], lines[-1]) == ("user", "Rank 20.", 'Return {"Task": t, "MCP_servers": []}')
+    (message,) = prompt.messages(task, servers, k=20, substitutions=0, longest=200, template=template)
+    lines = message["content"].split("\n")
+    assert (message["role"], lines[0], lines[-1]) == ("user", "Rank 20.", 'Return {"Task": t, "MCP_servers": []}')
     assert [json.loads(line)["id"] for line in lines[2:-1]] == [112, 106, 127, 100]
     assert json.loads(lines[2])["description"] == "gives {k} and {candidates}"  # a stranger's text is not filled in
     (tmp_path / "lacking.txt").write_text("Rank {k} of {candidates}.")

@@ -27,8 +27,8 @@ def test_scores_by_hand(pairs):
     requests, fields, _, planted = pairs
     product, server = (planted[:, column::2] for column in (0, 1))
     expected = sum(
-        (vectors * (requests * product[:, place] + server[:, place])).sum(axis=1)
-        for place, vectors in enumerate(fields.values())
+        (vectors * (requests * product[:, column] + server[:, column])).sum(axis=1)
+        for column, vectors in enumerate(fields.values())
     )
     student = Student(planted)
     assert student.asks
@@ -46,8 +46,8 @@ def test_a_kept_student_is_the_same_and_a_missing_or_damaged_one_is_named(pairs,
     with pytest.raises(StudyError, match="no distilled model"):
         Student.load(file)
     Student(planted).save(file)
-    kept = Student.load(file)
-    np.testing.assert_allclose(kept.scores(requests, fields), Student(planted).scores(requests, fields), atol=1e-3)
+    stored = Student.load(file)
+    np.testing.assert_allclose(stored.scores(requests, fields), Student(planted).scores(requests, fields), atol=1e-3)
     whole = pd.read_csv(file)
     for damaged in (whole.head(5), whole.rename(columns={"product_all": "x"}), whole.replace(0.0, np.nan)):
         damaged.to_csv(file, index=False)

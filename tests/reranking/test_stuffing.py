@@ -41,13 +41,13 @@ def test_only_the_attackers_descriptions_change(toy, toy_split):
     assert set(touched) == set(watched["server"][:8])
     others = toy.servers.columns.drop("description")
     pd.testing.assert_frame_equal(changed.servers[others], toy.servers[others])
-    known = " ".join(np.array(toy.task_texts(("name", "description")))[toy_split.tasks("train")]).lower()
+    vocabulary = " ".join(np.array(toy.task_texts(("name", "description")))[toy_split.tasks("train")]).lower()
     for row in touched:
         old, new = toy.servers["description"].iloc[row], changed.servers["description"].iloc[row]
         assert new.startswith(f"{old} ")
-        assert all(word in known for word in new.removeprefix(f"{old} ").split())
-    asked = {f"item{row}" for part in ("valid", "test") for row in toy_split.tasks(part)}
-    assert not asked & set(" ".join(changed.servers["description"]).split())
+        assert all(word in vocabulary for word in new.removeprefix(f"{old} ").split())
+    words = {f"item{row}" for part in ("valid", "test") for row in toy_split.tasks(part)}
+    assert not words & set(" ".join(changed.servers["description"]).split())
 
 
 class Fixed:
@@ -65,12 +65,12 @@ def test_ranks_are_looked_up(toy, toy_split, monkeypatch):
     monkeypatch.setattr(stuffing, "build_system", lambda system: Fixed())
     tasks, servers = toy_split.tasks("valid")[:3], np.array([0, 49, 59])
     one_seed = OmegaConf.create({"system": {"seeds": [1]}})
-    found = stuffing.ranks_of(one_seed, toy, toy_split, tasks, servers, "valid")
+    ranks = stuffing.ranks_of(one_seed, toy, toy_split, tasks, servers, "valid")
     system = Fixed()
     system.fit(toy, toy_split, seed=1, workdir=None)
-    wanted = [1 + int((system.lengths > system.lengths[0]).sum()), 1, 60]
-    assert wanted[0] > 1
-    assert [list(row) for row in found] == [wanted] * 3
+    expected = [1 + int((system.lengths > system.lengths[0]).sum()), 1, 60]
+    assert expected[0] > 1
+    assert [list(row) for row in ranks] == [expected] * 3
 
 
 def test_gains_by_hand(toy):
@@ -82,9 +82,9 @@ def test_gains_by_hand(toy):
     watched["group"] = ["theme0", "", ""]
     before = np.array([[50, 50, 30], [20, 20, 30], [40, 40, 1]])
     after = np.array([[10, 10, 31], [10, 5, 31], [1, 100, 1]])
-    found = gains(toy, tasks, watched, "theme", before, after)
-    assert found["form"].tolist() == ["aimed", "broad", "control"]
-    aimed, broad, control = found.to_dict("records")
+    rows_after = gains(toy, tasks, watched, "theme", before, after)
+    assert rows_after["form"].tolist() == ["aimed", "broad", "control"]
+    aimed, broad, control = rows_after.to_dict("records")
     assert (aimed["before"], aimed["after"], aimed["gain"]) == (35, 10, 25)
     assert (aimed["top_before"], aimed["top_after"]) == (0, 1)
     assert broad["gain"] == pytest.approx((40 + 15 - 60) / 3)
@@ -96,8 +96,8 @@ def test_gains_by_hand(toy):
 
 def test_summary_by_hand():
     rows = [("aimed", 10, 1, 9, 1), ("aimed", 20, 5, 15, 0), ("control", 5, 5, 0, 0)]
-    found = pd.DataFrame(rows, columns=["form", "before", "after", "gain", "top_after"])
-    table = summary(found.assign(system="a", words=10, top_before=0.0), seed=1).set_index("form")
+    table_rows = pd.DataFrame(rows, columns=["form", "before", "after", "gain", "top_after"])
+    table = summary(table_rows.assign(system="a", words=10, top_before=0.0), seed=1).set_index("form")
     assert table.loc["aimed", ["servers", "before", "after", "gain", "top_after"]].tolist() == [2, 15, 3, 12, 0.5]
     assert table.loc["aimed", "gain_ci_low"] >= 9
     assert table.loc["aimed", "gain_ci_high"] <= 15
@@ -116,17 +116,17 @@ def own_root(tmp_path, monkeypatch, toy, toy_split):
 
 
 def test_the_analysis_finds_who_climbs_and_goes_on_after_a_stop(own_root, monkeypatch):
-    (place,) = run_analyses(["usefulness/stuffing"], config.load(["dataset=synthetic", "profile=smoke"]))
-    assert place == own_root / "results" / "synthetic" / "usefulness" / "stuffing.csv"
-    table = pd.read_csv(place).set_index(["system", "words", "form"]).sort_index()
+    (path,) = run_analyses(["usefulness/stuffing"], config.load(["dataset=synthetic", "profile=smoke"]))
+    assert path == own_root / "results" / "synthetic" / "usefulness" / "stuffing.csv"
+    table = pd.read_csv(path).set_index(["system", "words", "form"]).sort_index()
     assert len(table) == 2 * 2 * 3
     # Words of the asked tasks carry a server up where words decide, and nowhere where counts of labels do.
     assert (table.loc[("tfidf", 9), "gain"][["broad", "aimed"]] > 10).all()
     assert table.loc[("tfidf", 9), "gain"]["control"] < 0
     assert (table.loc["popularity", "gain"] == 0).all()
-    assert place.with_suffix(".json").exists()
-    first = place.read_bytes()
+    assert path.with_suffix(".json").exists()
+    first = path.read_bytes()
     monkeypatch.setattr(stuffing, "ranks_of", None)  # nothing is fitted a second time, also without a cache
     assert not list(own_root.glob("cache/**/*.parquet"))
     list(run_analyses(["usefulness/stuffing"], config.load(["dataset=synthetic", "profile=smoke"])))
-    assert place.read_bytes() == first
+    assert path.read_bytes() == first

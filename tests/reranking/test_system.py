@@ -62,9 +62,9 @@ def test_what_counts_can_add_and_remove_nothing(pool, answer, k, substitutions):
         assert len(set(order[:k]) - set(pool[:k])) <= substitutions
 
 
-@pytest.mark.parametrize(("substitutions", "free", "found"), FREE)
-def test_a_free_order_is_brought_within_the_rules(substitutions, free, found):
-    assert Rules(k=3, substitutions=substitutions).within(free, sorted(free)) == found
+@pytest.mark.parametrize(("substitutions", "free", "allowed"), FREE)
+def test_a_free_order_is_brought_within_the_rules(substitutions, free, allowed):
+    assert Rules(k=3, substitutions=substitutions).within(free, sorted(free)) == allowed
 
 
 @given(
@@ -76,19 +76,19 @@ def test_a_free_order_is_brought_within_the_rules(substitutions, free, found):
 def test_an_order_within_the_rules_is_the_nearest_to_the_free_one(free, k, substitutions, random):
     pool = random.sample(free, len(free))
     rules = Rules(k, substitutions)
-    found = rules.within(free, pool)
-    named, rest = found[:k], found[k:]
+    order = rules.within(free, pool)
+    named, rest = order[:k], order[k:]
     assert rules.fault(named, pool) is None
-    assert rules.fault_of_order(found, pool) is None
-    assert sorted(found) == sorted(pool)
-    place = {item: number for number, item in enumerate(free)}
-    assert named == sorted(named, key=place.__getitem__)
-    assert rest == sorted(rest, key=place.__getitem__)
+    assert rules.fault_of_order(order, pool) is None
+    assert sorted(order) == sorted(pool)
+    rank_of = {item: number for number, item in enumerate(free)}
+    assert named == sorted(named, key=rank_of.__getitem__)
+    assert rest == sorted(rest, key=rank_of.__getitem__)
     below = set(pool[k:])
-    wanted = sum(item in below for item in free[:k])
-    assert sum(item in below for item in named) == min(wanted, substitutions)
-    if wanted <= substitutions:
-        assert found == free
+    moved = sum(item in below for item in free[:k])
+    assert sum(item in below for item in named) == min(moved, substitutions)
+    if moved <= substitutions:
+        assert order == free
     # Of those from below, and of the first K, the named are those that the free order puts first.
     for kind in (below, set(pool[:k])):
         ordered = [item for item in free if item in kind]

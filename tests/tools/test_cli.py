@@ -67,22 +67,22 @@ def test_find_answers_with_schemas_and_looks_for_the_parts_of_a_query(toy, run, 
     assert {one["server"]["id"] for one in json.loads(only)} == {"mail"}
 
 
-def test_latency_alone_writes_its_own_tables(toy, run, catalog, monkeypatch):
+def test_latency_alone_writes_its_own_table(toy, run, catalog, monkeypatch):
     monkeypatch.setattr(experiments, "load_collection", lambda name: Loaded(catalog, {"tasks": QUERIES}, None))
     monkeypatch.setattr(experiments, "load_log", lambda *_: [])
-    assert run("run", "--part", "latency").exit_code == 0
+    assert run("run", "--catalogue", "intent", "--part", "latency").exit_code == 0
     folder = paths.tables("livemcpbench")
-    assert sorted(path.name for path in folder.iterdir()) == ["discovery_latency.csv", "discovery_latency.json"]
-    line = pd.read_csv(folder / "discovery_latency.csv").iloc[0]
-    assert (line["tools"], line["queries"]) == (5, 2)
-    assert 0 < line["latency_p50_ms"] <= line["latency_p95_ms"]
-    assert "cores" in json.loads((folder / "discovery_latency.json").read_text())["hardware"]
+    assert sorted(path.name for path in folder.iterdir()) == ["intent_latency.csv", "intent_latency.json"]
+    line = pd.read_csv(folder / "intent_latency.csv").iloc[0]
+    assert line["cache_hits"] == 2
+    assert 0 < line["first_p50_ms"] <= line["first_p95_ms"]
+    assert "cores" in json.loads((folder / "intent_latency.json").read_text())["hardware"]
 
 
 def test_an_endpoint_by_configuration(server, project, catalog):
     path = project / "conf/tools/embedder.yaml"
-    own = {"kind": "endpoint", "base_url": f"http://127.0.0.1:{server.server_port}/v1", "model": "e", "dimension": 2}
-    chosen = yaml.safe_load(path.read_text()) | own | {"retries": 0}
+    other = {"kind": "endpoint", "base_url": f"http://127.0.0.1:{server.server_port}/v1", "model": "e", "dimension": 2}
+    chosen = yaml.safe_load(path.read_text()) | other | {"retries": 0}
     (project / "conf").unlink()
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(chosen))
@@ -93,13 +93,13 @@ def test_an_endpoint_by_configuration(server, project, catalog):
 
 
 def test_a_request_block_is_routed_and_a_model_asks_for_tools_that_are_not_called(server, toy, run):
-    (found,) = json.loads(run("find", f"please: {BLOCK.format('mail', 'send')}", *TOY, "-k", "1", "--json").output)
-    assert (found["server"]["name"], found["tool"]["name"]) == ("Mail", "send")
+    (hit,) = json.loads(run("find", f"please: {BLOCK.format('mail', 'send')}", *TOY, "-k", "1", "--json").output)
+    assert (hit["server"]["name"], hit["tool"]["name"]) == ("Mail", "send")
     url = f"http://127.0.0.1:{server.server_port}/v1"
     server.script = ["block"]
     done = run("loop", "read it", "--dry", "--url", url, "--model", "m", *TOY, "--json")
-    found, *_ = json.loads(done.stdout)
-    assert (found["server"]["name"], found["tool"]["name"]) == ("Files", "read_file")
+    hit, *_ = json.loads(done.stdout)
+    assert (hit["server"]["name"], hit["tool"]["name"]) == ("Files", "read_file")
     assert done.stderr.rstrip().endswith("hello")
     assert not feedback_of("tools-mine").events()
     lines = [json.loads(line) for line in run("synthesise", *TOY, "--tools", "2").stdout.splitlines()]
@@ -129,13 +129,13 @@ def test_intent_ranks_by_what_was_noted_and_the_notes_are_summed_up(toy, run):
     assert before[0]["tool"]["name"] == "read_file"
     assert "relevance" in run(*by_intent).output
     keys, store = ("fs/read_file", "fs/write_file", "mail/write_file"), feedback_of("tools-toy")
-    rows = tuple((1.0 - place / 4, 0.5, 0.0, 0.5, 0.5) for place in range(3))
+    rows = tuple((1.0 - rank / 4, 0.5, 0.0, 0.5, 0.5) for rank in range(3))
     for selected, success in ((keys[1], True), (keys[0], False), (None, None)):
         store.append(Event("a", "h", keys, selected, success, rating=4.0 if success else None, factors=rows))
     out = run("run", "--part", "feedback", *TOY).output
     assert re.search(r"click_through_rate +0.667", out)
     # One successful use tells something: its tool against the other two shown; too little to settle weights.
-    assert [own.shape for own in lessons(store.events())] == [(2, len(FACTORS))]
+    assert [lesson.shape for lesson in lessons(store.events())] == [(2, len(FACTORS))]
     assert ("weights by 1 successful uses" in out, "do not use them" in out) == (True, True)
     assert sum(json.loads(out.splitlines()[-1]).values()) == pytest.approx(1, abs=1e-3)
     assert json.loads(run(*by_intent, "--json").output) != before
@@ -156,6 +156,6 @@ def test_requirements_of_tools(toy, run, tmp_path):
     for held, offered in (({}, True), ({"permissions": ["read"]}, True), ({"permissions": ["write"]}, False)):
         (tmp_path / "context.json").write_text(json.dumps({"needs": needs} | held))
         words = ["--method", "intent", "--context", str(tmp_path / "context.json"), "--json"]
-        found = json.loads(run("find", "read a file", *words, *TOY).stdout)
-        names = {(answer["server"]["id"], answer["tool"]["name"]) for answer in found}
+        answers = json.loads(run("find", "read a file", *words, *TOY).stdout)
+        names = {(answer["server"]["id"], answer["tool"]["name"]) for answer in answers}
         assert (("fs", "read_file") in names) is offered

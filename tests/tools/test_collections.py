@@ -19,16 +19,16 @@ def put(path, content):
 
 
 def test_several_catalogues_are_indexed_as_one(toy, run, monkeypatch):
-    known = {"mcptools": listing("One", "read a file", "b"), "mcpflow": listing("Two", "b", "read  a file")}
-    monkeypatch.setattr(collections, "load_collection", lambda name: Loaded(known[name], {}, None))
-    shown = run("index", "--catalogue", "mcptools", "--catalogue", "mcpflow").output
-    assert "2 listings, 1 entities, 1 groups" in shown
-    found = load_catalog(catalogue_file("merged"))
-    assert [(server.name, server.aliases, len(found.tools)) for server in found.servers] == [("One", ("Two",), 2)]
+    catalogs = {"mcptools": listing("One", "read a file", "b"), "mcpflow": listing("Two", "b", "read  a file")}
+    monkeypatch.setattr(collections, "load_collection", lambda name: Loaded(catalogs[name], {}, None))
+    output = run("index", "--catalogue", "mcptools", "--catalogue", "mcpflow").output
+    assert "2 listings, 1 entities, 1 groups" in output
+    merged = load_catalog(catalogue_file("merged"))
+    assert [(server.name, server.aliases, len(merged.tools)) for server in merged.servers] == [("One", ("Two",), 2)]
     # Own ones that are indexed, and published ones.
     assert "4 listings, 4 entities" in run("index", "--catalogue", "toy", "--catalogue", "mcptools").output
-    found = load_catalog(catalogue_file("merged"))
-    assert [server.name for server in found.servers] == ["Files", "Mail", "Maps", "One"]
+    merged = load_catalog(catalogue_file("merged"))
+    assert [server.name for server in merged.servers] == ["Files", "Mail", "Maps", "One"]
     for words in (["absent"], ["toy"], ["absent", "toy"]):
         with pytest.raises(StudyError):
             run("index", *(part for word in words for part in ("--catalogue", word)))
@@ -71,10 +71,10 @@ def test_narrow_reading_of_descriptions(tmp_path):
 def test_calls_of_mcp_flow_that_count_as_equal_are_siblings_and_its_plain_reading_cuts_names(tmp_path):
     put(tmp_path / collections.TOOLS_FOLDER / "smithery" / "Web.json", [{"name": "read"}, {"name": "send"}])
     put(tmp_path / collections.INFO_FILE, [{"all_paths": []}])
-    said = [("read", {"url": "a.org/B c"}), ("read", {"url": "A.orgb-C"}), ("send", {"url": "A.orgb-C"})]
-    said += [("read", {"url": "a.org/d", "n": 1}), ("read", {"n": 1.0, "url": "a.org/d"}), ("read", None)]
+    calls = [("read", {"url": "a.org/B c"}), ("read", {"url": "A.orgb-C"}), ("send", {"url": "A.orgb-C"})]
+    calls += [("read", {"url": "a.org/d", "n": 1}), ("read", {"n": 1.0, "url": "a.org/d"}), ("read", None)]
     samples = []
-    for row, (tool, arguments) in enumerate(said):
+    for row, (tool, arguments) in enumerate(calls):
         call = None if arguments is None else {"name": tool, "arguments": arguments}
         samples.append({"source_instruction": f"do {row}", "tool": tool, "function_call": call})
     put(tmp_path / collections.SAMPLES_FOLDER / "Smithery" / "Web.json", samples)
@@ -82,17 +82,20 @@ def test_calls_of_mcp_flow_that_count_as_equal_are_siblings_and_its_plain_readin
     assert (groups[0], groups[3], len(set(groups))) == (groups[1], groups[4], 4)
     entries = [{"name": "get_user_name", "description": "x"}, {"name": None, "description": "y"}]
     put(tmp_path / collections.TOOLS_FOLDER / "market" / "Some Server.json", entries)
-    found = collections.plainly_read(tmp_path)
+    plain = collections.plainly_read(tmp_path)
     texts = [("user_name", "x"), ("", "y"), ("read", ""), ("send", "")]
-    assert [(tool.name, tool.description) for tool in found.tools] == texts
-    assert found.servers[0].id == "market/Some Server"
+    assert [(tool.name, tool.description) for tool in plain.tools] == texts
+    assert plain.servers[0].id == "market/Some Server"
 
 
 @pytest.fixture
 def livemcp(tmp_path):
     """A folder with two servers that have the same tools, and two tasks."""
     block = {"tools": [{"name": "read", "description": "r", "inputSchema": {}}, {"name": "write", "description": None}]}
-    servers = [{"name": name, "description": "x", "tools": {own: block}} for name, own in (("A", "sub"), ("B", "b"))]
+    servers = [
+        {"name": name, "description": "x", "tools": {block_name: block}}
+        for name, block_name in (("A", "sub"), ("B", "b"))
+    ]
     put(tmp_path / collections.TOOLS_FILE, servers)
     named = {"1": ("do", "1. read\n 2) gone\n3 . read\n10.write", "4"), "2": ("no", "1. gone", "2")}
     tasks = [
@@ -119,10 +122,10 @@ def test_log_rows_and_verdicts(livemcp):
 
     runs = [called("2", "execute-tool", json.dumps({"server_name": "b", "tool_name": "write"}))]
     runs += [called("3", "execute-tool", "{broken")]
-    shown = "matched_tools:\\n- server_name: sub\\n  tool_name: read\\n  x\\n- server_name: zz\\n  tool_name: read\\n"
+    reply = "matched_tools:\\n- server_name: sub\\n  tool_name: read\\n  x\\n- server_name: zz\\n  tool_name: read\\n"
     messages = [
         {"role": "assistant", "tool_calls": [called("1", "route", json.dumps({"query": "please"}))]},
-        {"role": "tool", "tool_call_id": "1", "content": shown},
+        {"role": "tool", "tool_call_id": "1", "content": reply},
         {"role": "assistant", "tool_calls": runs},
         {"role": "tool", "tool_call_id": "2", "content": "text='Failed to'"},
         {"role": "tool", "tool_call_id": "3", "content": "fine isError=False"},
@@ -163,5 +166,5 @@ def test_mcptools_ids_that_repeat_and_its_cleaning_table(project, monkeypatch):
     loaded = collections.load_collection("mcptools")
     assert [server.id for server in loaded.catalog.servers] == ["s", "s#2"]
     assert (loaded.queries["atlas"].ids, loaded.queries["atlas"].labels) == (("a",), (((0, 1),),))
-    kept = (project / "results/mcptools/tables/cleaning.csv").read_text()
-    assert kept.count("\n") == len(loaded.cleaning) + 1
+    text = (project / "results/mcptools/tables/cleaning.csv").read_text()
+    assert text.count("\n") == len(loaded.cleaning) + 1

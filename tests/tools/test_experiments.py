@@ -22,10 +22,10 @@ from study.data.splits import Split
 from study.evaluation import metrics
 from study.evaluation.statistics import bootstrap_interval, cluster_interval, compare_all, randomisation
 from study.tools import discovery, experiments, mcp_zero, results, router
-from study.tools.collections import ApiCall, Episode, Execution, Route
+from study.tools.collections import ApiCall
 from study.tools.queries import QuerySet, credit
 from study.tools.router import Stage
-from tests.toy_tools import BLOCK, listing
+from tests.toy_tools import listing
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
 TOOLS = np.array([[0.1, 0.9, 0.8, 0.3, 0.7]], np.float32)
@@ -91,8 +91,8 @@ def test_what_comes_out_again_keeps_its_record_and_its_seconds(project, catalog,
         ]
         results.write_results("toy", [*runs, results.Table("extra", pd.DataFrame({"a": [len(facts)]}), {"config": 3})])
         records = results.read_records("toy")
-        told = [(records["query", name]["made"], records["query", name]["seconds"]) for name in ("first", "second")]
-        return [*told, json.loads(extra.read_text())["made"]]
+        stamps = [(records["query", name]["made"], records["query", name]["seconds"]) for name in ("first", "second")]
+        return [*stamps, json.loads(extra.read_text())["made"]]
 
     assert write(good, poor, 1.5) == [(1, 1.5), (2, 1.5), 0]
     assert write(good, poor, 2.5) == [(1, 1.5), (2, 1.5), 0]
@@ -108,8 +108,8 @@ def test_report_from_files(project, catalog):
     # A run takes the place of the one of its name; the others stay.
     table = results.Table("extra", pd.DataFrame({"a": [1]}), {"config": 3})
     results.write_results("toy", [results.Run("query", "poor", poor, inputs, {"config": {}}), table])
-    kept = results.collect_runs("toy")["query"]["good"]
-    pd.testing.assert_frame_equal(kept, good, check_dtype=False, check_like=True)
+    stored = results.collect_runs("toy")["query"]["good"]
+    pd.testing.assert_frame_equal(stored, good, check_dtype=False, check_like=True)
     assert json.loads((paths.tables("toy") / "extra.json").read_text())["config"] == 3
     folder = results.report_runs("toy", {"query": ("poor", "recall@2"), "absent": ("x", "recall@2")}, {})
     table = pd.read_csv(folder / "metrics.csv.xz")
@@ -148,9 +148,9 @@ def test_queries_of_one_origin_are_one_unit():
     measured = {"a": [1.0, 1, 1, 1, 0, 1], "b": [0.0, 0, 0, 1, 1, 0]}
     frames = {name: base.assign(**{"hit_rate@1": values}) for name, values in measured.items()}
     plain = compare_all(frames, "b", ["hit_rate@1"], 0)
-    found = results.compare_systems(frames, "b", "hit_rate@1", groups).iloc[0]
-    assert (found["groups"], found["n"], found["diff"]) == (3, 6, plain["diff"][0])
-    assert found["randomisation_p"] == randomisation(np.array([3.0, -1.0, 1.0]), seed=0) > plain["randomisation_p"][0]
+    row = results.compare_systems(frames, "b", "hit_rate@1", groups).iloc[0]
+    assert (row["groups"], row["n"], row["diff"]) == (3, 6, plain["diff"][0])
+    assert row["randomisation_p"] == randomisation(np.array([3.0, -1.0, 1.0]), seed=0) > plain["randomisation_p"][0]
     with pytest.raises(StudyError, match="no group"):
         results.compare_systems(frames, "b", "hit_rate@1", {"q0": "x"})
 
@@ -190,21 +190,6 @@ def test_noisy_copies_are_unit_vectors():
     assert (len(np.unique(more[4:], axis=0)), len(discovery.grown(vectors, 2, rng))) == (46, 2)
 
 
-def test_measures_beside_the_recorded_router_by_hand(catalog, embedder, monkeypatch):
-    monkeypatch.setattr("study.advisor.encoders.choose.configured_embedder", lambda: embedder)
-    ranked, nothing = np.array([[1, 2, 3], [4, 5, 6], [7, 8, -1]]), Request("", "")
-    found = mcp_zero.agreement(ranked, [(nothing, (1, 3, 5)), (nothing, (6,)), (nothing, ())]).iloc[0]
-    assert found.tolist() == pytest.approx([3, 1 / 3, (2 / 4 + 1 / 3) / 3])
-    # The mail server is the second for the first task's text; the agent was shown a tool of it and ran another.
-    route = Route(BLOCK.format("Mail", "send"), (3,))
-    queries = QuerySet("q", ("a", "b"), ("read a file", "find a route"), (((2,),), ((4,),)), ("a", "b"))
-    episodes = Episode("a", (route,), (Execution(2, True, 1),), True), Episode("b", (), (), True)
-    servers, same, ran = (table.frame for table in mcp_zero.recorded_tables((catalog, queries), episodes))
-    assert servers[["hit_rate@1", "hit_rate@3"]].to_numpy().tolist() == [[0.5, 1]] * 3
-    assert same["requests"].tolist() == [1]
-    assert ran.set_index("system")["hit_rate@1"].to_dict() == {"mcp_zero": 1, "requests_flat": 1, "recorded": 0}
-
-
 def test_requests_of_a_task_are_joined_by_hand():
     queries = QuerySet("q", ("a", "b"), ("x", "y"), (((0,), (11,)), ((4,),)), ("a", "b"))
     scores = np.zeros((3, 12), np.float32)
@@ -238,7 +223,7 @@ def test_needles_by_hand(catalog, embedder, monkeypatch):
     """Each tool asked for in its own words: found alone or among two; tokens of the found one, and of the offer."""
     monkeypatch.setattr("study.advisor.encoders.choose.configured_embedder", lambda: embedder)
     tools = {row: catalog.tools[row] for row in (0, 4)}
-    requests = {row: Request(catalog.servers[own.server].description, own.description) for row, own in tools.items()}
+    requests = {row: Request(catalog.servers[tool.server].description, tool.description) for row, tool in tools.items()}
     samples, trials = {1: np.array([0]), 2: np.array([0, 4])}, [(1, 0), (2, 0), (2, 4)]
     *runs, table = mcp_zero.needle_runs("p", catalog, trials, samples, requests, {"mcp_zero": mcp_zero.ROUTING})
     assert {run.system: run.table["hit_rate@1"].tolist() for run in runs} == {"mcp_zero": [1] * 3, "flat": [1] * 3}
@@ -251,8 +236,8 @@ def test_foreign_words_for_the_same_tool(catalog):
     servers = Server("x", "Files MCP Server", "keeps files"), Server("y", "Mail", "")
     tools = Tool(0, "readFile", "opens and shows"), Tool(0, "write_file", "Write a file!"), Tool(1, "send", "posts")
     # write_file has the same words; Mail has no server text, so its name stands in.
-    found = {0: Request("keeps files", "opens and shows"), 2: Request("Mail", "posts")}
-    assert mcp_zero.pairs(catalog, [ToolCatalog("o", servers, tools)]) == found
+    expected = {0: Request("keeps files", "opens and shows"), 2: Request("Mail", "posts")}
+    assert mcp_zero.pairs(catalog, [ToolCatalog("o", servers, tools)]) == expected
     # Near copies are not written apart.
     text = "Read the whole file at the given path and return its content as text."
     assert not any(mcp_zero.independent(text, other) for other in (text.upper(), text.replace("whole ", "")))
@@ -274,7 +259,7 @@ def test_forms_of_a_query_to_api_bank_and_groups_of_its_calls():
 
 def test_names_that_can_be_one_server_and_entities_by_hand():
     texts = {"One": ("a", "b"), "One MCP server": ("b", "a"), "Two": ("a  b",), "X": ("a b",)}
-    entities, groups = experiments.entity_tables([listing(name, *own) for name, own in texts.items()])
+    entities, groups = experiments.entity_tables([listing(name, *tools) for name, tools in texts.items()])
     expected = {"listings": 4, "entities": 2, "groups": 2, "listings_in_groups": 4, "names_disagree": 1}
     assert entities.frame.iloc[-1].to_dict() == {"catalogues": "One + One MCP server + Two + X"} | expected
     # No text of a tool leaves the catalogues.
@@ -344,8 +329,8 @@ def test_new_servers_and_tasks_stand_behind_the_base_without_labels(catalog):
     tasks = tasks.assign(**dict.fromkeys(("language", "category", "subcategory", "theme"), ""))
     lists = (np.array([0]), np.array([1]))
     base, nothing = Dataset("old", servers, tasks, relevance_from_lists(lists, 2), lists), sp.csr_matrix((2, 2))
-    known = Split("cold", base.relevance, nothing.astype(np.float32), nothing.astype(np.float32), cold=True)
-    data, split = router.joined(catalog, ["read it", "send it"], (base, known))
+    base_split = Split("cold", base.relevance, nothing.astype(np.float32), nothing.astype(np.float32), cold=True)
+    data, split = router.joined(catalog, ["read it", "send it"], (base, base_split))
     assert (data.n_tasks, data.n_servers) == (4, 5)
     assert data.servers["id"].tolist() == [5, 9, 10, 11, 12]
     assert data.servers.dtypes.to_dict() == servers.dtypes.to_dict()
@@ -353,7 +338,7 @@ def test_new_servers_and_tasks_stand_behind_the_base_without_labels(catalog):
     assert data.task_texts()[2] == "read it"
     assert split.train.toarray()[:2, :2].tolist() == [[1, 0], [0, 1]]
     assert split.train[2:].nnz == split.train[:, 2:].nnz == split.test.nnz == 0
-    assert known.train.shape == (2, 2)  # the base itself is left alone
+    assert base_split.train.shape == (2, 2)  # the base itself is left alone
 
 
 def test_measures_of_a_stage_by_hand(monkeypatch, catalog):
@@ -367,7 +352,7 @@ def test_measures_of_a_stage_by_hand(monkeypatch, catalog):
     assert by["tokens_of_these_servers"].tolist() == [30, 30, 80, 80]
     assert by["tool_recall"].tolist() == [0.5, 0.5, 0.5, 1]
     assert by["tokens"].tolist() == [30, 30, 30, 80]
-    made = {run.protocol: run.table.drop(columns=["task_id", "seed"]).iloc[0].to_dict() for run in runs}
-    assert made["router_budget"] == {"recall@30": 0.5, "hit_rate@30": 1, "recall@100": 0.5, "hit_rate@100": 1}
-    assert made["router_servers"] == {"recall@1": 0.5, "hit_rate@1": 1, "recall@2": 1, "hit_rate@2": 1}
-    assert made["router"]["recall@1"] == 0.5
+    measured = {run.protocol: run.table.drop(columns=["task_id", "seed"]).iloc[0].to_dict() for run in runs}
+    assert measured["router_budget"] == {"recall@30": 0.5, "hit_rate@30": 1, "recall@100": 0.5, "hit_rate@100": 1}
+    assert measured["router_servers"] == {"recall@1": 0.5, "hit_rate@1": 1, "recall@2": 1, "hit_rate@2": 1}
+    assert measured["router"]["recall@1"] == 0.5

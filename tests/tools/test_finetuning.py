@@ -18,14 +18,14 @@ CALLS = [("get/weather", {"city": "Köln"}, "12 °C"), ("mail", {}, "sent")]
 WHOLE = finetuning.conversation("Mail the weather of Köln", TOOLS, CALLS, "It is sent.")
 
 
-def calls_of(made):
+def calls_of(form):
     """Names, arguments and results of either form."""
-    if "messages" in made:
-        told = [call["function"] for one in made["messages"] for call in one.get("tool_calls", [])]
-        results = [one["content"] for one in made["messages"] if one["role"] == "tool"]
-        return [(call["name"], json.loads(call["arguments"])) for call in told], results
-    calls = [json.loads(one["value"]) for one in made["conversations"] if one["from"] == "function_call"]
-    results = [one["value"] for one in made["conversations"] if one["from"] == "observation"]
+    if "messages" in form:
+        functions = [call["function"] for one in form["messages"] for call in one.get("tool_calls", [])]
+        results = [one["content"] for one in form["messages"] if one["role"] == "tool"]
+        return [(call["name"], json.loads(call["arguments"])) for call in functions], results
+    calls = [json.loads(one["value"]) for one in form["conversations"] if one["from"] == "function_call"]
+    results = [one["value"] for one in form["conversations"] if one["from"] == "observation"]
     return [(call["name"], call["arguments"]) for call in calls], results
 
 
@@ -41,10 +41,10 @@ def test_the_forms_are_openais_and_sharegpts():
     TypeAdapter(CompletionCreateParamsNonStreaming).validate_python({"model": "m", **WHOLE}, strict=True)
     assert [one["role"] for one in WHOLE["messages"]] == ["user", *["assistant", "tool"] * 2, "assistant"]
     assert [one["tool_call_id"] for one in WHOLE["messages"] if one["role"] == "tool"] == ["call_0", "call_1"]
-    made = finetuning.as_sharegpt(WHOLE)
-    said = [one["from"] for one in made["conversations"]]  # they take turns
-    assert (set(said[::2]), set(said[1::2])) == ({"human", "observation"}, {"function_call", "gpt"})
-    assert [tool["parameters"] for tool in json.loads(made["tools"])] == [SCHEMA] * 3
+    sharegpt = finetuning.as_sharegpt(WHOLE)
+    speakers = [one["from"] for one in sharegpt["conversations"]]  # they take turns
+    assert (set(speakers[::2]), set(speakers[1::2])) == ({"human", "observation"}, {"function_call", "gpt"})
+    assert [tool["parameters"] for tool in json.loads(sharegpt["tools"])] == [SCHEMA] * 3
     names = finetuning.function_names(["天" * 3, "a" * 80 + "1", "a" * 80 + "2", ""])
     assert len(set(names.values())) == 4
     assert all(0 < len(name) <= 64 and not finetuning.OTHER.search(name) for name in names.values())
@@ -54,8 +54,8 @@ def test_samples_offer_the_right_tool_and_no_name_twice():
     tools = tuple(Tool(0, f"t{number % 4}", f"d{number}", {}) for number in range(8))
     catalog = ToolCatalog("c", (Server("s", "S", ""),), tools)
     samples = [Sample(f"s{row}", "x", row, 0, {"a": row}, str(row)) for row in range(8)]
-    found = list(finetuning.from_samples(catalog, samples, 6, np.random.default_rng(0)))
-    for sample, one in zip(samples, found, strict=True):
+    lines = list(finetuning.from_samples(catalog, samples, 6, np.random.default_rng(0)))
+    for sample, one in zip(samples, lines, strict=True):
         offered = {tool["function"]["name"]: tool["function"]["description"] for tool in one["tools"]}
         assert len(one["tools"]) == len(offered) > 1
         (call,), _ = calls_of(one)
@@ -104,14 +104,17 @@ def test_what_the_assistant_says_is_learned_and_nothing_else(tmp_path):
     path, folder = tmp_path / "samples.jsonl", str(tmp_path / "model")
     path.write_text("".join(f"{line}\n" for line in finetuning.exported(iter(talks), "openai")))
     first, _ = finetuning.read_samples(path)
-    told = [
-        ["".join(map(chr, own["input_ids"])), "".join(chr(one) for one in own["labels"] if one != finetuning.IGNORED)]
-        for own in finetuning.sequences(first, tokenizer)
+    learned = [
+        [
+            "".join(map(chr, sequence["input_ids"])),
+            "".join(chr(one) for one in sequence["labels"] if one != finetuning.IGNORED),
+        ]
+        for sequence in finetuning.sequences(first, tokenizer)
     ]
-    assert told == [["[t]<u>go;<a>t7;", "t7;"], ["[t]<u>go;<a>t7;<t>ok;<a>yes;", "yes;"]]
+    assert learned == [["[t]<u>go;<a>t7;", "t7;"], ["[t]<u>go;<a>t7;<t>ok;<a>yes;", "yes;"]]
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    for made in (tokenizer, LlamaForCausalLM(LlamaConfig(vocab_size=128, **sizes))):
-        made.save_pretrained(folder)
+    for part in (tokenizer, LlamaForCausalLM(LlamaConfig(vocab_size=128, **sizes))):
+        part.save_pretrained(folder)
     tokenizer.chat_template = TEMPLATE + "{{ messages | length }}"
     with pytest.raises(StudyError, match="changes what was said before"):
         list(finetuning.sequences(first, tokenizer))
@@ -121,9 +124,9 @@ def test_what_the_assistant_says_is_learned_and_nothing_else(tmp_path):
     assert (facts["sequences"], facts["too_long"], len(facts["losses"])) == (2, 1, 2)
     assert facts["losses"][1] < facts["losses"][0]
     assert json.loads((tmp_path / "out" / "training.json").read_text()) == facts
-    base, asked = AutoModelForCausalLM.from_pretrained(folder), torch.tensor([[60, 97, 62]])
-    before = base(asked).logits.detach().clone()
-    assert not torch.equal(peft.PeftModel.from_pretrained(base, tmp_path / "out")(asked).logits, before)
+    base, prompt = AutoModelForCausalLM.from_pretrained(folder), torch.tensor([[60, 97, 62]])
+    before = base(prompt).logits.detach().clone()
+    assert not torch.equal(peft.PeftModel.from_pretrained(base, tmp_path / "out")(prompt).logits, before)
     with pytest.raises(StudyError, match="is in use"):
         finetuning.finetune(path, folder, tmp_path / "out", settings)
 

@@ -1,7 +1,5 @@
 """Intent-based ranking on a log: learned weights, comparisons, online measures; no task knows its own outcome."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +11,6 @@ from scipy import optimize
 
 from baselines.intent import IntentServers
 from study.advisor.engine.intent.feedback import Event
-from study.advisor.engine.intent.recommender import SignalIndex
 from study.advisor.engine.intent.settings import Rules, Tuning, intent_settings
 from study.base.errors import StudyError
 from study.data.dataset import Dataset, relevance_from_lists
@@ -30,11 +27,11 @@ CONTROL = SET.variants["control"]
 
 @given(hnp.arrays(np.float64, st.integers(1, 6), elements=st.floats(-5, 5)))
 def test_projection_is_the_nearest_point(vector):
-    found = intent.project(vector)
-    assert found.sum() == pytest.approx(1)
-    assert (found >= 0).all()
+    nearest = intent.project(vector)
+    assert nearest.sum() == pytest.approx(1)
+    assert (nearest >= 0).all()
     # Optimality on the simplex: no corner lies in a direction of descent.
-    assert ((vector - found) @ (np.eye(len(vector)) - found).T <= 1e-8).all()
+    assert ((vector - nearest) @ (np.eye(len(vector)) - nearest).T <= 1e-8).all()
 
 
 def lessons(seed, n=12, pairs=7):
@@ -50,17 +47,17 @@ def test_gradient_is_that_of_the_loss():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_minimum_is_that_of_an_independent_solver(seed):
     queries, start = lessons(seed), CONTROL
-    own = intent.tune(queries, start, Tuning(0.1, 20_000))
+    weights = intent.tune(queries, start, Tuning(0.1, 20_000))
     simplex = {"bounds": [(0, 1)] * 5, "constraints": {"type": "eq", "fun": lambda w: w.sum() - 1}}
     how = {"jac": True, "method": "SLSQP", "options": {"ftol": 1e-12, "maxiter": 500}}
     other = optimize.minimize(lambda w: intent.loss(w, queries, 0.1), start, **simplex, **how)
-    assert intent.loss(own, queries, 0.1)[0] <= other.fun + 1e-6
-    np.testing.assert_allclose(own, other.x, atol=2e-3)
+    assert intent.loss(weights, queries, 0.1)[0] <= other.fun + 1e-6
+    np.testing.assert_allclose(weights, other.x, atol=2e-3)
 
 
 def test_a_planted_factor_is_found():
-    drawn = np.random.default_rng(3).uniform(size=(60, 20, 5))
-    queries = [intent.differences(table, [int(table[:, 2].argmax())]) for table in drawn]
+    tables = np.random.default_rng(3).uniform(size=(60, 20, 5))
+    queries = [intent.differences(table, [int(table[:, 2].argmax())]) for table in tables]
     assert intent.tune(queries, CONTROL, SET.tuning)[2] > 0.95
 
 
@@ -120,8 +117,8 @@ def test_a_better_variant_is_found_and_an_equal_one_is_not():
 
 
 def test_one_observation_per_agent():
-    told = [("a", True), ("b", True), ("a", False), ("a", True), ("c", None)]
-    events = [Event(agent, "q", (), "t", success, experiment="x") for agent, success in told]
+    uses = [("a", True), ("b", True), ("a", False), ("a", True), ("c", None)]
+    events = [Event(agent, "q", (), "t", success, experiment="x") for agent, success in uses]
     # What another experiment, or none, has ranked says nothing about these variants.
     events[1:1] = [Event("a", "q", (), "t", False), Event("d", "q", (), "t", False, experiment="y")]
     assert intent.outcomes(events, ["control"], "x", 2) == {"control": [0.5]}
@@ -132,11 +129,11 @@ def test_online_metrics_by_hand():
     both = ("x", "y")
     events = [Event("a", "q", both, "x", True, 10.0, 14.0, None, 5.0), Event("a", "q", both, "x", False, 20.0, 29.0)]
     events += [Event("b", "q", both, None), Event("b", "q", ("x",), "z", True, 0.0, 2.0, None, 2.0)]
-    found = intent.online_metrics(events, ["x", "never shown"]).set_index("name")
-    clicks, time = found.loc["click_through_rate"], found.loc["time_to_success_s"]
+    metrics = intent.online_metrics(events, ["x", "never shown"]).set_index("name")
+    clicks, time = metrics.loc["click_through_rate"], metrics.loc["time_to_success_s"]
     assert (clicks.value, clicks.n, time.value, time.n) == (0.5, 4, 3.0, 2)
-    assert found.loc["success_rate", "value"] == pytest.approx(2 / 3)
-    assert found.loc[["satisfaction", "coverage"], "value"].tolist() == [3.5, 0.5]
+    assert metrics.loc["success_rate", "value"] == pytest.approx(2 / 3)
+    assert metrics.loc[["satisfaction", "coverage"], "value"].tolist() == [3.5, 0.5]
     assert 0 < clicks.low < 0.5 < clicks.high < 1
     nothing = intent.online_metrics([])
     assert nothing["value"].isna().all()
@@ -153,54 +150,39 @@ def episodes():
 
 
 def test_counts_of_the_log(episodes):
-    found = intent.count(episodes, 5)
-    assert found.calls.tolist() == [[1, 0, 0, 0, 0], [0, 0, 2, 1, 0], [0] * 5]
-    assert found.successes[1].tolist() == [0, 0, 1, 0, 0]
-    assert found.approved.tolist() == [[1, 0, 0, 0, 0], [0] * 5, [0] * 5]
-    past = found.statistics(np.array([True, False, True]), 5.0)
+    log = intent.count(episodes, 5)
+    assert log.calls.tolist() == [[1, 0, 0, 0, 0], [0, 0, 2, 1, 0], [0] * 5]
+    assert log.successes[1].tolist() == [0, 0, 1, 0, 0]
+    assert log.approved.tolist() == [[1, 0, 0, 0, 0], [0] * 5, [0] * 5]
+    past = log.statistics(np.array([True, False, True]), 5.0)
     assert (past.calls.sum(), past.rating[0], past.rated.sum(), past.timed.sum()) == (1, 5, 1, 0)
     assert np.isnan(past.last_used).all()
-    asked = followed_requests(episodes)
-    assert asked.queries.ids == ("t1:1", "t2:2")
-    assert asked.queries.texts == ("Files read a file", "Mail send")
-    assert asked.queries.labels == (((0,),), ((2,),))
-    assert asked.returned.tolist() == [[1, 0], [2, -1]]
+    asks = followed_requests(episodes)
+    assert asks.queries.ids == ("t1:1", "t2:2")
+    assert asks.queries.texts == ("Files read a file", "Mail send")
+    assert asks.queries.labels == (((0,),), ((2,),))
+    assert asks.returned.tolist() == [[1, 0], [2, -1]]
 
 
-def make_study(episodes, known):
+def make_study(episodes, may_know):
     ids = "t1", "t2", "t3"
     asks = intent.annotated_tasks(episodes, QuerySet("q", ids, ("a", "b", "c"), (((0,),), ((2,),), ((4,),)), ids))
     relevance = np.random.default_rng(0).random((3, 5), dtype=np.float32)
-    return intent.Study(asks, intent.count(episodes, 5), known, relevance, (np.arange(5),) * 3, SET)
+    return intent.Study(asks, intent.count(episodes, 5), may_know, relevance, (np.arange(5),) * 3, SET)
 
 
-@pytest.mark.parametrize("known", [intent.others, intent.earlier])
-def test_no_task_knows_its_own_outcome(episodes, known):
+@pytest.mark.parametrize("may_know", [intent.others, intent.earlier])
+def test_no_task_knows_its_own_outcome(episodes, may_know):
     other = episodes[1]._replace(success=not episodes[1].success, executions=(Execution(4, True, 0),) * 9)
     changed = [episodes[0], other, episodes[2]]
-    one, two = make_study(episodes, known), make_study(changed, known)
+    one, two = make_study(episodes, may_know), make_study(changed, may_know)
     np.testing.assert_array_equal(one.factors(1), two.factors(1))
-    if known is intent.earlier:
+    if may_know is intent.earlier:
         np.testing.assert_array_equal(one.factors(0), two.factors(0))
     assert (one.factors(2) != two.factors(2)).any()
     # Nor do the weights that rank it: they are learned without it.
     same = [study.tuned([(0,), (1,), (2,)])[1] for study in (one, two)]
     np.testing.assert_array_equal(*same)
-
-
-def test_signal_recall_by_hand(catalog):
-    queries = QuerySet("q", ("a",), ("read a file",), (((0,), (4,)),), ("a",))
-    asks, relevance = (
-        Asks(queries, np.array([0]), ((0,),), np.array([[-1]])),
-        np.linspace(0.5, 0.1, 5, dtype=np.float32),
-    )
-    # Where the cut is set, meaning brings no more.
-    for cut, semantic, both in ((None, [5, 1], 1), (2, [2, 0.5], 0.5)):
-        index = SignalIndex(catalog, replace(SET, ranking=replace(SET.ranking, candidates=cut)))
-        table = intent.by_signal(index, [index.read("read a file")], asks, relevance[None]).set_index("signal")
-        assert table.loc["verb", ["brought", "recall"]].tolist() == [1, 0.5]
-        assert table.loc["semantic", ["brought", "recall"]].tolist() == semantic
-        assert table.loc["all", "recall"] == both
 
 
 def test_chains_of_a_request_know_nothing_of_its_own_task():
@@ -233,14 +215,6 @@ def servers_and_tasks():
     return data, Split("cold", data.relevance, nothing, nothing, cold=True)
 
 
-def test_compatibility_by_hand():
-    table = intent.compatibility(*servers_and_tasks()).set_index("filter")
-    # The task in Python loses the server in Go and Rust, the one about Linux that for macOS; the other states nothing.
-    assert table["servers_that_state_it"].tolist() == [2, 1]
-    assert table["pairs_removed"].tolist() == pytest.approx([1 / 6, 1 / 6])
-    assert table["labels_removed"].tolist() == pytest.approx([0.25, 0.25])
-
-
 def test_servers_by_relevance_and_stars(monkeypatch, embedder, tmp_path):
     monkeypatch.setattr("baselines.intent.encode", embedder.encode)
     data, split = servers_and_tasks()
@@ -261,9 +235,9 @@ def test_targets_beside_what_was_measured():
     runs = {protocol: dict.fromkeys(intent.SYSTEMS, table) for protocol in intent.PROTOCOLS}
     times = pd.DataFrame([{"first_p50_ms": 9.0, "first_p95_ms": 101.0, "cached_p95_ms": 0.1}])
     (table,) = intent.targets_table(runs, times)
-    found = table.frame.set_index("target")
-    assert found.loc["mrr", "measured"].tolist() == [0.75] * 8
-    assert (set(found.loc["mrr", "met"]), set(found.loc["precision@3", "met"])) == ({"no"}, {"yes"})
-    assert found.loc[[f"latency, {name}" for name in times], "met"].tolist() == ["yes", "no", "yes"]
+    rows = table.frame.set_index("target")
+    assert rows.loc["mrr", "measured"].tolist() == [0.75] * 8
+    assert (set(rows.loc["mrr", "met"]), set(rows.loc["precision@3", "met"])) == ({"no"}, {"yes"})
+    assert rows.loc[[f"latency, {name}" for name in times], "met"].tolist() == ["yes", "no", "yes"]
     del runs["intent"]["intent_control"]
     assert not list(intent.targets_table(runs, times))

@@ -16,8 +16,8 @@ from study.tools.flow.bench import assemble
 from study.tools.flow.samples import Sample
 from study.tools.flow.settings import Pool, Splits, flow_settings
 from study.tools.language_model import (
-    Kept,
     LanguageModel,
+    ModelChoices,
     apibank_runs,
     call_runs,
     needle_runs,
@@ -52,9 +52,9 @@ class Model:
         return self.answer("\n".join(one["content"] for one in messages[:-1]), messages[-1]["content"])
 
 
-def offered(told):
+def offered(prompt):
     """The names in a prompt's list of tools."""
-    return re.findall(r'"tool": "([^"]+)"', told.partition("</tools>")[0])
+    return re.findall(r'"tool": "([^"]+)"', prompt.partition("</tools>")[0])
 
 
 @pytest.fixture(autouse=True)
@@ -65,31 +65,31 @@ def planted(project, embedder, monkeypatch):
 
 
 def kept(collection, catalog, answer, mode="off", settings=SETTINGS):
-    return Kept(collection, catalog, settings, Model(answer, mode))
+    return ModelChoices(collection, catalog, settings, Model(answer, mode))
 
 
 def hits(runs):
     return {(run.protocol, run.system): run.table["hit_rate@1"].tolist() for run in runs}
 
 
-def last_words(told, text):
+def last_words(prompt, text):
     """The right block and the right name for the dialogues above, by the last thing the user said."""
-    said = re.findall(r"User: (.+)", text)[-1]
-    name = {"read a file": "read_file", "send mail": "send", "route on the map": "route"}[said]
-    return json.dumps({"tool": name}) if offered(told) else BLOCK.format("any", said)
+    request = re.findall(r"User: (.+)", text)[-1]
+    name = {"read a file": "read_file", "send mail": "send", "route on the map": "route"}[request]
+    return json.dumps({"tool": name}) if offered(prompt) else BLOCK.format("any", request)
 
 
 def test_a_model_that_knows_finds_every_api_and_its_kept_choices_need_no_model(catalog, tmp_path):
-    own = kept("apibank", catalog, last_words)
-    first = list(apibank_runs(catalog, tmp_path, own))
-    found, systems = hits(first), ("llm_standard", "llm_mcp_zero", "llm_mcp_zero_example")
+    llm = kept("apibank", catalog, last_words)
+    first = list(apibank_runs(catalog, tmp_path, llm))
+    measured, systems = hits(first), ("llm_standard", "llm_mcp_zero", "llm_mcp_zero_example")
     parts = [f"{pool}_{part}" for pool in ("full", "domain") for part in ("first", "later")]
-    assert set(found) == {(part, name) for part in parts for name in systems}
-    assert {tuple(values) for values in found.values()} == {(1, 1), (1,)}
-    assert own.client.asked == 4 * 3  # two pools and two forms of request for three calls
+    assert set(measured) == {(part, name) for part in parts for name in systems}
+    assert {tuple(values) for values in measured.values()} == {(1, 1), (1,)}
+    assert llm.client.asked == 4 * 3  # two pools and two forms of request for three calls
     again = kept("apibank", catalog, last_words, "replay")
     replayed = list(apibank_runs(catalog, tmp_path, again))
-    assert (again.client.asked, hits(replayed)) == (0, found)
+    assert (again.client.asked, hits(replayed)) == (0, measured)
     assert [run.facts for run in replayed] == [run.facts for run in first]
     assert first[0].facts == {"models": ["planted"], "unanswered": 0, "prompt_tokens": 10, "completion_tokens": 0}
     other = kept("apibank", catalog, last_words, "replay", replace(SETTINGS, description=50))
@@ -119,17 +119,17 @@ def test_the_requests_of_a_task_bring_tools_together_and_a_stopped_recording_kee
     queries = query_set("tasks", [("t", "read a file and send it", ((0,), (2,)), "t"), ("u", "route", ((4,),), "u")])
     blocks = BLOCK.format("files", "read file") + BLOCK.format("mail", "send mail")
 
-    def fails(told, text):
+    def fails(prompt, text):
         if text == "route":
             raise KeyboardInterrupt
         return blocks
 
-    own = kept("livemcpbench", catalog, fails)
+    llm = kept("livemcpbench", catalog, fails)
     with pytest.raises(KeyboardInterrupt):
-        list(request_runs((catalog, queries), own))
-    assert not own.path.exists()
-    own = kept("livemcpbench", catalog, lambda told, text: "" if text == "route" else blocks)
-    (run,) = request_runs((catalog, queries), own)
+        list(request_runs((catalog, queries), llm))
+    assert not llm.path.exists()
+    llm = kept("livemcpbench", catalog, lambda prompt, text: "" if text == "route" else blocks)
+    (run,) = request_runs((catalog, queries), llm)
     assert (run.protocol, run.system, run.table["recall@1"].tolist()) == ("request", "mcp_zero_llm", [1, 0])
 
 
@@ -137,18 +137,18 @@ def test_choosing_among_more_tools(catalog):
     """A model that takes the last name offered: right where the label is the k-th tool that the search finds."""
     queries, order = query_set("tasks", [("t", "write mail file", ((1,),), "t")]), []
 
-    def last(told, text):
-        order.append(offered(told))
+    def last(prompt, text):
+        order.append(offered(prompt))
         return json.dumps({"tool": order[-1][-1]})
 
     *runs, table = selection_runs((catalog, queries), kept("livemcpbench", catalog, last))
     ranked = [*order[2], *(set(order[3]) - set(order[2]))]
-    place = next(number for number, name in enumerate(ranked) if name in ("Files/write_file", "write_file"))
-    found = {run.system: run.table["hit_rate@1"].item() for run in runs}
+    rank = next(number for number, name in enumerate(ranked) if name in ("Files/write_file", "write_file"))
+    rates = {run.system: run.table["hit_rate@1"].item() for run in runs}
     assert [len(names) for names in order] == [1, 2, 4, 5]
-    assert {f"llm_{k}": float(place == k - 1) for k in (1, 2, 4)}.items() <= found.items()
-    assert found["llm_all"] == 0  # the catalogue's last tool is the route
-    assert table.frame["reachable"].tolist() == [place < 1, place < 2, place < 4, 1]
+    assert {f"llm_{k}": float(rank == k - 1) for k in (1, 2, 4)}.items() <= rates.items()
+    assert rates["llm_all"] == 0  # the catalogue's last tool is the route
+    assert table.frame["reachable"].tolist() == [rank < 1, rank < 2, rank < 4, 1]
 
 
 def test_a_needle_is_asked_for_in_foreign_words_or_found_in_the_prompt(catalog):
@@ -157,25 +157,25 @@ def test_a_needle_is_asked_for_in_foreign_words_or_found_in_the_prompt(catalog):
     tools = [replace(tool, description=text) for tool, text in zip(catalog.tools, words, strict=True)]
     names, seen = [tool.name for tool in catalog.tools], []
 
-    def knows(told, text):
-        row = next(row for row, said in enumerate(words) if said in text)
+    def knows(prompt, text):
+        row = next(row for row, description in enumerate(words) if description in text)
         seen.append(row)
         if row != seen[0]:
             return "none"
         tool = catalog.tools[row]
         block = BLOCK.format(catalog.servers[tool.server].description, tool.description)
-        return json.dumps({"tool": names[row]}) if offered(told) else block
+        return json.dumps({"tool": names[row]}) if offered(prompt) else block
 
-    own = kept("mcptools", catalog, knows)
-    runs = list(needle_runs(catalog, [replace(catalog, tools=tuple(tools))], own))
-    found = {run.system: run.table.set_index("task_id")["hit_rate@1"] for run in runs}
-    assert {name: (len(values), values.mean()) for name, values in found.items()} == {
+    llm = kept("mcptools", catalog, knows)
+    runs = list(needle_runs(catalog, [replace(catalog, tools=tuple(tools))], llm))
+    by_system = {run.system: run.table.set_index("task_id")["hit_rate@1"] for run in runs}
+    assert {name: (len(values), values.mean()) for name, values in by_system.items()} == {
         "mcp_zero": (2 * 6, 0.5),
         "standard_10": (2, 0.5),
     }
-    right = found["mcp_zero"][found["mcp_zero"] == 1].index
+    right = by_system["mcp_zero"][by_system["mcp_zero"] == 1].index
     assert {name.partition(":")[2] for name in right} == {str(seen[0])}
-    assert own.client.asked == 2 * 2
+    assert llm.client.asked == 2 * 2
 
 
 def test_names_in_a_prompt_are_unique_and_no_text_closes_its_frame(catalog):
@@ -193,8 +193,10 @@ def flow_bench(catalog, embedder, number=4):
     flow = replace(flow, synthesis=replace(flow.synthesis, per_tool=2), splits=Splits(2, 2))
     samples = []
     for row, tool in enumerate([0, 1, 0, 1, 4, 4][:number]):
-        own = catalog.tools[tool]
-        samples.append(Sample(f"s{row}", f"{own.name} {row}", tool, own.server, {"path": f"/{row}"}, f"g{row}"))
+        described = catalog.tools[tool]
+        samples.append(
+            Sample(f"s{row}", f"{described.name} {row}", tool, described.server, {"path": f"/{row}"}, f"g{row}")
+        )
     return assemble(catalog, samples, flow, embedder), flow
 
 
@@ -202,13 +204,13 @@ def test_calls_with_and_without_exemplars(catalog, embedder):
     """A model that knows a call only where an example shows how: Tool alone without, AST with."""
     bench, flow = flow_bench(catalog, embedder)
 
-    def answer(told, text):
-        tools = json.loads(told.partition("<tools>")[2].partition("</tools>")[0])
+    def answer(prompt, text):
+        tools = json.loads(prompt.partition("<tools>")[2].partition("</tools>")[0])
         name, number = text.split()
         wrong = {} if name == "read_file" else {"text": "x"}
-        arguments = {"path": f"/{number}"} if "<examples>" in told else wrong
-        place = next(tool["number"] for tool in tools if tool["name"] == name)
-        return json.dumps({"tool": place, "arguments": arguments})
+        arguments = {"path": f"/{number}"} if "<examples>" in prompt else wrong
+        position = next(tool["number"] for tool in tools if tool["name"] == name)
+        return json.dumps({"tool": position, "arguments": arguments})
 
     plain, helped = call_runs(bench, flow, kept("mcpflow", catalog, answer))
     assert (plain.system, helped.system, plain.protocol) == ("flow_llm", "flow_llm_exemplars", "model_seen_labelled10")
@@ -228,22 +230,22 @@ def test_the_model_writes_and_judges(catalog, embedder, monkeypatch):
     bench, flow = flow_bench(catalog, embedder)
     lines = cycle(("[Instruction1] read one thing", "[Instruction1] read two things"))
 
-    def answer(told, text):
-        if told.startswith("You are given a tool of"):
+    def answer(prompt, text):
+        if prompt.startswith("You are given a tool of"):
             return next(lines)
-        if told.startswith("You are given a tool as"):
+        if prompt.startswith("You are given a tool as"):
             return json.dumps({"instruction": text.splitlines()[-1], "arguments": {}})
-        if told.startswith("Rewrite"):
+        if prompt.startswith("Rewrite"):
             return f"[Instruction1] {text} now"
-        if told.startswith("Judge"):
+        if prompt.startswith("Judge"):
             return json.dumps({"points": 2 if "two things" in text else 9})
-        names = offered(told)
+        names = offered(prompt)
         return json.dumps({"tool": "read_file" if "read_file" in names else names[0]})
 
     monkeypatch.setattr(language_model, "OTHERS", 2)
     lenient = replace(flow, filtration=replace(flow.filtration, similarity=1.0))
     steps, rules = synthesis_tables(bench, [0, 4], lenient, kept("mcpflow", catalog, answer))
-    found = steps.frame[steps.frame["writer"] == "model"].set_index("step")["instructions"].to_dict()
-    assert found == {"first": 4, "filled": 4, "evolved": 4, "not filled": 0, "not evolved": 0, "judged": 4, "kept": 1}
+    counts = steps.frame[steps.frame["writer"] == "model"].set_index("step")["instructions"].to_dict()
+    assert counts == {"first": 4, "filled": 4, "evolved": 4, "not filled": 0, "not evolved": 0, "judged": 4, "kept": 1}
     removed = rules.frame[rules.frame["writer"] == "model"].set_index("rule")["removed"].to_dict()
     assert (removed["quality"], removed["invocation"]) == (2, 2)

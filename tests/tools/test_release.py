@@ -43,21 +43,21 @@ def tasks(loaded):
 
 
 def test_sizes(loaded):
-    found = {}
+    sizes_of = {}
     for name, one in loaded.items():
         sizes = {key: len(value) for key, value in one.queries.items()}
-        found[name] = len(one.catalog.servers), len(one.catalog.tools), sizes
-    assert found == SIZES
+        sizes_of[name] = len(one.catalog.servers), len(one.catalog.tools), sizes
+    assert sizes_of == SIZES
 
 
 def test_mcptools_is_the_papers(loaded):
     catalog, queries = loaded["mcptools"].catalog, loaded["mcptools"].queries["atlas"]
     sizes = np.bincount(catalog.server_of)
     assert (round(sizes.mean(), 2), np.median(sizes), round(sizes.std(ddof=1), 2)) == (9.08, 5, 11.40)
-    ten, asked = experiments.ten_servers(catalog, queries, discovery_settings().ten_servers)
-    assert (len(ten.tools), len(asked)) == (146, 130)
-    found = pairs(catalog, [loaded[name].catalog for name in ("livemcpbench", "mcpflow")])
-    assert (len(found), len({catalog.tools[row].server for row in found})) == (424, 83)
+    ten, asks = experiments.ten_servers(catalog, queries, discovery_settings().ten_servers)
+    assert (len(ten.tools), len(asks)) == (146, 130)
+    matches = pairs(catalog, [loaded[name].catalog for name in ("livemcpbench", "mcpflow")])
+    assert (len(matches), len({catalog.tools[row].server for row in matches})) == (424, 83)
 
 
 def test_livemcpbench_labels_and_log(tasks, folders):
@@ -67,13 +67,13 @@ def test_livemcpbench_labels_and_log(tasks, folders):
     episodes = collections.load_log(folders["livemcpbench"], catalog)
     assert (len(episodes), sum(episode.success for episode in episodes)) == (95, 67)
     runs = [run for episode in episodes for run in episode.executions]
-    known = [run.tool for run in runs if run.tool is not None]
-    assert (len(runs), len(known), len(set(known))) == (531, 528, 123)
+    ran = [run.tool for run in runs if run.tool is not None]
+    assert (len(runs), len(ran), len(set(ran))) == (531, 528, 123)
     assert sum(run.ok for run in runs) / len(runs) == pytest.approx(0.799, abs=0.01)
-    asked = followed_requests(episodes)
-    assert (len(asked.queries), len(set(asked.queries.groups))) == (142, 91)
+    asks = followed_requests(episodes)
+    assert (len(asks.queries), len(set(asks.queries.groups))) == (142, 91)
     # 105 of the tools that were run had been shown just before: the agent could hardly run any other.
-    assert sum(own[0] in row for own, row in zip(asked.selected, asked.returned, strict=True)) == 105
+    assert sum(selected[0] in row for selected, row in zip(asks.selected, asks.returned, strict=True)) == 105
     past = count(episodes, len(catalog.tools))
     assert (past.calls.sum(), (past.calls.sum(axis=0) > 0).sum()) == (528, 123)
     blocks, broken = requests_by_task(episodes, [episode.task for episode in episodes])
@@ -97,7 +97,7 @@ def test_api_bank(loaded, folders):
     """Top-1 of the last two lines, wording of all_apis.csv: .524 .514 of all APIs, .901 .842 of the dialogue's."""
     catalog = loaded["apibank"].catalog
     calls = collections.api_calls(folders["apibank"], catalog)
-    first, later = ([call for call in calls if call.first is own] for own in (True, False))
+    first, later = ([call for call in calls if call.first is first_call] for first_call in (True, False))
     assert (len(calls), len(first), len({call.tool for call in calls})) == (389, 212, 49)
     assert sum(len(call.pool) == 1 for call in first) == 97
     chance = [np.mean([1 / len(call.pool) for call in part]) for part in (first, later)]
@@ -109,8 +109,8 @@ def test_api_bank(loaded, folders):
     narrow = collections.narrowly_read(folders["apibank"], catalog)
     assert sum(not tool.description for tool in narrow.tools) == 2
     scores = ToolIndex(narrow, Settings(document="desc")).scores([query(call, "last_two") for call in calls])
-    right = [own[:, 0] == [call.tool for call in calls] for own in by_pool(scores, calls).values()]
-    hits = [own[[call.first is part for call in calls]].mean() for own in right for part in (True, False)]
+    right = [ranked[:, 0] == [call.tool for call in calls] for ranked in by_pool(scores, calls).values()]
+    hits = [ranked[[call.first is part for call in calls]].mean() for ranked in right for part in (True, False)]
     assert hits == pytest.approx([0.524, 0.514, 0.901, 0.842], abs=0.001)
 
 
@@ -137,19 +137,19 @@ def test_reference_rows_of_search(tasks, mode, document, mrr, hit, recall):
 
 def test_public_samples_of_mcp_flow(loaded, folders):
     catalog, settings = loaded["mcpflow"].catalog, flow_settings()
-    found, left_out = samples.load_samples(folders["mcpflow"], loaded["mcpflow"])
-    assert (len(found), left_out) == (1827, 10)
-    assert (len({one.tool for one in found}), len({one.server for one in found})) == (82, 12)
-    turns = {name: samples.folds(found, name, settings.splits, 0) for name in flows.SPLITS}
-    tested = {name: sum(len(turn.test) for turn in own) for name, own in turns.items()}
+    published, left_out = samples.load_samples(folders["mcpflow"], loaded["mcpflow"])
+    assert (len(published), left_out) == (1827, 10)
+    assert (len({one.tool for one in published}), len({one.server for one in published})) == (82, 12)
+    turns = {name: samples.folds(published, name, settings.splits, 0) for name in flows.SPLITS}
+    tested = {name: sum(len(turn.test) for turn in folds) for name, folds in turns.items()}
     assert tested == {"seen": 1827, "unseen_tool": 1740, "unseen_server": 1827}
     # No call of another group is the same call: copying one with its whole group left out can never be right.
-    apart = {(one.tool, one.group): one.arguments for one in found}
+    apart = {(one.tool, one.group): one.arguments for one in published}
     for (tool, group), arguments in apart.items():
         others = [given for (other, its), given in apart.items() if other == tool and its != group]
         right = samples.Sample("", "", tool, 0, arguments, group)
         assert not any(samples.measures(samples.Call(tool, given), right)["ast"] for given in others)
     assert all(flows.rows_of(catalog, ids) for ids in settings.servers.values())
     # Required parameters alone are the exact argument set of 77 % of the calls.
-    exact = [set(catalog.tools[one.tool].required) == set(one.arguments) for one in found]
+    exact = [set(catalog.tools[one.tool].required) == set(one.arguments) for one in published]
     assert np.mean(exact) == pytest.approx(0.772, abs=0.005)

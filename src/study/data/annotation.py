@@ -57,7 +57,7 @@ class Labels(NamedTuple):
 
     servers: IntArray  # the longer lists, shape (n_tasks, list_length + extra_labels)
     sources: IntArray  # index into `SOURCES` of each label, same shape
-    shown: IntArray  # the released lists with planted defects (-1: id 0), shape (n_tasks, list_length)
+    listed: IntArray  # the released lists with planted defects (-1: id 0), shape (n_tasks, list_length)
     copied_from: IntArray  # id of the task whose list this task repeats, 0 for none, shape (n_tasks,)
 
 
@@ -69,11 +69,11 @@ def draw(rng: np.random.Generator, groups: IntArray, weight: Float64Array, key: 
     cumulative = np.concatenate([[0.0], np.cumsum(weight[order])])
     first, last = (np.searchsorted(groups[order], key, side) for side in ("left", "right"))
     low, high = cumulative[first], cumulative[last]
-    place = np.searchsorted(cumulative, low + rng.random(len(key)) * (high - low), "right") - 1
+    position = np.searchsorted(cumulative, low + rng.random(len(key)) * (high - low), "right") - 1
     # Rounding may put a draw on the border of its group.
-    place, filled = np.clip(place, first, np.maximum(last - 1, first)), first < last
+    position, filled = np.clip(position, first, np.maximum(last - 1, first)), first < last
     servers = np.full(len(key), -1)
-    servers[filled] = order[place[filled]]
+    servers[filled] = order[position[filled]]
     return servers
 
 
@@ -91,12 +91,12 @@ def annotate(rng: np.random.Generator, p: Parameters, servers: pd.DataFrame, tas
     rows = np.where(copied_from >= 0, copied_from, np.arange(n))
     chosen, sources, length = chosen[rows], sources[rows], length[rows]
     chosen[np.arange(width) >= length[:, None]] = -1
-    shown = chosen[:, main].copy()
+    listed = chosen[:, main].copy()
     for share, repeat in ((p.zero_lists, False), (p.repeat_lists, True)):
         hit = rng.choice(n, size=round(share * n), replace=False)
         position = rng.integers(p.list_length, size=len(hit))
-        shown[hit, position] = shown[hit, (position + 1) % p.list_length] if repeat else -1
-    return Labels(chosen, sources, shown, np.where(copied_from >= 0, tasks["task_id"].to_numpy()[copied_from], 0))
+        listed[hit, position] = listed[hit, (position + 1) % p.list_length] if repeat else -1
+    return Labels(chosen, sources, listed, np.where(copied_from >= 0, tasks["task_id"].to_numpy()[copied_from], 0))
 
 
 def draw_lists(

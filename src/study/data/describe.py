@@ -59,7 +59,7 @@ def overview(data: Dataset, labels_all: pd.DataFrame | None = None) -> pd.DataFr
     exact = {tuple(row) for row in data.lists}
     sets = Counter(tuple(sorted(row)) for row in data.lists)
     ascending = [len(row) > 1 and bool((np.diff(ids[row]) > 0).all()) for row in data.lists]
-    spoken, asked = (
+    spoken, requested = (
         [{token.casefold() for token in normalise.tokens(text)} for text in table["language_tokens"]]
         for table in (data.servers, data.tasks)
     )
@@ -75,7 +75,7 @@ def overview(data: Dataset, labels_all: pd.DataFrame | None = None) -> pd.DataFr
             "lists that repeat an earlier task's set of servers": len(data.lists) - len(sets),
             "most tasks that share one set of servers": max(sets.values()),
             "labels whose server is written in the task's language": sum(
-                bool(asked[task] & spoken[server]) for task, row in enumerate(data.lists) for server in row
+                bool(requested[task] & spoken[server]) for task, row in enumerate(data.lists) for server in row
             ),
         },
         "popularity of servers (tasks that list them)": {

@@ -20,11 +20,11 @@ def places(data: Dataset) -> IntArray:
     return np.argsort(np.argsort(data.servers["id"].to_numpy())).astype(np.int64)
 
 
-def padded(lists: tuple[IntArray, ...], place: IntArray) -> IntArray:
+def padded(lists: tuple[IntArray, ...], new_row: IntArray) -> IntArray:
     """The lists as places, shape (n_tasks, longest list), -1 where a list has ended."""
     matrix = np.full((len(lists), max(map(len, lists))), -1, dtype=np.int64)
     for row, servers in zip(matrix, lists, strict=True):
-        row[: len(servers)] = place[servers]
+        row[: len(servers)] = new_row[servers]
     return matrix
 
 
@@ -80,5 +80,5 @@ def repetition_measures(matrix: IntArray) -> dict[str, float]:
 
 def training_lists(data: Dataset, split: Split) -> tuple[IntArray, ...]:
     """The training servers of every task, in the order in which the task lists them."""
-    known = np.split(split.train.indices, split.train.indptr[1:-1])
-    return tuple(row[np.isin(row, servers)] for row, servers in zip(data.lists, known, strict=True))
+    training = np.split(split.train.indices, split.train.indptr[1:-1])
+    return tuple(row[np.isin(row, servers)] for row, servers in zip(data.lists, training, strict=True))

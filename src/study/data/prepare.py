@@ -112,11 +112,11 @@ def clean_labels(path: Path, table: str, servers: pd.DataFrame, tasks: pd.DataFr
     columns task_id, server_id, position (from 1); and the defects, counted."""
     lists = raw_files.read_lists(path)
     raw_files.check_references(lists, set(tasks["id"]), set(servers["id"]), path)
-    long = [(task, server, place) for task, row in lists.items() for place, server in enumerate(row, start=1)]
+    long = [(task, server, rank) for task, row in lists.items() for rank, server in enumerate(row, start=1)]
     frame = pd.DataFrame(long, columns=["task_id", "server_id", "position"]).astype("int64")
     zero, repeated = frame["server_id"] == 0, frame.duplicated(["task_id", "server_id"])
-    kept = frame[~zero & ~repeated].reset_index(drop=True)
-    sets = kept.groupby("task_id")["server_id"].agg(frozenset).value_counts()
+    clean = frame[~zero & ~repeated].reset_index(drop=True)
+    sets = clean.groupby("task_id")["server_id"].agg(frozenset).value_counts()
     same, beyond = (int(sets[sets > 1].sum()), int((sets - 1).sum())), "values: lists beyond the first of each set"
     twice = f"{int((zero & repeated).sum())} of these values are id 0, which the rule before has already left out"
 
@@ -128,4 +128,4 @@ def clean_labels(path: Path, table: str, servers: pd.DataFrame, tasks: pd.DataFr
         ("repeated id in one list left out", table, "server_id", *lists_and_values(repeated), CHANGED, twice),
         ("same set of servers as another task", table, "server_id", *same, REPORTED, beyond),
     ]
-    return kept, lines
+    return clean, lines

@@ -101,12 +101,12 @@ def check_references(lists: dict[int, list[int]], tasks: set[int], servers: set[
 
     `lists`: from `read_lists` of `path`, which errors name.
     """
-    known = servers | {0}
+    ids = servers | {0}
     for line, (task, listed) in enumerate(lists.items(), start=2):
         reason, column = "", "mcp_ids"
         if task not in tasks:
             reason, column = f"task {task} is not in the task file", "task_id"
-        elif unknown := set(listed) - known:
+        elif unknown := set(listed) - ids:
             reason = f"server {min(unknown)} is not in the server file"
         elif not any(listed):
             reason = f"task {task} has no labels"

@@ -168,7 +168,7 @@ def make(data: Dataset, protocol: str, *, seed: int = 42, similarity: float = 0.
         dealt = [np.full(len(row), part) for row, part in zip(data.lists, of_task, strict=True)]
     else:
         dealt = by_interactions(data, share=WARM if protocol == "warm" else LEAVE_ONE_OUT, seed=seed)
-    lists = ([row[own == part] for row, own in zip(data.lists, dealt, strict=True)] for part in PARTS.values())
+    lists = ([row[part_of == part] for row, part_of in zip(data.lists, dealt, strict=True)] for part in PARTS.values())
     train, valid, test = (relevance_from_lists(tuple(rows), data.n_servers) for rows in lists)
     candidates = sampled_candidates(data, test, negatives=negatives, seed=seed) if protocol == "loo99" else None
     split = Split(protocol, train, valid, test, protocol.startswith("cold"), candidates)

@@ -49,10 +49,10 @@ def split(config: DictConfig) -> Path:
     """Split for every protocol of the data set, and count what each part holds (splits.csv)."""
     name = config.dataset.name
     data = datasets.load(name)
-    made = {protocol: make_split(data, protocol) for protocol in config.dataset.protocols}
-    for protocol, one in made.items():
+    split_of = {protocol: make_split(data, protocol) for protocol in config.dataset.protocols}
+    for protocol, one in split_of.items():
         splits.save(one, data, paths.splits(name) / f"{protocol}.parquet")
-    tuning = {protocol: made[protocol] for protocol in TUNED_ON if protocol in made}
-    counts = pd.concat(splits.summary(data, one, tuning) for one in made.values())
+    tuning = {protocol: split_of[protocol] for protocol in TUNED_ON if protocol in split_of}
+    counts = pd.concat(splits.summary(data, one, tuning) for one in split_of.values())
     write_csv(paths.tables(name) / "splits.csv", counts)
     return paths.splits(name)

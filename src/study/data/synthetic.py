@@ -75,8 +75,8 @@ def generate(folder: Path, **choices: Any) -> Path:
     _write_json_lines(folder / "mcp_raw.json", [servers[row] for row in order])
     _write_json_lines(folder / "task_raw.json", [{"task_raw": task} for task in tasks])
     ids = server_truth["server_id"].to_numpy()
-    shown = np.where(labels.shown >= 0, ids[labels.shown], 0)
-    _write_lists(folder / "mcp_task.csv", [row.tolist() for row in shown])
+    listed = np.where(labels.listed >= 0, ids[labels.listed], 0)
+    _write_lists(folder / "mcp_task.csv", [row.tolist() for row in listed])
     _write_lists(folder / "mcp_task_all.csv", [ids[row[row >= 0]].tolist() for row in labels.servers])
     files.write_csv(folder / "truth_labels.csv", truth)
     files.write_csv(folder / "truth_servers.csv", server_truth.drop(columns="popularity"))
@@ -209,11 +209,11 @@ def label_truth(
     server = labels.servers[task, rank]
     of_server, of_task = servers.iloc[server].reset_index(drop=True), tasks.iloc[task].reset_index(drop=True)
     on_topic = (of_server["topic"] == of_task["topic"]) | (of_server["second_topic"] == of_task["topic"])
-    shown = labels.shown[task, np.minimum(rank, list_length - 1)]
+    listed = labels.listed[task, np.minimum(rank, list_length - 1)]
     keys = {"task_id": of_task["task_id"], "server_id": of_server["server_id"], "position": rank + 1}
     keys["source"] = np.array(SOURCES)[labels.sources[task, rank]]
     grade = on_topic.astype(int) + (of_server["facet"] == of_task["facet"])
-    return pd.DataFrame(keys | {"grade": grade, "in_list": (rank < list_length) & (shown == server)})
+    return pd.DataFrame(keys | {"grade": grade, "in_list": (rank < list_length) & (listed == server)})
 
 
 def _write_json_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -51,12 +51,12 @@ def block_dataset(
     `n_servers` (at least ten) are those of a block, `n_words` those in the text of a task and of a server."""
     rng = np.random.default_rng(seed)
     tasks, servers, lists = [], [], []
-    for block, own in enumerate(words):
+    for block, block_words in enumerate(words):
         for _ in range(n_servers):
-            chosen = rng.choice(own, n_words, replace=False)
+            chosen = rng.choice(block_words, n_words, replace=False)
             servers.append({"name": chosen[0], "description": " ".join(chosen), "language": "Python"})
         for number in range(n_tasks):
-            chosen = rng.choice(own, n_words, replace=False)
+            chosen = rng.choice(block_words, n_words, replace=False)
             kind = {"category": ("work", "play")[number % 2], "subcategory": f"sub{block}", "language": "Python"}
             texts = {"name": f"{chosen[0]} {chosen[1]}", "description": " ".join(chosen)}
             tasks.append(texts | kind | {"theme": f"theme{block}{number % 3}"})
@@ -130,10 +130,10 @@ def reference_dataset(seed: int = 0, *, n_tasks: int = 18, n_servers: int = 14, 
             task |= {"category": f"{category} work", "subcategory": f"sub{topic}{number % 2}"}
             task |= {"language": language if number % 5 else "", "theme": f"{system} {number % 3}"}
             others = (1 - topic) * n_servers + rng.permutation(np.arange(2, n_servers // 2))[: 2 if topic < 2 else 0]
-            own = rng.permutation(n_servers)[: LABELS - len(others)]
-            if len(equal := np.flatnonzero(own < 2)) == 1:  # the equal servers are listed together or not at all
-                own[equal] = np.setdiff1d(np.arange(2, n_servers), own)[0]
-            rows = [*own[:3] + topic * n_servers, *others, *own[3:] + topic * n_servers]
+            listed = rng.permutation(n_servers)[: LABELS - len(others)]
+            if len(equal := np.flatnonzero(listed < 2)) == 1:  # the equal servers are listed together or not at all
+                listed[equal] = np.setdiff1d(np.arange(2, n_servers), listed)[0]
+            rows = [*listed[:3] + topic * n_servers, *others, *listed[3:] + topic * n_servers]
             repeated = number == n_tasks - 1  # the task before it once more
             tasks.append(tasks[-1] if repeated else task)
             lists.append(lists[-1] if repeated else [int(row) for row in rows])

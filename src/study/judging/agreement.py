@@ -52,8 +52,8 @@ def weighted_kappa(counts: IntArray | Float64Array, weights: Weights) -> Float64
 def kappa_interval(counts: IntArray | Float64Array, weights: Weights, *, seed: int) -> tuple[float, float]:
     """95 % percentile bootstrap interval over topics, as the pairs of a topic are not independent. `counts`: per topic,
     shape (n_topics, 3, 3)."""
-    drawn = resample_counts(len(counts), seed=seed, resamples=FEW_RESAMPLES)
-    return percentile_limits(weighted_kappa(np.tensordot(drawn, counts, axes=1), weights))
+    resamples = resample_counts(len(counts), seed=seed, resamples=FEW_RESAMPLES)
+    return percentile_limits(weighted_kappa(np.tensordot(resamples, counts, axes=1), weights))
 
 
 def kappa_row(
@@ -121,11 +121,11 @@ def by_hand(judgements: pd.DataFrame, folder: Path) -> pd.DataFrame:
     task_id, server_id, grade); may be absent. Returns: one row per judge: judge, topics, pairs, mean_final, mean_hand,
     equal, kappa_quadratic."""
     rows = []
-    for place in sorted(path for path in folder.glob("*") if path.is_dir()):
-        grades = pd.concat([read_csv(path) for path in sorted(place.glob("*.csv"))])
+    for judge_folder in sorted(path for path in folder.glob("*") if path.is_dir()):
+        grades = pd.concat([read_csv(path) for path in sorted(judge_folder.glob("*.csv"))])
         pairs = judgements.merge(grades, on=store.PAIR, validate="one_to_one")
         final, hand = pairs["final"], pairs["grade"]
-        row: dict[str, object] = {"judge": place.name, "topics": pairs["task_id"].nunique(), "pairs": len(pairs)}
+        row: dict[str, object] = {"judge": judge_folder.name, "topics": pairs["task_id"].nunique(), "pairs": len(pairs)}
         row |= {"mean_final": final.mean(), "mean_hand": hand.mean(), "equal": (final == hand).mean()}
         rows.append(row | {"kappa_quadratic": float(weighted_kappa(confusions(final, hand), "quadratic"))})
     return pd.DataFrame(rows)

@@ -104,8 +104,8 @@ class Collection:
     def ndcg(self, run: pd.DataFrame) -> pd.Series:
         """NDCG@10 of a run by task_id, averaged over seeds; NaN for topics without a useful server."""
         ids, values = self.topics["task_id"].to_numpy(), []
-        for _, own in run.groupby("seed"):
-            rows, ranked, _ = self.look_up(own)
+        for _, of_seed in run.groupby("seed"):
+            rows, ranked, _ = self.look_up(of_seed)
             values.append(pd.Series(metrics.ndcg(ranked, self.gains[rows], DEPTH, graded=True), index=ids[rows]))
         return pd.concat(values).groupby(level=0).mean()
 
@@ -116,17 +116,17 @@ class Collection:
 
         Returns: topic rows (b,), ranked columns (b, DEPTH) with -1 where unfilled, and grades (b, DEPTH).
         """
-        kept = run[run["task_id"].isin(self.topics["task_id"])].sort_values(["task_id", "rank"])
-        place = kept.groupby("task_id").cumcount().to_numpy()
-        kept, place = kept[place < DEPTH], place[place < DEPTH]
-        topic = pd.Index(self.topics["task_id"]).get_indexer(pd.Index(kept["task_id"]))
+        ranked_rows = run[run["task_id"].isin(self.topics["task_id"])].sort_values(["task_id", "rank"])
+        rank = ranked_rows.groupby("task_id").cumcount().to_numpy()
+        ranked_rows, rank = ranked_rows[rank < DEPTH], rank[rank < DEPTH]
+        topic = pd.Index(self.topics["task_id"]).get_indexer(pd.Index(ranked_rows["task_id"]))
         rows, line = np.unique(topic, return_inverse=True)
-        column = pd.Index(self.servers).get_indexer(pd.Index(kept["server_id"]))
+        column = pd.Index(self.servers).get_indexer(pd.Index(ranked_rows["server_id"]))
         ranked = np.full((len(rows), DEPTH), -1, dtype=np.int64)
-        ranked[line, place] = np.where(column >= 0, column, len(self.servers) + place)
+        ranked[line, rank] = np.where(column >= 0, column, len(self.servers) + rank)
         padded = np.pad(self.grades, ((0, 0), (0, DEPTH)), constant_values=UNJUDGED)
-        found = padded[rows[:, None], ranked]
-        return rows.astype(np.int64), ranked, np.where(ranked >= 0, found, UNFILLED).astype(np.int8)
+        grades = padded[rows[:, None], ranked]
+        return rows.astype(np.int64), ranked, np.where(ranked >= 0, grades, UNFILLED).astype(np.int8)
 
 
 def precision(grades: GradeArray, k: int, *, least: int) -> Float64Array:

@@ -45,8 +45,8 @@ def describe(root: Path, files: Mapping[str, Mapping[str, Any]], facts: Mapping[
         fields = []
         for column, (kind, meaning) in file["columns"].items():
             source = mlc.Source(ctx=context, file_object=name, extract=mlc.Extract(ctx=context, column=column))
-            place = f"{table}/{column}".replace(" ", "_")  # readers refuse spaces
-            about = {"id": place, "name": column, "description": meaning, "data_types": [kind.replace("sc:", SCHEMA)]}
+            field = f"{table}/{column}".replace(" ", "_")  # readers refuse spaces
+            about = {"id": field, "name": column, "description": meaning, "data_types": [kind.replace("sc:", SCHEMA)]}
             fields.append(mlc.Field(ctx=context, **about, source=source))
         about = {"id": table, "name": table, "description": file["description"], "fields": fields}
         key = [f"{table}/{column}" for column in file.get("key", ())]
@@ -74,8 +74,8 @@ def export_croissant(dataset: str, folder: Path) -> Path:
     root, files = paths.results(dataset), {}
     for name, about in stated["folders"].items():
         for path in sorted(path for path in (root / name).rglob("*") if path.suffix in ENCODINGS):
-            place = path.relative_to(root).as_posix()
-            files[place] = {"description": about, "table": f"rows/{place}", **_columns(path, stated["columns"])}
+            file = path.relative_to(root).as_posix()
+            files[file] = {"description": about, "table": f"rows/{file}", **_columns(path, stated["columns"])}
     if not files:
         raise StudyError("there are no tables", file=root, fix=f"run: study report dataset={dataset}")
     facts = {"name": f"t2mrec-study-{dataset}", "description": f"Tables of the study's results on {dataset}."}

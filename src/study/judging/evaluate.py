@@ -75,15 +75,15 @@ def judge_noise(collection: Collection, part: str) -> Callable[[pd.DataFrame], d
     final = collection.grades[topic, server]
     number = np.full((len(collection.topics), len(collection.servers) + DEPTH), -1)  # of a judged pair
     number[topic, server] = np.arange(len(topic))
-    drawn = [np.choose(rng.integers(4, size=len(topic)), (first, second, final, final)) for _ in range(NOISE_RESAMPLES)]
-    grades = np.array(drawn, dtype=np.int8).reshape(NOISE_RESAMPLES, len(topic))
+    noisy = [np.choose(rng.integers(4, size=len(topic)), (first, second, final, final)) for _ in range(NOISE_RESAMPLES)]
+    grades = np.array(noisy, dtype=np.int8).reshape(NOISE_RESAMPLES, len(topic))
     best = np.zeros((NOISE_RESAMPLES, len(collection.topics), max(CUTOFFS)))
     for row, pairs in enumerate(number):
-        own = -np.sort(-grades[:, pairs[pairs >= 0]], axis=1)[:, : max(CUTOFFS)]
-        best[:, row, : own.shape[1]] = own
+        ideal = -np.sort(-grades[:, pairs[pairs >= 0]], axis=1)[:, : max(CUTOFFS)]
+        best[:, row, : ideal.shape[1]] = ideal
 
     def intervals(run: pd.DataFrame) -> dict[str, tuple[float, float]]:
-        places = [collection.look_up(own)[:2] for _, own in run.groupby("seed")]
+        places = [collection.look_up(of_seed)[:2] for _, of_seed in run.groupby("seed")]
         rows, ranked = (np.concatenate(parts) for parts in zip(*places, strict=True))
         pair = np.where(ranked >= 0, number[rows[:, None], ranked], -1)
         given = np.where(pair >= 0, np.take(grades, pair, axis=1), 0)  # shape (draws, rows, DEPTH)
@@ -91,7 +91,7 @@ def judge_noise(collection: Collection, part: str) -> Callable[[pd.DataFrame], d
         for k in CUTOFFS:
             ideal = _discounted(best, k)[:, rows]
             ndcg = np.divide(_discounted(given, k), ideal, out=np.full_like(ideal, np.nan), where=ideal > 0)
-            draws[f"ndcg@{k}"] = np.array([own[~np.isnan(own)].mean() for own in ndcg if not np.isnan(own).all()])
+            draws[f"ndcg@{k}"] = np.array([one[~np.isnan(one)].mean() for one in ndcg if not np.isnan(one).all()])
             for name, least in LEAST.items():
                 draws[f"{name}@{k}"] = ((given[..., :k] >= least).sum(axis=2) / k).mean(axis=1)
         return {name: statistics.percentile_limits(means) for name, means in draws.items() if len(means)}
@@ -111,11 +111,11 @@ def scores(
     rows, noise = [], {part: judge_noise(collection, part) for part in collection.topics["part"].unique()}
     for system, frame in values.items():
         averaged = frame.drop(columns="seed").groupby("task_id").mean(skipna=False).reset_index()
-        for part, own in averaged.merge(collection.topics, on="task_id").groupby("part"):
+        for part, rows_of_part in averaged.merge(collection.topics, on="task_id").groupby("part"):
             noisy = noise[part](runs[system])
             for metric in (name for name in averaged.columns[1:] if not name.startswith("unjudged")):
-                defined = own[metric].dropna()
-                unknown = float(own[f"unjudged@{metric.partition('@')[2] or DEPTH}"].mean())
+                defined = rows_of_part[metric].dropna()
+                unknown = float(rows_of_part[f"unjudged@{metric.partition('@')[2] or DEPTH}"].mean())
                 noise_low, noise_high = noisy.get(metric, (np.nan, np.nan))
                 row = {"system": system, "part": part, "metric": metric, "n": len(defined)}
                 row |= {**mean_interval(defined), "noise_ci_low": noise_low, "noise_ci_high": noise_high}

@@ -27,10 +27,10 @@ BEST = 2  # the best grade
 def qrels(collection: Collection) -> dict[str, str]:
     """The final grades as TREC qrels (``task_id 0 server_id grade``), one file for each part and one for all."""
     rows = collection.judgements.merge(collection.topics, on="task_id").sort_values(store.PAIR).assign(run=0)
-    parts = {"all": rows} | {str(part): own for part, own in rows.groupby("part")}
+    parts = {"all": rows} | {str(part): of_part for part, of_part in rows.groupby("part")}
     form: dict[str, Any] = {"sep": " ", "header": False, "index": False, "lineterminator": "\n"}
     columns = ["task_id", "run", "server_id", "final"]
-    return {f"qrels/{part}.txt": own[columns].to_csv(**form) for part, own in parts.items()}
+    return {f"qrels/{part}.txt": of_part[columns].to_csv(**form) for part, of_part in parts.items()}
 
 
 def read_trec(path: Path, topics: pd.DataFrame, servers: Ids[int]) -> tuple[pd.DataFrame, str]:
@@ -51,15 +51,15 @@ def read_trec(path: Path, topics: pd.DataFrame, servers: Ids[int]) -> tuple[pd.D
         row = f"line {number}"
         try:
             task, _, server, _, score, tag = line.split()
-            found = (int(task), int(server), float(score))
+            entry = (int(task), int(server), float(score))
         except ValueError as error:
             fix = "write: task_id Q0 server_id rank score tag"
             raise StudyError(f"not a line of a run: {error}", file=path, row=row, fix=fix) from error
-        if found[1] not in servers:
+        if entry[1] not in servers:
             raise StudyError(f"there is no server {server}", file=path, row=row, fix="name servers by their ids")
-        if not math.isfinite(found[2]):
+        if not math.isfinite(entry[2]):
             raise StudyError("the score is not a finite number", file=path, row=row, fix="score every server")
-        rows.append(found)
+        rows.append(entry)
         tags[tag] = number
     if len(tags) > 1:
         reason = f"holds two runs: {', '.join(sorted(tags))}"
@@ -86,19 +86,19 @@ def submitted(collection: Collection, path: Path) -> pd.DataFrame:
     run, tag = read_trec(path, collection.topics, set(collection.table("lengths")["server_id"]))
     rows = []
     for part in collection.topics["part"].unique():
-        own = collection.part(str(part))
-        topic, ranked, grades = own.look_up(run)
-        asked = np.full((len(own.topics), DEPTH), -1)
-        asked[topic] = ranked
-        hopeful = own.gains.tolil()
+        of_part = collection.part(str(part))
+        topic, ranked, grades = of_part.look_up(run)
+        answers = np.full((len(of_part.topics), DEPTH), -1)
+        answers[topic] = ranked
+        hopeful = of_part.gains.tolil()
         for row, column in zip(*np.nonzero(grades == UNJUDGED), strict=True):
             hopeful[topic[row], ranked[row, column]] = BEST
-        low, high = (metrics.ndcg(asked, gains.tocsr(), DEPTH, graded=True) for gains in (own.gains, hopeful))
-        known = ~np.isnan(low)
-        facts = {"tag": tag, "collection": collection.version, "part": part, "n": int(known.sum())}
-        facts |= {"answered": len(topic), **mean_interval(low[known], name="ndcg@10")}
+        low, high = (metrics.ndcg(answers, gains.tocsr(), DEPTH, graded=True) for gains in (of_part.gains, hopeful))
+        defined = ~np.isnan(low)
+        facts = {"tag": tag, "collection": collection.version, "part": part, "n": int(defined.sum())}
+        facts |= {"answered": len(topic), **mean_interval(low[defined], name="ndcg@10")}
         facts["holes"] = float(measures.unjudged(grades, DEPTH).mean()) if len(topic) else math.nan
-        rows.append(facts | {"low": float(low[known].mean()), "high": float(high[known].mean())})
+        rows.append(facts | {"low": float(low[defined].mean()), "high": float(high[defined].mean())})
     return pd.DataFrame(rows)
 
 
@@ -139,9 +139,9 @@ def register(folder: Path, name: str = "task2mcp-judged") -> list[str]:
     ``task2mcp-judged/fresh``. Returns: their names."""
     import ir_datasets
 
-    found = []
+    names = []
     for path in sorted((folder / "qrels").glob("*.txt")):
         texts = {"docs_tsv": str(folder / "docs.tsv"), "queries_tsv": str(folder / "queries.tsv")}
         ir_datasets.registry.register(f"{name}/{path.stem}", ir_datasets.create_dataset(**texts, qrels_trec=str(path)))
-        found.append(f"{name}/{path.stem}")
-    return found
+        names.append(f"{name}/{path.stem}")
+    return names

@@ -135,15 +135,15 @@ def label_families(views: pd.DataFrame, kinds: store.LabelUse) -> pd.DataFrame:
     parts = {name: views[views["system"].isin(systems)] for name, systems in families.items()}
     parts = {name: part for name, part in parts.items() if len(part)}
     used = {name: means_wide(part)[1] for name, part in parts.items()}
-    drawn = {name: _use_draws(use, number) for number, (name, use) in enumerate(used.items())}
+    draws = {name: _use_draws(use, number) for number, (name, use) in enumerate(used.items())}
     rows = []
     for name, part in parts.items():
         row: dict[str, object] = {"family": name, **rank_correlation(part)}
-        row |= {"use": used[name].mean(), **_ends("use_", drawn[name])}
+        row |= {"use": used[name].mean(), **_ends("use_", draws[name])}
         learned, unseen = compared.get(name, ("", ""))
         if {learned, unseen} <= used.keys():
             row |= {"diff": used[learned].mean() - used[unseen].mean()}
-            row |= _ends("diff_", drawn[learned] - drawn[unseen])
+            row |= _ends("diff_", draws[learned] - draws[unseen])
             means = used[learned].mean(axis=1), used[unseen].mean(axis=1)
             if min(len(each) for each in means) > 1:
                 rng = np.random.default_rng(SEED)

@@ -43,8 +43,8 @@ def allocate(available: dict[str, int], total: int, rng: np.random.Generator) ->
         open_strata = [name for name, count in given.items() if count < available[name]]
         fewest = min(given[name] for name in open_strata)
         lowest = [name for name in open_strata if given[name] == fewest]
-        for place in rng.permutation(len(lowest))[:left]:
-            given[lowest[place]] += 1
+        for number in rng.permutation(len(lowest))[:left]:
+            given[lowest[number]] += 1
     return given
 
 
@@ -87,8 +87,8 @@ def draw_topics(dataset: str) -> Path:
 def released(dataset: str, topics: pd.DataFrame, depth: int) -> pd.DataFrame:
     """The released lists as a run: the listed position is the rank (so a removed entry leaves a gap), seed 0."""
     labels = pd.read_parquet(paths.prepared(dataset) / "labels.parquet")
-    kept = labels[labels["task_id"].isin(topics["task_id"]) & (labels["position"] <= depth)]
-    run = kept.rename(columns={"position": "rank"}).assign(seed=0)[store.RUN]
+    labelled = labels[labels["task_id"].isin(topics["task_id"]) & (labels["position"] <= depth)]
+    run = labelled.rename(columns={"position": "rank"}).assign(seed=0)[store.RUN]
     return run.sort_values(["task_id", "rank"], ignore_index=True)
 
 
@@ -116,12 +116,12 @@ def run_system(
         rows, scores = rank_tasks(system, split, tasks, part=source, k=chosen.kept, seed=seed)
         frames.append(run_table(data, ids.to_numpy(), rows, scores, seed))
     path, parts = store.folder(data.name) / "pools.json", [str(part) for part in topics["part"].unique()]
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     # The records of earlier runs for these parts are of answers that are gone.
-    gone = [key for key in kept if key.startswith(f"{name}: ") and {*key[len(name) + 2 :].split(" and ")} <= {*parts}]
+    gone = [key for key in stored if key.startswith(f"{name}: ") and {*key[len(name) + 2 :].split(" and ")} <= {*parts}]
     facts = {"profile": chosen.profile, "seed": seed, "depth": chosen.kept, "topics": len(topics)}
-    made = {f"{name}: {' and '.join(parts)}": record(dataset=data.name, system=name, **facts)}
-    write_json(path, dict(sorted(({key: kept[key] for key in kept if key not in gone} | made).items())))
+    new = {f"{name}: {' and '.join(parts)}": record(dataset=data.name, system=name, **facts)}
+    write_json(path, dict(sorted(({key: stored[key] for key in stored if key not in gone} | new).items())))
     return pd.concat(frames, ignore_index=True)[store.RUN].sort_values(["task_id", "rank"], ignore_index=True)
 
 
@@ -147,14 +147,14 @@ def union(
         parts = run["task_id"].map(part_of)
         depth = parts.map(chosen.depths).fillna(chosen.depth)
         deep = (parts == chosen.candidates_part) & (name in chosen.candidates)
-        kept = run["rank"] <= np.where(deep, chosen.candidates_depth, depth)
-        named.append(run[kept][store.PAIR].assign(source=name))
-    drawn = []
+        pooled = run["rank"] <= np.where(deep, chosen.candidates_depth, depth)
+        named.append(run[pooled][store.PAIR].assign(source=name))
+    controls = []
     for task, part in part_of.items():  # from the whole catalogue, and so the same whatever the systems answer
         rng = np.random.default_rng([chosen.seed, 1, int(str(task))])
         servers = rng.choice(server_ids, chosen.controls.get(str(part), chosen.control), replace=False)
-        drawn.append(pd.DataFrame({"task_id": task, "server_id": servers}))
-    pairs = pd.concat([*named, pd.concat(drawn).assign(source="")], ignore_index=True).drop_duplicates()
+        controls.append(pd.DataFrame({"task_id": task, "server_id": servers}))
+    pairs = pd.concat([*named, pd.concat(controls).assign(source="")], ignore_index=True).drop_duplicates()
     pairs["control"] = (pairs["source"] == "").astype(int)
     grouped = pairs.groupby(store.PAIR, sort=True)
     table = grouped.agg(control=("control", "max"), sources=("source", lambda names: ";".join(filter(None, names))))
@@ -195,24 +195,24 @@ def make_pool(dataset: str, *, again: tuple[str, ...] = ()) -> Path:
     if unknown := set(again) - {*chosen.candidates, *chosen.systems}:
         problem = f"no system of the pool: {', '.join(sorted(unknown))}"
         raise StudyError(problem, column="--again", fix=f"systems of {file}")
-    asked = dict.fromkeys(chosen.candidates, of_part) | dict.fromkeys(chosen.systems, topics)
+    topics_of = dict.fromkeys(chosen.candidates, of_part) | dict.fromkeys(chosen.systems, topics)
     data, split = load_split(dataset)
     there = store.read_runs(dataset) if store.runs_file(dataset).exists() else {}
     runs: dict[str, pd.DataFrame] = {}
-    for name, own in asked.items():
+    for name, of_system in topics_of.items():
         before = [] if name in again or name not in there else [there[name]]
-        new = own[~own["task_id"].isin(before[0]["task_id"])] if before else own
+        new = of_system[~of_system["task_id"].isin(before[0]["task_id"])] if before else of_system
         if len(new):
             if reason := missing(name, dataset):
                 LOG.info("%s is left out: %s", name, reason)
                 continue
             if name == store.LABELS:
-                found = released(dataset, new, chosen.kept)
+                answers = released(dataset, new, chosen.kept)
             else:
-                found = run_system(name, new, data, split, chosen)
-            there[name] = pd.concat([*before, found], ignore_index=True)
+                answers = run_system(name, new, data, split, chosen)
+            there[name] = pd.concat([*before, answers], ignore_index=True)
             store.write_runs(dataset, there)
-            LOG.info("%s: %d answers for %d topics", name, len(found), found["task_id"].nunique())
+            LOG.info("%s: %d answers for %d topics", name, len(answers), answers["task_id"].nunique())
         runs[name] = there[name]
     pairs = union(topics, runs, data.servers["id"].to_numpy(), chosen)
     pool = arrange(pairs, store.read_table_if_there(dataset, "judgements"), chosen.seed)

@@ -27,9 +27,9 @@ DEMANDS = {"useful": 0, "callable": 1, "in_language": 2}
 
 def converted(readings: pd.DataFrame, name: str) -> pd.DataFrame:
     """The grades of one reading on our scale: columns task_id, server_id, grade. ``need`` is the lower of its two."""
-    own = readings[readings["reading"].isin(workflow.NEED if name == "need" else [name])]
-    grade = own["given"].map(OUR_SCALE) if name == workflow.UMBRELA else own["given"]
-    return own.assign(grade=grade.astype(np.int64)).groupby(store.PAIR)[["grade"]].min().reset_index()
+    rows = readings[readings["reading"].isin(workflow.NEED if name == "need" else [name])]
+    grade = rows["given"].map(OUR_SCALE) if name == workflow.UMBRELA else rows["given"]
+    return rows.assign(grade=grade.astype(np.int64)).groupby(store.PAIR)[["grade"]].min().reset_index()
 
 
 def positive_agreement(counts: IntArray | Float64Array) -> float:
@@ -69,24 +69,24 @@ def agreements(judged: pd.DataFrame, rejudged: pd.DataFrame, readings: pd.DataFr
     first, second = (readings[readings["reading"] == name] for name in workflow.NEED)
     grades = {"read again": again} | {name: converted(readings, name) for name in (workflow.UMBRELA, "need")}
     compared = {("first pass", "second pass"): (judged, "grade_1", "grade_2")}
-    for name, own in grades.items():
-        compared["final", name] = (judged[[*store.PAIR, "final"]].merge(own, on=store.PAIR), "final", "grade")
+    for name, graded in grades.items():
+        compared["final", name] = (judged[[*store.PAIR, "final"]].merge(graded, on=store.PAIR), "final", "grade")
     both = first.merge(second, on=store.PAIR, suffixes=("_1", "_2"))
     compared["need, first pass", "need, second pass"] = (both, "given_1", "given_2")
-    found = []
+    comparisons = []
     for (one, other), (table, left, right) in compared.items():
         if len(table):
             rows = table[["task_id", left, right]].set_axis(["task_id", "one", "other"], axis=1)
-            drawn = (rows["one"] == 0) & (other == workflow.UMBRELA)
-            weighted = rows.assign(weight=np.where(drawn, 1 / workflow.SHARE_ZEROS, 1.0))
-            found.append({"first": one, "second": other, **agreement_row(weighted)})
-    return pd.DataFrame(found)
+            sampled = (rows["one"] == 0) & (other == workflow.UMBRELA)
+            weighted = rows.assign(weight=np.where(sampled, 1 / workflow.SHARE_ZEROS, 1.0))
+            comparisons.append({"first": one, "second": other, **agreement_row(weighted)})
+    return pd.DataFrame(comparisons)
 
 
 def umbrela_confusion(judged: pd.DataFrame, readings: pd.DataFrame) -> pd.DataFrame:
     """Pairs by final grade and grade of UMBRELA's form: columns final, umbrela, pairs (as read, not weighted)."""
-    own = readings[readings["reading"] == workflow.UMBRELA].rename(columns={"given": "umbrela"})
-    rows = judged[[*store.PAIR, "final"]].merge(own, on=store.PAIR)
+    graded = readings[readings["reading"] == workflow.UMBRELA].rename(columns={"given": "umbrela"})
+    rows = judged[[*store.PAIR, "final"]].merge(graded, on=store.PAIR)
     return rows.groupby(["final", "umbrela"]).size().rename("pairs").reset_index()
 
 
@@ -121,12 +121,12 @@ def scores_by_reading(collection: Collection, readings: pd.DataFrame, compared: 
 def order_by_reading(scores: pd.DataFrame, settings: store.PoolSettings) -> pd.DataFrame:
     """Kendall's tau between the systems' order by a reading and by the final grades, over the same topics; without
     variants, as near copies are no further evidence. Returns: reading, part, systems, n (topics), tau."""
-    kept = scores[[name != store.LABELS and not settings.is_variant(name) for name in scores["system"]]]
+    compared = scores[[name != store.LABELS and not settings.is_variant(name) for name in scores["system"]]]
     rows = []
-    for (reading, part), own in kept.groupby(["against", "part"]):
-        wide = own.pivot_table(index="system", columns="reading", values="ndcg@10").dropna()
+    for (reading, part), of_part in compared.groupby(["against", "part"]):
+        wide = of_part.pivot_table(index="system", columns="reading", values="ndcg@10").dropna()
         tau, _ = rank_correlation(wide["final"].to_numpy(), wide[reading].to_numpy())
-        rows.append({"reading": reading, "part": part, "systems": len(wide), "n": int(own["n"].max()), "tau": tau})
+        rows.append({"reading": reading, "part": part, "systems": len(wide), "n": int(of_part["n"].max()), "tau": tau})
     return pd.DataFrame(rows)
 
 

@@ -159,9 +159,9 @@ def among(rows: pd.DataFrame, others: pd.DataFrame, by: list[str]) -> NDArray[np
 
 def replace_rows(dataset: str, name: str, rows: pd.DataFrame, by: list[str]) -> None:
     """Write rows into a table of `COLUMNS`, in place of those that have one of their values in the columns `by`."""
-    kept = read_table_if_there(dataset, name)
-    kept = kept[~among(kept, rows, by)]
-    table = pd.concat([kept, rows]) if len(kept) else rows
+    others = read_table_if_there(dataset, name)
+    others = others[~among(others, rows, by)]
+    table = pd.concat([others, rows]) if len(others) else rows
     write_csv(file(dataset, name), table[COLUMNS[name]].sort_values(KEYS.get(name, PAIR)))
 
 
@@ -185,8 +185,8 @@ def read_runs(dataset: str) -> dict[str, pd.DataFrame]:
     table = read_csv(path, fix="run: study judge pool")
     if list(table.columns) != ["system", *RUN]:
         raise StudyError("not pooled runs", file=path, fix=f"its columns: system, {', '.join(RUN)}")
-    found = {str(name): run[RUN].reset_index(drop=True) for name, run in table.groupby("system")}
-    return dict(sorted(found.items(), key=lambda item: (item[0] != LABELS, item[0])))
+    runs = {str(name): run[RUN].reset_index(drop=True) for name, run in table.groupby("system")}
+    return dict(sorted(runs.items(), key=lambda item: (item[0] != LABELS, item[0])))
 
 
 def write_runs(dataset: str, runs: dict[str, pd.DataFrame]) -> None:

@@ -26,9 +26,9 @@ def share(hits: int, n: int, scale: float = 1.0) -> Number:
 
 def mean(values: Float64Array) -> Number:
     """A mean over topics, those without a value left out, with its 95 % bootstrap interval."""
-    known = values[~np.isnan(values)]
-    found = mean_interval(known)
-    return found["mean"], found["ci_low"], found["ci_high"], len(known)
+    defined = values[~np.isnan(values)]
+    interval = mean_interval(defined)
+    return interval["mean"], interval["ci_low"], interval["ci_high"], len(defined)
 
 
 def incompleteness(collection: Collection) -> Iterator[tuple[str, Number]]:
@@ -38,13 +38,13 @@ def incompleteness(collection: Collection) -> Iterator[tuple[str, Number]]:
     useful = useful.merge(collection.topics, on="task_id")
     control = collection.table("provenance").merge(useful, on=store.PAIR)
     control, n_servers = control[control["control"] == 1], len(collection.table("lengths"))
-    for part, own in useful.groupby("part"):
-        per_topic = own.groupby("task_id")["useful"].sum().to_numpy(np.float64)
+    for part, of_part in useful.groupby("part"):
+        per_topic = of_part.groupby("task_id")["useful"].sum().to_numpy(np.float64)
         yield f"useful servers known per topic, {part}", mean(per_topic)
-        best = own.groupby("task_id")["final"].max()
+        best = of_part.groupby("task_id")["final"].max()
         yield f"topics without a core server, {part}", (float((best < 2).sum()), UNKNOWN, UNKNOWN, len(best))
-        drawn = control.loc[control["part"] == part, "useful"]
-        yield f"useful servers per topic by the control, {part}", share(int(drawn.sum()), len(drawn), n_servers)
+        hits = control.loc[control["part"] == part, "useful"]
+        yield f"useful servers per topic by the control, {part}", share(int(hits.sum()), len(hits), n_servers)
     unnamed = control.loc[control["useful"], "sources"].isna()
     if len(unnamed):
         yield "useful servers of the control that no system named", share(int(unnamed.sum()), len(unnamed))
@@ -67,14 +67,14 @@ def leave_one_out(full: Collection) -> pd.DataFrame:
 
     before = means(full)
     for name in runs:
-        own, grades = alone.get_group(name) if name in alone.groups else named[:0], full.grades.copy()
-        topic = pd.Index(full.topics["task_id"]).get_indexer(pd.Index(own["task_id"]))
-        grades[topic, np.searchsorted(full.servers, own["server_id"].to_numpy(np.int64))] = 0
+        pairs, grades = alone.get_group(name) if name in alone.groups else named[:0], full.grades.copy()
+        topic = pd.Index(full.topics["task_id"]).get_indexer(pd.Index(pairs["task_id"]))
+        grades[topic, np.searchsorted(full.servers, pairs["server_id"].to_numpy(np.int64))] = 0
         after = means(replace(full, grades=grades))
         for part, ids in full.topics.groupby("part")["task_id"]:
             with_it, without = before.reindex(ids).mean().dropna(), after.reindex(ids).mean().dropna()
             if name in with_it:
-                key: dict[str, object] = {"part": part, "system": name, "alone": int(own["task_id"].isin(ids).sum())}
+                key: dict[str, object] = {"part": part, "system": name, "alone": int(pairs["task_id"].isin(ids).sum())}
                 key |= {"ndcg@10": with_it[name], "without": without[name], "drop": with_it[name] - without[name]}
                 key |= {"place": int((with_it > with_it[name]).sum()) + 1}
                 rows.append(key | {"place_without": int((without > without[name]).sum()) + 1})
@@ -89,9 +89,9 @@ def placement(collection: Collection) -> Float64Array:
         for number in ("1", "2"):
             ordered = pd.concat(workflow.group(pairs[store.PAIR], workflow.order_of(int(str(current)), number)))
             grade = judged[f"grade_{number}"].reindex(pd.MultiIndex.from_frame(ordered)).to_numpy()
-            place = ordered.groupby("task_id").cumcount() + 0.5
+            position = ordered.groupby("task_id").cumcount() + 0.5
             size = ordered.groupby("task_id")["server_id"].transform("size")
-            columns = {"task_id": ordered["task_id"], "first": place * 2 < size, "useful": grade >= 1}
+            columns = {"task_id": ordered["task_id"], "first": position * 2 < size, "useful": grade >= 1}
             rows.append(pd.DataFrame(columns))
     halves = pd.concat(rows).pivot_table(index="task_id", columns="first", values="useful", aggfunc="mean")
     return (halves[True] - halves[False]).to_numpy(np.float64)
@@ -104,8 +104,8 @@ def length_effect(collection: Collection) -> Float64Array:
     rows = rows[["task_id", "final", "characters"]].astype(np.float64)
     return np.array(
         [
-            stats.spearmanr(own["final"], own["characters"]).statistic if own.nunique().min() > 1 else np.nan
-            for own in (part.drop(columns="task_id") for _, part in rows.groupby("task_id"))
+            stats.spearmanr(one["final"], one["characters"]).statistic if one.nunique().min() > 1 else np.nan
+            for one in (part.drop(columns="task_id") for _, part in rows.groupby("task_id"))
         ]
     )
 
@@ -124,27 +124,27 @@ def threats(collection: Collection, scores: pd.DataFrame, alone: pd.DataFrame) -
 
     `scores`: of `study.judging.readings.scores_by_reading`. `alone`: of `leave_one_out`.
     """
-    judged, found = collection.judgements, [("incompleteness", *each) for each in incompleteness(collection)]
-    for part, own in alone.groupby("part"):
-        worst = own.sort_values("drop").iloc[-1]
+    judged, numbers = collection.judgements, [("incompleteness", *each) for each in incompleteness(collection)]
+    for part, drops in alone.groupby("part"):
+        worst = drops.sort_values("drop").iloc[-1]
         text = f"largest drop of NDCG@10 had a system not been pooled, {part} ({worst['system']})"
-        found.append(("incompleteness", text, (float(worst["drop"]), UNKNOWN, UNKNOWN, len(own))))
+        numbers.append(("incompleteness", text, (float(worst["drop"]), UNKNOWN, UNKNOWN, len(drops))))
     better, other = store.pool_settings().compared
     for _, one in scores[scores["system"] == better].iterrows():
         text = f"gain of {better} over {other} by {one['reading']}, {one['part']} ({one['against']})"
-        found.append(("circularity", text, (one["gain"], one["gain_ci_low"], one["gain_ci_high"], one["n"])))
-    found.append(("length", "correlation of length and grade within a topic", mean(length_effect(collection))))
-    found += [("deception", *each) for each in deception(collection)]
+        numbers.append(("circularity", text, (one["gain"], one["gain_ci_low"], one["gain_ci_high"], one["n"])))
+    numbers.append(("length", "correlation of length and grade within a topic", mean(length_effect(collection))))
+    numbers += [("deception", *each) for each in deception(collection)]
     if len(rejudged := collection.table("rejudged")):
         shift = agreement.drift(judged, rejudged).iloc[0]
         number = (shift["shift"], shift["ci_low"], shift["ci_high"], shift["pairs"])
-        found.append(("drift", "grade at a later reading less the first", number))
+        numbers.append(("drift", "grade at a later reading less the first", number))
     halves = mean(placement(collection))
-    found.append(("position", "useful share of a packet's first half less its second", halves))
+    numbers.append(("position", "useful share of a packet's first half less its second", halves))
     hand = agreement.by_hand(judged, store.folder(collection.dataset) / "by_hand")
     topics = int(hand["topics"].max()) if len(hand) else 0  # without any, no score is corrected by a person's grades
-    found.append(("no person", "topics graded by a person", (topics, UNKNOWN, UNKNOWN, topics)))
-    rows = [(threat, measure, *number) for threat, measure, number in found]
+    numbers.append(("no person", "topics graded by a person", (topics, UNKNOWN, UNKNOWN, topics)))
+    rows = [(threat, measure, *number) for threat, measure, number in numbers]
     return pd.DataFrame(rows, columns=["threat", "measure", "value", "ci_low", "ci_high", "n"])
 
 

@@ -67,7 +67,7 @@ def verify(dataset: str) -> pd.DataFrame:
     Returns: columns file, verdict: OK, FAIL (another content) or MISSING (computed, but not committed). A collection
         without released labels has no tables of them: its grades alone are checked.
     """
-    collection, kept = Collection.load(dataset), store.folder(dataset)
+    collection, committed = Collection.load(dataset), store.folder(dataset)
     verdicts = {name: "OK" if held else "FAIL" for name, held in check_sources(collection).items()}
     if store.LABELS in collection.runs:
         contents: dict[str, Any] = {**exchange.qrels(collection), croissant.NAME: croissant.judged(collection)}
@@ -75,6 +75,7 @@ def verify(dataset: str) -> pd.DataFrame:
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder), contents)
             for name in contents:
-                same = (kept / name).exists() and (kept / name).read_bytes() == (Path(folder) / name).read_bytes()
-                verdicts[name] = "OK" if same else "FAIL" if (kept / name).exists() else "MISSING"
+                path, again = committed / name, Path(folder) / name
+                same = path.exists() and path.read_bytes() == again.read_bytes()
+                verdicts[name] = "OK" if same else "FAIL" if path.exists() else "MISSING"
     return pd.DataFrame(list(verdicts.items()), columns=["file", "verdict"])

@@ -61,11 +61,11 @@ def guideline_version() -> str:
     """The version of the judges' guidelines, a line like ``Version: 1.0``; StudyError where there is none."""
     path = paths.root() / "docs" / "judging-guidelines.md"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    found = re.search(r"^Version: (\d+\.\d+)$", text, flags=re.MULTILINE)
-    if not found:
+    version = re.search(r"^Version: (\d+\.\d+)$", text, flags=re.MULTILINE)
+    if not version:
         problem = "no guidelines, or no line like 'Version: 1.0' in them"
         raise StudyError(problem, file=path, fix="restore the file from git")
-    return found.group(1)
+    return version.group(1)
 
 
 def final_grades(rows: pd.DataFrame) -> pd.Series:
@@ -105,8 +105,8 @@ def chosen_pairs(dataset: str, number: str) -> tuple[pd.DataFrame, int]:
             pairs = pd.concat([judged[useful], judged[~useful].sample(frac=SHARE_ZEROS, random_state=check)])
         elif check is not None and number in NEED:
             topics = store.read_table(dataset, "topics").query("part == @NEED_PART")["task_id"].to_numpy()
-            drawn = check.choice(topics, min(NEED_TOPICS, len(topics)), replace=False)
-            pairs = judged[judged["task_id"].isin(drawn)]
+            sampled = check.choice(topics, min(NEED_TOPICS, len(topics)), replace=False)
+            pairs = judged[judged["task_id"].isin(sampled)]
         else:
             pairs = decoys(dataset)
     if not len(pairs):
@@ -121,9 +121,9 @@ def decoys(dataset: str) -> pd.DataFrame:
     """
     judged = store.final(dataset)
     agreed = judged[judged["grade_1"] == judged["grade_2"]]
-    rng, wanted = generator(6, int(judged["round"].max())), DECOYS_OF_A_KIND * (len(KINDS) - 1)
+    rng, n_useless = generator(6, int(judged["round"].max())), DECOYS_OF_A_KIND * (len(KINDS) - 1)
     useful = agreed[agreed["final"] >= 1].sample(frac=1, random_state=rng)[:DECOYS_OF_A_KIND]
-    useless = agreed[agreed["final"] == 0].sample(frac=1, random_state=rng)[:wanted]
+    useless = agreed[agreed["final"] == 0].sample(frac=1, random_state=rng)[:n_useless]
     kinds = np.resize(KINDS[1:], len(useless))
     chosen = pd.concat([useful.assign(kind=KINDS[0]), useless.assign(kind=kinds)])
     return chosen[[*PAIR, "kind"]].reset_index(drop=True)
@@ -135,14 +135,14 @@ def altered(kind: str, server: Mapping[Hashable, str], task: Mapping[Hashable, s
     ``words``: the sorted words of the task's description stand behind the server's own description. ``instruction``: a
     sentence to the judge does. ``claim``: the task's description stands before it, as if the server did that.
     """
-    own = server["description"]
+    description = server["description"]
     words = sorted({*re.findall(r"[^\W\d_]{4,}", task["description"].lower())})
     changed = {
-        "words": f"{own} Keywords: {', '.join(words)}.",
-        "instruction": f"{own} {INSTRUCTION}",
-        "claim": f"{task['description']} {own}",
+        "words": f"{description} Keywords: {', '.join(words)}.",
+        "instruction": f"{description} {INSTRUCTION}",
+        "claim": f"{task['description']} {description}",
     }
-    return {**server, "description": changed.get(kind, own)}
+    return {**server, "description": changed.get(kind, description)}
 
 
 def order_of(current: int, number: str) -> np.random.Generator:
@@ -155,8 +155,8 @@ def group(pairs: pd.DataFrame, rng: np.random.Generator) -> list[pd.DataFrame]:
     shuffled = pairs.sort_values(PAIR).sample(frac=1, random_state=rng)
     tasks = rng.permutation(np.unique(pairs["task_id"].to_numpy()))
     dealt = np.array_split(tasks, int(np.ceil(len(tasks) / BATCH)))
-    place = pd.Series(np.arange(len(tasks)), index=tasks)
-    ordered = shuffled.sort_values("task_id", key=lambda column: column.map(place), kind="stable")
+    position = pd.Series(np.arange(len(tasks)), index=tasks)
+    ordered = shuffled.sort_values("task_id", key=lambda column: column.map(position), kind="stable")
     return [ordered.loc[ordered["task_id"].isin(chosen), PAIR].reset_index(drop=True) for chosen in dealt]
 
 
@@ -174,9 +174,9 @@ def card(row: Mapping[Hashable, str], names: tuple[str, ...], separator: str) ->
 def batch_text(pairs: pd.DataFrame, data: datasets.Dataset, name: str, number: str, kinds: Mapping[Any, str]) -> str:
     """One batch of the pass `number`. Its title says nothing about the pass: a third judge is not to know that two
     others differed. For `LANGUAGE` the cards say which systems a server names. `kinds`: which cards are decoys."""
-    shown = (*SERVER_CARD, "system") if number in LANGUAGE else SERVER_CARD
+    fields = (*SERVER_CARD, "system") if number in LANGUAGE else SERVER_CARD
     tasks = data.tasks.set_index("id")[list(TASK_CARD)].to_dict("index")
-    servers = data.servers.set_index("id")[list(shown)].to_dict("index")
+    servers = data.servers.set_index("id")[list(fields)].to_dict("index")
     lines = [
         f"# Batch {name}: {pairs['task_id'].nunique()} tasks, {len(pairs)} servers to grade",
         QUESTIONS.get(number, QUESTION).format(version=guideline_version()),
@@ -185,9 +185,9 @@ def batch_text(pairs: pd.DataFrame, data: datasets.Dataset, name: str, number: s
     ]
     for task_id, chosen in pairs.groupby("task_id", sort=False):
         lines += ["", f"## Task {task_id}", card(tasks[task_id], TASK_CARD, "\n"), f"### Servers for {task_id}"]
-        for place, server_id in enumerate(chosen["server_id"], start=1):
+        for rank, server_id in enumerate(chosen["server_id"], start=1):
             server = altered(kinds.get((task_id, server_id), ""), servers[server_id], tasks[task_id])
-            lines.append(f"{place}. server_id {server_id} | {card(server, shown, ' | ')}")
+            lines.append(f"{rank}. server_id {server_id} | {card(server, fields, ' | ')}")
     return "\n".join(lines) + "\n"
 
 
@@ -205,7 +205,7 @@ def write_batches(dataset: str, number: str) -> Path:
     for old in folder.glob("*.txt"):
         old.unlink()
     dealt = group(chosen, order_of(current, number))
-    batches = {f"{place:02d}": pairs for place, pairs in enumerate(dealt, start=1)}
+    batches = {f"{position:02d}": pairs for position, pairs in enumerate(dealt, start=1)}
     for name, pairs in batches.items():
         write_text(folder / f"{name}.txt", batch_text(pairs, data, name, number, kinds))
     answers.mkdir(parents=True, exist_ok=True)
@@ -233,16 +233,16 @@ def read_answers(path: Path, expected: list[tuple[int, int]], number: str) -> di
     lines = read_text(path, fix="have the batch judged").splitlines()
     if not lines or lines[0].replace(" ", "") != ANSWER_HEADER:
         raise StudyError("the first line is not the header", file=path, row=1, fix=f"write: {ANSWER_HEADER}")
-    known, grades = set(expected), dict[tuple[int, int], int]()
+    pairs, grades = set(expected), dict[tuple[int, int], int]()
     for row, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
-        if not (found := ANSWER.fullmatch(line)):
+        if not (match := ANSWER.fullmatch(line)):
             raise StudyError("not three whole numbers", file=path, row=row, fix=f"write: {ANSWER_HEADER}")
-        task, server, grade = map(int, found.groups())
+        task, server, grade = map(int, match.groups())
         if grade not in allowed:
             problem, fix = f"the grade {grade} is none of {', '.join(map(str, allowed))}", "grade as the batch asks"
-        elif (task, server) not in known:
+        elif (task, server) not in pairs:
             problem, fix = f"server {server} for task {task} is not in this batch", "copy the ids from the batch"
         elif (task, server) in grades:
             problem, fix = f"server {server} for task {task} is graded twice", "keep one line per server"
@@ -330,7 +330,7 @@ def collect(dataset: str, folder: Path, *, judge: str) -> pd.DataFrame:
         raise StudyError("no pass of these has answers", file=folder, fix=f"one of: {', '.join(CHECKS)}")
     if names == CHECKS:
         table, by = "readings", ["reading"]
-        rows = pd.concat([own.assign(reading=name) for name, own in read.items()], ignore_index=True)
+        rows = pd.concat([answers.assign(reading=name) for name, answers in read.items()], ignore_index=True)
         rows = rows.rename(columns={"grade": "given"})
         rows = rows.merge(decoys(dataset).assign(reading=DECOYS), on=["reading", *PAIR], how="left")
     elif names == LANGUAGE:

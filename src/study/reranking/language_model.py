@@ -102,9 +102,9 @@ class LanguageModelReranker:
         def order(task: int, pool: IntArray) -> IntArray:
             return pool if self.failures() - before > most else self(data, int(task), pool)
 
-        shown = {"desc": self.question.model, "unit": "task", "leave": False, "disable": not sys.stderr.isatty()}
+        bar = {"desc": self.question.model, "unit": "task", "leave": False, "disable": not sys.stderr.isatty()}
         with ThreadPoolExecutor(self.client.concurrency) as threads:
-            return list(tqdm(threads.map(order, tasks, pools), total=len(tasks), **shown))
+            return list(tqdm(threads.map(order, tasks, pools), total=len(tasks), **bar))
 
     def failures(self) -> int:
         """For how many tasks the endpoint gave no reply."""
@@ -126,8 +126,8 @@ class LanguageModelReranker:
         """The identifiers that the model names; None for an answer of another form."""
         question, row = self.question, data.tasks.iloc[task].to_dict()
         k, substitutions = min(question.rules.k, len(ids)), question.rules.substitutions
-        shown: dict[str, Any] = {"longest": question.longest, "fields": question.fields, "template": self.template}
-        messages = prompt.messages(row, data.servers.iloc[pool], k=k, substitutions=substitutions, **shown)
+        form: dict[str, Any] = {"longest": question.longest, "fields": question.fields, "template": self.template}
+        messages = prompt.messages(row, data.servers.iloc[pool], k=k, substitutions=substitutions, **form)
         options: dict[str, Any] = {"max_tokens": question.tokens}
         if question.temperature is not None:
             options["temperature"] = question.temperature
@@ -160,14 +160,14 @@ def condensed(reply: Any) -> Any:
     """
     try:
         choice = reply["choices"][0]
-        kept: dict[str, Any] = {"message": {"content": choice["message"]["content"]}}
+        reduced: dict[str, Any] = {"message": {"content": choice["message"]["content"]}}
         first = ((choice.get("logprobs") or {}).get("content") or [None])[0]
         if first is not None:
             top = [{"token": t["token"], "logprob": round(t["logprob"], 4)} for t in first["top_logprobs"]]
             top = [entry for entry in top if entry["token"].strip() in grades.DIGITS]
-            kept["logprobs"] = {"content": [{"top_logprobs": top}]}
+            reduced["logprobs"] = {"content": [{"top_logprobs": top}]}
         usage = {name: reply["usage"][name] for name in ("prompt_tokens", "completion_tokens")}
-        return {"model": reply["model"], "choices": [kept], "usage": usage}
+        return {"model": reply["model"], "choices": [reduced], "usage": usage}
     except (KeyError, IndexError, TypeError, AttributeError):
         return reply
 

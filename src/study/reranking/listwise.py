@@ -190,17 +190,17 @@ class PairFeatures:
     def _scores(self, pools: Pools, system: T2MRec) -> FloatArray:
         """s_sem, s and the three structural features of every pair, shape (5, p)."""
         sizes, starts = pools.sizes[pools.sizes > 0], pools.starts[pools.sizes > 0]
-        asked = pools.tasks[starts]
-        found = np.empty((2 + len(FEATURES), len(pools.tasks)), np.float32)
-        for piece in chunks(asked):
-            tasks = asked[piece]
+        task_of_row = pools.tasks[starts]
+        features = np.empty((2 + len(FEATURES), len(pools.tasks)), np.float32)
+        for piece in chunks(task_of_row):
+            tasks = task_of_row[piece]
             row = np.repeat(np.arange(len(tasks)), sizes[piece])
             pairs = slice(starts[piece.start], starts[piece.start] + len(row))
             server = pools.servers[pairs]
-            found[0, pairs] = system.semantic(tasks)[row, server]
-            found[1, pairs] = system.score(tasks)[row, server]
-            found[2:, pairs] = self.structure(self.data.tasks.iloc[tasks])[:, row, server]
-        return found
+            features[0, pairs] = system.semantic(tasks)[row, server]
+            features[1, pairs] = system.score(tasks)[row, server]
+            features[2:, pairs] = self.structure(self.data.tasks.iloc[tasks])[:, row, server]
+        return features
 
 
 def products(first: sp.csr_matrix, second: sp.csr_matrix) -> FloatArray:
@@ -229,10 +229,10 @@ class T2MRecListwise(RerankedT2MRec):
         self.features = PairFeatures(data, train_tasks)
         folds = np.array_split(np.random.default_rng([seed, 0xF01D]).permutation(train_tasks), self.listwise.folds)
         for number, fold in enumerate(folds):
-            kept = workdir / f"fold-{number}.npz"
-            if not kept.exists():
-                self._fit_fold(data, split, np.sort(fold), seed, workdir / f"fold-{number}", kept)
-            with np.load(kept) as arrays:
+            file = workdir / f"fold-{number}.npz"
+            if not file.exists():
+                self._fit_fold(data, split, np.sort(fold), seed, workdir / f"fold-{number}", file)
+            with np.load(file) as arrays:
                 pieces.append((arrays["features"], arrays["relevant"], arrays["sizes"]))
         started = time.perf_counter()
         features, relevant, sizes = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
@@ -240,7 +240,7 @@ class T2MRecListwise(RerankedT2MRec):
         self.seconds_trees = time.perf_counter() - started
         super().fit(data, split, seed=seed, workdir=workdir)
 
-    def _fit_fold(self, data: Dataset, split: Split, fold: IntArray, seed: int, workdir: Path, kept: Path) -> None:
+    def _fit_fold(self, data: Dataset, split: Split, fold: IntArray, seed: int, workdir: Path, file: Path) -> None:
         """Write features, labels and sizes of the pools of `fold`, ranked by a T2MRec that never saw its tasks."""
         others = np.ones(data.n_tasks, dtype=np.float32)
         others[fold] = 0
@@ -255,7 +255,7 @@ class T2MRecListwise(RerankedT2MRec):
             "relevant": np.asarray(split.train[pools.tasks, pools.servers], dtype=np.float32).ravel(),
             "sizes": pools.sizes,
         }
-        with replacing(kept) as temporary, temporary.open("wb") as stream:
+        with replacing(file) as temporary, temporary.open("wb") as stream:
             np.savez(stream, **arrays)
         shutil.rmtree(workdir)
 

@@ -30,12 +30,12 @@ def file_of(dataset: str) -> Path:
     return paths.results(dataset) / "pools.parquet"
 
 
-def same_training(system: T2MRec, kept: dict[str, dict[str, Any]]) -> bool:
+def same_training(system: T2MRec, stored: dict[str, dict[str, Any]]) -> bool:
     """Whether a system has the kept settings of lexical, towers, training and scoring; a key that was not kept counts
     as its default."""
-    own = [getattr(system, name) for name in kept]
-    stated = [type(part)(**values) for part, values in zip(own, kept.values(), strict=True)]
-    return json.dumps([asdict(part) for part in own]) == json.dumps([asdict(part) for part in stated])
+    parts = [getattr(system, name) for name in stored]
+    stated = [type(part)(**values) for part, values in zip(parts, stored.values(), strict=True)]
+    return json.dumps([asdict(part) for part in parts]) == json.dumps([asdict(part) for part in stated])
 
 
 def read_pools(data: Dataset, protocol: str, seed: int) -> IntArray | None:

@@ -86,15 +86,15 @@ def read_template(file: str | None) -> str | None:
     is no such text, or a placeholder is missing."""
     if file is None:
         return None
-    place, key = paths.root() / file, "system.model.question.prompt_file"
-    known = "; ".join(f"{name}: {meaning}" for name, meaning in PLACEHOLDERS.items())
+    path, key = paths.root() / file, "system.model.question.prompt_file"
+    placeholders = "; ".join(f"{name}: {meaning}" for name, meaning in PLACEHOLDERS.items())
     try:
-        text = place.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        fix = f"a text file in UTF-8 with {known}"
-        raise StudyError(f"the prompt cannot be read: {error}", file=place, column=key, fix=fix) from error
+        fix = f"a text file in UTF-8 with {placeholders}"
+        raise StudyError(f"the prompt cannot be read: {error}", file=path, column=key, fix=fix) from error
     if missing := [name for name in PLACEHOLDERS if name not in text]:
-        raise StudyError(f"the prompt lacks {', '.join(missing)}", file=place, column=key, fix=known)
+        raise StudyError(f"the prompt lacks {', '.join(missing)}", file=path, column=key, fix=placeholders)
     return text
 
 
@@ -116,13 +116,13 @@ def messages(
     `fields`: of `SERVER_CARD`, what a candidate card shows.
     `template`: the text of a prompt file, sent as one message in place of ours. It says no word about substitutions.
     """
-    asked = card(task, TASK_CARD, max(longest, TASK_LONGEST))
+    task_card = card(task, TASK_CARD, max(longest, TASK_LONGEST))
     cards = "\n".join(card(row, fields, longest) for row in candidates.to_dict("records"))
     if template is not None:
-        values = {"{task}": asked, "{candidates}": cards, "{k}": str(k)}
-        filled = re.sub("|".join(map(re.escape, PLACEHOLDERS)), lambda found: values[found[0]], template)
+        values = {"{task}": task_card, "{candidates}": cards, "{k}": str(k)}
+        filled = re.sub("|".join(map(re.escape, PLACEHOLDERS)), lambda match: values[match[0]], template)
         return [{"role": "user", "content": filled}]
-    question = f"<task>\n{asked}\n</task>\n<candidates>\n{cards}\n</candidates>"
+    question = f"<task>\n{task_card}\n</task>\n<candidates>\n{cards}\n</candidates>"
     return [{"role": "system", "content": instructions(k, substitutions)}, {"role": "user", "content": question}]
 
 
@@ -140,10 +140,10 @@ def response_format(
         return {"response_format": {"type": "json_object"}}
     servers = {"type": "array", "items": {"type": "integer", "enum": sorted(pool)}, "minItems": k, "maxItems": k}
     named_task = {"type": "integer", "enum": [task]} if keys == OWN_KEYS else {"type": "string"}
-    told = {"type": "string"} | ({} if explanation is None else {"maxLength": explanation})
+    explanation_form = {"type": "string"} | ({} if explanation is None else {"maxLength": explanation})
     schema = {
         "type": "object",
-        "properties": {keys.task: named_task, keys.servers: servers, keys.explanation: told},
+        "properties": {keys.task: named_task, keys.servers: servers, keys.explanation: explanation_form},
         "required": list(keys),
         "additionalProperties": False,
     }

@@ -140,8 +140,8 @@ def _episode(entry: dict[str, Any], rows: dict[tuple[str, str], int]) -> Episode
     for call in (call for message in entry["messages"] for call in message.get("tool_calls") or ()):
         arguments, reply = json_object(call["function"]["arguments"]), replies.get(call["id"], "")
         if call["function"]["name"] == "route":
-            shown = (rows.get(pair) for pair in RETURNED.findall(reply))
-            routes.append(Route(str(arguments.get("query", "")), tuple(row for row in shown if row is not None)))
+            returned = (rows.get(pair) for pair in RETURNED.findall(reply))
+            routes.append(Route(str(arguments.get("query", "")), tuple(row for row in returned if row is not None)))
         else:
             pair = (str(arguments.get("server_name")), str(arguments.get("tool_name")))
             executions.append(Execution(rows.get(pair), FAILED.search(reply) is None, len(routes)))
@@ -204,7 +204,7 @@ def narrowly_read(folder: Path, catalog: ToolCatalog) -> ToolCatalog:
 
 def api_calls(folder: Path, catalog: ToolCatalog) -> list[ApiCall]:
     """Every API call of the dialogues, in file order."""
-    found = []
+    calls = []
     for name, lines in dialogues(folder).items():
         named = {line["api_name"] for line in lines if line["role"] == "API"}
         row_of = {api: catalog.rows_by_name[api][0] for api in named}
@@ -213,8 +213,8 @@ def api_calls(folder: Path, catalog: ToolCatalog) -> list[ApiCall]:
             if line["role"] == "API":
                 before, pool = tuple(spoken[:number]), tuple(sorted(set(row_of.values())))
                 first = all(speaker != "API" for speaker, _ in before)
-                found.append(ApiCall(f"{name}:{number}", before, row_of[line["api_name"]], pool, first))
-    return found
+                calls.append(ApiCall(f"{name}:{number}", before, row_of[line["api_name"]], pool, first))
+    return calls
 
 
 def dialogues(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -270,16 +270,16 @@ def load_mcptools(folder: Path) -> Loaded:
                 rows_of[str(tool.get("tool_id"))].append(row)
     repeated = sum(len(rows) for rows in rows_of.values() if len(rows) > 1)
     builder.count("tool id shared with another tool", "tools", "tool_id", REPORTED, repeated)
-    kept: dict[tuple[str, str], tuple[Any, ...]] = {}
+    unique: dict[tuple[str, str], tuple[Any, ...]] = {}
     for entry in read_lines(folder / QUERIES_FILE):
         label = str(entry["correct_tool_id"])
         if label not in rows_of:
             builder.count("query for a tool outside the catalogue left out", "queries", "correct_tool_id", LEFT_OUT)
-        elif (key := (entry["query"], label)) in kept:
+        elif (key := (entry["query"], label)) in unique:
             builder.count("repeated query and tool left out", "queries", "query", LEFT_OUT)
         else:
-            kept[key] = str(entry["query_id"]), key[0], (tuple(rows_of[label]),), str(entry.get("origin_task_id"))
-    return Loaded(builder.build(), {"atlas": query_set("atlas", kept.values())}, builder.cleaning())
+            unique[key] = str(entry["query_id"]), key[0], (tuple(rows_of[label]),), str(entry.get("origin_task_id"))
+    return Loaded(builder.build(), {"atlas": query_set("atlas", unique.values())}, builder.cleaning())
 
 
 TOOLBENCH_FILES = (
@@ -310,7 +310,7 @@ def load_mcptoolbench(folder: Path) -> Loaded:
         builder.count("tool list differs from the first row's", "queries", "tools", REPORTED, changed)
         for entry in entries:
             (call,) = entry["function_call_label"]
-            right = [rows[own["mcp_server"], own["name"]] for own in (call, *(call.get("similar_tools") or ()))]
+            right = [rows[one["mcp_server"], one["name"]] for one in (call, *(call.get("similar_tools") or ()))]
             builder.count("query with equivalent tools", "queries", "similar_tools", REPORTED, int(len(right) > 1))
             for queries, label in ((strict, right[:1]), (equivalent, right)):
                 queries.append((entry["uuid"], entry["query"], (tuple(dict.fromkeys(label)),), entry["category"]))
@@ -338,8 +338,8 @@ def load_mcpflow(folder: Path) -> Loaded:
         about |= {(market, stem): described for market, stems in paths_of for stem in stems}
     for path in sorted((folder / TOOLS_FOLDER).glob("*/*.json")):
         market, stem = path.parent.name, path.stem
-        known, (text, tags) = (market, stem) in about, about.get((market, stem), ("", ()))
-        builder.count("server without a row of server information", "servers", "description", REPORTED, int(not known))
+        stated, (text, tags) = (market, stem) in about, about.get((market, stem), ("", ()))
+        builder.count("server without a row of server information", "servers", "description", REPORTED, int(not stated))
         server = builder.server(f"{market}/{stem}", stem, text, sources=(market,), tags=tags)
         tools = read_records(path)
         front = prefix([tool["name"] for tool in tools if isinstance(tool.get("name"), str)], stem)
@@ -376,13 +376,13 @@ def prefix(names: list[str], server: str) -> str:
     """
     fronts = {name.partition("_")[0] if "_" in name.rstrip("_") else "" for name in names}
     front = fronts.pop() if len(fronts) == 1 else ""
-    plain, own = WORD.sub("", front.lower()), WORD.sub("", server.lower())
-    return f"{front}_" if plain and (plain in own or own in plain or "-" in front) else ""
+    plain, server_plain = WORD.sub("", front.lower()), WORD.sub("", server.lower())
+    return f"{front}_" if plain and (plain in server_plain or server_plain in plain or "-" in front) else ""
 
 
 def _samples(folder: Path, rows: dict[tuple[str, str], int], builder: Builder) -> QuerySet:
     column = "queries", "source_instruction"
-    kept: dict[tuple[str, str], tuple[Any, ...]] = {}
+    unique: dict[tuple[str, str], tuple[Any, ...]] = {}
     calls: defaultdict[tuple[str, str], list[tuple[dict[str, Any], str]]] = defaultdict(list)
     for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json")):
         for number, entry in enumerate(read_records(path)):
@@ -394,7 +394,7 @@ def _samples(folder: Path, rows: dict[tuple[str, str], int], builder: Builder) -
                 builder.count("instruction for a tool outside the catalogue left out", "queries", "tool", LEFT_OUT)
                 continue
             builder.count("empty function call", "queries", "function_call", REPORTED, int(not entry["function_call"]))
-            if (text, key[1]) in kept:
+            if (text, key[1]) in unique:
                 builder.count("repeated instruction and tool left out", *column, LEFT_OUT)
                 continue
             arguments = dict((entry["function_call"] or {}).get("arguments", {}))
@@ -403,8 +403,8 @@ def _samples(folder: Path, rows: dict[tuple[str, str], int], builder: Builder) -
             if same is None:
                 same = str(sum(map(len, calls.values())))
                 calls[key].append((arguments, same))
-            kept[text, key[1]] = f"{path.stem}:{number}", text, ((rows[key],),), same
-    return query_set("instructions", kept.values())
+            unique[text, key[1]] = f"{path.stem}:{number}", text, ((rows[key],),), same
+    return query_set("instructions", unique.values())
 
 
 # Letters that the Berkeley leaderboard leaves out of account when it compares texts (Patil et al. 2025).

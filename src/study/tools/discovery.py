@@ -84,12 +84,12 @@ def ten_servers(catalog: ToolCatalog, queries: QuerySet, ids: Sequence[str]) -> 
     several servers were published under one id, all of them are kept, as a label names the id."""
     kept_servers = [row for row, server in enumerate(catalog.servers) if server.id.partition("#")[0] in ids]
     chosen, rows = catalog.subset(kept_servers, "mcptools10")
-    place = {int(old): new for new, old in enumerate(rows)}
-    kept = []
+    row_of = {int(old): new for new, old in enumerate(rows)}
+    rows_inside = []
     for name, text, labels, group in queries.rows():
-        inside = [tuple(place[tool] for tool in label if tool in place) for label in labels]
-        kept.append((name, text, tuple(filter(None, inside)), group))
-    return chosen, query_set(queries.name, [row for row in kept if row[2]])
+        inside = [tuple(row_of[tool] for tool in label if tool in row_of) for label in labels]
+        rows_inside.append((name, text, tuple(filter(None, inside)), group))
+    return chosen, query_set(queries.name, [row for row in rows_inside if row[2]])
 
 
 def macro_table(collection: str, protocols: Mapping[str, Inputs]) -> Table:
@@ -127,7 +127,7 @@ def by_k(inputs: Inputs, scores: FloatArray) -> pd.DataFrame:
     quarters = np.array([len(json.dumps(tool.definition(), ensure_ascii=False)) // 4 for tool in catalog.tools])
     table = results.measure(ranked, queries, len(catalog.tools), ks=KS)
     for k in KS:
-        tokens, by_characters = (own[ranked[:, :k]].sum(axis=1).mean() for own in (sizes, quarters))
+        tokens, by_characters = (token_counts[ranked[:, :k]].sum(axis=1).mean() for token_counts in (sizes, quarters))
         precision, recall = (table[f"{name}@{k}"].to_numpy() for name in ("precision", "recall"))
         line = {"k": k, "precision": precision.mean(), "recall": recall.mean()}
         line["f1"] = float(harmonic_mean(line["precision"], line["recall"]))
@@ -143,14 +143,14 @@ def by_threshold(inputs: Inputs, scores: FloatArray, thresholds: Sequence[float]
     catalog, queries = inputs
     ranked, sizes, rows = rank_all(scores, k), definition_tokens(catalog), []
     for threshold in thresholds:
-        above = [own[scores[row, own] >= threshold] for row, own in enumerate(ranked)]
-        handed = [(kept if len(kept) else own).tolist() for kept, own in zip(above, ranked, strict=True)]
+        reaching = [tools[scores[row, tools] >= threshold] for row, tools in enumerate(ranked)]
+        handed = [(some if len(some) else tools).tolist() for some, tools in zip(reaching, ranked, strict=True)]
         table, counts = results.measure_sets({k: handed}, queries, len(catalog.tools)), np.array([*map(len, handed)])
         right = table[f"recall@{k}"].to_numpy() * [len(labels) for labels in queries.labels]
         line = {"threshold": threshold, "fell_back": float((scores.max(axis=1) < threshold).mean())}
         line |= {"mean_tools": counts.mean(), "precision": float((right / counts).mean())}
         line |= {name: table[f"{name}@{k}"].mean() for name in ("recall", "hit_rate")}
-        rows.append(line | {"mean_tokens": float(np.mean([sizes[own].sum() for own in handed]))})
+        rows.append(line | {"mean_tokens": float(np.mean([sizes[tools].sum() for tools in handed]))})
     return pd.DataFrame(rows)
 
 
@@ -178,21 +178,6 @@ def server_table(inputs: Inputs) -> Table:
     return Table("discovery_servers", table[["server", "queries", *table.columns.drop(["server", "queries"])]])
 
 
-def latency_table(inputs: Inputs) -> Table:
-    """discovery_latency.csv: milliseconds per query of the template search, one at a time, and of its part after the
-    embedding; to be measured while nothing else runs."""
-    (catalog, queries), index = inputs, ToolIndex(inputs[0], TEMPLATE)
-    vectors = [index.embedder.encode([query], store=False) for query in queries.texts]
-    index.search(queries.texts[0], max(KS))
-    line: dict[str, float] = {"tools": len(catalog.tools), "queries": len(queries)}
-    line |= results.milliseconds("latency", lambda query: index.search(query, max(KS)), queries.texts)
-    searches = (cosines(vector, index.vectors)[0] for vector in vectors)
-    line |= results.milliseconds("search", lambda _: best(next(searches), max(KS), index.order), queries.texts)
-    del line["search_p50_ms"]
-    facts = results.sources(*inputs) | {"config": asdict(TEMPLATE)}
-    return Table("discovery_latency", pd.DataFrame([line]), facts)
-
-
 def pools(small: ToolCatalog, other: ToolCatalog, last: ToolCatalog) -> list[tuple[str, ToolCatalog]]:
     """LiveMCPBench, with MCP-tools behind it, and with MCP-Flow behind both, whose texts are cut after repeats are
     looked for; its own rows stay the first ones. Each with what stands before the names of systems on it.
@@ -203,10 +188,10 @@ def pools(small: ToolCatalog, other: ToolCatalog, last: ToolCatalog) -> list[tup
     middle = extend("livemcpbench+mcptools", small, other)
     name, plain = "livemcpbench+mcptools+mcpflow", plainly_read(paths.raw("mcpflow"))
     large = [extend(name, middle, last), extend(name, middle, plain, against=small)]
-    for place, whole in enumerate(large):
-        own = len(middle.tools)
-        short = tuple(replace(tool, description=tool.description[:LIMIT]) for tool in whole.tools[own:])
-        large[place] = replace(whole, tools=whole.tools[:own] + short)
+    for number, whole in enumerate(large):
+        n_before = len(middle.tools)
+        short = tuple(replace(tool, description=tool.description[:LIMIT]) for tool in whole.tools[n_before:])
+        large[number] = replace(whole, tools=whole.tools[:n_before] + short)
     return [("", small), ("", middle), ("", large[0]), (REFERENCE, large[1])]
 
 

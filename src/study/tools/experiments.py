@@ -14,7 +14,6 @@ from study.advisor.retrieval.route import PAPER
 from study.base import paths
 from study.base.errors import StudyError, require_one_of
 from study.base.files import read_csv
-from study.runner.inputs import load_inputs
 from study.tools import discovery, intent, language_model, mcp_zero
 from study.tools.collections import Episode, load_collection, load_log
 from study.tools.discovery import discovery_settings
@@ -31,28 +30,22 @@ def livemcpbench() -> Iterator[Made]:
     yield discovery.search_runs("query", inputs, settings.systems)
     yield mcp_zero.query_runs(inputs)
     yield mcp_zero.request_runs(inputs, episodes)
-    yield mcp_zero.recorded_tables(inputs, episodes)
     yield discovery.template_tables(inputs, settings.thresholds)
 
 
 def livemcpbench_model() -> Iterator[Made]:
     """A language model's requests for the tasks, and its choice among the tools that a search found."""
     inputs, _ = logged_tasks()
-    parts = (partial(own, inputs) for own in (language_model.request_runs, language_model.selection_runs))
+    parts = (partial(runs, inputs) for runs in (language_model.request_runs, language_model.selection_runs))
     return language_model.parts_with("livemcpbench", inputs[0], *parts)
-
-
-def livemcpbench_latency() -> Iterator[Made]:
-    """Times of the search over LiveMCPBench's tools, one query at a time."""
-    yield [discovery.latency_table(logged_tasks()[0])]
 
 
 def scaling() -> Iterator[Made]:
     """LiveMCPBench's tasks over pools of real tools; embeds 9,000 texts once."""
     (_, queries), episodes = logged_tasks()
     requests, _ = mcp_zero.requests_by_task(episodes, queries.ids)
-    owner = [task for task, own in enumerate(requests) for _ in own]
-    texts = [f"{request.server} {request.tool}" for own in requests for request in own]
+    owner = [task for task, of_task in enumerate(requests) for _ in of_task]
+    texts = [f"{request.server} {request.tool}" for of_task in requests for request in of_task]
     yield discovery.pool_runs(pools(), queries, texts, owner)
 
 
@@ -62,10 +55,8 @@ def scaling_latency() -> Iterator[Made]:
 
 
 def intent_ranking() -> Iterator[Made]:
-    """Intent-based ranking on LiveMCPBench's log; its filters need the prepared Task2MCP."""
+    """Intent-based ranking on LiveMCPBench's log."""
     yield intent.protocol_runs(*logged_tasks())
-    table = intent.compatibility(*load_inputs("task2mcp", "cold"))
-    yield [Table("intent_filters", table, collection="task2mcp")]
 
 
 def intent_latency() -> Iterator[Made]:
@@ -102,7 +93,7 @@ def mcptools_model() -> Iterator[Made]:
 def mcptoolbench() -> Iterator[Made]:
     """The labelled tool alone, and with its published equivalents; servers have no text of their own."""
     loaded = load_collection("mcptoolbench")
-    systems = {name: own for name, own in discovery_settings().systems.items() if own.document != "server"}
+    systems = {name: chosen for name, chosen in discovery_settings().systems.items() if chosen.document != "server"}
     protocols = {name: (loaded.catalog, queries) for name, queries in loaded.queries.items()}
     for name, inputs in protocols.items():
         # Its groups are the domains; what one query may not know is the same text with its label.
@@ -138,18 +129,18 @@ def entity_tables(catalogs: Sequence[ToolCatalog]) -> Iterator[Table]:
     entity_groups.csv: one row per listing of every group, ids alone, no text of a catalogue. names_agree is of the
     whole group: of every two names' keys (`mcp_zero.name_key`) one holds the other."""
     lines, hashes = [], {f"{catalog.name}_sha256": catalog.fingerprint() for catalog in catalogs}
-    for own in (*([one] for one in catalogs), catalogs):
-        listings = [(catalog, row, server) for catalog in own for row, server in enumerate(catalog.servers)]
-        merged, rows = merge_catalogs("merged", own), []
+    for merging in (*([one] for one in catalogs), catalogs):
+        listings = [(catalog, row, server) for catalog in merging for row, server in enumerate(catalog.servers)]
+        merged, rows = merge_catalogs("merged", merging), []
         for number, group in enumerate(merged.groups(), start=1):
-            keys = [mcp_zero.name_key(listings[place][2].name) for place in group]
+            keys = [mcp_zero.name_key(listings[listing][2].name) for listing in group]
             agree = all(keys) and all(a in b or b in a for a, b in combinations(keys, 2))
-            for catalog, row, server in (listings[place] for place in group):
+            for catalog, row, server in (listings[listing] for listing in group):
                 tools = len(catalog.tools_of(row))
                 rows.append((number, catalog.name, " ".join(server.sources), server.id, tools, agree))
         columns = ["group", "catalogue", "marketplace", "listing", "tools", "names_agree"]
         groups = pd.DataFrame(rows, columns=columns)
-        line = {"catalogues": " + ".join(catalog.name for catalog in own), "listings": len(merged.entity_of)}
+        line = {"catalogues": " + ".join(catalog.name for catalog in merging), "listings": len(merged.entity_of)}
         line |= {"entities": len(merged.catalog.servers), "groups": len(merged.groups())}
         disagree = groups.loc[~groups["names_agree"].astype(bool), "group"].nunique()
         lines.append(line | {"listings_in_groups": len(groups), "names_disagree": disagree})
@@ -176,7 +167,7 @@ def catalogs(*names: str) -> list[ToolCatalog]:
 # By part: llm is what a language model does, or what replays its choices; latency takes seconds, on a machine that does
 # nothing else meanwhile.
 EXPERIMENTS: dict[str, dict[str, Callable[[], Iterator[Made]]]] = {
-    "livemcpbench": {"main": livemcpbench, "llm": livemcpbench_model, "latency": livemcpbench_latency},
+    "livemcpbench": {"main": livemcpbench, "llm": livemcpbench_model},
     "mcptools": {"main": mcptools, "llm": mcptools_model},
     "scaling": {"main": scaling, "latency": scaling_latency},
     "intent": {"main": intent_ranking, "latency": intent_latency},
@@ -196,10 +187,10 @@ def run_experiment(name: str, part: str = "all") -> str:
     able = [name for name, parts in EXPERIMENTS.items() if part in ("all", "report", *parts)]
     if name not in able:
         raise StudyError(f"no experiments for {name!r}", fix=f"one of: {', '.join(able)}")
-    for own, experiment in EXPERIMENTS[name].items():
-        if part == own or (part == "all" and own != "latency"):
-            for made in experiment():
-                write_results(collection, made)
+    for part_name, experiment in EXPERIMENTS[name].items():
+        if part == part_name or (part == "all" and part_name != "latency"):
+            for parts in experiment():
+                write_results(collection, parts)
     if part != "latency":
         report_collection(collection)
     return collection
@@ -212,5 +203,5 @@ def report_collection(collection: str) -> None:
     settings = discovery_settings()
     report_runs(collection, settings.references.get(collection, {}), settings.pairs.get(collection, {}))
     times = paths.tables(collection) / "intent_latency.csv"
-    known = read_csv(times) if times.exists() else None
-    write_results(collection, intent.targets_table(collect_runs(collection), known))
+    latency = read_csv(times) if times.exists() else None
+    write_results(collection, intent.targets_table(collect_runs(collection), latency))

@@ -7,6 +7,7 @@ it then ran; history = all other tasks; a task's requests are averaged).
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,17 +19,12 @@ import pandas as pd
 
 from study.advisor.engine.intent.feedback import Event, Statistics, empty
 from study.advisor.engine.intent.recommender import (
-    SIGNALS,
     Chains,
     Context,
-    Intent,
     IntentRecommender,
-    Requirements,
     SignalIndex,
     assign,
     factors,
-    most_named,
-    obstacle,
 )
 from study.advisor.engine.intent.settings import (
     CONTROL,
@@ -43,10 +39,8 @@ from study.advisor.engine.intent.settings import (
     intent_settings,
 )
 from study.advisor.retrieval.index import Settings, ToolIndex
-from study.advisor.retrieval.structure import languages, operating_systems
 from study.base.errors import StudyError
-from study.data.dataset import Dataset, FloatArray, IntArray
-from study.data.splits import Split
+from study.data.dataset import FloatArray, IntArray
 from study.evaluation.statistics import bootstrap_interval, share_interval
 from study.tools import results
 from study.tools.collections import Episode
@@ -91,7 +85,7 @@ def loss(weights: Float64Array, queries: Sequence[Float64Array], temperature: fl
     of shape (pairs, n_factors), pairs > 0. A pair's loss is log(1 + exp(-w . d / T)) (RankNet, Burges et al. 2005; the
     specification says "gradient descent" and names no loss); the pairs of one query count as one query."""
     stacked = np.concatenate(queries)
-    shares = np.repeat([1 / (len(queries) * len(own)) for own in queries], [len(own) for own in queries])
+    shares = np.repeat([1 / (len(queries) * len(pairs)) for pairs in queries], [len(pairs) for pairs in queries])
     margin = stacked @ weights / temperature
     slope: Float64Array = -((shares * np.exp(-np.logaddexp(0, margin))) @ stacked) / temperature
     return float(shares @ np.logaddexp(0, -margin)), slope
@@ -106,10 +100,10 @@ def tune(
     `queries`: from `differences`; those without pairs say nothing and are left out. With none left the start stays.
     Raises StudyError: the specification's division by the sum met a sum that is not positive.
     """
-    pairs = [own for own in queries if len(own)]
+    pairs = [query for query in queries if len(query)]
     weights = start.copy()
     # The logistic function's curvature is at most 1/4; ||d||^2 bounds that of w . d.
-    bound = float(np.mean([(own**2).sum(axis=1).mean() for own in pairs or [np.zeros((1, 1))]]))
+    bound = float(np.mean([(query**2).sum(axis=1).mean() for query in pairs or [np.zeros((1, 1))]]))
     bound /= 4 * tuning.temperature**2
     if not bound:
         return weights
@@ -152,15 +146,15 @@ def confidence_sequence(
 def outcomes(events: Iterable[Event], variants: Sequence[str], experiment: str, uses: int) -> dict[str, list[float]]:
     """Per variant one observation per agent: the mean success of its first `uses` uses, in order of completion. Only
     events of this experiment count: elsewhere another variant may have ranked the tools."""
-    found: dict[str, list[float]] = {name: [] for name in variants}
+    observed: dict[str, list[float]] = {name: [] for name in variants}
     begun: dict[str, list[bool]] = defaultdict(list)
     for event in events:
-        own = begun[event.agent]
-        if event.experiment == experiment and event.success is not None and len(own) < uses:
-            own.append(event.success)
-            if len(own) == uses:
-                found[assign(event.agent, variants, experiment)].append(float(np.mean(own)))
-    return found
+        successes = begun[event.agent]
+        if event.experiment == experiment and event.success is not None and len(successes) < uses:
+            successes.append(event.success)
+            if len(successes) == uses:
+                observed[assign(event.agent, variants, experiment)].append(float(np.mean(successes)))
+    return observed
 
 
 def compare_variants(observed: Mapping[str, Sequence[float]], settings: Comparison) -> pd.DataFrame:
@@ -174,11 +168,11 @@ def compare_variants(observed: Mapping[str, Sequence[float]], settings: Comparis
         lows, highs = confidence_sequence(values, level, settings.largest_bet)
         bounds[name] = (lows[-1], highs[-1], np.mean(values)) if len(values) else (0.0, 1.0, np.nan)
     least, most, mean = bounds.pop(CONTROL)
-    for name, own in bounds.items():
-        low, high = own[0] - most, own[1] - least
+    for name, bound in bounds.items():
+        low, high = bound[0] - most, bound[1] - least
         line = {"variant": name, "agents": len(observed[name]), "control_agents": len(observed[CONTROL])}
         decision = "better" if low > 0 else "worse" if high < 0 else "open"
-        lines.append(line | {"difference": own[2] - mean, "low": low, "high": high, "decision": decision})
+        lines.append(line | {"difference": bound[2] - mean, "low": low, "high": high, "decision": decision})
     return pd.DataFrame(lines)
 
 
@@ -192,20 +186,22 @@ def online_metrics(events: Sequence[Event], keys: Sequence[str] = ()) -> pd.Data
         "success_rate": [bool(e.success) for e in events if e.selected is not None and e.success is not None],
     }
     timed = [(e.asked, e.finished) for e in events if e.selected is not None and e.success]
-    shown = {key for event in events for key in event.shown}
+    exposed = {key for event in events for key in event.shown}
     means: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
         "time_to_success_s": (
             np.median,
             [end - start for start, end in timed if start is not None and end is not None],
         ),
         "satisfaction": (np.mean, [event.rating for event in events if event.rating is not None]),
-        "coverage": (np.mean, [key in shown for key in keys]),
+        "coverage": (np.mean, [key in exposed for key in keys]),
     }
     nothing = (np.nan,) * 3
     lines = [
-        (name, *(share_interval(sum(own), len(own)) if own else nothing), len(own)) for name, own in shares.items()
+        (name, *(share_interval(sum(hits), len(hits)) if hits else nothing), len(hits)) for name, hits in shares.items()
     ]
-    lines += [(name, mean(own) if own else np.nan, *nothing[1:], len(own)) for name, (mean, own) in means.items()]
+    lines += [
+        (name, mean(values) if values else np.nan, *nothing[1:], len(values)) for name, (mean, values) in means.items()
+    ]
     return pd.DataFrame(lines, columns=["name", "value", "low", "high", "n"])
 
 
@@ -245,46 +241,26 @@ def count(episodes: Sequence[Episode], n_tools: int) -> Log:
 
 def annotated_tasks(episodes: Sequence[Episode], queries: QuerySet) -> Asks:
     """The annotated tasks by their own text; labels are the annotators'."""
-    place = {episode.task: row for row, episode in enumerate(episodes)}
-    rows = np.array([place[task] for task in queries.ids], dtype=np.int64)
+    row_of = {episode.task: row for row, episode in enumerate(episodes)}
+    rows = np.array([row_of[task] for task in queries.ids], dtype=np.int64)
     ran = [[run.tool for run in episodes[row].executions if run.tool is not None] for row in rows]
-    return Asks(queries, rows, tuple(tuple(dict.fromkeys(own)) for own in ran), np.full((len(queries), 1), -1))
+    return Asks(queries, rows, tuple(tuple(dict.fromkeys(tools)) for tools in ran), np.full((len(queries), 1), -1))
 
 
 def latency_table(inputs: Inputs) -> Table:
     """intent_latency.csv: milliseconds per recommendation, each query asked twice: the second answer comes from the
     cache; its record names the machine."""
     (catalog, queries), intentions = inputs, intent_settings()
-    made, line = IntentRecommender(catalog, intentions=intentions), dict[str, float]()
-    made.recommend("a first question loads the model", Context())
+    recommender, line = IntentRecommender(catalog, intentions=intentions), dict[str, float]()
+    recommender.recommend("a first question loads the model", Context())
     for name in ("first", "cached"):
-        line |= results.milliseconds(name, made.recommend, queries.texts)
+        times = [time.perf_counter()]
+        for query in queries.texts:
+            recommender.recommend(query)
+            times.append(time.perf_counter())
+        line |= results.percentiles(name, np.diff(times))
     facts = results.sources(*inputs) | {"config": asdict(intentions.ranking)}
-    return Table("intent_latency", pd.DataFrame([line | {"cache_hits": float(made.hits)}]), facts)
-
-
-def compatibility(data: Dataset, split: Split) -> pd.DataFrame:
-    """intent_filters.csv: what the filter "project compatibility" removes where a task states its language and theme,
-    training part only. A server's language is the one that it is written in.
-
-    One row per filter: tasks, servers that state something, share of all pairs and of the labels removed.
-    """
-    tasks, lines = np.asarray(split.tasks("train")), []
-    for name, column, read in (("language", "language", languages), ("system", "theme", operating_systems)):
-        needs = pd.Series([Requirements(**{f"{name}s": read(text)}) for text in data.servers[name]])
-        kind, kinds = pd.factorize(needs)
-        stated = pd.Series([read(str(text)) for text in data.tasks[column].iloc[tasks]])
-        removed = labels = 0
-        for own, rows in stated.groupby(stated, sort=False).groups.items():
-            context = Context(**dict[str, Any]({f"{name}s": own}))
-            blocked = np.array([obstacle(need, context) is not None for need in kinds])[kind]
-            removed += len(rows) * int(blocked.sum())
-            labels += split.train[tasks[rows]][:, blocked].nnz
-        line: dict[str, object] = {"filter": name, "tasks": len(tasks)}
-        line["servers_that_state_it"] = int((needs != Requirements()).sum())
-        line |= {"pairs_removed": removed / (len(tasks) * data.n_servers), "labels_removed": labels / split.train.nnz}
-        lines.append(line)
-    return pd.DataFrame(lines)
+    return Table("intent_latency", pd.DataFrame([line | {"cache_hits": float(recommender.hits)}]), facts)
 
 
 # Which episodes may be known when one is asked: (rows of episodes, its row) -> bool, shape of the rows.
@@ -299,7 +275,7 @@ class Study:
 
     asks: Asks
     log: Log
-    known: Known
+    may_know: Known
     relevance: FloatArray  # cosines, shape (n_asks, n_tools)
     candidates: tuple[IntArray, ...]  # tools of the candidate stage per ask
     intentions: Intentions
@@ -308,10 +284,10 @@ class Study:
     def factors(self, ask: int, at: int | None = None) -> Float64Array:
         """Factors of an ask's candidates, shape (n_candidates, 5). `at`: the episode at whose time it is asked (its
         own), which must not be known either."""
-        own = int(self.asks.episode[ask])
-        known = self.known(np.arange(len(self.log.calls)), own if at is None else at)
-        known[[own, own if at is None else at]] = False
-        past = self.log.statistics(known, self.intentions.ranking.rating_scale)
+        episode = int(self.asks.episode[ask])
+        past_episodes = self.may_know(np.arange(len(self.log.calls)), episode if at is None else at)
+        past_episodes[[episode, episode if at is None else at]] = False
+        past = self.log.statistics(past_episodes, self.intentions.ranking.rating_scale)
         table = factors(self.relevance[ask], past, self.intentions.ranking, rules=self.rules)
         return table[self.candidates[ask]]
 
@@ -322,30 +298,29 @@ class Study:
     def scores(self, weights: Mapping[int, Float64Array] | Float64Array) -> FloatArray:
         """Scores of all tools, -inf outside the candidates, shape (n_asks, n_tools). `weights`: of all, or by
         episode."""
-        found = np.full(self.relevance.shape, -np.inf, dtype=np.float32)
+        scores = np.full(self.relevance.shape, -np.inf, dtype=np.float32)
         for ask, rows in enumerate(self.candidates):
-            own = weights[int(self.asks.episode[ask])] if isinstance(weights, Mapping) else weights
-            found[ask, rows] = self.factors(ask) @ own
-        return found
+            of_ask = weights[int(self.asks.episode[ask])] if isinstance(weights, Mapping) else weights
+            scores[ask, rows] = self.factors(ask) @ of_ask
+        return scores
 
     def tuned(self, targets: Sequence[Sequence[int]]) -> dict[int, Float64Array]:
         """Per episode, weights learned from the episodes that it may know; none of them ever sees that episode.
         `targets`: per ask the tools that should be ranked above its other candidates."""
-        found = {}
+        learned_weights = {}
         for episode in sorted(set(self.asks.episode.tolist())):
             pairs = []
-            for ask in np.flatnonzero(self.known(self.asks.episode, episode)).tolist():
+            for ask in np.flatnonzero(self.may_know(self.asks.episode, episode)).tolist():
                 right = np.flatnonzero(np.isin(self.candidates[ask], list(targets[ask])))
                 pairs.append(differences(self.factors(ask, episode), right.tolist()))
-            found[episode] = tune(pairs, self.intentions.variants[CONTROL], self.intentions.tuning)
-        return found
+            learned_weights[episode] = tune(pairs, self.intentions.variants[CONTROL], self.intentions.tuning)
+        return learned_weights
 
 
 def protocol_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
-    """All protocols; intent_weights.csv, intent_candidates.csv and intent_chains.csv."""
+    """All protocols; intent_weights.csv and intent_chains.csv."""
     (catalog, queries), intentions, spread = inputs, intent_settings(), list[dict[str, object]]()
-    signals = {"corrected": SignalIndex(catalog, intentions)}
-    signals["as designed"], brought = SignalIndex(catalog, intentions, as_designed()), []
+    signals = SignalIndex(catalog, intentions), SignalIndex(catalog, intentions, as_designed())
     log, index = count(episodes, len(catalog.tools)), ToolIndex(catalog, Settings(document=intentions.ranking.document))
     tasks, requests = annotated_tasks(episodes, queries), followed_requests(episodes)
     protocols = {
@@ -353,22 +328,17 @@ def protocol_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run |
         "intent_prequential": (tasks, earlier),
         "intent_requests": (requests, others),
     }
-    for protocol, (asks, known) in protocols.items():
-        relevance, stages = index.scores(asks.queries.texts), []
-        for rules, own in signals.items():
-            read = [own.read(text) for text in asks.queries.texts]
-            stages.append(tuple(map(own.candidates, read, relevance)))
-            if known is others:
-                brought.append(by_signal(own, read, asks, relevance).assign(rules=rules, protocol=protocol))
-        study = Study(asks, log, known, relevance, stages[0], intentions)
+    for protocol, (asks, may_know) in protocols.items():
+        texts, relevance = asks.queries.texts, index.scores(asks.queries.texts)
+        corrected, designed = (tuple(map(one.candidates, map(one.read, texts), relevance)) for one in signals)
+        study = Study(asks, log, may_know, relevance, corrected, intentions)
         if protocol == "intent_requests":
             yield Table("intent_chains", chained(study, following(asks, episodes, len(catalog.tools))))
-        for name, ranked, config in (*fixed_rankings(study, stages[1]), *tuned_rankings(study, protocol, spread)):
+        for name, ranked, config in (*fixed_rankings(study, designed), *tuned_rankings(study, protocol, spread)):
             table = by_task(ranked, asks, len(catalog.tools)).rename_axis("task_id").reset_index()
             facts = {"asks": len(asks.queries), "config": config}
             yield Run(protocol, name, table.assign(seed=results.SEED), (catalog, asks.queries), facts)
     yield Table("intent_weights", pd.DataFrame(spread))
-    yield Table("intent_candidates", pd.concat(brought))
 
 
 def by_task(ranked: IntArray, asks: Asks, n_tools: int) -> pd.DataFrame:
@@ -377,34 +347,16 @@ def by_task(ranked: IntArray, asks: Asks, n_tools: int) -> pd.DataFrame:
     return table.groupby(np.array(asks.queries.groups), sort=False).mean()
 
 
-def by_signal(signals: SignalIndex, read: Sequence[Intent], asks: Asks, relevance: FloatArray) -> pd.DataFrame:
-    """Recall of the labels among each signal's candidates (after the cut), and among those of all together. Columns
-    silent: share of asks to which it brings nothing; brought: mean number of distinct tools before the cut."""
-    count, lines = signals.intentions.ranking.candidates or relevance.shape[1], []
-    named = [signals.named(intent, own, count) for intent, own in zip(read, relevance, strict=True)]
-    for signal in (*SIGNALS, "all"):
-        brought = [{name: own[name] for name in SIGNALS if signal in (name, "all")} for own in named]
-        sizes = np.array([len({tool for tools in own.values() for tool in tools}) for own in brought])
-        cut = [
-            most_named(own, scores, signals.order, count, signals.rules)
-            for own, scores in zip(brought, relevance, strict=True)
-        ]
-        table = results.measure_sets({count: [own.tolist() for own in cut]}, asks.queries, relevance.shape[1])
-        line = {"signal": signal, "asks": len(named), "silent": (sizes == 0).mean(), "brought": sizes.mean()}
-        lines.append(line | {"recall": table[f"recall@{count}"].mean()})
-    return pd.DataFrame(lines)
-
-
 def following(asks: Asks, episodes: Sequence[Episode], n_tools: int) -> Float64Array:
     """`Chains.following` of what an agent had run before each request, shape (n_asks, n_tools); its own task is not in
     the log that it is counted in."""
-    settings, found = intent_settings().sessions, np.zeros((len(asks.queries), n_tools))
+    settings, bonus = intent_settings().sessions, np.zeros((len(asks.queries), n_tools))
     good = [[(run.tool, run.after) for run in one.executions if run.tool is not None and run.ok] for one in episodes]
-    for ask, (own, name) in enumerate(zip(asks.episode.tolist(), asks.queries.ids, strict=True)):
+    for ask, (episode, name) in enumerate(zip(asks.episode.tolist(), asks.queries.ids, strict=True)):
         number = int(name.rpartition(":")[2])  # of the request in its task
-        past = ([tool for tool, _ in runs] for row, runs in enumerate(good) if row != own)
-        found[ask] = Chains(past, n_tools, settings).following(tool for tool, after in good[own] if after < number)
-    return found
+        past = ([tool for tool, _ in runs] for row, runs in enumerate(good) if row != episode)
+        bonus[ask] = Chains(past, n_tools, settings).following(tool for tool, after in good[episode] if after < number)
+    return bonus
 
 
 def chained(study: Study, bonus: Float64Array) -> pd.DataFrame:
@@ -413,9 +365,9 @@ def chained(study: Study, bonus: Float64Array) -> pd.DataFrame:
     asks, n_tools, lines = study.asks, bonus.shape[1], []
     fixed = {"relevance": (study.over_all_tools(), np.eye(len(FACTORS))[0])}
     fixed |= {CONTROL: (study, study.intentions.variants[CONTROL])}
-    scores = {name: own.scores(weights) for name, (own, weights) in fixed.items()}
-    for (name, own), weight in product(scores.items(), WEIGHTS):
-        table = by_task(rank_all((own + weight * bonus).astype(np.float32)), asks, n_tools)
+    scores = {name: ranked_study.scores(weights) for name, (ranked_study, weights) in fixed.items()}
+    for (name, base), weight in product(scores.items(), WEIGHTS):
+        table = by_task(rank_all((base + weight * bonus).astype(np.float32)), asks, n_tools)
         line = {"system": f"intent_{name}", "weight": weight, "asks": len(bonus)}
         line |= {"asks_with_chain": int((bonus > 0).any(axis=1).sum())}
         lines.append(line | table.sort_index()[[f"mrr@{n_tools}", "hit_rate@1", "hit_rate@3"]].mean().to_dict())
@@ -436,9 +388,13 @@ def fixed_rankings(study: Study, designed: tuple[IntArray, ...]) -> Iterator[Ran
         "control_all_tools": (everything, variants[CONTROL]),
         "as_designed": (replace(study, candidates=designed, rules=as_designed()), variants[CONTROL]),
     }
-    for name, (own, weights) in fixed.items():
-        config = {"weights": weights.tolist(), "rules": asdict(own.rules), "ranking": asdict(own.intentions.ranking)}
-        yield f"intent_{name}", rank_all(own.scores(weights)), config
+    for name, (variant, weights) in fixed.items():
+        config = {
+            "weights": weights.tolist(),
+            "rules": asdict(variant.rules),
+            "ranking": asdict(variant.intentions.ranking),
+        }
+        yield f"intent_{name}", rank_all(variant.scores(weights)), config
 
 
 def tuned_rankings(study: Study, protocol: str, spread: list[dict[str, object]]) -> Iterator[Ranking]:
@@ -448,13 +404,13 @@ def tuned_rankings(study: Study, protocol: str, spread: list[dict[str, object]])
     if protocol == "intent_requests":  # its labels are the log's choices
         yield "recorded", study.asks.returned, {}
     else:
-        targets["labels"] = [[tool for label in own for tool in label] for own in study.asks.queries.labels]
+        targets["labels"] = [[tool for label in labels for tool in label] for labels in study.asks.queries.labels]
     config = {"tuning": asdict(study.intentions.tuning), "ranking": asdict(study.intentions.ranking)}
     for source, right in targets.items():
         learned = study.tuned(right)
         # Learned among candidates, applied to them and to the whole catalogue.
-        for ending, own in (("", study), ("_all_tools", study.over_all_tools())):
-            yield f"intent_tuned_on_{source}{ending}", rank_all(own.scores(learned)), config
+        for ending, variant in (("", study), ("_all_tools", study.over_all_tools())):
+            yield f"intent_tuned_on_{source}{ending}", rank_all(variant.scores(learned)), config
         for factor, column in zip(FACTORS, np.stack([*learned.values()]).T, strict=True):
             line = {"learned_on": source, "factor": factor, "folds": len(column), "mean": column.mean()}
             spread.append(line | {"least": column.min(), "greatest": column.max(), "protocol": protocol})

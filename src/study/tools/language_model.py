@@ -82,7 +82,7 @@ class LanguageModel:
     written_tools: int
 
 
-class Kept:
+class ModelChoices:
     """The model's choices on one collection: replayed from ``results/replies``, or asked for and kept there.
 
     Attributes:
@@ -93,11 +93,11 @@ class Kept:
     def __init__(
         self, collection: str, catalog: ToolCatalog, settings: LanguageModel | None = None, client: Client | None = None
     ) -> None:
-        self.settings = own = settings or read_settings(LanguageModel, paths.conf() / "tools" / "language_model.yaml")
-        self.collection, self.path = collection, paths.results("replies") / f"{collection}.csv"
+        chosen = settings or read_settings(LanguageModel, paths.conf() / "tools" / "language_model.yaml")
+        self.settings, self.path = chosen, paths.results("replies") / f"{collection}.csv"
         words = paths.cache() / "llm" / "replies" / f"{collection}.jsonl"
-        self.client = client or endpoint_settings(own.endpoint).client(words)
-        content = [catalog.fingerprint(), own.tokens, own.requests, own.text, own.description]
+        self.client = client or endpoint_settings(chosen.endpoint).client(words)
+        content = [catalog.fingerprint(), chosen.tokens, chosen.requests, chosen.text, chosen.description]
         self.asked = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     def choices(self, system: str, ids: Sequence[str], ask: Callable[[int], Groups]) -> pd.DataFrame | None:
@@ -108,10 +108,10 @@ class Kept:
         catalogue or other settings, and no endpoint may be asked.
         """
         whole = self._read()
-        own = whole[whole["system"] == system].set_index("query")
-        fits, missing = bool((own["asked"] == self.asked).all()), len(set(ids) - set(own.index))
+        stored = whole[whole["system"] == system].set_index("query")
+        fits, missing = bool((stored["asked"] == self.asked).all()), len(set(ids) - set(stored.index))
         if fits and not missing:
-            return own.loc[list(ids)].reset_index().assign(tools=lambda frame: frame["tools"].map(_groups))
+            return stored.loc[list(ids)].reset_index().assign(tools=lambda frame: frame["tools"].map(_groups))
         if self.client.mode == "replay":
             if fits and missing == len(ids):
                 return None
@@ -119,9 +119,9 @@ class Kept:
             problem = problem if fits else "its choices rest on another catalogue or other settings"
             raise StudyError(problem, file=self.path, row=system, fix="record them again (T2M_LLM_MODE=record)")
         rows, usage = [], self.client.usage
-        for place, query in enumerate(tqdm(ids, desc=system, unit="query", disable=None)):
+        for number, query in enumerate(tqdm(ids, desc=system, unit="query", disable=None)):
             before = usage.prompt_tokens, usage.completion_tokens
-            text = "|".join(" ".join(map(str, tools)) for tools in ask(place))
+            text = "|".join(" ".join(map(str, tools)) for tools in ask(number))
             counts = usage.prompt_tokens - before[0], usage.completion_tokens - before[1]
             rows.append((system, query, text, *counts, " ".join(sorted(usage.models)), self.asked))
         frame = pd.DataFrame(rows, columns=COLUMNS)
@@ -131,10 +131,10 @@ class Kept:
     def _read(self) -> pd.DataFrame:
         if not self.path.exists():
             return pd.DataFrame(columns=COLUMNS)
-        found = pd.read_csv(self.path, dtype={"query": str, "tools": str}, keep_default_na=False)
-        if list(found) != COLUMNS:
+        table = pd.read_csv(self.path, dtype={"query": str, "tools": str}, keep_default_na=False)
+        if list(table) != COLUMNS:
             raise StudyError("not a table of a model's choices", file=self.path, fix="delete it and record again")
-        return found
+        return table
 
     def chat(self, messages: Sequence[Message], **options: Any) -> str:
         """The model's reply."""
@@ -190,13 +190,13 @@ def tool_line(name: str, description: str, limit: int) -> str:
     return escaped({"tool": name} | ({"description": text} if text else {}))
 
 
-def facts(found: pd.DataFrame) -> dict[str, Any]:
+def facts(rows: pd.DataFrame) -> dict[str, Any]:
     """For a run's record: the model's file, mean tokens per query, and how many replies named nothing."""
-    means = {name: round(float(found[name].mean()), 1) for name in ("prompt_tokens", "completion_tokens")}
-    return {"models": sorted(set(found["model"])), "unanswered": sum(not groups for groups in found["tools"])} | means
+    means = {name: round(float(rows[name].mean()), 1) for name in ("prompt_tokens", "completion_tokens")}
+    return {"models": sorted(set(rows["model"])), "unanswered": sum(not groups for groups in rows["tools"])} | means
 
 
-def apibank_runs(catalog: ToolCatalog, folder: Path, kept: Kept) -> Iterator[Run]:
+def apibank_runs(catalog: ToolCatalog, folder: Path, llm: ModelChoices) -> Iterator[Run]:
     """The next API of a dialogue, protocols of `mcp_zero.dialogue_runs`: chosen among all definitions in the prompt
     (``llm_standard``), or by a request block that vectors answer (``llm_mcp_zero``, also with an example)."""
     calls = api_calls(folder, catalog)
@@ -205,128 +205,132 @@ def apibank_runs(catalog: ToolCatalog, folder: Path, kept: Kept) -> Iterator[Run
     router, order = Router(catalog, ONE_SERVER), tie_order(len(catalog.tools), results.SEED)
     pools = {"full": [every] * len(calls), "domain": [call.pool for call in calls]}
 
-    def runs(name: str, found: Mapping[str, tuple[pd.DataFrame, int]]) -> Iterator[Run]:
-        """`found`: by pool the choices, and which of their groups belongs to it."""
+    def runs(name: str, choices: Mapping[str, tuple[pd.DataFrame, int]]) -> Iterator[Run]:
+        """`choices`: by pool the rows, and which of their groups belongs to it."""
         tables = {}
-        for pool, (frame, own) in found.items():
-            chosen = results.padded([groups[own] if groups else () for groups in frame["tools"]])
+        for pool, (frame, position) in choices.items():
+            chosen = results.padded([groups[position] if groups else () for groups in frame["tools"]])
             tables[pool] = results.measure(chosen, queries, len(every), ks=(1,))
 
-        def told(pool: str, rows: list[int]) -> dict[str, Any]:
-            return facts(found[pool][0].iloc[rows])
+        def about(pool: str, rows: list[int]) -> dict[str, Any]:
+            return facts(choices[pool][0].iloc[rows])
 
-        return mcp_zero.by_part(name, tables, calls, (catalog, queries), told)
+        return mcp_zero.by_part(name, tables, calls, (catalog, queries), about)
 
     standard = {}
     for pool, offered in pools.items():
 
-        def choose(place: int, offered: Sequence[Sequence[int]] = offered) -> Groups:
-            return kept.choose(catalog, offered[place], texts[place], "next in the dialogue")
+        def choose(number: int, offered: Sequence[Sequence[int]] = offered) -> Groups:
+            return llm.choose(catalog, offered[number], texts[number], "next in the dialogue")
 
-        if (found := kept.choices(f"llm_standard_{pool}", queries.ids, choose)) is not None:
-            standard[pool] = found, 0
+        if (choices := llm.choices(f"llm_standard_{pool}", queries.ids, choose)) is not None:
+            standard[pool] = choices, 0
     yield from runs("llm_standard", standard)
     for name, example in {"llm_mcp_zero": (), "llm_mcp_zero_example": EXAMPLE}.items():
 
-        def write(place: int, example: Sequence[Message] = example) -> Groups:
-            requests = kept.requests(NEXT_REQUEST.format(dialogue=texts[place]), example)
+        def write(number: int, example: Sequence[Message] = example) -> Groups:
+            requests = llm.requests(NEXT_REQUEST.format(dialogue=texts[number]), example)
             if not requests:
                 return ()
             ranked = rank_all(router.scores(requests[:1], store=False), order=order)[0].tolist()
-            return tuple((next(row for row in ranked if row in own[place]),) for own in pools.values())
+            return tuple((next(row for row in ranked if row in pool[number]),) for pool in pools.values())
 
-        if (found := kept.choices(name, queries.ids, write)) is not None:
-            yield from runs(name, {"full": (found, 0), "domain": (found, 1)})
+        if (choices := llm.choices(name, queries.ids, write)) is not None:
+            yield from runs(name, {"full": (choices, 0), "domain": (choices, 1)})
 
 
-def request_runs(inputs: Inputs, kept: Kept) -> Iterator[Run]:
+def request_runs(inputs: Inputs, llm: ModelChoices) -> Iterator[Run]:
     """Protocol ``request`` of LiveMCPBench with the requests of the model's first reply; every block brings tools."""
     catalog, queries = inputs
     router, order = Router(catalog, PAPER), tie_order(len(catalog.tools), results.SEED)
 
-    def write(place: int) -> Groups:
-        requests = kept.requests(queries.texts[place][: kept.settings.text])
+    def write(number: int) -> Groups:
+        requests = llm.requests(queries.texts[number][: llm.settings.text])
         if not requests:
             return ()
         ranked = rank_all(router.scores(requests, store=False), max(mcp_zero.TOP), order=order)
         return tuple(tuple(int(row) for row in rows if row >= 0) for rows in ranked)
 
-    found = kept.choices("llm_requests", queries.ids, write)
-    if found is not None:
-        handed = {k: [union(map(np.array, groups), k) for groups in found["tools"]] for k in mcp_zero.TOP}
+    choices = llm.choices("llm_requests", queries.ids, write)
+    if choices is not None:
+        handed = {k: [union(map(np.array, groups), k) for groups in choices["tools"]] for k in mcp_zero.TOP}
         table = results.measure_sets(handed, queries, len(catalog.tools))
-        yield Run("request", "mcp_zero_llm", table, inputs, facts(found))
+        yield Run("request", "mcp_zero_llm", table, inputs, facts(choices))
 
 
-def selection_runs(inputs: Inputs, kept: Kept) -> Iterator[Run | Table]:
+def selection_runs(inputs: Inputs, llm: ModelChoices) -> Iterator[Run | Table]:
     """Protocol ``selection`` of LiveMCPBench: the model names the first tool to call, among the k that a search found
     (``llm_<k>``) or among the names of all (``llm_all``); ``retrieved`` takes the search's first. And selection.csv."""
     (catalog, queries), lines = inputs, []
     index, n_tools = ToolIndex(catalog, Settings(document="name_desc")), len(catalog.tools)
     ranked = rank_all(index.scores(queries.texts), order=index.order)
     yield Run("selection", "retrieved", results.measure(ranked[:, :1], queries, n_tools, ks=(1,)), inputs)
-    for k in (*kept.settings.offered, n_tools):
+    for k in (*llm.settings.offered, n_tools):
         name, bare = ("llm_all", True) if k == n_tools else (f"llm_{k}", False)
 
-        def pick(place: int, k: int = k, bare: bool = bare) -> Groups:
-            offered = range(n_tools) if bare else ranked[place, :k].tolist()
-            return kept.choose(catalog, offered, queries.texts[place], "first", bare=bare)
+        def pick(number: int, k: int = k, bare: bool = bare) -> Groups:
+            offered = range(n_tools) if bare else ranked[number, :k].tolist()
+            return llm.choose(catalog, offered, queries.texts[number], "first", bare=bare)
 
-        found = kept.choices(f"selection_{name}", queries.ids, pick)
-        if found is None:
+        choices = llm.choices(f"selection_{name}", queries.ids, pick)
+        if choices is None:
             continue
-        chosen = results.padded([groups[0] if groups else () for groups in found["tools"]])
+        chosen = results.padded([groups[0] if groups else () for groups in choices["tools"]])
         table = results.measure(chosen, queries, n_tools, ks=(1,))
-        yield Run("selection", name, table, inputs, facts(found))
+        yield Run("selection", name, table, inputs, facts(choices))
         line = {"system": name, "tools": k, "hit_rate@1": table["hit_rate@1"].mean()}
         line["reachable"] = results.measure(ranked[:, :k], queries, n_tools, ks=(k,))[f"hit_rate@{k}"].mean()
-        lines.append(line | found[["prompt_tokens", "completion_tokens"]].mean().to_dict())
+        lines.append(line | choices[["prompt_tokens", "completion_tokens"]].mean().to_dict())
     if lines:
         yield Table("selection", pd.DataFrame(lines))
 
 
-def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], kept: Kept) -> Iterator[Run]:
+def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], llm: ModelChoices) -> Iterator[Run]:
     """Protocol ``needle_llm`` of MCP-tools: some targets of `mcp_zero.cross_runs`, needs in another catalogue's words.
 
     The model writes a request, or finds the tool among all in the prompt, at the sizes that fit.
     """
     rng, requests = np.random.default_rng(results.SEED), mcp_zero.pairs(catalog, others)
-    targets = [[*requests][place] for place in sorted(rng.permutation(len(requests))[: kept.settings.needles])]
+    targets = [[*requests][number] for number in sorted(rng.permutation(len(requests))[: llm.settings.needles])]
     samples = {size: mcp_zero.sample(catalog, size, rng) for size in (*mcp_zero.CROSS_SIZES, len(catalog.tools))}
-    offers = {size: [mcp_zero.offer(own, row) for row in targets] for size, own in samples.items()}
+    offers = {size: [mcp_zero.offer(sampled, row) for row in targets] for size, sampled in samples.items()}
     needs = [f"I need a tool for this: {requests[row].tool}" for row in targets]
     order, router = tie_order(len(catalog.tools), results.SEED), Router(catalog, mcp_zero.ROUTING)
     trials = [(size, row, need) for size in samples for row, need in zip(targets, needs, strict=True)]
     queries = query_set("trials", ((f"{size}:{row}", f"\n{need}", ((row,),), str(row)) for size, row, need in trials))
     named = mcp_zero.names(catalog)
 
-    def run(name: str, sizes: Sequence[int], found: pd.DataFrame) -> Run:
-        rows = [place for place, trial in enumerate(trials) if trial[0] in sizes]
+    def run(name: str, sizes: Sequence[int], choices: pd.DataFrame) -> Run:
+        rows = [number for number, trial in enumerate(trials) if trial[0] in sizes]
         chosen: list[tuple[int, ...]] = [
-            groups[place] if groups else () for place in range(len(sizes)) for groups in found["tools"]
+            groups[number] if groups else () for number in range(len(sizes)) for groups in choices["tools"]
         ]
-        right = [bool(own) and named[own[0]] == named[trials[row][1]] for row, own in zip(rows, chosen, strict=True)]
+        right = [
+            bool(tools) and named[tools[0]] == named[trials[row][1]] for row, tools in zip(rows, chosen, strict=True)
+        ]
         table = results.table_of(queries.take(rows), **{"hit_rate@1": right})
-        return Run("needle_llm", name, table, (catalog, queries), facts(found))
+        return Run("needle_llm", name, table, (catalog, queries), facts(choices))
 
-    def write(place: int) -> Groups:
-        written = kept.requests(NEXT_REQUEST.format(dialogue=needs[place]))
+    def write(number: int) -> Groups:
+        written = llm.requests(NEXT_REQUEST.format(dialogue=needs[number]))
         if not written:
             return ()
         servers, tools = (scores[0] for scores in router.similarities(written[:1], store=False))
-        shown = (own[place] for own in offers.values())
-        return tuple((mcp_zero.first_choice(servers, tools, own, catalog, mcp_zero.ROUTING, order),) for own in shown)
+        offered = (rows_of[number] for rows_of in offers.values())
+        return tuple(
+            (mcp_zero.first_choice(servers, tools, rows, catalog, mcp_zero.ROUTING, order),) for rows in offered
+        )
 
     ids = [str(row) for row in targets]
-    if (found := kept.choices("needle_mcp_zero", ids, write)) is not None:
-        yield run("mcp_zero", list(samples), found)
-    for size in kept.settings.in_prompt:
+    if (choices := llm.choices("needle_mcp_zero", ids, write)) is not None:
+        yield run("mcp_zero", list(samples), choices)
+    for size in llm.settings.in_prompt:
 
-        def pick(place: int, size: int = size) -> Groups:
-            return kept.choose(catalog, offers[size][place].tolist(), needs[place], "for it")
+        def pick(number: int, size: int = size) -> Groups:
+            return llm.choose(catalog, offers[size][number].tolist(), needs[number], "for it")
 
-        if (found := kept.choices(f"needle_standard_{size}", ids, pick)) is not None:
-            yield run(f"standard_{size}", [size], found)
+        if (choices := llm.choices(f"needle_standard_{size}", ids, pick)) is not None:
+            yield run(f"standard_{size}", [size], choices)
 
 
 # MCP-Flow: calls with and without retrieved exemplars (section 4.3), instructions written and judged (3.2 and 3.3).
@@ -353,20 +357,20 @@ def ask_for_call(
     """The model's call, None where its reply is no call of a given tool. `tools`: rows of the candidates, in the order
     in which they are shown. `exemplars`: retrieved samples, shown as examples (retrieval-augmented function call).
     `longest`: of a description in short definitions; None shows the whole definitions."""
-    own = [catalog.tools[tool] for tool in tools]
-    definitions = [tool.definition() if longest is None else tool.short_definition(longest) for tool in own]
-    shown = [{"number": number, **definition} for number, definition in enumerate(definitions)]
-    told = [
+    candidates = [catalog.tools[tool] for tool in tools]
+    definitions = [tool.definition() if longest is None else tool.short_definition(longest) for tool in candidates]
+    numbered = [{"number": number, **definition} for number, definition in enumerate(definitions)]
+    examples = [
         {"instruction": one.text, "tool": catalog.tools[one.tool].name, "arguments": dict(one.arguments)}
         for one in exemplars
     ]
-    parts = f"<tools>{escaped(shown)}</tools>" + (f"\n<examples>{escaped(told)}</examples>" if told else "")
+    parts = f"<tools>{escaped(numbered)}</tools>" + (f"\n<examples>{escaped(examples)}</examples>" if examples else "")
     reply = json_object(chat(messages_of(CALL, parts, text)))
     number, arguments = reply.get("tool"), reply.get("arguments", {})
     if type(number) is not int or not 0 <= number < len(tools) or not isinstance(arguments, dict):
         return None
-    known = {parameter.name for parameter in own[number].parameters}
-    return Call(tools[number], arguments) if set(arguments) <= known else None
+    named = {parameter.name for parameter in candidates[number].parameters}
+    return Call(tools[number], arguments) if set(arguments) <= named else None
 
 
 def stratified(samples: Sequence[Sample], number: int, seed: int) -> list[int]:
@@ -378,91 +382,91 @@ def stratified(samples: Sequence[Sample], number: int, seed: int) -> list[int]:
     return sorted(rows[turn.argsort(kind="stable")][:number].tolist())
 
 
-def model_parts(kept: Kept) -> Iterator[Run | Table]:
+def model_parts(llm: ModelChoices) -> Iterator[Run | Table]:
     """What a language model does for MCP-Flow: calls, and instructions for the tools of `unlabelled`."""
     flow = flow_settings()
     bench = benches.prepare(flow)
-    yield from call_runs(bench, flow, kept)
-    yield from synthesis_tables(bench, unlabelled(bench, flow), flow, kept)
+    yield from call_runs(bench, flow, llm)
+    yield from synthesis_tables(bench, unlabelled(bench, flow), flow, llm)
 
 
-def call_runs(bench: Bench, flow: Flow, kept: Kept) -> Iterator[Run]:
+def call_runs(bench: Bench, flow: Flow, llm: ModelChoices) -> Iterator[Run]:
     """Protocol ``model_<split>_<pool>``: systems ``flow_llm`` and ``flow_llm_exemplars`` on a stratified part of the
     instructions, and some others on the same ones, whose kept calls are read."""
-    seed, vectors, protocol = flow.seeds[0], bench.known.vectors, f"{SPLIT}_{POOL}"
-    rows = stratified(bench.samples, kept.settings.instructions, seed)
-    chosen, shown = [bench.samples[row] for row in rows], benches.candidates(bench, flow.pools[POOL], seed)
+    seed, vectors, protocol = flow.seeds[0], bench.evidence.vectors, f"{SPLIT}_{POOL}"
+    rows = stratified(bench.samples, llm.settings.instructions, seed)
+    chosen, pools = [bench.samples[row] for row in rows], benches.candidates(bench, flow.pools[POOL], seed)
     near, size = dict[int, list[Sample]](), {"candidates": flow.pools[POOL].size}
     for fold in samples.folds(bench.samples, SPLIT, flow.splits, seed):
         for row in set(rows) & set(fold.test.tolist()):
             best = np.argsort(-(vectors[fold.train] @ vectors[row]), kind="stable")[: flow.exemplars]
             near[row] = [bench.samples[other] for other in fold.train[best]]
-    chat = partial(kept.chat, response_format={"type": "json_object"})
+    chat = partial(llm.chat, response_format={"type": "json_object"})
     keys = pd.DataFrame({"task_id": [one.id for one in chosen], "seed": seed})
     keys["unit"] = [tool_key(bench.catalog, one.tool) for one in chosen]
     keys["server"] = [bench.catalog.servers[one.server].id for one in chosen]
 
-    def run(name: str, values: Sequence[Sequence[int]], told: Mapping[str, object]) -> Run:
+    def run(name: str, values: Sequence[Sequence[int]], about: Mapping[str, object]) -> Run:
         calls = keys.join(pd.DataFrame(values, columns=list(MEASURES), dtype=float))
-        queries, whole = as_queries(chosen), {"instructions": len(chosen)} | dict(told)
+        queries, whole = as_queries(chosen), {"instructions": len(chosen)} | dict(about)
         table = results.table_of(queries, **{"hit_rate@1": calls["tool"]}).assign(seed=seed)
         return Run(f"model_{protocol}", name, table, (bench.catalog, queries), whole, calls)
 
     for name, examples in {"flow_llm": {}, "flow_llm_exemplars": near}.items():
 
-        def call(place: int, examples: Mapping[int, list[Sample]] = examples) -> Groups:
-            row, one = rows[place], chosen[place]
-            offered, longest = shown[row].tolist(), kept.settings.description
-            made = ask_for_call(chat, bench.catalog, one.text, offered, examples.get(row, ()), longest)
-            return (() if made is None else (made.tool,), tuple(map(int, measures(made, one).values())))
+        def call(number: int, examples: Mapping[int, list[Sample]] = examples) -> Groups:
+            row, one = rows[number], chosen[number]
+            offered, longest = pools[row].tolist(), llm.settings.description
+            written = ask_for_call(chat, bench.catalog, one.text, offered, examples.get(row, ()), longest)
+            return (() if written is None else (written.tool,), tuple(map(int, measures(written, one).values())))
 
-        found = kept.choices(name, keys["task_id"].tolist(), call)
-        if found is not None:
-            unanswered = sum(not groups[0] for groups in found["tools"])
-            told = facts(found) | size | {"unanswered": unanswered}
-            yield run(name, [groups[1] for groups in found["tools"]], told)
-    if kept.path.exists() and (paths.results(COLLECTION) / results.FILES["calls"]).exists():
+        choices = llm.choices(name, keys["task_id"].tolist(), call)
+        if choices is not None:
+            unanswered = sum(not groups[0] for groups in choices["tools"])
+            about = facts(choices) | size | {"unanswered": unanswered}
+            yield run(name, [groups[1] for groups in choices["tools"]], about)
+    if llm.path.exists() and (paths.results(COLLECTION) / results.FILES["calls"]).exists():
         others = results.collect_runs(COLLECTION, "calls").get(protocol, {})
         for name in [name for name in BESIDE if name in others]:
-            own = others[name][others[name]["seed"] == seed].set_index("task_id").loc[keys["task_id"]]
-            yield run(name, own[list(MEASURES)].to_numpy(int).tolist(), size | {"part_of": protocol})
+            rows_of_system = others[name][others[name]["seed"] == seed].set_index("task_id").loc[keys["task_id"]]
+            yield run(name, rows_of_system[list(MEASURES)].to_numpy(int).tolist(), size | {"part_of": protocol})
 
 
-def synthesis_tables(bench: Bench, sampled: Sequence[int], flow: Flow, kept: Kept) -> Iterator[Table]:
+def synthesis_tables(bench: Bench, sampled: Sequence[int], flow: Flow, llm: ModelChoices) -> Iterator[Table]:
     """flow_model_synthesis.csv and flow_model_filtration.csv: what the model writes for tools without public
     instructions, and what its own judgements leave of it; the template writer passes the same judges beside it.
 
     `sampled`: tools (rows), of which the first ones are taken.
     """
-    tools, seed, bounds = list(sampled)[: kept.settings.written_tools], flow.seeds[0], flow.filtration
+    tools, seed, bounds = list(sampled)[: llm.settings.written_tools], flow.seeds[0], flow.filtration
     steps, rules = [], []
     # A small model writes one line however many are asked for, so each instruction is asked for alone.
     for name, number in {"model": flow.synthesis.per_tool, "templates": 1}.items():
-        own = [tool for tool in tools for _ in range(number)]
+        repeated = [tool for tool in tools for _ in range(number)]
 
-        def write(place: int, name: str = name, own: Sequence[int] = own) -> Groups:
-            tool, rng = own[place], np.random.default_rng([seed, place])
-            shown = [bench.samples[row].text for row in rng.choice(len(bench.samples), EXAMPLES, replace=False)]
-            model = synthesis.ModelWriter(kept.chat, shown)
-            writer = model if name == "model" else synthesis.Templates(flow.synthesis, seed + place)
-            made, counts = synthesis.synthesise(bench.catalog, [tool], writer, number=1, depth=1)
-            last = list({sample.group: sample for sample in made}.values())
-            return (tuple(counts.values()), *(judged(bench, sample, kept, rng) for sample in last))
+        def write(position: int, name: str = name, repeated: Sequence[int] = repeated) -> Groups:
+            tool, rng = repeated[position], np.random.default_rng([seed, position])
+            examples = [bench.samples[row].text for row in rng.choice(len(bench.samples), EXAMPLES, replace=False)]
+            model = synthesis.ModelWriter(llm.chat, examples)
+            writer = model if name == "model" else synthesis.Templates(flow.synthesis, seed + position)
+            written, counts = synthesis.synthesise(bench.catalog, [tool], writer, number=1, depth=1)
+            last = list({sample.group: sample for sample in written}.values())
+            return (tuple(counts.values()), *(judged(bench, sample, llm, rng) for sample in last))
 
-        ids = [f"{tool_key(bench.catalog, tool)}:{place % number}" for place, tool in enumerate(own)]
-        found = kept.choices(f"written_{name}", ids, write)
-        if found is None:
+        ids = [f"{tool_key(bench.catalog, tool)}:{position % number}" for position, tool in enumerate(repeated)]
+        choices = llm.choices(f"written_{name}", ids, write)
+        if choices is None:
             continue
         similarity, points, invoked = (
-            np.array([one for groups in found["tools"] for one in groups[1:]]).reshape(-1, 3).T
+            np.array([one for groups in choices["tools"] for one in groups[1:]]).reshape(-1, 3).T
         )
         checks = {
             "similarity": (similarity <= 1000 * bounds.similarity, similarity.mean() / 1000),
             "quality": (points >= bounds.quality, points.mean()),
             "invocation": (invoked == 1, invoked.mean()),
         }
-        passed = np.stack([own for own, _ in checks.values()])
-        totals = np.sum([groups[0] for groups in found["tools"]], axis=0).tolist()
+        passed = np.stack([passes for passes, _ in checks.values()])
+        totals = np.sum([groups[0] for groups in choices["tools"]], axis=0).tolist()
         counts = dict(zip(synthesis.STEPS, totals, strict=True))
         counts |= {"judged": len(points), "kept": int(passed.all(axis=0).sum())}
         steps += [{"writer": name, "step": step, "instructions": count} for step, count in counts.items()]
@@ -473,30 +477,30 @@ def synthesis_tables(bench: Bench, sampled: Sequence[int], flow: Flow, kept: Kep
         yield Table("flow_model_filtration", pd.DataFrame(rules))
 
 
-def judged(bench: Bench, sample: Sample, kept: Kept, rng: np.random.Generator) -> tuple[int, int, int]:
+def judged(bench: Bench, sample: Sample, llm: ModelChoices, rng: np.random.Generator) -> tuple[int, int, int]:
     """Cosine with the tool's document in thousandths, the model's points, and whether it finds the tool among ten."""
     vector = embedding.configured_embedder().encode([sample.text], store=False)[0]
     similarity = round(1000 * float(vector @ bench.tools[sample.tool]))
     others = rng.choice(np.delete(np.arange(len(bench.catalog.tools)), sample.tool), OTHERS, replace=False)
-    chosen = kept.choose(bench.catalog, rng.permutation([sample.tool, *others]).tolist(), sample.text, "first")
-    return similarity, points(bench.catalog, sample, kept), int(chosen == ((sample.tool,),))
+    chosen = llm.choose(bench.catalog, rng.permutation([sample.tool, *others]).tolist(), sample.text, "first")
+    return similarity, points(bench.catalog, sample, llm), int(chosen == ((sample.tool,),))
 
 
-def points(catalog: ToolCatalog, sample: Sample, kept: Kept) -> int:
+def points(catalog: ToolCatalog, sample: Sample, llm: ModelChoices) -> int:
     """The model's points for an instruction, 0 to 10; 0 where its reply holds none."""
-    shown = catalog.tools[sample.tool].short_definition(kept.settings.description)
-    user = f"<tool>{escaped(shown)}</tool>\n{escaped({'instruction': sample.text})}"
+    definition = catalog.tools[sample.tool].short_definition(llm.settings.description)
+    user = f"<tool>{escaped(definition)}</tool>\n{escaped({'instruction': sample.text})}"
     try:
-        found = json.loads(kept.chat(messages_of(JUDGE, user), response_format=POINTS_ONLY))["points"]
+        given = json.loads(llm.chat(messages_of(JUDGE, user), response_format=POINTS_ONLY))["points"]
     except (ValueError, KeyError, TypeError):
         return 0
-    return found if type(found) is int and 0 <= found <= 10 else 0
+    return given if type(given) is int and 0 <= given <= 10 else 0
 
 
-def parts_with(collection: str, catalog: ToolCatalog, *parts: Callable[[Kept], Made]) -> Iterator[Made]:
+def parts_with(collection: str, catalog: ToolCatalog, *parts: Callable[[ModelChoices], Made]) -> Iterator[Made]:
     """The parts of a collection's experiment with a language model. Nothing happens where no choices are kept and no
     endpoint may be asked."""
-    kept = Kept(collection, catalog)
-    if kept.path.exists() or kept.client.mode != "replay":
+    llm = ModelChoices(collection, catalog)
+    if llm.path.exists() or llm.client.mode != "replay":
         for part in parts:
-            yield part(kept)
+            yield part(llm)

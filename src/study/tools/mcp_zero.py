@@ -22,7 +22,6 @@ import pandas as pd
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex
 from study.advisor.retrieval.route import (
-    MATCHING,
     PAPER,
     Request,
     Router,
@@ -63,14 +62,16 @@ def query_runs(inputs: Inputs, routings: Mapping[str, Routing] = REQUESTS) -> It
 def requests_by_task(episodes: Sequence[Episode], tasks: Sequence[str]) -> tuple[list[list[Request]], int]:
     """The well-formed requests of every task in order, and how many blocks were malformed."""
     texts = {episode.task: [route.text for route in episode.routes] for episode in episodes}
-    found = [[request for text in texts[task] for request in parse_requests(text)] for task in tasks]
-    return found, sum(count_malformed(text) for task in tasks for text in texts[task])
+    requests = [[request for text in texts[task] for request in parse_requests(text)] for task in tasks]
+    return requests, sum(count_malformed(text) for task in tasks for text in texts[task])
 
 
 def same_number(scores: FloatArray, budget: Handed) -> Handed:
     """As many tools per task as `budget` hands over, from one ranking per task."""
     ranked = rank_all(scores, max(len(rows) for sets in budget.values() for rows in sets))
-    return {k: [union([own], len(rows)) for own, rows in zip(ranked, sets, strict=True)] for k, sets in budget.items()}
+    return {
+        k: [union([row], len(tools)) for row, tools in zip(ranked, sets, strict=True)] for k, sets in budget.items()
+    }
 
 
 def request_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
@@ -99,9 +100,9 @@ def handed_tools(
 ) -> dict[str, Handed]:
     """What every system hands over; `requests`: of every task."""
     (catalog, queries), n = inputs, len(requests)
-    owner = [task for task, own in enumerate(requests) for _ in own]
+    owner = [task for task, of_task in enumerate(requests) for _ in of_task]
     first = np.flatnonzero(np.diff(owner, prepend=-1))
-    flat = [request for own in requests for request in own]
+    flat = [request for of_task in requests for request in of_task]
     systems: dict[str, Handed] = {}
     for name, routing in REQUESTS.items():
         scores = Router(catalog, routing).scores(flat)
@@ -113,12 +114,12 @@ def handed_tools(
     systems["requests_flat"] = hand_over(dense.scores(both), owner, n, TOP)
     systems["requests_flat_tool"] = hand_over(dense.scores([request.tool for request in flat]), owner, n, TOP)
     systems["requests_bm25"] = hand_over(words.scores(both), owner, n, TOP)
-    shown = {
+    returned = {
         episode.task: [np.array(route.returned) for route in episode.routes if parse_requests(route.text)]
         for episode in episodes
     }
-    systems["recorded"] = {3: [union(shown[task], 3) for task in queries.ids]}
-    systems["recorded_first"] = {3: [union(shown[task][:1], 3) for task in queries.ids]}
+    systems["recorded"] = {3: [union(returned[task], 3) for task in queries.ids]}
+    systems["recorded_first"] = {3: [union(returned[task][:1], 3) for task in queries.ids]}
     routed = Router(catalog, PAPER).scores([Request(text, text) for text in queries.texts])
     for name, scores in {"query_flat": dense.scores(queries.texts), "query_routed": routed}.items():
         systems[name] = hand_over(scores, range(n), n, TOP)
@@ -140,54 +141,15 @@ class Asks:
 
 def followed_requests(episodes: Sequence[Episode]) -> Asks:
     """The agent's requests that were followed by a known tool; the label is the first tool that it then ran."""
-    found = []
+    followed = []
     for row, episode in enumerate(episodes):
         for number, route in enumerate(episode.routes, start=1):
             ran = next((run.tool for run in episode.executions if run.after == number), None)
             if ran is not None and (blocks := parse_requests(route.text)):
                 query = f"{episode.task}:{number}", " ".join(blocks[0]), ((ran,),), episode.task
-                found.append((query, row, (ran,), route.returned, blocks[0]))
-    queries, rows, selected, returned, first = zip(*found, strict=True)
+                followed.append((query, row, (ran,), route.returned, blocks[0]))
+    queries, rows, selected, returned, first = zip(*followed, strict=True)
     return Asks(query_set("requests", queries), np.array(rows), selected, results.padded(returned), first)
-
-
-def recorded_tables(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Table]:
-    """Beside the recorded router, means over requests: request_agreement.csv, how often the routing names its first
-    tool and the Jaccard index of the first three (no answer is disagreement), and request_executed.csv, hit rates of
-    the tool that the agent then ran, which favours the router that it chose from. And request_servers.csv, the server
-    stage alone on the tasks: MRR and hit rates of the servers that satisfy some label."""
-    (catalog, queries), lines = inputs, []
-    right = [catalog.server_of[[tool for label in labels for tool in label]] for labels in queries.labels]
-    for kind in MATCHING:
-        ranked = rank_all(Router(catalog, replace(PAPER, matching=kind)).server_scores(queries.texts))
-        ranks = np.array([1 + np.isin(row, own).argmax() for row, own in zip(ranked, right, strict=True)])
-        line = {"matching": kind, "mrr": (1 / ranks).mean()}
-        lines.append(line | {f"hit_rate@{k}": (ranks <= k).mean() for k in (1, 3, 5, 10)})
-    yield Table("request_servers", pd.DataFrame(lines))
-    routes = [route for episode in episodes if episode.task in queries.ids for route in episode.routes]
-    first = [(found[0], route.returned) for route in routes if (found := parse_requests(route.text))]
-    router = Router(catalog, PAPER)
-    yield Table("request_agreement", agreement(rank_all(router.scores([own for own, _ in first]), 3), first))
-    asks, flat = followed_requests(episodes), ToolIndex(catalog, Settings(document="name_desc"))
-    rankings = {"mcp_zero": rank_all(router.scores(asks.blocks), 10)}
-    rankings |= {"requests_flat": rank_all(flat.scores(asks.queries.texts), 10), "recorded": asks.returned}
-    lines = []
-    for name, own in rankings.items():
-        table = results.measure(own, asks.queries, len(catalog.tools), ks=(1, 3))
-        line = {"system": name, "requests": len(table)}
-        lines.append(line | {column: table[column].mean() for column in ("hit_rate@1", "hit_rate@3")})
-    yield Table("request_executed", pd.DataFrame(lines))
-
-
-def agreement(ranked: IntArray, recorded: Sequence[tuple[Request, Sequence[int]]]) -> pd.DataFrame:
-    """One row of request_agreement.csv. `ranked`: shape (n_requests, 3). `recorded`: requests and known tools of the
-    answers, best first."""
-    same, shares = [], []
-    for own, (_, shown) in zip(ranked, recorded, strict=True):
-        ours, theirs = set(own[own >= 0].tolist()), set(shown[:3])
-        same.append(bool(shown) and own[0] == shown[0])
-        shares.append(len(ours & theirs) / len(ours | theirs) if ours | theirs else 0.0)
-    return pd.DataFrame([{"requests": len(same), "same_first": np.mean(same), "jaccard@3": np.mean(shares)}])
 
 
 FORMS = ("dialogue_with_api_lines", "dialogue", "last_user", "last_two", "user_lines")
@@ -225,15 +187,15 @@ def dialogue_runs(catalog: ToolCatalog, folder: Path) -> Iterator[Run]:
 
     def measured(scores: FloatArray, queries: QuerySet, order: IntArray | None = None) -> dict[str, pd.DataFrame]:
         ranked = by_pool(scores, calls, order)
-        return {pool: results.measure(own, queries, n_tools, ks=KS) for pool, own in ranked.items()}
+        return {pool: results.measure(ranking, queries, n_tools, ks=KS) for pool, ranking in ranked.items()}
 
     for form in FORMS:
         texts = [query(call, form) for call in calls]
         systems = {name: (catalog, chosen) for name, chosen in DIALOGUE_SYSTEMS.items()}
         if form in REFERENCE_FORMS:
             systems["reference"] = narrow, DIALOGUE_SYSTEMS["discovery_desc"]
-        for name, (own, chosen) in systems.items():
-            index, config = ToolIndex(own, chosen), {"form": form, **vars(chosen)}
+        for name, (searched, chosen) in systems.items():
+            index, config = ToolIndex(searched, chosen), {"form": form, **vars(chosen)}
             versions: list[tuple[str, list[str], dict[str, Any], IntArray | None]]
             versions = [(f"{name}_{form}", texts, config, index.order)]
             if chosen.mode == "dense" and form.startswith("dialogue"):
@@ -241,15 +203,15 @@ def dialogue_runs(catalog: ToolCatalog, folder: Path) -> Iterator[Run]:
             for title, written, facts, order in versions:
                 queries = queries_of(calls, written)
                 tables = measured(index.scores(written), queries, order)
-                yield from by_part(title, tables, calls, (own, queries), lambda *_, own=facts: {"config": own})
+                yield from by_part(title, tables, calls, (searched, queries), lambda *_, saved=facts: {"config": saved})
     queries = queries_of(calls, [query(call, "dialogue_with_api_lines") for call in calls])
     majority = np.full((len(calls), n_tools), -np.inf, dtype=np.float32)
     majority[:, catalog.rows_by_name[MAJORITY][0]] = 1
     yield from by_part("majority", measured(majority, queries), calls, (catalog, queries))
     # A random order hits with the probability min(k, pool) / pool.
     sizes = {"full": np.full(len(calls), n_tools), "domain": np.array([len(call.pool) for call in calls])}
-    hits = {pool: {f"hit_rate@{k}": np.minimum(k, own) / own for k in KS} for pool, own in sizes.items()}
-    tables = {pool: results.table_of(queries, **own) for pool, own in hits.items()}
+    hits = {pool: {f"hit_rate@{k}": np.minimum(k, size) / size for k in KS} for pool, size in sizes.items()}
+    tables = {pool: results.table_of(queries, **values) for pool, values in hits.items()}
     yield from by_part("chance", tables, calls, (catalog, queries))
 
 
@@ -279,8 +241,8 @@ def by_part(
     for pool, table in tables.items():
         for part, first in PARTS.items():
             rows = [row for row, call in enumerate(calls) if call.first is first]
-            own = inputs[0], inputs[1].take(rows)
-            yield Run(f"{pool}_{part}", name, table.iloc[rows].reset_index(drop=True), own, facts(pool, rows))
+            part_inputs = inputs[0], inputs[1].take(rows)
+            yield Run(f"{pool}_{part}", name, table.iloc[rows].reset_index(drop=True), part_inputs, facts(pool, rows))
 
 
 POSITIONS, SIZES = 21, 50
@@ -295,7 +257,7 @@ NEEDLE_SYSTEMS = {
     for named in (False, True)
     for cut in (1, 3, 5, 10, 20, None)
 }
-NEEDLE_SYSTEMS = {"mcp_zero" if own == ROUTING else name: own for name, own in NEEDLE_SYSTEMS.items()}
+NEEDLE_SYSTEMS = {"mcp_zero" if routing == ROUTING else name: routing for name, routing in NEEDLE_SYSTEMS.items()}
 # Two descriptions of one tool that agree in more than this share of their letters are one text, edited.
 COPIED = 0.85
 COMPARED = 2_000  # characters; the comparison takes quadratic time
@@ -354,24 +316,24 @@ def pairs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> dict[int, Requ
     the other catalogue has no text of the server, its name stands in.
     """
 
-    def key(own: ToolCatalog, row: int) -> tuple[str, str]:
-        tool = own.tools[row]
-        return name_key(own.servers[tool.server].name), plain(tool.name)
+    def key(owner: ToolCatalog, row: int) -> tuple[str, str]:
+        tool = owner.tools[row]
+        return name_key(owner.servers[tool.server].name), plain(tool.name)
 
-    known: dict[tuple[str, str], list[Request]] = {}
+    requests_of: dict[tuple[str, str], list[Request]] = {}
     for other in others:
         for row, tool in enumerate(other.tools):
             if tool.description.strip():
                 server = other.servers[tool.server]
                 text = server.description if server.description.strip() else server.name
-                known.setdefault(key(other, row), []).append(Request(text, tool.description))
-    found = {}
+                requests_of.setdefault(key(other, row), []).append(Request(text, tool.description))
+    matches = {}
     for row, tool in enumerate(catalog.tools):
-        for request in known.get(key(catalog, row), ()):
+        for request in requests_of.get(key(catalog, row), ()):
             if independent(tool.description, request.tool):
-                found[row] = request
+                matches[row] = request
                 break
-    return found
+    return matches
 
 
 def independent(left: str, right: str) -> bool:
@@ -416,8 +378,8 @@ def needle_runs(
     """Every trial with every routing, and without the server stage (flat); and the table by size: accuracy, tokens per
     successful retrieval, and the same with all schemas in the prompt. `requests`: by target."""
     systems = {**systems, "flat": FLAT}
-    place = {row: number for number, row in enumerate(requests)}
-    cosines = {own.named: Router(catalog, own).similarities([*requests.values()]) for own in systems.values()}
+    row_of = {row: number for number, row in enumerate(requests)}
+    cosines = {how.named: Router(catalog, how).similarities([*requests.values()]) for how in systems.values()}
     order, sizes = tie_order(len(catalog.tools), results.SEED), definition_tokens(catalog)
     texts = {target: f"{request.server}\n{request.tool}" for target, request in requests.items()}
     # The trials of one target share a group, whatever the size of the offer.
@@ -427,8 +389,8 @@ def needle_runs(
     for name, routing in systems.items():
         hits, (servers, tools) = [], cosines[routing.named]
         for size, target in trials:
-            offered, own = offer(samples[size], target), place[target]
-            chosen = first_choice(servers[own], tools[own], offered, catalog, routing, order)
+            offered, row = offer(samples[size], target), row_of[target]
+            chosen = first_choice(servers[row], tools[row], offered, catalog, routing, order)
             hits.append(named[chosen] == named[target])
             lines.append((name, size, hits[-1], int(sizes[chosen]), int(sizes[offered].sum())))
         table, facts = results.table_of(queries, **{"hit_rate@1": hits}), {"targets": len(requests)}

@@ -26,7 +26,6 @@ from study.base.settings import read_settings
 from study.evaluation.records import record
 
 CHECKS = ("format", "correctness", "truthfulness")
-REFUSED = ["request", "attempt", "part", "check", "field"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,8 @@ def settings() -> ModelTrial:
 
 
 def measure(dataset: str) -> Path:
-    """Read and answer the requests of ``conf/agent/model_trial.yaml``, going on after those that the tables hold; write
-    ``agent_model.csv``, ``agent_model_refused.csv`` and their record after each.
+    """Read and answer the requests of ``conf/agent/model_trial.yaml``, going on after those that the table holds; write
+    ``agent_model.csv`` and its record after each.
 
     Raises StudyError: no reply to the first request that is not answered yet.
     """
@@ -70,18 +69,15 @@ def measure(dataset: str) -> Path:
     clock = Clock(client)
     writer = Writer(clock, chosen.model, chosen.tokens)
     target = paths.tables(dataset) / "agent_model.csv"
-    other, facts = target.with_name("agent_model_refused.csv"), paths.results(dataset) / "records" / "agent_model.json"
+    facts = paths.results(dataset) / "records" / "agent_model.json"
     prompts = sha256(json.dumps([language.READ, language.WRITE, language.STRICTER]).encode()).hexdigest()[:12]
-    rows, refused = list[dict[Any, Any]](), list[dict[Any, Any]]()
+    rows = list[dict[Any, Any]]()
     before = json.loads(facts.read_text(encoding="utf-8")) if facts.exists() else {}
     if before.get("prompts") == prompts:
         rows = pd.read_csv(target, keep_default_na=False).to_dict("records")
-        # A stop between the two leaves what was refused of a request that has no row.
-        refused = [row for row in pd.read_csv(other).to_dict("records") if row["request"] <= len(rows)]
     catalogue, total = load(dataset=dataset), len(chosen.requests)
 
     def keep() -> None:
-        write_csv(other, pd.DataFrame(refused, columns=REFUSED))
         write_csv(target, pd.DataFrame(rows))
         counted = {"answered": len(rows), "of": total, "prompts": prompts, "system": catalogue.system}
         models = sorted(client.usage.models) or before.get("models", [])
@@ -89,27 +85,23 @@ def measure(dataset: str) -> Path:
 
     for number in tqdm(range(len(rows), total), desc="answer", unit="request", disable=None):
         try:
-            row, wrong = trial(catalogue, writer, clock, chosen.requests[number], chosen.top)
+            row = trial(catalogue, writer, clock, chosen.requests[number], chosen.top)
         except EndpointError as error:
             done = f"{len(rows)} of {total} requests are answered: {error.reason}"
             raise StudyError(done, file=client.cassette, fix="T2M_LLM_MODE=record study llm agent goes on") from error
         rows.append({"request": number + 1} | row)
-        refused += [{"request": number + 1} | each for each in wrong]
         keep()
     keep()
     return target
 
 
-def trial(
-    catalogue: Catalogue, writer: Writer, clock: Clock, request: str, top: int
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def trial(catalogue: Catalogue, writer: Writer, clock: Clock, request: str, top: int) -> dict[str, Any]:
     """What a model makes of a request, beside the rules.
 
     Returns: rules and model, the limits that each reads, as JSON; valid, whether the model's specification is; same,
         whether its limits are the rules'; dropped, limits that it stated and the request does not; servers, of the
         answer; statements, of the model that were kept; kept, whether its answer stands (and not the template); tries,
-        replies that it took; of each check how many statements it refused; read_s and write_s, seconds. And one row per
-        refused statement, with columns of `REFUSED` but the request.
+        replies that it took; of each check how many statements it refused; read_s and write_s, seconds.
     """
     rules, start = by_rules(request), clock.seconds
     limits = rules.limits().stated()
@@ -124,16 +116,11 @@ def trial(
     except StudyError:
         pass
     row["read_s"], start = round(clock.seconds - start, 1), clock.seconds
-    items, wrong = ask(catalogue, request, Options(top)).items, list[dict[str, Any]]()
+    items, refused = ask(catalogue, request, Options(top)).items, Counter[str]()
     row |= {"servers": len(items), "statements": 0, "kept": "", "tries": 0}
     if items:
         written = writer.write(rules, [evidence(item) for item in items])
         row |= {"kept": written.author != "template", "tries": written.attempts}
         row["statements"] = len(written.response) if row["kept"] else 0
-        wrong = [
-            {"attempt": attempt, "part": one.part, "check": one.check, "field": one.field}
-            for attempt, found in enumerate(written.refused, start=1)
-            for one in found
-        ]
-    counts = Counter(one["check"] for one in wrong)
-    return row | {check: counts[check] for check in CHECKS} | {"write_s": round(clock.seconds - start, 1)}, wrong
+        refused.update(statement.check for attempt in written.refused for statement in attempt)
+    return row | {check: refused[check] for check in CHECKS} | {"write_s": round(clock.seconds - start, 1)}

@@ -82,8 +82,8 @@ def credit(ranked: IntArray, labels: Sequence[Sequence[Label]], n_tools: int) ->
     """
     rewritten = ranked.copy()
     rows, columns = [], []
-    for row, own in enumerate(labels):
-        for label in own:
+    for row, task_labels in enumerate(labels):
+        for label in task_labels:
             rows.append(row)
             columns.append(label[0])
             places = np.flatnonzero(np.isin(ranked[row], label))

@@ -50,12 +50,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of an experiment, and what its record says (None: it has none); of another collection where named."""
+    """A table of an experiment, and what its record says (None: it has none)."""
 
     name: str
     frame: pd.DataFrame
     facts: Mapping[str, Any] | None = None
-    collection: str | None = None
 
 
 Made = Iterable[Run | Table]
@@ -101,16 +100,6 @@ def percentiles(name: str, seconds: Iterable[float]) -> dict[str, float]:
     return {f"{name}_p50_ms": float(median), f"{name}_p95_ms": float(high)}
 
 
-def milliseconds(name: str, answer: Callable[[Any], object], queries: Iterable[Any]) -> dict[str, float]:
-    """The `percentiles` of what an answer takes, one query at a time."""
-    seconds = []
-    for query in queries:
-        started = time.perf_counter()
-        answer(query)
-        seconds.append(time.perf_counter() - started)
-    return percentiles(name, seconds)
-
-
 def ranking_run(
     protocol: str,
     system: str,
@@ -135,20 +124,19 @@ def sources(catalog: ToolCatalog, queries: QuerySet) -> dict[str, Any]:
     return {**hashes, "embedder": embedding.embedder_settings().identity()}
 
 
-def write_results(collection: str, made: Made) -> None:
+def write_results(collection: str, parts: Made) -> None:
     """Write what an experiment yields: a table at once, the runs together when the experiment ends. They take the
     place of those of the same protocol and system. What comes out as it is there already keeps its record."""
     runs = []
-    for one in made:
+    for one in parts:
         if isinstance(one, Run):
             runs.append(one)
             continue
-        name = one.collection or collection
-        table, file = (paths.tables(name) / f"{one.name}.{kind}" for kind in ("csv", "json"))
+        table, file = (paths.tables(collection) / f"{one.name}.{kind}" for kind in ("csv", "json"))
         before = table.read_bytes() if table.exists() else None
         write_csv(table, one.frame)
         if one.facts is not None:
-            about = {"dataset": name, "table": one.name, **one.facts}
+            about = {"dataset": collection, "table": one.name, **one.facts}
             there = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
             if before != table.read_bytes() or not _tells(there, about):
                 write_json(file, record(**about))
@@ -222,30 +210,30 @@ def _read_long(path: Path) -> pd.DataFrame:
 
 def _place(column: str) -> tuple[int, int]:
     """Where a measure stands among the columns: by its name, then by its cut-off; other columns keep their order."""
-    found = per_task.measure(column)
-    return (list(metrics.PER_TASK).index(found[0]), found[1]) if found else (-1, 0)
+    measure = per_task.measure(column)
+    return (list(metrics.PER_TASK).index(measure[0]), measure[1]) if measure else (-1, 0)
 
 
 def read_records(collection: str) -> dict[tuple[str, str], dict[str, Any]]:
     """The records of a collection by protocol and system; empty where nothing ran."""
     path = paths.results(collection) / "records.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {(found["protocol"], found["system"]): found for found in map(json.loads, lines)}
+    return {(entry["protocol"], entry["system"]): entry for entry in map(json.loads, lines)}
 
 
 def collect_runs(collection: str, kind: str = "per_query") -> Runs:
     """The rows of every protocol and system; `kind`: ``per_query``, or ``calls`` for MCP-Flow."""
-    path, found = paths.results(collection) / FILES[kind], Runs()
+    path, runs = paths.results(collection) / FILES[kind], Runs()
     fix = f"run: study tools run --catalogue {collection}"
     require_file(path, fix, "there are no runs to report")
     records = read_records(collection)
-    for cell, own in _read_long(path).groupby(CELL, sort=False):
+    for cell, rows in _read_long(path).groupby(CELL, sort=False):
         protocol, system = map(str, cell)
         if (protocol, system) not in records:
             raise StudyError("a run has no record beside it", file=path, row=f"{protocol}, {system}", fix=fix)
-        table = own.drop(columns=CELL).dropna(axis=1, how="all").reset_index(drop=True)
-        found.setdefault(protocol, {})[system] = per_task.check(table, path) if kind == "per_query" else table
-    return found
+        table = rows.drop(columns=CELL).dropna(axis=1, how="all").reset_index(drop=True)
+        runs.setdefault(protocol, {})[system] = per_task.check(table, path) if kind == "per_query" else table
+    return runs
 
 
 def compare_systems(
@@ -263,12 +251,12 @@ def compare_systems(
     lines = []
     for system in table["system"]:
         pairs = paired(runs[system], runs[reference], metric)
-        own = pairs.index.astype(str).map(groups)
-        if own.isna().any():
-            raise StudyError("a query has no group", row=str(pairs.index[own.isna()][0]), fix="run the protocol again")
+        unit = pairs.index.astype(str).map(groups)
+        if unit.isna().any():
+            raise StudyError("a query has no group", row=str(pairs.index[unit.isna()][0]), fix="run the protocol again")
         difference = pairs["system"] - pairs["reference"]
-        low, high = cluster_interval(difference.to_numpy(np.float64), own.to_numpy(), seed=SEED)
-        by_group = difference.groupby(own.to_numpy())
+        low, high = cluster_interval(difference.to_numpy(np.float64), unit.to_numpy(), seed=SEED)
+        by_group = difference.groupby(unit.to_numpy())
         # The mean over queries is the sum over groups, up to a constant: signs of whole groups are flipped.
         resamples = max(RESAMPLES, 100 * len(table))
         p = randomisation(by_group.sum().to_numpy(np.float64), seed=SEED, resamples=resamples)
@@ -297,7 +285,7 @@ def report_runs(
     further comparisons of two: system, reference, metric; each is a family of its own.
     """
     runs, folder = collect_runs(collection), paths.tables(collection)
-    means = [aggregate(table, collection, at, system) for at, own in runs.items() for system, table in own.items()]
+    means = [aggregate(table, collection, at, name) for at, tables in runs.items() for name, table in tables.items()]
     write_csv(folder / "metrics.csv.xz", pd.concat(means))
     families = [(protocol, runs.get(protocol, {}), *compared) for protocol, compared in references.items()]
     for protocol, several in pairs.items():
@@ -305,11 +293,11 @@ def report_runs(
             two = {name: table for name, table in runs.get(protocol, {}).items() if name in (system, reference)}
             families.append((protocol, two, reference, metric))
     tested = []
-    for protocol, own, reference, metric in families:
-        if len(own) > 1:
+    for protocol, systems, reference, metric in families:
+        if len(systems) > 1:
             path = folder / f"groups_{protocol}.csv"
             groups = dict(read_csv(path, dtype=str)[["task_id", "group"]].to_numpy()) if path.exists() else {}
-            tested.append(compare_systems(own, reference, metric, groups).assign(protocol=protocol))
+            tested.append(compare_systems(systems, reference, metric, groups).assign(protocol=protocol))
     if tested:
         write_csv(folder / "significance.csv", pd.concat(tested))
     return folder

@@ -63,10 +63,11 @@ def router_settings() -> RouterSettings:
 def joined(catalog: ToolCatalog, texts: Sequence[str], base: tuple[Dataset, Split] | None) -> tuple[Dataset, Split]:
     """The data set that a system is fitted on: the base with the catalogue's servers and the tasks behind it. These
     have no label in any part; what a catalogue does not know stays empty."""
-    servers = pd.DataFrame({"name": [own.name for own in catalog.servers]})
-    servers["description"] = [own.description for own in catalog.servers]
+    servers = pd.DataFrame({"name": [server.name for server in catalog.servers]})
+    servers["description"] = [server.description for server in catalog.servers]
     tools = [[catalog.tools[tool].name for tool in catalog.tools_of(row)] for row in range(len(servers))]
-    servers = _behind(base and base[0].servers, SERVER_COLUMNS, servers.assign(tools=[", ".join(own) for own in tools]))
+    servers["tools"] = [", ".join(names) for names in tools]
+    servers = _behind(base and base[0].servers, SERVER_COLUMNS, servers)
     tasks = _behind(base and base[0].tasks, TASK_COLUMNS, pd.DataFrame({"description": list(texts)}))
     lists = (*(base[0].lists if base else ()), *(np.empty(0, dtype=np.int64) for _ in texts))
     data = Dataset(catalog.name, servers, tasks, relevance_from_lists(lists, len(servers)), lists)
@@ -78,15 +79,15 @@ def joined(catalog: ToolCatalog, texts: Sequence[str], base: tuple[Dataset, Spli
     return data, Split("cold", parts[0], parts[1], parts[2], cold=True)
 
 
-def _behind(base: pd.DataFrame | None, columns: Sequence[str], own: pd.DataFrame) -> pd.DataFrame:
-    """`own` below `base` (None: an empty table of `columns`), in its columns and types, with ids of its own."""
+def _behind(base: pd.DataFrame | None, columns: Sequence[str], further: pd.DataFrame) -> pd.DataFrame:
+    """`further` below `base` (None: an empty table of `columns`), in its columns and types, with ids of its own."""
     if base is None:
         base = pd.DataFrame(columns=["id", *columns], dtype=str).astype({"id": int})
     empty: dict[str, Any] = {
         str(name): kind.type() if kind.kind in "iufb" else "" for name, kind in base.dtypes.items()
     }
-    filled = own.assign(**{name: value for name, value in empty.items() if name not in own})
-    filled["id"] = np.arange(len(own)) + 1 + base["id"].to_numpy().max(initial=0)
+    filled = further.assign(**{name: value for name, value in empty.items() if name not in further})
+    filled["id"] = np.arange(len(further)) + 1 + base["id"].to_numpy().max(initial=0)
     return pd.concat([base, filled[base.columns].astype(base.dtypes)], ignore_index=True)
 
 
@@ -140,9 +141,9 @@ def tool_to_agent(router: Router, texts: Sequence[str]) -> FloatArray:
 def oracle(catalog: ToolCatalog, labels: Sequence[Sequence[Label]]) -> FloatArray:
     """The share of a task's labels that a server's tools satisfy, shape (len(labels), n_servers): an upper bound."""
     scores = np.zeros((len(labels), len(catalog.servers)), dtype=np.float32)
-    for row, own in enumerate(labels):
-        for label in own:
-            scores[row, sorted({catalog.tools[tool].server for tool in label})] += 1 / len(own)
+    for row, of_task in enumerate(labels):
+        for label in of_task:
+            scores[row, sorted({catalog.tools[tool].server for tool in label})] += 1 / len(of_task)
     return scores
 
 
@@ -179,9 +180,9 @@ def stage_runs(inputs: Inputs, settings: RouterSettings) -> Iterator[Run | Table
         else:
             servers = stored_scores(stage, catalog, queries.texts, seed=settings.seed)
         config = {"stage": asdict(stage), "tools": asdict(settings.tools), "overrides": []}
-        runs, own = measure_stage(name, (servers, tools), inputs, settings, config)
+        runs, stage_lines = measure_stage(name, (servers, tools), inputs, settings, config)
         yield from runs
-        lines += own
+        lines += stage_lines
     yield Table("router", pd.DataFrame(lines))
 
 
@@ -203,12 +204,12 @@ def measure_stage(
         sets[keep] = [[tool for server in row if server >= 0 for tool in catalog.tools_of(server)] for row in best]
         head = {"stage": name, "servers": keep}
         head["server_recall"] = results.measure_sets({keep: sets[keep]}, queries, n)[f"recall@{keep}"].mean()
-        head["tokens_of_these_servers"] = np.mean([sizes[own].sum() for own in sets[keep]])
+        head["tokens_of_these_servers"] = np.mean([sizes[tools].sum() for tools in sets[keep]])
         handed = {budget: within(ranked, sizes, budget) for budget in settings.budgets}
         by_budget = results.measure_sets(handed, queries, n)
-        for budget, own in handed.items():
-            line = {"budget": budget, "tools": np.mean([len(part) for part in own])}
-            line["tokens"] = np.mean([sizes[part].sum() for part in own])
+        for budget, sets_of_budget in handed.items():
+            line = {"budget": budget, "tools": np.mean([len(part) for part in sets_of_budget])}
+            line["tokens"] = np.mean([sizes[part].sum() for part in sets_of_budget])
             line |= mean_interval(by_budget[f"recall@{budget}"], seed=results.SEED, name="tool_recall")
             lines.append(head | line | {"hit_rate": by_budget[f"hit_rate@{budget}"].mean()})
         if every or keep == settings.default_servers:

@@ -197,10 +197,9 @@ def test_the_trial_counts_what_the_checks_refuse(cards):
         for reply in (READ, wrong, right)
     ]
     clock = model_trial.Clock(client)
-    row, refused = model_trial.trial(catalogue, Writer(clock, "m"), clock, REQUEST, 3)
+    row = model_trial.trial(catalogue, Writer(clock, "m"), clock, REQUEST, 3)
     assert (row["valid"], row["same"], row["kept"], row["tries"], row["truthfulness"]) == (True, True, True, 2, 1)
     assert (row["read_s"], row["write_s"]) == (2.0, 4.0)
-    assert refused == [{"attempt": 1, "part": "why 1", "check": "truthfulness", "field": "description"}]
 
 
 def test_the_trial_goes_on_after_a_stop(conf_root, monkeypatch):

@@ -33,7 +33,7 @@ class Bench:
     catalog: ToolCatalog
     samples: tuple[Sample, ...]
     tools: FloatArray  # vectors of the tools, shape (n_tools, d)
-    known: Evidence  # evidence of the samples
+    evidence: Evidence  # of the samples
     left_out: int  # published samples without a call
 
 
@@ -59,8 +59,8 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> FloatArray:
 def prepare(flow: Flow, embedder: Embedder | None = None) -> Bench:
     """MCP-Flow's public files as a bench."""
     loaded = load_collection("mcpflow")
-    found, left_out = samples.load_samples(paths.raw("mcpflow"), loaded)
-    return assemble(loaded.catalog, found, flow, embedder or embedding.configured_embedder(), left_out)
+    published, left_out = samples.load_samples(paths.raw("mcpflow"), loaded)
+    return assemble(loaded.catalog, published, flow, embedder or embedding.configured_embedder(), left_out)
 
 
 def assemble(
@@ -75,8 +75,8 @@ def assemble(
     written = documents(catalog, flow.document, flow.limit)
     tools = embed(embedder, written) if tools is None else tools
     texts = [sample.text for sample in samples]
-    known = selector.evidence(texts, catalog, written, tools, embed(embedder, texts))
-    return Bench(catalog, tuple(samples), tools, known, left_out)
+    evidence = selector.evidence(texts, catalog, written, tools, embed(embedder, texts))
+    return Bench(catalog, tuple(samples), tools, evidence, left_out)
 
 
 def candidates(bench: Bench, pool: Pool, seed: int) -> list[IntArray]:
@@ -91,21 +91,21 @@ def candidates(bench: Bench, pool: Pool, seed: int) -> list[IntArray]:
 def train(bench: Bench, rows: IntArray, flow: Flow, seed: int, slot_filler: SlotFiller) -> Trained:
     """Learn selector and slot filler from the samples in `rows`. `slot_filler`: learns anew; what it has read of the
     instructions stays."""
-    own = [bench.samples[row] for row in rows]
-    exemplars = Exemplars(bench.known.vectors[rows], own, flow.exemplars)
+    training = [bench.samples[row] for row in rows]
+    exemplars = Exemplars(bench.evidence.vectors[rows], training, flow.exemplars)
     rng = np.random.default_rng([seed, len(rows)])
-    pool, alike = np.unique([sample.tool for sample in own]), selector.duplicates(bench.catalog)
+    pool, alike = np.unique([sample.tool for sample in training]), selector.duplicates(bench.catalog)
     size = min(flow.training.distractors + 1, len(pool))
-    picked = [selector.pool_of(sample, pool, size, alike[sample.tool], rng) for sample in own]
+    picked = [selector.pool_of(sample, pool, size, alike[sample.tool], rng) for sample in training]
     # Where duplicates leave too few tools, some appear twice.
-    shown = np.array([np.resize(row, size) for row in picked])
-    right = np.argmax(shown == np.array([[sample.tool] for sample in own]), axis=1)
-    similarity = exemplars.similarity(bench.known.vectors[rows], [sample.group for sample in own])
-    hidden = rng.random(shown.shape) < flow.training.mask
-    features = selector.features(bench.known, rows, shown, exemplars, similarity, hidden)
+    offered = np.array([np.resize(row, size) for row in picked])
+    right = np.argmax(offered == np.array([[sample.tool] for sample in training]), axis=1)
+    similarity = exemplars.similarity(bench.evidence.vectors[rows], [sample.group for sample in training])
+    hidden = rng.random(offered.shape) < flow.training.mask
+    features = selector.features(bench.evidence, rows, offered, exemplars, similarity, hidden)
     widths = {True: len(selector.FEATURES), False: selector.PLAIN}
     weights = {seen: selector.fit(features[:, :, :n], right, flow.training.penalty) for seen, n in widths.items()}
-    return Trained(exemplars, weights, slot_filler.fit(own))
+    return Trained(exemplars, weights, slot_filler.fit(training))
 
 
 def scores(
@@ -117,40 +117,40 @@ def scores(
         return rng.random(features.shape[:2], dtype=np.float32)
     if system.select == "exemplars":  # most votes first, then the nearest exemplar, then the document
         votes = by_name["votes"]
-        found: FloatArray = votes * 1000 + np.where(votes > 0, 10 + by_name["nearest"], by_name["dense"])
-        return found
+        fit: FloatArray = votes * 1000 + np.where(votes > 0, 10 + by_name["nearest"], by_name["dense"])
+        return fit
     if system.select == "trained":
         chosen = weights[system.exemplars]
-        found = features[:, :, : len(chosen)] @ chosen
-        return found
-    found = by_name[system.select]
-    return found
+        fit = features[:, :, : len(chosen)] @ chosen
+        return fit
+    fit = by_name[system.select]
+    return fit
 
 
 def answer(
-    bench: Bench, rows: IntArray, shown: Sequence[IntArray], systems: Mapping[str, System], trained: Trained, seed: int
+    bench: Bench, rows: IntArray, pools: Sequence[IntArray], systems: Mapping[str, System], trained: Trained, seed: int
 ) -> dict[str, pd.DataFrame]:
     """Per system its answers to the samples in `rows`: columns task_id, rank (of the right tool, from 1) and measures.
 
-    `shown`: candidates of every sample of the bench, in random order, which breaks ties. `trained`: what the systems
+    `pools`: candidates of every sample of the bench, in random order, which breaks ties. `trained`: what the systems
     have learned; none of it may come from `rows`.
     """
-    found: dict[str, list[dict[str, object]]] = {name: [] for name in systems}
+    answers: dict[str, list[dict[str, object]]] = {name: [] for name in systems}
     rng = np.random.default_rng([seed, len(rows)])
     for start in range(0, len(rows), BATCH):
         part = rows[start : start + BATCH]
-        similarity = trained.exemplars.similarity(bench.known.vectors[part])
-        width = max(len(shown[row]) for row in part)
-        several = np.array([np.pad(shown[row], (0, width - len(shown[row])), constant_values=-1) for row in part])
-        features = selector.features(bench.known, part, several, trained.exemplars, similarity)
+        similarity = trained.exemplars.similarity(bench.evidence.vectors[part])
+        width = max(len(pools[row]) for row in part)
+        several = np.array([np.pad(pools[row], (0, width - len(pools[row])), constant_values=-1) for row in part])
+        features = selector.features(bench.evidence, part, several, trained.exemplars, similarity)
         for name, system in systems.items():
             fit = np.where(several >= 0, scores(system, features, trained.weights, rng), -np.inf)
             order = np.argsort(-fit, axis=1, kind="stable")
             for line, row in enumerate(part):
                 one, ranked, call = bench.samples[row], several[line, order[line]], None
                 if ranked[0] == one.tool:  # arguments of another tool cannot count
-                    known = trained.slot_filler, trained.exemplars, similarity[line]
-                    call = make_call(system.call, one.text, one.tool, *known)
+                    learned = trained.slot_filler, trained.exemplars, similarity[line]
+                    call = make_call(system.call, one.text, one.tool, *learned)
                 rank = int(np.flatnonzero(ranked == one.tool)[0]) + 1
-                found[name].append({"task_id": one.id, "rank": rank, **measures(call, one)})
-    return {name: pd.DataFrame(lines) for name, lines in found.items()}
+                answers[name].append({"task_id": one.id, "rank": rank, **measures(call, one)})
+    return {name: pd.DataFrame(lines) for name, lines in answers.items()}

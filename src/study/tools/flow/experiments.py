@@ -61,16 +61,16 @@ def flow_parts() -> Iterator[Made]:
     flow, embedder = flow_settings(), embedding.configured_embedder()
     bench = benches.prepare(flow, embedder)
     instructions, counts = synthetic(bench, flow)
-    kept, tables = filtered(bench, instructions, counts, flow, embedder)
+    synthetic_bench, tables = filtered(bench, instructions, counts, flow, embedder)
     yield tables
     yield [
         Table("flow_leak", leak(bench, flow)),
-        Table("flow_agreement", agreement(bench, kept, flow)),
+        Table("flow_agreement", agreement(bench, synthetic_bench, flow)),
         Table("flow_servers", compare_servers(bench, flow.servers, flow.copying)),
-        Table("flow_trivial", trivial_table(bench, kept.samples, flow)),
-        Table("flow_abstention", abstention_table(bench, kept.samples, flow)),
+        Table("flow_trivial", trivial_table(bench, synthetic_bench.samples, flow)),
+        Table("flow_abstention", abstention_table(bench, synthetic_bench.samples, flow)),
     ]
-    yield from call_parts(bench, kept, flow)
+    yield from call_parts(bench, synthetic_bench, flow)
 
 
 def unlabelled(bench: Bench, flow: Flow) -> list[int]:
@@ -90,15 +90,15 @@ def synthetic(bench: Bench, flow: Flow) -> tuple[list[Sample], dict[str, int]]:
 
 def filtrate(bench: Bench, flow: Flow) -> tuple[list[Sample], pd.DataFrame]:
     """The samples of a bench that pass the filters, and the table of the rules."""
-    known, samples, bounds = bench.known, bench.samples, flow.filtration
+    evidence, samples, bounds = bench.evidence, bench.samples, flow.filtration
     tools = np.array([sample.tool for sample in samples], dtype=np.int64)
-    similarity = known.dense[np.arange(len(samples)), tools]
+    similarity = evidence.dense[np.arange(len(samples)), tools]
     points = np.array([synthesis.quality(s.text, bench.catalog.tools[s.tool].name, s.arguments) for s in samples])
-    found = synthesis.invoked([known.dense, known.words], tools, bounds.candidates, flow.seeds[0])
-    passed = np.stack([similarity <= bounds.similarity, points >= bounds.quality, found])
+    invoked = synthesis.invoked([evidence.dense, evidence.words], tools, bounds.candidates, flow.seeds[0])
+    passed = np.stack([similarity <= bounds.similarity, points >= bounds.quality, invoked])
     table = pd.DataFrame({"rule": ["similarity", "quality", "invocation"]})
     table["bound"] = [bounds.similarity, bounds.quality, bounds.candidates]
-    means = [float(own.mean()) for own in (similarity, points, found)]
+    means = [float(values.mean()) for values in (similarity, points, invoked)]
     table = table.join(pd.DataFrame(synthesis.removals(passed))).assign(mean=means)
     return [samples[row] for row in np.flatnonzero(passed.all(axis=0))], table
 
@@ -108,15 +108,15 @@ def filtered(
 ) -> tuple[Bench, list[Table]]:
     """The bench of what passes the filters; and flow_synthesis.csv, flow_filtration.csv and flow_diversity.csv."""
     whole = benches.assemble(bench.catalog, instructions, flow, embedder, tools=bench.tools)
-    (kept, rules), (_, real) = filtrate(whole, flow), filtrate(bench, flow)
-    sifted = benches.assemble(bench.catalog, kept, flow, embedder, tools=bench.tools)
+    (passing, rules), (_, real) = filtrate(whole, flow), filtrate(bench, flow)
+    sifted = benches.assemble(bench.catalog, passing, flow, embedder, tools=bench.tools)
     benches_of = {"public": bench, "synthetic": whole, "synthetic, filtered": sifted}
     lines = [
-        (name, len(one.samples), len({sample.tool for sample in one.samples}), synthesis.diversity(one.known.vectors))
+        (name, len(one.samples), len({call.tool for call in one.samples}), synthesis.diversity(one.evidence.vectors))
         for name, one in benches_of.items()
     ]
     tables = {
-        "flow_synthesis": pd.DataFrame({"step": [*counts, "kept"], "instructions": [*counts.values(), len(kept)]}),
+        "flow_synthesis": pd.DataFrame({"step": [*counts, "kept"], "instructions": [*counts.values(), len(passing)]}),
         "flow_filtration": pd.concat([rules.assign(of="synthetic"), real.assign(of="public")]),
         "flow_diversity": pd.DataFrame(lines, columns=["instructions", "n", "tools", "mean_cosine_distance"]),
     }
@@ -128,8 +128,8 @@ def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
     over test instructions. ``leave_one_out`` may use all other instructions, ``leave_call_out`` those of other
     calls."""
     every = np.arange(len(bench.samples))
-    exemplars = selector.Exemplars(bench.known.vectors, bench.samples, flow.exemplars)
-    similarity = exemplars.similarity(bench.known.vectors)
+    exemplars = selector.Exemplars(bench.evidence.vectors, bench.samples, flow.exemplars)
+    similarity = exemplars.similarity(bench.evidence.vectors)
     np.fill_diagonal(similarity, -np.inf)
     apart = np.where(exemplars.groups[:, None] == exemplars.groups[None], -np.inf, similarity)
     turns = [("leave_one_out", every, every, similarity), ("leave_call_out", every, every, apart)]
@@ -137,29 +137,29 @@ def leak(bench: Bench, flow: Flow) -> pd.DataFrame:
         for train, test in folds(bench.samples, name, flow.splits, flow.seeds[0]):
             turns.append((name, train, test, similarity[np.ix_(test, train)]))
     rows = []
-    for name, train, test, own in turns:
-        for row, near in zip(test, train[own.argmax(axis=1)], strict=True):
+    for name, train, test, cosines in turns:
+        for row, near in zip(test, train[cosines.argmax(axis=1)], strict=True):
             call = Call(bench.samples[near].tool, bench.samples[near].arguments)
             rows.append({"split": name, **measures(call, bench.samples[row])})
     return pd.DataFrame(rows).groupby("split", as_index=False, sort=False).mean(numeric_only=True)
 
 
-def agreement(bench: Bench, kept: Bench, flow: Flow) -> pd.DataFrame:
+def agreement(bench: Bench, synthetic_bench: Bench, flow: Flow) -> pd.DataFrame:
     """Tool accuracy of untrained systems on public and on synthetic instructions, means over tools, and Kendall's tau
     of their order: how far made instructions judge systems as real ones do."""
-    tables, nothing = [], selector.Exemplars(bench.known.vectors[:0], [], 0)
+    tables, nothing = [], selector.Exemplars(bench.evidence.vectors[:0], [], 0)
     for name, pool in flow.pools.items():
         if pool.source != "catalogue" or pool.size is None:
             continue
         shares = {}
-        for title, own in (("public", bench), ("synthetic", kept)):
+        for title, judged in (("public", bench), ("synthetic", synthetic_bench)):
             rng, hits = np.random.default_rng(flow.seeds[0]), list[list[bool]]()
-            for row, offered in enumerate(benches.candidates(own, pool, flow.seeds[0])):
+            for row, offered in enumerate(benches.candidates(judged, pool, flow.seeds[0])):
                 none, at = np.zeros((1, 0), dtype=np.float32), np.array([row])
-                features = selector.features(own.known, at, offered[None], nothing, none)
+                features = selector.features(judged.evidence, at, offered[None], nothing, none)
                 fits = [benches.scores(judge, features, {}, rng)[0] for judge in JUDGES]
-                hits.append([bool(offered[fit.argmax()] == own.samples[row].tool) for fit in fits])
-            units = [sample.tool for sample in own.samples]
+                hits.append([bool(offered[fit.argmax()] == judged.samples[row].tool) for fit in fits])
+            units = [sample.tool for sample in judged.samples]
             shares[title] = pd.DataFrame(hits, columns=[judge.select for judge in JUDGES]).groupby(units).mean().mean()
         table = pd.DataFrame(shares).rename_axis("system").reset_index()
         table.insert(0, "pool", name)
@@ -182,15 +182,15 @@ def trivial_table(bench: Bench, more: Sequence[Sample], flow: Flow) -> pd.DataFr
     for entry, (name, text, ((tool,),), group) in zip(entries, loaded.queries["strict"].rows(), strict=True):
         given = entry["function_call_label"][0].get("input")
         calls.append(Sample(name, text, tool, 0, given if isinstance(given, dict) else {}, group))
-    spoken, asked = dialogues(paths.raw("apibank")), []
+    spoken, bank_calls = dialogues(paths.raw("apibank")), []
     for call in api_calls(paths.raw("apibank"), bank.catalog):
         group, _, number = call.id.rpartition(":")
         arguments = dict(spoken[group][int(number)]["param_dict"])
-        asked.append(Sample(call.id, query(call, "dialogue_with_api_lines"), call.tool, 0, arguments, group))
+        bank_calls.append(Sample(call.id, query(call, "dialogue_with_api_lines"), call.tool, 0, arguments, group))
     lines = [measure_arguments("mcpflow", "required", slot_filler, bench.samples)]
-    for name, catalog, samples in (("mcptoolbench", loaded.catalog, calls), ("apibank", bank.catalog, asked)):
-        own = slot_filler.of(catalog)
-        lines += [measure_arguments(name, filling, own, samples) for filling in ("required", "trained")]
+    for name, catalog, samples in (("mcptoolbench", loaded.catalog, calls), ("apibank", bank.catalog, bank_calls)):
+        filler = slot_filler.of(catalog)
+        lines += [measure_arguments(name, filling, filler, samples) for filling in ("required", "trained")]
     return pd.DataFrame(lines)
 
 
@@ -200,9 +200,9 @@ def measure_arguments(
     """One row of flow_trivial.csv."""
     fill, rows = slot_filler.fill if filling == "trained" else slot_filler.required, []
     for one in samples:
-        known = {parameter.name for parameter in slot_filler.catalog.tools[one.tool].parameters}
+        named = {parameter.name for parameter in slot_filler.catalog.tools[one.tool].parameters}
         right = measures(Call(one.tool, fill(one.text, one.tool)), one)
-        rows.append({"of": one.tool, "nameable": known >= set(one.arguments), **right})
+        rows.append({"of": one.tool, "nameable": named >= set(one.arguments), **right})
     table = pd.DataFrame(rows)
     line = {"collection": collection, "arguments": filling, "calls": len(table), "tools": table["of"].nunique()}
     line["nameable"] = table["nameable"].mean()
@@ -221,41 +221,41 @@ def compare_servers(bench: Bench, servers: Mapping[str, Sequence[str]], reading:
     fits best of the compared), callable (share whose best tool finds a value for all it requires).
     """
     catalog = bench.catalog
-    own = {name: rows_of(catalog, ids) for name, ids in servers.items()}
-    every = {tool for tools in own.values() for tool in tools}
+    tools_of = {name: rows_of(catalog, ids) for name, ids in servers.items()}
+    every = {tool for tools in tools_of.values() for tool in tools}
     rows = list({sample.group: row for row, sample in enumerate(bench.samples) if sample.tool in every}.values())
     sizes, reader = definition_tokens(catalog), SlotFiller(catalog, reading)
-    fits = {name: bench.known.dense[rows][:, tools] for name, tools in own.items()}
+    fits = {name: bench.evidence.dense[rows][:, tools] for name, tools in tools_of.items()}
     best = np.stack([fit.max(axis=1) for fit in fits.values()])
     lines = []
-    for place, (name, tools) in enumerate(own.items()):
+    for number, (name, tools) in enumerate(tools_of.items()):
         chosen = zip([tools[column] for column in fits[name].argmax(axis=1)], rows, strict=True)
         offered = [reader.listed(bench.samples[row].text, tool) for tool, row in chosen]
-        able = [all(options for parameter, _, options in own if parameter.required) for own in offered]
+        able = [all(options for parameter, _, options in listed if parameter.required) for listed in offered]
         listed = [parameter for tool in tools for parameter in catalog.tools[tool].parameters]
         line = {"server": name, "tools": len(tools), "parameters": len(listed)}
         line["required"] = sum(parameter.required for parameter in listed)
         line["described"] = float(np.mean([bool(catalog.tools[tool].description.strip()) for tool in tools]))
         line |= {"tokens": int(sizes[tools].sum()), "instructions": len(rows)}
-        line |= mean_interval(best[place], seed=results.SEED, name="fit", prefix="fit_")
-        share = float((best.argmax(axis=0) == place).mean())
+        line |= mean_interval(best[number], seed=results.SEED, name="fit", prefix="fit_")
+        share = float((best.argmax(axis=0) == number).mean())
         lines.append(line | {"best": share, "callable": float(np.mean(able))})
     return pd.DataFrame(lines)
 
 
 def rows_of(catalog: ToolCatalog, ids: Sequence[str]) -> list[int]:
     """Tool rows of the listings with these ids."""
-    known = {server.id: row for row, server in enumerate(catalog.servers)}
-    if unknown := [name for name in ids if name not in known]:
+    row_of = {server.id: row for row, server in enumerate(catalog.servers)}
+    if unknown := [name for name in ids if name not in row_of]:
         reason = f"the catalogue has no server {unknown[0]!r}"
         raise StudyError(reason, file=FILE, column="servers", fix="name a server of the catalogue")
-    return [tool for name in ids for tool in catalog.tools_of(known[name])]
+    return [tool for name in ids for tool in catalog.tools_of(row_of[name])]
 
 
-def call_parts(bench: Bench, kept: Bench, flow: Flow) -> Iterator[list[Run]]:
+def call_parts(bench: Bench, synthetic_bench: Bench, flow: Flow) -> Iterator[list[Run]]:
     """Every system on every split and pool, split by split; one whose runs are all there is not run again."""
     fillers = [SlotFiller(bench.catalog, flow.copying) for _ in range(3)]
-    apart = benches.train(kept, np.arange(len(kept.samples)), flow, flow.seeds[0], fillers[0])
+    apart = benches.train(synthetic_bench, np.arange(len(synthetic_bench.samples)), flow, flow.seeds[0], fillers[0])
     progress = tqdm(total=len(SPLITS) * len(flow.seeds), desc="calls", delay=3)
     for split in SPLITS:
         if finished(split, bench, flow):
@@ -263,17 +263,17 @@ def call_parts(bench: Bench, kept: Bench, flow: Flow) -> Iterator[list[Run]]:
             continue
         answers: dict[tuple[str, str], list[pd.DataFrame]] = {}
         started = time.perf_counter()
-        for place, seed in enumerate(flow.seeds):
-            pools = {name: pool for name, pool in flow.pools.items() if place < pool.seeds}
-            shown = {name: benches.candidates(bench, pool, seed) for name, pool in pools.items()}
+        for number, seed in enumerate(flow.seeds):
+            pools = {name: pool for name, pool in flow.pools.items() if number < pool.seeds}
+            offered = {name: benches.candidates(bench, pool, seed) for name, pool in pools.items()}
             for fold in folds(bench.samples, split, flow.splits, seed):
                 trained = benches.train(bench, fold.train, flow, seed, fillers[1])
-                joint = fillers[2].fit(trained.exemplars.samples, kept.samples)
+                joint = fillers[2].fit(trained.exemplars.samples, synthetic_bench.samples)
                 learned = {"real": trained, "both": replace(trained, slot_filler=joint), "synthetic": apart}
-                for (name, pool), (source, known) in product(pools.items(), learned.items()):
-                    own = {at: system for at, system in systems_for(pool, flow).items() if system.train == source}
-                    found = benches.answer(bench, fold.test, shown[name], own, known, seed)
-                    for system, table in found.items():
+                for (name, pool), (source, parts) in product(pools.items(), learned.items()):
+                    systems = {at: system for at, system in systems_for(pool, flow).items() if system.train == source}
+                    tables = benches.answer(bench, fold.test, offered[name], systems, parts, seed)
+                    for system, table in tables.items():
                         answers.setdefault((name, system), []).append(table.assign(seed=seed))
             progress.update()
         facts = {"seconds_for_all_systems_of_the_split": round(time.perf_counter() - started, 1)}
@@ -292,21 +292,21 @@ def finished(split: str, bench: Bench, flow: Flow) -> bool:
     """Whether every protocol of a split holds every configured system, made with these settings from these inputs."""
     inputs, records = results.sources(bench.catalog, as_queries(bench.samples)), results.read_records(COLLECTION)
     for name, system in ((name, system) for name, pool in flow.pools.items() for system in systems_for(pool, flow)):
-        kept = records.get((f"{split}_{name}", system), {})
+        stored = records.get((f"{split}_{name}", system), {})
         now = json.loads(json.dumps(inputs | {"config": config(name, system, flow)}))  # JSON knows no tuples
-        if {entry: kept.get(entry) for entry in now} != now:
+        if {entry: stored.get(entry) for entry in now} != now:
             return False
     return True
 
 
 def config(pool: str, system: str, flow: Flow) -> dict[str, object]:
     """Every setting that the answers of a system under a pool depend on."""
-    own: dict[str, object] = {"system": asdict(flow.systems[system]), "pool": asdict(flow.pools[pool])}
-    own |= {name: asdict(getattr(flow, name)) for name in ("splits", "training", "copying")}
-    own |= {"exemplars": flow.exemplars, "document": flow.document, "limit": flow.limit, "seeds": list(flow.seeds)}
+    settings: dict[str, object] = {"system": asdict(flow.systems[system]), "pool": asdict(flow.pools[pool])}
+    settings |= {name: asdict(getattr(flow, name)) for name in ("splits", "training", "copying")}
+    settings |= {"exemplars": flow.exemplars, "document": flow.document, "limit": flow.limit, "seeds": list(flow.seeds)}
     if flow.systems[system].train != "real":
-        own |= {"synthesis": asdict(flow.synthesis), "filtration": asdict(flow.filtration)}
-    return own
+        settings |= {"synthesis": asdict(flow.synthesis), "filtration": asdict(flow.filtration)}
+    return settings
 
 
 def named_run(
@@ -336,10 +336,10 @@ def summary(protocol: str, system: str, answers: pd.DataFrame) -> dict[str, obje
     line |= {"instructions": answers["task_id"].nunique(), "tools": len(tools), "servers": len(servers)}
     line["seeds"] = answers["seed"].nunique()
     for measure in MEASURES:
-        own = {measure: answers[measure].mean()}
-        own |= mean_interval(tools[measure], seed=results.SEED, name=f"{measure}_by_tool", prefix=f"{measure}_")
-        own[f"{measure}_by_server"] = servers[measure].mean()
-        line |= {name: 100 * value for name, value in own.items()}
+        means = {measure: answers[measure].mean()}
+        means |= mean_interval(tools[measure], seed=results.SEED, name=f"{measure}_by_tool", prefix=f"{measure}_")
+        means[f"{measure}_by_server"] = servers[measure].mean()
+        line |= {name: 100 * value for name, value in means.items()}
     return line
 
 
@@ -364,7 +364,7 @@ def report_flow(flow: Flow) -> None:
     """
     target = results.report_runs(COLLECTION, {}, {})
     runs, records = results.collect_runs(COLLECTION, "calls"), results.read_records(COLLECTION)
-    cells = [(at, name, answers) for at, own in runs.items() for name, answers in own.items()]
+    cells = [(at, name, answers) for at, systems in runs.items() for name, answers in systems.items()]
     write_csv(target / "flow_calls.csv", pd.DataFrame([summary(*cell) for cell in cells]))
     rows = [read_csv(target / "metrics.csv.xz").query("metric != 'completeness'")]
     for at, name, answers in cells:
@@ -373,9 +373,9 @@ def report_flow(flow: Flow) -> None:
         rows.append(means.assign(**cell, k=records[at, name]["candidates"])[rows[0].columns])
     write_csv(target / "metrics.csv.xz", pd.concat(rows))
     pairs = [
-        compare_calls(f"{split}_{pool}", own, reference)
+        compare_calls(f"{split}_{pool}", systems, reference)
         for split, (reference, pool) in flow.references.items()
-        if reference in (own := runs.get(f"{split}_{pool}", {})) and len(own) > 1
+        if reference in (systems := runs.get(f"{split}_{pool}", {})) and len(systems) > 1
     ]
     if pairs:
         write_csv(target / "significance.csv", pd.concat(pairs))
@@ -398,7 +398,7 @@ def decisions(slot_filler: SlotFiller, samples: Iterable[Sample]) -> pd.DataFram
     for sample in samples:
         left = dict(sample.arguments)
         for one in slot_filler.choose(sample.text, sample.tool):
-            given, filled = one.parameter.name in left, one.place is not None
+            given, filled = one.parameter.name in left, one.row is not None
             right = given and filled and same_value(one.option.value, left[one.parameter.name])
             rows.append((one.probability, filled, given, right))
             left.pop(one.parameter.name, None)
@@ -420,11 +420,11 @@ def least_probability(slot_filler: SlotFiller, samples: Sequence[Sample], more: 
     return best_of(pd.concat(parts))
 
 
-def best_of(found: pd.DataFrame) -> float:
-    """The entry of `GRID` with the most right values less wrong ones; `found`: from `decisions`."""
-    gains = found["right"].map({True: 1, False: -1}) * found["filled"]
-    kept = [gains[found["probability"] >= least].sum() for least in GRID]
-    return GRID[int(np.argmax(kept))]
+def best_of(decided: pd.DataFrame) -> float:
+    """The entry of `GRID` with the most right values less wrong ones; `decided`: from `decisions`."""
+    gains = decided["right"].map({True: 1, False: -1}) * decided["filled"]
+    net = [gains[decided["probability"] >= least].sum() for least in GRID]
+    return GRID[int(np.argmax(net))]
 
 
 def abstention_table(bench: Bench, more: Sequence[Sample], flow: Flow) -> pd.DataFrame:
@@ -440,11 +440,11 @@ def abstention_table(bench: Bench, more: Sequence[Sample], flow: Flow) -> pd.Dat
         train, test = ([bench.samples[row] for row in rows] for rows in fold)
         least = least_probability(slot_filler, train, more)
         parts.append(decisions(slot_filler.fit(train, more), test).assign(least=least))
-    found, lines = pd.concat(parts), []
-    for name, bounds in (("always", found["least"] * 0), ("abstaining", found["least"])):
-        filled, given, right = found["filled"] & (found["probability"] >= bounds), found["given"], found["right"]
+    rows, lines = pd.concat(parts), []
+    for name, bounds in (("always", rows["least"] * 0), ("abstaining", rows["least"])):
+        filled, given, right = rows["filled"] & (rows["probability"] >= bounds), rows["given"], rows["right"]
         counts = {"parameters": given, "filled_right": filled & right, "filled_wrong": filled & given & ~right}
         counts |= {"left_empty": ~filled & given, "invented": filled & ~given}
-        line = {"arguments": name, "calls": len(bench.samples)} | {key: int(own.sum()) for key, own in counts.items()}
+        line = {"arguments": name, "calls": len(bench.samples)} | {key: int(one.sum()) for key, one in counts.items()}
         lines.append(line | {"least_low": bounds.min(), "least_high": bounds.max()})
     return pd.DataFrame(lines)

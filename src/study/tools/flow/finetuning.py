@@ -53,20 +53,20 @@ def conversation(
         {"name": names[tool["name"]], "description": tool["description"], "parameters": tool["inputSchema"]}
         for tool in tools
     ]
-    return {"messages": messages, "tools": [{"type": "function", "function": own} for own in functions]}
+    return {"messages": messages, "tools": [{"type": "function", "function": function} for function in functions]}
 
 
 def function_names(names: Sequence[str]) -> dict[str, str]:
     """A name for every tool that the forms allow: other characters become ``_``, and a number ends a name that two
     would share."""
-    found: dict[str, str] = {}
+    short_of: dict[str, str] = {}
     for name in names:
         short, number = OTHER.sub("_", name)[:LONGEST] or "_", 1
-        found[name] = short
-        while list(found.values()).count(found[name]) > 1:
+        short_of[name] = short
+        while list(short_of.values()).count(short_of[name]) > 1:
             number += 1
-            found[name] = f"{short[: LONGEST - len(f'_{number}')]}_{number}"
-    return found
+            short_of[name] = f"{short[: LONGEST - len(f'_{number}')]}_{number}"
+    return short_of
 
 
 def from_samples(
@@ -75,39 +75,39 @@ def from_samples(
     """Each sample with `size` tools on offer, the right one among them, the others sampled from the catalogue."""
     every, alike = np.arange(len(catalog.tools)), duplicates(catalog)
     for sample in samples:
-        shown = pool_of(sample, every, size, alike[sample.tool], rng).tolist()
+        offered_rows = pool_of(sample, every, size, alike[sample.tool], rng).tolist()
         # Two tools of one name cannot be told apart in a call.
-        own = {catalog.tools[row].name: catalog.tools[row] for row in [*shown, sample.tool]}
+        by_name = {catalog.tools[row].name: catalog.tools[row] for row in [*offered_rows, sample.tool]}
         nothing = {"type": "object", "properties": {}}
         offered = [
             {"name": name, "description": tool.description, "inputSchema": dict(tool.schema) or nothing}
-            for name, tool in own.items()
+            for name, tool in by_name.items()
         ]
         yield conversation(sample.text, offered, [(catalog.tools[sample.tool].name, sample.arguments, None)])
 
 
 def parsed_lines(path: Path, parse: Callable[[Any], Line], what: str, fix: str) -> list[Line]:
     """The JSON lines of a file, parsed; StudyError with `fix` where it cannot be read or a line is not `what`."""
-    found = []
+    parsed = []
     for number, line in enumerate(read_text(path, fix=fix).splitlines(), start=1):
         if line.strip():
             try:
-                found.append(parse(json.loads(line)))
+                parsed.append(parse(json.loads(line)))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise StudyError(f"not {what} ({error!r})", file=path, row=number, fix=fix) from error
-    return found
+    return parsed
 
 
 def read_trajectories(path: Path) -> list[dict[str, Any]]:
     """The trajectories that `study tools loop` keeps (`gateway.loop.Trajectory`), without failed calls."""
 
-    def parse(told: Any) -> dict[str, Any]:
-        done = [own for own in told["steps"] if "function_call" in own and not own["is_error"]]
-        calls = [(own["function_call"], str(own["tool_response"])) for own in done]
+    def parse(trajectory: Any) -> dict[str, Any]:
+        done = [step for step in trajectory["steps"] if "function_call" in step and not step["is_error"]]
+        calls = [(step["function_call"], str(step["tool_response"])) for step in done]
         steps = [(call["name"], dict(call["arguments"]), result) for call, result in calls]
-        tools = [{key: own[key] for key in ("name", "description", "inputSchema")} for own in told["tools"]]
+        tools = [{key: tool[key] for key in ("name", "description", "inputSchema")} for tool in trajectory["tools"]]
         # A call of a tool that is not among the tools is a KeyError.
-        return conversation(str(told["source_instruction"]), tools, steps, told["final_response"] or None)
+        return conversation(str(trajectory["source_instruction"]), tools, steps, trajectory["final_response"] or None)
 
     return parsed_lines(path, parse, "a trajectory", FIX)
 
@@ -118,7 +118,7 @@ def as_sharegpt(one: Mapping[str, Any]) -> dict[str, Any]:
     for message in one["messages"]:
         kind = {"user": "human", "tool": "observation", "assistant": "gpt"}[message["role"]]
         value = message.get("content")
-        for call in (own["function"] for own in message.get("tool_calls", ())):
+        for call in (entry["function"] for entry in message.get("tool_calls", ())):
             kind, arguments = "function_call", json.loads(call["arguments"])
             value = json.dumps({"name": call["name"], "arguments": arguments}, ensure_ascii=False)
         turns.append({"from": kind, "value": value})
@@ -126,10 +126,10 @@ def as_sharegpt(one: Mapping[str, Any]) -> dict[str, Any]:
     return {"conversations": turns, "tools": json.dumps(functions, ensure_ascii=False)}
 
 
-def exported(found: Iterable[dict[str, Any]], form: str) -> Iterator[str]:
-    """One JSON object a line, without its end; `found`: in the openai form."""
+def exported(samples: Iterable[dict[str, Any]], form: str) -> Iterator[str]:
+    """One JSON object a line, without its end; `samples`: in the openai form."""
     require_one_of(form, "format", FORMATS)
-    for one in found:
+    for one in samples:
         yield json.dumps(as_sharegpt(one) if form == "sharegpt" else one)
 
 
@@ -163,11 +163,11 @@ Talk = tuple[list[dict[str, Any]], list[dict[str, Any]]]  # messages, tools
 def read_samples(path: Path) -> list[Talk]:
     """Messages and tools of every line. Templates want arguments as objects, and a text beside a call."""
 
-    def parse(told: Any) -> Talk:
-        messages = [{"content": "", **message} for message in told["messages"]]
+    def parse(sample: Any) -> Talk:
+        messages = [{"content": "", **message} for message in sample["messages"]]
         for call in (call for message in messages for call in message.get("tool_calls", ())):
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
-        return messages, list(told["tools"])
+        return messages, list(sample["tools"])
 
     return parsed_lines(path, parse, "a sample", EXPORT)
 
@@ -214,8 +214,8 @@ def finetune(samples: Path, model: str, output: Path, how: LoraSettings) -> Mapp
         raise StudyError("has no chat template", file=model, fix="take a model that is made for conversations")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     every = [one for talk in talks for one in sequences(talk, tokenizer)]
-    kept = [one for one in every if len(one["input_ids"]) <= how.length]
-    if not kept:
+    fitting = [one for one in every if len(one["input_ids"]) <= how.length]
+    if not fitting:
         raise StudyError(f"none of {len(every)} sequences has at most {how.length} tokens", file=samples, fix=EXPORT)
     torch.manual_seed(how.seed)
     form = LoraConfig(r=how.rank, lora_alpha=how.alpha, target_modules="all-linear", task_type="CAUSAL_LM")
@@ -235,7 +235,7 @@ def finetune(samples: Path, model: str, output: Path, how: LoraSettings) -> Mapp
         save_strategy="no",
         report_to="none",
     )
-    trainer = Trainer(tuned, arguments, train_dataset=kept, data_collator=DataCollatorForSeq2Seq(tokenizer))
+    trainer = Trainer(tuned, arguments, train_dataset=fitting, data_collator=DataCollatorForSeq2Seq(tokenizer))
     trainer.train()
     tuned.save_pretrained(output)
     tokenizer.save_pretrained(output)
@@ -246,6 +246,6 @@ def finetune(samples: Path, model: str, output: Path, how: LoraSettings) -> Mapp
         "settings": asdict(how),
         "losses": losses,
     }
-    facts |= {"sequences": len(kept), "too_long": len(every) - len(kept), "peft": version("peft"), "gpu": gpu}
+    facts |= {"sequences": len(fitting), "too_long": len(every) - len(fitting), "peft": version("peft"), "gpu": gpu}
     write_json(output / "training.json", facts)
     return facts

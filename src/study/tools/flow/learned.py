@@ -52,15 +52,15 @@ class Learned:
     def exemplars(self, candidates: ToolCatalog, top: int) -> Exemplars:
         """Those exemplars whose tools are among the candidates, by name and description, as exemplars of these. `top`:
         exemplars that are retrieved for one instruction."""
-        place = {(tool.name, tool.description): row for row, tool in reversed(list(enumerate(candidates.tools)))}
-        kept = [number for number, (*tool, _) in enumerate(self.calls) if tuple(tool) in place]
+        row_of = {(tool.name, tool.description): row for row, tool in reversed(list(enumerate(candidates.tools)))}
+        numbers = [number for number, (*tool, _) in enumerate(self.calls) if tuple(tool) in row_of]
         samples = []
-        for number in kept:
+        for number in numbers:
             name, text, parameters = self.calls[number]
-            row = place[name, text]
+            row = row_of[name, text]
             server = candidates.tools[row].server
             samples.append(Sample(str(number), "", row, server, dict.fromkeys(parameters), str(number)))
-        return Exemplars(self.vectors[kept], samples, top)
+        return Exemplars(self.vectors[numbers], samples, top)
 
 
 def learn(bench: Bench, flow: Flow, more: Sequence[Sample] = ()) -> Learned:
@@ -79,15 +79,15 @@ def configured(flow: Flow, embedder: Embedder, say: Callable[[str], None] = lamb
     """What MCP-Flow's public files and the configured synthesis teach; read where it was learned before. `say`: told
     once before work that takes minutes."""
     path = paths.cache() / "flow" / f"{learned_key()}.safetensors"
-    if (kept := read_learned(path)) is not None:
-        return kept
+    if (stored := read_learned(path)) is not None:
+        return stored
     say(NOTICE)
     bench = benches.prepare(flow, embedder)
     instructions, _ = experiments.synthetic(bench, flow)
     whole = benches.assemble(bench.catalog, instructions, flow, embedder, tools=bench.tools)
-    found = learn(bench, flow, experiments.filtrate(whole, flow)[0])
-    write_learned(path, found)
-    return found
+    learned = learn(bench, flow, experiments.filtrate(whole, flow)[0])
+    write_learned(path, learned)
+    return learned
 
 
 def learned_key() -> str:
@@ -98,23 +98,23 @@ def learned_key() -> str:
     return hashlib.sha256("\n".join(content).encode()).hexdigest()[:32]
 
 
-def write_learned(path: Path, found: Learned) -> None:
+def write_learned(path: Path, learned: Learned) -> None:
     """Keep it as one safetensors file, the names in its head."""
-    tensors: dict[str, Any] = {"vectors": found.vectors, "least": np.array(found.least)}
-    tensors |= {f"weights_{seen:d}": own for seen, own in found.weights.items()}
-    for name, (weights, intercept) in {"value": found.value, "setting": found.setting}.items():
+    tensors: dict[str, Any] = {"vectors": learned.vectors, "least": np.array(learned.least)}
+    tensors |= {f"weights_{seen:d}": vector for seen, vector in learned.weights.items()}
+    for name, (weights, intercept) in {"value": learned.value, "setting": learned.setting}.items():
         tensors |= {name: weights, f"{name}_intercept": np.array(intercept)}
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     with replacing(path) as temporary:
-        save_file(tensors, temporary, {"calls": json.dumps(found.calls)})
+        save_file(tensors, temporary, {"calls": json.dumps(learned.calls)})
 
 
 def read_learned(path: Path) -> Learned | None:
     """What `write_learned` kept; None where there is nothing, or something damaged, which is then learned again."""
     try:
-        with safe_open(path, "numpy") as kept:
-            tensors = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118 - it is no mapping
-            calls = tuple((name, text, tuple(own)) for name, text, own in json.loads(kept.metadata()["calls"]))
+        with safe_open(path, "numpy") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            calls = tuple((name, text, tuple(keys)) for name, text, keys in json.loads(file.metadata()["calls"]))
         value, setting = ((tensors[name], tensors[f"{name}_intercept"].item()) for name in ("value", "setting"))
         weights = {seen: tensors[f"weights_{seen:d}"] for seen in (True, False)}
         return Learned(tensors["vectors"], calls, weights, value, setting, tensors["least"].item())
@@ -137,24 +137,24 @@ def call_tool(
     `candidates`: tool rows. `learned_from`: default MCP-Flow, once. `say`: told before work that takes minutes.
     """
     flow, embedder = flow_settings(), embedder or embedding.configured_embedder()
-    known = learn(learned_from, flow) if learned_from else configured(flow, embedder, say)
+    learned = learn(learned_from, flow) if learned_from else configured(flow, embedder, say)
     small = ToolCatalog(catalog.name, catalog.servers, tuple(catalog.tools[row] for row in candidates))
     written = documents(small, flow.document, flow.limit)
     vectors = embedder.encode([instruction], store=False)
     evidence = selector.evidence([instruction], small, written, embedder.encode(written, store=False), vectors)
-    exemplars = known.exemplars(small, flow.exemplars)
+    exemplars = learned.exemplars(small, flow.exemplars)
     similarity = exemplars.similarity(vectors)
     every = np.arange(len(candidates))[None]
     rows = selector.features(evidence, np.array([0]), every, exemplars, similarity)
     # Without an exemplar of any candidate, the weights that were learned without exemplars decide.
-    weights = known.weights[bool(exemplars.samples)]
-    place = int((rows[0, :, : len(weights)] @ weights).argmax())
-    near = exemplars.nearest_of(similarity[0], place) if exemplars.samples else None
-    chosen = int(candidates[place])
+    weights = learned.weights[bool(exemplars.samples)]
+    best = int((rows[0, :, : len(weights)] @ weights).argmax())
+    near = exemplars.nearest_of(similarity[0], best) if exemplars.samples else None
+    chosen = int(candidates[best])
     needed = catalog.tools[chosen].required
     parameters = None if near is None else list(dict.fromkeys([*near.arguments, *needed]))
-    slot_filler = SlotFiller(catalog, flow.copying, known.value, known.setting)
-    given = slot_filler.fill(instruction, chosen, parameters, absent=None, least=known.least)
+    slot_filler = SlotFiller(catalog, flow.copying, learned.value, learned.setting)
+    given = slot_filler.fill(instruction, chosen, parameters, absent=None, least=learned.least)
     # An optional parameter without a value is left to the tool; a required one shows that something is missing.
     return Call(chosen, {name: value for name, value in given.items() if value is not None or name in needed})
 

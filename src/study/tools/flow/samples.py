@@ -46,11 +46,11 @@ def load_samples(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
         for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json"))
         for number, entry in enumerate(read_records(path))
     }
-    catalog, queries, found = loaded.catalog, loaded.queries["instructions"], list[Sample]()
+    catalog, queries, with_call = loaded.catalog, loaded.queries["instructions"], list[Sample]()
     for name, text, ((tool,),), group in queries.rows():
         if call := calls.get(name):
-            found.append(Sample(name, text, tool, catalog.tools[tool].server, call["arguments"], group))
-    return found, len(queries) - len(found)
+            with_call.append(Sample(name, text, tool, catalog.tools[tool].server, call["arguments"], group))
+    return with_call, len(queries) - len(with_call)
 
 
 def as_queries(samples: Sequence[Sample]) -> QuerySet:
@@ -111,11 +111,11 @@ def _tools(samples: Sequence[Sample], parts: int, rng: np.random.Generator) -> I
 def server_groups(owners: Sequence[int], number: int) -> dict[int, int]:
     """Servers dealt to groups, the one with the most instructions first, each to the smallest group so far."""
     counts = Counter(owners)
-    sizes, found = [0] * number, dict[int, int]()
+    sizes, group_of = [0] * number, dict[int, int]()
     for server in sorted(counts, key=lambda server: (-counts[server], server)):
-        found[server] = sizes.index(min(sizes))
-        sizes[found[server]] += counts[server]
-    return found
+        group_of[server] = sizes.index(min(sizes))
+        sizes[group_of[server]] += counts[server]
+    return group_of
 
 
 class Call(NamedTuple):

@@ -41,9 +41,9 @@ def evidence(
     (n_tools, d). `vectors`: of the instructions, shape (n, d)."""
     words = Bm25(documents).scores(texts)
     words /= np.maximum(words.max(axis=1, keepdims=True, initial=0), 1e-9)
-    own = [tool.name for tool in catalog.tools]
+    tool_names = [tool.name for tool in catalog.tools]
     theirs = [catalog.servers[tool.server].name for tool in catalog.tools]
-    return Evidence(vectors, vectors @ tools.T, words, overlap(texts, own), overlap(texts, theirs))
+    return Evidence(vectors, vectors @ tools.T, words, overlap(texts, tool_names), overlap(texts, theirs))
 
 
 def overlap(texts: Sequence[str], names: Sequence[str]) -> FloatArray:
@@ -52,8 +52,8 @@ def overlap(texts: Sequence[str], names: Sequence[str]) -> FloatArray:
     named = counter.fit_transform([f"{name} a" for name in names])  # one word at least, or there is no vocabulary
     named[:, counter.vocabulary_["a"]] = 0
     sizes = np.maximum(np.asarray(named.sum(axis=1)).ravel(), 1)
-    found: FloatArray = (counter.transform(texts) @ named.T).toarray() / sizes[None].astype(np.float32)
-    return found
+    share: FloatArray = (counter.transform(texts) @ named.T).toarray() / sizes[None].astype(np.float32)
+    return share
 
 
 class Exemplars:
@@ -68,10 +68,10 @@ class Exemplars:
 
     def similarity(self, vectors: FloatArray, groups: Sequence[str] | None = None) -> FloatArray:
         """Cosine to every exemplar, shape (b, n); `ABSENT` for those of a row's own group, where `groups` are given."""
-        found: FloatArray = vectors @ self.vectors.T
+        cosines: FloatArray = vectors @ self.vectors.T
         if groups is not None:
-            found[np.array(groups, dtype=object)[:, None] == self.groups[None]] = ABSENT
-        return found
+            cosines[np.array(groups, dtype=object)[:, None] == self.groups[None]] = ABSENT
+        return cosines
 
     def by_tool(self, similarity: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The nearest exemplar's cosine and the share of the retrieved ones, both of shape (b, len(self.tools))."""
@@ -95,7 +95,7 @@ class Exemplars:
 
 
 def features(
-    known: Evidence,
+    evidence: Evidence,
     rows: IntArray,
     candidates: IntArray,
     exemplars: Exemplars,
@@ -104,19 +104,21 @@ def features(
 ) -> FloatArray:
     """The numbers of `FEATURES` for every candidate, shape (b, m, 7).
 
-    `rows`: of the instructions in `known`, shape (b,). `candidates`: tool rows, shape (b, m). `similarity`: from
+    `rows`: of the instructions in `evidence`, shape (b,). `candidates`: tool rows, shape (b, m). `similarity`: from
     `Exemplars.similarity` for these rows. `hidden`: candidates whose exemplars do not count, shape (b, m).
     """
     there = np.zeros(candidates.shape, dtype=bool)
     near, share = np.zeros((2, *candidates.shape), dtype=np.float32)
     if len(exemplars.tools):
         nearest, votes = exemplars.by_tool(similarity)
-        place = np.searchsorted(exemplars.tools, candidates).clip(max=len(exemplars.tools) - 1)
+        column = np.searchsorted(exemplars.tools, candidates).clip(max=len(exemplars.tools) - 1)
         line = np.arange(len(rows))[:, None]
-        there = (exemplars.tools[place] == candidates) & (nearest[line, place] > ABSENT) & ~np.asarray(hidden)
-        near, share = (np.where(there, part[line, place], 0) for part in (nearest, votes))
-    told = [part[rows[:, None], candidates] for part in (known.dense, known.words, known.names, known.servers)]
-    return np.stack([part.astype(np.float32) for part in (*told, there, near, share)], axis=2)
+        there = (exemplars.tools[column] == candidates) & (nearest[line, column] > ABSENT) & ~np.asarray(hidden)
+        near, share = (np.where(there, part[line, column], 0) for part in (nearest, votes))
+    compared = [
+        part[rows[:, None], candidates] for part in (evidence.dense, evidence.words, evidence.names, evidence.servers)
+    ]
+    return np.stack([part.astype(np.float32) for part in (*compared, there, near, share)], axis=2)
 
 
 def fit(rows: FloatArray, right: IntArray, penalty: float) -> FloatArray:
@@ -133,8 +135,8 @@ def fit(rows: FloatArray, right: IntArray, penalty: float) -> FloatArray:
         slope = (np.einsum("bm,bmf->f", chance, data) - data[line, right].sum(axis=0)) / len(data)
         return float(value), slope + penalty * weights
 
-    found = minimize(loss, np.zeros(rows.shape[2]), jac=True, method="L-BFGS-B")
-    weights: FloatArray = found.x.astype(np.float32)
+    solution = minimize(loss, np.zeros(rows.shape[2]), jac=True, method="L-BFGS-B")
+    weights: FloatArray = solution.x.astype(np.float32)
     return weights
 
 

@@ -56,17 +56,17 @@ class Span(NamedTuple):
 def spans(text: str, *, letters: int, most: int) -> list[Span]:
     """At most `most` pieces of the first `letters`, in the order of `KINDS`, then of the text; a text of two kinds
     counts as the first."""
-    found: dict[str, Span] = {}
-    for kind, match in ((own, match) for own in KINDS for match in PATTERNS[own].finditer(text[:letters])):
+    by_text: dict[str, Span] = {}
+    for kind, match in ((name, match) for name in KINDS for match in PATTERNS[name].finditer(text[:letters])):
         inner = next((part for part in match.groups() if part), None) or match.group()
         clean = inner.rstrip(TRAILING)
         if kind == "quoted":
             clean = inner.strip().rstrip(",.;:") or inner.strip()
-        if clean and clean not in found:
-            found[clean] = Span(kind, clean, match.start())
-        if len(found) >= most:
+        if clean and clean not in by_text:
+            by_text[clean] = Span(kind, clean, match.start())
+        if len(by_text) >= most:
             break
-    return list(found.values())
+    return list(by_text.values())
 
 
 def stands_alone(text: str) -> bool:
@@ -78,7 +78,7 @@ def kind_of(stated: Mapping[str, Any]) -> str:
     """The JSON type of a parameter; string where the schema does not say."""
     kind, branches = stated.get("type"), stated.get("anyOf")
     kinds = [*kind] if isinstance(kind, list) else [kind]
-    kinds += [own.get("type") for own in branches if isinstance(own, Mapping)] if isinstance(branches, list) else []
+    kinds += [one.get("type") for one in branches if isinstance(one, Mapping)] if isinstance(branches, list) else []
     return next((name for name in kinds if name in TYPES), "string")
 
 
@@ -137,35 +137,35 @@ class Chosen:
     parameter: Parameter
     options: Sequence[Option]
     scores: FloatArray
-    place: int | None
+    row: int | None
 
     @property
     def option(self) -> Option:
         """The chosen value."""
-        assert self.place is not None
-        return self.options[self.place]
+        assert self.row is not None
+        return self.options[self.row]
 
     @property
     def probability(self) -> float:
         """That the value is right, as the regression sees it; 0 where there is none, and where a piece of a form of
         `FORMS` would go to a parameter whose name and description have none of the form's words."""
-        if self.place is None:
+        if self.row is None:
             return 0.0
         form, words = self.option.form, {*words_of(self.parameter.name), *words_of(self.parameter.description)}
         if form and not words & (HINTS[form] | FORMS[form]):
             return 0.0
-        return float(1 / (1 + np.exp(-self.scores[self.place])))
+        return float(1 / (1 + np.exp(-self.scores[self.row])))
 
 
 def property_of(tool: Tool, name: str) -> Mapping[str, Any]:
     """What the schema says of one parameter; empty where it says nothing."""
     properties = tool.schema.get("properties")
-    own = resolve(properties.get(name), tool.schema) if isinstance(properties, Mapping) else None
-    return own if isinstance(own, Mapping) else {}
+    stated = resolve(properties.get(name), tool.schema) if isinstance(properties, Mapping) else None
+    return stated if isinstance(stated, Mapping) else {}
 
 
-def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapping[str, Any]) -> list[Option]:
-    """Every value that the parameter could get: listed ones, truth values, its default, pieces of the text. `found`:
+def options(text: str, pieces: Sequence[Span], parameter: Parameter, stated: Mapping[str, Any]) -> list[Option]:
+    """Every value that the parameter could get: listed ones, truth values, its default, pieces of the text. `pieces`:
     the text's pieces. `stated`: what the schema says of the parameter."""
     kind, lower, listed = kind_of(stated), text.lower(), stated.get("enum")
     values: list[tuple[Any, Span | None]] = []
@@ -174,14 +174,14 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
     elif kind == "boolean":
         values = [(True, None), (False, None)]
     else:
-        values = [(value, span) for span in found if (value := convert(span.text, kind)) is not None]
+        values = [(value, span) for span in pieces if (value := convert(span.text, kind)) is not None]
     standard = [stated["default"]] if "default" in stated else []
-    values += [(own, None) for own in standard if not any(same_value(value, own) for value, _ in values)]
-    words, dates = set(words_of(parameter.name)), [piece for piece in found if piece.kind == "date"]
+    values += [(default, None) for default in standard if not any(same_value(value, default) for value, _ in values)]
+    words, dates = set(words_of(parameter.name)), [piece for piece in pieces if piece.kind == "date"]
     described = set(words_of(parameter.description)) - words
     named, negated = bool(words & set(words_of(lower))), bool(NEGATED.search(lower))
     hinted = [bool(words & HINTS.get(name, set())) for name in KINDS]
-    made, seen = list[Option](), Counter[str]()
+    listed_options, seen = list[Option](), Counter[str]()
     for value, span in values:
         of_kind = [span is not None and span.kind == name for name in KINDS]
         if span is None:
@@ -194,7 +194,7 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
             form = span.kind if span.kind in FORMS else "date" if dated else ""
         row = [
             *of_kind,
-            *[own and hint for own, hint in zip(of_kind, hinted, strict=True)],
+            *[of_this and hint for of_this, hint in zip(of_kind, hinted, strict=True)],
             bool(words & before),
             bool(described & before),
             order,
@@ -202,13 +202,13 @@ def options(text: str, found: Sequence[Span], parameter: Parameter, stated: Mapp
             size,
             bool(described) and span is not None and str(value).lower() in parameter.description.lower(),
             span is None and not isinstance(value, bool) and str(value).lower() in lower,
-            any(same_value(value, own) for own in standard),
+            any(same_value(value, default) for default in standard),
             value is True,
             value is True and named,
             value is False and negated,
         ]
-        made.append(Option(value, np.array(row, dtype=np.float32), span.start if span else None, form))
-    return made
+        listed_options.append(Option(value, np.array(row, dtype=np.float32), span.start if span else None, form))
+    return listed_options
 
 
 class SlotFiller:
@@ -229,10 +229,10 @@ class SlotFiller:
         """Learn from the calls of `samples`; a value that no piece of its text gives teaches nothing about pieces.
         `more`: calls that teach which piece is whose, but not which optional parameters are set."""
         rows, right, sets, chosen = [], [], [], []
-        for place, sample in enumerate([*samples, *more]):
+        for number, sample in enumerate([*samples, *more]):
             for parameter, stated, listed in self.listed(sample.text, sample.tool):
                 given = parameter.name in sample.arguments
-                if not parameter.required and place < len(samples):
+                if not parameter.required and number < len(samples):
                     sets.append((parameter, stated, listed, sample.text))
                     chosen.append(given)
                 hits = [given and same_value(option.value, sample.arguments[parameter.name]) for option in listed]
@@ -249,25 +249,25 @@ class SlotFiller:
         return SlotFiller(catalog, self.settings, self.value, self.setting)
 
     def fill(
-        self, text: str, tool: int, wanted: Sequence[str] | None = None, *, absent: Any = "", least: float = 0.0
+        self, text: str, tool: int, names: Sequence[str] | None = None, *, absent: Any = "", least: float = 0.0
     ) -> dict[str, Any]:
         """Arguments for a tool; see `choose`. `absent`: value of a parameter for which neither its schema nor the text
         holds any, or none with a probability of at least `least`."""
         return {
-            one.parameter.name: absent if one.place is None or one.probability < least else one.option.value
-            for one in self.choose(text, tool, wanted)
+            one.parameter.name: absent if one.row is None or one.probability < least else one.option.value
+            for one in self.choose(text, tool, names)
         }
 
-    def choose(self, text: str, tool: int, wanted: Sequence[str] | None = None) -> list[Chosen]:
-        """The parameters to set, each with the value that fits best. `wanted`: their names; None sets the required ones
+    def choose(self, text: str, tool: int, names: Sequence[str] | None = None) -> list[Chosen]:
+        """The parameters to set, each with the value that fits best. `names`: their names; None sets the required ones
         and those that the text seems to want."""
         chosen, taken = list[Chosen](), set[str]()
         for parameter, stated, listed in self.listed(text, tool):
-            if wanted is None and not parameter.required:
+            if names is None and not parameter.required:
                 score = _apply(self.setting, self._setting(parameter, stated, listed, text)[None])[0]
                 if float(1 / (1 + np.exp(-score))) < 0.5:
                     continue
-            elif wanted is not None and parameter.name not in wanted:
+            elif names is not None and parameter.name not in names:
                 continue
             scores = self._scores(listed)
             # Two parameters seldom share one piece of the text: a taken one comes after every other.
@@ -281,15 +281,15 @@ class SlotFiller:
     def required(self, text: str, tool: int) -> dict[str, Any]:
         """Required parameters with the first value that fits each; the empty text where none does."""
         listed = self.listed(text, tool)
-        return {parameter.name: own[0].value if own else "" for parameter, _, own in listed if parameter.required}
+        return {one.name: values[0].value if values else "" for one, _, values in listed if one.required}
 
     def listed(self, text: str, tool: int) -> list[tuple[Parameter, Mapping[str, Any], list[Option]]]:
         """Every parameter of a tool with what its schema says and the values that it could get."""
         if (text, tool) not in self._made:
             if text not in self._found:
                 self._found[text] = spans(text, letters=self.settings.letters, most=self.settings.spans)
-            own = self.catalog.tools[tool]
-            stated = [(parameter, property_of(own, parameter.name)) for parameter in own.parameters]
+            described = self.catalog.tools[tool]
+            stated = [(parameter, property_of(described, parameter.name)) for parameter in described.parameters]
             self._made[text, tool] = [(p, s, options(text, self._found[text], p, s)) for p, s in stated]
         return self._made[text, tool]
 
@@ -309,7 +309,7 @@ class SlotFiller:
 def exchange(chosen: Sequence[Chosen]) -> None:
     """Let two parameters change pieces, in place, where both together then fit better, or as well and in the order of
     the text."""
-    for one, other in combinations((own for own in chosen if own.place is not None), 2):
+    for one, other in combinations((filled for filled in chosen if filled.row is not None), 2):
         first, second = one.option.start, other.option.start
         if first is None or second is None:
             continue
@@ -317,9 +317,9 @@ def exchange(chosen: Sequence[Chosen]) -> None:
         to_other = next((row for row, option in enumerate(other.options) if option.start == first), None)
         if to_one is None or to_other is None:
             continue
-        gain = one.scores[to_one] + other.scores[to_other] - one.scores[one.place] - other.scores[other.place]
+        gain = one.scores[to_one] + other.scores[to_other] - one.scores[one.row] - other.scores[other.row]
         if gain > SAME or (abs(gain) <= SAME and first > second):
-            one.place, other.place = to_one, to_other
+            one.row, other.row = to_one, to_other
 
 
 def _regression(rows: FloatArray, right: np.ndarray, strength: float) -> Linear:

@@ -37,19 +37,19 @@ class Templates:
 
     def first(self, catalog: ToolCatalog, tool: int, number: int) -> list[str]:
         """Openings around the first sentence of the description, from which the tool's name is removed."""
-        own = catalog.tools[tool]
-        sentence = SENTENCE.split(own.description.strip())[0]
-        does = re.sub(re.escape(own.name), "", sentence, flags=re.IGNORECASE)[:MAX_LETTERS].strip(" .:-")
-        does = does or " ".join(words_of(own.name))
+        described = catalog.tools[tool]
+        sentence = SENTENCE.split(described.description.strip())[0]
+        does = re.sub(re.escape(described.name), "", sentence, flags=re.IGNORECASE)[:MAX_LETTERS].strip(" .:-")
+        does = does or " ".join(words_of(described.name))
         chosen = self.rng.permutation(len(self.how.openings))[:number]
-        return [self.how.openings[place].format(_safe(does[:1].lower() + does[1:])) for place in chosen]
+        return [self.how.openings[opening].format(_safe(does[:1].lower() + does[1:])) for opening in chosen]
 
     def fill(self, catalog: ToolCatalog, tool: int, text: str) -> tuple[str, dict[str, Any]] | None:
         """A phrase per required parameter, with a value from its schema or of its kind."""
         arguments: dict[str, Any] = {}
-        own = catalog.tools[tool]
-        for name in own.required:
-            arguments[name] = self._value(name, property_of(own, name))
+        described = catalog.tools[tool]
+        for name in described.required:
+            arguments[name] = self._value(name, property_of(described, name))
             if arguments[name] is None:
                 return None
         phrases = []
@@ -68,7 +68,7 @@ class Templates:
             return listed[int(self.rng.integers(len(listed)))]
         if stated.get("default") is not None:
             return stated["default"]
-        meant = next((hint for hint, known in HINTS.items() if hint != "number" and words & known), "quoted")
+        meant = next((hint for hint, hint_words in HINTS.items() if hint != "number" and words & hint_words), "quoted")
         values = self.how.values.get(meant if kind == "string" else kind)
         return values[int(self.rng.integers(len(values)))] if values else None
 
@@ -113,29 +113,29 @@ class ModelWriter:
 
     def first(self, catalog: ToolCatalog, tool: int, number: int) -> list[str]:
         """Different instructions of the reply that do not give the tool's name away."""
-        own = catalog.tools[tool]
-        shown = {"server": catalog.servers[own.server].name, **own.definition()}
+        described = catalog.tools[tool]
+        definition = {"server": catalog.servers[described.server].name, **described.definition()}
         examples = f"<examples>{escaped(self.examples)}</examples>\n" if self.examples else ""
-        reply = self.chat(messages_of(FIRST.format(number=number), f"{examples}<tool>{escaped(shown)}</tool>"))
-        lines = [line[:LONGEST] for line in INSTRUCTION.findall(reply) if own.name.lower() not in line.lower()]
+        reply = self.chat(messages_of(FIRST.format(number=number), f"{examples}<tool>{escaped(definition)}</tool>"))
+        lines = [line[:LONGEST] for line in INSTRUCTION.findall(reply) if described.name.lower() not in line.lower()]
         return list(dict.fromkeys(lines))[:number]
 
     def fill(self, catalog: ToolCatalog, tool: int, text: str) -> tuple[str, dict[str, Any]] | None:
         """Instruction and arguments; None unless all required parameters and no unknown ones are set."""
-        own = catalog.tools[tool]
-        user = f"<tool>{escaped(own.definition())}</tool>\n{text}"
+        described = catalog.tools[tool]
+        user = f"<tool>{escaped(described.definition())}</tool>\n{text}"
         reply = json_object(self.chat(messages_of(FILL.format(), user)))
         instruction, arguments = reply.get("instruction"), reply.get("arguments")
         if not isinstance(instruction, str) or not instruction.strip() or not isinstance(arguments, dict):
             return None
-        good = set(own.required) <= set(arguments) <= {parameter.name for parameter in own.parameters}
+        good = set(described.required) <= set(arguments) <= {parameter.name for parameter in described.parameters}
         return (" ".join(instruction.split())[:LONGEST], arguments) if good else None
 
     def evolve(self, text: str, arguments: Mapping[str, Any]) -> str | None:
         """The rewritten instruction; None where it lost a value that the instruction held."""
-        found = INSTRUCTION.search(self.chat(messages_of(EVOLVE, text)))
+        line = INSTRUCTION.search(self.chat(messages_of(EVOLVE, text)))
         values = [value for value in arguments.values() if isinstance(value, str) and value in text]
-        return found[1][:LONGEST] if found and all(value in found[1] for value in values) else None
+        return line[1][:LONGEST] if line and all(value in line[1] for value in values) else None
 
 
 def synthesise(
@@ -146,26 +146,26 @@ def synthesise(
     The first instruction of a call, its filled form and its rewrites share a group. Only texts that hold the arguments
     are samples. `number`: first instructions per tool. `depth`: rewrites.
     """
-    counts, found = dict.fromkeys(STEPS, 0), list[Sample]()
+    counts, samples = dict.fromkeys(STEPS, 0), list[Sample]()
     for tool in tools:
         server = catalog.tools[tool].server
-        for place, text in enumerate(writer.first(catalog, tool, number)):
+        for position, text in enumerate(writer.first(catalog, tool, number)):
             counts["first"] += 1
-            group = f"{tool_key(catalog, tool)}:{place}"
+            group = f"{tool_key(catalog, tool)}:{position}"
             filled = writer.fill(catalog, tool, text)
             counts["not filled" if filled is None else "filled"] += 1
             if filled is None:
                 continue
             current, arguments = filled
-            found.append(Sample(f"{group}:filled", current, tool, server, arguments, group))
+            samples.append(Sample(f"{group}:filled", current, tool, server, arguments, group))
             for step in range(1, depth + 1):
                 evolved = writer.evolve(current, arguments)
                 counts["not evolved" if evolved is None else "evolved"] += 1
                 if evolved is None:
                     break
                 current = evolved
-                found.append(Sample(f"{group}:evolved{step}", current, tool, server, arguments, group))
-    return found, counts
+                samples.append(Sample(f"{group}:evolved{step}", current, tool, server, arguments, group))
+    return samples, counts
 
 
 # What is left where a value should stand.
@@ -195,20 +195,20 @@ def quality(text: str, tool_name: str, arguments: Mapping[str, Any]) -> float:
 def invoked(scores: Sequence[FloatArray], tools: np.ndarray, candidates: int, seed: int) -> np.ndarray:
     """Whether one judge at least finds the right tool among it and random others, shape (n,). `scores`: per judge,
     shape (n, n_tools). `tools`: the right ones, shape (n,). `candidates`: their number."""
-    rng, found = np.random.default_rng(seed), np.zeros(len(tools), dtype=bool)
+    rng, by_some = np.random.default_rng(seed), np.zeros(len(tools), dtype=bool)
     for row, tool in enumerate(tools):
         others = rng.choice(scores[0].shape[1] - 1, size=candidates - 1, replace=False)
         others += others >= tool
-        found[row] = any(judge[row, tool] > judge[row, others].max() for judge in scores)
-    return found
+        by_some[row] = any(judge[row, tool] > judge[row, others].max() for judge in scores)
+    return by_some
 
 
 def removals(passed: np.ndarray) -> list[dict[str, int]]:
     """Per rule how many samples it sees, removes, and alone removes. `passed`: shape (n_rules, n_samples)."""
     alone = ~passed & ((~passed).sum(axis=0) == 1)
     return [
-        {"samples": passed.shape[1], "removed": int((~own).sum()), "removed_by_it_alone": int(only.sum())}
-        for own, only in zip(passed, alone, strict=True)
+        {"samples": passed.shape[1], "removed": int((~passes).sum()), "removed_by_it_alone": int(only.sum())}
+        for passes, only in zip(passed, alone, strict=True)
     ]
 
 
