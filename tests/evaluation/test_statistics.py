@@ -310,7 +310,7 @@ def test_a_declared_family_is_corrected_as_a_whole_whatever_has_run(frames):
     assert both["system"].tolist() == ["weak", "strong"]
     assert both["randomisation_p_holm_x"].tolist() == both["randomisation_p_holm_y"].tolist()
     assert found.set_index("system")["randomisation_p_holm"].isna().to_dict()["other"]
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="in a family of"):
         statistics.holm([0.1, 0.2], 1)
 
 

@@ -244,8 +244,19 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
     text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     if path.suffix != ".xz":
         return write_text(path, text)
+    if _unpacked(path) == text.encode():  # packing takes a hundred times as long as this comparison
+        return None
     with replacing(path) as temporary:  # seeds repeat each other at distances that gzip cannot see
         temporary.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+    return None
+
+
+def _unpacked(path: Path) -> bytes | None:
+    """What an .xz file holds; None where there is none, or a damaged one."""
+    try:
+        return lzma.decompress(path.read_bytes())
+    except (OSError, EOFError, lzma.LZMAError):
+        return None
 
 
 def write_parquet(path: Path, frame: pd.DataFrame, *, packed: bool = False) -> None:

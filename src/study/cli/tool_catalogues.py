@@ -96,8 +96,9 @@ def index(
         typer.echo(f"{listings} listings, {len(tools.servers)} entities, {len(merged.groups())} groups")
     embedder = quick_embedder()
     for form in document or ["template"]:
-        _ = ToolIndex(tools, Settings(document=form), embedder).vectors
-    _ = Router(tools, embedder=embedder).server_vectors
+        _ = ToolIndex(tools, Settings(document=form), embedder).vectors.distinct
+    for vectors in Router(tools, embedder=embedder).server_vectors:
+        _ = vectors.distinct
     save_catalog(catalogue_file(name), tools)
     typer.echo(f"{len(tools.servers)} servers, {len(tools.tools)} tools in {catalogue_file(name)}")
 

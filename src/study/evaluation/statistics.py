@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from study.base.errors import StudyError
@@ -45,8 +44,13 @@ def holm(p_values: ArrayLike, size: int | None = None) -> NDArray[np.float64]:
     p = np.asarray(p_values, dtype=np.float64)
     if not ((p >= 0) & (p <= 1)).all():
         raise ValueError("p-values lie in [0, 1]")
-    family = np.append(p, np.ones((len(p) if size is None else size) - len(p)))
-    adjusted: NDArray[np.float64] = multipletests(family, method="holm")[1][: len(p)] if len(p) else p
+    if (size := len(p) if size is None else size) < len(p):
+        raise ValueError(f"{len(p)} p-values in a family of {size}")
+    order = np.argsort(p, kind="stable")
+    steps = np.maximum.accumulate(p[order] * (size - np.arange(len(p))))
+    # Four lines in place of statsmodels' `multipletests`, which collects garbage at every call: a third of a second.
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(steps, 1.0)
     return adjusted
 
 
@@ -290,14 +294,22 @@ def paired(system: pd.DataFrame, reference: pd.DataFrame, metric: str) -> pd.Dat
 
     `system`, `reference`: per-task tables; the numbers of seeds may differ, the tasks must not.
     """
-    sides, fix = {}, "use one split for both"
-    for name, frame in (("system", system), ("reference", reference)):
+    first, second = (_task_means(*side, [metric]) for side in (("system", system), ("reference", reference)))
+    return _pair(first[metric], second[metric])
+
+
+def _task_means(name: str, frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    for metric in metrics:
         if metric not in frame:
             raise StudyError(f"the per-task table of the {name} lacks a metric", column=metric, fix="evaluate it again")
-        sides[name] = per_task.check(frame).groupby("task_id")[metric].mean(skipna=False)
-    if not sides["system"].index.equals(sides["reference"].index):
+    return per_task.check(frame).groupby("task_id")[list(metrics)].mean(skipna=False)
+
+
+def _pair(system: pd.Series, reference: pd.Series) -> pd.DataFrame:
+    fix, metric = "use one split for both", str(system.name)
+    if not system.index.equals(reference.index):
         raise StudyError("the two systems were not asked the same tasks", column="task_id", fix=fix)
-    pairs = pd.DataFrame(sides)
+    pairs = pd.DataFrame({"system": system, "reference": reference})
     undefined = pairs.isna()
     if (undefined["system"] != undefined["reference"]).any():
         raise StudyError("a task has relevant servers for one system only", column=metric, fix=fix)
@@ -361,7 +373,9 @@ def compare_all(
     members = set(others if family is None else family) - {reference}
     size = len(members) * len(metrics)
     enough = max(resamples, per_comparison * size)
-    pairs = {(name, metric): paired(frames[name], frames[reference], metric) for name in others for metric in metrics}
+    means = {name: _task_means("system", frames[name], metrics) for name in others}
+    base = _task_means("reference", frames[reference], metrics)
+    pairs = {(name, metric): _pair(means[name][metric], base[metric]) for name in others for metric in metrics}
     # Comparisons over the same tasks share their draws.
     over: dict[bytes, list[tuple[str, str]]] = {}
     for cell, own in pairs.items():

@@ -18,6 +18,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -433,6 +434,7 @@ def same_value(one: Any, other: Any, depth: int = 0) -> bool:
     return False
 
 
+@lru_cache(maxsize=100_000)  # one value is compared with every piece of a text
 def plain(text: str) -> str:
     """A text as it is compared."""
     return IGNORED.sub("", text).lower().replace("'", '"')

@@ -15,7 +15,7 @@ from transformers import MPNetConfig, MPNetModel
 from study.advisor.encoders import choose as embedding
 from study.advisor.encoders import fetched, mpnet
 from study.advisor.encoders import sentence as encoders
-from study.advisor.encoders.choose import EndpointEmbedder
+from study.advisor.encoders.choose import EndpointEmbedder, TextVectors
 from study.advisor.encoders.numpy_transformer import Transformer
 from study.advisor.encoders.sentence import WITHOUT_TORCH, cached, encode, without_torch
 from study.base import paths
@@ -234,3 +234,19 @@ def test_weights_that_are_missing_or_changed_are_refused(network, tmp_path, monk
         )
     with pytest.raises(StudyError, match="is another one"):
         mpnet.encode(["a text"])
+
+
+def test_equal_texts_have_equal_cosines_wherever_they_stand():
+    class Noisy:
+        """Like products of matrices: the last digit depends on where a text stands."""
+
+        def encode(self, texts, *, store=True):
+            places = np.arange(len(texts), dtype=np.float32)[:, None] * 1e-6
+            return np.array([[len(text), 1] for text in texts], np.float32) + places
+
+    vectors = TextVectors(["ab", "c", "ab", "c", "ab"], Noisy())
+    assert vectors.texts == ["ab", "c"]
+    near = vectors.cosines(["x", "yy"], store=False)
+    assert near.shape == (2, 5)
+    assert (near[:, [0, 0, 1]] == near[:, [2, 4, 3]]).all()
+    assert (near[:, 0] != near[:, 1]).all()

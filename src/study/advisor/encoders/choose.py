@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +30,29 @@ class Embedder(Protocol):
     def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
         """Vectors, shape (len(texts), d); `store` keeps them on disk by the hash of their text."""
         ...
+
+
+class TextVectors:
+    """Vectors of texts, one a distinct text, so that equal texts have equal cosines. Multiplied text by text they
+    differ in the last digit, in ways that depend on the processor, which would then order them.
+
+    Attributes:
+        texts: without repeats, in order; row: of each given text in `texts`, shape (n,).
+    """
+
+    def __init__(self, texts: Sequence[str], embedder: Embedder) -> None:
+        rows: dict[str, int] = {}
+        self.row = np.array([rows.setdefault(text, len(rows)) for text in texts], dtype=np.int64)
+        self.texts, self.embedder = list(rows), embedder
+
+    @cached_property
+    def distinct(self) -> FloatArray:
+        """Of `texts`, shape (n_texts, d), length 1; each is embedded once, ever."""
+        return self.embedder.encode(self.texts)
+
+    def cosines(self, queries: Sequence[str], *, store: bool) -> FloatArray:
+        """Shape (len(queries), n). `store`: keep the queries' vectors on disk."""
+        return encoders.cosines(self.embedder.encode(queries, store=store), self.distinct)[:, self.row]
 
 
 class MiniLm:

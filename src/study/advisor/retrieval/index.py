@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders import choose as embedding
-from study.advisor.encoders.choose import Embedder
-from study.advisor.encoders.sentence import cosines
+from study.advisor.encoders.choose import Embedder, TextVectors
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.lexical import Bm25, TfIdfIndex
 from study.advisor.retrieval.ranking import best, tie_order
@@ -55,11 +54,7 @@ class ToolIndex:
         self.embedder = embedder or embedding.configured_embedder()
         self.documents = documents(catalog, self.settings.document, self.settings.limit)
         self.order = order_of(self.settings, len(self.documents))
-
-    @cached_property
-    def vectors(self) -> FloatArray:
-        """One vector per tool, shape (n_tools, d), length 1; each text is embedded once, ever."""
-        return self.embedder.encode(self.documents)
+        self.vectors = TextVectors(self.documents, self.embedder)
 
     @cached_property
     def bm25(self) -> Bm25:
@@ -88,7 +83,7 @@ class ToolIndex:
             return self.bm25.scores(texts)
         if self.settings.mode == "tfidf":
             return self.tfidf.scores(texts)
-        dense = cosines(self.embedder.encode(texts, store=store), self.vectors)
+        dense = self.vectors.cosines(texts, store=store)
         if self.settings.mode == "dense":
             return dense
         return fuse([dense, self.bm25.scores(texts)], self.settings.fusion)

@@ -17,7 +17,7 @@ import numpy as np
 
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders import choose as embedding
-from study.advisor.encoders.choose import Embedder
+from study.advisor.encoders.choose import Embedder, TextVectors
 from study.advisor.llm.client import Message
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import nonempty
@@ -112,28 +112,27 @@ class Router:
         self.embedder = embedder or embedding.configured_embedder()
 
     @cached_property
-    def server_vectors(self) -> tuple[FloatArray, FloatArray]:
-        """Vectors of descriptions and of summaries, both (n_servers, d)."""
+    def server_vectors(self) -> tuple[TextVectors, TextVectors]:
+        """Vectors of descriptions and of summaries, both of n_servers."""
         named, servers = self.routing.named, self.catalog.servers
         texts = [f"{server.name}: {server.description}" if named else server.description for server in servers]
-        return self.embedder.encode(texts), self.embedder.encode(summaries(self.catalog))
+        return TextVectors(texts, self.embedder), TextVectors(summaries(self.catalog), self.embedder)
 
     @cached_property
-    def tool_vectors(self) -> FloatArray:
-        """Vectors of the tool texts, (n_tools, d)."""
-        return self.embedder.encode(documents(self.catalog, self.routing.document))
+    def tool_vectors(self) -> TextVectors:
+        """Vectors of the tool texts, of n_tools."""
+        return TextVectors(documents(self.catalog, self.routing.document), self.embedder)
 
     def server_scores(self, servers: Sequence[str], *, store: bool = True) -> FloatArray:
         """s_server of every server, shape (b, n_servers)."""
-        queries = self.embedder.encode(servers, store=store)
-        by_text, by_summary = (queries @ vectors.T for vectors in self.server_vectors)
+        by_text, by_summary = (vectors.cosines(servers, store=store) for vectors in self.server_vectors)
         alone = {"description": by_text, "summary": by_summary}
         chosen: FloatArray = alone.get(self.routing.matching, np.maximum(by_text, by_summary))
         return chosen
 
     def similarities(self, requests: Sequence[Request], *, store: bool = True) -> tuple[FloatArray, FloatArray]:
         """Cosines s_server of shape (b, n_servers) and s_tool of shape (b, n_tools)."""
-        tools = self.embedder.encode([request.tool for request in requests], store=store) @ self.tool_vectors.T
+        tools = self.tool_vectors.cosines([request.tool for request in requests], store=store)
         return self.server_scores([request.server for request in requests], store=store), tools
 
     def scores(self, requests: Sequence[Request], *, store: bool = True) -> FloatArray:

@@ -501,7 +501,7 @@ class IntentRecommender:
         recent: Sequence[int],
         among: NDArray[np.bool_] | None,
     ) -> Scored:
-        relevance: FloatArray = self.index.embedder.encode([query], store=False)[0] @ self.index.vectors.T
+        relevance = self.index.vectors.cosines([query], store=False)[0]
         offered = relevance.copy() if among is None else np.where(among, relevance, np.float32(-np.inf))
         if not self.rules.filter_last:
             # Tools of no use here must not take the places of candidates.
