@@ -5,10 +5,9 @@ import pytest
 from typer.testing import CliRunner
 
 from study.advisor.encoders import choose as embedding
-from study.advisor.encoders.choose import QuickMiniLm
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog, save_catalog
 from study.cli import tools as cli
-from study.cli.tool_catalogues import catalogue_file
+from study.cli.tools import catalogue_file
 from tests.tiny_study import REPOSITORY
 
 WORDS = ("file", "read", "write", "mail", "send", "map", "route", "price")
@@ -50,8 +49,7 @@ def run():
 @pytest.fixture
 def toy(project, catalog, embedder, monkeypatch):
     """The small catalogue as the indexed catalogue `toy`, embedded by hand; its file."""
-    for kind in (embedding.MiniLm, QuickMiniLm):
-        monkeypatch.setattr(kind, "encode", lambda self, texts, store=True: embedder.encode(texts))
+    monkeypatch.setattr(embedding.MiniLm, "encode", lambda self, texts, store=True: embedder.encode(texts))
     save_catalog(catalogue_file("toy"), catalog)
     return catalogue_file("toy")
 

@@ -82,7 +82,7 @@ TOOL_LISTS = {"agent": "agent mcp", "tools": "tools serve --catalogue livemcpben
 LOADERS = (
     "study.advisor.saved.open_catalogue.load",
     "study.advisor.saved.saved.load_saved_model",
-    "study.cli.tool_catalogues.indexed",
+    "study.cli.tools.indexed",
     "study.cli.agent._agent",
 )
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")

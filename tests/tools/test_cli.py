@@ -15,7 +15,7 @@ from study.advisor.retrieval.route import Request, Router
 from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
 from study.base.errors import StudyError
-from study.cli.tool_catalogues import catalogue_file
+from study.cli.tools import catalogue_file
 from study.tools import experiments
 from study.tools.collections import Loaded
 from study.tools.intent import lessons
@@ -35,7 +35,6 @@ REFUSED = {
     "run --catalogue mcptools --part latency": "no experiments",
     "loop x": "no servers to call",
     "serve": "fix",
-    "serve --transport pigeon": "fix",
     "serve --catalogue absent": "fix",
     "index --mcp-config mcp.json --catalogue mcptools": "published catalogue",
     "index --mcp-config mcp.json --catalogue livemcpbench": "published catalogue",

@@ -6,7 +6,7 @@ import pytest
 
 from study.advisor.retrieval.documents import load_catalog
 from study.base.errors import StudyError
-from study.cli.tool_catalogues import catalogue_file
+from study.cli.tools import catalogue_file
 from study.tools import collections
 from study.tools.collections import Loaded, Route
 from tests.toy_tools import listing

@@ -47,3 +47,12 @@ class Strict(BaseModel):
                 raise ValueError(f"{str(key)[:80]!r} is not permitted; {meant}")
         given = {key: value for key, value in values.items() if value is not None}
         return {key: _written(value, cls.model_fields[key].annotation) for key, value in given.items()}
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The JSON object that a text holds, also between other words; empty where there is none."""
+    try:
+        value = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

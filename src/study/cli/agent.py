@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option, Typer, echo
 
-from study.base.errors import StudyError, printable, require_one_of
-from study.cli.shared import TRANSPORTS, Json, Port, Transport, print_json
+from study.base.errors import printable
+from study.cli.shared import Json, Port, Top, Transport, print_json
 
 if TYPE_CHECKING:
     from study.advisor.agent.conversation import Agent, Turn
+    from study.advisor.engine.intent.feedback import FeedbackStore
 
-app = typer.Typer(no_args_is_help=True, help="Ask T2MAgent: terminal, page, MCP server.")
-Catalog = Annotated[
-    list[str] | None, typer.Option("--catalog", help="open, mine or task2mcp, as for `study recommend`; several.")
-]
-Data = Annotated[str | None, typer.Option("--dataset", help="Whose saved model answers instead.")]
-Method = Annotated[str | None, typer.Option("--method", help="Saved system, such as t2mrec (default: the first).")]
-Url = Annotated[str | None, typer.Option("--url", help="A language model: local:qwen, or http://.../v1.")]
-Model = Annotated[str, typer.Option("--model", help="For --url: the endpoint's name of the model.")]
-Host = Annotated[str | None, typer.Option(help="Address to listen on (default: this machine alone).")]
+app = Typer(no_args_is_help=True, help="Ask T2MAgent: terminal, page, MCP server.")
+Catalog = Annotated[list[str] | None, Option(help="open, mine or task2mcp, as for `study recommend`; several.")]
+Data = Annotated[str | None, Option("--dataset", help="Whose saved model answers instead.")]
+Method = Annotated[str | None, Option("--method", help="Saved system, such as t2mrec (default: the first).")]
+Url = Annotated[str | None, Option("--url", help="A language model: local:qwen, or http://.../v1.")]
+Model = Annotated[str, Option("--model", help="For --url: the endpoint's name of the model.")]
+Host = Annotated[str | None, Option(help="Address to listen on (default: this machine alone).")]
 
 
 def _agent(catalog: list[str] | None, dataset: str | None, method: str | None, url: str | None, model: str) -> Agent:
@@ -36,46 +35,39 @@ def _agent(catalog: list[str] | None, dataset: str | None, method: str | None, u
 
 def _note(agent: Agent, turn: Turn, outcome: str, detail: str, words: bool) -> None:
     """Note what became of a recommended server, such as ``worked=5581``."""
-    from study.advisor.agent.conversation import WORKED
-    from study.advisor.engine.intent.feedback import feedback_of
-
     kind, _, name = outcome.partition("=")
     ids = {str(one): one for one in (agent.name(item.server) for item in turn.answer.items)}
-    if name not in ids:
-        fix = f"KIND=ID with one of {', '.join(WORKED)}, and one of the ids {', '.join(ids)}"
-        raise StudyError(f"{outcome!r:.80} names no server of this answer", column="--outcome", fix=fix)
-    about: Any = {"conversation": "terminal", "detail": detail, "words": words}
-    event = agent.note(feedback_of(_store(agent)), turn, kind, ids[name], **about)
+    about: Any = {"talk": "terminal", "detail": detail, "words": words}
+    event = agent.note(_store(agent), turn, kind, ids.get(name, name), **about)
     what = f"{'with' if words else 'without'} the request's words"
-    typer.echo(f"event {event}: {kind}, id {printable(name)}; kept on this machine, {what}")
+    echo(f"event {event}: {kind}, id {printable(name)}; kept on this machine, {what}")
 
 
-def _store(agent: Agent) -> str:
-    """The name of the file with feedback about a catalogue."""
-    return agent.catalogue.name.replace(" ", "-")
+def _store(agent: Agent) -> FeedbackStore:
+    """The feedback about a catalogue."""
+    from study.advisor.engine.intent.feedback import feedback_of
+
+    return feedback_of(agent.catalogue.name.replace(" ", "-"))
 
 
 @app.command()
 def ask(
-    request: Annotated[str, typer.Argument(help='What is to be done, and limits: "..., in Python, MIT licence".')],
+    request: Annotated[str, Argument(help='What is to be done, and limits: "..., in Python, MIT licence".')],
     catalog: Catalog = None,
     dataset: Data = None,
     method: Method = None,
-    k: Annotated[
-        int | None, typer.Option("-k", "--top", help="How many servers (default: 5, or all of fewer).")
-    ] = None,
+    k: Top = None,
     url: Url = None,
     model: Model = "",
     as_json: Json = False,
-    outcome: Annotated[str, typer.Option(help="Note what became of a server of this answer, e.g. worked=5581.")] = "",
-    detail: Annotated[str, typer.Option(help="For --outcome: what happened, in a few words.")] = "",
-    keep_words: Annotated[bool, typer.Option("--keep-words", help="For --outcome: keep the request, too.")] = False,
+    outcome: Annotated[str, Option(help="Note what became of a server of this answer, e.g. worked=5581.")] = "",
+    detail: Annotated[str, Option(help="For --outcome: what happened, in a few words.")] = "",
+    keep_words: Annotated[bool, Option("--keep-words", help="For --outcome: keep the request, too.")] = False,
 ) -> None:
     """Answer one request: `study agent ask "captions for marketing videos, in TypeScript, MIT licence"`.
 
     The servers are those of `study recommend`, with why, what speaks against each, how to start it and when to prefer
-    which; each statement names its field. With --outcome accepted=ID, rejected=ID, worked=ID or failed=ID it notes what
-    became of a server instead.
+    which. --outcome notes accepted=ID, rejected=ID, worked=ID or failed=ID instead.
     """
     from study.advisor.agent.conversation import QUESTIONS, in_words
     from study.advisor.engine import render
@@ -98,7 +90,7 @@ def ask(
     if url:
         failed = f"; rules answered: {turn.problem}" if turn.problem else ""
         lines.append(f"words: {turn.written.author}, {turn.written.attempts} replies{failed}")
-    return typer.echo(printable("\n".join(lines), keep="\n"))
+    return echo(printable("\n".join(lines), keep="\n"))
 
 
 @app.command()
@@ -109,22 +101,21 @@ def serve(
     url: Url = None,
     model: Model = "",
     host: Host = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = None,
+    port: Annotated[int | None, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = None,
 ) -> None:
     """Serve the chat page on this machine; stop it with Ctrl-C."""
     import uvicorn
 
-    from study.advisor.agent import address, page
-    from study.advisor.engine.intent.feedback import feedback_of
+    from study.advisor.agent import page
 
     service = page.Service.read()
-    host = address.concrete(service.host if host is None else host)
-    with address.listening(host, service.port if port is None else port) as bound:
+    host = page.concrete(service.host if host is None else host)
+    with page.listening(host, service.port if port is None else port) as bound:
         agent = _agent(catalog, dataset, method, url, model)
-        web = page.create_app(agent, feedback_of(_store(agent)), service, extra_host=host)
+        web = page.create_app(agent, _store(agent), service, extra_host=host)
         url_of_page = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
         servers = f"{len(agent.catalogue.model.servers)} servers of {agent.catalogue.name}"
-        typer.echo(f"T2MAgent on {url_of_page} ({servers}); Ctrl-C stops it")
+        echo(f"T2MAgent on {url_of_page} ({servers}); Ctrl-C stops it")
         settings = uvicorn.Config(web, log_level="warning", access_log=False, server_header=False, ws="none")
         uvicorn.Server(settings).run(sockets=[bound])
 
@@ -139,20 +130,19 @@ def mcp(
     port: Port = None,
 ) -> None:
     """Run the MCP server, for Claude Desktop, VS Code or any MCP client."""
-    require_one_of(transport, "transport", TRANSPORTS)
-    from study.advisor.agent import address, page
     from study.advisor.agent import mcp as agent_mcp
+    from study.advisor.agent import page
     from study.advisor.engine.catalogue import require
     from study.advisor.gateway.interface import SESSIONS
 
     service = page.Service.read()
     # What is wrong with the call itself is said now; the agent is made at the first request.
     require(catalog, dataset, method)
-    server = agent_mcp.server(agent_mcp.Lazy(lambda: _agent(catalog, dataset, method, None, "")))
+    server = agent_mcp.server(agent_mcp.lazy(lambda: _agent(catalog, dataset, method, None, "")))
     if transport == "stdio":
         return server.run("stdio")
-    host, port = address.concrete(service.host if host is None else host), port or service.mcp_port
-    with address.listening(host, port):
+    host, port = page.concrete(service.host if host is None else host), port or service.mcp_port
+    with page.listening(host, port):
         pass  # a taken port is said before the server starts
     how: Any = {"transport_security": agent_mcp.only(host, service.hosts), "max_sessions": SESSIONS}
     return server.run("streamable-http", host=host, port=port, **how)

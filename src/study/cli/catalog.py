@@ -9,37 +9,34 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, Typer, echo
 
 from study.base.errors import StudyError, printable, require_one_of
 from study.cli.shared import Json, print_json, say, warn
 
-app = typer.Typer(no_args_is_help=True, help="Keep a catalogue of MCP servers from open registries.")
+app = Typer(no_args_is_help=True, help="Keep a catalogue of MCP servers from open registries.")
 print_foreign = partial(print_json, ascii_only=True)  # what strangers wrote then drives no terminal
-Sources = Annotated[list[str] | None, typer.Option(help="toolsdk, docker, toolhive or official; may be repeated.")]
-Server = Annotated[str, typer.Argument(metavar="ID", help="A server's id, or a name or package that only one has.")]
+Sources = Annotated[list[str] | None, Option(help="toolsdk, docker, toolhive or official; may be repeated.")]
+Server = Annotated[str, Argument(metavar="ID", help="A server's id, or a name or package that only one has.")]
 Client = Annotated[
-    str,
-    typer.Option(help="claude-desktop, claude-code, vscode, cursor, windsurf, zed, cline, codex, or json (prints it)."),
+    str, Option(help="claude-desktop, claude-code, vscode, cursor, windsurf, zed, cline, codex or json.")
 ]
-Config = Annotated[Path | None, typer.Option(help="The client's file, if it is not at its usual place.")]
-Write = Annotated[bool, typer.Option("--write", help="Change the file, after a backup; otherwise nothing is written.")]
+Config = Annotated[Path | None, Option(help="The client's file, if it is not at its usual place.")]
+Write = Annotated[bool, Option("--write", help="Change the file, after a backup; otherwise nothing is written.")]
 SHOWN = 600  # letters of a server's text
 
 
 @app.command()
 def sync(
     source: Sources = None,
-    url: Annotated[str | None, typer.Option(help="Of the registry for official (default: T2M_REGISTRY).")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Ask official for everything; once an hour at most.")] = False,
+    url: Annotated[str | None, Option(help="Of the registry for official (default: T2M_REGISTRY).")] = None,
+    full: Annotated[bool, Option("--full", help="Ask official for everything; once an hour at most.")] = False,
     as_json: Json = False,
 ) -> None:
     """Bring the catalogue up to date from its sources.
 
-    `study catalog sync --source toolsdk --source docker`
-
-    All sources are read before anything changes: one that fails leaves the catalogue as it was. A stopped poll of
-    `official` goes on with the same command. What was refused, and why, is listed in data/catalog/VERSION/refused.csv.
+    `study catalog sync --source toolsdk --source docker`. All are read before anything changes; a stopped poll of
+    `official` goes on with the same command. What was refused, and why: data/catalog/VERSION/refused.csv.
     """
     from study.advisor.catalog import settings, store
     from study.advisor.catalog.sync import sync as bring
@@ -53,17 +50,15 @@ def sync(
     for name, row in counts["sources"].items():
         counted = ", ".join(f"{row[what]} {what}" for what in ("read", "new", "changed", "gone"))
         refused = ", ".join(f"{count} {what}" for what, count in row["refused"].items()) or "nothing"
-        typer.echo(f"{name}: {counted}; refused: {refused}")
+        echo(f"{name}: {counted}; refused: {refused}")
     version = counts["version"]
     outcome = "nothing changed" if counts["unchanged"] else f"version {version} in {store.folder() / version}"
     counted = f"{counts['servers']} servers from {counts['entries']} entries, {counts['tombstones']} tombstones"
-    return typer.echo(f"{counted}; {outcome}")
+    return echo(f"{counted}; {outcome}")
 
 
 @app.command()
-def add(
-    source: Annotated[str, typer.Argument(metavar="FILE|URL", help="server.json or a client's configuration.")],
-) -> None:
+def add(source: Annotated[str, Argument(metavar="FILE|URL", help="server.json or a client's configuration.")]) -> None:
     """Add your own servers, from a server.json or from a client's `mcpServers` or `servers`.
 
     Names of variables are kept, their values and the words after a package are not: they may be secrets.
@@ -72,17 +67,17 @@ def add(
 
     done = take(source)
     for key in done["added"]:
-        typer.echo(f"mine:{key}")
+        echo(f"mine:{key}")
     warn(f"refused: {item.what} of {item.key}: {item.reason}" for item in done["refused"])
 
 
 @app.command(name="list")
 def list_servers(
-    word: Annotated[str, typer.Argument(help="Only servers with this in id, name or description.")] = "",
-    source: Annotated[str | None, typer.Option(help="Only servers that this source lists.")] = None,
-    gone: Annotated[bool, typer.Option("--gone", help="The tombstones instead.")] = False,
-    flagged: Annotated[bool, typer.Option("--flagged", help="Only servers that the scan of texts flags.")] = False,
-    top: Annotated[int, typer.Option("-k", "--top", min=1, help="How many at most.")] = 20,
+    word: Annotated[str, Argument(help="Only servers with this in id, name or description.")] = "",
+    source: Annotated[str | None, Option(help="Only servers that this source lists.")] = None,
+    gone: Annotated[bool, Option("--gone", help="The tombstones instead.")] = False,
+    flagged: Annotated[bool, Option("--flagged", help="Only servers that the scan of texts flags.")] = False,
+    top: Annotated[int, Option("-k", "--top", min=1, help="How many at most.")] = 20,
     as_json: Json = False,
 ) -> None:
     """List servers by words, in the order of their ids. For a ranking, use `study recommend`."""
@@ -104,15 +99,13 @@ def list_servers(
     for row in rows:
         moved = f" -> {row['moved_to']}" if row["moved_to"] else ""
         say(f"{row['id']}{moved}  {row['description'][:100]}")
-    return typer.echo(f"{len(rows)} of {len(table)}", err=True)
+    return echo(f"{len(rows)} of {len(table)}", err=True)
 
 
 @app.command()
 def show(
     identifier: Server,
-    check: Annotated[
-        bool, typer.Option("--check", help="First ask npm and pip whether its packages are there.")
-    ] = False,
+    check: Annotated[bool, Option("--check", help="First ask npm and pip whether its packages are there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show a server: what is known, and which source says it."""
@@ -136,12 +129,12 @@ def show(
         elif isinstance(value, list):
             value = "; ".join(item if isinstance(item, str) else json.dumps(item) for item in value)
         text = printable(str(value))
-        typer.echo(f"{name}: {text[:SHOWN]}{'...' if len(text) > SHOWN else ''}{source}")
+        echo(f"{name}: {text[:SHOWN]}{'...' if len(text) > SHOWN else ''}{source}")
 
 
 @app.command()
 def diff(
-    since: Annotated[str | None, typer.Option(help="A version, such as v000003 (default: the one before).")] = None,
+    since: Annotated[str | None, Option(help="A version, such as v000003 (default: the one before).")] = None,
     as_json: Json = False,
 ) -> None:
     """What changed since the last sync: servers added, gone, and changed in which fields."""
@@ -155,8 +148,8 @@ def diff(
     if as_json:
         return print_foreign(table.to_dict("records"))
     for row in table.to_dict("records"):
-        typer.echo(f"{row['change']}: {row['id']} {row['fields']}".rstrip())
-    return typer.echo(f"{len(table)} from {before.name if before else 'nothing'} to {now.name}", err=True)
+        echo(f"{row['change']}: {row['id']} {row['fields']}".rstrip())
+    return echo(f"{len(table)} from {before.name if before else 'nothing'} to {now.name}", err=True)
 
 
 @app.command()
@@ -164,7 +157,7 @@ def remove(identifier: Server) -> None:
     """Take one of your own servers out of the catalogue."""
     from study.advisor.catalog.sync import remove as take_out
 
-    typer.echo(f"removed {take_out(identifier)}")
+    echo(f"removed {take_out(identifier)}")
 
 
 def install(
@@ -172,22 +165,16 @@ def install(
     client: Client,
     write: Write = False,
     config: Config = None,
-    name: Annotated[str | None, typer.Option(help="Name of the entry (default: the end of the id).")] = None,
-    method: Annotated[
-        str | None, typer.Option("--with", help="npm, pypi, oci or remote (default: the first a source vouches for).")
-    ] = None,
-    version: Annotated[str | None, typer.Option(help="Another exact version of the package.")] = None,
-    unverified: Annotated[
-        bool, typer.Option("--unverified", help="Also a package that no source vouches for.")
-    ] = False,
+    name: Annotated[str | None, Option(help="Name of the entry (default: the end of the id).")] = None,
+    method: Annotated[str | None, Option("--with", help="npm, pypi, oci or remote (default: a vouched one).")] = None,
+    version: Annotated[str | None, Option(help="Another exact version of the package.")] = None,
+    unverified: Annotated[bool, Option("--unverified", help="Also a package that no source vouches for.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show how to start a server, or write it into a client.
 
-    `study install ID --client cursor --write`
-
-    The version is pinned: the registry's, or else the latest that npm or pip names now. Values that you must fill in
-    stand as `<NAME>`. `study uninstall` undoes it.
+    `study install ID --client cursor --write`. The version is pinned: the registry's, or else the latest that npm or
+    pip names now. Values that you must fill in stand as `<NAME>`. `study uninstall` undoes it.
     """
     from dataclasses import asdict
 
@@ -205,25 +192,25 @@ def install(
     notes = [*json.loads(server["notes"]), *(f"flag: {flag}" for flag in flags(server))]
     notes += [f"did not start at {name}" for name in sources_of(server, "failed")]
     warn(notes + ([f"status {server['status']}"] if server["status"] != "active" else []))
-    typer.echo(f"start:    {shlex.join([way.command, *way.args]) if way.command else way.url}")
-    typer.echo(f"verified: {', '.join(way.vouched) or 'not verified'}")
+    echo(f"start:    {shlex.join([way.command, *way.args]) if way.command else way.url}")
+    echo(f"verified: {', '.join(way.vouched) or 'not verified'}")
     for key, check in checks.of(server).items():
-        typer.echo(f"checked:  {printable(checks.in_words(key, check, server['repository']))}")
+        echo(f"checked:  {printable(checks.in_words(key, check, server['repository']))}")
     for title, names in (("fill in: ", way.fill), ("optional:", way.optional)):
         if names:
-            typer.echo(f"{title} {', '.join(names)}")
+            echo(f"{title} {', '.join(names)}")
     kind = clients.client(client)
     if kind.format == "toml":
-        typer.echo(printable(clients.changed("", kind, Path(client), done["name"], done["entry"]).rstrip(), keep="\n"))
+        echo(printable(clients.changed("", kind, Path(client), done["name"], done["entry"]).rstrip(), keep="\n"))
     else:
-        typer.echo(json.dumps({done["key"]: {done["name"]: done["entry"]}}, indent=2))
+        echo(json.dumps({done["key"]: {done["name"]: done["entry"]}}, indent=2))
     if not done["file"]:
         return None
     happens = {"add": "entry added", "replace": "entry replaced", "unchanged": "already there, nothing changed"}
     if write or done["does"] == "unchanged":
         backup = f"; backup in {done['backup']}" if done.get("backup") else ""
-        return typer.echo(f"{done['file']}: {happens[done['does']]}{backup}")
-    return typer.echo(f"{done['file']}: nothing written; --write would {done['does']} the entry {done['name']!r}")
+        return echo(f"{done['file']}: {happens[done['does']]}{backup}")
+    return echo(f"{done['file']}: nothing written; --write would {done['does']} the entry {done['name']!r}")
 
 
 def uninstall(identifier: Server, client: Client, write: Write = False, config: Config = None) -> None:
@@ -235,4 +222,4 @@ def uninstall(identifier: Server, client: Client, write: Write = False, config: 
         identifier = store.find(identifier, store.read(version, "servers"))["id"]
     done = clients.uninstall(identifier, client, config=config, write=write)
     verb = "did" if write else "nothing written; --write would"
-    typer.echo(f"{done['file']}: {verb} {done['does']} ({done['name']})")
+    echo(f"{done['file']}: {verb} {done['does']} ({done['name']})")

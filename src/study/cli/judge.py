@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option, Typer, echo
 
 from study.base.errors import StudyError
 from study.base.registry import require_choice
 from study.cli.shared import print_table
 
-app = typer.Typer(
+app = Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Build and use the judged collection.\n\n"
@@ -24,14 +24,13 @@ def _require_known(dataset: str) -> str:
     return dataset
 
 
-Data = Annotated[str, typer.Option("--dataset", help="Whose collection.", callback=_require_known)]
+Data = Annotated[str, Option("--dataset", help="Whose collection.", callback=_require_known)]
 DATASET = "task2mcp"
 
 
 @app.command()
 def pool(
-    dataset: Data = DATASET,
-    again: Annotated[list[str] | None, typer.Option("--again", help="Run this system again.")] = None,
+    dataset: Data = DATASET, again: Annotated[list[str] | None, Option("--again", help="Run this system again.")] = None
 ) -> None:
     """Draw the topics, run the systems of conf/judging/pool.yaml for them, and lay out what is to be judged.
 
@@ -48,12 +47,12 @@ def pool(
         path = pools.make_pool(dataset, again=tuple(again or ()))
     table = store.read_table(dataset, "pool")
     counts = ", ".join(f"round {number}: {count} pairs" for number, count in table["round"].value_counts().items())
-    typer.echo(f"pool in {path} ({counts})")
+    echo(f"pool in {path} ({counts})")
 
 
 @app.command()
 def batches(
-    number: Annotated[str, typer.Option("--pass", help="1, 2, 3, again, language-1, umbrela, ... (see above).")],
+    number: Annotated[str, Option("--pass", help="1, 2, 3, again, language-1, umbrela, ... (see above).")],
     dataset: Data = DATASET,
 ) -> None:
     """Write the batches of one annotation pass for a judge.
@@ -64,15 +63,15 @@ def batches(
     from study.judging.workflow import write_batches
 
     folder = write_batches(dataset, number)
-    typer.echo(f"batches in {folder}; answers go to {folder / 'answers'}")
+    echo(f"batches in {folder}; answers go to {folder / 'answers'}")
 
 
 @app.command()
 def collect(
-    folder: Annotated[Path, typer.Argument(help="Folder of a round, with pass-1, pass-2 and, later, pass-3.")],
-    name: Annotated[str, typer.Option("--judge", help="Which model judged, as stored.")] = "",
+    folder: Annotated[Path, Argument(help="Folder of a round, with pass-1, pass-2 and, later, pass-3.")],
+    name: Annotated[str, Option("--judge", help="Which model judged, as stored.")] = "",
     dataset: Data = DATASET,
-    check: Annotated[bool, typer.Option("--check", help="Only say how far the pass in FOLDER is.")] = False,
+    check: Annotated[bool, Option("--check", help="Only say how far the pass in FOLDER is.")] = False,
 ) -> None:
     """Check the answers of a round and write judgements.csv."""
     from study.judging import workflow
@@ -83,13 +82,13 @@ def collect(
         raise StudyError("the judge has no name", fix="name the model that judged: --judge NAME")
     rows = workflow.collect(dataset, folder, judge=name)
     waiting = f"; {int(rows['final'].isna().sum())} wait for a third pass" if "grade_3" in rows else ""
-    return typer.echo(f"{len(rows)} pairs{waiting}")
+    return echo(f"{len(rows)} pairs{waiting}")
 
 
 @app.command()
 def evaluate(
     dataset: Data = DATASET,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 1 if a file differs.")] = False,
+    check: Annotated[bool, Option("--check", help="Write nothing; exit code 1 if a file differs.")] = False,
 ) -> None:
     """Compute agreement, scores and label precision, and write them with the qrels and the Croissant description."""
     from study.judging import verify as committed
@@ -97,7 +96,7 @@ def evaluate(
     if check:
         verdicts = committed.verify(dataset)
         print_table(verdicts)
-        raise typer.Exit(int((verdicts["verdict"] != "OK").any()))
+        raise Exit(int((verdicts["verdict"] != "OK").any()))
     tables = committed.write_all(dataset)
     print_table(tables["tables/agreement.csv"])
     print_table(tables["tables/scores.csv"].query("metric in ['ndcg@10', 'precision@5', 'core_precision@5', 'mrr@10']"))
@@ -105,7 +104,7 @@ def evaluate(
 
 @app.command()
 def submit(
-    run: Annotated[Path, typer.Argument(help="A run file in TREC's form: task_id Q0 server_id rank score tag.")],
+    run: Annotated[Path, Argument(help="A run file in TREC's form: task_id Q0 server_id rank score tag.")],
     dataset: Data = DATASET,
 ) -> None:
     """Score a run of your own on the collection: NDCG@10 with interval and bounds, holes, leaderboard lines."""
@@ -114,16 +113,16 @@ def submit(
 
     scores = exchange.submitted(Collection.load(dataset), run)
     print_table(scores)
-    typer.echo("\n".join(exchange.leaderboard_line({**row}) for row in scores.to_dict("records")))
+    echo("\n".join(exchange.leaderboard_line({**row}) for row in scores.to_dict("records")))
 
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="Where to write; the text there belongs to the data set.")],
+    folder: Annotated[Path, Argument(help="Where to write; the text there belongs to the data set.")],
     dataset: Data = DATASET,
 ) -> None:
     """Write qrels, the pooled runs in TREC's form, and the topics' and servers' text for the package ir_datasets."""
     from study.judging import exchange
     from study.judging.collection import Collection
 
-    typer.echo(f"{len(exchange.export(Collection.load(dataset), folder))} files in {folder}")
+    echo(f"{len(exchange.export(Collection.load(dataset), folder))} files in {folder}")

@@ -8,12 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-import typer
+from typer import Typer
 
 from study.base.errors import StudyError, explained, printable
 from study.cli import agent, catalog, judge, llm, recommend, study, tools
 
-app = typer.Typer(
+app = Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

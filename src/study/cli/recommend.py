@@ -5,52 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option, echo
 
 from study.base.errors import StudyError
-from study.cli.shared import Json, Task, print_json, warn
+from study.cli.shared import Json, Task, Top, print_json, warn
 
 
 def recommend(
     task: Task,
-    language: Annotated[str, typer.Option(help="Programming language, whatever the request says.")] = "",
-    theme: Annotated[str, typer.Option(help="Application domain of the task.")] = "",
-    category: Annotated[str, typer.Option(help="Category of the task, where known.")] = "",
-    subcategory: Annotated[str, typer.Option(help="Subcategory within --category, where known.")] = "",
-    k: Annotated[
-        int | None, typer.Option("-k", "--top", help="How many servers (default: 5, or all of fewer).")
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Whose saved model to use (default: task2mcp).")] = None,
-    system: Annotated[
-        str | None, typer.Option(help="Saved system (default: the first of field_dense_mpnet, field_dense, t2mrec).")
-    ] = None,
-    catalog: Annotated[
-        list[str] | None,
-        typer.Option(help="open (default once synced), mine (your own) or task2mcp; several give one ranking."),
-    ] = None,
-    verified: Annotated[bool, typer.Option("--verified", help="Only servers that a source vouches for.")] = False,
-    prior: Annotated[bool, typer.Option(help="Stars, official and verified decide among about equal ones.")] = True,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Scores and their parts, also where nothing fits.")
-    ] = False,
+    language: Annotated[str, Option(help="Programming language, whatever the request says.")] = "",
+    theme: Annotated[str, Option(help="Application domain of the task.")] = "",
+    category: Annotated[str, Option(help="Category of the task, where known.")] = "",
+    subcategory: Annotated[str, Option(help="Subcategory within --category, where known.")] = "",
+    k: Top = None,
+    dataset: Annotated[str | None, Option(help="Whose saved model to use (default: task2mcp).")] = None,
+    system: Annotated[str | None, Option(help="A saved system (default: the best for usefulness).")] = None,
+    catalog: Annotated[list[str] | None, Option(help="open (default once synced), mine (your own), task2mcp.")] = None,
+    verified: Annotated[bool, Option("--verified", help="Only servers that a source vouches for.")] = False,
+    prior: Annotated[bool, Option(help="Stars, official and verified decide among about equal ones.")] = True,
+    explain: Annotated[bool, Option("--explain", help="Scores and their parts, also where nothing fits.")] = False,
     as_json: Json = False,
-    check: Annotated[bool, typer.Option("--check", help="Ask npm and pip whether the packages are there.")] = False,
-    rerank: Annotated[
-        str | None,
-        typer.Option(help="Grade the first 20 again: llm (a model; minutes), distilled (a linear model; at once)."),
-    ] = None,
-    batch: Annotated[
-        Path | None, typer.Option(help="TASK is a folder of parquet files with a column text; answer into this one.")
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of --batch, by Ray.")] = 1,
+    check: Annotated[bool, Option("--check", help="Ask npm and pip whether the packages are there.")] = False,
+    rerank: Annotated[str | None, Option(help="Grade the first 20 again: llm (minutes), distilled (at once).")] = None,
+    batch: Annotated[Path | None, Option(help="TASK is a folder of parquet files; answer into this one.")] = None,
+    workers: Annotated[int, Option(min=1, help="Processes of --batch, by Ray.")] = 1,
 ) -> None:
     """Name MCP servers for a task, with evidence.
 
-    `study recommend "read a PDF and extract all tables" -k 5`
-
-    `field_dense` ranks servers by usefulness and reads the words of the request; `--system t2mrec` is the paper's
-    method, which also reads language, theme and category. Once `study catalog sync` has run, servers come from the open
-    catalogue unless --dataset, --system or --catalog task2mcp asks for the data set's; `study install ID` starts one.
+    `study recommend "read a PDF and extract all tables" -k 5`. `field_dense` ranks by usefulness and reads the words
+    of the request; `--system t2mrec` is the paper's method, which also reads language, theme and category. Once
+    `study catalog sync` has run, servers come from the open catalogue unless --dataset, --system or --catalog task2mcp
+    asks for the data set's; `study install ID` starts one.
     """
     attributes = {"language": language, "category": category, "subcategory": subcategory, "theme": theme}
     if batch is not None:
@@ -67,7 +52,7 @@ def recommend(
         from study.runner.cluster import start_ray  # needs the whole study, which a wrong name should not bring
 
         done = answer_files(Path(task), batch, **how, k=k or FIRST, workers=workers, started=start_ray)
-        return typer.echo(f"{sum(each['texts'] for each in done)} requests answered by {how['system']} in {batch}")
+        return echo(f"{sum(each['texts'] for each in done)} requests answered by {how['system']} in {batch}")
     from study.advisor.engine import render
     from study.advisor.engine.answer import Options, ask
     from study.advisor.engine.catalogue import load
@@ -76,11 +61,11 @@ def recommend(
     catalogue = load(catalog, dataset, system)
     answer = ask(catalogue, task, options)
     if note := catalogue.instead(system):
-        typer.echo(note, err=True)
+        echo(note, err=True)
     warn(answer.warnings)
     if as_json:
         return print_json(render.data(catalogue, answer, attributes))
-    typer.echo("\n".join(render.text(catalogue, answer, render.width())))
+    echo("\n".join(render.text(catalogue, answer, render.width())))
     if (explain or rerank) and answer.items:
         render.show_scores([item.server for item in answer.items], title="scores", caption=answer.caption)
     return None

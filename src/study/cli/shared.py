@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Iterable
 from itertools import groupby
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, Exit, Option, echo
 
 from study.base.errors import StudyError, printable
 from study.base.registry import GROUPS, choices, folder_of
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
+    list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Hydra overrides, e.g. dataset=task2mcp")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Task = Annotated[str, typer.Argument(help="What is to be done, in words.")]
-Url = Annotated[str | None, typer.Option(help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1.")]
-Model = Annotated[str, typer.Option(help="Name of the model there.")]
-Transport = Annotated[str, typer.Option(help="stdio or streamable-http.")]
-TRANSPORTS = ("stdio", "streamable-http")
-Port = Annotated[int | None, typer.Option(min=1, max=65535, help="For streamable-http: port.")]
+Top = Annotated[int | None, Option("-k", "--top", help="How many servers (default: 5, or all of fewer).")]
+Json = Annotated[bool, Option("--json", help="Print JSON.")]
+Task = Annotated[str, Argument(help="What is to be done, in words.")]
+Url = Annotated[str | None, Option(help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1.")]
+Model = Annotated[str, Option(help="Name of the model there.")]
+Transport = Annotated[Literal["stdio", "streamable-http"], Option()]
+Port = Annotated[int | None, Option(min=1, max=65535, help="For streamable-http: port.")]
 
 
 def load_configuration(
@@ -43,8 +43,8 @@ def load_configuration(
     for group in (group for group in (*GROUPS, "trainer", "logger") if f"{group}=?" in (overrides or [])):
         kind = folder_of if group == "system" else lambda _, group=group: group
         for folder, names in groupby(sorted(choices(group), key=kind), kind):
-            typer.echo(fill(" ".join(names), 100, initial_indent=f"{folder:9} ", subsequent_indent=" " * 10))
-        raise typer.Exit
+            echo(fill(" ".join(names), 100, initial_indent=f"{folder:9} ", subsequent_indent=" " * 10))
+        raise Exit
     config = load(overrides)
     groups = (*GROUPS, "trainer", "logger")
     for word in overrides or []:
@@ -59,12 +59,12 @@ def load_configuration(
 
 def print_json(value: Any, *, ascii_only: bool = False) -> None:
     """Print a value as JSON, `ascii_only` or not."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=ascii_only))
+    echo(json.dumps(value, indent=2, ensure_ascii=ascii_only))
 
 
 def print_table(table: pd.DataFrame) -> None:
     """Print a table, numbers with three decimals."""
-    typer.echo(table.to_string(index=False, float_format="{:.3f}".format))
+    echo(table.to_string(index=False, float_format="{:.3f}".format))
 
 
 def print_wide(*tables: Any) -> None:
@@ -80,7 +80,7 @@ def print_wide(*tables: Any) -> None:
 def say(*lines: str, err: bool = False) -> None:
     """Print lines without control characters."""
     for line in lines:
-        typer.echo(printable(line), err=err)
+        echo(printable(line), err=err)
 
 
 def warn(problems: Iterable[str]) -> None:

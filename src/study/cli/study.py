@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Exit, Option, Typer, echo
 
 from study.base.errors import StudyError
 from study.base.registry import GROUPS
 from study.cli.shared import Overrides, load_configuration, print_wide
 
-app = typer.Typer()
+app = Typer()
 STUDY, ANALYSES, OWN, UPKEEP = "The study", "Analyses", "A system of your own", "Upkeep"
-Name = Annotated[str, typer.Argument(help="The system's name, which becomes that of its files.")]
+Name = Annotated[str, Argument(help="The system's name, which becomes that of its files.")]
+Multirun = Annotated[bool, Option("--multirun", "-m", hidden=True)]
 
 
 @app.command(rich_help_panel=STUDY)
@@ -21,18 +22,15 @@ def fetch(overrides: Overrides = None) -> None:
     """Bring a data set's raw files into data/raw, or generate them."""
     from study.data.stages import fetch as stage
 
-    typer.echo(f"raw files in {stage(load_configuration(overrides, ['dataset']))}")
+    echo(f"raw files in {stage(load_configuration(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=STUDY)
 def prepare(overrides: Overrides = None) -> None:
-    """Check and clean the raw files.
-
-    Every change is counted in results/DATASET/tables/cleaning.csv.
-    """
+    """Check and clean the raw files (changes: tables/cleaning.csv)."""
     from study.data.stages import prepare as stage
 
-    typer.echo(f"prepared tables in {stage(load_configuration(overrides, ['dataset']))}")
+    echo(f"prepared tables in {stage(load_configuration(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=STUDY)
@@ -40,44 +38,29 @@ def split(overrides: Overrides = None) -> None:
     """Split the prepared data for every protocol."""
     from study.data.stages import split as stage
 
-    typer.echo(f"splits in {stage(load_configuration(overrides, ['dataset']))}")
+    echo(f"splits in {stage(load_configuration(overrides, ['dataset']))}")
 
 
 @app.command(rich_help_panel=STUDY)
 def run(
     overrides: Overrides = None,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Replace a row of another profile; with --all: train everything again."),
-    ] = False,
-    every: Annotated[bool, typer.Option("--all", help="Every row of the data set that is missing or stale.")] = False,
-    dry: Annotated[bool, typer.Option("--dry", help="With --all: only name the rows, and about how long.")] = False,
-    cfg: Annotated[
-        Literal["job"] | None, typer.Option("--cfg", "-c", help="Print the composed configuration, and run nothing.")
-    ] = None,
-    multirun: Annotated[bool, typer.Option("--multirun", "-m", hidden=True)] = False,
-    launcher: Annotated[
-        Literal["local", "ray", "slurm"],
-        typer.Option(help="ray (RAY_ADDRESS) or slurm: seeds on a cluster, see docs/scaling.md."),
-    ] = "local",
+    replace: Annotated[bool, Option("--replace", help="Also a row of another profile; with --all: every row.")] = False,
+    every: Annotated[bool, Option("--all", help="Every row of the data set that is missing or stale.")] = False,
+    dry: Annotated[bool, Option("--dry", help="With --all: only name the rows, and about how long.")] = False,
+    cfg: Annotated[Literal["job"] | None, Option("--cfg", "-c", help="Print the configuration, run nothing.")] = None,
+    multirun: Multirun = False,
+    launcher: Annotated[Literal["local", "ray", "slurm"], Option(help="Where seeds run: docs/scaling.md.")] = "local",
 ) -> None:
     """Fit a system with every seed and measure it on test tasks.
 
-    `study run system=tfidf protocol=warm` makes one row, `study run --all` all that are missing or stale (data that are
-    generated, too).
+    `study run system=tfidf protocol=warm` makes one row, `study run --all` all that are missing or stale. `system=?`
+    and `protocol=?` list what there is.
 
-    `study run system=?` lists the systems and `protocol=?` the protocols; `protocols` in `conf/system/SYSTEM.yaml` says
-    where it applies.
+    A row lies in `results/DATASET/rows`: `per_task` (metrics of each task and seed), `top10` (the servers named) and
+    `records` (settings, versions, seconds). A stopped run goes on with the same command.
 
-    A row has three parts below `results/DATASET/rows`, in files that it shares with the systems of its folder of
-    `conf/system`: `per_task` (metrics of each task and seed), `top10` (the servers named) and `records` (settings,
-    versions, seconds). It ends with means and intervals beside T2MRec; `study report` takes it into the tables. A
-    stopped run keeps its finished seeds and goes on with the same command.
-
-    `trainer=gpu` trains on a GPU, in a row called SYSTEM_gpu (docs/scaling.md). `logger=tensorboard` (csv, mlflow)
-    also writes settings, losses and means below `.cache/logs`.
-
-    With other settings than those of `conf/system` it needs a name of its own, and so gets a row of its own:
+    `trainer=gpu` trains on a GPU, in a row called SYSTEM_gpu. `logger=tensorboard` (csv, mlflow) also writes below
+    `.cache/logs`. Settings of your own need a name of their own:
     `study run system=t2mrec system.model.scoring.anchors=10 system.name=t2mrec_ten_anchors`.
     """
     if multirun:
@@ -87,7 +70,7 @@ def run(
     if cfg:
         from omegaconf import OmegaConf
 
-        return typer.echo(OmegaConf.to_yaml(load_configuration(words, heeded, trains=True), resolve=True), nl=False)
+        return echo(OmegaConf.to_yaml(load_configuration(words, heeded, trains=True), resolve=True), nl=False)
     if dry and not every:
         raise StudyError("--dry names the rows of --all", fix="study run --all --dry")
     if every:
@@ -101,7 +84,7 @@ def run(
         failed: list[str] = []
         if dry:
             jobs = all_rows.due(words, failed, every=replace, dry=True)
-            typer.echo("\n".join([*(job.name for job in jobs), all_rows.summary(jobs)]))
+            echo("\n".join([*(job.name for job in jobs), all_rows.summary(jobs)]))
         else:
             failed = all_rows.run_all(words, launcher, replace=replace)
         return require_none(failed, "rows")
@@ -131,15 +114,12 @@ def report(overrides: Overrides = None) -> None:
     """Redo the tables of a data set from its runs; train nothing."""
     from study.analysis.report.main import report as stage
 
-    typer.echo(f"tables in {stage(load_configuration(overrides, ['dataset']))}; study show prints them")
+    echo(f"tables in {stage(load_configuration(overrides, ['dataset']))}; study show prints them")
 
 
 @app.command(rich_help_panel=STUDY)
 def show(overrides: Overrides = None) -> None:
-    """Print a data set's results, one table per protocol.
-
-    All columns are in results/DATASET/tables/overall.md.
-    """
+    """Print a data set's results (all columns: tables/overall.md)."""
     from study.analysis.report.tables import overall_tables
 
     print_wide(*overall_tables(load_configuration(overrides, ["dataset"]).dataset.name))
@@ -148,24 +128,17 @@ def show(overrides: Overrides = None) -> None:
 @app.command(rich_help_panel=STUDY)
 def tune(
     overrides: Overrides = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Also where a search under another profile is there.")
-    ] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every search of the data set that is missing or stale.")
-    ] = False,
+    replace: Annotated[bool, Option("--replace", help="Also where a search under another profile is there.")] = False,
+    every: Annotated[bool, Option("--all", help="Every search of the data set that is missing or stale.")] = False,
 ) -> None:
     """Choose a system's hyper-parameters on validation tasks.
 
     `study tune dataset=task2mcp system=bpr_tuned` has 12 trials (`tuning.trials`) with 0.33 of a run's epochs each
-    (`system.rungs`); the first has the values of the system's yaml, the others are drawn from the search space under
-    `search`. Trials are scored on the validation part of the protocol under `tuned` in the system's yaml, or of the one
-    given as `protocol=...`. With more shares, such as `rungs: [0.11, 0.33, 1.0]`, the best third and the system as it
-    is go on to the next one.
+    (`system.rungs`): the values of the system's yaml, then some of the space under `search`. With more shares, such as
+    `rungs: [0.11, 0.33, 1.0]`, the best third and the system as it is go on to the next one.
 
-    It writes `trials.csv`, `best.yaml` (the values that `study run` then takes) and `record.json` to
-    `results/DATASET/tuned/SYSTEM`. A stopped search goes on with the same command, a finished one with more trials:
-    `tuning.trials=24`.
+    It writes `trials.csv`, `best.yaml` (which `study run` then takes) and `record.json` to
+    `results/DATASET/tuned/SYSTEM`. The same command goes on after a stop, or with more trials: `tuning.trials=24`.
     """
     words = overrides or []
     if every:
@@ -182,27 +155,23 @@ def tune(
 
 @app.command(rich_help_panel=STUDY)
 def sweep(
-    name: Annotated[
-        str, typer.Argument(help="A sweep of conf/sweep: fusion_weight, temperature, learning_rate, joint, your own.")
-    ],
+    name: Annotated[str, Argument(help="Of conf/sweep: fusion_weight, temperature, learning_rate, joint, your own.")],
     overrides: Overrides = None,
-    values: Annotated[str | None, typer.Option(help="Other values, for once: --values 0.05,0.07 --name NAME.")] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Another number of trials of a search, for once.")] = None,
-    new_name: Annotated[str | None, typer.Option("--name", help="A name for other values, trials or settings.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Workers on this machine, each in a process of its own.")] = 1,
-    replace: Annotated[bool, typer.Option("--replace", help="Make a finished sweep again.")] = False,
-    multirun: Annotated[bool, typer.Option("--multirun", "-m", hidden=True)] = False,
+    values: Annotated[str | None, Option(help="Other values, for once: --values 0.05,0.07 --name NAME.")] = None,
+    trials: Annotated[int | None, Option(min=1, help="Another number of trials of a search, for once.")] = None,
+    new_name: Annotated[str | None, Option("--name", help="A name for other values, trials or settings.")] = None,
+    jobs: Annotated[int, Option(min=1, help="Workers on this machine, each in a process of its own.")] = 1,
+    replace: Annotated[bool, Option("--replace", help="Make a finished sweep again.")] = False,
+    multirun: Multirun = False,
 ) -> None:
     """Vary a system's settings and measure every value.
 
-    `study sweep temperature dataset=task2mcp --jobs 2`
+    `study sweep temperature dataset=task2mcp --jobs 2`. `conf/sweep/NAME.yaml` names the system and values of its
+    settings; a sweep of your own needs `name`, `title`, `system` and `space`. Other values, trials or settings need a
+    name of their own: `study sweep temperature system.model.training.epochs=2 --name temperature_short`.
 
-    `conf/sweep/NAME.yaml` names the system and the values of one or more of its settings; a sweep of your own needs
-    `name`, `title`, `system` and `space`. Other values, trials or settings of the system need a name of their own:
-    `study sweep temperature system.model.training.epochs=2 --name temperature_short`.
-
-    All workers of a sweep share its trials. After a stop, the same command goes on. Once all trials are finished, it
-    writes the tables again without training. One process measures all fusion weights, whatever `--jobs` says.
+    After a stop, the same command goes on; when all trials are finished, it writes the tables again. One process
+    measures all fusion weights, whatever `--jobs` says.
     """
     from study.search.sweep import describe_values, load_sweep, rename_sweep
     from study.search.sweep import sweep as stage
@@ -215,9 +184,9 @@ def sweep(
     config = load_configuration([f"system={chosen.system}", f"protocol={chosen.protocol}", *words])
     folder = stage(chosen, config, jobs=jobs, replace=replace, again=replace)
     _show_best(folder)
-    typer.echo("\n".join(describe_values(folder, chosen)))
+    echo("\n".join(describe_values(folder, chosen)))
     if (folder.parent / "optima.csv").exists():  # what the notebook answers by
-        typer.echo(f"figure: notebooks/04_rq3_sensitivity.ipynb, with {chosen.name!r} in `sweeps` of its first cell")
+        echo(f"figure: notebooks/04_rq3_sensitivity.ipynb, with {chosen.name!r} in `sweeps` of its first cell")
 
 
 def _show_best(folder: Path) -> None:
@@ -226,35 +195,32 @@ def _show_best(folder: Path) -> None:
 
     best = read_yaml(folder / "best.yaml")
     values = ", ".join(f"{name}={value}" for name, value in best["values"].items())
-    typer.echo(f"best {best['objective']}: {best['value']:.4f} with {values} ({best['trials']} trials)")
-    typer.echo(f"sweep in {folder}")
+    echo(f"best {best['objective']}: {best['value']:.4f} with {values} ({best['trials']} trials)")
+    echo(f"sweep in {folder}")
 
 
 @app.command(rich_help_panel=STUDY)
 def verify(
-    paper: Annotated[bool, typer.Option("--paper", help="Every cell of the paper's tables beside ours.")] = False,
+    paper: Annotated[bool, Option("--paper", help="Every cell of the paper's tables beside ours.")] = False,
 ) -> None:
-    """Compare expected scores (results/expected.yaml) with the runs.
+    """Compare expected scores with the runs; code 1 if one fails.
 
-    Verdicts: OK, OKish (within twice the tolerance), FAIL or MISSING. Exits with code 1 if a score fails. With --paper:
-    compare with the paper's printed numbers instead; a difference there is no failure.
+    Verdicts by results/expected.yaml: OK, OKish (within twice the tolerance), FAIL or MISSING; by --paper none fails.
     """
     if paper:
         from study.analysis.audit.verdicts import verify_paper
 
-        return typer.echo(verify_paper(load_configuration(["dataset=task2mcp"])))
+        return echo(verify_paper(load_configuration(["dataset=task2mcp"])))
     from study.analysis.report.expected import verify as stage
 
     verdicts, text = stage()
-    typer.echo(text)
-    raise typer.Exit(int("FAIL" in verdicts))
+    echo(text)
+    raise Exit(int("FAIL" in verdicts))
 
 
 @app.command(rich_help_panel=STUDY)
-def docs(
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a page is old.")] = False,
-) -> None:
-    """Write README and the pages of docs from docs/src, with every number read from its table."""
+def docs(check: Annotated[bool, Option("--check", help="Write nothing; fail where a page is old.")] = False) -> None:
+    """Write README and docs from docs/src, numbers from their tables."""
     from study.analysis.report.pages import render, stale
     from study.base import paths
     from study.base.files import write_text
@@ -263,75 +229,64 @@ def docs(
     for path in (old := stale(pages)):
         if not check:
             write_text(path, pages[path])
-        typer.echo(f"{path.relative_to(paths.root())} {'is not what docs/src gives' if check else 'written'}")
-    typer.echo(f"{len(pages) - len(old)} of {len(pages)} pages are as they should be")
-    raise typer.Exit(int(check and bool(old)))
+        echo(f"{path.relative_to(paths.root())} {'is not what docs/src gives' if check else 'written'}")
+    echo(f"{len(pages) - len(old)} of {len(pages)} pages are as they should be")
+    raise Exit(int(check and bool(old)))
 
 
 @app.command(rich_help_panel=ANALYSES)
 def analyse(
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[GROUP[/NAME]]... [KEY=VALUE]...", help="audit dataset=task2mcp")
-    ] = None,
-    every: Annotated[bool, typer.Option("--list", help="Print all analyses with their questions instead.")] = False,
+    words: Annotated[list[str] | None, Argument(metavar="[GROUP[/NAME]]... [KEY=VALUE]...")] = None,
+    every: Annotated[bool, Option("--list", help="Print all analyses with their questions instead.")] = False,
 ) -> None:
     """Make the tables of the analyses, by group or name.
 
-    `study analyse audit usefulness/steps dataset=task2mcp`
-
-    A group runs all of its analyses but the slow ones, which are run by name; without a group, all groups run. A slow
-    one that was stopped goes on. Tables go to `results/DATASET`, each group's to a folder, with a record beside them.
+    `study analyse audit usefulness/steps dataset=task2mcp`. A group (default: all) runs its analyses but the slow ones,
+    which are run by name and go on after a stop.
     """
     from study.analysis.framework import all_analyses, run_analyses
 
     if every:
         for name, entry in all_analyses().items():
-            typer.echo(f"{name}{' (slow)' if entry.slow else ''}: {entry.question}")
+            echo(f"{name}{' (slow)' if entry.slow else ''}: {entry.question}")
         return
     config = load_configuration([word for word in words or [] if "=" in word], ["dataset"])
     for path in run_analyses([word for word in words or [] if "=" not in word], config):
-        typer.echo(path)
+        echo(path)
 
 
 @app.command(rich_help_panel=ANALYSES)
 def notebooks(
     overrides: Overrides = None,
-    only: Annotated[list[str] | None, typer.Option(help="Just this one, such as 08_useful; may be repeated.")] = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Just those of which something has changed.")] = False,
+    only: Annotated[list[str] | None, Option(help="Just this one, such as 08_useful; may be repeated.")] = None,
+    changed: Annotated[bool, Option("--changed", help="Just those of which something has changed.")] = False,
 ) -> None:
-    """Execute the notebooks of a data set.
-
-    They go to results/DATASET/notebooks, figures to figures/DATASET.
-    """
+    """Execute a data set's notebooks into results/DATASET/notebooks."""
     from study.analysis.notebooks import execute_all
 
     for path in execute_all(load_configuration(overrides, ["dataset"]).dataset.name, only or (), changed=changed):
-        typer.echo(path)
+        echo(path)
 
 
 @app.command(rich_help_panel=ANALYSES)
 def authors(
-    action: Annotated[
-        Literal["prepare", "run"], typer.Argument(help="Convert the release for the program, or run it too.")
-    ],
+    action: Annotated[Literal["prepare", "run"], Argument(help="Convert the release for the program, or run it too.")],
     overrides: Overrides = None,
 ) -> None:
     """Run the authors' own program, or convert the data for it.
 
-    `study authors run dataset=task2mcp` takes an hour or more.
-
-    `prepare` writes the three files that it reads below data/authors/DATASET, and says what was converted. `run` does
-    that too, fetches the program at its pinned commit, checks its SHA-256, runs it in a process of its own, and
-    compares its top tens with those of results/DATASET/authors/top10.csv. A finished run is not run again.
+    `prepare` writes the three files that it reads below data/authors/DATASET. `run` also fetches the program at its
+    pinned commit, checks its SHA-256, runs it in a process of its own (an hour or more), and compares its top tens with
+    those of results/DATASET/authors/top10.csv.
     """
     from study.runner import authors_program as program
 
     config = load_configuration(overrides)
-    typer.echo(program.prepare(config).to_string(index=False))
+    echo(program.prepare(config).to_string(index=False))
     if action == "run":
         folder = program.run(config)
         for path in (folder / "agreement.csv", folder / "metrics.csv"):
-            typer.echo(f"\n{path}\n{path.read_text(encoding='utf-8')}")
+            echo(f"\n{path}\n{path.read_text(encoding='utf-8')}")
 
 
 @app.command(rich_help_panel=OWN)
@@ -339,63 +294,55 @@ def new(name: Name) -> None:
     """Write class and yaml of a system of your own, which runs."""
     from study.runner.own_system import new_system
 
-    typer.echo("\n".join(map(str, new_system(name))))
-    typer.echo(f"edit both, then: study check {name}; study run system={name} dataset=task2mcp")
+    echo("\n".join(map(str, new_system(name))))
+    echo(f"edit both, then: study check {name}; study run system={name} dataset=task2mcp")
 
 
 @app.command(rich_help_panel=OWN)
 def check(name: Name) -> None:
-    """Examine a system on toys, in seconds (a model of RecBole, trained in processes of its own, in minutes).
+    """Examine a system on toys, in seconds.
 
-    Yaml, shapes, NaN, leaks, determinism, resuming, and what it learns.
+    Yaml, shapes, NaN, leaks, determinism, resuming, and what it learns. A model of RecBole takes minutes.
     """
     from study.config.compose import load
     from study.runner.own_system import examine
     from study.search.tune import first_point
 
     for line in examine(name):
-        typer.echo(line)
+        echo(line)
     if (system := load([f"system={name}"]).system).search:
         first_point(load([f"system={name}", *([f"protocol={system.tuned}"] if system.tuned else [])]))
-        typer.echo("search space: holds the present values")
+        echo("search space: holds the present values")
 
 
 @app.command(rich_help_panel=OWN)
-def remove(
-    name: Name,
-    overrides: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False,
-) -> None:
-    """List all that there is of a system or a sweep, and remove it (--yes)."""
+def remove(name: Name, yes: Annotated[bool, Option("--yes", help="Remove what is listed.")] = False) -> None:
+    """List all that there is of a system or a sweep, or remove it."""
     from study.runner.own_system import remove_system
 
-    if overrides:
-        raise StudyError("a system or a sweep is removed from every data set", fix=f"study remove {name}")
-    typer.echo("\n".join(remove_system(name, really=yes)))
-    typer.echo(
-        "removed; study report makes the tables without it" if yes else f"to remove it: study remove {name} --yes"
-    )
+    echo("\n".join(remove_system(name, really=yes)))
+    happens = "removed; study report makes the tables without it"
+    echo(happens if yes else f"to remove it: study remove {name} --yes")
 
 
 @app.command(rich_help_panel=UPKEEP)
 def reference(
-    systems: Annotated[list[str] | None, typer.Argument(help="Only these; `evaluator` is ranking and metrics.")] = None,
-    update: Annotated[bool, typer.Option("--update", help="Store the new scores and raise the versions.")] = False,
+    systems: Annotated[list[str] | None, Argument(help="Only these; `evaluator` is ranking and metrics.")] = None,
+    update: Annotated[bool, Option("--update", help="Store the new scores and raise the versions.")] = False,
 ) -> None:
-    """Compare every system's scores on toy data with stored ones.
+    """Compare scores on toys with those of tests/reference, in minutes.
 
-    They are in tests/reference; the comparison takes minutes. A change of scores makes the rows of a system stale once
-    `--update` has raised its version.
+    A change of scores makes the rows of a system stale once `--update` has raised its version.
     """
     from study.runner import reference as stored
 
     checked = stored.check(systems)
     differing = [name for name, result in checked.items() if result.difference]
     for name in differing:
-        typer.echo(f"{name}: {checked[name].difference}")
+        echo(f"{name}: {checked[name].difference}")
     if update:
         for name, version in stored.update(checked).items():
-            typer.echo(f"{name}: version {version}")
+            echo(f"{name}: version {version}")
     elif differing:
         fix = f"undo the change, or: study reference --update {' '.join(differing)}; their rows are then stale"
         raise StudyError(f"{len(differing)} differ from their reference scores", file=stored.scores_file(), fix=fix)
@@ -406,14 +353,13 @@ def export(
     overrides: Overrides = None,
     form: Annotated[
         Literal["model", "trec", "recbole", "croissant"],
-        typer.Option(help="model: for `study recommend`; trec: run files; recbole: atomic files; croissant: tables."),
+        Option(help="model: for `study recommend`; trec: run files; recbole: atomic files; croissant: tables."),
     ] = "model",
 ) -> None:
     """Save a system for `study recommend`, or write other forms.
 
     `--form model`: T2MRec, trained once under `cold`, or `system=field_dense`. `trec` (the runs of the protocol, of all
-    systems or of `system=...`) and `recbole` (all splits) go to `data/export`, and let others run on exactly these
-    splits and score exactly these runs. `croissant` describes the result tables for an archive.
+    systems or of `system=...`) and `recbole` (all splits) go to `data/export`; `croissant` describes result tables.
     """
     from study.base import paths
 
@@ -421,12 +367,12 @@ def export(
     if form == "model":
         from study.search.export import export as stage
 
-        return typer.echo(f"model in {stage(config)}")
+        return echo(f"model in {stage(config)}")
     if form == "croissant":
         from study.judging.croissant import export_croissant
 
         name = config.dataset.name
-        return typer.echo(f"description in {export_croissant(name, paths.results(name))}")
+        return echo(f"description in {export_croissant(name, paths.results(name))}")
     from study.runner import exchange
 
     if form == "trec":
@@ -434,7 +380,7 @@ def export(
         written = exchange.export_runs(config, folder / config.dataset.name / config.protocol.name, systems)
     else:
         written = exchange.export_splits(config, folder)
-    return typer.echo(f"{len(written)} files in {folder}")
+    return echo(f"{len(written)} files in {folder}")
 
 
 @app.command(rich_help_panel=UPKEEP)
@@ -444,10 +390,8 @@ def doctor(overrides: Overrides = None) -> None:
 
     from study.runner.doctor import FAULT, OK, examine
 
-    table, checks = (
-        Table("what", "state", "is", "fix"),
-        list(examine(load_configuration(overrides, ["dataset"]).dataset.name)),
-    )
+    table = Table("what", "state", "is", "fix")
+    checks = list(examine(load_configuration(overrides, ["dataset"]).dataset.name))
     for each in checks:
         table.add_row(*each[:3], "" if each.state == OK else each.fix)
     print_wide(table)
@@ -457,10 +401,7 @@ def doctor(overrides: Overrides = None) -> None:
 
 @app.command(rich_help_panel=UPKEEP)
 def bench(overrides: Overrides = None) -> None:
-    """Measure speed and memory against this machine's limits.
-
-    Training, evaluation and one recommendation (efficiency.csv).
-    """
+    """Measure training, evaluation, one answer (efficiency.csv)."""
     from study.analysis.overall.bench import bench as stage
 
-    typer.echo(stage(load_configuration(overrides, trains=True)))
+    echo(stage(load_configuration(overrides, trains=True)))

@@ -235,7 +235,5 @@ class T2MRecWithLanguageModel(RerankedT2MRec, PooledT2MRec):
         return orders
 
     def report(self) -> dict[str, Any]:
-        """Counts for the run's record, with what the tokens cost at the prices of ``conf/llm``."""
-        chosen = endpoint.endpoint_settings(self.endpoint)
-        cost = self.language_model.client.usage.cost(chosen.prompt_price, chosen.completion_price)
-        return self.language_model.report() | {"cost": round(cost, 6), "invalid": self.invalid_rerankings}
+        """Counts for the run's record."""
+        return self.language_model.report() | {"invalid": self.invalid_rerankings}

@@ -28,9 +28,9 @@ from study.advisor.catalog.archived import READERS
 from study.advisor.catalog.archives import archive_files
 from study.advisor.catalog.records import Reader
 from study.advisor.catalog.settings import Sources
-from study.advisor.llm.reply import json_object
 from study.advisor.retrieval.building import CHANGED, LEFT_OUT, REPORTED, Builder
 from study.advisor.retrieval.documents import Server, Tool, ToolCatalog
+from study.advisor.strict import json_object
 from study.base import paths
 from study.base.errors import require_one_of
 from study.base.files import write_csv

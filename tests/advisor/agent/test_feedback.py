@@ -17,7 +17,7 @@ def add(store, kind, server, *, conversation="a", detail="", words=True, request
     """Note what became of a server, which the answer to a request named."""
     answer = SimpleNamespace(request=request, items=[SimpleNamespace(server=server)])
     agent = SimpleNamespace(name=lambda server: server, catalogue=SimpleNamespace(system="words"))
-    about = {"conversation": conversation, "detail": detail, "words": words}
+    about = {"talk": conversation, "detail": detail, "words": words}
     return Agent.note(agent, store, SimpleNamespace(answer=answer), kind, server, **about)
 
 

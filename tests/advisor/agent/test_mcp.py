@@ -203,7 +203,7 @@ def test_what_is_no_message_is_answered_over_standard_input_and_output():
     assert {reply["id"] for reply in replies if "result" in reply} == {1, 99}
 
 
-@pytest.mark.parametrize("option", ["method", "dataset", "transport", "catalog"])
+@pytest.mark.parametrize("option", ["method", "dataset", "catalog"])
 def test_a_wrong_call_of_the_command_is_said_at_once(conf_root, option):
     name = {"method": "system", "catalog": "catalogue"}.get(option, option)
     with pytest.raises(StudyError, match=f"unknown {name}"):
@@ -234,7 +234,7 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
         free.set()
         return [read(reply)["servers"] for reply in await asyncio.gather(*calls)]
 
-    assert within(Client(mcp.server(mcp.Lazy(slow))), work) == [7] * 5
+    assert within(Client(mcp.server(mcp.lazy(slow))), work) == [7] * 5
     assert len(made) == 2
 
 

@@ -9,11 +9,10 @@ import pytest
 import uvicorn
 from typer.testing import CliRunner
 
-from study.advisor.agent import address as addresses
 from study.advisor.agent import page
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.advisor.gateway.loop import loop_settings
-from study.advisor.gateway.settings import serve_settings
+from study.advisor.gateway.view import serve_settings
 from study.base.errors import StudyError
 from study.cli import agent as cli
 from tests.advisor.agent import browser
@@ -168,8 +167,8 @@ def test_the_page_alone_is_served_is_safe_and_names_no_other_host(client):
 def test_an_address_is_checked_before_anything_is_served(command, monkeypatch, capsys):
     monkeypatch.setattr(cli, "_agent", lambda *given: pytest.fail("the agent was built"))
     monkeypatch.setattr("study.advisor.engine.catalogue.require", lambda *given: None)
-    assert addresses.concrete("192.168.1.20") == "192.168.1.20"
-    with addresses.listening("127.0.0.1", 0) as taken:
+    assert page.concrete("192.168.1.20") == "192.168.1.20"
+    with page.listening("127.0.0.1", 0) as taken:
         port = str(taken.getsockname()[1])
         wrong = [
             (["--host", host], "every address") for host in ("0.0.0.0", "::", "[::]", "", "0", "0x0", "::ffff:0.0.0.0")

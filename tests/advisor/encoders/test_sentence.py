@@ -155,7 +155,7 @@ def test_what_is_cut_is_not_read():
     assert np.abs(model.embed([fits]) - model.embed([fits.replace("word word", "other word", 1)])).max() > 1e-3
 
 
-WRONG = {"kind: magic": "unknown embedder", "modle: m": "modle", "timeout: long": r"column timeout\): 'long'"}
+WRONG = {"kind: magic": "magic.*minilm", "modle: m": "modle", "timeout: long": r"column timeout\): 'long'"}
 WRONG |= {"kind: endpoint\nbase_url: http://x\nmodel: m": "without base_url, model or dimension"}
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from study.advisor.gateway.server import as_json
+from study.advisor.gateway.interface import as_json
 from study.advisor.retrieval.texts import count_tokens
 from study.tools.results import Table, write_results
 

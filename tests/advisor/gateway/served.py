@@ -15,7 +15,7 @@ from mcp import Client
 from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.gateway.server import make_server
-from study.advisor.gateway.settings import serve_settings
+from study.advisor.gateway.view import serve_settings
 from tests.tiny_study import REPOSITORY
 
 SCRIPT = str(Path(__file__).with_name("scripted_mcp_server.py"))

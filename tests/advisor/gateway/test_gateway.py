@@ -18,7 +18,7 @@ from study.advisor.gateway import gateway as module
 from study.advisor.gateway import guard, interface, server
 from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.gateway import Gateway
-from study.advisor.gateway.settings import serve_settings
+from study.advisor.gateway.view import serve_settings
 from study.cli import agent as cli
 from tests.advisor.agent.conftest import serving
 

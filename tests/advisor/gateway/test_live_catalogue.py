@@ -1,5 +1,6 @@
 """Running servers, well-behaved and not: a clear outcome for each, and the rest indexed."""
 
+import asyncio
 import json
 import time
 
@@ -10,13 +11,13 @@ from study.advisor.encoders import sentence as encoders
 from study.advisor.gateway import client_config, live
 from study.advisor.retrieval.documents import load_catalog
 from study.base.errors import StudyError
-from study.cli.tool_catalogues import catalogue_file
+from study.cli.tools import catalogue_file
 from tests.advisor.agent.conftest import serving
 from tests.advisor.gateway.served import config, entry
 
 
 def listed(folder, timeout=60, **servers):
-    return live.list_all(client_config.read_config(config(folder, **servers)), timeout=timeout)
+    return asyncio.run(live.list_all(client_config.read_config(config(folder, **servers)), timeout))
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_what_a_program_gets_of_the_environment(tmp_path, monkeypatch):
     (endpoint,) = client_config.read_config(config(tmp_path, s=speaks))
     assert endpoint.environment.items() >= (given | {"XDG_CACHE_HOME": "/own"}).items()
     assert not endpoint.environment.keys() & {"MY_TOKEN", "PYTHONPATH"}
-    (said,) = live.list_all([endpoint], timeout=60)  # it says its whole environment
+    (said,) = asyncio.run(live.list_all([endpoint], 60))  # it says its whole environment
     assert [word in said.problem for word in ("/c.pem", "s3cret", "hunter2")] == [True, False, False]
 
 
@@ -207,7 +208,7 @@ def test_equal_entries_are_one_server_and_equal_tools_are_not(tmp_path):
     path = config(tmp_path, a=entry("good"), other=entry("good", env={"FOLDER": "x"}))
     endpoints = client_config.read_config(path, other)
     assert [(own.name, own.aliases) for own in endpoints] == [("a", ("again",)), ("other", ()), ("b", ())]
-    found, _ = live.build("mine", live.list_all(endpoints, 60))
+    found, _ = live.build("mine", asyncio.run(live.list_all(endpoints, 60)))
     assert [(server.id, server.aliases) for server in found.servers] == [("a", ("again",)), ("other", ()), ("b", ())]
     other.write_text(json.dumps({"servers": {"a": entry("pages")}}))
     with pytest.raises(StudyError, match="a name for two servers"):

@@ -150,7 +150,7 @@ def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served, 
     program = tmp_path / "python"
     program.symlink_to(sys.executable)
     broken = replace(scripted("good", "good"), command=str(program))
-    known, _ = live.build("mine", live.list_all([broken], 20))
+    known, _ = live.build("mine", asyncio.run(live.list_all([broken], 20)))
     program.unlink()
 
     async def work(client, gateway):
@@ -166,7 +166,7 @@ def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served, 
 
 
 def test_what_was_listed_belongs_to_a_program_and_not_to_its_name(served):
-    listings = live.list_all([scripted("db", "good"), scripted("same", "good")], 60)
+    listings = asyncio.run(live.list_all([scripted("db", "good"), scripted("same", "good")], 60))
     known, _ = live.build("mine", listings)
     failed = live.Listing("db", problem="gone", program=scripted("db", "calls").program)
     assert [server.id for server in live.build("mine", [failed, listings[1]], before=known)[0].servers] == ["same"]
@@ -438,7 +438,7 @@ def test_a_cancelled_call_leaves_the_others_alone(served):
 def test_state_per_host_is_bounded(served, tmp_path, monkeypatch):
     async def work(client, gateway):
         for row in range(HOSTS + 10):
-            await gateway.find(f"host {row}", "read a file", None, 1, 1)
+            await gateway.find(f"host {row}", "read a file", 1, 1)
         assert len(gateway.finds) == HOSTS
 
     noted = []
@@ -456,7 +456,7 @@ if sys.argv[2] == "calls":  # without the modules of Unix
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.gateway import Gateway
-from study.advisor.gateway.settings import serve_settings
+from study.advisor.gateway.view import serve_settings
 async def main():
     endpoint = Endpoint("s", sys.executable, ("-I", "-S", *sys.argv[1:]))
     async with Gateway([endpoint], serve_settings(), say=lambda _: None) as gateway:

@@ -80,7 +80,7 @@ def test_clients_share_one_engine_past_a_proxy_and_name_one_that_died(model, mon
 
 @pytest.mark.parametrize(
     ("behaviour", "said"),
-    [("broken", "did not start: read: the file is cut"), ("slow", "within 1 seconds"), ("sick", "HTTP 503")],
+    [("broken", "did not start: read: the file is cut"), ("slow", "within 1 seconds")],
 )
 def test_an_engine_that_does_not_start_is_explained_and_ended(model, monkeypatch, behaviour, said):
     model(behaviour)

@@ -13,7 +13,7 @@ from mcp_types import methods, version
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from study.advisor.encoders import sentence
-from study.advisor.encoders.choose import FEW, QuickMiniLm
+from study.advisor.encoders.choose import FEW, MiniLm
 from study.advisor.engine.render import tools_data
 from study.advisor.retrieval import documents as catalogues
 from study.advisor.retrieval import index as indexes
@@ -245,11 +245,11 @@ def test_few_new_texts_need_no_torch_and_a_question_is_not_kept(project, monkeyp
 
     monkeypatch.setattr(sentence, "_embed", embed)
     many = [f"text {number}" for number in range(FEW + 1)]
-    first = QuickMiniLm().encode(many)
-    again = QuickMiniLm().encode([*many, "new"])
-    QuickMiniLm().encode(["a question"], store=False)
+    first = MiniLm(quick=True).encode(many)
+    again = MiniLm(quick=True).encode([*many, "new"])
+    MiniLm(quick=True).encode(["a question"], store=False)
     np.testing.assert_array_equal(again[:-1], first)
-    QuickMiniLm().encode(["a question"])
+    MiniLm(quick=True).encode(["a question"])
     assert asked == [("minilm", FEW + 1), *[("minilm_numpy", 1)] * 3]
     assert (paths.cache() / "embeddings" / "tools").is_dir()
 

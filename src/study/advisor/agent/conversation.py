@@ -9,18 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
-from study.advisor.agent.language import (
-    SINGLE,
-    Specification,
-    Statement,
-    Writer,
-    Written,
-    by_rules,
-    evidence,
-    template,
-)
+from study.advisor.agent.language import SINGLE, Specification, Statement, Writer, Written, by_rules, evidence, template
 from study.advisor.agent.text import plain, safe_link
 from study.advisor.catalog import clients, store
 from study.advisor.catalog.start import known_start, start
@@ -109,7 +101,7 @@ class Agent:
 
     def question(self, specification: Specification, answer: Answer) -> tuple[str, tuple[str, ...]] | None:
         """The first limit that is open and would change the answer, with the values that its servers have."""
-        for limit, of in (("languages", lambda facts: facts.language), ("place", place_of)):
+        for limit, of in (("languages", attrgetter("language")), ("place", place_of)):
             values = Counter(of(item.facts) for item in answer.items)
             choices = tuple(value for value, _ in values.most_common() if value)
             if not getattr(specification, limit) and not specification.unwanted_languages and len(choices) > 1:
@@ -131,9 +123,8 @@ class Agent:
     def find(self, server_id: int | str) -> Item:
         """A server by id. StudyError: there is none of that id."""
         if (row := self.rows.get(server_id)) is None:
-            raise StudyError(
-                f"no server has the id {str(server_id)[:80]!r}", column="server_id", fix="take one of an answer"
-            )
+            reason = f"no server has the id {str(server_id)[:80]!r}"
+            raise StudyError(reason, column="server_id", fix="take one of an answer")
         card: dict[Any, Any] = self.catalogue.model.servers.iloc[row].to_dict()
         server = Recommendation.of(0, card, 0.0, {})
         return Item(server, self.catalogue.facts(server))
@@ -172,9 +163,8 @@ class Agent:
         server or client, or no source says how to start it."""
         kind, facts = clients.client(client), self.find(server_id).facts
         if not facts.id:
-            fix = (
-                "see its repository" if store.current() else "run: study catalog sync --source toolsdk --source docker"
-            )
+            sync = "run: study catalog sync --source toolsdk --source docker"
+            fix = "see its repository" if store.current() else sync
             raise StudyError(f"no source says how to start server {server_id}", column="server_id", fix=fix)
         server = store.find(facts.id, store.read(store.required(), "servers"))
         try:
@@ -202,17 +192,14 @@ class Agent:
         servers = self.catalogue.model.servers
         cards: list[dict[Any, Any]] = servers.to_dict("records")
         all_facts = [self.catalogue.facts(Recommendation.of(0, row, 0.0, {})) for row in cards]
-        names = {
-            "languages": Counter(facts.language for facts in all_facts),
-            "licences": Counter(facts.licence for facts in all_facts),
-        }
-        values = {name: [value for value, _ in counts.most_common(60) if value] for name, counts in names.items()}
-        totals = {
-            "official": sum(bool(facts.official) for facts in all_facts),
-            "with_start": sum(bool(f.start) for f in all_facts),
-        }
-        catalogue = {"catalogue": self.catalogue.name, "system": self.catalogue.system, "servers": len(servers)}
-        return catalogue | totals | values | {"clients": list(clients.known_clients()), "model": bool(self.writer)}
+        catalogue: dict[str, Any] = {"catalogue": self.catalogue.name, "system": self.catalogue.system}
+        catalogue["servers"] = len(servers)
+        for name, fact in (("official", "official"), ("with_start", "start")):
+            catalogue[name] = sum(bool(getattr(facts, fact)) for facts in all_facts)
+        for name, fact in (("languages", "language"), ("licences", "licence")):
+            counts = Counter(getattr(facts, fact) for facts in all_facts).most_common(60)
+            catalogue[name] = [value for value, _ in counts if value]
+        return catalogue | {"clients": list(clients.known_clients()), "model": bool(self.writer)}
 
     def brief(self, item: Item) -> dict[str, Any]:
         """A server as plain data of about 300 bytes; what is not known is left out."""
@@ -269,40 +256,22 @@ class Agent:
         ]
 
     def note(
-        self,
-        store: FeedbackStore,
-        turn: Turn,
-        kind: str,
-        server_id: int | str,
-        *,
-        conversation: str,
-        detail: str,
-        words: bool,
+        self, store: FeedbackStore, turn: Turn, kind: str, server_id: int | str, *, talk: str, detail: str, words: bool
     ) -> int:
         """Note that a server of an answer was accepted, rejected, worked or failed; returns the event's number.
 
-        The name `conversation`, which opens the conversation, is hashed, and so is the request; `words`: keep it as
+        The name `talk`, which opens the conversation, is hashed, and so is the request; `words`: keep it as
         well. StudyError: an unknown kind, a server that was not shown, a long detail, or a file that cannot be written.
         """
         require_one_of(kind, "feedback", tuple(WORKED), column="kind")
-        ids = [self.name(item.server) for item in turn.answer.items]
+        ids, request = [self.name(item.server) for item in turn.answer.items], turn.answer.request
         if server_id not in ids:
             fix = f"one of: {', '.join(map(str, ids))}"
             raise StudyError(f"server {str(server_id)[:80]!r} is not in the answer", column="server_id", fix=fix)
-        request = turn.answer.request
-        event = Event(
-            store.hashed(conversation)[:16],
-            store.hashed(request),
-            tuple(map(str, ids)),
-            str(server_id),
-            WORKED[kind],
-            finished=time.time(),
-            kind=kind,
-            system=self.catalogue.system,
-            words=request if words else "",
-            detail=detail.encode("utf-8", "replace").decode(),
-        )
-        return store.append(event)
+        about: Any = {"kind": kind, "system": self.catalogue.system, "words": request if words else ""}
+        about |= {"finished": time.time(), "detail": detail.encode("utf-8", "replace").decode()}
+        asked = store.hashed(talk)[:16], store.hashed(request), tuple(map(str, ids))
+        return store.append(Event(*asked, str(server_id), WORKED[kind], **about))
 
 
 def in_words(part: str, statement: Statement, items: Sequence[Item]) -> str:

@@ -12,21 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from study.advisor.agent.text import plain
-from study.advisor.engine.limits import (
-    LANGUAGES,
-    LICENCES,
-    PLATFORMS,
-    PREFERENCES,
-    Limits,
-    read_limits,
-)
-from study.advisor.llm.reply import json_object
-from study.advisor.strict import Strict
+from study.advisor.engine.limits import LANGUAGES, LICENCES, PLATFORMS, PREFERENCES, Limits, read_limits
+from study.advisor.strict import Strict, json_object
 from study.base.errors import StudyError
 
 if TYPE_CHECKING:
@@ -112,32 +104,21 @@ Response = dict[str, Statement]
 SINGLE, FREE = ("why", "tradeoff", "setup"), ("choice 1", "choice 2", "workflow", "limits")
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """A statement that a check refused."""
+class Refusal(NamedTuple):
+    """A statement that a check refused: format, correctness or truthfulness."""
 
     part: str
-    check: str  # format, correctness or truthfulness
-    reason: str
-    text: str = ""
-    field: str = ""
+    check: str
 
 
 @dataclass
 class Written:
-    """An answer's words.
-
-    Attributes:
-        response: by part.
-        author: ``template``, or the model's name.
-        attempts: replies that were asked for.
-        refused: statements of each attempt that did not pass.
-    """
+    """An answer's words."""
 
     response: Response
-    author: str = "template"
-    attempts: int = 0
-    refused: list[list[Refusal]] = field(default_factory=list)
+    author: str = "template"  # or the model's name
+    attempts: int = 0  # replies that were asked for
+    refused: list[list[Refusal]] = field(default_factory=list)  # statements of each attempt that did not pass
 
 
 def evidence(item: Item) -> dict[str, str]:
@@ -211,10 +192,10 @@ def template(request: str, cards: Sequence[Mapping[str, str]]) -> Response:
     most = max(range(1, len(cards) + 1), key=lambda rank: _stars(cards[rank - 1]), default=0)
     if len(cards) > 1 and _stars(cards[most - 1]) > 0:
         other = 2 if most == 1 else 1
-        differing = (
-            name for name in speaking(cards, other, "choice")[1:] if cards[other - 1][name] != cards[most - 1][name]
-        )
-        response["choice 1"], response["choice 2"] = quote(most, "stars"), quote(other, next(differing, "description"))
+        speaks = speaking(cards, other, "choice")[1:]
+        differing = [name for name in speaks if cards[other - 1][name] != cards[most - 1][name]]
+        response["choice 1"] = quote(most, "stars")
+        response["choice 2"] = quote(other, [*differing, "description"][0])
     for (first, second), words in list(together(request, cards).items())[:1]:
         text = plain(", ".join(words), LONGEST)
         response["together"] = Statement(field="description", text=text, server=first, other=second)
@@ -256,46 +237,36 @@ def supported(text: str, name: str, value: str) -> str:
     return "" if roots else "it says nothing"
 
 
-def refusal(part: str, claim: Statement, cards: Sequence[Mapping[str, str]]) -> Refusal | None:
-    """What is wrong with a statement; None if it passes the checks of format, correctness and truthfulness."""
-
-    def wrong(check: str, reason: str) -> Refusal:
-        return Refusal(part, check, reason, claim.text, claim.field)
-
+def refusal(part: str, claim: Statement, cards: Sequence[Mapping[str, str]]) -> str:
+    """The check of correctness or truthfulness that refuses a statement; '' if it passes."""
+    text, wrong = claim.text, "correctness"
     if max(claim.server, claim.other or 1) > len(cards) or (part == "together") != (claim.other is not None):
-        return wrong("correctness", "it names other servers than those of the shortlist")
+        return wrong  # it names other servers than those of the shortlist
     if claim.field not in speaking(cards, claim.server, part.split()[0]):
-        return wrong("correctness", f"the field {claim.field!r:.40} of server {claim.server} does not speak of that")
+        return wrong
     value = cards[claim.server - 1][claim.field]
-    if claim.text in excerpts(claim.field, value):
-        return None
+    if text in excerpts(claim.field, value):
+        return ""
     both = f"{value} {cards[claim.other - 1].get(claim.field, '')}" if claim.other else value
-    if MARKUP.search(claim.text.replace(both, "")):
-        return wrong("correctness", "a link or markup")
-    if any(match not in both for match in COMMAND.findall(claim.text)):
-        return wrong("correctness", "a command that the field does not hold")
-    if numbers := set(NUMBER.findall(claim.text)) - set(NUMBER.findall(both)):
-        return wrong("correctness", f"numbers that the field does not hold: {', '.join(sorted(numbers))}")
+    if MARKUP.search(text.replace(both, "")) or any(match not in both for match in COMMAND.findall(text)):
+        return wrong
+    if {*NUMBER.findall(text)} - {*NUMBER.findall(both)}:
+        return wrong
     names = {card["name"].casefold() for card in cards} - {cards[claim.server - 1]["name"].casefold()}
-    if not claim.other and any(
-        len(name) > 4 and name in claim.text.casefold() and name not in both.casefold() for name in names
-    ):
-        return wrong("correctness", "the name of another server")
-    reason = supported(claim.text, claim.field, both)
-    return wrong("truthfulness", reason) if reason else None
+    named = [name for name in names if len(name) > 4 and name in text.casefold() and name not in both.casefold()]
+    if named and not claim.other:  # of another server
+        return wrong
+    return "truthfulness" if supported(text, claim.field, both) else ""
 
 
 def refusals(response: Response, cards: Sequence[Mapping[str, str]], parts: Iterable[str]) -> list[Refusal]:
-    """What is wrong with the `parts` of a response; a part that is not there was left out."""
-    left_out = "left out"
-    faults = [
-        refusal(part, response[part], cards) if part in response else Refusal(part, "format", left_out)
-        for part in parts
-    ]
+    """What is wrong with the `parts` of a response; a part that is not there, or a second choice of the first one's
+    server, has a wrong format."""
+    checks = [(part, refusal(part, response[part], cards) if part in response else "format") for part in parts]
     first, second = response.get("choice 1"), response.get("choice 2")
     if first and second and first.server == second.server and "choice 2" in parts:
-        faults.append(Refusal("choice 2", "format", "both choices take one server", second.text, second.field))
-    return [refused for refused in faults if refused]
+        checks.append(("choice 2", "format"))
+    return [Refusal(part, check) for part, check in checks if check]
 
 
 def parts_of(request: str, cards: Sequence[Mapping[str, str]]) -> list[str]:
@@ -368,18 +339,16 @@ def grounded(read: Specification, request: str) -> tuple[Specification, list[str
     def stands(word: str, name: str) -> bool:
         """Whether the request has a word, after a "no" if servers with it are unwanted, and not after one else."""
         forms = "|".join(map(re.escape, [word, *(alias for alias, meant in spelt if meant == word)]))
-        match = re.search(
-            rf"(?P<no>\b(?:no|not|without|except)\s+(?:in\s+)?)?(?<![\w+#])(?:{forms})(?![\w+#])", request, re.I
-        )
+        no = r"(?P<no>\b(?:no|not|without|except)\s+(?:in\s+)?)?"
+        match = re.search(rf"{no}(?<![\w+#])(?:{forms})(?![\w+#])", request, re.I)
         return match is not None and bool(match["no"]) == name.startswith("unwanted_")
 
     values: dict[str, Any] = {}
     dropped: list[str] = []
     for name, value in {**read.limits().stated(), "runtime": read.runtime}.items():
         if name == "preferences":
-            values[name] = [
-                word for word in value if word in PREFERENCES and re.search(PREFERENCES[word], request, re.I)
-            ]
+            known = [word for word in value if word in PREFERENCES]
+            values[name] = [word for word in known if re.search(PREFERENCES[word], request, re.I)]
         elif isinstance(value, list):
             values[name] = [word for word in value if stands(word, name)]
         elif name == "place":
@@ -423,18 +392,16 @@ class Writer:
         try:
             return grounded(Specification.model_validate(reply), request)
         except ValidationError as error:
-            raise StudyError(
-                f"the model's specification is not valid: {_reason(error)}", fix="the rules read it"
-            ) from error
+            first = error.errors(include_url=False, include_input=False)[0]
+            reason = plain(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 160)
+            raise StudyError(f"the model's specification is not valid: {reason}", fix="the rules read it") from error
 
     def write(
         self, specification: Specification, cards: Sequence[Mapping[str, str]], *, quote: bool = False
     ) -> Written:
         """What is said of a shortlist. What a check refuses is asked for once more, by quotation of the fields alone;
-        where that fails too, the template answers.
-
-        `quote`: by quotation from the first reply on. StudyError: the endpoint gave no reply.
-        """
+        where that fails too, the template answers. `quote`: by quotation from the first reply on. StudyError: the
+        endpoint gave no reply."""
         request = specification.objective
         message = {"request": request, "servers": [{"id": n, **card} for n, card in enumerate(cards, 1)]}
         parts, response = parts_of(request, cards), dict[str, Statement]()
@@ -465,21 +432,15 @@ def statements(reply: Mapping[str, Any], cards: Sequence[Mapping[str, str]]) -> 
         name, _, number = part.partition(" ")
         additions: dict[str, Any] = {"server": int(number)} if name in SINGLE and number.isdecimal() else {}
         if name == "setup" and isinstance(value, dict) and additions and 0 < additions["server"] <= len(cards):
-            additions["text"] = excerpts(
-                str(value.get("field")), cards[additions["server"] - 1].get(str(value.get("field")), ABSENT)
-            )[0]
+            cited = str(value.get("field"))
+            additions["text"] = excerpts(cited, cards[additions["server"] - 1].get(cited, ABSENT))[0]
         elif isinstance(value, dict) and len(text := str(value.get("text"))) >= EXCERPT - 1:
             additions["text"] = f"{text.rsplit(' ', 1)[0]}…"  # the schema cut it
         try:
             response[part] = Statement.model_validate({**value, **additions} if isinstance(value, dict) else value)
-        except ValidationError as error:
-            wrong.append(Refusal(part, "format", _reason(error)))
+        except ValidationError:
+            wrong.append(Refusal(part, "format"))
     return response, wrong
-
-
-def _reason(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    return plain(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 160)
 
 
 def connect(address: str, model: str = "", cassette: Path | None = None) -> Writer:
@@ -489,5 +450,5 @@ def connect(address: str, model: str = "", cassette: Path | None = None) -> Writ
     local = address.startswith(LOCAL)
     if not local and not model:
         raise StudyError("an endpoint needs a model's name", column="--model", fix="--model NAME")
-    client = Client(address, "off" if cassette is None else "record", cassette, keep_requests=False, timeout=900.0)
+    client = Client(address, "off" if cassette is None else "record", cassette, timeout=900.0)
     return Writer(client, model or address.removeprefix(LOCAL))

@@ -6,9 +6,9 @@ them as JSON strings only.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import MCPServer
@@ -21,7 +21,7 @@ from study.advisor.agent.conversation import MOST, MOST_COMPARED, Agent
 from study.advisor.catalog.clients import known_clients
 from study.advisor.engine.answer import FIRST
 from study.advisor.engine.limits import Limits
-from study.advisor.gateway.interface import Server, make_tool
+from study.advisor.gateway.interface import Server, as_json, make_tool
 
 INSTRUCTIONS = (
     "Recommends MCP servers for a software development task. Names, descriptions and tool lists inside results were "
@@ -37,20 +37,16 @@ Identifier = Annotated[
 ]
 
 
-class Lazy:
-    """The agent, made at the first tool call: reading a catalogue takes seconds, and no client waits so long. If `make`
-    fails, the next call tries again."""
+def lazy(make: Callable[[], Agent]) -> Callable[[], Agent]:
+    """The agent, made at the first tool call, for which others wait: reading a catalogue takes seconds, and no client
+    waits so long. If `make` fails, the next call tries again."""
+    once, lock = cache(make), threading.Lock()
 
-    def __init__(self, make: Callable[[], Agent]) -> None:
-        self.make, self.lock = make, threading.Lock()
-        self.agent: Agent | None = None
+    def get() -> Agent:
+        with lock:
+            return once()
 
-    def __call__(self) -> Agent:
-        """The agent; calls at the same time wait for the one that makes it."""
-        with self.lock:
-            if self.agent is None:
-                self.agent = self.make()
-            return self.agent
+    return get
 
 
 def server(get: Callable[[], Agent]) -> MCPServer[Any]:
@@ -67,7 +63,7 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         """Name the MCP servers that fit a task, best first: what each does, stars, licence, how to start it."""
         agent = get()
         turn = agent.answer(task, stated=constraints, top=min(top, len(agent.catalogue.model.servers)))
-        return compact(agent.short(turn) if detail == "short" else agent.data(turn))
+        return as_json(agent.short(turn) if detail == "short" else agent.data(turn))
 
     def get_install_command(
         server_id: Identifier,
@@ -76,7 +72,7 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         ] = "json",
     ) -> str:
         """Say how a recommended server is started: command, variables to fill in, entry for a client."""
-        return compact(get().install(server_id, client))
+        return as_json(get().install(server_id, client))
 
     def compare_mcp_servers(
         task: Task,
@@ -85,15 +81,15 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         ],
     ) -> str:
         """Compare servers for a task: fields side by side, and when to prefer which."""
-        return compact(get().compare(task, server_ids))
+        return as_json(get().compare(task, server_ids))
 
     def explain_recommendation(task: Task, server_id: Identifier) -> str:
         """Say why one server fits a task, what speaks against it, and how to adopt it, each with its source."""
-        return compact(get().explain(task, server_id))
+        return as_json(get().explain(task, server_id))
 
     def describe_catalog() -> str:
         """Say what the catalogue holds and which values constraints may take."""
-        return compact(get().about)
+        return as_json(get().about)
 
     functions = (
         recommend_mcp_servers,
@@ -106,11 +102,6 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
     return Server(
         "t2magent", title="T2MAgent", instructions=INSTRUCTIONS, version=__version__, tools=tools, log_level="WARNING"
     )
-
-
-def compact(value: Any) -> str:
-    """JSON without spaces. A result is sent once, as text: a client's model reads every byte of it."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def only(host: str, hosts: list[str]) -> TransportSecuritySettings:

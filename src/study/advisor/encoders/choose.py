@@ -6,8 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from study.base.errors import StudyError
 from study.base.settings import read_settings
 
 BATCH = 64
-KINDS = ("minilm", "endpoint")
-FILE = "conf/tools/embedder.yaml"
 FEW = 100  # texts for which it does not pay to load torch
 
 
@@ -55,19 +52,17 @@ class TextVectors:
         return encoders.cosines(self.embedder.encode(queries, store=store), self.distinct)[:, self.row]
 
 
+@dataclass(frozen=True)
 class MiniLm:
-    """all-MiniLM-L6-v2 on this machine; the default."""
+    """all-MiniLM-L6-v2 on this machine; the default. `quick`: in numpy for few new texts, up to rounding the same; its
+    vectors are kept apart from those of the study's rows."""
+
+    quick: bool = False
 
     def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
         """Shape (len(texts), 384)."""
-        return encoders.encode(texts, store=store)
-
-
-class QuickMiniLm(MiniLm):
-    """MiniLM, in numpy for few new texts; its vectors are kept apart from those of the study's rows."""
-
-    def encode(self, texts: Sequence[str], *, store: bool = True) -> FloatArray:
-        """Shape (len(texts), 384); as `MiniLm` up to rounding."""
+        if not self.quick:
+            return encoders.encode(texts, store=store)
         quick, slow = encoders.WITHOUT_TORCH["minilm"], "minilm"
 
         def embed(new: list[str]) -> FloatArray:
@@ -80,11 +75,7 @@ class QuickMiniLm(MiniLm):
 
 @dataclass(frozen=True)
 class EndpointEmbedder:
-    """An OpenAI-compatible embeddings endpoint.
-
-    `client`: the endpoint, with time-outs, retries and cassette. `model`: its name there. `dimension`: length of its
-    vectors.
-    """
+    """An OpenAI-compatible embeddings endpoint: its client, the model's name there, and the length of its vectors."""
 
     client: llm.Client
     model: str
@@ -97,30 +88,22 @@ class EndpointEmbedder:
         return encoders.cached(texts, self._embed, identity=identity, dimension=self.dimension, folder=folder)
 
     def _embed(self, texts: list[str]) -> FloatArray:
-        blocks = []
+        scaled, address = np.zeros((len(texts), self.dimension), dtype=np.float32), self.client.base_url
         for start in range(0, len(texts), BATCH):
             block = texts[start : start + BATCH]
             reply = self.client.post("embeddings", {"model": self.model, "input": block})
-            blocks.append(self._vectors(reply, len(block)))
-        vectors: FloatArray = np.concatenate(blocks)
-        return vectors
-
-    def _vectors(self, reply: object, expected: int) -> FloatArray:
-        try:
-            rows = sorted(reply["data"], key=lambda row: row["index"])  # type: ignore[index]
-            vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StudyError(
-                f"not an embeddings reply ({error})", file=self.client.base_url, fix="check the endpoint"
-            ) from error
-        lengths = np.linalg.norm(vectors, axis=1) if vectors.ndim == 2 else np.zeros(0)
-        if vectors.shape != (expected, self.dimension) or not np.isfinite(lengths).all() or not lengths.all():
-            raise StudyError(
-                f"vectors of shape {vectors.shape}, expected finite ones of {(expected, self.dimension)} other than 0",
-                file=self.client.base_url,
-                fix="correct `dimension` or the model's name",
-            )
-        scaled: FloatArray = vectors / lengths[:, None]
+            try:
+                rows = sorted(reply["data"], key=lambda row: row["index"])
+                vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
+            except (KeyError, TypeError, ValueError) as error:
+                raise StudyError(
+                    f"not an embeddings reply ({error})", file=address, fix="check the endpoint"
+                ) from error
+            lengths, expected = np.linalg.norm(vectors, axis=-1, keepdims=True), (len(block), self.dimension)
+            if vectors.shape != expected or not np.isfinite(lengths).all() or not lengths.all():
+                reason = f"vectors of shape {vectors.shape}, expected finite ones of {expected} other than 0"
+                raise StudyError(reason, file=address, fix="correct `dimension` or the model's name")
+            scaled[start : start + BATCH] = vectors / lengths
         return scaled
 
 
@@ -128,27 +111,22 @@ class EndpointEmbedder:
 class EmbedderSettings:
     """Where vectors come from; see ``conf/tools/embedder.yaml``."""
 
-    kind: str = "minilm"
+    kind: Literal["minilm", "endpoint"] = "minilm"
     base_url: str | None = None
     model: str | None = None
     dimension: int | None = None
-    mode: llm.Mode = "off"
-    cassette: str | None = None
     key_variable: str = "OPENAI_API_KEY"
     timeout: float = 60.0
     retries: int = 3
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise StudyError(f"unknown embedder {self.kind!r}", file=FILE, fix=f"one of: {', '.join(KINDS)}")
         if self.kind == "endpoint" and not (self.base_url and self.model and (self.dimension or 0) > 0):
-            raise StudyError("an endpoint without base_url, model or dimension", file=FILE, fix="set all three")
+            raise StudyError("an endpoint without base_url, model or dimension", fix="set all three")
 
     def identity(self) -> dict[str, Any]:
         """What the vectors depend on."""
-        if self.kind == "minilm":
-            return {"kind": self.kind}
-        return {name: asdict(self)[name] for name in ("kind", "base_url", "model", "dimension")}
+        names = ("kind",) if self.kind == "minilm" else ("kind", "base_url", "model", "dimension")
+        return {name: asdict(self)[name] for name in names}
 
 
 def embedder_settings() -> EmbedderSettings:
@@ -159,17 +137,13 @@ def embedder_settings() -> EmbedderSettings:
 def configured_embedder() -> Embedder:
     """The embedder of ``conf/tools/embedder.yaml``."""
     chosen = embedder_settings()
-    if chosen.kind == "minilm":
+    if chosen.base_url is None or chosen.model is None or chosen.dimension is None or chosen.kind == "minilm":
         return MiniLm()
-    assert chosen.base_url is not None
-    assert chosen.model is not None
-    assert chosen.dimension is not None
-    cassette = paths.root() / Path(chosen.cassette) if chosen.cassette else None
-    how: Any = {name: getattr(chosen, name) for name in ("mode", "key_variable", "timeout", "retries")}
-    return EndpointEmbedder(llm.Client(chosen.base_url, cassette=cassette, **how), chosen.model, chosen.dimension)
+    how: Any = {name: getattr(chosen, name) for name in ("key_variable", "timeout", "retries")}
+    return EndpointEmbedder(llm.Client(chosen.base_url, "off", **how), chosen.model, chosen.dimension)
 
 
 def quick_embedder() -> Embedder:
     """The configured embedder; of MiniLM the form that needs no torch for few texts."""
     chosen = configured_embedder()
-    return QuickMiniLm() if isinstance(chosen, MiniLm) else chosen
+    return MiniLm(quick=True) if isinstance(chosen, MiniLm) else chosen

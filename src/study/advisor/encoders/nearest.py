@@ -65,16 +65,6 @@ class Settings:
         """The number of lists of `n` vectors."""
         return min(self.most_lists, int(4 * math.sqrt(n)))
 
-    def description(self, n: int, width: int) -> str:
-        """The index of `n` vectors in the words of faiss's `index_factory`."""
-        reduced = min(self.reduced, width)
-        codes = f"PQ{min(self.subquantisers, reduced)}x4fs"
-        return {
-            EXACT: "Flat",
-            SCALAR: f"IVF{self.lists(n)},SQ8",
-            PRODUCT: f"PCAR{reduced},IVF{self.lists(n)},{codes},Refine(SQ8)",
-        }[self.kind(n)]
-
 
 class Source(NamedTuple):
     """The vectors of a catalogue, made on demand.
@@ -98,9 +88,8 @@ def faiss() -> Any:
     try:
         import faiss as library
     except ImportError as error:
-        raise StudyError(
-            "a large catalogue is searched by faiss, which is not here", fix="make setup FAISS=1"
-        ) from error
+        reason = "a large catalogue is searched by faiss, which is not here"
+        raise StudyError(reason, fix="make setup FAISS=1") from error
     return library
 
 
@@ -150,8 +139,7 @@ def build(folder: Path, source: Source, questions: FloatArray, settings: Setting
     """Index the vectors of a source in `folder`, or read the index of the same source and settings that is there.
 
     `questions`: of the kind that will be asked, shape (m, dimension), m >= 2; they measure the recall.
-    Raises StudyError: the index is damaged, or finds less than the wanted share of the exact answers; faiss is not
-        installed.
+    Raises StudyError: a damaged index, one that finds less than the wanted share of the exact answers, or no faiss.
     """
     settings = settings or Settings.read()
     shaping = {name: value for name, value in asdict(settings).items() if name != "wanted"}
@@ -164,12 +152,9 @@ def build(folder: Path, source: Source, questions: FloatArray, settings: Setting
         write_json(folder / MANIFEST, about | {"source": origin, "sha256": sha256(folder / FILE)})
         index = NearestIndex(folder)
     if (measured := index.about["recall"]) < settings.wanted:
-        raise StudyError(
-            f"the index finds {measured:.3f} of the ten nearest, {settings.wanted} are wanted",
-            file=folder,
-            column="candidates",
-            fix="raise candidates, subquantisers or most_lists in conf/encoders/nearest.yaml, or lower wanted",
-        )
+        reason = f"the index finds {measured:.3f} of the ten nearest, {settings.wanted} are wanted"
+        fix = "raise candidates, subquantisers or most_lists in conf/encoders/nearest.yaml, or lower wanted"
+        raise StudyError(reason, file=folder, column="candidates", fix=fix)
     return index
 
 
@@ -178,7 +163,9 @@ def _write(file: Path, source: Source, questions: FloatArray, settings: Settings
     of the source and of the exact scan."""
     library, width = faiss(), source.dimension + -source.dimension % ALIGNED
     inner, kind, lists = library.METRIC_INNER_PRODUCT, settings.kind(source.n), settings.lists(source.n)
-    index = library.index_factory(width, settings.description(source.n, width), inner)
+    reduced = min(settings.reduced, width)
+    codes = f"PCAR{reduced},IVF{lists},PQ{min(settings.subquantisers, reduced)}x4fs,Refine(SQ8)"
+    index = library.index_factory(width, {EXACT: "Flat", SCALAR: f"IVF{lists},SQ8", PRODUCT: codes}[kind], inner)
     seconds = 0.0
     if kind != EXACT:
         codec = library.downcast_index(index.refine_index) if kind == PRODUCT else index

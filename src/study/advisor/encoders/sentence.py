@@ -9,10 +9,9 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files as package_files
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,19 +85,13 @@ def cached(texts: Sequence[str], embed: Embed, *, identity: str, dimension: int,
     clean = [text.encode("utf-8", "replace").decode() for text in texts]
     keys = [hashlib.sha256(f"{identity}\0{text}".encode()).digest() for text in clean]
     vectors = _read(folder, set(keys), dimension) if folder else {}
-    missing = iter({key: text for key, text in zip(keys, clean, strict=True) if key not in vectors}.items())
-    for block in _blocks(missing, SHARD):
-        new = np.ascontiguousarray(embed([text for _, text in block]), dtype=np.float32)
-        new_keys = [key for key, _ in block]
+    missing = {key: text for key, text in zip(keys, clean, strict=True) if key not in vectors}
+    while block := [*missing][:SHARD]:
+        new = np.ascontiguousarray(embed([missing.pop(key) for key in block]), dtype=np.float32)
         if folder:
-            _write(folder, new_keys, new)
-        vectors.update(zip(new_keys, new, strict=True))
+            _write(folder, block, new)
+        vectors.update(zip(block, new, strict=True))
     return np.array([vectors[key] for key in keys], dtype=np.float32).reshape(len(keys), dimension)
-
-
-def _blocks(items: Iterator[tuple[bytes, str]], size: int) -> Iterator[list[tuple[bytes, str]]]:
-    while block := list(islice(items, size)):
-        yield block
 
 
 def _checksum(keys: np.ndarray, vectors: np.ndarray) -> str:
@@ -121,13 +114,10 @@ def _read(folder: Path, keys: set[bytes], dimension: int) -> dict[bytes, np.ndar
             if keys.isdisjoint(_keys(path, state.st_mtime_ns, state.st_size)):
                 continue
             shard = _read_shard(path, dimension)
-        except (SafetensorError, OSError):
-            shard = None
-        if shard is None:
+            vectors.update((key, vector) for key, vector in zip(*shard, strict=True) if key in keys)
+        except (SafetensorError, OSError, ValueError):
             log.warning("%s is damaged; its texts are encoded again", path)
             path.unlink(missing_ok=True)
-            continue
-        vectors.update((key, vector) for key, vector in zip(*shard, strict=True) if key in keys)
     return vectors
 
 
@@ -138,13 +128,13 @@ def _keys(path: Path, _changed: int, _size: int) -> frozenset[bytes]:
         return frozenset(row.tobytes() for row in stored.get_tensor("keys"))
 
 
-def _read_shard(path: Path, dimension: int) -> tuple[list[bytes], FloatArray] | None:
-    """Keys and vectors of one cache file, or None if its contents are not what was written."""
+def _read_shard(path: Path, dimension: int) -> tuple[list[bytes], FloatArray]:
+    """Keys and vectors of one cache file. Raises SafetensorError, OSError, ValueError: not what was written."""
     with safe_open(path, framework="np") as stored:
         keys, vectors = stored.get_tensor("keys"), stored.get_tensor("vectors")
         intact = (stored.metadata() or {}).get("sha256") == _checksum(keys, vectors)
     if not intact or vectors.shape != (len(keys), dimension):
-        return None
+        raise ValueError("another checksum or shape")
     return [row.tobytes() for row in keys], vectors
 
 

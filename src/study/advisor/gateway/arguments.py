@@ -14,15 +14,11 @@ from typing import Any
 from study.base.errors import StudyError, printable
 
 PROGRAM = Path(__file__).with_name("checker.py")  # not imported: it is no part of this process
-WRITE = "correct the arguments; `describe_tools` shows the schema"
-OTHER = "tell the server's authors; another tool may do"
 
 
 class Checker:
-    """The process of ``checker.py``, started with the first check and again after one that took too long.
-
-    `seconds`: for one check. `characters`: of a call's arguments as JSON, at most.
-    """
+    """The process of ``checker.py``, started with the first check and again after one that took more than `seconds`.
+    `characters`: of a call's arguments as JSON, at most."""
 
     def __init__(self, seconds: float, characters: int) -> None:
         self.seconds, self.characters = seconds, characters
@@ -38,13 +34,16 @@ class Checker:
             return
         line = json.dumps({"schema": schema, "arguments": arguments}).encode() + b"\n"
         async with self.free:
-            kind, reason = await self._ask(line)
+            answer = await self._ask(line)
+        kind, reason = json.loads(answer) if answer else ("schema", f"the check takes more than {self.seconds:g} s")
         if kind == "arguments":
-            raise StudyError(printable(reason), fix=WRITE)
+            raise StudyError(printable(reason), fix="correct the arguments; `describe_tools` shows the schema")
         if kind:
-            raise StudyError(f"the tool's schema cannot be used to check the call: {printable(reason)}", fix=OTHER)
+            reason = f"the tool's schema cannot be used to check the call: {printable(reason)}"
+            raise StudyError(reason, fix="tell the server's authors; another tool may do")
 
-    async def _ask(self, line: bytes) -> tuple[str, str]:
+    async def _ask(self, line: bytes) -> bytes:
+        """What the process answers; nothing where it ended."""
         answer = b""
         try:
             if self.process is None:
@@ -56,13 +55,10 @@ class Checker:
                 self.process.stdin.write(line)
                 await self.process.stdin.drain()
                 answer = await self.process.stdout.readline()
+            return answer
         finally:
             if not answer:  # also where the host gave up: the next answer would be that of another call
                 await self.close()
-        if not answer:
-            return "schema", f"the check takes more than {self.seconds:g} s"
-        kind, reason = json.loads(answer)
-        return kind, reason
 
     async def close(self) -> None:
         """End the process."""

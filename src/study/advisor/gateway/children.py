@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp import MCPError
 from mcp_types import (
@@ -34,8 +34,11 @@ from study.advisor.gateway.connection import (
     list_tools,
     reason_of,
     shortened,
+    status_of,
 )
-from study.advisor.gateway.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from study.advisor.gateway.view import ServeSettings
 
 PING_SECONDS = 2.0  # for a server whose call took too long to show that it lives
 PAUSE_SECONDS = 0.5  # after a changed list, before the next one is asked for
@@ -45,12 +48,6 @@ Listed = Callable[[Listing], Awaitable[None]]
 
 class SessionOverError(ConnectionFailedError):
     """The server does not know the session any more; the call did not reach a tool."""
-
-
-def session_over(error: MCPError) -> bool:
-    """Whether a server at an address refused a request for its session: 404, or 400 by servers that say so in words."""
-    status = error.data.get("status") if isinstance(error.data, dict) else None
-    return status == 404 or (status == 400 and re.search("session|initializ", error.message, re.IGNORECASE) is not None)
 
 
 class Child:
@@ -71,24 +68,19 @@ class Child:
 
     @asynccontextmanager
     async def using(self) -> AsyncIterator[Connection]:
-        """The open session, a new one where there is none; it is not ended for being idle while it is used.
-
-        Raises ConnectionFailedError: the server does not start.
-        """
+        """The open session, a new one where there is none; it is not ended for being idle while it is used. Raises
+        ConnectionFailedError: the server does not start."""
         self.calls += 1
         try:
-            yield await self._connection()
+            async with self.starting:
+                if self.over.is_set() or not self.running:
+                    await self.close()
+                    self.over, self.ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+                    self.life = asyncio.create_task(self._live(self.ready, self.over))
+            assert self.ready is not None
+            yield await asyncio.shield(self.ready)
         finally:
             self.calls, self.used = self.calls - 1, time.monotonic()
-
-    async def _connection(self) -> Connection:
-        async with self.starting:
-            if self.over.is_set() or not self.running:
-                await self.close()
-                self.over, self.ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-                self.life = asyncio.create_task(self._live(self.ready, self.over))
-        assert self.ready is not None
-        return await asyncio.shield(self.ready)
 
     async def _live(self, ready: asyncio.Future[Connection], over: asyncio.Event) -> None:
         settings = self.settings
@@ -161,16 +153,17 @@ class Child:
         except ValidationError as error:
             raise ConnectionFailedError(f"its answer is no result of a tool: {invalid(error)}") from error
         except MCPError as error:
-            if self.endpoint.url is not None and session_over(error):
-                await self.close()
-                raise SessionOverError(shortened(error.message, self.endpoint)) from error
-            # Of a server at an address only an answer shows that it is still there.
-            if self.endpoint.url is not None and not await self._answers(connection):
-                raise ConnectionFailedError(
-                    f"it no longer answers: {shortened(error.message, self.endpoint)}"
-                ) from error
+            said = shortened(error.message, self.endpoint)
+            if self.endpoint.url is not None:
+                # A server refuses a request for its session by 404, or by 400 with words.
+                status = status_of(error)
+                if status == 404 or (status == 400 and re.search("session|initializ", error.message, re.IGNORECASE)):
+                    await self.close()
+                    raise SessionOverError(said) from error
+                if not await self._answers(connection):  # which alone shows that it is still there
+                    raise ConnectionFailedError(f"it no longer answers: {said}") from error
             if not connection.sieve.over.is_set():
-                raise ConnectionFailedError(shortened(error.message, self.endpoint)) from error
+                raise ConnectionFailedError(said) from error
             await self.close()
             raise ConnectionFailedError(f"it ended during the call: {connection.end or 'no reason given'}") from error
 

@@ -146,12 +146,9 @@ def _read(path: Path) -> list[Endpoint]:
     servers = next((value[key] for key in KEYS if key in value), None) if isinstance(value, dict) else None
     if not isinstance(servers, dict) or not servers:
         raise StudyError("names no servers", file=path, column=" or ".join(KEYS), fix=FIX)
-    entries = [(name, entry) for name, entry in servers.items() if not (isinstance(entry, dict) and _off(entry))]
-    return [_endpoint(name, entry, path) for name, entry in entries]
-
-
-def _off(entry: Mapping[str, Any]) -> bool:
-    return entry.get("disabled") is True or entry.get("enabled") is False
+    off = {name for name, entry in servers.items() if isinstance(entry, dict) and entry.get("disabled") is True}
+    off |= {name for name, entry in servers.items() if isinstance(entry, dict) and entry.get("enabled") is False}
+    return [_endpoint(name, entry, path) for name, entry in servers.items() if name not in off]
 
 
 def _endpoint(name: str, entry: Any, path: Path) -> Endpoint:
@@ -168,22 +165,21 @@ def _endpoint(name: str, entry: Any, path: Path) -> Endpoint:
         raise StudyError("every part of a server must be a text", file=path, column=name, fix=FIX)
 
     def filled(text: str) -> str:
-        return VARIABLE.sub(lambda match: _variable(match, path, name), text)
+        return VARIABLE.sub(value_of, text)
+
+    def value_of(match: re.Match[str]) -> str:
+        variable, default = match.groups()
+        value: str | None = os.environ.get(variable, default)
+        if value is None:
+            reason, fix = f"the environment lacks {variable!r:.80}", "set this variable, or write its value"
+            raise StudyError(reason, file=path, column=name, fix=fix)
+        return value
 
     command, url, cwd = (None if text is None else filled(text) for text in (command, url, cwd))
     env, headers = ({key: filled(text) for key, text in mapping.items()} for mapping in (env, headers))
     if url is not None and not url.startswith(("http://", "https://")):
         raise StudyError("the address must begin with http:// or https://", file=path, column=name, fix=FIX)
     return Endpoint(name, command, tuple(map(filled, args)), env, cwd, url, headers, _transport(entry, url, path, name))
-
-
-def _variable(match: re.Match[str], path: Path, name: str) -> str:
-    variable, default = match.groups()
-    value: str | None = os.environ.get(variable, default)
-    if value is None:
-        reason = f"the environment lacks {variable!r:.80}"
-        raise StudyError(reason, file=path, column=name, fix="set this variable, or write its value")
-    return value
 
 
 def _transport(entry: Mapping[str, Any], url: str | None, path: Path, name: str) -> str:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -66,19 +66,15 @@ class Listing:
     seconds: float = 0.0  # from the start of the program, or the first request, to the end of the list
 
 
+@dataclass
 class Sieve:
     """The reading end of a transport without the tools, and the parts of results, that the protocol does not allow. The
-    official client refuses a whole page, or a whole result, for one of them.
+    official client refuses a whole page, or a whole result, for one of them."""
 
-    `faulty`: tools left out, by what they call themselves. `failed`: the HTTP status of a request that an address
-    refused, by its id; its error says the number. `over` is set when the server says nothing more.
-    """
-
-    def __init__(self) -> None:
-        self.stream: Any = None
-        self.faulty: list[str] = []
-        self.failed: dict[Any, int] = {}
-        self.over = asyncio.Event()
+    stream: Any = None
+    faulty: list[str] = field(default_factory=list)  # tools left out, by what they call themselves
+    failed: dict[Any, int] = field(default_factory=dict)  # the HTTP status of a refused request, by its id
+    over: asyncio.Event = field(default_factory=asyncio.Event)  # set when the server says nothing more
 
     @asynccontextmanager
     async def around(self, transport: Any) -> AsyncIterator[tuple[Any, Any]]:
@@ -113,19 +109,12 @@ class Sieve:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
-    async def receive(self) -> Any:
-        """The next message."""
-        return self.sift(await self.stream.receive())
-
-    def __aiter__(self) -> Sieve:
-        return self
-
-    async def __anext__(self) -> Any:
+    async def __aiter__(self) -> AsyncIterator[Any]:
         try:
-            return self.sift(await self.stream.__anext__())
-        except BaseException:
+            async for item in self.stream:
+                yield self.sift(item)
+        finally:
             self.over.set()
-            raise
 
     async def __aenter__(self) -> Sieve:
         await self.stream.__aenter__()
@@ -181,11 +170,9 @@ class Connection:
 
 @asynccontextmanager
 async def connected(endpoint: Endpoint, timeout: float, *, notify: Notify | None = None) -> AsyncIterator[Connection]:
-    """Open a session and close it, with the program that was started for it.
-
-    `timeout`: seconds for one answer. `notify`: receives the server's notifications.
-    Raises: ConnectionFailedError, for any error inside as well, without values of the entry.
-    """
+    """Open a session and close it, with the program that was started for it. `timeout`: seconds for one answer.
+    `notify`: receives the server's notifications. Raises ConnectionFailedError: any error, without values of the
+    entry."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         open_ = None
         try:
@@ -228,7 +215,7 @@ def _another_way(problem: Exception, endpoint: Endpoint) -> bool:
     """Whether a server that refused the first message may take another: it answered, and an address did not refuse
     everybody."""
     error = innermost(problem)
-    status = error.data.get("status") if isinstance(error, MCPError) and isinstance(error.data, dict) else None
+    status = status_of(error)
     if endpoint.transport == "sse" or status is not None:
         return status in (400, 404, 405)
     return getattr(error, "code", CONNECTION_CLOSED) not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
@@ -238,8 +225,7 @@ async def _transport(endpoint: Endpoint, timeout: float, stack: AsyncExitStack, 
     if endpoint.command is not None:
         watched = ["-I", "-S", str(Path(guard.__file__)), str(MESSAGE), endpoint.command, *endpoint.args]
         program = {"command": sys.executable, "args": watched, "env": endpoint.environment, "cwd": endpoint.cwd}
-        # One byte that is no letter must not end the connection.
-        program |= {"encoding_error_handler": "replace"}
+        program |= {"encoding_error_handler": "replace"}  # one byte that is no letter must not end the connection
         return stdio_client(StdioServerParameters.model_validate(program), errlog=log)
     assert endpoint.url is not None
     headers = dict(endpoint.headers)
@@ -249,14 +235,9 @@ async def _transport(endpoint: Endpoint, timeout: float, stack: AsyncExitStack, 
     return streamable_http_client(endpoint.url, http_client=http)
 
 
-def bounded_http(
-    headers: dict[str, str] | None = None,
-    timeout: httpx2.Timeout | None = None,
-    auth: httpx2.Auth | None = None,
-    failed: dict[Any, int] | None = None,
-) -> httpx2.AsyncClient:
-    """The SDK's HTTP client, which breaks off a message of more than `MESSAGE` bytes: a whole body, or what stands
-    between two blank lines of an event stream. `failed` takes the status of a refused request by the message's id."""
+def bounded_http(*parts: Any, failed: dict[Any, int] | None = None, **named: Any) -> httpx2.AsyncClient:
+    """The SDK's HTTP client (`create_mcp_http_client`), which breaks off a message of over `MESSAGE` bytes: a body,
+    or what stands between two blank lines of an event stream. `failed`: takes the status of a refused request by id."""
 
     async def bound(response: httpx2.Response) -> None:
         if failed is not None and response.status_code >= 400 and response.request.method == "POST":
@@ -266,7 +247,7 @@ def bounded_http(
         events = response.headers.get("content-type", "").startswith("text/event-stream")
         response.stream = Bounded(response.stream, events, "content-encoding" not in response.headers)
 
-    client = create_mcp_http_client(headers, timeout, auth)
+    client = create_mcp_http_client(*parts, **named)
     client.event_hooks = {"response": [*client.event_hooks["response"], bound]}
     return client
 
@@ -304,15 +285,11 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
     """All pages of a server's tools; a list without end is its problem."""
     tools: list[Mapping[str, Any]] = []
     cursor: str | None = None
-    cursors: set[str] = set()
+    cursors: set[str | None] = set()
     remark, fields = "", {"name", "description", "input_schema"}
     size, large, before = 0, 0, len(connection.sieve.faulty)
     for _ in range(MAX_PAGES):
-        if cursor in cursors:
-            remark, cursor = "the cursor of its list leads back", None
-            tools = list({json.dumps(tool, sort_keys=True): tool for tool in tools}.values())
-            break
-        cursors |= {cursor} if cursor else set()
+        cursors.add(cursor)
         try:
             page = await connection.client.list_tools(cursor=cursor)
         except MCPError as error:
@@ -328,6 +305,9 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
                 tools.append(record)
                 size += length
         cursor = page.next_cursor
+        if cursor and cursor in cursors:
+            remark, cursor = "the cursor of its list leads back", None
+            tools = list({json.dumps(tool, sort_keys=True): tool for tool in tools}.values())
         if not cursor or len(tools) > MAX_TOOLS or size > LISTED:
             break
     faulty = len(connection.sieve.faulty) - before
@@ -338,11 +318,8 @@ async def list_tools(endpoint: Endpoint, connection: Connection) -> Listing:
     if cursor or len(tools) > MAX_TOOLS or size > LISTED:
         problem, tools = f"its list does not end ({len(tools)} tools so far)", []
     elif not tools and (faulty or large):
-        rule = (
-            "their entries must follow the MCP schema"
-            if faulty
-            else f"a definition has {DEFINITION} characters at most"
-        )
+        most = f"a definition has {DEFINITION} characters at most"
+        rule = "their entries must follow the MCP schema" if faulty else most
         problem = f"no valid tool among {faulty + large} listed: {rule}"
     text = (connection.client.instructions or "")[:2_000]
     how: Any = {"remark": remark, "aliases": endpoint.aliases, "program": endpoint.program}
@@ -360,6 +337,11 @@ def _last_words(log: Any, endpoint: Endpoint) -> str:
 def shortened(text: str, endpoint: Endpoint) -> str:
     """A failure's text in one line, without values of the server's entry."""
     return " ".join(printable(endpoint.masked(text)).split())[:REASON]
+
+
+def status_of(error: BaseException) -> Any:
+    """The HTTP status of a refusal (`Sieve.failed`), None of anything else."""
+    return error.data.get("status") if isinstance(error, MCPError) and isinstance(error.data, dict) else None
 
 
 def innermost(error: BaseException) -> BaseException:

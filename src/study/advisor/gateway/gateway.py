@@ -7,7 +7,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -18,14 +18,13 @@ from study.advisor.encoders.choose import Embedder, quick_embedder
 from study.advisor.engine.answer import ask
 from study.advisor.engine.intent.feedback import Event, FeedbackStore
 from study.advisor.engine.intent.recommender import Context
-from study.advisor.engine.tools import ToolOptions
+from study.advisor.engine.tools import INTENT, ToolOptions
 from study.advisor.gateway import live
 from study.advisor.gateway.arguments import Checker
 from study.advisor.gateway.children import Pool, SessionOverError
 from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.connection import ConnectionFailedError, Listing
-from study.advisor.gateway.settings import INTENT, ServeSettings
-from study.advisor.gateway.view import View
+from study.advisor.gateway.view import ServeSettings, View
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import matching
 from study.advisor.retrieval.route import Request
@@ -34,6 +33,7 @@ from study.base.errors import StudyError
 FINDS = 20  # answers of `find` that are remembered per host, to know what a called tool was shown for
 HOSTS = 1_000  # hosts of which that is remembered
 NEXT = 3  # tools that often came after a found one, at most
+METHODS = {"relevance": "dense", INTENT: INTENT}
 Save = Callable[[ToolCatalog], None]
 
 
@@ -74,8 +74,8 @@ class Finds(LRUCache[str, deque[Find]]):
 class Gateway:
     """The tools of a user's servers, and what a published catalogue adds to be found.
 
-    `name`, `before`: of the catalogue of these servers, and what they listed before. `save`: keeps a new state of it.
-    `store`: takes one event per call. `say`: tells a person what was found.
+    `before`: what these servers listed before. `save`: keeps a new state of it. `store`: takes one event per call.
+    `say`: tells a person what was found.
     """
 
     def __init__(
@@ -83,7 +83,6 @@ class Gateway:
         endpoints: Sequence[Endpoint],
         settings: ServeSettings,
         *,
-        name: str = "mine",
         before: ToolCatalog | None = None,
         published: ToolCatalog | None = None,
         save: Save | None = None,
@@ -92,7 +91,7 @@ class Gateway:
         embedder: Embedder | None = None,
     ) -> None:
         self.endpoints = {endpoint.name: endpoint for endpoint in endpoints}
-        self.name, self.settings, self.published, self.save, self.store = name, settings, published, save, store
+        self.settings, self.published, self.save, self.store = settings, published, save, store
         self.say, self.shown_tokens = say, 0  # tokens of what the host sees in the place of all
         self.embedder = embedder or quick_embedder()
         listed = [live.as_listing(before, row) for row in range(len(before.servers))] if before else []
@@ -104,15 +103,15 @@ class Gateway:
         self.finds = Finds(self._unused)
         self.ranking = asyncio.Lock()  # one question at a time
         self.changing = asyncio.Lock()
-        self.view = View(self._own_catalog(), published, settings, self.embedder, store)
+        self.view = self._view(self._own_catalog(), warm=False)
 
     def _own_catalog(self) -> ToolCatalog:
-        return live.build(self.name, self.listings.values())[0]
+        return live.build("mine", self.listings.values())[0]
 
-    def _view(self, own_catalog: ToolCatalog) -> View:
-        """The state of the tools with everything that a search needs."""
+    def _view(self, own_catalog: ToolCatalog, *, warm: bool = True) -> View:
+        """The state of the tools; `warm`: with everything that a search needs."""
         view = View(own_catalog, self.published, self.settings, self.embedder, self.store)
-        if view.catalog.tools:
+        if warm and view.catalog.tools:
             view.tools.index().scores(["warm"], store=False)
             if self.settings.ranking == INTENT:
                 _ = view.tools.recommender
@@ -158,7 +157,7 @@ class Gateway:
             if name not in self.endpoints:
                 raise StudyError(f"no server {name!r:.100}", fix=f"one of: {', '.join(self.endpoints) or 'none'}")
         endpoints = [self.endpoints[name] for name in names or self.endpoints]
-        listings = await live.ask_all(endpoints, self.settings.start_seconds)
+        listings = await live.list_all(endpoints, self.settings.start_seconds)
         counts = await self._take(listings)
         return counts | {"problems": {one.name: problem for one in listings if (problem := one.problem or one.remark)}}
 
@@ -182,19 +181,15 @@ class Gateway:
     async def find(
         self,
         host: str,
-        task: str | None,
-        request: Request | None,
+        request: str | Request,
         k: int | None,
         budget: int | None,
-        *,
         servers: Sequence[str] = (),
         tags: Sequence[str] = (),
     ) -> dict[str, Any]:
         """The best tools for a task, or for a request that names a server and a tool in words; `servers`, `tags`: only
-        of these (`matching`).
-
-        Definitions are given down the ranking while they fit into `budget` tokens; of the others name and summary.
-        """
+        of these (`matching`). Definitions are given down the ranking while they fit into `budget` tokens; of the others
+        name and summary."""
         await self.ready()
         view = self.view
         k, budget = k or self.settings.k, budget or self.settings.budget
@@ -202,28 +197,20 @@ class Gateway:
             raise StudyError("no tool is allowed", fix="patterns of allowed and denied tools are for SERVER__TOOL")
         if not view.catalog.tools:
             raise StudyError("there are no tools yet", fix="call `refresh`, which says what is wrong with the servers")
-        method = INTENT if self.settings.ranking == INTENT else "dense"
-        among = matching(view.catalog, servers, tags)
+        method, among = METHODS[self.settings.ranking], matching(view.catalog, servers, tags)
         options = ToolOptions(k, method, among=among, budget=budget, context=Context(host))
         async with self.ranking:
-            answer = await asyncio.to_thread(ask, view.tools, request or str(task), options)
+            answer = await asyncio.to_thread(ask, view.tools, request, options)
         rows = [item.row for item in answer.items]
         tools = [view.entry(item.row, whole=item.whole) | {"score": round(item.score, 3)} for item in answer.items]
-        words = self.store.hashed(task or " ".join(request or ())) if self.store else ""
+        words = request if isinstance(request, str) else " ".join(request)
+        words = self.store.hashed(words) if self.store else ""
         factors = tuple(tuple(item.factors.values()) for item in answer.items if item.factors)
         self.finds.add(host, Find(words, tuple(view.keys[row] for row in rows), time.time(), factors))
-        result = {
-            "tools": tools,
-            "tokens": {"definitions here": answer.tokens, "of all tools": int(view.tools.tokens.sum())},
-        }
-        return result | self._chain(view, rows)
-
-    def _chain(self, view: View, rows: Sequence[int]) -> dict[str, Any]:
-        """What the log says is often called after the first of these tools; nothing where it says nothing."""
-        if self.settings.ranking != INTENT or not rows:
-            return {}
-        after = [view.names[row] for row in view.tools.recommender.chains.next_of(rows[0], NEXT)]
-        return {"often_next": after} if after else {}
+        tokens = {"definitions here": answer.tokens, "of all tools": int(view.tools.tokens.sum())}
+        chains = view.tools.recommender.chains if method == INTENT and rows else None
+        after = [view.names[row] for row in chains.next_of(rows[0], NEXT)] if chains else []  # as the log says
+        return {"tools": tools, "tokens": tokens} | ({"often_next": after} if after else {})
 
     def describe(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """The whole definitions of tools by name."""
@@ -231,9 +218,7 @@ class Gateway:
 
     async def call(self, host: str, name: str, arguments: dict[str, Any]) -> CallToolResult:
         """Call a tool of a user's server, after a check of the arguments. Every call is noted in the feedback store.
-
-        Raises StudyError: no such tool, arguments that do not fit, or a server that fails.
-        """
+        Raises StudyError: no such tool, arguments that do not fit, or a server that fails."""
         row = self.view.row(name)
         owner, key = self.view.owners[row], self.view.keys[row]
         if not owner:
@@ -259,10 +244,8 @@ class Gateway:
             success = not result.is_error
             return limited(result, self.settings.result_characters)
         except ConnectionFailedError as error:
-            success = False
-            raise StudyError(
-                f"server {owner}: {error}", fix="call again, which starts it anew, or use another"
-            ) from error
+            success, fix = False, "call again, which starts it anew, or use another"
+            raise StudyError(f"server {owner}: {error}", fix=fix) from error
         finally:
             self._note(host, key, success, started, (time.perf_counter() - began) * 1000)
 
@@ -273,19 +256,19 @@ class Gateway:
         match = next((find for find in recent if key in find.keys), Find("", (), started))
         match.used, latency = True, None if success is None else milliseconds
         now = max(time.time(), match.moment)
-        how: Any = {"factors": match.factors, "experiment": self._experiment(match)}
-        self.store.append(Event(host, match.query, match.keys, key, success, match.moment, now, latency, **how))
+        call: Any = {"selected": key, "success": success, "finished": now, "latency_ms": latency}
+        self.store.append(replace(self._event(host, match), **call))
         if self.settings.ranking == INTENT and success is not None:
             self.view.tools.recommender.used(host, key)
 
     def _unused(self, host: str, find: Find) -> None:
         """Note a search that no call followed."""
         if self.store is not None and not find.used:
-            how: Any = {"factors": find.factors, "experiment": self._experiment(find)}
-            self.store.append(Event(host, find.query, find.keys, asked=find.moment, **how))
+            self.store.append(self._event(host, find))
 
-    def _experiment(self, find: Find) -> str | None:
-        return self.settings.experiment if find.factors else None
+    def _event(self, host: str, find: Find) -> Event:
+        how: Any = {"factors": find.factors, "experiment": self.settings.experiment if find.factors else None}
+        return Event(host, find.query, find.keys, asked=find.moment, **how)
 
 
 def limited(result: CallToolResult, characters: int) -> CallToolResult:

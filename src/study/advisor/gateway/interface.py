@@ -35,27 +35,19 @@ class Server(MCPServer[Any]):
 
     async def run_stdio_async(self) -> None:
         """Serve until standard input ends. What else is printed goes to standard error."""
-        lines = Lines(anyio.wrap_file(open(os.dup(0), encoding="utf-8", errors="replace")))  # noqa: SIM115
+        lines = anyio.wrap_file(open(os.dup(0), encoding="utf-8", errors="replace"))  # noqa: SIM115
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        async with stdio_server(lines) as (reading, lines.answers):  # type: ignore[arg-type]
+
+        async def messages() -> AsyncIterator[str]:
+            async for line in lines:
+                if (answer := refusal(line)) is None:
+                    yield line
+                elif line.strip():
+                    await writing.send(SessionMessage(answer))
+
+        async with stdio_server(messages()) as (reading, writing):  # type: ignore[arg-type]
             low = self._lowlevel_server
-            await low.run(reading, lines.answers, low.create_initialization_options())
-
-
-class Lines:
-    """The lines of standard input that are messages; the others are refused in `answers`."""
-
-    answers: Any
-
-    def __init__(self, lines: anyio.AsyncFile[str]) -> None:
-        self.lines = lines
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        async for line in self.lines:
-            if (answer := refusal(line)) is None:
-                yield line
-            elif line.strip():
-                await self.answers.send(SessionMessage(answer))
+            await low.run(reading, writing, low.create_initialization_options())
 
 
 def refusal(line: str) -> JSONRPCError | None:
@@ -76,6 +68,11 @@ def refusal(line: str) -> JSONRPCError | None:
         named = name if isinstance(name, (int, str)) and not isinstance(name, bool) else None
         return JSONRPCError(jsonrpc="2.0", id=named, error=ErrorData(code=code, message=message))
     return None
+
+
+def as_json(value: Any) -> str:
+    """Compact JSON, as every letter is read by a model."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 class Plain(GenerateJsonSchema):

@@ -51,7 +51,7 @@ async def ask(endpoint: Endpoint, timeout: float) -> Listing:
     return Listing(endpoint.name, problem=problem, aliases=endpoint.aliases, program=endpoint.program)
 
 
-async def ask_all(endpoints: Sequence[Endpoint], timeout: float) -> list[Listing]:
+async def list_all(endpoints: Sequence[Endpoint], timeout: float) -> list[Listing]:
     """Ask the servers, `AT_ONCE` at a time; one listing each, in order."""
     free = asyncio.Semaphore(AT_ONCE)
 
@@ -62,19 +62,13 @@ async def ask_all(endpoints: Sequence[Endpoint], timeout: float) -> list[Listing
     return list(await asyncio.gather(*map(one, endpoints)))
 
 
-def list_all(endpoints: Sequence[Endpoint], timeout: float = 30.0) -> list[Listing]:
-    """As `ask_all`, from code that is not asynchronous."""
-    return asyncio.run(ask_all(endpoints, timeout))
-
-
 def starts(endpoints: Sequence[Endpoint], listings: Sequence[Listing]) -> dict[str, dict[str, Any]]:
     """Which servers answered and which did not, as `catalog.checks` keeps it: by the package or the address."""
     checks: dict[str, dict[str, Any]] = {}
     for endpoint, listing in zip(endpoints, listings, strict=True):
+        url, command = endpoint.url, str(endpoint.command)
         try:
-            key = (
-                without_secrets(endpoint.url) if endpoint.url else of_command(str(endpoint.command), endpoint.args).key
-            )
+            key = without_secrets(url) if url else of_command(command, endpoint.args).key
         except RefusedError:  # a program that no catalogue names
             continue
         seen = {"started": today(), "tools": len(listing.tools), "seconds": round(listing.seconds, 2)}

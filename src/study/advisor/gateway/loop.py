@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,11 +20,11 @@ from pydantic import Field, PositiveInt
 
 from study.advisor.gateway.gateway import Gateway
 from study.advisor.llm.client import Message
-from study.advisor.llm.reply import json_object
 from study.advisor.retrieval import route
 from study.advisor.retrieval.documents import parameters
 from study.advisor.retrieval.route import MAX_REPLY, MAX_REQUESTS, Chat, Request, escaped
 from study.advisor.retrieval.texts import count_tokens
+from study.advisor.strict import json_object
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.settings import read_settings
@@ -140,11 +139,8 @@ async def run_loop(
 def _calls(reply: str) -> tuple[list[dict[str, Any]], int]:
     """The well-formed calls of a reply, and how many others it opens. JSON without the tags is an answer, or a
     quotation of what a stranger wrote, and is never run."""
-    calls = [
-        call
-        for call in map(json_object, CALL.findall(reply))
-        if isinstance(call.get("name"), str) and isinstance(call.setdefault("arguments", {}), dict)
-    ]
+    blocks = [{"arguments": {}, **json_object(block)} for block in CALL.findall(reply)]
+    calls = [call for call in blocks if isinstance(call.get("name"), str) and isinstance(call["arguments"], dict)]
     return calls, reply.count("<tool_call>") - len(calls)
 
 
@@ -152,7 +148,7 @@ async def _find(
     request: Request, gateway: Gateway, settings: LoopSettings, run: Trajectory, say: Callable[[str], None], dry: bool
 ) -> str:
     """What a request brings, in words for the model."""
-    hits = (await gateway.find(HOST, None, request, settings.k, settings.budget))["tools"]
+    hits = (await gateway.find(HOST, request, settings.k, settings.budget))["tools"]
     fitting = [tool for tool in hits if tool["score"] >= settings.fits and (dry or tool.get("callable", True))]
     records = [{key: tool[key] for key in ("name", "server", "score")} for tool in hits]
     run.steps.append({"request": request._asdict(), "found": records, "fits": len(fitting)})
@@ -163,15 +159,11 @@ async def _find(
         return f"Nothing fits (best score: {low}). Ask in other words, or answer without a tool."
     for tool in fitting:
         _offered(run, gateway, tool["name"])
-    tools = f"<tools>{escaped(fitting)}</tools>"
-    return tools if dry else f"{tools}\n{HINT} <tool_call>{escaped(blank(fitting[0]))}</tool_call>"
-
-
-def blank(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A call of a tool with its required parameters to be filled in; with all that it has where none is required."""
-    all_parameters = parameters(tool.get("inputSchema", {}))
-    named = [one.name for one in all_parameters if one.required] or [one.name for one in all_parameters]
-    return {"name": tool["name"], "arguments": dict.fromkeys(named, "...")}
+    tools, first = f"<tools>{escaped(fitting)}</tools>", fitting[0]
+    known = parameters(first.get("inputSchema", {}))
+    named = [one.name for one in known if one.required] or [one.name for one in known]
+    blank = {"name": first["name"], "arguments": dict.fromkeys(named, "...")}  # to be filled in
+    return tools if dry else f"{tools}\n{HINT} <tool_call>{escaped(blank)}</tool_call>"
 
 
 async def _call(
@@ -208,9 +200,5 @@ def text_of(result: CallToolResult) -> str:
 def keep_trajectory(path: Path, run: Trajectory, model: str) -> None:
     """Add a trajectory to a file of JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    line = json.dumps(asdict(run) | {"model": model}, ensure_ascii=True) + "\n"
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(handle, line.encode())
-    finally:
-        os.close(handle)
+    with path.open("ab", buffering=0) as file:  # one write: another process may add, too
+        file.write(json.dumps(asdict(run) | {"model": model}).encode() + b"\n")

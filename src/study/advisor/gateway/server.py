@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -16,7 +14,7 @@ from pydantic import Field
 
 from study import __version__
 from study.advisor.gateway.gateway import Gateway
-from study.advisor.gateway.interface import SESSIONS, Server, Short, make_tool
+from study.advisor.gateway.interface import SESSIONS, Server, Short, as_json, make_tool
 from study.advisor.retrieval.route import Request
 from study.advisor.retrieval.texts import count_tokens
 from study.base.errors import StudyError
@@ -49,11 +47,11 @@ def make_server(gateway: Gateway) -> MCPServer[Any]:
 
         Use a tool's `name` in call_tool. One without an inputSchema did not fit the budget: see describe_tools.
         """
-        request = Request(server, tool) if server and tool else None
-        if (request is None) == (task is None or not task.strip()):
+        block = Request(server, tool) if server and tool else None
+        if (block is None) == (task is None or not task.strip()):
             raise StudyError("give either a task, or both a server and a tool")
-        among: Any = {"servers": only_servers or (), "tags": only_tags or ()}
-        return as_json(await gateway.find(host(ctx), task, request, k, budget, **among))
+        request, among = block or str(task), (only_servers or (), only_tags or ())
+        return as_json(await gateway.find(host(ctx), request, k, budget, *among))
 
     async def describe_tools(names: Names) -> str:
         """Show the whole definitions of tools by name."""
@@ -96,11 +94,6 @@ def host(ctx: Context) -> str:
     return stated.client_info.name[:100] if stated else ""
 
 
-def as_json(value: Any) -> str:
-    """Compact JSON, as every letter is read by a model."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def run(server: MCPServer[Any], transport: str, port: int) -> None:
     """Serve a host over standard input and output, or hosts of this machine over streamable HTTP, until it is ended."""
     if transport == "stdio":
@@ -112,8 +105,3 @@ def run(server: MCPServer[Any], transport: str, port: int) -> None:
         names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost")]
         guard = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
         server.run("streamable-http", host="127.0.0.1", port=port, transport_security=guard, max_sessions=SESSIONS)
-
-
-def say(text: str) -> None:
-    """A line for a person; standard output belongs to the protocol."""
-    print(text, file=sys.stderr, flush=True)

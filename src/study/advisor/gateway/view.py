@@ -1,24 +1,60 @@
-"""What a host can see at one moment: the tools of a user's servers, and those of a published catalogue, under names."""
+"""What a host can see at one moment: the tools of a user's servers, and those of a published catalogue, under names;
+and the settings of the gateway."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from pydantic import PositiveFloat, PositiveInt
 
 from study.advisor.encoders.choose import Embedder
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.advisor.engine.intent.settings import intent_settings
 from study.advisor.engine.render import summary
 from study.advisor.engine.tools import Tools
-from study.advisor.gateway.settings import ServeSettings
 from study.advisor.retrieval.documents import ToolCatalog, tool_keys
 from study.advisor.retrieval.merge import extend
 from study.advisor.retrieval.route import Routing
+from study.base import paths
 from study.base.errors import StudyError
+from study.base.settings import read_settings
 
 DOCUMENT = "template"  # the form that `study tools index` embeds, so that a published catalogue is not embedded again
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """``conf/serve.yaml``, where every key is explained."""
+
+    k: PositiveInt
+    budget: PositiveInt
+    start_seconds: PositiveFloat
+    call_seconds: PositiveFloat
+    longest_seconds: PositiveFloat
+    idle_seconds: PositiveFloat
+    most_running: PositiveInt
+    check_seconds: PositiveFloat
+    argument_characters: PositiveInt
+    result_characters: PositiveInt
+    allow: tuple[str, ...]
+    deny: tuple[str, ...]
+    port: PositiveInt
+    ranking: Literal["relevance", "intent"]
+    experiment: str | None
+
+    def allows(self, name: str) -> bool:
+        """Whether a tool, as ``server__tool``, may be found and called."""
+        allowed = not self.allow or any(fnmatchcase(name, pattern) for pattern in self.allow)
+        return allowed and not any(fnmatchcase(name, pattern) for pattern in self.deny)
+
+
+def serve_settings() -> ServeSettings:
+    """Read ``conf/serve.yaml``."""
+    return read_settings(ServeSettings, paths.conf() / "serve.yaml")
 
 
 class View:
@@ -43,18 +79,19 @@ class View:
         keys = tool_keys(whole)
         keys = (*tool_keys(own_catalog), *keys[len(own_catalog.tools) :])
         self.keys = [keys[row] for row in rows]
-        self.names = self._named([names[row] for row in rows])
+        self.full = [names[row] for row in rows]
+        self.names = self._named()
         self.rows = {name: row for row, name in enumerate(self.names)}
         intentions = intent_settings()
         how: Any = {"keys": self.keys, "store": store, "experiment": settings.experiment, "document": DOCUMENT}
         how["intentions"] = replace(intentions, ranking=replace(intentions.ranking, document=DOCUMENT))
         self.tools = Tools(self.catalog, embedder, routing=Routing(document=DOCUMENT), **how)
 
-    def _named(self, full: list[str]) -> list[str]:
+    def _named(self) -> list[str]:
         """The name of every tool for a host: its own where it has it alone, else ``server__tool``, numbered at need."""
-        taken, seen = set(full), Counter[str]()
+        taken, seen = set(self.full), Counter[str]()
         named = []
-        for tool, name in zip(self.catalog.tools, full, strict=True):
+        for tool, name in zip(self.catalog.tools, self.full, strict=True):
             alone = len(self.catalog.rows_by_name[tool.name]) == 1 and tool.name not in taken
             chosen = tool.name if alone else name
             seen[chosen] += 1
@@ -65,13 +102,8 @@ class View:
         """The row of a tool by its name for a host; ``server__tool`` is understood for every tool."""
         if name in self.rows:
             return self.rows[name]
-        full = [
-            row
-            for row, tool in enumerate(self.catalog.tools)
-            if name == f"{self.owners[row] or self.catalog.servers[tool.server].name}__{tool.name}"
-        ]
-        if len(full) == 1:
-            return full[0]
+        if self.full.count(name) == 1:
+            return self.full.index(name)
         near = [self.names[row] for row in self.catalog.rows_by_name.get(name, ())]
         near = near or get_close_matches(name, self.names, 3)
         fix = f"did you mean {', '.join(near)}?" if near else "take a name from `find_tools`"
@@ -80,9 +112,7 @@ class View:
     def entry(self, row: int, *, whole: bool) -> dict[str, Any]:
         """A tool as the host sees it; `whole`: with its full description and schema."""
         tool, server = self.catalog.tools[row], self.catalog.servers[self.catalog.tools[row].server]
-        fields: dict[str, Any] = {"name": self.names[row], "server": server.name}
-        if not self.owners[row]:
-            fields["callable"] = False
-        if not whole:
-            return fields | {"description": summary(tool.description)}
-        return fields | {"description": tool.description, "inputSchema": dict(tool.schema)}
+        fields = {"name": self.names[row], "server": server.name} | ({} if self.owners[row] else {"callable": False})
+        if whole:
+            return fields | {"description": tool.description, "inputSchema": dict(tool.schema)}
+        return fields | {"description": summary(tool.description)}

@@ -1,7 +1,5 @@
-"""A cassette: a JSONL file of recorded replies of an endpoint, keyed by the SHA-256 of the canonical request.
-
-`Usage` counts what was asked, replayed replies included.
-"""
+"""A cassette: a JSONL file of an endpoint's replies, without the requests (they may quote texts that must not be passed
+on): these are the keys, as SHA-256 of their canonical JSON."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,58 +36,27 @@ def holds_replies(path: Path) -> bool:
         return any(not line.startswith(b'{"fault":') for line in lines)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """What became of a request.
-
-    Attributes:
-        sent: parameters that the endpoint refused -> the name they were sent under instead, None for left out.
-    """
-
-    response: Any = None  # the decoded reply; None where there was none
-    fault: str | None = None  # why there was none, one of `KINDS`; None for a reply
-    sent: Mapping[str, str | None] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, line: Mapping[str, Any]) -> Entry:
-        """From a line of a cassette.
-
-        Raises KeyError, ValueError, TypeError: it holds neither a reply nor a known fault.
-        """
-        if "fault" in line:
-            if line["fault"] not in KINDS:
-                raise ValueError("an unknown fault")
-            return cls(fault=line["fault"])
-        return cls(line["response"], sent=dict(line.get("sent", {})))
-
-    def line(self) -> dict[str, Any]:
-        """What is written of it."""
-        if self.fault is not None:
-            return {"fault": self.fault}
-        return {"response": self.response} | ({"sent": dict(self.sent)} if self.sent else {})
+def outcome_of(line: Mapping[str, Any]) -> dict[str, Any]:
+    """What became of a request: ``fault``, one of `KINDS`, or ``response`` (decoded) and ``sent`` (refused parameters
+    -> what was sent instead, None for nothing). Raises KeyError, ValueError, TypeError: neither."""
+    if "fault" not in line:
+        return {"response": line["response"], "sent": dict(line.get("sent", {}))}
+    if line["fault"] not in KINDS:
+        raise ValueError("an unknown fault")
+    return {"fault": line["fault"]}
 
 
 @dataclass
 class Cassette:
-    """One file; used by one thread at a time.
-
-    `keep_requests`: False keeps only a request's key beside what became of it.
-    """
+    """One file; used by one thread at a time."""
 
     path: Path
-    keep_requests: bool = True
-    _entries: dict[str, Entry] | None = field(default=None, init=False, repr=False)
 
-    def entries(self) -> dict[str, Entry]:
-        """What is recorded, by key; a reply goes before a fault of the same request.
-
-        An unfinished last line (a stopped recording) is ignored.
-
-        Raises StudyError: any other bad line.
-        """
-        if self._entries is not None:
-            return self._entries
-        by_key: dict[str, Entry] = {}
+    @cached_property
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """What is recorded, by key (`outcome_of`); a reply goes before a fault of the same request. An unfinished last
+        line (a stopped recording) is ignored. Raises StudyError: any other bad line."""
+        by_key: dict[str, dict[str, Any]] = {}
         try:
             lines = self.path.read_text(encoding="utf-8").split("\n") if self.path.is_file() else []
         except UnicodeDecodeError as error:
@@ -98,28 +66,24 @@ class Cassette:
                 continue
             try:
                 read = json.loads(line)
-                if "request" in read and key(read["request"]) != read["key"]:
-                    raise ValueError("the key does not belong to the request")
-                name, entry = read["key"], Entry.read(read)
-                if entry.fault is None or name not in by_key or by_key[name].fault is not None:
-                    by_key[name] = entry
+                name, outcome = read["key"], outcome_of(read)
+                if "response" in outcome or "fault" in by_key.get(name, outcome):
+                    by_key[name] = outcome
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 if number == len(lines):
                     continue
-                raise StudyError(
-                    f"a damaged cassette ({error})", file=self.path, row=f"line {number}", fix="remove the line"
-                ) from error
-        self._entries = by_key
+                reason, row = f"a damaged cassette ({error})", f"line {number}"
+                raise StudyError(reason, file=self.path, row=row, fix="remove the line") from error
         return by_key
 
-    def keep(self, request: Mapping[str, Any], entry: Entry) -> None:
+    def keep(self, request: Mapping[str, Any], outcome: dict[str, Any]) -> None:
         """Append what became of a request; a fault that is known already, or follows a reply, says nothing new."""
         name = key(request)
-        before = self.entries().get(name)
-        if entry.fault is not None and before is not None and before.fault in (None, entry.fault):
+        before = self.entries.get(name)
+        if "fault" in outcome and before is not None and before.get("fault") in (None, outcome["fault"]):
             return
-        body = {"request": request} if self.keep_requests else {}
-        line = canonical({"key": name, **entry.line(), **body}) + "\n"
+        line = canonical({"key": name} | {part: value for part, value in outcome.items() if value or part != "sent"})
+        line += "\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as stream:
             # After a stopped recording the last line has no end.
@@ -127,7 +91,7 @@ class Cassette:
                 stream.seek(-1, os.SEEK_END)
                 line = line if stream.read(1) == b"\n" else "\n" + line
             stream.write(line.encode("utf-8", "surrogatepass"))
-        self.entries()[name] = entry
+        self.entries[name] = outcome
 
 
 @dataclass
@@ -152,7 +116,3 @@ class Usage:
             tokens = stated.get(name) if isinstance(stated, dict) else None
             if type(tokens) is int and tokens > 0:
                 setattr(self, name, getattr(self, name) + tokens)
-
-    def cost(self, prompt_price: float, completion_price: float) -> float:
-        """What the tokens cost, at prices per million tokens."""
-        return (self.prompt_tokens * prompt_price + self.completion_tokens * completion_price) / 1e6

@@ -11,23 +11,24 @@ because the package's own hold for the single steps of a request only.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from study.advisor.llm import weights
 from study.advisor.llm.cassette import KINDS as KINDS
-from study.advisor.llm.cassette import Cassette, Entry
+from study.advisor.llm.cassette import Cassette
 from study.advisor.llm.cassette import Usage as Usage
 from study.advisor.llm.cassette import key as key
-from study.base.errors import StudyError, UnavailableError
+from study.base.errors import StudyError, UnavailableError, printable
 
 if TYPE_CHECKING:
     from study.advisor.llm.local import Served
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 Mode = Literal["replay", "record", "off"]
 Message = Mapping[str, Any]
 
-MODES = ("replay", "record", "off")
 # An address with this scheme is a model of conf/llm/models.yaml, started at the first question.
 LOCAL = "local:"
 # Worth another try: time-out, conflict, too many requests, and everything that the server blames on itself.
@@ -49,24 +49,11 @@ LONGEST_MESSAGE = 300
 
 
 class EndpointError(UnavailableError):
-    """No usable reply.
+    """No usable reply. `kind`: one of `KINDS`. `status`, `message`: of HTTP, cleaned and cut, where it refused."""
 
-    `kind`: one of `KINDS`. `status`: HTTP status, where the endpoint refused. `message`: its message, cleaned and cut,
-    where it refused.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        reason: str,
-        *,
-        file: str | Path | None = None,
-        fix: str | None = None,
-        status: int | None = None,
-        message: str = "",
-    ) -> None:
+    def __init__(self, kind: str, reason: str, *, status: int | None = None, message: str = "", **where: Any) -> None:
         self.kind, self.status, self.message = kind, status, message
-        super().__init__(reason, file=file, fix=fix)
+        super().__init__(reason, **where)
 
     def __reduce__(self) -> tuple[object, ...]:
         rebuild = partial(EndpointError, file=self.file, fix=self.fix, status=self.status, message=self.message)
@@ -74,11 +61,7 @@ class EndpointError(UnavailableError):
 
 
 class _PassingError(Exception):
-    """A failure that may pass; `after` is how many seconds the server asks to wait."""
-
-    def __init__(self, kind: str, reason: str, after: float | None = None) -> None:
-        super().__init__(reason)
-        self.kind, self.after = kind, after
+    """A failure that may pass: its kind, its reason, and how many seconds the server asks to wait."""
 
 
 class _TooLongError(Exception):
@@ -92,67 +75,34 @@ def refused_parameter(body: Mapping[str, Any], refusal: EndpointError) -> str | 
     return next((name for name, other in INSTEAD.items() if name in body and (other or name) in refusal.message), None)
 
 
-def as_accepted(body: Mapping[str, Any], changes: Mapping[str, str | None]) -> dict[str, Any]:
-    """`body` with parameters under other names, or left out where that is None."""
-    unchanged = {name: value for name, value in body.items() if name not in changes}
-    return unchanged | {other: body[name] for name, other in changes.items() if other is not None and name in body}
-
-
 @dataclass
 class Client:
-    """One endpoint.
+    """One endpoint. A parameter of `INSTEAD` that it refuses is sent as `INSTEAD` says, at once and from then on. A
+    recorded reply belongs to the request as it was asked, and to a local model's file and hash."""
 
-    A parameter of `INSTEAD` that the endpoint refuses is sent as `INSTEAD` says, at once and from then on. A recorded
-    reply belongs to the request as it was asked, whatever had to be sent.
-
-    Args:
-        base_url: e.g. ``http://localhost:8000/v1``; or ``local:qwen``, a model that this process starts. Questions to
-            it name the model's file and hash in place of the given name, so that a recorded reply belongs to one file.
-        mode: one of `MODES`.
-        cassette: JSONL file of {key, request, response}; needed unless the mode is off.
-        keep_requests: False keeps only a request's key beside the reply, where the request quotes texts that must not
-            be passed on.
-        key_variable: environment variable that holds the key; a missing or empty one sends none.
-        timeout: seconds for one whole attempt, from the connection to the last byte.
-        max_bytes: of a reply; a longer one is cut off and is an error.
-        concurrency: attempts under way at the same time at most, over all threads.
-        retries: further attempts after a failure that may pass.
-        pause: seconds before the first of them, doubled each time; at most `longest_pause`.
-        condense: what is kept of a reply, and used of it.
-
-    Attributes:
-        adapted: parameters that were refused -> what was sent instead (None: nothing), replayed replies included.
-    """
-
-    base_url: str
+    base_url: str  # ``http://localhost:8000/v1``; or ``local:qwen``, a model that this process starts
     mode: Mode = "replay"
-    cassette: Path | None = None
-    keep_requests: bool = True
-    key_variable: str = "OPENAI_API_KEY"
-    timeout: float = 60.0
-    max_bytes: int = 64 * 2**20
-    concurrency: int = 4
-    retries: int = 3
-    pause: float = 1.0
+    cassette: Path | None = None  # JSONL file of {key, response}; needed unless the mode is off
+    key_variable: str = "OPENAI_API_KEY"  # environment variable that holds the key; a missing or empty one sends none
+    timeout: float = 60.0  # seconds for one whole attempt, from the connection to the last byte
+    max_bytes: int = 64 * 2**20  # of a reply; a longer one is cut off and is an error
+    concurrency: int = 4  # attempts under way at the same time at most, over all threads
+    retries: int = 3  # further attempts after a failure that may pass
+    pause: float = 1.0  # seconds before the first of them, doubled each time; at most `longest_pause`
     longest_pause: float = 30.0
     sleep: Callable[[float], None] = time.sleep
-    condense: Callable[[Any], Any] = lambda reply: reply
+    condense: Callable[[Any], Any] = lambda reply: reply  # what is kept of a reply, and used of it
     usage: Usage = field(default_factory=Usage, init=False)
+    # Parameters that were refused -> what was sent instead (None: nothing), replayed replies included.
     adapted: dict[str, str | None] = field(default_factory=dict, init=False)
     _refused: dict[str, str | None] = field(default_factory=dict, init=False, repr=False)
-    _tape: Cassette | None = field(default=None, init=False, repr=False)
-    _sender: Any = field(default=None, init=False, repr=False)
     _engine: Served | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise StudyError(f"unknown mode {self.mode!r}", fix=f"one of: {', '.join(MODES)}")
         if self.mode != "off" and self.cassette is None:
             raise StudyError(f"the mode {self.mode} needs a cassette", fix="name a file, or use the mode off")
         if not self.base_url.startswith(("http://", "https://", LOCAL)):
             raise StudyError(f"not an HTTP address: {self.base_url!r}", fix="use http://..., https://... or local:NAME")
-        if self.concurrency < 1:
-            raise StudyError(f"{self.concurrency} attempts at a time", fix="set concurrency to 1 or more")
         self._free, self._lock = threading.Semaphore(self.concurrency), threading.RLock()
 
     def chat(self, model: str, messages: Sequence[Message], **parameters: Any) -> str:
@@ -161,66 +111,58 @@ class Client:
         try:
             text = reply["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError) as error:
-            raise EndpointError(
-                "not_a_chat", "not a chat completion", file=self.base_url, fix="check the endpoint"
-            ) from error
+            raise self._failure("not_a_chat", "not a chat completion") from error
         return text if isinstance(text, str) else ""
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The decoded JSON reply to `body`, from the cassette or from the endpoint as the mode says.
+    def _failure(self, kind: str, reason: str, fix: str = "check the endpoint") -> EndpointError:
+        return EndpointError(kind, reason, file=self.base_url, fix=fix)
 
-        Raises EndpointError: there is no usable reply; its `kind` says why. Raises StudyError: the cassette is
-        damaged, or a local model cannot be started.
-        """
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The decoded JSON reply to `body`, from the cassette or from the endpoint as the mode says. Raises
+        EndpointError: no usable reply, with its kind; StudyError: a damaged cassette, or a local model that does not
+        start."""
         if self.base_url.startswith(LOCAL):
             body = {**body, "model": weights.identity(self.base_url.removeprefix(LOCAL))}
         request = {"path": path, "body": body}
         if self.mode != "off":
             with self._lock:
-                entry = self._recorded().entries().get(key(request))
-                if entry is not None and entry.fault is None:
-                    self.usage.count(entry.response, replayed=True)
-                    self.adapted |= entry.sent
-                    return entry.response
+                outcome = self._tape.entries.get(key(request), {})
+                if "response" in outcome:
+                    self.usage.count(outcome["response"], replayed=True)
+                    self.adapted |= outcome["sent"]
+                    return outcome["response"]
             if self.mode == "replay":
-                raise self._missing(request, entry)
+                fault = outcome.get("fault")
+                reason = f"no recorded reply to this request (key {key(request)[:12]})"
+                reason = f"the endpoint failed when this was recorded ({fault})" if fault else reason
+                fix = "record it: use the mode `record` with an endpoint"
+                raise EndpointError(fault or "no_record", reason, file=self.cassette, fix=fix)
         try:
             reply, sent = self._ask_as_accepted(path, body)
             reply = self.condense(reply)
         except EndpointError as error:
             if self.mode == "record":
                 with self._lock:
-                    self._recorded().keep(request, Entry(fault=error.kind))
+                    self._tape.keep(request, {"fault": error.kind})
             raise
         with self._lock:
             self.usage.count(reply, replayed=False)
             self.adapted |= sent
             if self.mode == "record":
-                self._recorded().keep(request, Entry(reply, sent=sent))
+                self._tape.keep(request, {"response": reply, "sent": sent})
         return reply
 
-    def _recorded(self) -> Cassette:
-        # `cassette` and `keep_requests` may be set until the first request.
-        if self._tape is None:
-            assert self.cassette is not None
-            self._tape = Cassette(self.cassette, self.keep_requests)
-        return self._tape
-
-    def _missing(self, request: Mapping[str, Any], entry: Entry | None) -> EndpointError:
-        """Why a replay has no reply: none was recorded, or the fault that was."""
-        fault = None if entry is None else entry.fault
-        reason = f"no recorded reply to this request (key {key(request)[:12]})"
-        if fault is not None:
-            reason = f"the endpoint failed when this was recorded ({fault})"
-        fix = "record it: use the mode `record` with an endpoint"
-        return EndpointError(fault or "no_record", reason, file=self.cassette, fix=fix)
+    @cached_property
+    def _tape(self) -> Cassette:
+        assert self.cassette is not None
+        return Cassette(self.cassette)
 
     def _ask_as_accepted(self, path: str, body: Mapping[str, Any]) -> tuple[Any, dict[str, str | None]]:
         """The reply, and what of `INSTEAD` had to be done for it; each parameter is changed once at most."""
         while True:
             with self._lock:
                 changes = {name: other for name, other in self._refused.items() if name in body}
-            sent = as_accepted(body, changes)
+            sent = {new: value for name, value in body.items() if (new := changes.get(name, name))}
             try:
                 return self._ask(path, sent), changes
             except EndpointError as error:
@@ -231,21 +173,17 @@ class Client:
                     self._refused[name] = INSTEAD[name]
 
     def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
-        pause = self.pause
-        for attempt in range(self.retries + 1):
+        for attempt in itertools.count():
             try:
                 with self._free:
                     return self._attempt(path, body)
             except _PassingError as failure:
+                kind, reason, after = failure.args
                 if attempt == self.retries:
-                    raise EndpointError(
-                        failure.kind,
-                        f"no usable reply in {attempt + 1} attempts; the last: {failure}",
-                        file=self.base_url,
-                        fix="check the endpoint, or raise `timeout` or `retries`",
-                    ) from failure
-                self.sleep(min(self.longest_pause, pause if failure.after is None else failure.after))
-                pause *= 2
+                    reason = f"no usable reply in {attempt + 1} attempts; the last: {reason}"
+                    fix = "check the endpoint, or raise `timeout` or `retries`"
+                    raise self._failure(kind, reason, fix) from failure
+                self.sleep(min(self.longest_pause, self.pause * 2**attempt if after is None else after))
         raise AssertionError("unreachable")
 
     def _attempt(self, path: str, body: Mapping[str, Any]) -> Any:
@@ -258,50 +196,41 @@ class Client:
 
                 self._engine = shared_model(self.base_url.removeprefix(LOCAL))
         try:
-            return json.loads(_in_background(asyncio.wait_for(self._send(path, body), self.timeout)))
+            work = asyncio.wait_for(self._send(path, body), self.timeout)
+            return json.loads(asyncio.run_coroutine_threadsafe(work, _loop(os.getpid())).result())
         except TimeoutError as error:
-            raise _PassingError("timeout", "the reply came too slowly") from error
+            raise _PassingError("timeout", "the reply came too slowly", None) from error
         except openai.APIStatusError as error:
             status, message = error.status_code, _message(error.body, os.environ.get(self.key_variable))
             stated = f"HTTP {status}: {message}" if message else f"HTTP {status}"
             if status in PASSING:
                 kind = "busy" if status == 429 else "server_error" if status >= 500 else "timeout"
-                raise _PassingError(kind, stated, _seconds(error.response.headers)) from error
-            raise EndpointError(
-                "refused",
-                f"the endpoint refused the request: {stated}",
-                file=f"{self.base_url}/{path}",
-                fix="check the key, the model's name and the address",
-                status=status,
-                message=message,
-            ) from error
+                after = error.response.headers.get("Retry-After", "")  # seconds, or a date
+                raise _PassingError(kind, stated, float(after) if after.isdecimal() else None) from error
+            reason, file = f"the endpoint refused the request: {stated}", f"{self.base_url}/{path}"
+            fix = "check the key, the model's name and the address"
+            raise EndpointError("refused", reason, file=file, fix=fix, status=status, message=message) from error
         except (openai.APIConnectionError, _TooLongError) as error:
-            reason = error.__cause__ or error
-            if isinstance(reason, _TooLongError) or isinstance(error, _TooLongError):
-                raise EndpointError(
-                    "too_long",
-                    f"the reply is longer than {self.max_bytes} bytes",
-                    file=self.base_url,
-                    fix="check the endpoint",
-                ) from error
+            cause = error.__cause__ or error
+            if isinstance(cause, _TooLongError) or isinstance(error, _TooLongError):
+                raise self._failure("too_long", f"the reply is longer than {self.max_bytes} bytes") from error
             if self._engine is not None and (end := self._engine.stopped()) is not None:
-                raise EndpointError("connection", end, file=self.base_url, fix="run it again") from error
-            raise _PassingError("connection", f"{type(reason).__name__}: {reason}") from error
+                raise self._failure("connection", end, "run it again") from error
+            raise _PassingError("connection", f"{type(cause).__name__}: {cause}", None) from error
         except (ValueError, RecursionError) as error:
-            raise _PassingError("not_json", f"a reply that is not JSON ({error})") from error
+            raise _PassingError("not_json", f"a reply that is not JSON ({error})", None) from error
 
     async def _send(self, path: str, body: Mapping[str, Any]) -> bytes:
         """The body of the reply to one attempt."""
         import httpx2
         import openai
 
-        if self._sender is None:
-            self._sender = self._open()
         options: Any = {} if os.environ.get(self.key_variable) else {"headers": {"Authorization": openai.Omit()}}
         reply = await self._sender.post(f"/{path}", cast_to=httpx2.Response, body=dict(body), options=options)
         return bytes(reply.content)
 
-    def _open(self) -> Any:
+    @cached_property
+    def _sender(self) -> Any:
         """The `openai` client. It keeps no connection open, so it needs no closing."""
         import httpx2
         import openai
@@ -348,25 +277,12 @@ def _loop(process: int) -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _in_background(work: Coroutine[Any, Any, bytes]) -> bytes:
-    return asyncio.run_coroutine_threadsafe(work, _loop(os.getpid())).result()
-
-
-def _seconds(headers: Mapping[str, str]) -> float | None:
-    """The seconds of a Retry-After header, None for none or a date."""
-    text = headers.get("Retry-After")
-    return float(text) if text is not None and text.isdecimal() else None
-
-
 def _message(body: Any, secret: str | None) -> str:
-    """What an endpoint's error says, in one printable line without the key, cut after `LONGEST_MESSAGE` characters.
-
-    `body`: its ``error`` object or text, as the `openai` package gives it.
-    """
+    """What an error (an object or text, as `openai` gives it) says, in one printable line without the key, cut after
+    `LONGEST_MESSAGE` characters."""
     text = body.get("message") if isinstance(body, dict) else body
     text = text if isinstance(text, str) else ""
     if secret:
         text = text.replace(secret, "[key]")
-    letters = (letter if letter.isprintable() else " " for letter in text[: 10 * LONGEST_MESSAGE])
-    line = " ".join("".join(letters).split())
+    line = " ".join(printable(text[: 10 * LONGEST_MESSAGE]).split())
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 1] + "…"

