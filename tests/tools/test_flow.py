@@ -498,7 +498,7 @@ def test_floors_of_arguments_by_hand(slot_filler):
 def test_instructions_that_are_the_public_ones_order_systems_alike(bench):
     pools = {"all": settings.Pool("labelled", None, 1), "catalogue3": settings.Pool("catalogue", 3, 1)}
     table = experiments.agreement(bench, bench, replace(FLOW, pools=pools)).set_index("system")
-    assert (set(table["pool"]), list(table.index)) == ({"catalogue3"}, [judge.select for judge in experiments.JUDGES])
+    assert (set(table["pool"]), list(table.index)) == ({"catalogue3"}, [*experiments.JUDGES])
     assert table["public"].tolist() == table["synthetic"].tolist()
     assert table["kendall_tau"].tolist() == pytest.approx([1] * len(table))
     assert table.loc["dense", "public"] > table.loc["random", "public"]

@@ -135,10 +135,10 @@ def test_reference_rows_of_search(tasks, mode, document, mrr, hit, recall):
     assert [means[f"recall@{k}"] for k in (3, 5, 10, 20)] == pytest.approx(recall, abs=0.01)
 
 
-def test_public_samples_of_mcp_flow(loaded, folders):
+def test_public_samples_of_mcp_flow(loaded):
     catalog, settings = loaded["mcpflow"].catalog, flow_settings()
-    published, left_out = samples.load_samples(folders["mcpflow"], loaded["mcpflow"])
-    assert (len(published), left_out) == (1827, 10)
+    published = samples.load_samples(loaded["mcpflow"])
+    assert len(published) == 1827
     assert (len({one.tool for one in published}), len({one.server for one in published})) == (82, 12)
     turns = {name: samples.folds(published, name, settings.splits, 0) for name in flows.SPLITS}
     tested = {name: sum(len(turn.test) for turn in folds) for name, folds in turns.items()}

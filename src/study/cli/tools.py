@@ -342,7 +342,7 @@ def export(
         conversations = iter(forms.read_trajectories(trajectories))
     else:
         loaded = load_collection("mcpflow")
-        own, _ = samples.load_samples(paths.raw("mcpflow"), loaded)
+        own = samples.load_samples(loaded)
         conversations = forms.from_samples(loaded.catalog, own, tools, np.random.default_rng(flow_settings().seeds[0]))
     for line in forms.exported(conversations, form):
         echo(line)

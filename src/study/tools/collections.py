@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -46,6 +47,7 @@ class Loaded(NamedTuple):
     catalog: ToolCatalog  # its servers and tools
     queries: Mapping[str, QuerySet]  # its query sets by name; empty where it has none
     cleaning: pd.DataFrame  # what was mended, left out or noticed, columns `CLEANING_COLUMNS`
+    arguments: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # of the calls that its queries ask for, by id
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -164,6 +166,7 @@ class ApiCall(NamedTuple):
     tool: int  # row of the called API
     pool: tuple[int, ...]  # rows of all APIs that the dialogue calls (MCP-Zero's domain pool)
     first: bool  # whether no call precedes it in the dialogue (MCP-Zero's single turn)
+    arguments: Mapping[str, Any] = MappingProxyType({})
 
 
 def load_apibank(folder: Path) -> Loaded:
@@ -213,8 +216,8 @@ def api_calls(folder: Path, catalog: ToolCatalog) -> list[ApiCall]:
         for number, line in enumerate(lines):
             if line["role"] == "API":
                 before, pool = tuple(spoken[:number]), tuple(sorted(set(row_of.values())))
-                first = all(speaker != "API" for speaker, _ in before)
-                calls.append(ApiCall(f"{name}:{number}", before, row_of[line["api_name"]], pool, first))
+                first, tool = all(speaker != "API" for speaker, _ in before), row_of[line["api_name"]]
+                calls.append(ApiCall(f"{name}:{number}", before, tool, pool, first, line["param_dict"]))
     return calls
 
 
@@ -295,7 +298,7 @@ def load_mcptoolbench(folder: Path) -> Loaded:
     """The catalogue, the query sets `strict` (the labelled tool alone) and `equivalent` (also those that the publishers
     list as similar), grouped by domain, and the cleaning table. Every row repeats its domain's tools: the first counts.
     """
-    builder, rows = Builder("mcptoolbench"), dict[tuple[str, str], int]()
+    builder, rows, arguments = Builder("mcptoolbench"), dict[tuple[str, str], int](), dict[str, dict[str, Any]]()
     strict, equivalent = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     for file in TOOLBENCH_FILES:
         entries = read_records(folder / file)
@@ -311,6 +314,7 @@ def load_mcptoolbench(folder: Path) -> Loaded:
         builder.count("tool list differs from the first row's", "queries", "tools", REPORTED, changed)
         for entry in entries:
             (call,) = entry["function_call_label"]
+            arguments[entry["uuid"]] = given if isinstance(given := call.get("input"), dict) else {}
             right = [rows[one["mcp_server"], one["name"]] for one in (call, *(call.get("similar_tools") or ()))]
             builder.count("query with equivalent tools", "queries", "similar_tools", REPORTED, int(len(right) > 1))
             for queries, label in ((strict, right[:1]), (equivalent, right)):
@@ -318,11 +322,16 @@ def load_mcptoolbench(folder: Path) -> Loaded:
     again = len(strict) - len({text for _, text, *_ in strict})
     builder.count("query text occurs before", "queries", "query", REPORTED, again)
     sets = {"strict": query_set("strict", strict), "equivalent": query_set("equivalent", equivalent)}
-    return Loaded(builder.build(), sets, builder.cleaning())
+    return Loaded(builder.build(), sets, builder.cleaning(), arguments)
 
 
 TOOLS_FOLDER, SAMPLES_FOLDER, INFO_FILE = "data/tools", "data/function_call", "server_info_with_description_v3.json"
-WORD = re.compile(r"[^a-z0-9]+")
+OTHER = re.compile(r"[^a-z0-9]+")
+
+
+def letters(text: str) -> str:
+    """Letters and digits alone, in lower case."""
+    return OTHER.sub("", text.lower())
 
 
 def load_mcpflow(folder: Path) -> Loaded:
@@ -351,7 +360,8 @@ def load_mcpflow(folder: Path) -> Loaded:
             row = builder.tool(server, name, tool.get("description"), tool.get("parameters", tool.get("inputSchema")))
             if row is not None:
                 rows[f"{market}/{stem}", str(published)] = row
-    return Loaded(builder.build(), {"instructions": _samples(folder, rows, builder)}, builder.cleaning())
+    queries, arguments = _samples(folder, rows, builder)
+    return Loaded(builder.build(), {"instructions": queries}, builder.cleaning(), arguments)
 
 
 def plainly_read(folder: Path) -> ToolCatalog:
@@ -377,13 +387,16 @@ def prefix(names: list[str], server: str) -> str:
     """
     fronts = {name.partition("_")[0] if "_" in name.rstrip("_") else "" for name in names}
     front = fronts.pop() if len(fronts) == 1 else ""
-    plain, server_plain = WORD.sub("", front.lower()), WORD.sub("", server.lower())
-    return f"{front}_" if plain and (plain in server_plain or server_plain in plain or "-" in front) else ""
+    one, other = letters(front), letters(server)
+    return f"{front}_" if one and (one in other or other in one or "-" in front) else ""
 
 
-def _samples(folder: Path, rows: dict[tuple[str, str], int], builder: Builder) -> QuerySet:
+def _samples(
+    folder: Path, rows: dict[tuple[str, str], int], builder: Builder
+) -> tuple[QuerySet, dict[str, dict[str, Any]]]:
+    """The instructions, and the arguments of those that hold a call."""
     column = "queries", "source_instruction"
-    unique: dict[tuple[str, str], tuple[Any, ...]] = {}
+    unique, arguments_of = dict[tuple[str, str], tuple[Any, ...]](), dict[str, dict[str, Any]]()
     calls: defaultdict[tuple[str, str], list[tuple[dict[str, Any], str]]] = defaultdict(list)
     for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json")):
         for number, entry in enumerate(read_records(path)):
@@ -398,14 +411,15 @@ def _samples(folder: Path, rows: dict[tuple[str, str], int], builder: Builder) -
             if (text, key[1]) in unique:
                 builder.count("repeated instruction and tool left out", *column, LEFT_OUT)
                 continue
-            arguments = dict((entry["function_call"] or {}).get("arguments", {}))
+            sample, arguments = f"{path.stem}:{number}", dict((entry["function_call"] or {}).get("arguments", {}))
+            arguments_of |= {sample: arguments} if entry["function_call"] else {}
             # Whatever the AST measure takes for the same call is one call: a sibling would give it away.
             same = next((group for other, group in calls[key] if same_value(other, arguments)), None)
             if same is None:
                 same = str(sum(map(len, calls.values())))
                 calls[key].append((arguments, same))
-            unique[text, key[1]] = f"{path.stem}:{number}", text, ((rows[key],),), same
-    return query_set("instructions", unique.values())
+            unique[text, key[1]] = sample, text, ((rows[key],),), same
+    return query_set("instructions", unique.values()), arguments_of
 
 
 # Letters that the Berkeley leaderboard leaves out of account when it compares texts (Patil et al. 2025).

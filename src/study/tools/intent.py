@@ -11,21 +11,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from study.advisor.engine.intent.feedback import Event, Statistics, empty
-from study.advisor.engine.intent.recommender import (
-    Chains,
-    Context,
-    IntentRecommender,
-    SignalIndex,
-    assign,
-    factors,
-)
+from study.advisor.engine.intent.recommender import Context, IntentRecommender, SignalIndex, assign, factors
 from study.advisor.engine.intent.settings import (
     CONTROL,
     CORRECTED,
@@ -49,7 +41,6 @@ from study.tools.queries import QuerySet, rank_all
 from study.tools.results import Inputs, Run, Runs, Table
 
 DESIGN_RATE, DESIGN_STEPS = 0.01, 100  # the specification's own
-WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4)  # of what has followed the tools just used
 FEW = 50  # uses below which a few single ones settle the five weights
 
 
@@ -181,28 +172,24 @@ def online_metrics(events: Sequence[Event], keys: Sequence[str] = ()) -> pd.Data
     share of the catalogue's tools, `keys`, that were ever shown). Click-through counts recommendations that showed
     something; success counts uses with a known outcome. Columns name, value, low, high (of shares: the 95 % Wilson
     interval) and n; NaN where no event bears on a metric."""
-    shares = {
-        "click_through_rate": [event.selected in event.shown for event in events if event.shown],
-        "success_rate": [bool(e.success) for e in events if e.selected is not None and e.success is not None],
-    }
-    timed = [(e.asked, e.finished) for e in events if e.selected is not None and e.success]
+    used = [event for event in events if event.selected is not None]
+    times = [(event.asked, event.finished) for event in used if event.success]
     exposed = {key for event in events for key in event.shown}
-    means: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
-        "time_to_success_s": (
-            np.median,
-            [end - start for start, end in timed if start is not None and end is not None],
-        ),
-        "satisfaction": (np.mean, [event.rating for event in events if event.rating is not None]),
-        "coverage": (np.mean, [key in exposed for key in keys]),
+    values: dict[str, list[float]] = {
+        "click_through_rate": [event.selected in event.shown for event in events if event.shown],
+        "success_rate": [event.success for event in used if event.success is not None],
+        "time_to_success_s": [end - start for start, end in times if start is not None and end is not None],
+        "satisfaction": [event.rating for event in events if event.rating is not None],
+        "coverage": [key in exposed for key in keys],
     }
-    nothing = (np.nan,) * 3
-    lines = [
-        (name, *(share_interval(sum(hits), len(hits)) if hits else nothing), len(hits)) for name, hits in shares.items()
-    ]
-    lines += [
-        (name, mean(values) if values else np.nan, *nothing[1:], len(values)) for name, (mean, values) in means.items()
-    ]
-    return pd.DataFrame(lines, columns=["name", "value", "low", "high", "n"])
+    table = pd.DataFrame({"name": [*values], "value": np.nan, "low": np.nan, "high": np.nan, "n": 0}).set_index("name")
+    for name, of_metric in ((name, numbers) for name, numbers in values.items() if numbers):
+        table.loc[name, "n"] = len(of_metric)
+        if name.endswith("_rate"):
+            table.loc[name, ["value", "low", "high"]] = share_interval(int(sum(of_metric)), len(of_metric))
+        else:
+            table.loc[name, "value"] = np.median(of_metric) if name == "time_to_success_s" else np.mean(of_metric)
+    return table.reset_index()
 
 
 @dataclass(frozen=True)
@@ -318,60 +305,24 @@ class Study:
 
 
 def protocol_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
-    """All protocols; intent_weights.csv and intent_chains.csv."""
+    """All protocols, and intent_weights.csv."""
     (catalog, queries), intentions, spread = inputs, intent_settings(), list[dict[str, object]]()
     signals = SignalIndex(catalog, intentions), SignalIndex(catalog, intentions, as_designed())
     log, index = count(episodes, len(catalog.tools)), ToolIndex(catalog, Settings(document=intentions.ranking.document))
     tasks, requests = annotated_tasks(episodes, queries), followed_requests(episodes)
-    protocols = {
-        "intent": (tasks, others),
-        "intent_prequential": (tasks, earlier),
-        "intent_requests": (requests, others),
-    }
-    for protocol, (asks, may_know) in protocols.items():
+    protocols = {"intent": (tasks, others), "intent_prequential": (tasks, earlier)}
+    for protocol, (asks, may_know) in (protocols | {"intent_requests": (requests, others)}).items():
         texts, relevance = asks.queries.texts, index.scores(asks.queries.texts)
         corrected, designed = (tuple(map(one.candidates, map(one.read, texts), relevance)) for one in signals)
         study = Study(asks, log, may_know, relevance, corrected, intentions)
-        if protocol == "intent_requests":
-            yield Table("intent_chains", chained(study, following(asks, episodes, len(catalog.tools))))
         for name, ranked, config in (*fixed_rankings(study, designed), *tuned_rankings(study, protocol, spread)):
-            table = by_task(ranked, asks, len(catalog.tools)).rename_axis("task_id").reset_index()
+            table = results.measure(ranked, asks.queries, len(catalog.tools)).drop(columns="task_id")
+            # The task is the unit everywhere: the mean over its asks.
+            by_task = table.groupby(np.array(asks.queries.groups), sort=False).mean().rename_axis("task_id")
             facts = {"asks": len(asks.queries), "config": config}
-            yield Run(protocol, name, table.assign(seed=results.SEED), (catalog, asks.queries), facts)
+            inputs_of_protocol = catalog, asks.queries
+            yield Run(protocol, name, by_task.reset_index().assign(seed=results.SEED), inputs_of_protocol, facts)
     yield Table("intent_weights", pd.DataFrame(spread))
-
-
-def by_task(ranked: IntArray, asks: Asks, n_tools: int) -> pd.DataFrame:
-    """Measures of rankings, each the mean over a task's asks, as the task is the unit everywhere; index the task."""
-    table = results.measure(ranked, asks.queries, n_tools).drop(columns="task_id")
-    return table.groupby(np.array(asks.queries.groups), sort=False).mean()
-
-
-def following(asks: Asks, episodes: Sequence[Episode], n_tools: int) -> Float64Array:
-    """`Chains.following` of what an agent had run before each request, shape (n_asks, n_tools); its own task is not in
-    the log that it is counted in."""
-    settings, bonus = intent_settings().sessions, np.zeros((len(asks.queries), n_tools))
-    good = [[(run.tool, run.after) for run in one.executions if run.tool is not None and run.ok] for one in episodes]
-    for ask, (episode, name) in enumerate(zip(asks.episode.tolist(), asks.queries.ids, strict=True)):
-        number = int(name.rpartition(":")[2])  # of the request in its task
-        past = ([tool for tool, _ in runs] for row, runs in enumerate(good) if row != episode)
-        bonus[ask] = Chains(past, n_tools, settings).following(tool for tool, after in good[episode] if after < number)
-    return bonus
-
-
-def chained(study: Study, bonus: Float64Array) -> pd.DataFrame:
-    """intent_chains.csv: the agent's requests, with more and more weight on what the tools it has just run lead to.
-    `bonus`: from `following`."""
-    asks, n_tools, lines = study.asks, bonus.shape[1], []
-    fixed = {"relevance": (study.over_all_tools(), np.eye(len(FACTORS))[0])}
-    fixed |= {CONTROL: (study, study.intentions.variants[CONTROL])}
-    scores = {name: ranked_study.scores(weights) for name, (ranked_study, weights) in fixed.items()}
-    for (name, base), weight in product(scores.items(), WEIGHTS):
-        table = by_task(rank_all((base + weight * bonus).astype(np.float32)), asks, n_tools)
-        line = {"system": f"intent_{name}", "weight": weight, "asks": len(bonus)}
-        line |= {"asks_with_chain": int((bonus > 0).any(axis=1).sum())}
-        lines.append(line | table.sort_index()[[f"mrr@{n_tools}", "hit_rate@1", "hit_rate@3"]].mean().to_dict())
-    return pd.DataFrame(lines)
 
 
 Ranking = tuple[str, IntArray, dict[str, Any]]  # of a system: its name, tools of every ask, settings

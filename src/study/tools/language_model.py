@@ -100,12 +100,12 @@ class ModelChoices:
         content = [catalog.fingerprint(), chosen.tokens, chosen.requests, chosen.text, chosen.description]
         self.asked = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
-    def choices(self, system: str, ids: Sequence[str], ask: Callable[[int], Groups]) -> pd.DataFrame | None:
-        """The rows of a system, in the order of `ids`; None where none is kept and no endpoint may be asked.
+    def choices(self, system: str, ids: Sequence[str], ask: Callable[[int], Groups]) -> pd.DataFrame:
+        """The rows of a system, in the order of `ids`: `COLUMNS`, tools as `Groups`.
 
         `ask`: from the place of a query to what the model chose; empty where its reply names nothing.
-        Returns: `COLUMNS`, tools as `Groups`. Raises StudyError: some are missing, or they were made with another
-        catalogue or other settings, and no endpoint may be asked.
+        Raises StudyError: some are missing, or they were made with another catalogue or other settings, and no endpoint
+            may be asked.
         """
         whole = self._read()
         stored = whole[whole["system"] == system].set_index("query")
@@ -113,8 +113,6 @@ class ModelChoices:
         if fits and not missing:
             return stored.loc[list(ids)].reset_index().assign(tools=lambda frame: frame["tools"].map(_groups))
         if self.client.mode == "replay":
-            if fits and missing == len(ids):
-                return None
             problem = f"{missing} of its {len(ids)} choices are missing"
             problem = problem if fits else "its choices rest on another catalogue or other settings"
             raise StudyError(problem, file=self.path, row=system, fix="record them again (T2M_LLM_MODE=record)")
@@ -196,47 +194,44 @@ def facts(rows: pd.DataFrame) -> dict[str, Any]:
     return {"models": sorted(set(rows["model"])), "unanswered": sum(not groups for groups in rows["tools"])} | means
 
 
+def first_group(choices: pd.DataFrame) -> list[tuple[int, ...]]:
+    """The first tools that every reply names; none where it names nothing."""
+    return [groups[0] if groups else () for groups in choices["tools"]]
+
+
 def apibank_runs(catalog: ToolCatalog, folder: Path, llm: ModelChoices) -> Iterator[Run]:
     """The next API of a dialogue, protocols of `mcp_zero.dialogue_runs`: chosen among all definitions in the prompt
     (``llm_standard``), or by a request block that vectors answer (``llm_mcp_zero``, also with an example)."""
-    calls = api_calls(folder, catalog)
+    calls, n_tools = api_calls(folder, catalog), len(catalog.tools)
     texts = [mcp_zero.query(call, "dialogue_with_api_lines").removesuffix("\nGenerate API Request:") for call in calls]
-    queries, every = mcp_zero.queries_of(calls, texts), tuple(range(len(catalog.tools)))
-    router, order = Router(catalog, ONE_SERVER), tie_order(len(catalog.tools), results.SEED)
-    pools = {"full": [every] * len(calls), "domain": [call.pool for call in calls]}
+    queries, order = mcp_zero.queries_of(calls, texts), tie_order(n_tools, results.SEED)
+    router, pools = Router(catalog, ONE_SERVER), {"full": [tuple(range(n_tools))] * len(calls)}
+    pools["domain"] = [call.pool for call in calls]
 
-    def runs(name: str, choices: Mapping[str, tuple[pd.DataFrame, int]]) -> Iterator[Run]:
-        """`choices`: by pool the rows, and which of their groups belongs to it."""
-        tables = {}
-        for pool, (frame, position) in choices.items():
-            chosen = results.padded([groups[position] if groups else () for groups in frame["tools"]])
-            tables[pool] = results.measure(chosen, queries, len(every), ks=(1,))
+    def choose(number: int, pool: str) -> Groups:
+        return llm.choose(catalog, pools[pool][number], texts[number], "next in the dialogue")
 
-        def about(pool: str, rows: list[int]) -> dict[str, Any]:
-            return facts(choices[pool][0].iloc[rows])
+    def write(number: int, example: Sequence[Message]) -> Groups:
+        requests = llm.requests(NEXT_REQUEST.format(dialogue=texts[number]), example)
+        if not requests:
+            return ()
+        ranked = rank_all(router.scores(requests[:1], store=False), order=order)[0].tolist()
+        return tuple((next(row for row in ranked if row in pool[number]),) for pool in pools.values())
 
-        return mcp_zero.by_part(name, tables, calls, (catalog, queries), about)
-
-    standard = {}
-    for pool, offered in pools.items():
-
-        def choose(number: int, offered: Sequence[Sequence[int]] = offered) -> Groups:
-            return llm.choose(catalog, offered[number], texts[number], "next in the dialogue")
-
-        if (choices := llm.choices(f"llm_standard_{pool}", queries.ids, choose)) is not None:
-            standard[pool] = choices, 0
-    yield from runs("llm_standard", standard)
+    standard = {pool: llm.choices(f"llm_standard_{pool}", queries.ids, partial(choose, pool=pool)) for pool in pools}
+    systems = {"llm_standard": standard}
     for name, example in {"llm_mcp_zero": (), "llm_mcp_zero_example": EXAMPLE}.items():
+        both = llm.choices(name, queries.ids, partial(write, example=example))
+        of_pool = ([groups[place:] for groups in both["tools"]] for place in range(len(pools)))
+        systems[name] = {pool: both.assign(tools=tools) for pool, tools in zip(pools, of_pool, strict=True)}
+    for name, choices in systems.items():
+        ranked = {pool: results.padded(first_group(frame)) for pool, frame in choices.items()}
+        tables = {pool: results.measure(tools, queries, n_tools, ks=(1,)) for pool, tools in ranked.items()}
 
-        def write(number: int, example: Sequence[Message] = example) -> Groups:
-            requests = llm.requests(NEXT_REQUEST.format(dialogue=texts[number]), example)
-            if not requests:
-                return ()
-            ranked = rank_all(router.scores(requests[:1], store=False), order=order)[0].tolist()
-            return tuple((next(row for row in ranked if row in pool[number]),) for pool in pools.values())
+        def about(pool: str, rows: list[int], choices: Mapping[str, pd.DataFrame] = choices) -> dict[str, Any]:
+            return facts(choices[pool].iloc[rows])
 
-        if (choices := llm.choices(name, queries.ids, write)) is not None:
-            yield from runs(name, {"full": (choices, 0), "domain": (choices, 1)})
+        yield from mcp_zero.by_part(name, tables, calls, (catalog, queries), about)
 
 
 def request_runs(inputs: Inputs, llm: ModelChoices) -> Iterator[Run]:
@@ -252,10 +247,9 @@ def request_runs(inputs: Inputs, llm: ModelChoices) -> Iterator[Run]:
         return tuple(tuple(int(row) for row in rows if row >= 0) for rows in ranked)
 
     choices = llm.choices("llm_requests", queries.ids, write)
-    if choices is not None:
-        handed = {k: [union(map(np.array, groups), k) for groups in choices["tools"]] for k in mcp_zero.TOP}
-        table = results.measure_sets(handed, queries, len(catalog.tools))
-        yield Run("request", "mcp_zero_llm", table, inputs, facts(choices))
+    handed = {k: [union(map(np.array, groups), k) for groups in choices["tools"]] for k in mcp_zero.TOP}
+    table = results.measure_sets(handed, queries, len(catalog.tools))
+    yield Run("request", "mcp_zero_llm", table, inputs, facts(choices))
 
 
 def selection_runs(inputs: Inputs, llm: ModelChoices) -> Iterator[Run | Table]:
@@ -264,25 +258,21 @@ def selection_runs(inputs: Inputs, llm: ModelChoices) -> Iterator[Run | Table]:
     (catalog, queries), lines = inputs, []
     index, n_tools = ToolIndex(catalog, Settings(document="name_desc")), len(catalog.tools)
     ranked = rank_all(index.scores(queries.texts), order=index.order)
+
+    def pick(number: int, k: int) -> Groups:
+        offered = range(n_tools) if k == n_tools else ranked[number, :k].tolist()
+        return llm.choose(catalog, offered, queries.texts[number], "first", bare=k == n_tools)
+
     yield Run("selection", "retrieved", results.measure(ranked[:, :1], queries, n_tools, ks=(1,)), inputs)
     for k in (*llm.settings.offered, n_tools):
-        name, bare = ("llm_all", True) if k == n_tools else (f"llm_{k}", False)
-
-        def pick(number: int, k: int = k, bare: bool = bare) -> Groups:
-            offered = range(n_tools) if bare else ranked[number, :k].tolist()
-            return llm.choose(catalog, offered, queries.texts[number], "first", bare=bare)
-
-        choices = llm.choices(f"selection_{name}", queries.ids, pick)
-        if choices is None:
-            continue
-        chosen = results.padded([groups[0] if groups else () for groups in choices["tools"]])
-        table = results.measure(chosen, queries, n_tools, ks=(1,))
+        name = "llm_all" if k == n_tools else f"llm_{k}"
+        choices = llm.choices(f"selection_{name}", queries.ids, partial(pick, k=k))
+        table = results.measure(results.padded(first_group(choices)), queries, n_tools, ks=(1,))
         yield Run("selection", name, table, inputs, facts(choices))
         line = {"system": name, "tools": k, "hit_rate@1": table["hit_rate@1"].mean()}
         line["reachable"] = results.measure(ranked[:, :k], queries, n_tools, ks=(k,))[f"hit_rate@{k}"].mean()
         lines.append(line | choices[["prompt_tokens", "completion_tokens"]].mean().to_dict())
-    if lines:
-        yield Table("selection", pd.DataFrame(lines))
+    yield Table("selection", pd.DataFrame(lines))
 
 
 def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], llm: ModelChoices) -> Iterator[Run]:
@@ -296,18 +286,16 @@ def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], llm: ModelC
     offers = {size: [mcp_zero.offer(sampled, row) for row in targets] for size, sampled in samples.items()}
     needs = [f"I need a tool for this: {requests[row].tool}" for row in targets]
     order, router = tie_order(len(catalog.tools), results.SEED), Router(catalog, mcp_zero.ROUTING)
+    named, ids = mcp_zero.names(catalog), [str(row) for row in targets]
     trials = [(size, row, need) for size in samples for row, need in zip(targets, needs, strict=True)]
     queries = query_set("trials", ((f"{size}:{row}", f"\n{need}", ((row,),), str(row)) for size, row, need in trials))
-    named = mcp_zero.names(catalog)
 
     def run(name: str, sizes: Sequence[int], choices: pd.DataFrame) -> Run:
+        """`choices`: of a target, a group for each of the sizes, or none at all."""
         rows = [number for number, trial in enumerate(trials) if trial[0] in sizes]
-        chosen: list[tuple[int, ...]] = [
-            groups[number] if groups else () for number in range(len(sizes)) for groups in choices["tools"]
-        ]
-        right = [
-            bool(tools) and named[tools[0]] == named[trials[row][1]] for row, tools in zip(rows, chosen, strict=True)
-        ]
+        chosen = [groups[place] if groups else () for place in range(len(sizes)) for groups in choices["tools"]]
+        wanted = [named[trials[row][1]] for row in rows]
+        right = [bool(tools) and named[tools[0]] == tool for tools, tool in zip(chosen, wanted, strict=True)]
         table = results.table_of(queries.take(rows), **{"hit_rate@1": right})
         return Run("needle_llm", name, table, (catalog, queries), facts(choices))
 
@@ -316,21 +304,15 @@ def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], llm: ModelC
         if not written:
             return ()
         servers, tools = (scores[0] for scores in router.similarities(written[:1], store=False))
-        offered = (rows_of[number] for rows_of in offers.values())
-        return tuple(
-            (mcp_zero.first_choice(servers, tools, rows, catalog, mcp_zero.ROUTING, order),) for rows in offered
-        )
+        how = catalog, mcp_zero.ROUTING, order
+        return tuple((mcp_zero.first_choice(servers, tools, rows[number], *how),) for rows in offers.values())
 
-    ids = [str(row) for row in targets]
-    if (choices := llm.choices("needle_mcp_zero", ids, write)) is not None:
-        yield run("mcp_zero", list(samples), choices)
+    def pick(number: int, size: int) -> Groups:
+        return llm.choose(catalog, offers[size][number].tolist(), needs[number], "for it")
+
+    yield run("mcp_zero", list(samples), llm.choices("needle_mcp_zero", ids, write))
     for size in llm.settings.in_prompt:
-
-        def pick(number: int, size: int = size) -> Groups:
-            return llm.choose(catalog, offers[size][number].tolist(), needs[number], "for it")
-
-        if (choices := llm.choices(f"needle_standard_{size}", ids, pick)) is not None:
-            yield run(f"standard_{size}", [size], choices)
+        yield run(f"standard_{size}", [size], llm.choices(f"needle_standard_{size}", ids, partial(pick, size=size)))
 
 
 # MCP-Flow: calls with and without retrieved exemplars (section 4.3), instructions written and judged (3.2 and 3.3).
@@ -396,7 +378,7 @@ def call_runs(bench: Bench, flow: Flow, llm: ModelChoices) -> Iterator[Run]:
     seed, vectors, protocol = flow.seeds[0], bench.evidence.vectors, f"{SPLIT}_{POOL}"
     rows = stratified(bench.samples, llm.settings.instructions, seed)
     chosen, pools = [bench.samples[row] for row in rows], benches.candidates(bench, flow.pools[POOL], seed)
-    near, size = dict[int, list[Sample]](), {"candidates": flow.pools[POOL].size}
+    near, none, size = dict[int, list[Sample]](), dict[int, list[Sample]](), {"candidates": flow.pools[POOL].size}
     for fold in samples.folds(bench.samples, SPLIT, flow.splits, seed):
         for row in set(rows) & set(fold.test.tolist()):
             best = np.argsort(-(vectors[fold.train] @ vectors[row]), kind="stable")[: flow.exemplars]
@@ -412,20 +394,18 @@ def call_runs(bench: Bench, flow: Flow, llm: ModelChoices) -> Iterator[Run]:
         table = results.table_of(queries, **{"hit_rate@1": calls["tool"]}).assign(seed=seed)
         return Run(f"model_{protocol}", name, table, (bench.catalog, queries), whole, calls)
 
-    for name, examples in {"flow_llm": {}, "flow_llm_exemplars": near}.items():
+    def call(number: int, examples: Mapping[int, list[Sample]]) -> Groups:
+        row, one = rows[number], chosen[number]
+        offered, longest = pools[row].tolist(), llm.settings.description
+        written = ask_for_call(chat, bench.catalog, one.text, offered, examples.get(row, ()), longest)
+        return (() if written is None else (written.tool,), tuple(map(int, measures(written, one).values())))
 
-        def call(number: int, examples: Mapping[int, list[Sample]] = examples) -> Groups:
-            row, one = rows[number], chosen[number]
-            offered, longest = pools[row].tolist(), llm.settings.description
-            written = ask_for_call(chat, bench.catalog, one.text, offered, examples.get(row, ()), longest)
-            return (() if written is None else (written.tool,), tuple(map(int, measures(written, one).values())))
-
-        choices = llm.choices(name, keys["task_id"].tolist(), call)
-        if choices is not None:
-            unanswered = sum(not groups[0] for groups in choices["tools"])
-            about = facts(choices) | size | {"unanswered": unanswered}
-            yield run(name, [groups[1] for groups in choices["tools"]], about)
-    if llm.path.exists() and (paths.results(COLLECTION) / results.FILES["calls"]).exists():
+    for name, examples in {"flow_llm": none, "flow_llm_exemplars": near}.items():
+        choices = llm.choices(name, keys["task_id"].tolist(), partial(call, examples=examples))
+        unanswered = sum(not tools for tools in first_group(choices))
+        about = facts(choices) | size | {"unanswered": unanswered}
+        yield run(name, [groups[1] for groups in choices["tools"]], about)
+    if (paths.results(COLLECTION) / results.FILES["calls"]).exists():
         others = results.collect_runs(COLLECTION, "calls").get(protocol, {})
         for name in [name for name in BESIDE if name in others]:
             rows_of_system = others[name][others[name]["seed"] == seed].set_index("task_id").loc[keys["task_id"]]
@@ -440,26 +420,24 @@ def synthesis_tables(bench: Bench, sampled: Sequence[int], flow: Flow, llm: Mode
     """
     tools, seed, bounds = list(sampled)[: llm.settings.written_tools], flow.seeds[0], flow.filtration
     steps, rules = [], []
+
+    def write(position: int, name: str, repeated: Sequence[int]) -> Groups:
+        tool, rng = repeated[position], np.random.default_rng([seed, position])
+        examples = [bench.samples[row].text for row in rng.choice(len(bench.samples), EXAMPLES, replace=False)]
+        model = synthesis.ModelWriter(llm.chat, examples)
+        writer = model if name == "model" else synthesis.Templates(flow.synthesis, seed + position)
+        written, counts = synthesis.synthesise(bench.catalog, [tool], writer, number=1, depth=1)
+        last = list({sample.group: sample for sample in written}.values())
+        return (tuple(counts.values()), *(judged(bench, sample, llm, rng) for sample in last))
+
     # A small model writes one line however many are asked for, so each instruction is asked for alone.
     for name, number in {"model": flow.synthesis.per_tool, "templates": 1}.items():
         repeated = [tool for tool in tools for _ in range(number)]
 
-        def write(position: int, name: str = name, repeated: Sequence[int] = repeated) -> Groups:
-            tool, rng = repeated[position], np.random.default_rng([seed, position])
-            examples = [bench.samples[row].text for row in rng.choice(len(bench.samples), EXAMPLES, replace=False)]
-            model = synthesis.ModelWriter(llm.chat, examples)
-            writer = model if name == "model" else synthesis.Templates(flow.synthesis, seed + position)
-            written, counts = synthesis.synthesise(bench.catalog, [tool], writer, number=1, depth=1)
-            last = list({sample.group: sample for sample in written}.values())
-            return (tuple(counts.values()), *(judged(bench, sample, llm, rng) for sample in last))
-
         ids = [f"{tool_key(bench.catalog, tool)}:{position % number}" for position, tool in enumerate(repeated)]
-        choices = llm.choices(f"written_{name}", ids, write)
-        if choices is None:
-            continue
-        similarity, points, invoked = (
-            np.array([one for groups in choices["tools"] for one in groups[1:]]).reshape(-1, 3).T
-        )
+        choices = llm.choices(f"written_{name}", ids, partial(write, name=name, repeated=repeated))
+        judgements = [one for groups in choices["tools"] for one in groups[1:]]
+        similarity, points, invoked = np.array(judgements).reshape(-1, 3).T
         checks = {
             "similarity": (similarity <= 1000 * bounds.similarity, similarity.mean() / 1000),
             "quality": (points >= bounds.quality, points.mean()),
@@ -472,9 +450,8 @@ def synthesis_tables(bench: Bench, sampled: Sequence[int], flow: Flow, llm: Mode
         steps += [{"writer": name, "step": step, "instructions": count} for step, count in counts.items()]
         for (rule, (_, mean)), removed in zip(checks.items(), synthesis.removals(passed), strict=True):
             rules.append({"writer": name, "rule": rule} | removed | {"mean": mean})
-    if steps:
-        yield Table("flow_model_synthesis", pd.DataFrame(steps))
-        yield Table("flow_model_filtration", pd.DataFrame(rules))
+    yield Table("flow_model_synthesis", pd.DataFrame(steps))
+    yield Table("flow_model_filtration", pd.DataFrame(rules))
 
 
 def judged(bench: Bench, sample: Sample, llm: ModelChoices, rng: np.random.Generator) -> tuple[int, int, int]:

@@ -9,7 +9,6 @@ own words (`identity`, which only checks the plumbing) or in another catalogue's
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
@@ -34,7 +33,7 @@ from study.advisor.retrieval.texts import definition_tokens, encoded
 from study.data.dataset import FloatArray, IntArray
 from study.evaluation.ranking import tie_order
 from study.tools import results
-from study.tools.collections import ApiCall, Episode, api_calls, narrowly_read
+from study.tools.collections import OTHER, ApiCall, Episode, api_calls, letters, narrowly_read
 from study.tools.discovery import Handed, hand_over, union
 from study.tools.queries import QuerySet, query_set, rank_all
 from study.tools.results import Inputs, Run, Table
@@ -136,7 +135,6 @@ class Asks:
     episode: IntArray  # the row of the log that each belongs to, shape (len(queries),)
     selected: tuple[tuple[int, ...], ...]  # the tools that the agent ran for it
     returned: IntArray  # what the recorded router answered with, shape (len(queries), width), -1 where unfilled
-    blocks: tuple[Request, ...] = ()  # the requests, where the agent wrote some
 
 
 def followed_requests(episodes: Sequence[Episode]) -> Asks:
@@ -147,9 +145,9 @@ def followed_requests(episodes: Sequence[Episode]) -> Asks:
             ran = next((run.tool for run in episode.executions if run.after == number), None)
             if ran is not None and (blocks := parse_requests(route.text)):
                 query = f"{episode.task}:{number}", " ".join(blocks[0]), ((ran,),), episode.task
-                followed.append((query, row, (ran,), route.returned, blocks[0]))
-    queries, rows, selected, returned, first = zip(*followed, strict=True)
-    return Asks(query_set("requests", queries), np.array(rows), selected, results.padded(returned), first)
+                followed.append((query, row, (ran,), route.returned))
+    queries, rows, selected, returned = zip(*followed, strict=True)
+    return Asks(query_set("requests", queries), np.array(rows), selected, results.padded(returned))
 
 
 FORMS = ("dialogue_with_api_lines", "dialogue", "last_user", "last_two", "user_lines")
@@ -246,7 +244,6 @@ def by_part(
 
 
 POSITIONS, SIZES = 21, 50
-PLAIN = re.compile(r"[^a-z0-9]+")
 # Words of names that name no server.
 FILLER = ("mcp", "server", "official")
 ROUTING = replace(PAPER, document="desc")
@@ -267,12 +264,7 @@ Trial = tuple[int, int]  # how many tools are on offer, and the target's row
 
 def name_key(name: str) -> str:
     """A server's name without the words that say that it is one; letters and digits only, in lower case."""
-    return "".join(word for word in PLAIN.split(name.lower()) if word not in FILLER)
-
-
-def plain(text: str) -> str:
-    """Letters and digits alone, in lower case."""
-    return PLAIN.sub("", text.lower())
+    return "".join(word for word in OTHER.split(name.lower()) if word not in FILLER)
 
 
 def grid(n_tools: int) -> list[tuple[int, int]]:
@@ -318,7 +310,7 @@ def pairs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> dict[int, Requ
 
     def key(owner: ToolCatalog, row: int) -> tuple[str, str]:
         tool = owner.tools[row]
-        return name_key(owner.servers[tool.server].name), plain(tool.name)
+        return name_key(owner.servers[tool.server].name), letters(tool.name)
 
     requests_of: dict[tuple[str, str], list[Request]] = {}
     for other in others:
@@ -338,7 +330,7 @@ def pairs(catalog: ToolCatalog, others: Sequence[ToolCatalog]) -> dict[int, Requ
 
 def independent(left: str, right: str) -> bool:
     """Whether two descriptions are no near-copies: at most `COPIED` of their letters and digits match in order."""
-    a, b = plain(left)[:COMPARED], plain(right)[:COMPARED]
+    a, b = letters(left)[:COMPARED], letters(right)[:COMPARED]
     return a != b and SequenceMatcher(None, a, b, autojunk=False).ratio() <= COPIED
 
 

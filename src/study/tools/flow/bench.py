@@ -13,7 +13,6 @@ from study.advisor.encoders import choose as embedding
 from study.advisor.encoders.choose import Embedder
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.texts import documents
-from study.base import paths
 from study.data.dataset import FloatArray, IntArray
 from study.tools.collections import load_collection
 from study.tools.flow import samples, selector
@@ -58,8 +57,9 @@ def embed(embedder: Embedder, texts: Sequence[str]) -> FloatArray:
 
 def prepare(flow: Flow, embedder: Embedder | None = None) -> Bench:
     """MCP-Flow's public files as a bench."""
-    loaded = load_collection("mcpflow")
-    published, left_out = samples.load_samples(paths.raw("mcpflow"), loaded)
+    loaded = load_collection(samples.COLLECTION)
+    published = samples.load_samples(loaded)
+    left_out = len(loaded.queries["instructions"]) - len(published)
     return assemble(loaded.catalog, published, flow, embedder or embedding.configured_embedder(), left_out)
 
 
@@ -108,23 +108,15 @@ def train(bench: Bench, rows: IntArray, flow: Flow, seed: int, slot_filler: Slot
     return Trained(exemplars, weights, slot_filler.fit(training))
 
 
-def scores(
-    system: System, features: FloatArray, weights: Mapping[bool, FloatArray], rng: np.random.Generator
-) -> FloatArray:
-    """How well each candidate fits, shape (b, m). `features`: shape (b, m, 7)."""
-    by_name = dict(zip(selector.FEATURES, np.moveaxis(features, 2, 0), strict=True))
-    if system.select == "random":
+def scores(select: str, features: FloatArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """How well each candidate fits, shape (b, m). `features`: shape (b, m, 7). `weights`: of a trained selector."""
+    if select == "random":
         return rng.random(features.shape[:2], dtype=np.float32)
-    if system.select == "exemplars":  # most votes first, then the nearest exemplar, then the document
+    by_name = dict(zip(selector.FEATURES, np.moveaxis(features, 2, 0), strict=True))
+    if select == "exemplars":  # most votes first, then the nearest exemplar, then the document
         votes = by_name["votes"]
-        fit: FloatArray = votes * 1000 + np.where(votes > 0, 10 + by_name["nearest"], by_name["dense"])
-        return fit
-    if system.select == "trained":
-        chosen = weights[system.exemplars]
-        fit = features[:, :, : len(chosen)] @ chosen
-        return fit
-    fit = by_name[system.select]
-    return fit
+        return np.asarray(votes * 1000 + np.where(votes > 0, 10 + by_name["nearest"], by_name["dense"]))
+    return np.asarray(features[:, :, : len(weights)] @ weights if select == "trained" else by_name[select])
 
 
 def answer(
@@ -144,7 +136,8 @@ def answer(
         several = np.array([np.pad(pools[row], (0, width - len(pools[row])), constant_values=-1) for row in part])
         features = selector.features(bench.evidence, part, several, trained.exemplars, similarity)
         for name, system in systems.items():
-            fit = np.where(several >= 0, scores(system, features, trained.weights, rng), -np.inf)
+            fit = scores(system.select, features, trained.weights[system.exemplars], rng)
+            fit = np.where(several >= 0, fit, -np.inf)
             order = np.argsort(-fit, axis=1, kind="stable")
             for line, row in enumerate(part):
                 one, ranked, call = bench.samples[row], several[line, order[line]], None

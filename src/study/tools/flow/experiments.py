@@ -20,11 +20,10 @@ from study.advisor.retrieval.texts import definition_tokens
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.files import read_csv, write_csv
-from study.data.raw_files import read_records
 from study.evaluation import per_task
 from study.evaluation.statistics import compare_all, mean_interval
 from study.tools import results
-from study.tools.collections import TOOLBENCH_FILES, api_calls, dialogues, load_collection, same_value
+from study.tools.collections import api_calls, load_collection, same_value
 from study.tools.flow import bench as benches
 from study.tools.flow import selector, synthesis
 from study.tools.flow.bench import Bench
@@ -36,24 +35,19 @@ from study.tools.flow.samples import (
     Sample,
     as_queries,
     folds,
+    load_samples,
     measures,
     server_groups,
     tool_key,
 )
-from study.tools.flow.settings import FILE, Copying, Flow, Pool, System, flow_settings
+from study.tools.flow.settings import Copying, Flow, Pool, System, flow_settings
 from study.tools.flow.slot_filler import SlotFiller
 from study.tools.mcp_zero import query
 from study.tools.results import Made, Run, Table
 
 SPLITS = ("seen", "unseen_tool", "unseen_server")
 # Systems that learn nothing rank the pools of candidates; real and synthetic instructions should order them alike.
-JUDGES = (
-    System("random", "required"),
-    System("bm25", "required"),
-    System("dense", "required"),
-    System("tool_name", "required"),
-    System("server_name", "required"),
-)
+JUDGES = ("random", "bm25", "dense", "tool_name", "server_name")
 
 
 def flow_parts() -> Iterator[Made]:
@@ -157,10 +151,10 @@ def agreement(bench: Bench, synthetic_bench: Bench, flow: Flow) -> pd.DataFrame:
             for row, offered in enumerate(benches.candidates(judged, pool, flow.seeds[0])):
                 none, at = np.zeros((1, 0), dtype=np.float32), np.array([row])
                 features = selector.features(judged.evidence, at, offered[None], nothing, none)
-                fits = [benches.scores(judge, features, {}, rng)[0] for judge in JUDGES]
+                fits = [benches.scores(judge, features, none[0], rng)[0] for judge in JUDGES]
                 hits.append([bool(offered[fit.argmax()] == judged.samples[row].tool) for fit in fits])
             units = [sample.tool for sample in judged.samples]
-            shares[title] = pd.DataFrame(hits, columns=[judge.select for judge in JUDGES]).groupby(units).mean().mean()
+            shares[title] = pd.DataFrame(hits, columns=[*JUDGES]).groupby(units).mean().mean()
         table = pd.DataFrame(shares).rename_axis("system").reset_index()
         table.insert(0, "pool", name)
         tables.append(table.assign(kendall_tau=kendalltau(table["public"], table["synthetic"]).statistic))
@@ -175,20 +169,17 @@ def trivial_table(bench: Bench, more: Sequence[Sample], flow: Flow) -> pd.DataFr
     Columns: arguments (required or trained, see `slot_filler.make_call`), nameable: the share of the calls whose
     parameters the tool's schema names at all, which no caller can exceed.
     """
-    slot_filler, bank = SlotFiller(bench.catalog, flow.copying).fit(bench.samples, more), load_collection("apibank")
-    loaded, folder = load_collection("mcptoolbench"), paths.raw("mcptoolbench")
-    entries = [entry for file in TOOLBENCH_FILES for entry in read_records(folder / file)]
-    calls = []
-    for entry, (name, text, ((tool,),), group) in zip(entries, loaded.queries["strict"].rows(), strict=True):
-        given = entry["function_call_label"][0].get("input")
-        calls.append(Sample(name, text, tool, 0, given if isinstance(given, dict) else {}, group))
-    spoken, bank_calls = dialogues(paths.raw("apibank")), []
-    for call in api_calls(paths.raw("apibank"), bank.catalog):
-        group, _, number = call.id.rpartition(":")
-        arguments = dict(spoken[group][int(number)]["param_dict"])
-        bank_calls.append(Sample(call.id, query(call, "dialogue_with_api_lines"), call.tool, 0, arguments, group))
+    slot_filler, tools = (
+        SlotFiller(bench.catalog, flow.copying).fit(bench.samples, more),
+        load_collection("mcptoolbench"),
+    )
+    bank, bank_samples = load_collection("apibank").catalog, list[Sample]()
+    for call in api_calls(paths.raw("apibank"), bank):
+        text = query(call, "dialogue_with_api_lines")
+        bank_samples.append(Sample(call.id, text, call.tool, 0, call.arguments, call.id))
+    others = {"mcptoolbench": (tools.catalog, load_samples(tools, "strict")), "apibank": (bank, bank_samples)}
     lines = [measure_arguments("mcpflow", "required", slot_filler, bench.samples)]
-    for name, catalog, samples in (("mcptoolbench", loaded.catalog, calls), ("apibank", bank.catalog, bank_calls)):
+    for name, (catalog, samples) in others.items():
         filler = slot_filler.of(catalog)
         lines += [measure_arguments(name, filling, filler, samples) for filling in ("required", "trained")]
     return pd.DataFrame(lines)
@@ -248,7 +239,7 @@ def rows_of(catalog: ToolCatalog, ids: Sequence[str]) -> list[int]:
     row_of = {server.id: row for row, server in enumerate(catalog.servers)}
     if unknown := [name for name in ids if name not in row_of]:
         reason = f"the catalogue has no server {unknown[0]!r}"
-        raise StudyError(reason, file=FILE, column="servers", fix="name a server of the catalogue")
+        raise StudyError(reason, file="conf/tools/flow.yaml", column="servers", fix="name a server of the catalogue")
     return [tool for name in ids for tool in catalog.tools_of(row_of[name])]
 
 

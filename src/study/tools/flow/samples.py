@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +17,7 @@ import pandas as pd
 from study.advisor.retrieval.documents import ToolCatalog
 from study.base.errors import require_one_of
 from study.data.dataset import IntArray
-from study.data.raw_files import read_records
-from study.tools.collections import MAX_DEPTH, SAMPLES_FOLDER, Loaded, same_value
+from study.tools.collections import MAX_DEPTH, Loaded, same_value
 from study.tools.flow.settings import Splits
 from study.tools.queries import QuerySet, query_set
 
@@ -38,19 +36,11 @@ class Sample:
     group: str  # samples that were made from one call share it, and never stand on both sides of a split
 
 
-def load_samples(folder: Path, loaded: Loaded) -> tuple[list[Sample], int]:
-    """The public samples that hold a call, and how many hold none (they name a tool but no call). `folder`: of the raw
-    files. `loaded`: what `load_mcpflow` made of the same folder."""
-    calls = {
-        f"{path.stem}:{number}": entry["function_call"]
-        for path in sorted((folder / SAMPLES_FOLDER).glob("*/*.json"))
-        for number, entry in enumerate(read_records(path))
-    }
-    catalog, queries, with_call = loaded.catalog, loaded.queries["instructions"], list[Sample]()
-    for name, text, ((tool,),), group in queries.rows():
-        if call := calls.get(name):
-            with_call.append(Sample(name, text, tool, catalog.tools[tool].server, call["arguments"], group))
-    return with_call, len(queries) - len(with_call)
+def load_samples(loaded: Loaded, name: str = "instructions") -> list[Sample]:
+    """The queries of a set that ask for a call; a few of MCP-Flow's name a tool but no call."""
+    catalog, calls = loaded.catalog, loaded.arguments
+    rows = ((id_, text, tool, group) for id_, text, ((tool,),), group in loaded.queries[name].rows() if id_ in calls)
+    return [Sample(id_, text, tool, catalog.tools[tool].server, calls[id_], group) for id_, text, tool, group in rows]
 
 
 def as_queries(samples: Sequence[Sample]) -> QuerySet:

@@ -11,8 +11,6 @@ from pydantic import Field
 from study.base import paths
 from study.base.settings import read_settings
 
-FILE = "conf/tools/flow.yaml"
-
 
 @dataclass(frozen=True)
 class Splits:
