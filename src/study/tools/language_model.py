@@ -293,7 +293,9 @@ def needle_runs(catalog: ToolCatalog, others: Sequence[ToolCatalog], llm: ModelC
     def run(name: str, sizes: Sequence[int], choices: pd.DataFrame) -> Run:
         """`choices`: of a target, a group for each of the sizes, or none at all."""
         rows = [number for number, trial in enumerate(trials) if trial[0] in sizes]
-        chosen = [groups[place] if groups else () for place in range(len(sizes)) for groups in choices["tools"]]
+        chosen: list[tuple[int, ...]] = [
+            groups[place] if groups else () for place in range(len(sizes)) for groups in choices["tools"]
+        ]
         wanted = [named[trials[row][1]] for row in rows]
         right = [bool(tools) and named[tools[0]] == tool for tools, tool in zip(chosen, wanted, strict=True)]
         table = results.table_of(queries.take(rows), **{"hit_rate@1": right})
