@@ -118,7 +118,8 @@ def test_walks_by_hand():
     assert not walks()[3].any()
     assert walks(alpha=2.0)[0, 1] == pytest.approx((1 / 4) * (1 / 4) + (1 / 4) * (1 / 9))
     assert walks(alpha=0.0).tolist() == [[0, 2, 1, 0, 0], [2, 0, 2, 0, 0], [1, 2, 0, 0, 0], [0] * 5, [0] * 5]
-    np.testing.assert_allclose(walks(beta=0.7), walks() / np.array([2, 3, 2, 1, 1]) ** 0.7, rtol=1e-5)
+    for beta in (0.7, 1):  # a whole number, as `--values 1` gives it, too
+        np.testing.assert_allclose(walks(beta=beta), walks() / np.array([2, 3, 2, 1, 1]) ** float(beta), rtol=1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.3])

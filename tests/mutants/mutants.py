@@ -1,4 +1,4 @@
-"""Mutants: 80 small faults, drawn at random over all packages, each with the test that kills it (mutants.yaml).
+"""Mutants: small faults, drawn at random over all packages, each with the test that kills it (mutants.yaml).
 
     python tests/mutants/mutants.py show               killed and not killed; places that the code no longer has
     python tests/mutants/mutants.py check [WORD...]    run the tests with every fault, or with those that WORD names

@@ -55,6 +55,16 @@ def test_finished_seeds_are_kept_and_the_rest_is_run(root, monkeypatch):
     assert not list((paths.cache() / "runs").rglob("*.json"))
 
 
+@pytest.mark.parametrize(("step", "warned"), [(0, True), (1, False)])
+def test_a_row_of_equal_scores_alone_is_noted(root, monkeypatch, caplog, step, warned):
+    def score(self, tasks):
+        return np.tile(step * np.arange(60, dtype=np.float32), (len(tasks), 1))
+
+    monkeypatch.setattr(Popularity, "score", score)
+    run_row(config("system=popularity"))
+    assert ("popularity cold: equal scores decide every top ten" in caplog.text) == warned
+
+
 def test_a_key_tells_what_decides_a_run_from_what_does_not(root):
     same = running.row_key(config("system=tfidf"))
     others = ["system.title=x", "system.name=tfidf_x", "system.seeds=[4]", "profile.workers=3", "tuning.trials=3"]

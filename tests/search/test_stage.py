@@ -322,6 +322,10 @@ def test_a_wrong_sweep_is_refused_and_what_cannot_be_swept_before_any_training(c
     typo = sweep_like_temperature("typo", space={"training.temprature": {"choices": [1.0]}})
     with typo, pytest.raises(StudyError, match=r"no setting 'training\.temprature'"):
         stage.sweep("typo", config)
+    whole = sweep_like_temperature("whole", space={f"model.{TAU}": {"choices": [1.0]}})  # as `study run` has it
+    with whole, pytest.raises(StudyError) as caught:
+        stage.sweep("whole", config)
+    assert caught.value.fix.endswith(f"model: {TAU}")
     known_tasks = sweep_like_temperature("known_tasks", system="bpr", space={"epochs": {"choices": [1]}})
     with known_tasks, pytest.raises(StudyError, match="bpr is not applicable under 'cold'") as caught:
         stage.sweep("known_tasks", load([*TINY, "system=bpr"]))

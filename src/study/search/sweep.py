@@ -330,8 +330,10 @@ def _require_sweepable(sweep: Sweep, config: DictConfig) -> None:
         raise StudyError(f"{problem}; they would replace its results", file=file, fix=fix)
     for parameter in sweep.space:
         if value_of(config, parameter) is ABSENT:
-            problem, fix = f"{sweep.system} has no setting {parameter!r}", f"see the yaml of {sweep.system}"
-            raise StudyError(problem, file=file, column="space", fix=fix)
+            below = parameter.removeprefix("model.")  # where `study run` has it
+            known = below != parameter and value_of(config, below) is not ABSENT
+            fix = f"a space leaves out model: {below}" if known else f"see the yaml of {sweep.system}"
+            raise StudyError(f"{sweep.system} has no setting {parameter!r}", file=file, column="space", fix=fix)
     require_sound(config.system.name)
 
 
