@@ -76,10 +76,7 @@ GONE = {
         *("results/task2mcp/audit/protocol_cells.json", "results/task2mcp/robustness/rank_robustness.*"),
     ),
     "tables of tools that nothing quoted": (
-        *(
-            f"results/livemcpbench/tables/intent_{name}.csv"
-            for name in ("behaviour", "candidates", "chains", "coverage")
-        ),
+        *(f"results/livemcpbench/tables/intent_{name}.csv" for name in ("behaviour", "candidates", "coverage")),
         *("results/livemcpbench/tables/discovery_latency.*", "results/task2mcp/tables/intent_filters.csv"),
         *(f"results/livemcpbench/tables/request_{name}.csv" for name in ("agreement", "executed", "servers")),
         *(f"results/{name}/tables/overall.md" for name in ("apibank", "livemcpbench", "mcpflow")),

@@ -17,7 +17,7 @@ from study.data.dataset import Dataset, relevance_from_lists
 from study.data.splits import Split
 from study.tools import intent
 from study.tools.collections import Episode, Execution, Route
-from study.tools.mcp_zero import followed_requests
+from study.tools.mcp_zero import Asks, followed_requests
 from study.tools.queries import QuerySet
 from tests.toy_tools import BLOCK
 
@@ -183,6 +183,24 @@ def test_no_task_knows_its_own_outcome(episodes, may_know):
     # Nor do the weights that rank it: they are learned without it.
     same = [study.tuned([(0,), (1,), (2,)])[1] for study in (one, two)]
     np.testing.assert_array_equal(*same)
+
+
+def test_chains_of_a_request_know_nothing_of_its_own_task():
+    def episode(task, *tools):
+        return Episode(task, (), tuple(Execution(tool, True, after) for after, tool in enumerate(tools)), True)
+
+    episodes = [episode("a", 0, 1), episode("b", 0, 2), episode("c", 0, 2)]
+    queries = QuerySet("q", ("a:1", "b:1"), ("x", "y"), (((1,),), ((2,),)), ("a", "b"))
+    asks = Asks(queries, np.array([0, 1]), ((1,), (2,)), np.full((2, 1), -1))
+    # Before its first request task a had run tool 0, which tool 2 followed in both other tasks.
+    bonus = intent.following(asks, episodes, 3)
+    np.testing.assert_allclose(bonus, [[0, 0, 2 / 4], [0, 1 / 4, 1 / 4]])
+    # By relevance alone tool 0 is first, 1 second; what usually followed moves up as it is weighed more.
+    relevance = np.array([[0.9, 0.8, 0.75]] * 2, np.float32)
+    study = intent.Study(asks, intent.count(episodes, 3), intent.others, relevance, (np.arange(3),) * 2, SET)
+    table = intent.chained(study, bonus).query("system == 'intent_relevance'").set_index("weight")
+    assert table.loc[0, ["asks_with_chain", "mrr@3"]].tolist() == pytest.approx([2, (1 / 2 + 1 / 3) / 2])
+    assert table.loc[0.4, "mrr@3"] == pytest.approx((1 / 3 + 1 / 3) / 2)
 
 
 def servers_and_tasks():

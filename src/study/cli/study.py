@@ -316,10 +316,16 @@ def check(name: Name) -> None:
 
 
 @app.command(rich_help_panel=OWN)
-def remove(name: Name, yes: Annotated[bool, Option("--yes", help="Remove what is listed.")] = False) -> None:
+def remove(
+    name: Name,
+    overrides: Annotated[list[str] | None, Argument(hidden=True)] = None,
+    yes: Annotated[bool, Option("--yes", help="Remove what is listed.")] = False,
+) -> None:
     """List all that there is of a system or a sweep, or remove it."""
     from study.runner.own_system import remove_system
 
+    if overrides:
+        raise StudyError("a system or a sweep is removed from every data set", fix=f"study remove {name}")
     echo("\n".join(remove_system(name, really=yes)))
     happens = "removed; study report makes the tables without it"
     echo(happens if yes else f"to remove it: study remove {name} --yes")

@@ -11,13 +11,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from study.advisor.engine.intent.feedback import Event, Statistics, empty
-from study.advisor.engine.intent.recommender import Context, IntentRecommender, SignalIndex, assign, factors
+from study.advisor.engine.intent.recommender import Chains, Context, IntentRecommender, SignalIndex, assign, factors
 from study.advisor.engine.intent.settings import (
     CONTROL,
     CORRECTED,
@@ -41,6 +42,7 @@ from study.tools.queries import QuerySet, rank_all
 from study.tools.results import Inputs, Run, Runs, Table
 
 DESIGN_RATE, DESIGN_STEPS = 0.01, 100  # the specification's own
+WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.4)  # of what has followed the tools just used
 FEW = 50  # uses below which a few single ones settle the five weights
 
 
@@ -305,7 +307,7 @@ class Study:
 
 
 def protocol_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run | Table]:
-    """All protocols, and intent_weights.csv."""
+    """All protocols; intent_weights.csv and intent_chains.csv."""
     (catalog, queries), intentions, spread = inputs, intent_settings(), list[dict[str, object]]()
     signals = SignalIndex(catalog, intentions), SignalIndex(catalog, intentions, as_designed())
     log, index = count(episodes, len(catalog.tools)), ToolIndex(catalog, Settings(document=intentions.ranking.document))
@@ -315,14 +317,46 @@ def protocol_runs(inputs: Inputs, episodes: Sequence[Episode]) -> Iterator[Run |
         texts, relevance = asks.queries.texts, index.scores(asks.queries.texts)
         corrected, designed = (tuple(map(one.candidates, map(one.read, texts), relevance)) for one in signals)
         study = Study(asks, log, may_know, relevance, corrected, intentions)
+        if protocol == "intent_requests":
+            yield Table("intent_chains", chained(study, following(asks, episodes, len(catalog.tools))))
         for name, ranked, config in (*fixed_rankings(study, designed), *tuned_rankings(study, protocol, spread)):
-            table = results.measure(ranked, asks.queries, len(catalog.tools)).drop(columns="task_id")
-            # The task is the unit everywhere: the mean over its asks.
-            by_task = table.groupby(np.array(asks.queries.groups), sort=False).mean().rename_axis("task_id")
+            table = by_task(ranked, asks, len(catalog.tools)).rename_axis("task_id").reset_index()
             facts = {"asks": len(asks.queries), "config": config}
-            inputs_of_protocol = catalog, asks.queries
-            yield Run(protocol, name, by_task.reset_index().assign(seed=results.SEED), inputs_of_protocol, facts)
+            yield Run(protocol, name, table.assign(seed=results.SEED), (catalog, asks.queries), facts)
     yield Table("intent_weights", pd.DataFrame(spread))
+
+
+def by_task(ranked: IntArray, asks: Asks, n_tools: int) -> pd.DataFrame:
+    """Measures of rankings, each the mean over a task's asks, as the task is the unit everywhere; index the task."""
+    table = results.measure(ranked, asks.queries, n_tools).drop(columns="task_id")
+    return table.groupby(np.array(asks.queries.groups), sort=False).mean()
+
+
+def following(asks: Asks, episodes: Sequence[Episode], n_tools: int) -> Float64Array:
+    """`Chains.following` of what an agent had run before each request, shape (n_asks, n_tools); its own task is not in
+    the log that it is counted in."""
+    settings, bonus = intent_settings().sessions, np.zeros((len(asks.queries), n_tools))
+    good = [[(run.tool, run.after) for run in one.executions if run.tool is not None and run.ok] for one in episodes]
+    for ask, (episode, name) in enumerate(zip(asks.episode.tolist(), asks.queries.ids, strict=True)):
+        number = int(name.rpartition(":")[2])  # of the request in its task
+        past = ([tool for tool, _ in runs] for row, runs in enumerate(good) if row != episode)
+        bonus[ask] = Chains(past, n_tools, settings).following(tool for tool, after in good[episode] if after < number)
+    return bonus
+
+
+def chained(study: Study, bonus: Float64Array) -> pd.DataFrame:
+    """intent_chains.csv: the agent's requests, with more and more weight on what the tools it has just run lead to.
+    `bonus`: from `following`."""
+    asks, n_tools, lines = study.asks, bonus.shape[1], []
+    fixed = {"relevance": (study.over_all_tools(), np.eye(len(FACTORS))[0])}
+    fixed |= {CONTROL: (study, study.intentions.variants[CONTROL])}
+    scores = {name: ranked_study.scores(weights) for name, (ranked_study, weights) in fixed.items()}
+    for (name, base), weight in product(scores.items(), WEIGHTS):
+        table = by_task(rank_all((base + weight * bonus).astype(np.float32)), asks, n_tools)
+        line = {"system": f"intent_{name}", "weight": weight, "asks": len(bonus)}
+        line |= {"asks_with_chain": int((bonus > 0).any(axis=1).sum())}
+        lines.append(line | table.sort_index()[[f"mrr@{n_tools}", "hit_rate@1", "hit_rate@3"]].mean().to_dict())
+    return pd.DataFrame(lines)
 
 
 Ranking = tuple[str, IntArray, dict[str, Any]]  # of a system: its name, tools of every ask, settings
