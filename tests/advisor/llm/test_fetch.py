@@ -104,7 +104,10 @@ def everything(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_parts_are_joined_and_nothing_else_is_unpacked_or_run(index, tmp_path):
+def test_parts_are_joined_and_nothing_else_is_unpacked_or_run(index, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "pip.py").write_text("raise SystemExit('a module of the folder that one stands in was run')")
+    monkeypatch.chdir(tmp_path / "here")
     listed = index.tiny["wheels"][0]
     listed["file"] = "../../../../evil.bin"  # read, and never written
     listed["sha256"] = wheel(index.folder, "tiny_part1", PARTS[0], listed["file"])

@@ -139,7 +139,7 @@ def in_words(key: str, check: Check, address: str) -> str:
 
 def ask(kind: str, identifier: str) -> Check:
     """Ask npm or pip for a package. StudyError: they cannot be asked; that says nothing of the package."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--retries", "1"]
+    pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--retries", "1"]
     # uvx chooses its own Python, so this one's version does not matter.
     any_python = "--ignore-requires-python"
     with tempfile.TemporaryDirectory() as folder:

@@ -177,7 +177,8 @@ def room(folder: Path) -> Iterator[None]:
 def _download(wheel: Wheel, target: Path) -> None:
     with TemporaryDirectory(dir=target.parent) as folder:
         # What follows `--` is no option, whatever the configuration names.
-        command = [sys.executable, "-m", "pip", *PIP, "--dest", folder, "--", wheel.package]
+        # -P: no module is taken from the folder that the user stands in, which may be a stranger's.
+        command = [sys.executable, "-P", "-m", "pip", *PIP, "--dest", folder, "--", wheel.package]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         downloads = list(Path(folder).glob("*.whl"))
         if done.returncode or len(downloads) != 1:
