@@ -108,14 +108,9 @@ class CausalBeams:
         beams, tokens = beams.to(self.mask.device), tokens.to(self.mask.device)
         self.cache.reorder_cache(beams)
         self.mask = torch.cat([self.mask[beams], (tokens != PAD).long()], dim=1)
-        out = self.model.lm(
-            input_ids=tokens.clamp(min=0),
-            position_ids=(self.mask.cumsum(dim=1) - 1).clamp(min=0)[:, -tokens.shape[1] :],
-            attention_mask=self.mask,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        positions = (self.mask.cumsum(dim=1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
+        read = {"input_ids": tokens.clamp(min=0), "position_ids": positions, "attention_mask": self.mask}
+        out = self.model.lm(**read, past_key_values=self.cache, use_cache=True, logits_to_keep=1)
         return log_softmax(out.logits[:, -1].float(), dim=-1)
 
 

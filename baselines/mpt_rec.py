@@ -163,9 +163,8 @@ class Reader(nn.Module):
         train_tasks, tasks, servers = split.tasks("train"), data.tasks, data.servers
         of_tasks = [codes(tasks[name], spelling_key, train_tasks) for name in TASK_COLUMNS]
         if not split.cold:
-            of_tasks.append(
-                np.where(np.isin(np.arange(data.n_tasks), train_tasks), np.arange(data.n_tasks) + 1, UNKNOWN)
-            )
+            every = np.arange(data.n_tasks)
+            of_tasks.append(np.where(np.isin(every, train_tasks), every + 1, UNKNOWN))
         languages = servers["language"].str.casefold().str.strip().str.split(r"\s*,\s*", regex=True)
         keys = {"license": licence_key}
         of_servers = [codes(servers[name], keys.get(name, spelling_key)) for name in SERVER_COLUMNS if name in servers]
@@ -176,10 +175,8 @@ class Reader(nn.Module):
         fitted = np.concatenate([self.server_vectors, self.task_vectors[train_tasks]])
         components = PCA(min(dense, *fitted.shape), svd_solver="full").fit(fitted)
         scale = np.sqrt(components.explained_variance_).clip(min=1e-6)
-        task_dense, server_dense = (
-            (components.transform(vectors) / scale).astype(np.float32)
-            for vectors in (self.task_vectors, self.server_vectors)
-        )
+        vectors = self.task_vectors, self.server_vectors
+        task_dense, server_dense = ((components.transform(each) / scale).astype(np.float32) for each in vectors)
         popularity = np.log1p(split.train.getnnz(axis=0)).astype(np.float32)
         _, self.task_terms, self.server_terms = vectorize(data, train_tasks)
         names = [set(row) - {""} for row in languages]

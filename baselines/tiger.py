@@ -8,14 +8,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from baselines.generative.quantisation import (
-    Quantiser,
-    as_tokens,
-    fit_codes,
-    number_collisions,
-    spread_last,
-    standardise,
-)
+from baselines.generative import quantisation
+from baselines.generative.quantisation import Quantiser, as_tokens, fit_codes, standardise
 from baselines.generative.search import Generative, PrefixTree, batch_by_length, prefixes
 from baselines.generative.seq2seq import Batch, ItemWriter, Reading, T5Beams, T5Size, collate
 from baselines.generative.text import PAD, BytePairs
@@ -54,7 +48,8 @@ class Tiger(Generative):
         """Train the RQ-VAE, or take up a kept one, then the T5; goes on from the checkpoint in `workdir`."""
         vectors = standardise(encode(data.server_texts()))
         codes = fit_codes(vectors, self.quantiser, seed=seed, device=self.place)
-        self.identifiers, starts = as_tokens(number_collisions(spread_last(codes[0], vectors)[0]), PAD + 1)
+        spread, _ = quantisation.spread_last(codes[0], vectors)
+        self.identifiers, starts = as_tokens(quantisation.number_collisions(spread), PAD + 1)
         self.lists = training_lists(data, split)
         vocabulary = starts[-1]
         anything = None if self.constrained else [(0, vocabulary)] * self.identifiers.shape[1]

@@ -109,12 +109,8 @@ class T5Beams:
         if self.cache is not None:
             self.cache.reorder_cache(beams)
         self.states, self.mask = self.states[beams], self.mask[beams]
-        out = self.model.t5(
-            encoder_outputs=BaseModelOutput(last_hidden_state=self.states),
-            attention_mask=self.mask,
-            decoder_input_ids=tokens.to(beams.device),
-            past_key_values=self.cache,
-            use_cache=True,
-        )
+        read = {"encoder_outputs": BaseModelOutput(last_hidden_state=self.states), "attention_mask": self.mask}
+        written = tokens.to(beams.device)
+        out = self.model.t5(**read, decoder_input_ids=written, past_key_values=self.cache, use_cache=True)
         self.cache = out.past_key_values
         return log_softmax(out.logits[:, -1].float(), dim=-1)

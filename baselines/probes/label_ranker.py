@@ -43,9 +43,8 @@ class Likeness:
                 self.vectors[name] = one_hot(data.tasks[name], empty=True)[0]
             elif name in TEXTS:
                 texts = data.task_texts(TEXTS[name])
-                vectorizer = fit_vectorizer(
-                    [texts[row] for row in train_tasks], max_features=50_000, ngram_range=(1, 2)
-                )
+                learned = [texts[row] for row in train_tasks]
+                vectorizer = fit_vectorizer(learned, max_features=50_000, ngram_range=(1, 2))
                 self.vectors[name] = sp.csr_matrix(vectorizer.transform(texts))
             elif name == SENTENCE:
                 self.vectors[name] = encode(data.task_texts())
@@ -163,11 +162,9 @@ class LabelRanker:
             chosen, _ = top_k(first, self.candidates, self.order)
             rows.append(self.features(tasks, chosen, first))
             targets.append(np.take_along_axis(self.labels[self.place[tasks]].toarray(), chosen, axis=1).reshape(-1))
-        train = lightgbm.Dataset(
-            np.concatenate([part.reshape(-1, part.shape[-1]) for part in rows]),
-            (np.concatenate(targets) > 0).astype(np.int32),
-            group=np.full(len(self.known), min(self.candidates, self.data.n_servers)),
-        )
+        inputs = np.concatenate([part.reshape(-1, part.shape[-1]) for part in rows])
+        sizes = np.full(len(self.known), min(self.candidates, self.data.n_servers))
+        train = lightgbm.Dataset(inputs, (np.concatenate(targets) > 0).astype(np.int32), group=sizes)
         settings = {"objective": "lambdarank", "label_gain": [0, 1], "lambdarank_truncation_level": 20}
         settings |= {"num_leaves": self.leaves, "learning_rate": self.learning_rate, "lambda_l2": self.penalty}
         settings |= {"min_data_in_leaf": self.least_in_leaf, "feature_fraction": 0.7, "seed": seed}

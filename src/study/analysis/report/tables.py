@@ -129,11 +129,6 @@ def latex(table: pd.DataFrame, caption: str) -> str:
     return text
 
 
-def p_value(p: float) -> str:
-    """A p-value as printed; one below the range of double precision is not zero. Empty where nothing was tested."""
-    return "" if pd.isna(p) else "<1e-300" if p < 1e-300 else f"{p:.2g}"
-
-
 def terminal_table(table: pd.DataFrame, title: str) -> Table:
     """A table of text for a terminal, its first column cut where the line is too long."""
     from rich.table import Table
