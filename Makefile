@@ -82,6 +82,7 @@ else
 	exit $$status
 endif
 	@$(RUN) study show dataset=$(DATASET)
+	@$(if $(filter task2mcp,$(DATASET)),$(RUN) study docs)
 	@echo "tables: results/$(DATASET)/tables   figures: figures/$(DATASET)   notebooks: results/$(DATASET)/notebooks"
 
 # A row that fails is named at the end; tables, figures and notebooks are made without it.
