@@ -4,9 +4,7 @@ import gzip
 import io
 import subprocess
 import tarfile
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -16,6 +14,7 @@ from study.advisor.catalog.archives import Archive
 from study.advisor.catalog.settings import Limits, Sources
 from study.base.errors import StudyError
 from tests.advisor.catalog.sources import pack
+from tests.advisor.loopback import Quiet, listening
 
 MOST = 10**6
 LIMITS = Limits(seconds=9, archive=MOST, file=MOST, answer=MOST, text=99, tools=9)
@@ -100,30 +99,21 @@ def test_a_link_is_not_read_as_a_file(tmp_path, monkeypatch):
             archives.archive_files(archive, LIMITS)
 
 
-class Forge(BaseHTTPRequestHandler):
+class Forge(Quiet):
     def do_GET(self):
-        found = self.path == "/o/n/archive/c.tar.gz"
-        body = pack({"packages/c/a.json": "{}", "else/x": "y"}) if found else b""
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        known = self.path == "/o/n/archive/c.tar.gz"
+        self.answer(*((200, pack({"packages/c/a.json": "{}", "else/x": "y"})) if known else (404, b"")))
 
 
 def test_an_archive_is_downloaded_without_a_mirror(monkeypatch):
     monkeypatch.delenv("T2M_MIRROR", raising=False)
     folders = {"packages": archives.tree_id({"packages/c/a.json": ("100644", b"{}")}, "packages")}
-    with ThreadingHTTPServer(("127.0.0.1", 0), Forge) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    with listening(Forge) as server:
         monkeypatch.setattr(archives, "UPSTREAM", f"http://127.0.0.1:{server.server_port}")
         assert archives.archive_files(Archive("o/n", "c", folders), LIMITS) == {"packages/c/a.json": b"{}"}
         for commit, most, said in (("d", MOST, "404"), ("c", 50, "more than 50 bytes")):
             with pytest.raises(StudyError, match=said):
                 archives.archive_files(Archive("o/n", commit, folders), replace(LIMITS, archive=most))
-        server.shutdown()
 
 
 @pytest.mark.mirror

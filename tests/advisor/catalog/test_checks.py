@@ -2,10 +2,8 @@
 
 import io
 import json
-import subprocess
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,9 +19,10 @@ from study.advisor.gateway.client_config import Endpoint
 from study.advisor.gateway.connection import Listing
 from study.advisor.gateway.live import lacks, starts
 from study.base.errors import StudyError
+from tests.advisor.catalog.conftest import DAY
 from tests.advisor.catalog.sources import ORDER, record, row, toolsdk_entry, toolsdk_files
 
-DAY = "2026-01-02"
+pytestmark = pytest.mark.usefixtures("conf_root")
 NPM = {"version": "1.2.3", "repository.url": "git+https://github.com/O/N.git", "deprecated": "use m", "bin": {"x": "x"}}
 NPM |= {"time": {"1.2.2": "2024-05-06T01:02:03.004Z", "1.2.3": "2025-06-07T01:02:03.004Z"}}
 THERE, MISSING = json.dumps(NPM), json.dumps({"error": {"code": "E404", "summary": "Not Found"}})
@@ -48,31 +47,6 @@ def wheel(*scripts, links=LINKS, size=1, name="n-1.5.dist-info", needs=()):
         made.writestr(f"{name}/entry_points.txt", f"[console_scripts]\n{programs}[x]\n")
         made.writestr("../../entry_points.txt", "[")
     return packed.getvalue()
-
-
-@pytest.fixture
-def said(conf_root, monkeypatch):
-    """What a program answers by the package asked for: output and error stream, or (bytes) the wheel that pip brings;
-    of others, it cannot be started."""
-    answers = {}
-
-    def run(words, **how):
-        assert "shell" not in how
-        answer = answers.get(words[2] if words[0] == "npm" else words[-1])
-        if answer is None:
-            raise FileNotFoundError(words[0])
-        if isinstance(answer, tuple):
-            return subprocess.CompletedProcess(words, int(bool(answer[1])), *answer)
-        if "--dest" not in words:
-            return subprocess.CompletedProcess(words, 1, "", "ERROR")
-        if answer == b"slow":
-            raise subprocess.TimeoutExpired(words, 1)
-        Path(words[words.index("--dest") + 1], "n-1.5-py3-none-any.whl").write_bytes(answer)
-        return subprocess.CompletedProcess(words, 0, "", "")
-
-    monkeypatch.setattr(checks.subprocess, "run", run)
-    monkeypatch.setattr(checks, "today", lambda: DAY)
-    return answers
 
 
 @pytest.mark.parametrize(
@@ -106,8 +80,8 @@ def said(conf_root, monkeypatch):
     ],
     ids=range(20),
 )
-def test_only_an_index_that_answers_says_what_a_package_is(said, kind, answer, expected):
-    said["n"] = answer
+def test_only_an_index_that_answers_says_what_a_package_is(answers, kind, answer, expected):
+    answers["n"] = answer
     if expected is not None:
         assert checks.ask(kind, "n") == expected
         return
@@ -123,8 +97,8 @@ def test_only_an_index_that_answers_says_what_a_package_is(said, kind, answer, e
         (["mcp", "mcp>=1,<2", "mcp==1.9", "mcp~=1.2", "mcp<3", "mcp @ file:///x", "; $(id)", "mcp-x>=1.0"], ()),
     ],
 )
-def test_a_server_keeps_to_the_library_it_was_written_for(said, needs, within):
-    said["n"] = wheel("n", needs=needs)
+def test_a_server_keeps_to_the_library_it_was_written_for(answers, needs, within):
+    answers["n"] = wheel("n", needs=needs)
     assert checks.ask("pypi", "n").within == within
     server = row(Package("pypi", "n", vouched=True))
     made = start(server)
@@ -134,8 +108,8 @@ def test_a_server_keeps_to_the_library_it_was_written_for(said, needs, within):
     assert list(starts([Endpoint("a", "uvx", made.args)], [Listing("a", problem="died")])) == ["pypi:n"]
 
 
-def test_the_program_of_a_package_is_started_and_a_library_never(said):
-    said |= {
+def test_the_program_of_a_package_is_started_and_a_library_never(answers):
+    answers |= {
         "a": (json.dumps({"version": "1.0.0", "bin": {"b": "x", "a-mcp": "x"}}), ""),
         "n": wheel("n-mcp"),
         "l": wheel(),
@@ -150,8 +124,8 @@ def test_the_program_of_a_package_is_started_and_a_library_never(said):
         start(row(library))
 
 
-def test_checks_are_kept_by_package_and_a_start_beside_them(said):
-    said |= {"a": (THERE, ""), "b": (MISSING, "x")}
+def test_checks_are_kept_by_package_and_a_start_beside_them(answers):
+    answers |= {"a": (THERE, ""), "b": (MISSING, "x")}
     problems = checks.ask_all([("npm", "a"), ("npm", "b"), ("npm", "c"), ("oci", "d"), ("npm", "a")])
     assert [problem.reason.startswith("npm cannot be asked for c") for problem in problems] == [True]
     seen = {"started": "2026-01-03", "tools": 4, "seconds": 1.5}
@@ -173,8 +147,8 @@ def test_checks_are_kept_by_package_and_a_start_beside_them(said):
 
 
 @pytest.mark.parametrize(("place", "shown"), [("O/N", True), ("evil/n", False)])
-def test_an_unverified_package_is_shown_only_where_it_names_the_same_repository(said, place, shown):
-    said["a"] = THERE.replace("O/N", place), ""
+def test_an_unverified_package_is_shown_only_where_it_names_the_same_repository(answers, place, shown):
+    answers["a"] = THERE.replace("O/N", place), ""
     server = row(Package("npm", "a"))
     assert known_start(server, claimed=True) is None
     checks.ask_all(checks.packages_of([server]))
@@ -188,8 +162,8 @@ def test_an_unverified_package_is_shown_only_where_it_names_the_same_repository(
         assert (made.args, made.vouched) == (("-y", "a@1.2.3"), ())
 
 
-def test_an_unverified_package_of_another_repository_starts_only_where_it_is_named(said):
-    said |= {"slack": (THERE.replace("O/N", "evil/slack"), ""), "own": wheel("own")}
+def test_an_unverified_package_of_another_repository_starts_only_where_it_is_named(answers):
+    answers |= {"slack": (THERE.replace("O/N", "evil/slack"), ""), "own": wheel("own")}
     foreign, own = Package("npm", "slack", "9.9.9"), Package("pypi", "own", "1.5")
     with pytest.raises(StudyError, match=r"slack on npm is of github\.com/evil/slack, not of"):
         start(row(foreign), unverified=True)
@@ -202,7 +176,7 @@ def test_an_unverified_package_of_another_repository_starts_only_where_it_is_nam
     assert start(row(replace(foreign, vouched=True))).args == ("-y", "slack@9.9.9")
 
 
-def test_a_start_is_noted_of_what_a_catalogue_can_name(conf_root):
+def test_a_start_is_noted_of_what_a_catalogue_can_name():
     endpoints = [
         Endpoint("a", "npx", ("-y", "@o/n@1.2.3", "--root", "/secret")),
         Endpoint("b", "/usr/bin/uvx", ("O_n",)),
@@ -221,7 +195,7 @@ def test_a_start_is_noted_of_what_a_catalogue_can_name(conf_root):
     assert list(checks.of(row(Package("npm", "@o/n", vouched=True), remotes=(away,)))) == ["npm:@o/n", away.url]
 
 
-def test_a_failed_start_is_noted_until_one_succeeds(said, monkeypatch):
+def test_a_failed_start_is_noted_until_one_succeeds(answers, monkeypatch):
     monkeypatch.setattr(live, "today", lambda: "2026-03-04")
     endpoint = Endpoint("a", "npx", ("-y", "a"))
     for listing in (WORKS, Listing("a", problem="died")):
@@ -245,7 +219,7 @@ def test_a_failed_start_is_noted_until_one_succeeds(said, monkeypatch):
         (f"{'A_' * 40}A is missing, ENOENT, a_b, A_", 0),
     ],
 )
-def test_what_a_failing_program_lacks_is_named_and_never_a_value(said, problem, names):
+def test_what_a_failing_program_lacks_is_named_and_never_a_value(answers, problem, names):
     endpoint = Endpoint("a", "npx", ("-y", "a", "--for", "<KEY_TWO>"), {"KEY_ONE": "x HUNTER_2"})
     checks.note(starts([endpoint], [Listing("a", problem=problem)]))
     named = lacks(endpoint, problem)
@@ -259,7 +233,7 @@ def test_what_a_failing_program_lacks_is_named_and_never_a_value(said, problem, 
 @pytest.mark.parametrize(
     ("validated", "failed"), [({"validated": False}, ["toolsdk"]), ({"validated": True}, []), ({}, [])]
 )
-def test_what_a_source_could_not_start_says_so(conf_root, validated, failed):
+def test_what_a_source_could_not_start_says_so(validated, failed):
     """Of toolsdk: false is a try in vain, nothing is no try."""
     files = toolsdk_files({"a": toolsdk_entry("a-mcp", "https://github.com/o/a")})
     files["indexes/packages-list.json"] = json.dumps({"a": {"category": "c", "path": "c/a.json"} | validated})

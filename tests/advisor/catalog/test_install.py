@@ -2,24 +2,23 @@
 
 import json
 import os
-import subprocess
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from study.advisor.catalog import checks, clients
+from study.advisor.catalog import clients
 from study.advisor.catalog.records import Package, Remote, Variable
 from study.advisor.catalog.start import start
 from study.base.errors import StudyError
 from tests.advisor.catalog.sources import pin, row, toolsdk_entry, toolsdk_files
 from tests.tiny_study import REPOSITORY
 
+pytestmark = pytest.mark.usefixtures("answers")  # neither npm nor pip is started
 KEY = Variable("KEY", secret=True)
 BEARER = {"Authorization": "Bearer <TOKEN>"}
 NAMES = sorted(yaml.safe_load((REPOSITORY / "conf" / "catalog" / "clients.yaml").read_text())["clients"])
@@ -28,22 +27,6 @@ PYPI = Package("pypi", "o-n", "1.2", vouched=True)
 IMAGE = Package("oci", "mcp/n", "1.0", "", ("serve",), (KEY, Variable("M", value="ro")), vouched=True)
 DIGEST = Package("oci", "mcp/n", "sha256:" + "0" * 64, vouched=True)
 AWAY = Remote("http", "https://x.y/mcp", (Variable("Authorization", value="Bearer <TOKEN>"),), vouched=True)
-
-
-@pytest.fixture(autouse=True)
-def index(monkeypatch):
-    """npm and pip, which can be started only where an `answer` (output, error stream) is given."""
-    index = SimpleNamespace(answer=None, asked=[])
-
-    def run(words, **how):
-        assert "shell" not in how
-        index.asked.append(" ".join(words))
-        if index.answer is None:
-            raise FileNotFoundError(words[0])
-        return subprocess.CompletedProcess(words, int(bool(index.answer[1])), *index.answer)
-
-    monkeypatch.setattr(checks.subprocess, "run", run)
-    return index
 
 
 def server(*ways):
@@ -98,14 +81,14 @@ def test_the_first_way_is_one_that_a_source_vouches_for_and_without_one_it_is_sa
         (NPM, ("", "npm error code EPERM\n"), "", None),
     ],
 )
-def test_a_version_that_no_source_names_is_asked_for(conf_root, index, way, answer, asked, expected):
-    index.answer = answer
+def test_a_version_that_no_source_names_is_asked_for(conf_root, answers, way, answer, asked, expected):
+    answers[way.identifier] = answer
     if expected is None:
         with pytest.raises(StudyError, match=answer[1].strip() or "not an exact version"):
             start(server(replace(way, version="")))
         return
     assert any(word.endswith(expected) for word in start(server(replace(way, version=""))).args)
-    assert asked in index.asked[-1]
+    assert asked in answers.asked[-1]
 
 
 @pytest.fixture

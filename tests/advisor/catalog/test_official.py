@@ -2,10 +2,8 @@
 
 import contextlib
 import json
-import threading
 import time
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -15,6 +13,7 @@ from study.advisor.catalog import official, store
 from study.advisor.catalog.settings import Sources
 from study.advisor.catalog.sync import sync
 from study.base.errors import StudyError
+from tests.advisor.loopback import Quiet, listening
 
 META = "io.modelcontextprotocol.registry/official"
 OLD = "2026-01-01T00:00:00Z"
@@ -28,7 +27,7 @@ def entry(name, updated=OLD, status="active", **more):
     return {"server": server | more, "_meta": {META: about}}
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet):
     """`entries` in pages; `script`: what to do instead at the next requests; `asked`: their queries."""
 
     def do_GET(self):
@@ -66,16 +65,7 @@ class Handler(BaseHTTPRequestHandler):
         self.page(found[first : first + size], {"count": size} | more)
 
     def page(self, servers, about):
-        self.answer(200, json.dumps({"servers": servers, "metadata": about}).encode())
-
-    def answer(self, status, body):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        self.answer(200, {"servers": servers, "metadata": about})
 
 
 def configure(root, part, **values):
@@ -88,16 +78,10 @@ def configure(root, part, **values):
 @pytest.fixture
 def registry(conf_root, monkeypatch):
     configure(conf_root, "registry", page=2, timeout=0.5, pause=0.01, retries=2)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads, server.script, server.asked = True, [], []
-    server.entries = [entry(f"io.github.o/s{number}") for number in range(5)]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    monkeypatch.setenv("T2M_REGISTRY", f"http://127.0.0.1:{server.server_port}")
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    entries = [entry(f"io.github.o/s{number}") for number in range(5)]
+    with listening(Handler, script=[], asked=[], entries=entries) as server:
+        monkeypatch.setenv("T2M_REGISTRY", f"http://127.0.0.1:{server.server_port}")
+        yield server
 
 
 def active():

