@@ -50,11 +50,6 @@ def test_the_command_line_refuses(toy, run, tmp_path, words):
     assert not catalogue_file("mcptools").exists()
 
 
-def test_a_transport_that_there_is_not_is_refused_with_those_that_there_are(run):
-    refused = run("serve", "--transport", "pigeon")
-    assert (refused.exit_code, "stdio" in refused.output) == (2, True)
-
-
 @pytest.mark.parametrize("method", ["dense", "bm25", "hybrid", "routed"])
 def test_find_answers_with_schemas_and_looks_for_the_parts_of_a_query(toy, run, catalog, embedder, method):
     words = ["find", "read a file", *TOY, "--method", method, "--document", "name_desc"]

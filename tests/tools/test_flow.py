@@ -132,19 +132,6 @@ def test_values_of_a_type_the_kind_of_a_parameter_and_what_needs_quotation_marks
     assert synthesis.said(3, quoted=False) == "3"
 
 
-@pytest.mark.parametrize(("share", "address"), [(0.0, "https://x.org/a"), (1.0, '"https://x.org/a"')])
-def test_addresses_are_said_as_people_write_them(share, address):
-    schema = {"properties": {"url": {"type": "string"}, "topic": {"type": "string"}}, "required": ["url", "topic"]}
-    tiny = ToolCatalog("t", (Server("s", "S", ""),), (Tool(0, "go", "go", schema),))
-    values = {"url": ["https://x.org/a"], "quoted": ["solar power"]}
-    writer = synthesis.Templates(settings.Synthesis(9, 5, 2, ["{}"], ["{}"], values, share), 0)
-    text, arguments = writer.fill(tiny, 0, "Go")
-    assert arguments == {"url": "https://x.org/a", "topic": "solar power"}
-    assert text == f'Go, with url {address} and topic "solar power".'
-    # Whichever way it is said, the value is a piece of the text.
-    assert set(arguments.values()) <= {span.text for span in spans(text, letters=500, most=50)}
-
-
 def test_the_template_writer_keeps_the_ground_truth():
     how = settings.Synthesis(9, 5, 2, ["Please {}", "I must {}"], ["{} Say why."], {"url": ["https://x.org"]}, 1.0)
     samples, counts = synthesis.synthesise(TINY, [0, 1], synthesis.Templates(how, 0), number=5, depth=2)
@@ -155,6 +142,11 @@ def test_the_template_writer_keeps_the_ground_truth():
         assert all(value in one.text for value in one.arguments.values())
         assert "fetch_page" not in one.text.lower()
     assert sum("Say why. Say why." in one.text for one in samples) == 2
+    # As people write them; whichever way it is said, the value is a piece of the text.
+    for share, address in ((0.0, "https://x.org"), (1.0, '"https://x.org"')):
+        text, _ = synthesis.Templates(replace(how, quoted=share), 0).fill(TINY, 0, "Go")
+        assert f"url {address} and" in text
+        assert "https://x.org" in {span.text for span in spans(text, letters=500, most=50)}
 
 
 def test_quality_and_diversity_by_hand():

@@ -11,9 +11,7 @@ from study.data import sources
 from study.tools import collections, results
 from study.tools import discovery as experiments
 from study.tools.discovery import discovery_settings
-from study.tools.flow import experiments as flows
 from study.tools.flow import samples
-from study.tools.flow.settings import flow_settings
 from study.tools.intent import count
 from study.tools.mcp_zero import by_pool, followed_requests, pairs, query, requests_by_task
 from study.tools.queries import rank_all
@@ -48,6 +46,15 @@ def test_sizes(loaded):
         sizes = {key: len(value) for key, value in one.queries.items()}
         sizes_of[name] = len(one.catalog.servers), len(one.catalog.tools), sizes
     assert sizes_of == SIZES
+    published = samples.load_samples(loaded["mcpflow"])
+    tools, servers = {one.tool for one in published}, {one.server for one in published}
+    assert (len(published), len(tools), len(servers)) == (1827, 82, 12)
+    # No call of another group is the same call: copying one with its whole group left out can never be right.
+    apart = {(one.tool, one.group): one.arguments for one in published}
+    for (tool, group), arguments in apart.items():
+        others = [given for (other, its), given in apart.items() if other == tool and its != group]
+        right = samples.Sample("", "", tool, 0, arguments, group)
+        assert not any(samples.measures(samples.Call(tool, given), right)["ast"] for given in others)
 
 
 def test_mcptools_is_the_papers(loaded):
@@ -133,24 +140,3 @@ def test_reference_rows_of_search(tasks, mode, document, mrr, hit, recall):
     assert means["mrr@527"] == pytest.approx(mrr, abs=0.01)
     assert [means[f"hit_rate@{k}"] for k in (1, 3, 5, 10)] == pytest.approx(hit, abs=0.01)
     assert [means[f"recall@{k}"] for k in (3, 5, 10, 20)] == pytest.approx(recall, abs=0.01)
-
-
-def test_public_samples_of_mcp_flow(loaded):
-    catalog, settings = loaded["mcpflow"].catalog, flow_settings()
-    published = samples.load_samples(loaded["mcpflow"])
-    without_a_call = len(loaded["mcpflow"].queries["instructions"]) - len(published)
-    assert (len(published), without_a_call) == (1827, 10)
-    assert (len({one.tool for one in published}), len({one.server for one in published})) == (82, 12)
-    turns = {name: samples.folds(published, name, settings.splits, 0) for name in flows.SPLITS}
-    tested = {name: sum(len(turn.test) for turn in folds) for name, folds in turns.items()}
-    assert tested == {"seen": 1827, "unseen_tool": 1740, "unseen_server": 1827}
-    # No call of another group is the same call: copying one with its whole group left out can never be right.
-    apart = {(one.tool, one.group): one.arguments for one in published}
-    for (tool, group), arguments in apart.items():
-        others = [given for (other, its), given in apart.items() if other == tool and its != group]
-        right = samples.Sample("", "", tool, 0, arguments, group)
-        assert not any(samples.measures(samples.Call(tool, given), right)["ast"] for given in others)
-    assert all(flows.rows_of(catalog, ids) for ids in settings.servers.values())
-    # Required parameters alone are the exact argument set of 77 % of the calls.
-    exact = [set(catalog.tools[one.tool].required) == set(one.arguments) for one in published]
-    assert np.mean(exact) == pytest.approx(0.772, abs=0.005)

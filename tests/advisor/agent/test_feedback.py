@@ -10,14 +10,12 @@ from study.advisor.engine.intent import feedback as module
 from study.base.errors import StudyError
 from study.cli import agent as cli
 
-UNUSABLE = [("loved", ""), ("accepted", "x" * 2_001), ("'); DROP TABLE events; --", "")]
 
-
-def add(store, kind, server, *, conversation="a", detail="", words=True, request="captions"):
+def add(store, kind, server, *, words=True, request="captions"):
     """Note what became of a server, which the answer to a request named."""
     answer = SimpleNamespace(request=request, items=[SimpleNamespace(server=server)])
     agent = SimpleNamespace(name=lambda server: server, catalogue=SimpleNamespace(system="words"))
-    about = {"talk": conversation, "detail": detail, "words": words}
+    about = {"talk": "a conversation \ud800", "detail": "\ud800'", "words": words}
     return Agent.note(agent, store, SimpleNamespace(answer=answer), kind, server, **about)
 
 
@@ -27,22 +25,15 @@ def test_words_are_kept_only_where_the_user_says_so(feedback):
     assert (with_words.words, without.words) == ("captions", "")
     assert (without.kind, without.success, without.selected) == ("failed", False, "o/x")
     assert with_words.query == without.query
-    assert "a" not in (with_words.agent, without.agent)
+    assert not any("conversation" in event.agent for event in (with_words, without))
     assert b"captions" not in feedback.path.with_name("salt").read_bytes()
     # What another process adds is read, and what was read is not read again.
     add(module.FeedbackStore(feedback.path), "worked", 3)
     assert [event.selected for event in feedback.events()] == ["11", "o/x", "3"]
-
-
-@pytest.mark.parametrize(("kind", "detail"), UNUSABLE)
-def test_unusable_events_are_refused(feedback, kind, detail):
+    add(feedback, "accepted", 1, request="a hostile text is only a text \x00 \ud800")
     with pytest.raises(StudyError):
-        add(feedback, kind, 1, detail=detail)
-    assert not feedback.events()
-    # A hostile text is only a text.
-    hostile = "'); DROP TABLE events; -- \x00 \ud800"
-    add(feedback, "accepted", 1, request=hostile, conversation="\ud800", detail="\ud800'")
-    assert len(feedback.events()) == 1
+        add(feedback, "'); DROP TABLE events; --", 1)
+    assert len(feedback.events()) == 4
 
 
 def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):

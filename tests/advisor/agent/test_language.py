@@ -8,16 +8,7 @@ import pytest
 
 from study.advisor.agent import language
 from study.advisor.agent.conversation import Agent
-from study.advisor.agent.language import (
-    Specification,
-    Statement,
-    Writer,
-    evidence,
-    parts_of,
-    refusal,
-    supported,
-    template,
-)
+from study.advisor.agent.language import Writer, evidence, template
 from study.advisor.engine.answer import Options, ask
 from study.advisor.llm.client import EndpointError
 from study.base.errors import StudyError
@@ -51,7 +42,7 @@ def good(cards):
     """An answer that passes every check."""
     response = template(REQUEST, cards)
     whole = {"workflow": response["why 1"], "limits": response["tradeoff 1"]}
-    return {part: one for part, one in (response | whole).items() if part in parts_of(REQUEST, cards)}
+    return {part: one for part, one in (response | whole).items() if part in language.parts_of(REQUEST, cards)}
 
 
 def writing(cards, *replies):
@@ -64,9 +55,9 @@ def writing(cards, *replies):
 def test_an_answer_that_passes_is_kept(cards):
     written, client = writing(cards, as_reply(good(cards)))
     assert (written.author, written.attempts, written.refused) == ("m", 1, [[]])
-    assert set(written.response) == set(parts_of(REQUEST, cards))
+    assert set(written.response) == set(language.parts_of(REQUEST, cards))
     form = client.chat.call_args.kwargs["response_format"]["json_schema"]["schema"]
-    assert form["required"] == parts_of(REQUEST, cards)
+    assert form["required"] == language.parts_of(REQUEST, cards)
     # Strangers' texts are JSON strings of the developer's message.
     system, user = client.chat.call_args.args[1]
     assert [server["id"] for server in json.loads(user["content"])["servers"]] == [1, 2, 3]
@@ -119,10 +110,10 @@ def test_an_answer_of_a_failing_endpoint_is_that_of_the_rules():
 def test_the_template_passes_the_checks_and_statements_name_servers_of_the_shortlist(cards, hostile):
     for each in (cards, [evidence(item) for item in ask(hostile.catalogue, REQUEST, Options(20)).items]):
         said = template(REQUEST, each)
-        assert not any(refusal(part, one, each) for part, one in said.items())
+        assert not any(language.refusal(part, one, each) for part, one in said.items())
     for part, server in (("why 2", 9), ("together", 1)):  # another one, and one alone
-        wrong = Statement(field="description", text="captions", server=server)
-        assert refusal(part, wrong, cards) == "correctness"
+        wrong = language.Statement(field="description", text="captions", server=server)
+        assert language.refusal(part, wrong, cards) == "correctness"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +134,7 @@ def test_the_template_passes_the_checks_and_statements_name_servers_of_the_short
 )
 def test_a_field_says_a_text_or_not(text, value, stands):
     field = "licence" if value == "not stated" else "description"
-    assert (supported(text, field, value) == "") is stands
+    assert (language.supported(text, field, value) == "") is stands
 
 
 def test_a_quoting_schema_offers_passages_of_the_fields_alone(cards):
@@ -156,7 +147,7 @@ def test_a_quoting_schema_offers_passages_of_the_fields_alone(cards):
 
 def test_limits_that_the_request_does_not_state_are_left_out():
     request = "Draw charts, in C# or golang, no Java, not AGPL, at least 20 stars, must stay local"
-    read = Specification(
+    read = language.Specification(
         objective="charts",
         languages=["C#", "Go", "Java", "Python", "C"],
         unwanted_languages=["Java", "Go"],

@@ -2,16 +2,13 @@
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import threading
 from dataclasses import replace
 
-import httpx2
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client
 from typer.testing import CliRunner
 
 from study.advisor.agent import mcp
@@ -20,6 +17,7 @@ from study.advisor.gateway.interface import refusal
 from study.base.errors import StudyError
 from study.cli.agent import app
 from tests.advisor.agent.conftest import HOSTILE, serving
+from tests.advisor.gateway.served import environment
 from tests.tiny_study import REPOSITORY
 
 RECOMMEND, COMPARE, EXPLAIN = "recommend_mcp_servers", "compare_mcp_servers", "explain_recommendation"
@@ -34,21 +32,16 @@ agent = Agent(toy())
 mcp.server(lambda: agent).run("stdio")
 """
 WRONG = [
-    (RECOMMEND, {}, "task"),
     (RECOMMEND, {"task": ""}, "task"),
     (RECOMMEND, {"task": "x" * 20_001}, "task"),
     (RECOMMEND, {"task": "captions", "top": 0}, "top"),
-    (RECOMMEND, {"task": "captions", "top": "5"}, "top"),
-    (RECOMMEND, {"task": "captions", "detail": "long"}, "detail"),
     (RECOMMEND, {"task": "captions", "tops": 3}, "did you mean top?"),
     (RECOMMEND, {"task": "captions", "constraint": {}}, "did you mean constraints?"),
     (RECOMMEND, {"task": "captions", "constraints": {"language": ["Go"]}}, "did you mean languages?"),
     (RECOMMEND, {"task": "captions", "constraints": {"licences": ["permissive"]}}, "group"),
     (RECOMMEND, {"task": "captions", "constraints": {"languages": ["Go"], "unwanted_languages": ["go"]}}, "at once"),
-    (COMPARE, {"task": "captions", "server_ids": [11]}, "server_ids"),
     (COMPARE, {"task": "captions", "server_ids": [11, 11]}, "different"),
     (COMPARE, {"task": "captions", "server_ids": [11, 999]}, "999"),
-    (EXPLAIN, {"task": "captions", "server_id": -1}, "server_id"),
     (EXPLAIN, {"task": "captions", "server_id": "no"}, "no server has the id"),
     (DESCRIBE, {"x": 1}, "not permitted"),
     (INSTALL, {"server_id": 17}, "no source says how to start"),
@@ -137,28 +130,12 @@ async def exercise(client):
     assert [(one["objective"], one["languages"]) for one in specifications] == asked
 
 
-def environment():
-    path = [str(REPOSITORY / "src"), str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
-
-
 def test_over_streamable_http_for_the_named_address_alone(agent):
     chosen = mcp.only("fd00::1", ["127.0.0.1"])
     assert {"[fd00::1]", "[fd00::1]:*", "127.0.0.1:*"} <= set(chosen.allowed_hosts)
     assert chosen.enable_dns_rebinding_protection
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     with serving(mcp.server(lambda: agent).streamable_http_app()) as address:
-        for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
-            headers |= {"Accept": "application/json, text/event-stream"}
-            reply = httpx2.post(f"{address}/mcp", json=body, headers=headers, trust_env=False)
-            assert reply.status_code in (403, 421)
         within(Client(f"{address}/mcp", read_timeout_seconds=60, cache=None), exercise)
-
-
-@pytest.mark.slow
-def test_over_standard_input_and_output():
-    started = StdioServerParameters(command=sys.executable, args=["-c", PROGRAM], env=environment(), cwd=REPOSITORY)
-    within(Client(stdio_client(started), read_timeout_seconds=60, cache=None), exercise)
 
 
 CALL = '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "describe_catalog", "arguments": %s}}'
@@ -190,7 +167,9 @@ def test_what_is_no_message_is_answered_over_standard_input_and_output():
     lines += [*(line for line, _, _ in NO_MESSAGES), "", '{"jsonrpc": "2.0", "id": 5, "result": [1]}']
     lines += ['{"jsonrpc": "2.0", "id": 99, "method": "ping"}']
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe, env=environment()) as program:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=pipe, stdout=pipe, env=environment(REPOSITORY)
+    ) as program:
         late = threading.Timer(60, program.kill)
         late.start()
         program.stdin.write("\n".join([*lines, ""]).encode("utf-8", "surrogatepass"))

@@ -11,8 +11,6 @@ from typer.testing import CliRunner
 
 from study.advisor.agent import page
 from study.advisor.engine.intent.feedback import FeedbackStore
-from study.advisor.gateway.loop import loop_settings
-from study.advisor.gateway.view import serve_settings
 from study.base.errors import StudyError
 from study.cli import agent as cli
 from tests.advisor.agent import browser
@@ -121,15 +119,11 @@ def test_strangers_are_refused_with_the_headers_of_safety(client, headers, statu
     ("path", "content"),
     [
         ("messages", "{"),
-        ("messages", '{"text": 3}'),
         ("messages", '{"text": " "}'),
         ("messages", '{"text": "' + "x" * 20_001 + '"}'),
         ("messages", '{"text": "captions", "more": 1}'),
         ("messages", "[" * 50_000),
-        ("limits", '{"languages": 5}'),
         ("limits", '{"stars": -1}'),
-        ("limits", '{"language": ["Go"]}'),
-        ("compare", '{"server_ids": [11]}'),
         ("compare", '{"server_ids": [11, 999]}'),
         ("install", '{"server_id": 11, "client": "none"}'),
         ("feedback", '{"answer": 1, "kind": "loved", "server_id": 11}'),
@@ -170,16 +164,11 @@ def test_an_address_is_checked_before_anything_is_served(command, monkeypatch, c
     assert page.concrete("192.168.1.20") == "192.168.1.20"
     with page.listening("127.0.0.1", 0) as taken:
         port = str(taken.getsockname()[1])
-        wrong = [
-            (["--host", host], "every address") for host in ("0.0.0.0", "::", "[::]", "", "0", "0x0", "::ffff:0.0.0.0")
-        ]
-        wrong += [
-            (["--port", port], f"cannot listen on 127.0.0.1 port {port}"),
-            (["--host", "no host"], "there is no host"),
-        ]
-        for words, said in wrong:
+        wrong = dict.fromkeys(("0.0.0.0", "::", "[::]", "", "0", "0x0", "::ffff:0.0.0.0"), "every address")
+        words = [("--host", host, said) for host, said in (wrong | {"no host": "there is no host"}).items()]
+        for option, value, said in [*words, ("--port", port, f"cannot listen on 127.0.0.1 port {port}")]:
             with pytest.raises(StudyError, match=said):
-                CliRunner().invoke(cli.app, [*command, *words], catch_exceptions=False)
+                CliRunner().invoke(cli.app, [*command, option, value], catch_exceptions=False)
     assert capsys.readouterr().out == ""
 
 
@@ -195,25 +184,6 @@ def test_the_address_that_is_said_is_the_one_that_is_bound(monkeypatch, agent):
     monkeypatch.setattr(uvicorn.Server, "run", run)
     said = CliRunner().invoke(cli.app, ["serve", "--port", "0"], catch_exceptions=False).output
     assert f"http://127.0.0.1:{asked['port']} " in said
-
-
-WRONG = [("port", 70_000), ("sessions", 0), ("body", 0)]
-
-
-@pytest.mark.parametrize(
-    ("read", "file", "key", "value"),
-    [
-        *((page.Service.read, "agent/service", *pair) for pair in WRONG),
-        (serve_settings, "serve", "most_running", 0),
-        (serve_settings, "serve", "ranking", "best"),
-        (loop_settings, "tools/loop", "fits", 1.5),
-    ],
-)
-def test_a_value_out_of_its_range_is_named(conf_root, read, file, key, value):
-    path = conf_root / "conf" / f"{file}.yaml"
-    path.write_text(re.sub(rf"(?m)^{key}: \S+", f"{key}: {value}", path.read_text()))
-    with pytest.raises(StudyError, match=rf"{path.name} \(column {key}\)"):
-        read()
 
 
 @pytest.mark.slow

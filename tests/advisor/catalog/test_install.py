@@ -150,10 +150,7 @@ def test_every_client_gets_its_entry_once_and_back(home, name, before):
     ("name", "expected"),
     [
         ("claude-code", {"type": "http", "url": AWAY.url}),
-        ("vscode", {"type": "http", "url": AWAY.url}),
-        ("cursor", {"url": AWAY.url}),
         ("windsurf", {"serverUrl": AWAY.url}),
-        ("zed", {"url": AWAY.url}),
         ("cline", {"type": "streamableHttp", "url": AWAY.url}),
         ("codex", {"url": AWAY.url}),
     ],

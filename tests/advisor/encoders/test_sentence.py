@@ -155,10 +155,6 @@ def test_what_is_cut_is_not_read():
     assert np.abs(model.embed([fits]) - model.embed([fits.replace("word word", "other word", 1)])).max() > 1e-3
 
 
-WRONG = {"kind: magic": "magic.*minilm", "modle: m": "modle", "timeout: long": r"column timeout\): 'long'"}
-WRONG |= {"kind: endpoint\nbase_url: http://x\nmodel: m": "without base_url, model or dimension"}
-
-
 def test_vectors_from_an_endpoint(server, client, tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "cache", lambda: tmp_path)
     embedder = EndpointEmbedder(client, "e", 2)
@@ -175,11 +171,11 @@ def test_bad_vectors(server, client, fault):
         EndpointEmbedder(client, "e", 2).encode(["a", "b"], store=False)
 
 
-@pytest.mark.parametrize(("text", "reason"), WRONG.items())
-def test_the_configured_embedder_is_checked(conf_root, text, reason):
+def test_the_configured_embedder_is_checked(conf_root):
     file = conf_root / "conf/tools/embedder.yaml"
-    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | yaml.safe_load(text)))
-    with pytest.raises(StudyError, match=reason):
+    stated = {"kind": "endpoint", "base_url": "http://x", "model": "m"}
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | stated))
+    with pytest.raises(StudyError, match="without base_url, model or dimension"):
         embedding.configured_embedder()
 
 

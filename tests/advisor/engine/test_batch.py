@@ -33,11 +33,12 @@ def t2mrec(prepared_root, tmp_path_factory):
 
 
 def test_many_at_once_are_answered_as_one_at_a_time(t2mrec):
-    model = load_saved_model("synthetic", "t2mrec")
+    model, other = (load_saved_model("synthetic", system) for system in ("t2mrec", "field_dense"))
     told = REQUESTS[REQUESTS["text"] != ""]  # alone, an empty request is refused
     for k in (3, 30):
         assert list(batch.best(model, told, k)) == one_by_one(model, told, k)
         assert [len(found) for found in batch.best(model, REQUESTS, k)] == [k] * len(REQUESTS)
+    assert list(batch.best(other, told[["text"]], 3)) == one_by_one(other, told.assign(language=""), 3)
 
 
 # Ray leaves its own logs open, and processes to the system.
@@ -78,9 +79,3 @@ def test_what_cannot_be_answered_is_refused_before_a_worker_starts(t2mrec, call,
     pd.DataFrame({"text": ["x"]}).to_parquet(tmp_path / "one.parquet")
     code, _, said = call(*words, "--system", "field_dense_core")
     assert (code, "study export" in said) == (2, True)
-
-
-def test_a_model_of_another_class_answers_too(t2mrec):
-    model = load_saved_model("synthetic", "field_dense")
-    told = REQUESTS[REQUESTS["text"] != ""][["text"]]
-    assert list(batch.best(model, told, 3)) == one_by_one(model, told.assign(language=""), 3)

@@ -22,14 +22,11 @@ pytestmark = pytest.mark.usefixtures("project")
 FETCH = "study fetch dataset=synthetic && study prepare dataset=synthetic"
 SPLIT, EXPORT = "study split dataset=synthetic", "study export dataset=synthetic system=field_dense"
 ALL_STAGES = f"{FETCH} && {SPLIT} && {EXPORT}"
-NO_LABELS = "no label file\n  fix: one of: synthetic, task2mcp\n"
 UNSAVED = {
-    "--system foo": "unknown system 'foo'\n  fix: one of: field_dense, field_dense_core, ",
     "--system tfidf": "tfidf cannot be saved\n  fix: one of: field_dense, ",
     "--system t2mrek": "unknown system 't2mrek'\n  fix: did you mean t2mrec",
     "--system ../../etc": "unknown system '../../etc'\n  fix: one of: field_dense, ",
-    "--dataset livemcpbench": NO_LABELS,
-    "--dataset livemcpbench --system foo": NO_LABELS,
+    "--dataset livemcpbench": "no label file\n  fix: one of: synthetic, task2mcp\n",
     "--system field_dense_core": f"fix: run: {EXPORT}_core\n",
     "--dataset task2mcp": f"fix: run: {ALL_STAGES}\n".replace("synthetic", "task2mcp"),
 }

@@ -7,23 +7,27 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import httpx2
 import psutil
 import pytest
+import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.server.mcpserver import MCPServer
 from mcp.types import CallToolResult, ImageContent, TextContent
+from typer.testing import CliRunner
 
 from study.advisor.engine.intent.feedback import Event, FeedbackStore, feedback_of
 from study.advisor.engine.intent.settings import intent_settings
-from study.advisor.gateway import children, connection, live
+from study.advisor.gateway import children, connection, guard, interface, live, server
+from study.advisor.gateway import gateway as module
 from study.advisor.gateway.client_config import Endpoint, read_config
 from study.advisor.gateway.gateway import HOSTS, Gateway, limited
-from study.advisor.gateway.server import make_server
 from study.advisor.retrieval.documents import load_catalog
 from study.advisor.retrieval.texts import count_tokens
+from study.cli import agent as cli
 from study.tools.intent import lessons, outcomes
 from tests.advisor.agent.conftest import serving
 from tests.advisor.gateway.served import QUICK, SCRIPT, ask, call, config, entry, environment, gone, scripted, wait
@@ -83,6 +87,14 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
     assert first.shown == second.shown
     assert sorted(first.shown) == ["good/read_file", "other/more", "other/read_file"]
     assert 0.01 < first.latency_ms < 10_000
+
+
+def test_the_latency_of_a_call_is_noted_in_milliseconds(served, tmp_path, monkeypatch):
+    clock = iter([10.0, 11.0, 11.25])  # before the server is there, as the call is sent, and at the answer
+    monkeypatch.setattr(module, "time", SimpleNamespace(time=time.time, perf_counter=lambda: next(clock)))
+    store = FeedbackStore(tmp_path / "events.sqlite")
+    served(lambda client, gateway: call(client, "read_file", path="x"), scripted("s", "good"), store=store)
+    assert [event.latency_ms for event in store.events()] == [250.0]
 
 
 def test_ranking_by_intent_learns_from_every_call(served, tmp_path):
@@ -201,10 +213,11 @@ def test_tools_that_are_not_allowed_are_neither_found_nor_called(served, allow, 
     served(work, scripted("s", "calls"), scripted("t", "good"), settings=settings)
 
 
-def web_server():
+def web_server(**more):
     """A server that sends mail, to be put at an address."""
     made = MCPServer("web")
-    made.add_tool(lambda to: f"sent to {to}", name="send", description="send a mail", structured_output=False)
+    for name, description in ({"send": "send a mail"} | more).items():
+        made.add_tool(lambda to: f"sent to {to}", name=name, description=description, structured_output=False)
     return made
 
 
@@ -230,6 +243,60 @@ def test_servers_at_an_address(served, tmp_path, place):
         }
         served(work, *read_config(config(tmp_path, **servers)))
     assert keys - {None} == {b"k"}
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+def test_what_is_no_letter_costs_a_tool_or_a_letter_and_not_a_server_over_http(served, kind):
+    # One letter of three bytes, and what is none: half of a surrogate pair, and bytes of another encoding.
+    broken = {b"surrog": rb"\ud800", b"latin1": b"\xe9t\xe9t\xe9t"}
+    made = web_server(x="half of a pair: surrog", y="not UTF-8: latin1")
+    app, place = (made.sse_app(), "/sse") if kind == "sse" else (made.streamable_http_app(), "/mcp")
+
+    async def odd(scope, receive, send):
+        async def sent(message):
+            for whole, part in broken.items():
+                message["body"] = message.get("body", b"").replace(whole, part)
+            await send(message)
+
+        await app(scope, receive, sent if scope["type"] == "http" else send)
+
+    async def work(client, gateway):
+        assert (await ask(client, "refresh"))["problems"]["web"].endswith("'x', 'y'")
+        assert gateway.view.names == ["send"]
+        texts = [(await gateway.call("h", "send", {"to": word.decode()})).content[0].text for word in broken]
+        assert texts == ["sent to \ufffd", "sent to \ufffdt\ufffdt\ufffdt"]
+
+    with serving(odd) as address:
+        served(work, Endpoint("web", url=f"{address}{place}", transport=kind))
+
+
+@pytest.mark.parametrize("host", ["gateway", "agent"])
+def test_so_many_hosts_of_this_machine_have_a_session_over_http_and_no_more(monkeypatch, host):
+    for where in (interface, server):
+        monkeypatch.setattr(where, "SESSIONS", 2)
+    monkeypatch.setattr("study.advisor.engine.catalogue.require", lambda *given: None)
+    apps = []
+
+    async def serve(self, sockets=None):
+        apps.append(self.config.app)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(uvicorn.Server, "serve", serve)
+        if host == "gateway":
+            made = server.make_server(Gateway([], QUICK, embedder=None, say=lambda _: None))
+            server.run(made, "streamable-http", 4321)
+        else:
+            words = ["mcp", "--transport", "streamable-http", "--port", "4321"]
+            CliRunner().invoke(cli.app, words, catch_exceptions=False)
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    own, accept = {"Host": "127.0.0.1:4321"}, {"Accept": "application/json, text/event-stream"}
+    with serving(apps[0]) as address:
+        statuses = [
+            httpx2.post(f"{address}/mcp", json=body, headers=accept | headers, trust_env=False).status_code
+            for headers in ({"Host": "evil.example"}, own | {"Origin": "https://evil.example"}, own, own, own)
+        ]
+    assert statuses == [421, 403, 200, 200, 503]
 
 
 @pytest.mark.parametrize("refusal", [(404, b""), (404, b'{"jsonrpc": "2.0", "id": null, "error": %s}'), (400, b"%s")])
@@ -280,7 +347,7 @@ def test_the_command_over_standard_input_and_output(project, tmp_path):
     assert (event.selected, event.success) == ("s/echo", True)
 
 
-def test_over_streamable_http_and_for_this_machine_alone(embedder):
+def test_over_streamable_http(embedder):
     gateway = Gateway([scripted("s", "calls")], QUICK, embedder=embedder, say=lambda text: None)
 
     async def work(address):
@@ -289,13 +356,8 @@ def test_over_streamable_http_and_for_this_machine_alone(embedder):
                 assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
         return [process.pid for process in psutil.Process().children(recursive=True) if process not in others]
 
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     others = psutil.Process().children(recursive=True)
-    with serving(make_server(gateway).streamable_http_app()) as address:
-        for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
-            headers |= {"Accept": "application/json, text/event-stream"}
-            reply = httpx2.post(f"{address}/mcp", json=body, headers=headers, trust_env=False)
-            assert reply.status_code in (403, 421)
+    with serving(server.make_server(gateway).streamable_http_app()) as address:
         numbers = asyncio.run(asyncio.wait_for(work(address), 60))
         assert len(numbers) == 3  # guard, server, checker
     assert gone(numbers)
@@ -490,19 +552,38 @@ def test_a_gateway_works_without_the_modules_of_unix():
 @pytest.mark.parametrize("end", ["closed", signal.SIGTERM])
 def test_what_left_its_group_and_its_parent_ends_too(tmp_path, end):
     file, pipe = tmp_path / "number", subprocess.PIPE
-    words = [sys.executable, "-I", "-S", connection.guard.__file__, "100000", sys.executable, "-I", "-S", SCRIPT]
-    with subprocess.Popen([*words, "daemon", str(file)], stdin=pipe, stdout=pipe, stderr=pipe) as guard:
+    words = [sys.executable, "-I", "-S", guard.__file__, "100000", sys.executable, "-I", "-S", SCRIPT]
+    with subprocess.Popen([*words, "daemon", str(file)], stdin=pipe, stdout=pipe, stderr=pipe) as program:
         assert wait(lambda: file.exists() and file.read_text())
         number = int(file.read_text())
         assert psutil.pid_exists(number)
-        guard.stdin.close() if end == "closed" else guard.send_signal(end)
-        guard.wait(30)
+        program.stdin.close() if end == "closed" else program.send_signal(end)
+        program.wait(30)
     assert gone([number])
+
+
+@pytest.mark.parametrize(("limit", "end"), [(1_000, "exit code 0"), (3, "a message is longer than 3 bytes")])
+def test_a_guard_passes_whole_lines_on_up_to_a_length(monkeypatch, limit, end):
+    passed = []
+
+    def ended(self, reason):
+        raise SystemExit(reason)
+
+    monkeypatch.setattr(guard, "write", lambda stream, content: passed.append((stream, content)))
+    monkeypatch.setattr(guard.Guard, "end", ended)
+    for part in ("to_server", "watch"):
+        monkeypatch.setattr(guard.Guard, part, lambda self: None)
+    made = guard.Guard(limit, [sys.executable, "-I", "-S", "-c", "print('long'); print('b', end='')"])
+    with pytest.raises(SystemExit, match=end):
+        made.run()
+    made.server.communicate(timeout=10)
+    assert b"".join(content for _, content in passed) == (b"long\nb" if limit > 3 else b"")
+    assert {stream for stream, _ in passed} <= {1}
 
 
 def test_a_guard_without_groups_ends_what_it_started():
     hidden = "import os, runpy, sys; del os.killpg, os.setpgrp, os.getpgrp; sys.argv.pop(0);"
-    words = ["-c", f"{hidden} runpy.run_path(sys.argv[0], run_name='__main__')", connection.guard.__file__, "1000"]
+    words = ["-c", f"{hidden} runpy.run_path(sys.argv[0], run_name='__main__')", guard.__file__, "1000"]
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, *words, sys.executable, "-c", "input()"], stdin=pipe, stderr=pipe) as done:
         done.communicate(b"hello\n", timeout=60)
