@@ -29,6 +29,10 @@ from tests.toy_tools import listing
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
 TOOLS = np.array([[0.1, 0.9, 0.8, 0.3, 0.7]], np.float32)
+GOOD, POOR = (
+    results.measure(np.array(ranked), QUERIES, 5, ks=(1, 2))
+    for ranked in ([[0, 1, 2], [4, 0, 1]], [[2, 0, 1], [0, 1, 2]])
+)
 
 
 def array(*values):
@@ -46,14 +50,6 @@ def array(*values):
 def test_query_sets_are_checked(columns, reason):
     with pytest.raises(StudyError, match=reason):
         QuerySet("q", *columns)
-
-
-def test_credit_by_hand():
-    # Labels: {1 or 3} and {4}. The first of 1 and 3 counts once, whichever it is.
-    for ranked, hits in ([3, 1, 0], [1, 0, 0]), ([0, 3, 4], [0, 1, 1]), ([4, 0, 1], [1, 0, 1]), ([0, 2, -1], [0, 0, 0]):
-        rewritten, relevant = credit(np.array([ranked]), [((1, 3), (4,))], 5)
-        assert [int(row >= 0 and relevant[0, row] > 0) for row in rewritten[0]] == hits, ranked
-        assert len(set(rewritten[0][rewritten[0] >= 0])) == (rewritten >= 0).sum()
 
 
 @given(st.data())
@@ -80,8 +76,6 @@ def test_measures_of_rankings_and_sets_by_hand():
 def test_what_comes_out_again_keeps_its_record_and_its_seconds(project, catalog, monkeypatch):
     number, original = count(), results.record
     monkeypatch.setattr(results, "record", lambda **parts: original(**parts) | {"made": next(number)})
-    good = results.measure(np.array([[0, 1, 2], [4, 0, 1]]), QUERIES, 5, ks=(1, 2))
-    poor = results.measure(np.array([[2, 0, 1], [0, 1, 2]]), QUERIES, 5, ks=(1, 2))
     extra = paths.tables("toy") / "extra.json"
 
     def write(first, second, seconds, **facts):
@@ -94,22 +88,20 @@ def test_what_comes_out_again_keeps_its_record_and_its_seconds(project, catalog,
         stamps = [(records["query", name]["made"], records["query", name]["seconds"]) for name in ("first", "second")]
         return [*stamps, json.loads(extra.read_text())["made"]]
 
-    assert write(good, poor, 1.5) == [(1, 1.5), (2, 1.5), 0]
-    assert write(good, poor, 2.5) == [(1, 1.5), (2, 1.5), 0]
-    assert write(good, good, 3.5) == [(1, 1.5), (3, 3.5), 0]
-    assert write(good, good, 4.5, asks=2) == [(5, 4.5), (6, 4.5), 4]
+    assert write(GOOD, POOR, 1.5) == [(1, 1.5), (2, 1.5), 0]
+    assert write(GOOD, POOR, 2.5) == [(1, 1.5), (2, 1.5), 0]
+    assert write(GOOD, GOOD, 3.5) == [(1, 1.5), (3, 3.5), 0]
+    assert write(GOOD, GOOD, 4.5, asks=2) == [(5, 4.5), (6, 4.5), 4]
 
 
 def test_report_from_files(project, catalog):
-    good = results.measure(np.array([[0, 1, 2], [4, 0, 1]]), QUERIES, 5, ks=(1, 2))
-    poor = results.measure(np.array([[2, 0, 1], [0, 1, 2]]), QUERIES, 5, ks=(1, 2))
     inputs = catalog, QUERIES
-    results.write_results("toy", [results.Run("query", name, good, inputs) for name in ("good", "poor")])
+    results.write_results("toy", [results.Run("query", name, GOOD, inputs) for name in ("good", "poor")])
     # A run takes the place of the one of its name; the others stay.
     table = results.Table("extra", pd.DataFrame({"a": [1]}), {"config": 3})
-    results.write_results("toy", [results.Run("query", "poor", poor, inputs, {"config": {}}), table])
+    results.write_results("toy", [results.Run("query", "poor", POOR, inputs, {"config": {}}), table])
     stored = results.collect_runs("toy")["query"]["good"]
-    pd.testing.assert_frame_equal(stored, good, check_dtype=False, check_like=True)
+    pd.testing.assert_frame_equal(stored, GOOD, check_dtype=False, check_like=True)
     assert json.loads((paths.tables("toy") / "extra.json").read_text())["config"] == 3
     folder = results.report_runs("toy", {"query": ("poor", "recall@2"), "absent": ("x", "recall@2")}, {})
     table = pd.read_csv(folder / "metrics.csv.xz")

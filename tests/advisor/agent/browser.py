@@ -6,6 +6,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import time
 
@@ -73,10 +74,6 @@ class Browser:
             self.logged.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
         return message
 
-    def open(self, url):
-        self.call("Page.navigate", url=url)
-        self.until("document.readyState === 'complete'")
-
     def run(self, expression):
         """The value of an expression in the page."""
         done = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
@@ -99,14 +96,8 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
 
     def close(self):
-        with contextlib.suppress(AssertionError, OSError):
-            self.session = None
-            self.call("Browser.close")
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, 9)
-            self.process.wait()
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         os.close(self.out)
         os.close(self.inn)
 

@@ -197,8 +197,8 @@ def test_the_page_in_a_browser_shows_strangers_as_text_and_is_used_by_hand(hosti
             within = "[...document.querySelectorAll('#log > li.agent')].at(-1)"
             return shown.run(f"[...{within}.querySelectorAll({selector!r})].map({what})")
 
-        shown.open(address)
-        shown.until("state.catalogue !== null")
+        shown.call("Page.navigate", url=address)
+        shown.until("typeof state !== 'undefined' && state.catalogue !== null")
         browser.say(shown, REQUEST)
         assert len(last(".card h3")) == 5
         browser.say(shown, "captions, script alert, evil example; Python")

@@ -1,9 +1,8 @@
-"""What a sync costs: ``T2M_MIRROR=... python tests/advisor/catalog/measure_sync.py [SHARE] [ROUNDS] [--keep]``.
+"""What a sync costs: ``T2M_MIRROR=... python tests/advisor/catalog/measure_sync.py`` writes results/open/sync.csv.
 
-In a new folder the three pinned archives are synced and every text is encoded, once. Then in each round that share of
-toolsdk's descriptions (default 0.01) changes, and sync and first answer run again, each as a process of its own. The
-table tells seconds of the processor (user and system), which other work on the machine hardly changes, beside those of
-the clock. With ``--keep`` it is written to results/open/sync.csv, with its record.
+In a new folder the three pinned archives are synced and every text is encoded, once. Then in each round `SHARE` of
+toolsdk's descriptions change, and sync and first answer run again, each as a process of its own. The table tells
+seconds of the processor (user and system), which other work on the machine hardly changes, beside those of the clock.
 """
 
 import json
@@ -26,6 +25,7 @@ from study.base.paths import MIRROR
 from study.evaluation.records import record
 from tests.advisor.catalog.sources import pin
 
+SHARE, ROUNDS = 0.01, 3
 NAMES = ("toolsdk", "docker", "toolhive")
 SYNC = ("catalog", "sync", *(word for name in NAMES for word in ("--source", name)))
 ANSWER = ("recommend", "query a PostgreSQL database")
@@ -41,16 +41,16 @@ def cost(root, mirror, words):
     return {"processor_s": used, "clock_s": time.perf_counter() - began}
 
 
-def changed(files, share, number):
-    """The files of toolsdk with other descriptions in one entry of `1 / share`, other entries each round."""
+def changed(files, number):
+    """The files of toolsdk with other descriptions in one entry of `1 / SHARE`, other entries each round."""
     entries = [name for name in sorted(files) if name.startswith("packages/") and name.endswith(".json")]
-    for name in entries[number :: round(1 / share)]:
+    for name in entries[number :: round(1 / SHARE)]:
         value = json.loads(files[name])
         files[name] = json.dumps(value | {"description": f"{value.get('description') or ''} As of round {number}."})
     return files
 
 
-def measure(share, rounds):
+def measure():
     """Rows of step, round and both seconds."""
     root, rows = Path(tempfile.mkdtemp(prefix="measure_sync.")), []
 
@@ -66,22 +66,18 @@ def measure(share, rounds):
             pin(root, root / "mirror", name, files[name])
         step("first sync", 0, SYNC)
         step("first answer", 0, ANSWER)
-        for number in range(1, rounds + 1):
-            pin(root, root / "mirror", "toolsdk", changed(dict(files["toolsdk"]), share, number))
+        for number in range(1, ROUNDS + 1):
+            pin(root, root / "mirror", "toolsdk", changed(dict(files["toolsdk"]), number))
             step("answer", number, ANSWER)
             step("sync of changes", number, SYNC)
             step("answer after changes", number, ANSWER)
-        step("sync of nothing", rounds, SYNC)
+        step("sync of nothing", ROUNDS, SYNC)
     finally:
         shutil.rmtree(root)
     return pd.DataFrame(rows)
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "--keep"]
-    chosen = float(words[0]) if words else 0.01
-    table = measure(chosen, int(words[1]) if len(words) > 1 else 3)
-    if "--keep" in sys.argv:
-        folder = paths.results("open")
-        write_csv(folder / "sync.csv", table)
-        write_json(folder / "sync.json", record(share=chosen, load=os.getloadavg()[0]))
+    folder = paths.results("open")
+    write_csv(folder / "sync.csv", measure())
+    write_json(folder / "sync.json", record(share=SHARE, load=os.getloadavg()[0]))

@@ -59,14 +59,6 @@ NO_PACKAGES = {
 
 
 @pytest.mark.parametrize(
-    ("registry", "words"), [(kind, text) for kind, all_ in NO_PACKAGES.items() for text in all_.split("|")]
-)
-def test_what_is_no_package_is_refused(registry, words):
-    with pytest.raises(RefusedError):
-        package(registry, *words.split())
-
-
-@pytest.mark.parametrize(
     ("given_name", "given_version", "name", "version"),
     [
         ("mcp/x", "", "mcp/x", ""),
@@ -94,12 +86,6 @@ USERPROFILE"""
 OWN = "API_KEY GITHUB_TOKEN GIT_TOKEN SSH_HOST PYTHONUNBUFFERED NODE_ENV DOCKER_API_KEY MY_PROXY DATABASE_PATH PORT"
 
 
-@pytest.mark.parametrize("name", STEERING.split())
-def test_a_variable_that_steers_the_runtime_is_refused(name):
-    with pytest.raises(RefusedError, match="steers"):
-        variable(name)
-
-
 @pytest.mark.parametrize("name", OWN.split())
 def test_a_variable_of_the_server_is_kept(name):
     assert variable(name).name == name
@@ -116,12 +102,17 @@ https://x.y:99999/a https://x.y:z/a https://-x.y/a https://x..y/a https://,/a ht
 https://1.2.3.256/a https://2130706433/a https://0x7f000001/a"""
 
 
-@pytest.mark.parametrize(
-    "url", [*NO_ADDRESSES.split(), "https://x.y/a b", f"https://{'a' * 64}.y", f"https://{'a.' * 127}y"]
-)
-def test_an_address_that_is_not_plain_https_is_refused(url):
+REFUSED = [(package, kind, *text.split()) for kind, texts in NO_PACKAGES.items() for text in texts.split("|")]
+REFUSED += [(variable, name) for name in STEERING.split()]  # what steers the runtime
+REFUSED += [(remote, "sse", url) for url in NO_ADDRESSES.split()]
+REFUSED += [(remote, "sse", url) for url in ("https://x.y/a b", f"https://{'a' * 64}.y", f"https://{'a.' * 127}y")]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=range(len(REFUSED)))
+def test_what_is_no_package_no_variable_of_a_server_and_no_plain_address_is_refused(case):
+    part, *words = case
     with pytest.raises(RefusedError):
-        remote("sse", url)
+        part(*words)
 
 
 def test_variables_of_an_address_are_filled_in_by_the_user():
@@ -198,10 +189,7 @@ def test_tools_are_bounded_one_by_one():
 
 NPM = {"registryType": "npm", "identifier": "x", "version": "1.0.0"}
 ARGUMENTS = [{"type": "positional", "value": "start"}, {"type": "named", "name": "--units", "default": "metric"}]
-ARGUMENTS += [
-    {"type": "positional", "valueHint": "folder", "isRequired": True},
-    {"type": "named", "name": "--optional"},
-]
+ARGUMENTS += [{"type": "positional", "valueHint": "folder", "isRequired": True}, {"type": "named", "name": "--more"}]
 KEY = {"name": "KEY", "isRequired": True, "isSecret": True, "value": "hunter2"}
 SERVER = {
     "name": "io.github.owner/weather",
@@ -215,24 +203,18 @@ SERVER = {
         NPM | {"transport": {"type": "sse", "url": "http://x"}},
         "nonsense",
     ],
-    "remotes": [
-        {"type": "streamable-http", "url": "https://x.y/mcp", "headers": [KEY | {"name": "Authorization"}]},
-    ],
+    "remotes": [{"type": "streamable-http", "url": "https://x.y/mcp", "headers": [KEY | {"name": "Authorization"}]}],
 }
 
 
 def test_server_json_is_read_in_both_spellings():
     reader = Reader("official", 100, 5)
-    made = server_json.record(
-        reader, SERVER, {"status": "deprecated", "updatedAt": "2026-01-01T00:00:00Z"}, vouched=True
-    )
+    made = server_json.record(reader, SERVER, {"status": "deprecated", "updatedAt": "2026-01-01"}, vouched=True)
     assert (made.owns, made.repository_id, made.status, made.version) == (True, "7", "deprecated", "1.2.3")
     (way,) = made.packages
     assert way.arguments == ("start", "--units", "metric", "<folder>")
-    assert [(item.name, item.required, item.value) for item in way.variables] == [
-        ("KEY", True, ""),
-        ("LEVEL", False, "info"),
-    ]
+    variables = [(item.name, item.required, item.value) for item in way.variables]
+    assert variables == [("KEY", True, ""), ("LEVEL", False, "info")]
     assert [item.what for item in reader.refused] == ["package"] * 4
     assert made.remotes[0].headers[0].value == ""
     variables = [{"name": "K", "is_required": True}]

@@ -211,13 +211,7 @@ def test_best_answers_unless_another_is_asked_for(ask):
     assert [item["rank"] for item in items] == [1, 2, 3]
     assert list(items[0]["parts"]) == ["semantic (all)", "semantic (description)", "template", "product"]
     assert [sum(item["parts"].values()) for item in items] == pytest.approx([item["score"] for item in items], abs=1e-5)
-    for words in [
-        ("read", "--system", "t2mrec"),
-        ("",),
-        ("x" * 20_001,),
-        ("pdf", "-k", "0"),
-        ("pdf", "--system", "../etc"),
-    ]:
+    for words in [("read", "--system", "t2mrec"), ("",), ("pdf", "--system", "../etc")]:
         code, out, err = ask(*words)
         assert (code, out) == (2, ""), words
         assert "fix:" in err
