@@ -35,7 +35,7 @@ class Words:
     def recommend(self, text, *, k, **attributes):
         require_request(text, k, len(self.servers))
         wanted = set(WORD.findall(text.lower()))
-        scores = [len(wanted & set(WORD.findall(said.lower()))) for said in self.servers["description"]]
+        scores = [len(wanted & set(WORD.findall(description.lower()))) for description in self.servers["description"]]
         rows = (
             self.servers.assign(score=scores).sort_values(["score", "id"], ascending=[False, True]).to_dict("records")
         )
@@ -53,10 +53,10 @@ def toy(rows=ROWS, urls=None):
     columns = ["id", "name", "description", "language", "licence", "system", "stars", "official", "tools"]
     table = pd.DataFrame(rows, columns=columns)
     table["url"] = [(urls or {}).get(name, f"https://github.com/example/{name}") for name in table["id"]]
-    known = {row["id"]: row for row in table.to_dict("records")}
+    rows_by_id = {row["id"]: row for row in table.to_dict("records")}
 
     def facts(server):
-        row = known[server.server_id]
+        row = rows_by_id[server.server_id]
         official, language = row["official"] == "official", row["language"].partition(",")[0]
         does = first_sentence(row["description"])
         return Facts("", row["url"], does, row["stars"], row["licence"], official, language)

@@ -43,10 +43,10 @@ def test_outcomes_are_noted_in_the_terminal(feedback, monkeypatch, agent):
     for kind, server, more in (("accepted", 17, []), ("worked", 17, ["--keep-words"]), ("rejected", 13, [])):
         done = run(cli.app, ["ask", request, "--outcome", f"{kind}={server}", "--detail", "on my machine", *more])
         assert done.exit_code == 0, done.output
-    found = [
+    noted = [
         (event.kind, event.selected, event.shown.index(event.selected), event.words) for event in feedback.events()
     ]
-    assert found == [("accepted", "17", 0, ""), ("worked", "17", 0, request), ("rejected", "13", 1, "")]
+    assert noted == [("accepted", "17", 0, ""), ("worked", "17", 0, request), ("rejected", "13", 1, "")]
     for outcome in ("loved=17", "worked=11", "worked=999", "worked", "17"):
         with pytest.raises(StudyError):
             run(cli.app, ["ask", request, "--outcome", outcome], catch_exceptions=False)

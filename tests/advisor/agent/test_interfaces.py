@@ -32,27 +32,27 @@ def by_command(call, *words):
 
 def by_page(agent, feedback, requests):
     """The ids that the page shows for each request, each in a conversation of its own."""
-    found = []
+    ids = []
     with serving(page.create_app(agent, feedback, page.Service.read())) as address:
         client = httpx2.Client(base_url=address, timeout=60, trust_env=False)
         for request in requests:
             name = client.post("/api/conversations", json={}).json()["conversation"]
             turn = client.post("/api/messages", json={"text": request}, headers={"X-Conversation": name}).json()
-            found.append([server["server_id"] for server in turn["servers"]])
+            ids.append([server["server_id"] for server in turn["servers"]])
         client.close()
-    return found
+    return ids
 
 
 def by_mcp(agent, requests):
     """The ids that the MCP server names for each request."""
 
     async def work():
-        found = []
+        ids = []
         async with Client(mcp.server(lambda: agent)) as client:
             for request in requests:
                 reply = await client.call_tool("recommend_mcp_servers", {"task": request})
-                found.append([row["server_id"] for row in json.loads(reply.content[0].text)["servers"]])
-        return found
+                ids.append([row["server_id"] for row in json.loads(reply.content[0].text)["servers"]])
+        return ids
 
     return asyncio.run(asyncio.wait_for(work(), 600))
 

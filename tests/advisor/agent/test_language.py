@@ -27,12 +27,12 @@ def cards():
 def as_reply(response, **changed):
     """A response as a model would send it; `changed`: part with _ for a space -> other keys."""
     reply = {}
-    for part, said in response.items():
+    for part, one in response.items():
         keys = ("field",) if part.startswith("setup") else ("field", "text")
         named = (
-            () if part.split()[0] in ("why", "tradeoff", "setup") else ("server", *(("other",) if said.other else ()))
+            () if part.split()[0] in ("why", "tradeoff", "setup") else ("server", *(("other",) if one.other else ()))
         )
-        reply[part] = {key: getattr(said, key) for key in (*keys, *named)}
+        reply[part] = {key: getattr(one, key) for key in (*keys, *named)}
     for part, values in changed.items():
         reply[part.replace("_", " ")] |= values
     return reply
@@ -109,8 +109,8 @@ def test_an_answer_of_a_failing_endpoint_is_that_of_the_rules():
 
 def test_the_template_passes_the_checks_and_statements_name_servers_of_the_shortlist(cards, hostile):
     for each in (cards, [evidence(item) for item in ask(hostile.catalogue, REQUEST, Options(20)).items]):
-        said = template(REQUEST, each)
-        assert not any(language.refusal(part, one, each) for part, one in said.items())
+        statements = template(REQUEST, each)
+        assert not any(language.refusal(part, one, each) for part, one in statements.items())
     for part, server in (("why 2", 9), ("together", 1)):  # another one, and one alone
         wrong = language.Statement(field="description", text="captions", server=server)
         assert language.refusal(part, wrong, cards) == "correctness"
@@ -159,9 +159,9 @@ def test_limits_that_the_request_does_not_state_are_left_out():
         preferences=["privacy"],
         runtime="node",
     )
-    found, dropped = language.grounded(read, request)
-    kept = {"languages": ["C#", "Go"], "unwanted_languages": ["Java"], "unwanted_licences": ["AGPL"], "stars": 20}
-    assert found.limits().stated() == kept
+    grounded, dropped = language.grounded(read, request)
+    stated = {"languages": ["C#", "Go"], "unwanted_languages": ["Java"], "unwanted_licences": ["AGPL"], "stars": 20}
+    assert grounded.limits().stated() == stated
     assert {"languages", "unwanted_languages", "licences", "official", "place", "preferences", "runtime"} == {*dropped}
 
 
@@ -169,12 +169,12 @@ def test_a_models_reading_limits_the_servers_and_an_invalid_one_does_not():
     client = Mock()
     client.chat.side_effect = [json.dumps({**READ, "languages": ["Go"]}), "{}", "{}"]
     agent = Agent(toy(), Writer(client, "m"))
-    asked = "captions for videos from golang"
-    assert {item.facts.language for item in agent.answer(asked).answer.items} == {"Go"}
+    request = "captions for videos from golang"
+    assert {item.facts.language for item in agent.answer(request).answer.items} == {"Go"}
     client.chat.side_effect = [json.dumps(READ), "{}", "{}"]
     assert {item.facts.language for item in agent.answer("captions, in Python").answer.items} == {"Python"}
     client.chat.side_effect = [json.dumps({**READ, "stars": "many"}), "{}", "{}"]
-    turn = agent.answer(asked)
+    turn = agent.answer(request)
     assert "not valid" in turn.problem
     assert len(turn.answer.items) > 2
 
@@ -194,14 +194,14 @@ def test_the_trial_counts_what_the_checks_refuse(cards):
 
 
 def test_the_trial_goes_on_after_a_stop(conf_root, monkeypatch):
-    catalogue, asked = toy(), []
+    catalogue, requests = toy(), []
     chosen = model_trial.ModelTrial("local", "m", 100, 3, ["captions for videos", "send mail", "plot charts"])
 
     def post(path, body):
-        asked.append(json.loads(body["messages"][1]["content"])["request"])
-        if len(asked) == 4:
+        requests.append(json.loads(body["messages"][1]["content"])["request"])
+        if len(requests) == 4:
             raise EndpointError("timeout", "too slow")
-        reply = READ if len(asked) % 3 == 1 else {}
+        reply = READ if len(requests) % 3 == 1 else {}
         return {"choices": [{"message": {"content": json.dumps(reply)}}]}
 
     client = Mock(post=post, cassette=None, usage=Mock(models={"m@sha256:1"}))
@@ -213,12 +213,12 @@ def test_the_trial_goes_on_after_a_stop(conf_root, monkeypatch):
     table = pd.read_csv(model_trial.measure("toy"))
     assert table["request"].tolist() == [1, 2, 3]
     assert not table["kept"].any()
-    assert asked.count("captions for videos") == 3
+    assert requests.count("captions for videos") == 3
     facts = json.loads((conf_root / "results" / "toy" / "records" / "agent_model.json").read_text())
     assert (facts["answered"], facts["of"], facts["models"]) == (3, 3, ["m@sha256:1"])
     # With other prompts the replies are those of another trial.
     monkeypatch.setattr(model_trial.language, "READ", "Read")
-    asked.clear()
-    asked.extend(["", "", ""])
+    requests.clear()
+    requests.extend(["", "", ""])
     with pytest.raises(StudyError, match="0 of 3"):
         model_trial.measure("toy")

@@ -107,9 +107,9 @@ async def exercise(client):
 
     wanted = {"task": "captions for videos", "constraints": {"languages": ["go"]}}
     assert [item["server_id"] for item in (await said(RECOMMEND, **wanted))["servers"]] == [17, 13]
-    found = await said(RECOMMEND, **wanted, **FULL)
-    assert [item["server_id"] for item in found["recommendations"]] == [17, 13]
-    assert {"why", "tradeoff", "setup"} <= {statement["part"] for statement in found["statements"]}
+    answer = await said(RECOMMEND, **wanted, **FULL)
+    assert [item["server_id"] for item in answer["recommendations"]] == [17, 13]
+    assert {"why", "tradeoff", "setup"} <= {statement["part"] for statement in answer["statements"]}
     compared = await said(COMPARE, task="captions", server_ids=[11, 12])
     assert [server["server_id"] for server in compared["servers"]] == [11, 12]
     assert {statement["part"] for statement in compared["statements"]} == {"choice"}
@@ -126,7 +126,7 @@ async def exercise(client):
     languages = ["Go", "Python", "TypeScript", "JavaScript"] * 10
     asked = [(f"captions number {number}", [language]) for number, language in enumerate(languages)]
     calls = [said(RECOMMEND, task=task, constraints={"languages": wanted}, **FULL) for task, wanted in asked]
-    specifications = [found["specification"] for found in await asyncio.gather(*calls)]
+    specifications = [answer["specification"] for answer in await asyncio.gather(*calls)]
     assert [(one["objective"], one["languages"]) for one in specifications] == asked
 
 
@@ -190,18 +190,18 @@ def test_a_wrong_call_of_the_command_is_said_at_once(conf_root, option):
 
 
 def test_the_agent_is_made_at_the_first_call_and_once(agent):
-    made, free = [], threading.Event()
+    starts, free = [], threading.Event()
 
     def slow():
-        made.append(1)
-        if len(made) == 1:
+        starts.append(1)
+        if len(starts) == 1:
             raise StudyError("the catalogue is not there", fix="fetch it")
         free.wait(30)
         return agent
 
     async def work(client):
         assert len((await client.list_tools()).tools) == 5
-        assert made == []
+        assert starts == []
         failed = await client.call_tool(DESCRIBE, {})
         assert failed.is_error
         assert "the catalogue is not there" in failed.content[0].text
@@ -214,13 +214,13 @@ def test_the_agent_is_made_at_the_first_call_and_once(agent):
         return [read(reply)["servers"] for reply in await asyncio.gather(*calls)]
 
     assert within(Client(mcp.server(mcp.lazy(slow))), work) == [7] * 5
-    assert len(made) == 2
+    assert len(starts) == 2
 
 
 def test_a_value_is_taken_however_a_host_writes_it(agent):
-    asked = [(RECOMMEND, {"task": "captions"} | written | FULL) for written, _ in WRITTEN]
+    calls = [(RECOMMEND, {"task": "captions"} | written | FULL) for written, _ in WRITTEN]
     odd = [(EXPLAIN, {"task": "captions", "server_id": 11.0}), (COMPARE, {"task": "x", "server_ids": "[11, 12.0]"})]
-    replies = called(agent, *asked, *odd)
+    replies = called(agent, *calls, *odd)
     for (_, meant), reply in zip(WRITTEN, replies[: len(WRITTEN)], strict=True):
         assert Limits(**meant).model_dump().items() <= read(reply)["specification"].items()
     assert not any(reply.is_error for reply in replies)
@@ -236,10 +236,10 @@ def test_a_value_is_taken_however_a_host_writes_it(agent):
 )
 def test_stated_constraints_win_over_the_words_of_the_task(agent, task, stated, languages, unwanted):
     (reply,) = called(agent, (RECOMMEND, {"task": task, "constraints": stated} | FULL))
-    found = read(reply)
-    assert (found["specification"]["languages"], found["specification"]["unwanted_languages"]) == (languages, unwanted)
-    assert found["specification"]["official"] is False
-    assert len(found["recommendations"]) > 1
+    answer = read(reply)
+    limits = answer["specification"]
+    assert (limits["languages"], limits["unwanted_languages"], limits["official"]) == (languages, unwanted, False)
+    assert len(answer["recommendations"]) > 1
 
 
 def test_hostile_servers_are_strings_in_a_result(hostile):
@@ -256,8 +256,8 @@ def test_hostile_servers_are_strings_in_a_result(hostile):
 
 
 def test_what_was_found_out_of_a_start_stands_beside_the_server(agent):
-    said = "did not start here (2026-01-02)"
+    note = "did not start here (2026-01-02)"
     facts = agent.catalogue.facts
-    told = mcp.Agent(replace(agent.catalogue, facts=lambda server: replace(facts(server), checked=said)))
-    (reply,) = called(told, (RECOMMEND, {"task": "captions for videos"}))
-    assert {server["checked"] for server in read(reply)["servers"]} == {said}
+    noted = mcp.Agent(replace(agent.catalogue, facts=lambda server: replace(facts(server), checked=note)))
+    (reply,) = called(noted, (RECOMMEND, {"task": "captions for videos"}))
+    assert {server["checked"] for server in read(reply)["servers"]} == {note}

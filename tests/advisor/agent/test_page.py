@@ -32,8 +32,8 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def client(agent, service, store):
     app = page.create_app(agent, store, service, extra_host="Study.example")
-    with serving(app) as address, httpx2.Client(base_url=address, timeout=30, trust_env=False) as made:
-        yield made
+    with serving(app) as address, httpx2.Client(base_url=address, timeout=30, trust_env=False) as client:
+        yield client
 
 
 class Talk:
@@ -57,7 +57,12 @@ def test_a_whole_conversation(client, store):
     first = talk.post("messages", text=REQUEST).json()
     assert [server["server_id"] for server in first["servers"]][:3] == [11, 17, 12]
     assert first["question"]["limit"] == "languages"
-    assert {said["field"] for said in first["servers"][0]["said"]} <= {"description", "stars", "licence", "address"}
+    assert {one["field"] for one in first["servers"][0]["said"]} <= {
+        "description",
+        "stars",
+        "licence",
+        "address",
+    }
     # A limit revised by hand, one by a message of limits alone, and the question is put once.
     assert talk.ids("limits", languages=["Go"]) == [17, 13]
     assert talk.ids("messages", text="at least 10 stars") == [13]
@@ -173,17 +178,17 @@ def test_an_address_is_checked_before_anything_is_served(command, monkeypatch, c
 
 
 def test_the_address_that_is_said_is_the_one_that_is_bound(monkeypatch, agent):
-    asked = {}
+    bound = {}
 
     def run(self, sockets):
-        host, asked["port"] = sockets[0].getsockname()
-        with socket.create_connection((host, asked["port"]), timeout=5):
+        host, bound["port"] = sockets[0].getsockname()
+        with socket.create_connection((host, bound["port"]), timeout=5):
             pass
 
     monkeypatch.setattr(cli, "_agent", lambda *given: agent)
     monkeypatch.setattr(uvicorn.Server, "run", run)
-    said = CliRunner().invoke(cli.app, ["serve", "--port", "0"], catch_exceptions=False).output
-    assert f"http://127.0.0.1:{asked['port']} " in said
+    output = CliRunner().invoke(cli.app, ["serve", "--port", "0"], catch_exceptions=False).output
+    assert f"http://127.0.0.1:{bound['port']} " in output
 
 
 @pytest.mark.slow
@@ -191,34 +196,34 @@ def test_the_page_in_a_browser_shows_strangers_as_text_and_is_used_by_hand(hosti
     if browser.CHROMIUM is None:
         pytest.skip("Chromium is not installed")
     app = page.create_app(hostile, FeedbackStore(tmp_path / "feedback.sqlite"), service)
-    with serving(app) as address, browser.opened(tmp_path, address) as shown:
+    with serving(app) as address, browser.opened(tmp_path, address) as chromium:
 
         def last(selector, what="e => e.textContent"):
             within = "[...document.querySelectorAll('#log > li.agent')].at(-1)"
-            return shown.run(f"[...{within}.querySelectorAll({selector!r})].map({what})")
+            return chromium.run(f"[...{within}.querySelectorAll({selector!r})].map({what})")
 
-        shown.call("Page.navigate", url=address)
-        shown.until("typeof state !== 'undefined' && state.catalogue !== null")
-        browser.say(shown, REQUEST)
+        chromium.call("Page.navigate", url=address)
+        chromium.until("typeof state !== 'undefined' && state.catalogue !== null")
+        browser.say(chromium, REQUEST)
         assert len(last(".card h3")) == 5
-        browser.say(shown, "captions, script alert, evil example; Python")
-        tags = set(shown.run("[...document.querySelectorAll('*')].map(e => e.tagName)"))
+        browser.say(chromium, "captions, script alert, evil example; Python")
+        tags = set(chromium.run("[...document.querySelectorAll('*')].map(e => e.tagName)"))
         assert tags <= set(TAG_NAMES.split()), tags
-        assert shown.run("document.title") == "T2MAgent"
+        assert chromium.run("document.title") == "T2MAgent"
         put = "const e = document.getElementById('set-language'); e.value = 'Go'; e.dispatchEvent(new Event('change'))"
-        browser.waited(shown, lambda: shown.run(f"(() => {{ {put} }})()"))
+        browser.waited(chromium, lambda: chromium.run(f"(() => {{ {put} }})()"))
         assert all("Go" in text for text in last(".facts"))
         last("input", "e => e.click()")
         assert not {int(re.search(r"id (\d+)", text)[1]) for text in last(".id")} & set(HOSTILE)
-        assert shown.logged == []
-        assert [url for url in shown.requested if not url.startswith((address, "about:", "data:"))] == []
-        assert json.loads(shown.run("JSON.stringify(state.limits.languages)")) == ["Go"]
+        assert chromium.logged == []
+        assert [url for url in chromium.requested if not url.startswith((address, "about:", "data:"))] == []
+        assert json.loads(chromium.run("JSON.stringify(state.limits.languages)")) == ["Go"]
         # Everything is reached with the tab key.
-        browser.say(shown, REQUEST)
-        shown.run("document.body.focus(), document.activeElement.blur()")
+        browser.say(chromium, REQUEST)
+        chromium.run("document.body.focus(), document.activeElement.blur()")
         active, words = "document.activeElement", ""
         for _ in range(80):
-            shown.press("Tab")
-            words += shown.run(f"{active}.textContent + '|' + ({active}.id || '') + ' '")
+            chromium.press("Tab")
+            words += chromium.run(f"{active}.textContent + '|' + ({active}.id || '') + ' '")
         for wanted in ("Send", "Set-up", "Useful", "Compare the chosen servers", "set-language", "set-official"):
             assert wanted in words, wanted

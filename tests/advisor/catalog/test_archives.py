@@ -101,8 +101,8 @@ def test_a_link_is_not_read_as_a_file(tmp_path, monkeypatch):
 
 class Forge(Quiet):
     def do_GET(self):
-        known = self.path == "/o/n/archive/c.tar.gz"
-        self.answer(*((200, pack({"packages/c/a.json": "{}", "else/x": "y"})) if known else (404, b"")))
+        exists = self.path == "/o/n/archive/c.tar.gz"
+        self.answer(*((200, pack({"packages/c/a.json": "{}", "else/x": "y"})) if exists else (404, b"")))
 
 
 def test_an_archive_is_downloaded_without_a_mirror(monkeypatch):
@@ -122,7 +122,7 @@ def test_the_pinned_archives_are_what_they_were(source, count):
     settings = Sources.read()
     files = archives.archive_files(settings.archives[source], settings.limits)
     reader = records.Reader(source, settings.limits.text, settings.limits.tools)
-    found = READERS[source](files, reader, settings.limits.file)
-    assert len(found) == count
+    items = READERS[source](files, reader, settings.limits.file)
+    assert len(items) == count
     assert [item for item in reader.refused if item.what in ("entry", "tool", "index")] == []
-    assert [records.Record.of_json(item.to_json()) for item in found] == found
+    assert [records.Record.of_json(item.to_json()) for item in items] == items

@@ -42,10 +42,10 @@ def wheel(*scripts, links=LINKS, size=1, name="n-1.5.dist-info", needs=()):
     about = ["Name: n\nVersion: 1.5\n", *(f"Project-URL: {link}\n" for link in links)]
     about = "".join([*about, *(f"Requires-Dist: {need}\n" for need in needs), "\nVersion: 6\n" * size])
     programs = "".join(f"{script} = n:main\n" for script in scripts)
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
-        made.writestr(f"{name}/METADATA", about)
-        made.writestr(f"{name}/entry_points.txt", f"[console_scripts]\n{programs}[x]\n")
-        made.writestr("../../entry_points.txt", "[")
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{name}/METADATA", about)
+        archive.writestr(f"{name}/entry_points.txt", f"[console_scripts]\n{programs}[x]\n")
+        archive.writestr("../../entry_points.txt", "[")
     return packed.getvalue()
 
 
@@ -101,11 +101,11 @@ def test_a_server_keeps_to_the_library_it_was_written_for(answers, needs, within
     answers["n"] = wheel("n", needs=needs)
     assert checks.ask("pypi", "n").within == within
     server = row(Package("pypi", "n", vouched=True))
-    made = start(server)
-    assert made.args == (*(word for bound in within for word in ("--with", bound)), "n@1.5")
-    assert known_start(server) == made
+    command = start(server)
+    assert command.args == (*(word for bound in within for word in ("--with", bound)), "n@1.5")
+    assert known_start(server) == command
     # The start of it is noted of this package.
-    assert list(starts([Endpoint("a", "uvx", made.args)], [Listing("a", problem="died")])) == ["pypi:n"]
+    assert list(starts([Endpoint("a", "uvx", command.args)], [Listing("a", problem="died")])) == ["pypi:n"]
 
 
 def test_the_program_of_a_package_is_started_and_a_library_never(answers):
@@ -133,8 +133,8 @@ def test_checks_are_kept_by_package_and_a_start_beside_them(answers):
     checks.ask_all([("npm", "a")])
     there = Check(DAY, True, "1.2.3", "2025-06-07", "github.com/o/n", "use m", **seen)
     assert checks.read_checks() == {"npm:a": there, "npm:b": Check(DAY, found=False)}
-    known = trust(row(replace(A, version=""), Package("npm", "z")))["checks"]
-    assert {key: (item["version"], item["tools"]) for key, item in known.items()} == {"npm:a": ("1.2.3", 4)}
+    by_package = trust(row(replace(A, version=""), Package("npm", "z")))["checks"]
+    assert {key: (item["version"], item["tools"]) for key, item in by_package.items()} == {"npm:a": ("1.2.3", 4)}
     # A missing package is no way to start, and another way comes first.
     with pytest.raises(StudyError, match="npm has no package b"):
         start(row(B))
@@ -152,14 +152,14 @@ def test_an_unverified_package_is_shown_only_where_it_names_the_same_repository(
     server = row(Package("npm", "a"))
     assert known_start(server, claimed=True) is None
     checks.ask_all(checks.packages_of([server]))
-    made = known_start(server, claimed=True)
-    assert (made is not None) == shown
+    command = known_start(server, claimed=True)
+    assert (command is not None) == shown
     assert known_start(server) is None
     with pytest.raises(StudyError, match="not verified"):
         start(server)
     assert ("THE PACKAGE NAMES github.com/evil/n" in in_words(trust(server))) != shown
-    if made is not None:
-        assert (made.args, made.vouched) == (("-y", "a@1.2.3"), ())
+    if command is not None:
+        assert (command.args, command.vouched) == (("-y", "a@1.2.3"), ())
 
 
 def test_an_unverified_package_of_another_repository_starts_only_where_it_is_named(answers):
@@ -186,11 +186,11 @@ def test_a_start_is_noted_of_what_a_catalogue_can_name():
         Endpoint("f", "npx", ("-y", "failed")),
     ]
     listings = [Listing(item.name, tools=({"name": "t"}, {"name": "u"}), seconds=1.234) for item in endpoints[:-1]]
-    found = starts(endpoints, [*listings, Listing("f", problem="died")])
-    assert list(found) == ["npm:@o/n", "pypi:o-n", "oci:mcp/n", "https://x.y/mcp", "npm:failed"]
-    assert [(item["tools"], item["seconds"]) for item in list(found.values())[:4]] == [(2, 1.23)] * 4
-    assert list(found["npm:failed"]) == ["failed", "lacks"]
-    checks.note(found)
+    noted = starts(endpoints, [*listings, Listing("f", problem="died")])
+    assert list(noted) == ["npm:@o/n", "pypi:o-n", "oci:mcp/n", "https://x.y/mcp", "npm:failed"]
+    assert [(item["tools"], item["seconds"]) for item in list(noted.values())[:4]] == [(2, 1.23)] * 4
+    assert list(noted["npm:failed"]) == ["failed", "lacks"]
+    checks.note(noted)
     away = Remote("http", "https://x.y/mcp", vouched=True)
     assert list(checks.of(row(Package("npm", "@o/n", vouched=True), remotes=(away,)))) == ["npm:@o/n", away.url]
 

@@ -47,10 +47,10 @@ def server(*ways):
     ],
 )
 def test_a_command_is_pinned_and_made_of_fields(way, line, fill):
-    made = start(server(way))
-    assert " ".join([made.command, *made.args]).strip() == line
-    assert (made.fill, made.vouched) == (fill, ("toolsdk",))
-    assert line or (made.url, made.transport, made.values) == ("https://x.y/mcp", "http", BEARER)
+    command = start(server(way))
+    assert " ".join([command.command, *command.args]).strip() == line
+    assert (command.fill, command.vouched) == (fill, ("toolsdk",))
+    assert line or (command.url, command.transport, command.values) == ("https://x.y/mcp", "http", BEARER)
 
 
 def test_the_first_way_is_one_that_a_source_vouches_for_and_without_one_it_is_said_why():
@@ -67,8 +67,8 @@ def test_the_first_way_is_one_that_a_source_vouches_for_and_without_one_it_is_sa
     wrong += [(server(replace(IMAGE, version="")), {}, "no source names a version of mcp/n")]
     for version in ("latest", "^1.0.0", "1.0.0; id", "--x"):
         wrong += [(server(NPM), {"version": version}, "not an exact version")]
-    for about, how, said in wrong:
-        with pytest.raises(StudyError, match=said):
+    for about, how, reason in wrong:
+        with pytest.raises(StudyError, match=reason):
             start(about, **how)
 
 
@@ -239,8 +239,8 @@ def test_a_new_user_installs_and_undoes(home, conf_root, call, monkeypatch, tmp_
         assert said in out
     assert not any(word in out for word in ("rm -rf", "curl"))
     for name, read in (("codex", tomllib.loads), ("cursor", json.loads)):  # as that client's file has it
-        shown = call("install", "a-mcp", "--client", name)[1].partition("fill in:  TOKEN\n")[2].rpartition("\n/")[0]
-        ((entry,),) = [part.values() for part in read(shown).values()]
+        output = call("install", "a-mcp", "--client", name)[1].partition("fill in:  TOKEN\n")[2].rpartition("\n/")[0]
+        ((entry,),) = [part.values() for part in read(output).values()]
         assert (entry["command"], entry["args"]) == ("npx", ["-y", "a-mcp@1.0.0"])
     assert tree(home) == {}
     assert call("install", *desktop, "--write")[0] == 0

@@ -55,14 +55,14 @@ class Handler(Quiet):
             self.known(query)
 
     def known(self, query):
-        since, found = query.get("updated_since", ""), []
+        since, hits = query.get("updated_since", ""), []
         for each in self.server.entries:
             about = each["_meta"][META]
             if about["updatedAt"] >= since and (since or query.get("include_deleted") or about["status"] != "deleted"):
-                found.append(each)
+                hits.append(each)
         first, size = int(query.get("cursor", "0")), int(query["limit"])
-        more = {"nextCursor": str(first + size)} if first + size < len(found) else {}
-        self.page(found[first : first + size], {"count": size} | more)
+        more = {"nextCursor": str(first + size)} if first + size < len(hits) else {}
+        self.page(hits[first : first + size], {"count": size} | more)
 
     def page(self, servers, about):
         self.answer(200, {"servers": servers, "metadata": about})
@@ -91,9 +91,9 @@ def active():
 
 def cursors(registry):
     """The pages asked for since the last look."""
-    found = [query.get("cursor") for query in registry.asked]
+    pages = [query.get("cursor") for query in registry.asked]
     registry.asked.clear()
-    return found
+    return pages
 
 
 def later(monkeypatch, seconds):

@@ -70,8 +70,8 @@ NO_PACKAGES = {
     ],
 )
 def test_an_image_is_its_name_and_its_version(given_name, given_version, name, version):
-    made = package("oci", given_name, given_version)
-    assert (made.identifier, made.version) == (name, version)
+    image = package("oci", given_name, given_version)
+    assert (image.identifier, image.version) == (name, version)
     # One package has one key.
     assert package("pypi", "Mcp_Server.Time").key == package("pypi", "mcp-server-time").key
     assert package("npm", "Mcp_x").key != package("npm", "mcp-x").key
@@ -159,25 +159,25 @@ def test_bad_entries_are_named_and_nothing_else_is_lost():
         "deep": "[" * 100_000,
         "typed": toolsdk_entry("typed", description={"a": 1}),
     }
-    kept = {
+    valid = {
         "good": toolsdk_entry("good"),
         "shell": toolsdk_entry("x; rm -rf ~"),
         "env": toolsdk_entry("env", env={"A B": {"required": True}}),
         "control": toolsdk_entry("control", description="a\x1b[31mb\x00c\u202ed"),
         "null": toolsdk_entry("null", license=None, description=None, url=None, env=None),
     }
-    found, refused = read(kept | large | refused_whole)
-    assert set(found) == {f"c/{name}.json" for name in kept}
+    items, refused = read(valid | large | refused_whole)
+    assert set(items) == {f"c/{name}.json" for name in valid}
     assert {(item.key.split("/")[-1][:-5], item.what) for item in refused} == {
         *((name, "entry") for name in large | refused_whole),
         *((name, "package") for name in ("shell", "env")),
     }
-    assert found["c/shell.json"].packages == ()
-    assert found["c/control.json"].description == "a [31mb c\ufffdd"
+    assert items["c/shell.json"].packages == ()
+    assert items["c/control.json"].description == "a [31mb c\ufffdd"
     # An entry with a remote server has no package.
     remotes = [{"type": "streamable-http", "url": "https://x.y/mcp"}]
-    found, _ = read({"a": toolsdk_entry("@toolsdk-remote/a", remotes=remotes)}, valid=("a",))
-    assert (found["c/a.json"].packages, found["c/a.json"].remotes[0].vouched) == ((), True)
+    items, _ = read({"a": toolsdk_entry("@toolsdk-remote/a", remotes=remotes)}, valid=("a",))
+    assert (items["c/a.json"].packages, items["c/a.json"].remotes[0].vouched) == ((), True)
 
 
 def test_tools_are_bounded_one_by_one():
@@ -209,20 +209,20 @@ SERVER = {
 
 def test_server_json_is_read_in_both_spellings():
     reader = Reader("official", 100, 5)
-    made = server_json.record(reader, SERVER, {"status": "deprecated", "updatedAt": "2026-01-01"}, vouched=True)
-    assert (made.owns, made.repository_id, made.status, made.version) == (True, "7", "deprecated", "1.2.3")
-    (way,) = made.packages
+    taken = server_json.record(reader, SERVER, {"status": "deprecated", "updatedAt": "2026-01-01"}, vouched=True)
+    assert (taken.owns, taken.repository_id, taken.status, taken.version) == (True, "7", "deprecated", "1.2.3")
+    (way,) = taken.packages
     assert way.arguments == ("start", "--units", "metric", "<folder>")
     variables = [(item.name, item.required, item.value) for item in way.variables]
     assert variables == [("KEY", True, ""), ("LEVEL", False, "info")]
     assert [item.what for item in reader.refused] == ["package"] * 4
-    assert made.remotes[0].headers[0].value == ""
+    assert taken.remotes[0].headers[0].value == ""
     variables = [{"name": "K", "is_required": True}]
     old = {"registry_name": "pypi", "name": "x", "version": "1.0", "environment_variables": variables}
     about = {"name": "io.github.other/weather", "repository": SERVER["repository"], "version_detail": {"version": "1"}}
-    made = server_json.record(Reader("official", 100, 5), about | {"packages": [old]}, {}, vouched=True)
-    assert not made.owns  # the namespace is another's than the repository
-    assert (made.version, made.packages[0].identifier, made.packages[0].variables[0].required) == ("1", "x", True)
+    taken = server_json.record(Reader("official", 100, 5), about | {"packages": [old]}, {}, vouched=True)
+    assert not taken.owns  # the namespace is another's than the repository
+    assert (taken.version, taken.packages[0].identifier, taken.packages[0].variables[0].required) == ("1", "x", True)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b/c", "a/..", "noslash", "a/b;c", "", None, "a/b\nc"])
@@ -278,18 +278,18 @@ python -m server
 @pytest.mark.parametrize("line", STARTED.strip().splitlines())
 def test_a_command_names_its_package(line):
     (package, *version), (command, *words) = (part.split() for part in line.split(" < "))
-    made = of_command(command, words)
-    assert (made.key, made.version) == (package, "".join(version))
+    named = of_command(command, words)
+    assert (named.key, named.version) == (package, "".join(version))
     assert of_command("uvx", ["--from", "pkg", "pkg"]).binary == ""
-    assert made.binary == ("tool" if "tool" in words[-1:] else "program" if "program" in words[-1:] else "")
+    assert named.binary == ("tool" if "tool" in words[-1:] else "program" if "program" in words[-1:] else "")
 
 
 @pytest.mark.parametrize("line", UNKNOWN.strip().splitlines())
 def test_what_is_not_known_is_refused_and_not_quoted(line):
     command, *words = line.split()
-    with pytest.raises(RefusedError) as found:
+    with pytest.raises(RefusedError) as error:
         of_command(command, words)
-    assert "hunter2" not in found.value.reason
+    assert "hunter2" not in error.value.reason
 
 
 ATTACKS = {
@@ -319,16 +319,16 @@ def test_a_planted_attack_alone_is_flagged_and_where_it_stands(text, flag):
     reader = Reader("toolsdk", 1000, 10)
     tools = tuple(reader.tool_list("k", [{"name": "fine", "description": "fine"}, {"name": "t", "description": text}]))
     assert (f"{flag} in description" in flags(row(description=reader.description(text)))) == (flag is not None)
-    found = flags(row(description="fine", tools=tools))
-    assert [each for each in found if each.startswith(str(flag))] == [f"{flag} in tool t"] * (flag is not None)
-    assert flag or found == []
+    all_flags = flags(row(description="fine", tools=tools))
+    assert [each for each in all_flags if each.startswith(str(flag))] == [f"{flag} in tool t"] * (flag is not None)
+    assert flag or all_flags == []
 
 
 def test_what_is_known_names_its_source():
-    known = trust(row(record("toolsdk", "k", "", "p").packages[0], licence="MIT", stars=3))
-    assert known["licence"] == {"value": "MIT", "source": "toolsdk"}
-    assert (known["updated"], known["vouched"]) == (None, ["toolsdk"])
-    assert in_words(known) == "vouched for by toolsdk; licence MIT (toolsdk); stars 3 (toolsdk)"
+    facts = trust(row(record("toolsdk", "k", "", "p").packages[0], licence="MIT", stars=3))
+    assert facts["licence"] == {"value": "MIT", "source": "toolsdk"}
+    assert (facts["updated"], facts["vouched"]) == (None, ["toolsdk"])
+    assert in_words(facts) == "vouched for by toolsdk; licence MIT (toolsdk); stars 3 (toolsdk)"
     attack = trust(row(description="rm -rf /", status="deprecated"))
     assert in_words(attack).endswith("deprecated (toolsdk); flag: shell in description")
 
@@ -351,7 +351,7 @@ def test_a_broken_rule_is_named(conf_root):
 def test_so_many_tools_of_the_pinned_archive_are_flagged():
     settings = Sources.read()
     files = archive_files(settings.archives["toolsdk"], settings.limits)
-    found = toolsdk(files, Reader("toolsdk", 20_000, 500), settings.limits.file)
-    tools = [tool for item in found for tool in item.tools]
+    items = toolsdk(files, Reader("toolsdk", 20_000, 500), settings.limits.file)
+    tools = [tool for item in items for tool in item.tools]
     flagged = [tool.name for tool in tools if flags({"name": "", "description": "", "tools": json.dumps([vars(tool)])})]
     assert (len(tools), len(flagged)) == (8010, 14)  # docs/advisor.md

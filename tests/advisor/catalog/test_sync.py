@@ -231,8 +231,8 @@ def test_own_servers_come_and_go_and_no_secret_is_kept(conf_root, tmp_path, call
         assert refused in err
     version = store.required()
     rows = store.read(version, "servers")
-    kept = b"".join(file.read_bytes() for file in version.iterdir() if file.suffix != ".gz").decode()
-    assert "hunter2" not in out + err + kept + rows.to_json() + store.read(version, "records").to_json()
+    written = b"".join(file.read_bytes() for file in version.iterdir() if file.suffix != ".gz").decode()
+    assert "hunter2" not in out + err + written + rows.to_json() + store.read(version, "records").to_json()
     assert len(pd.read_csv(version / "refused.csv")) >= 10
     (way,) = json.loads(store.find("mine:mine", rows)["packages"])
     assert (way["identifier"], way["version"], way["vouched"]) == ("@a/b", "1.2.3", [])
@@ -256,15 +256,15 @@ def test_own_servers_come_and_go_and_no_secret_is_kept(conf_root, tmp_path, call
     ],
 )
 def test_a_redirect_stays_on_https(conf_root, monkeypatch, places, said):
-    asked = []
+    requested = []
 
     def get(address, **how):
         assert not how["allow_redirects"]
-        asked.append(address)
+        requested.append(address)
         answer = requests.Response()
         answer.status_code, answer.raw = 200, io.BytesIO(OWN.encode())
-        if len(asked) <= len(places):
-            answer.status_code, answer.headers["Location"] = 302, places[len(asked) - 1]
+        if len(requested) <= len(places):
+            answer.status_code, answer.headers["Location"] = 302, places[len(requested) - 1]
         return answer
 
     monkeypatch.setattr(requests, "get", get)
@@ -275,7 +275,7 @@ def test_a_redirect_stays_on_https(conf_root, monkeypatch, places, said):
     with pytest.raises(StudyError, match=said) as error:
         add("https://u:hunter2@x.y/a?key=hunter2")
     assert "hunter2" not in str(error.value)
-    assert not any(address.startswith("http:") or "localhost" in address for address in asked)
+    assert not any(address.startswith("http:") or "localhost" in address for address in requested)
 
 
 def test_the_catalogue_works_without_the_modules_of_unix(conf_root, tmp_path):
@@ -320,8 +320,8 @@ def test_the_commands_say_what_is_there(mirror, call):
     sync(["toolsdk", "docker"])
     assert call("catalog", "list", "does")[1].split("\n")[0].startswith("o/a  does things")
     assert [row["id"] for row in json.loads(call("catalog", "list", "--source", "docker", "--json")[1])] == ["o/a"]
-    shown = json.loads(call("catalog", "show", "O/A", "--json")[1])
-    assert (shown["licence"], shown["provenance"]["licence"]) == ("mit", "toolsdk")
+    server = json.loads(call("catalog", "show", "O/A", "--json")[1])
+    assert (server["licence"], server["provenance"]["licence"]) == ("mit", "toolsdk")
     assert "licence: mit  [toolsdk]" in call("catalog", "show", "o/a")[1]
     assert [row["change"] for row in json.loads(call("catalog", "diff", "--json")[1])] == ["added", "added"]
     refused = {("remove", "o/a"): ["only your own"], ("diff", "--since", "v9"): ["v000001"]}

@@ -201,12 +201,12 @@ def network(tmp_path_factory):
 
 def test_vectors_are_those_of_the_published_implementation(network):
     folder, whole = network
-    drawn = np.random.default_rng(5)
+    rng = np.random.default_rng(5)
     # The longest text reaches the buckets of far tokens and is cut.
-    texts = [" ".join(f"w{word}" for word in drawn.integers(3, WORDS, length)) for length in (1, 9, 170, 500)]
+    texts = [" ".join(f"w{word}" for word in rng.integers(3, WORDS, length)) for length in (1, 9, 170, 500)]
     own = Transformer.read(folder, mpnet.LONGEST)
-    found = own.embed(texts)
-    for text, vector in zip(texts, found, strict=True):
+    vectors = own.embed(texts)
+    for text, vector in zip(texts, vectors, strict=True):
         ids = torch.tensor([own.tokenizer.encode(text).ids])
         assert ids.shape[1] <= mpnet.LONGEST
         with torch.no_grad():

@@ -31,8 +31,8 @@ class Stated:
         require_request(text, k, len(self.servers))
         rows = self.servers.head(k).to_dict("records")
         return [
-            Recommendation(place + 1, row["id"], row["name"], row["url"], row["score"], dict(row["parts"]), row["text"])
-            for place, row in enumerate(rows)
+            Recommendation(rank + 1, row["id"], row["name"], row["url"], row["score"], dict(row["parts"]), row["text"])
+            for rank, row in enumerate(rows)
         ]
 
     def closeness(self, text, nearest):
@@ -52,11 +52,11 @@ def ask(system, request, facts, settings, *, with_prior=True, **more):
 def model(*rows, **more):
     """Servers of (name, score, facts); the facts come with the model."""
     table = pd.DataFrame(
-        {"id": place, "name": name, "url": "", "description": f"{name} reads mail", "score": score, "parts": {}}
-        for place, (name, score, _) in enumerate(rows)
+        {"id": number, "name": name, "url": "", "description": f"{name} reads mail", "score": score, "parts": {}}
+        for number, (name, score, _) in enumerate(rows)
     )
-    known = [replace(facts, does=name) for name, _, facts in rows]
-    return Stated(table.assign(text=table["description"]), **more), lambda item: known[item.server_id]
+    facts_by_id = [replace(facts, does=name) for name, _, facts in rows]
+    return Stated(table.assign(text=table["description"]), **more), lambda item: facts_by_id[item.server_id]
 
 
 NONE = Facts("", "", "")
@@ -70,36 +70,36 @@ def names(answered):
 def test_one_name_in_a_repository_of_several_servers_is_one_server():
     several = ("Tavily", 3.0), ("tavily-mcp", 2.0), ("Tavily MCP Server", 1.5), ("Tavily maps", 1.0), ("mcp-server", 0)
     system, _ = model(*((name, score, NONE) for name, score in several))
-    told = {1: "Searches", 2: "Finds"}
+    descriptions = {1: "Searches", 2: "Finds"}
 
     def facts(item):
-        return replace(NONE, id=item.name, does=told.get(item.server_id, ""))
+        return replace(NONE, id=item.name, does=descriptions.get(item.server_id, ""))
 
     assert len(ask(system, "reads mail", facts, SETTINGS, k=5).items) == 5  # no repository is named
     system.servers["url"] = "https://github.com/tavily-ai/tavily-mcp"
-    found = ask(system, "reads mail", facts, SETTINGS, k=5).items
-    assert [one.server.name for one in found] == ["Tavily", "Tavily maps", "mcp-server"]
-    assert found[0].same == ("tavily-mcp", "Tavily MCP Server")
-    assert found[0].facts.does == "Searches"
+    items = ask(system, "reads mail", facts, SETTINGS, k=5).items
+    assert [one.server.name for one in items] == ["Tavily", "Tavily maps", "mcp-server"]
+    assert items[0].same == ("tavily-mcp", "Tavily MCP Server")
+    assert items[0].facts.does == "Searches"
 
 
 def test_a_repository_that_has_moved_is_shown_once():
     places = "https://github.com/old/pdf-reader-mcp", "https://github.com/new/PDF-reader-mcp/"
-    for stars, shown in (((162, 162), 1), ((162, 161), 2), ((9, 9), 2)):
-        facts = [replace(NONE, address=place, stars=own) for place, own in zip(places, stars, strict=True)]
+    for stars, count in (((162, 162), 1), ((162, 161), 2), ((9, 9), 2)):
+        facts = [replace(NONE, address=address, stars=own) for address, own in zip(places, stars, strict=True)]
         system, facts_of = model(("PDF", 2.0, facts[0]), ("Reader", 1.0, facts[1]))
-        assert len(ask(system, "reads mail", facts_of, SETTINGS).items) == shown
+        assert len(ask(system, "reads mail", facts_of, SETTINGS).items) == count
 
 
 def test_the_prior_decides_among_about_equal_servers_and_is_a_component():
     system, facts = model(*SEVERAL)
     assert names(ask(system, "reads mail", facts, SETTINGS, k=3, with_prior=False)) == ["one", "two", "three"]
-    found = ask(system, "reads mail", facts, SETTINGS, k=3)
-    assert names(found) == ["two", "one", "three"]
-    for one in found.items:
+    answered = ask(system, "reads mail", facts, SETTINGS, k=3)
+    assert names(answered) == ["two", "one", "three"]
+    for one in answered.items:
         before = system.servers.loc[one.server.server_id, "score"]
         assert one.server.score == pytest.approx(before + sum(one.server.parts.values()), abs=1e-5)
-    assert [one.server.rank for one in found.items] == [1, 2, 3]
+    assert [one.server.rank for one in answered.items] == [1, 2, 3]
 
 
 def test_a_much_better_known_server_below_is_named_if_it_fits_by_itself():
@@ -137,11 +137,11 @@ def test_the_shares_of_the_prior_add_up_to_its_weight():
 def test_nothing_fits_below_the_threshold_or_without_a_known_word():
     for near, fits in ((0.0, False), (SETTINGS.fit["minilm"], True)):
         system, facts = model(*SEVERAL, near=near)
-        found = ask(system, "reads mail", facts, SETTINGS, k=2)
-        assert (found.fits, len(found.items)) == (fits, 2 * fits)
+        answered = ask(system, "reads mail", facts, SETTINGS, k=2)
+        assert (answered.fits, len(answered.items)) == (fits, 2 * fits)
         assert len(ask(system, "reads mail", facts, SETTINGS, k=2, unfit=True).items) == 2
-    found = ask(system, "zzgh wqpoz", facts, SETTINGS, k=2)
-    assert (found.fits, "'zzgh', 'wqpoz'" in found.notes[0]) == (False, True)
+    answered = ask(system, "zzgh wqpoz", facts, SETTINGS, k=2)
+    assert (answered.fits, "'zzgh', 'wqpoz'" in answered.notes[0]) == (False, True)
 
 
 RULE = Filtered(best=4, share=0.75, letters=3, score=0.4)
@@ -173,17 +173,17 @@ def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():
         keep = [*map(system.servers["name"].tolist().index, kept)].__contains__
         return ask(system, "reads mail", facts, settings, k=3, keep=lambda item: keep(item.server_id), **more)
 
-    found = asked("two", "three", "four")
-    assert (names(found), found.fits, found.left_out) == (["two"], True, 1)
-    found = asked("three", "four")
-    assert (names(found), found.fits, found.left_out) == ([], False, 2)
-    found = asked("three", "four", unfit=True)
-    assert (names(found), found.fits, found.left_out) == (["three", "four"], False, 2)
+    answered = asked("two", "three", "four")
+    assert (names(answered), answered.fits, answered.left_out) == (["two"], True, 1)
+    answered = asked("three", "four")
+    assert (names(answered), answered.fits, answered.left_out) == ([], False, 2)
+    answered = asked("three", "four", unfit=True)
+    assert (names(answered), answered.fits, answered.left_out) == (["three", "four"], False, 2)
     assert ask(system, "reads mail", facts, settings, k=3).left_out == 0
     # Too small a catalogue tells nothing: the filter alone decides.
     settings = replace(settings, large=9)
-    found = asked("three", "four")
-    assert (names(found), found.fits, found.left_out) == (["three", "four"], True, 2)
+    answered = asked("three", "four")
+    assert (names(answered), answered.fits, answered.left_out) == (["three", "four"], True, 2)
 
 
 @pytest.mark.parametrize(
@@ -198,14 +198,14 @@ def test_a_filter_leaves_servers_that_fit_and_says_how_many_it_left_out():
 )
 def test_a_stated_language_overrules_the_clauses_of_the_request(request_, option, shown, warned):
     system, facts = model(*((name, 1.0, replace(NONE, language=of)) for name, of in (("py", "Python"), ("go", "Go"))))
-    found = ask(system, request_, facts, SETTINGS, attributes={"language": option})
-    assert (names(found), bool(found.warnings)) == (shown, warned)
+    answered = ask(system, request_, facts, SETTINGS, attributes={"language": option})
+    assert (names(answered), bool(answered.warnings)) == (shown, warned)
 
 
 def test_without_a_number_all_servers_of_a_small_catalogue_answer():
-    for size, shown in ((1, 1), (3, 3), (7, 5)):
-        system, facts = model(*((f"server {place}", 9.0 - place, NONE) for place in range(size)))
-        assert len(ask(system, "reads mail", facts, replace(SETTINGS, large=99)).items) == shown
+    for size, count in ((1, 1), (3, 3), (7, 5)):
+        system, facts = model(*((f"server {number}", 9.0 - number, NONE) for number in range(size)))
+        assert len(ask(system, "reads mail", facts, replace(SETTINGS, large=99)).items) == count
         with pytest.raises(StudyError, match="the size of the catalogue"):
             ask(system, "reads mail", facts, SETTINGS, k=size + 1)
 
@@ -213,9 +213,9 @@ def test_without_a_number_all_servers_of_a_small_catalogue_answer():
 def test_a_server_is_shown_once():
     system, facts = model(*SEVERAL, ("four", 0.5, NONE))
     system.servers.loc[[0, 3], "text"] = LONG, f"{LONG.upper()}."
-    found = ask(system, "reads mail", facts, SETTINGS, k=4, with_prior=False)
-    assert names(found) == ["one", "two", "three"]
-    assert found.items[0].same == ("four",)
+    answered = ask(system, "reads mail", facts, SETTINGS, k=4, with_prior=False)
+    assert names(answered) == ["one", "two", "three"]
+    assert answered.items[0].same == ("four",)
     where = replace(NONE, address="github.com/o/n")
     system, facts = model(("a", 2.0, where), ("b", 1.0, where), ("c", 0.0, NONE))
     assert names(ask(system, "reads mail", facts, SETTINGS, k=3)) == ["a", "c"]
@@ -237,9 +237,9 @@ def test_a_server_whose_name_or_tool_is_the_whole_request_comes_first(request_, 
     system, facts = model(*SEVERAL, ("Four", 0.0, NONE))
     system.servers["tools"] = ["", "getInvoice, mail, ONE", "getmail, get_mail", ""]
     settings = replace(SETTINGS, pool=2)
-    found = ask(system, request_, facts, settings, k=2, with_prior=False)
-    assert names(found)[0] == first
-    parts = found.items[0].server.parts
+    answered = ask(system, request_, facts, settings, k=2, with_prior=False)
+    assert names(answered)[0] == first
+    parts = answered.items[0].server.parts
     assert {name: value for name, value in parts.items() if name.startswith("its ")} == ({by: 20.0} if by else {})
     # A name is an answer even where nothing else is close.
     system.near = 0.0
@@ -248,9 +248,9 @@ def test_a_server_whose_name_or_tool_is_the_whole_request_comes_first(request_, 
 
 def test_wishes_reorder_and_say_what_the_data_cannot():
     system, facts = model(("one", 3.0, NONE), ("two", 2.0, replace(NONE, official=True)), ("three", 1.0, NONE))
-    found = ask(system, "official, well-maintained: reads mail", facts, SETTINGS, k=3)
-    assert names(found)[0] == "two"
-    assert [note.partition(":")[0] for note in found.notes] == ["official", "maintained"]
+    answered = ask(system, "official, well-maintained: reads mail", facts, SETTINGS, k=3)
+    assert names(answered)[0] == "two"
+    assert [note.partition(":")[0] for note in answered.notes] == ["official", "maintained"]
 
 
 @pytest.mark.parametrize(
@@ -267,12 +267,15 @@ def test_attack_demonstrations_are_told_from_defences_and_named_so(name, text, m
     marks = SETTINGS.marks_of(name, text)
     assert ("attack demonstration" in marks) == mark
     system, facts = model((name, 1.0, replace(NONE, marks=marks)))
-    shown = lines(ask(system, "x", facts, SETTINGS, k=1).items, 200)
-    assert ("[ATTACK DEMONSTRATION]" in shown[0]) == mark
-    assert len(shown) == 2
+    printed = lines(ask(system, "x", facts, SETTINGS, k=1).items, 200)
+    assert ("[ATTACK DEMONSTRATION]" in printed[0]) == mark
+    assert len(printed) == 2
 
 
 def test_one_sentence_says_what_a_server_does():
-    said = {"A Model Context Protocol server that reads mail. It is new.": "Reads mail.", "": ""}
-    said |= {"An MCP server to search papers": "Search papers", "Reads e.g. mail\nand more": "Reads e.g. mail and more"}
-    assert [first_sentence(text) for text in said] == [*said.values()]
+    first = {"A Model Context Protocol server that reads mail. It is new.": "Reads mail.", "": ""}
+    first |= {
+        "An MCP server to search papers": "Search papers",
+        "Reads e.g. mail\nand more": "Reads e.g. mail and more",
+    }
+    assert [first_sentence(text) for text in first] == [*first.values()]

@@ -18,9 +18,9 @@ REQUESTS = pd.DataFrame({"text": TEXTS, "language": ["Python", None, "", "Go", "
 
 
 def one_by_one(model, requests, k):
-    asked = requests.fillna("").to_dict("records")
+    rows = requests.fillna("").to_dict("records")
     return [
-        [one.server_id for one in model.recommend(row["text"] or " ", language=row["language"], k=k)] for row in asked
+        [one.server_id for one in model.recommend(row["text"] or " ", language=row["language"], k=k)] for row in rows
     ]
 
 
@@ -34,11 +34,11 @@ def t2mrec(prepared_root, tmp_path_factory):
 
 def test_many_at_once_are_answered_as_one_at_a_time(t2mrec):
     model, other = (load_saved_model("synthetic", system) for system in ("t2mrec", "field_dense"))
-    told = REQUESTS[REQUESTS["text"] != ""]  # alone, an empty request is refused
+    valid = REQUESTS[REQUESTS["text"] != ""]  # alone, an empty request is refused
     for k in (3, 30):
-        assert list(batch.best(model, told, k)) == one_by_one(model, told, k)
-        assert [len(found) for found in batch.best(model, REQUESTS, k)] == [k] * len(REQUESTS)
-    assert list(batch.best(other, told[["text"]], 3)) == one_by_one(other, told.assign(language=""), 3)
+        assert list(batch.best(model, valid, k)) == one_by_one(model, valid, k)
+        assert [len(servers) for servers in batch.best(model, REQUESTS, k)] == [k] * len(REQUESTS)
+    assert list(batch.best(other, valid[["text"]], 3)) == one_by_one(other, valid.assign(language=""), 3)
 
 
 # Ray leaves its own logs open, and processes to the system.
@@ -54,8 +54,8 @@ def test_files_are_answered_and_those_that_are_there_stay(t2mrec, call, tmp_path
     folder, output = tmp_path / "requests", tmp_path / "answers"
     folder.mkdir()
     output.mkdir()
-    told = REQUESTS[REQUESTS["text"] != ""]
-    parts = [told[:2], told[2:3], told[3:]]
+    valid = REQUESTS[REQUESTS["text"] != ""]
+    parts = [valid[:2], valid[2:3], valid[3:]]
     for number, part in enumerate(parts):
         part.to_parquet(folder / f"{number}.parquet")
     (output / "1.parquet").write_bytes(b"kept")
@@ -66,16 +66,16 @@ def test_files_are_answered_and_those_that_are_there_stay(t2mrec, call, tmp_path
     assert (output / "1.parquet").read_bytes() == b"kept"
     model = load_saved_model("synthetic", "t2mrec")
     for number in (0, 2):
-        found = pd.read_parquet(output / f"{number}.parquet")
-        assert found["servers"].map(list).tolist() == one_by_one(model, parts[number], 4)
+        answers = pd.read_parquet(output / f"{number}.parquet")
+        assert answers["servers"].map(list).tolist() == one_by_one(model, parts[number], 4)
 
 
 def test_what_cannot_be_answered_is_refused_before_a_worker_starts(t2mrec, call, tmp_path):
     words = ["recommend", str(tmp_path), "--batch", str(tmp_path / "out"), "--dataset", "synthetic"]
-    code, _, said = call(*words, "--system", "t2mrec")
-    assert (code, "no parquet files" in said) == (2, True)
-    code, _, said = call(*words, "--language", "Go", "--check")
-    assert (code, "--language and no --check" in said) == (2, True)
+    code, _, err = call(*words, "--system", "t2mrec")
+    assert (code, "no parquet files" in err) == (2, True)
+    code, _, err = call(*words, "--language", "Go", "--check")
+    assert (code, "--language and no --check" in err) == (2, True)
     pd.DataFrame({"text": ["x"]}).to_parquet(tmp_path / "one.parquet")
-    code, _, said = call(*words, "--system", "field_dense_core")
-    assert (code, "study export" in said) == (2, True)
+    code, _, err = call(*words, "--system", "field_dense_core")
+    assert (code, "study export" in err) == (2, True)

@@ -23,12 +23,12 @@ TEXTS = {
 @pytest.fixture
 def encoded(monkeypatch):
     """A stand-in for the encoder: words as hashed counts; remembers which texts it was given."""
-    seen, kept = [], set()
+    seen, stored = [], set()
 
     def encode(texts, *, model, store=True, device="cpu"):
-        seen.extend(text for text in texts if text not in kept)
+        seen.extend(text for text in texts if text not in stored)
         if store:
-            kept.update(texts)
+            stored.update(texts)
         vectors = np.full((len(texts), 384), 1e-3, dtype=np.float32)
         for row, text in enumerate(texts):
             for word in text.lower().split():
@@ -77,8 +77,8 @@ def test_an_answer_says_which_packages_are_there(conf_root, encoded, call, monke
     words = ["recommend", "extract tables of PDF documents", "-k", "3", "--json"]
     code, out, err = call(*words, "--check")
     assert (code, "npm is silent on maps" in err) == (0, True)
-    for shown in (out, call(*words)[1]):  # what was found out stays
-        rows = {row["server_id"]: row for row in json.loads(shown)["recommendations"]}
+    for output in (out, call(*words)[1]):  # what was found out stays
+        rows = {row["server_id"]: row for row in json.loads(output)["recommendations"]}
         assert rows["o/pdf"]["facts"]["start"] == rows["o/maps"]["facts"]["start"] == ""
         assert rows["o/mail"]["facts"]["start"] == "npx -y mail@1.0.0"
         assert rows["o/pdf"]["trust"]["checks"]["npm:pdf"]["found"] is False
@@ -116,8 +116,8 @@ def test_only_changed_texts_are_encoded_again(conf_root, encoded):
     # What is gone is not recommended.
     take({key: text for key, text in TEXTS.items() if key != "pdf"})
     model, servers = catalogue.load()
-    found = model.recommend("extract tables of PDF documents", k=2)
-    assert {servers.at[item.server_id, "id"] for item in found} == {"o/mail", "o/maps"}
+    items = model.recommend("extract tables of PDF documents", k=2)
+    assert {servers.at[item.server_id, "id"] for item in items} == {"o/mail", "o/maps"}
 
 
 def test_own_servers_are_a_catalogue_and_several_make_one_ranking(conf_root, encoded, call):
@@ -143,8 +143,8 @@ def test_new_texts_of_known_names_are_not_answered_from_old_ones(conf_root, enco
 
     def best():
         model, servers = catalogue.load()
-        (found,) = model.recommend(TEXTS["maps"], k=1)
-        return servers.at[found.server_id, "id"]
+        (item,) = model.recommend(TEXTS["maps"], k=1)
+        return servers.at[item.server_id, "id"]
 
     living = catalogue.living
     assert best() == "o/maps"

@@ -65,7 +65,7 @@ def test_a_server_of_the_data_set_has_the_start_of_its_repository(shelf):
     assert shelf.of_catalogue(row(shelf.catalogue, "o/servers-archived")).marks == ("archived",)
     # Servers that share a repository are not one.
     many = shelf.catalogue.index[shelf.catalogue["repository"] == "github.com/o/many"]
-    assert [shelf.of_catalogue(place).address for place in many] == [""] * 4
+    assert [shelf.of_catalogue(label).address for label in many] == [""] * 4
     # Without data the name alone speaks.
     facts = Shelf(None, None).of_task2mcp(3, "Vulnerable MCP Server", "Breaks.")
     assert (facts.does, facts.marks, facts.stars) == ("Breaks.", ("attack demonstration",), None)
@@ -89,9 +89,9 @@ def test_the_install_command_of_an_answer_is_one_that_install_takes(conf_root, m
     monkeypatch.setattr(checks, "ask_all", lambda packages: [])
     table = catalogue()
     server = {"id": 0, "name": name, "url": "", "description": "", "language": ""}
-    found = Item(Recommendation.of(1, server, 1.0, {}), Shelf(table, None).of_catalogue(row(table, name)))
-    assert found.facts.start
-    assert ("--unverified" in install_hint([found])) == asks
+    item = Item(Recommendation.of(1, server, 1.0, {}), Shelf(table, None).of_catalogue(row(table, name)))
+    assert item.facts.start
+    assert ("--unverified" in install_hint([item])) == asks
     whole = table.loc[row(table, name)].to_dict()
     assert start(whole, unverified=asks).command == "npx"
     if asks:

@@ -68,9 +68,9 @@ pytestmark = pytest.mark.usefixtures("project")
 
 @pytest.fixture(scope="module")
 def model(project):
-    found = saved.load_saved_model("synthetic", "field_dense")
-    assert isinstance(found, SavedFieldDense)
-    return found
+    loaded = saved.load_saved_model("synthetic", "field_dense")
+    assert isinstance(loaded, SavedFieldDense)
+    return loaded
 
 
 @pytest.fixture(scope="module")
@@ -102,41 +102,41 @@ def in_order_of(scores, rows):
 
 def test_order_is_the_fitted_systems_on_every_validation_task(model, fitted):
     data, split = load_inputs("synthetic", "cold")
-    asked = split.tasks("valid")
-    assert len(asked) == 16
+    tasks = split.tasks("valid")
+    assert len(tasks) == 16
     assert [card["id"] for card in model.cards] == data.servers["id"].tolist()
-    expected = fitted.score(asked)
+    expected = fitted.score(tasks)
     assert expected.std(axis=1).min() > 0.5
-    ours = model.system.score_requests(data.tasks.iloc[asked], store=False)
+    ours = model.system.score_requests(data.tasks.iloc[tasks], store=False)
     np.testing.assert_allclose(ours, expected, atol=1e-4)
     for scores, rows in zip(expected, top_k(ours, data.n_servers, model.order)[0], strict=True):
         assert in_order_of(scores, rows)
     row_of = {int(server): row for row, server in enumerate(data.servers["id"])}
-    for task in data.tasks.iloc[asked].to_dict("records"):
-        found = model.recommend(task["description"], theme=task["theme"], k=data.n_servers)
+    for task in data.tasks.iloc[tasks].to_dict("records"):
+        items = model.recommend(task["description"], theme=task["theme"], k=data.n_servers)
         scores = fitted.score_requests(request_of(task["description"], theme=task["theme"]))[0]
-        rows = np.array([row_of[item.server_id] for item in found])
+        rows = np.array([row_of[item.server_id] for item in items])
         assert in_order_of(scores, rows)
-        np.testing.assert_allclose([item.score for item in found], scores[rows], atol=1e-4)
+        np.testing.assert_allclose([item.score for item in items], scores[rows], atol=1e-4)
 
 
 def test_a_template_and_a_product_survive_saving(tmp_path):
     names = ["Zotero MCP", "Paper Starter", "Shelf", "Reader"]
     model = of(names, ["Papers in Zotero", "A template for papers", "Books on a shelf", "Reads papers"], tmp_path)
-    found = model.recommend("keep my papers in Zotero", k=4)
-    assert found[0].name == "Zotero MCP"
-    parts = {item.name: (item.parts["template"], item.parts["product"]) for item in found}
+    items = model.recommend("keep my papers in Zotero", k=4)
+    assert items[0].name == "Zotero MCP"
+    parts = {item.name: (item.parts["template"], item.parts["product"]) for item in items}
     assert parts == dict(zip(names, [(0, 6), (-1, 0), (0, 0), (0, 0)], strict=True))
     # What reads every field warns of less.
-    asked = {"language": "Go", "theme": "Maps", "category": "drawing"}
-    assert model.warnings("draw a map", **asked) == []
-    assert model.recommend("draw a map", **asked, k=3)[0].score != model.recommend("draw a map", k=3)[0].score
+    attributes = {"language": "Go", "theme": "Maps", "category": "drawing"}
+    assert model.warnings("draw a map", **attributes) == []
+    assert model.recommend("draw a map", **attributes, k=3)[0].score != model.recommend("draw a map", k=3)[0].score
     # Without priors and products only cosines are left.
     model = of(["A", "B"], ["reads mail", "draws maps"], tmp_path / "without", product_bonus=0.0, priors={})
-    found = model.recommend("draw a map", k=2)
-    assert [list(item.parts) for item in found] == [["semantic (all)"]] * 2
+    items = model.recommend("draw a map", k=2)
+    assert [list(item.parts) for item in items] == [["semantic (all)"]] * 2
     # Two servers: one standard deviation above the mean and one below.
-    assert [(item.name, item.score) for item in found] == [("B", pytest.approx(1)), ("A", pytest.approx(-1))]
+    assert [(item.name, item.score) for item in items] == [("B", pytest.approx(1)), ("A", pytest.approx(-1))]
 
 
 def test_a_second_encoder_survives_saving(tmp_path, monkeypatch):
@@ -248,11 +248,11 @@ def test_servers_may_have_different_parts(rows):
         show_scores(items, title="T", caption="C")
     head, *body = ([cell.strip() for cell in re.split("[┃│]", line)[1:-1]] for line in lines_of_table(out.getvalue()))
     for parts, cells in zip(rows, body, strict=True):
-        shown = dict(zip(head[3:], cells[3:], strict=True))
-        assert {name: float(cell) for name, cell in shown.items() if cell} == {
-            name: value for name, value in parts.items() if name in shown
+        values = dict(zip(head[3:], cells[3:], strict=True))
+        assert {name: float(cell) for name, cell in values.items() if cell} == {
+            name: value for name, value in parts.items() if name in values
         }
-        assert not any(value for name, value in parts.items() if name not in shown)
+        assert not any(value for name, value in parts.items() if name not in values)
 
 
 def lines_of_table(text):

@@ -17,8 +17,8 @@ from study.base.errors import StudyError
 
 
 def reply(*pairs):
-    found = [{"token": token, "logprob": math.log(chance)} for token, chance in pairs]
-    return {"choices": [{"logprobs": {"content": [{"top_logprobs": found}]}}], "model": "tiny@sha256:1"}
+    logprobs = [{"token": token, "logprob": math.log(chance)} for token, chance in pairs]
+    return {"choices": [{"logprobs": {"content": [{"top_logprobs": logprobs}]}}], "model": "tiny@sha256:1"}
 
 
 def server(number, score, **more):
@@ -36,16 +36,16 @@ class Endpoint:
     def post(self, path, body):
         assert path == "chat/completions"
         self.seen.append(body["messages"])
-        shown = json.loads(body["messages"][1]["content"].splitlines()[4])
-        return reply(*self.chances[shown["name"]])
+        server = json.loads(body["messages"][1]["content"].splitlines()[4])
+        return reply(*self.chances[server["name"]])
 
 
 def test_sums_decide_and_servers_below_the_depth_keep_their_places(monkeypatch):
     monkeypatch.setattr(grading, "DEPTH", 3)
     chances = {"name 1": [("0", 1.0)], "name 2": [("1", 0.5), ("2", 0.5)], "name 3": [("2", 1.0)]}
     grader = grading.Grader(Endpoint(chances), "tiny")
-    found = [server(1, 5.0), server(2, 4.0), server(3, 3.0), server(4, 2.9)]
-    ordered = grading.graded(grader, "read a PDF", found)
+    items = [server(1, 5.0), server(2, 4.0), server(3, 3.0), server(4, 2.9)]
+    ordered = grading.graded(grader, "read a PDF", items)
     assert [(item.rank, item.server_id) for item in ordered] == [(1, 103), (2, 102), (3, 101), (4, 104)]
     # 4.0 is half-way from 3.0 to 5.0, and the mean of the grades 0.5 and 1 is 0.75
     assert ordered[1].parts == {"ranker": 0.5, "language model": 6.0}
@@ -67,9 +67,9 @@ def test_the_question_begins_alike_for_all_servers_and_holds_texts_as_data():
     assert (len(lines), json.loads(lines[1])) == (6, {"task": "read a PDF"})
     with pytest.raises(StudyError, match="no log probability"):
         grading.Grader(Endpoint({"name 1": [("Yes", 0.9)]}), "tiny").grade("read a PDF", server(1, 1.0))
-    told = json.loads(lines[4])
-    assert len(told["description"]) == grading.LONGEST
-    assert "\x00" not in told["description"]
+    described = json.loads(lines[4])
+    assert len(described["description"]) == grading.LONGEST
+    assert "\x00" not in described["description"]
 
 
 def test_the_command_re_orders_and_names_the_model(project, ask, monkeypatch):
@@ -115,22 +115,22 @@ def test_the_default_model_grades_and_another_one_where_that_alone_was_fetched(t
 def test_a_distilled_model_scores_all_servers_at_once(project, ask, monkeypatch):
     code, _, err = ask("read a table", "--rerank", "distilled")
     assert (code, "study analyse usefulness/distilled" in err) == (2, True)
-    found, asked = [server(1, 5.0), server(2, 4.0), server(3, 3.0)], []
+    items, encoded = [server(1, 5.0), server(2, 4.0), server(3, 3.0)], []
     vectors = {name: np.eye(4, DIMENSION, dtype=np.float32) for name in FIELDS}
     model = SimpleNamespace(
         servers=pd.DataFrame({"id": [109, 103, 102, 101]}),
         system=SimpleNamespace(fields=vectors),
-        vector=lambda text: asked.append(text) or np.ones((1, DIMENSION), dtype=np.float32),
+        vector=lambda text: encoded.append(text) or np.ones((1, DIMENSION), dtype=np.float32),
     )
     weights = np.zeros((DIMENSION, len(COLUMNS)))
     weights[:4, 1] = [9.0, 3.0, 2.0, 1.0]  # a server's first field
-    ordered = grading.graded(grading.DistilledGrader(Student(weights), model), "read a table", found)
+    ordered = grading.graded(grading.DistilledGrader(Student(weights), model), "read a table", items)
     assert [item.parts["distilled model"] for item in ordered] == [0.0, 0.5, 1.0]
     assert [item.score for item in ordered] == [1.0, 1.0, 1.0]  # 1 + 0, 0.5 + 0.5, 0 + 1
-    assert asked == []  # the request counts nothing here
+    assert encoded == []  # the request counts nothing here
     weights[:4, 0] = [0.0, 0.0, 5.0, 0.0]
-    ordered = grading.graded(grading.DistilledGrader(Student(weights), model), "read a table", found)
-    assert (asked, ordered[0].server_id) == (["read a table"], 102)
+    ordered = grading.graded(grading.DistilledGrader(Student(weights), model), "read a table", items)
+    assert (encoded, ordered[0].server_id) == (["read a table"], 102)
     Student(weights).save(file_of("task2mcp"))
     code, out, err = ask("read a table", "--json", "--rerank", "distilled")
     assert code == 0, err

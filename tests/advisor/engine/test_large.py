@@ -42,10 +42,10 @@ def pair(request, servers, tmp_path):
     if request.param != "exact":
         below = {"exact_below": 10, "scalar_below": 1000 if request.param == "ivf_sq8" else 20}
         settings_with(**below, most_lists=2, per_list=50, subquantisers=64, reduced=64)
-    made = {"parts": PARTS, "priors": {"template": -1.0}, "product_bonus": 6.0}
-    large = LargeFieldDense.of("field_dense", FieldDense(**made), servers, seed=0, folder=tmp_path / "large")
+    settings = {"parts": PARTS, "priors": {"template": -1.0}, "product_bonus": 6.0}
+    large = LargeFieldDense.of("field_dense", FieldDense(**settings), servers, seed=0, folder=tmp_path / "large")
     assert large.index.about["kind"] == request.param
-    system = FieldDense(**made)
+    system = FieldDense(**settings)
     system.index(servers)
     SavedFieldDense("field_dense", system, servers, seed=0).save(tmp_path / "small")
     return large, SavedFieldDense.load(tmp_path / "small")
@@ -67,9 +67,9 @@ def test_answers_are_those_of_a_scan(pair, text):
 
 
 def test_a_named_products_server_comes_first(pair):
-    found = pair[0].recommend("add a paper to my Zotero library", k=2)
-    assert found[0].server_id == 42
-    assert found[0].parts["product"] == 6
+    items = pair[0].recommend("add a paper to my Zotero library", k=2)
+    assert items[0].server_id == 42
+    assert items[0].parts["product"] == 6
 
 
 def test_the_open_catalogue_is_answered_by_an_index_once_it_is_large(call):

@@ -47,11 +47,11 @@ def test_a_request_is_read_as_what_servers_know(request_, known, read):
     ids=["all mistyped", "mistyped at the end"],
 )
 def test_a_long_request_is_looked_up_within_bounds(monkeypatch, words):
-    asked = []
-    monkeypatch.setattr(request, "get_close_matches", lambda word, *_, **__: asked.append(word) or [])
+    looked_up = []
+    monkeypatch.setattr(request, "get_close_matches", lambda word, *_, **__: looked_up.append(word) or [])
     understood = understand(" ".join(words)[:19_000], KNOWN, SETTINGS)
     lost = len(words) > 1_000
-    assert (len(asked), understood.partly) == (20 if lost else 0, lost)
+    assert (len(looked_up), understood.partly) == (20 if lost else 0, lost)
 
 
 WISHES = {"a popular slack server": ("popular",), "official, well-maintained slack server": ("official", "maintained")}

@@ -39,18 +39,18 @@ def saved(fitted, tmp_path_factory):
 
 def test_answers_as_the_system_ranks(fitted, saved, toy, toy_split):
     recommender = Recommender.load(saved)
-    asked = toy_split.tasks("test")
-    rows, _ = fitted.rank(asked, 10, toy_split.known("test"))
-    fused = fitted.score(asked)
-    for task, expected, scores in zip(asked, rows, fused, strict=True):
+    tasks = toy_split.tasks("test")
+    rows, _ = fitted.rank(tasks, 10, toy_split.known("test"))
+    fused = fitted.score(tasks)
+    for task, expected, scores in zip(tasks, rows, fused, strict=True):
         fields = toy.tasks.iloc[task]
         attributes = {name: fields[name] for name in ("language", "category", "subcategory", "theme")}
         # The request is one text; name and description are joined as the study joins them.
-        found = recommender.recommend(f"{fields['name']} \n {fields['description']}", **attributes, k=10)
-        assert [item.server_id for item in found] == [int(toy.servers["id"].iat[row]) for row in expected]
-        assert [item.stage for item in found] == ["anchor"] * 5 + ["expansion"] * 5
-        np.testing.assert_allclose([item.score for item in found[:5]], scores[expected[:5]], atol=1e-5)
-        for item in found:
+        items = recommender.recommend(f"{fields['name']} \n {fields['description']}", **attributes, k=10)
+        assert [item.server_id for item in items] == [int(toy.servers["id"].iat[row]) for row in expected]
+        assert [item.stage for item in items] == ["anchor"] * 5 + ["expansion"] * 5
+        np.testing.assert_allclose([item.score for item in items[:5]], scores[expected[:5]], atol=1e-5)
+        for item in items:
             structural = item.parts["structural"]
             assert structural == pytest.approx(sum(item.features.values()) / 3, abs=1e-5)
             if item.stage == "anchor":
@@ -112,22 +112,27 @@ def test_attributes_count_and_known_ones_are_not_warned_of(answer):
     server = next(card for card in model.cards if card["category"] and card["subcategory"])
     category, leaf = ("--category", server["category"]), ("--subcategory", server["subcategory"])
     words = ("--language", "Python", "--theme", model.themes[0].upper(), *category, *leaf)
-    found, err = answer(model.cards[0]["description"], *words)
-    assert (found["warnings"], err, found["subcategory"], len(found["recommendations"])) == ([], "", leaf[1], 5)
+    reply, err = answer(model.cards[0]["description"], *words)
+    assert (reply["warnings"], err, reply["subcategory"], len(reply["recommendations"])) == (
+        [],
+        "",
+        leaf[1],
+        5,
+    )
     for more, feature in ((leaf, 1.0), ((), 0.5)):
-        found, _ = answer("x", *category, *more, "-k", "60")
-        features = {item["server_id"]: item["features"]["category"] for item in found["recommendations"]}
+        reply, _ = answer("x", *category, *more, "-k", "60")
+        features = {item["server_id"]: item["features"]["category"] for item in reply["recommendations"]}
         assert features[server["id"]] == feature
-    found, err = answer("qwertyuiop zxcvbnm", *category, "--subcategory", "qwertyuiop")
+    reply, err = answer("qwertyuiop zxcvbnm", *category, "--subcategory", "qwertyuiop")
     assert f"unknown subcategory 'qwertyuiop' of {category[1]!r}" in err
     assert "no word of the request" in err
-    assert len(found["warnings"]) == 2
+    assert len(reply["warnings"]) == 2
 
 
 @pytest.mark.parametrize(("words", "warning"), UNKNOWN)
 def test_unknown_value_is_warned_of_on_stderr_and_in_json(answer, ask, words, warning):
-    found, err = answer("read a file", *words)
+    reply, err = answer("read a file", *words)
     assert warning in err
-    assert any(warning in line for line in found["warnings"])
+    assert any(warning in line for line in reply["warnings"])
     _, out, err = ask("--system", "t2mrec", "read a file", *words)
     assert (warning in err, warning in out) == (True, False)

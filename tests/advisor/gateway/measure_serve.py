@@ -49,8 +49,8 @@ async def main(work, *target):
         ]
         for number in range(ROUNDS):
             for task, tool, arguments in work:
-                found = json.loads(await ask("find", "find_tools", task=task))
-                missed += [task] if tool not in [one["name"] for one in found["tools"]] else []
+                answer = json.loads(await ask("find", "find_tools", task=task))
+                missed += [task] if tool not in [one["name"] for one in answer["tools"]] else []
                 await ask("call" if number else "first call", "call_tool", name=tool, arguments=arguments)
     lines = []
     for measure, values in rows.items():
@@ -58,11 +58,11 @@ async def main(work, *target):
         high = np.nan if len(values) == 1 else high
         lines.append({"measure": measure, "n": len(values), "p50_ms": middle, "p95_ms": high})
     lines += [
-        {"measure": "all definitions", "tokens": found["tokens"]["of all tools"]},
+        {"measure": "all definitions", "tokens": answer["tokens"]["of all tools"]},
         {"measure": "what a host sees", "tokens": int(count_tokens(listed).sum())},
     ]
     frame = pd.DataFrame(lines).astype({"n": "Int64", "tokens": "Int64"})
-    print(f"{frame.to_string(index=False)}\ntokens {found['tokens']}; not among the found: {missed or 'none'}")
+    print(f"{frame.to_string(index=False)}\ntokens {answer['tokens']}; not among the found: {missed or 'none'}")
     if keep:
         servers = [name for file in target for name in json.loads(Path(file).read_text())["mcpServers"]]
         facts = {"servers": servers, "rounds": ROUNDS, "client": f"mcp {version('mcp')}", "transport": "stdio"}

@@ -46,8 +46,8 @@ def tools(cursor):
         more = str(int(cursor or 0) + 1)
     if MODE == "endless":
         more = f"{cursor}x"
-    found = [GOOD | {"name": f"t{cursor or 0}"}] if MODE == "pages" else TOOLS.get(MODE, [GOOD])
-    return {"tools": found} | ({"nextCursor": more} if more else {})
+    listed = [GOOD | {"name": f"t{cursor or 0}"}] if MODE == "pages" else TOOLS.get(MODE, [GOOD])
+    return {"tools": listed} | ({"nextCursor": more} if more else {})
 
 
 def answer(message):

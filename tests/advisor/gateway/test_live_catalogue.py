@@ -23,10 +23,10 @@ def listed(folder, timeout=60, **servers):
 @pytest.fixture
 def index(project, run, tmp_path, monkeypatch):
     """`study tools index` for servers, with a stand-in for the encoder; it notes what it embeds."""
-    asked = []
+    embedded = []
 
     def embed(texts, model):
-        asked.append(sorted(texts))
+        embedded.append(sorted(texts))
         return np.eye(encoders.DIMENSION, dtype=np.float32)[: len(texts)]
 
     def call(**servers):
@@ -34,7 +34,7 @@ def index(project, run, tmp_path, monkeypatch):
         return run("index", *words).output
 
     monkeypatch.setattr(encoders, "_embed", embed)
-    call.asked = asked
+    call.asked = embedded
     return call
 
 
@@ -52,10 +52,10 @@ def test_every_server_has_its_own_outcome(tmp_path):
     assert list(remarks) == ["one_bad", "surrogate", "stuck", "lies"]
     assert (remarks["surrogate"].endswith(": 'x'"), "cursor" in remarks["stuck"]) == (True, True)
     assert problems["lies"].startswith("no valid tool among 1 listed")
-    found, cleaning = live.build("mine", listings)
-    assert [server.id for server in found.servers] == answered
-    assert [len(found.tools_of(row)) for row in range(9)] == [1, 3, 2, 1, 1, 1, 1, 1, 1]
-    assert (found.servers[0].description, found.tools[0].parameters[0].name) == ("keeps files", "path")
+    catalog, cleaning = live.build("mine", listings)
+    assert [server.id for server in catalog.servers] == answered
+    assert [len(catalog.tools_of(row)) for row in range(9)] == [1, 3, 2, 1, 1, 1, 1, 1, 1]
+    assert (catalog.servers[0].description, catalog.tools[0].parameters[0].name) == ("keeps files", "path")
     rows = {"server without a usable answer left out": 6, "tool that the protocol does not allow left out": 3}
     rows |= {"name repeated inside one server": 1, "tool without a name left out": 1}
     assert cleaning.set_index("rule")["rows"][list(rows)].to_dict() == rows
@@ -106,14 +106,14 @@ def test_what_a_program_gets_of_the_environment(tmp_path, monkeypatch):
     (endpoint,) = client_config.read_config(config(tmp_path, s=speaks))
     assert endpoint.environment.items() >= (given | {"XDG_CACHE_HOME": "/own"}).items()
     assert not endpoint.environment.keys() & {"MY_TOKEN", "PYTHONPATH"}
-    (said,) = asyncio.run(live.list_all([endpoint], 60))  # it says its whole environment
-    assert [word in said.problem for word in ("/c.pem", "s3cret", "hunter2")] == [True, False, False]
+    (listing,) = asyncio.run(live.list_all([endpoint], 60))  # it says its whole environment
+    assert [word in listing.problem for word in ("/c.pem", "s3cret", "hunter2")] == [True, False, False]
 
 
 def test_servers_that_hang_do_not_hold_up_the_others(tmp_path):
     started = time.monotonic()
-    found = listed(tmp_path, timeout=1, hangs=entry("hangs"), mute=entry("mute"))
-    assert [listing.problem for listing in found] == ["no complete answer within 1 s"] * 2
+    listings = listed(tmp_path, timeout=1, hangs=entry("hangs"), mute=entry("mute"))
+    assert [listing.problem for listing in listings] == ["no complete answer within 1 s"] * 2
     # The scripts sleep for 60 s; ending them takes a few seconds at most.
     assert time.monotonic() - started < 30
 
@@ -126,19 +126,19 @@ def test_indexing_again_embeds_only_what_changed_and_an_outage_keeps_the_last_go
     def kept():
         return load_catalog(catalogue_file("mine"))
 
-    shown = index(a=entry("good"), b=other("changed"), c=entry("dies"))
+    output = index(a=entry("good"), b=other("changed"), c=entry("dies"))
     for line in ("a: 1 tools", "c: left out", "3 new, 0 changed, 0 gone, 0 unchanged", "answer left out: 1"):
-        assert line in shown
+        assert line in output
     # The texts of tools, then those of servers.
     assert index.asked[0] == ["more: read a file", "read_file: read a file", "read_file: send a mail"]
-    before, asked = kept(), len(index.asked)
+    before, calls = kept(), len(index.asked)
     today = before.servers[0].listed
     assert [(server.listed, server.problem) for server in before.servers] == [(today, "")] * 2
     # b worked and now ends; c, which never worked, has left the configuration; d never worked.
-    shown = index(a=entry("good"), b=other("dies"), d=entry("dies"))
+    output = index(a=entry("good"), b=other("dies"), d=entry("dies"))
     for line in (f"b: kept from {today}", "d: left out", "0 new, 0 changed, 0 gone, 3 unchanged", "from before: 1"):
-        assert line in shown
-    assert len(index.asked) == asked
+        assert line in output
+    assert len(index.asked) == calls
     after = kept()
     assert [server.id for server in after.servers] == ["a", "b"]
     assert [after.tools[row] for row in after.tools_of(1)] == [before.tools[row] for row in before.tools_of(1)]
@@ -197,9 +197,9 @@ def test_bad_configurations(tmp_path, monkeypatch, text):
     path = tmp_path / "mcp.json"
     if text:
         path.write_text(text)
-    with pytest.raises(StudyError) as told:
+    with pytest.raises(StudyError) as error:
         client_config.read_config(path)
-    assert "s3cret" not in str(told.value)
+    assert "s3cret" not in str(error.value)
 
 
 def test_equal_entries_are_one_server_and_equal_tools_are_not(tmp_path):
@@ -208,8 +208,8 @@ def test_equal_entries_are_one_server_and_equal_tools_are_not(tmp_path):
     path = config(tmp_path, a=entry("good"), other=entry("good", env={"FOLDER": "x"}))
     endpoints = client_config.read_config(path, other)
     assert [(own.name, own.aliases) for own in endpoints] == [("a", ("again",)), ("other", ()), ("b", ())]
-    found, _ = live.build("mine", asyncio.run(live.list_all(endpoints, 60)))
-    assert [(server.id, server.aliases) for server in found.servers] == [("a", ("again",)), ("other", ()), ("b", ())]
+    catalog, _ = live.build("mine", asyncio.run(live.list_all(endpoints, 60)))
+    assert [(server.id, server.aliases) for server in catalog.servers] == [("a", ("again",)), ("other", ()), ("b", ())]
     other.write_text(json.dumps({"servers": {"a": entry("pages")}}))
     with pytest.raises(StudyError, match="a name for two servers"):
         client_config.read_config(path, other)

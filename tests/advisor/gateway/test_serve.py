@@ -40,16 +40,16 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
     async def work(client, gateway):
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == ["find_tools", "describe_tools", "call_tool", "refresh"]
-        known = tools[0].input_schema["properties"]
-        assert known["task"] == {"type": "string", "maxLength": 20_000}
-        assert all(isinstance(own["type"], str) and "title" not in own for own in known.values())
+        properties = tools[0].input_schema["properties"]
+        assert properties["task"] == {"type": "string", "maxLength": 20_000}
+        assert all(isinstance(own["type"], str) and "title" not in own for own in properties.values())
         # Both servers have a tool read_file; the published one is the same tool as that of the first.
-        found = await ask(client, "find_tools", task="read a file", k=3)
-        names = [tool["name"] for tool in found["tools"]]
+        answer = await ask(client, "find_tools", task="read a file", k=3)
+        names = [tool["name"] for tool in answer["tools"]]
         assert (sorted(names[:2]), names[2]) == (["good__read_file", "more"], "other__read_file")
         rows = [*map(gateway.view.row, names), *range(3, 7)]
         sizes = count_tokens([json.dumps(gateway.view.catalog.tools[row].definition()) for row in rows])
-        assert found["tokens"] == {"definitions here": sizes[:3].sum(), "of all tools": sizes.sum()}
+        assert answer["tokens"] == {"definitions here": sizes[:3].sum(), "of all tools": sizes.sum()}
         # As hosts write what they leave out, a whole number and a list of one.
         odd = {"server": None, "k": 1.0, "budget": None, "only_servers": "good", "only_tags": None}
         (one,) = (await ask(client, "find_tools", task="read a file", **odd))["tools"]
@@ -70,8 +70,8 @@ def test_tools_are_found_described_and_called(served, catalog, tmp_path):
         only = [{"only_servers": ["oth*"]}, {"only_tags": ["toy"]}, {"only_servers": ["good"], "only_tags": ["toy"]}]
         for one in ({"task": "read a file"}, {"server": "map and route", "tool": "find a route"}):
             among = [await client.call_tool("find_tools", {**one, **own}) for own in only]
-            shown = [{tool["server"] for tool in json.loads(reply.content[0].text)["tools"]} for reply in among[:2]]
-            assert shown == [{"other"}, {"Files", "Mail", "Maps"}]
+            servers = [{tool["server"] for tool in json.loads(reply.content[0].text)["tools"]} for reply in among[:2]]
+            assert servers == [{"other"}, {"Files", "Mail", "Maps"}]
             assert "no server named good with the tag toy" in among[2].content[0].text
         for wrong in ({}, {"task": " "}, {"server": "x"}, {"task": "x", "server": "x", "tool": "y"}, {"words": "x"}):
             assert (await client.call_tool("find_tools", wrong)).is_error, wrong
@@ -107,9 +107,9 @@ def test_ranking_by_intent_learns_from_every_call(served, tmp_path):
     async def work(client, gateway):
         orders, chains = [], []
         for _ in range(2):
-            found = await ask(client, "find_tools", task="read a file", k=2)
-            orders.append([tool["name"] for tool in found["tools"]])
-            chains.append(found.get("often_next"))
+            answer = await ask(client, "find_tools", task="read a file", k=2)
+            orders.append([tool["name"] for tool in answer["tools"]])
+            chains.append(answer.get("often_next"))
             last = orders[0][1]
             assert (await call(client, last, path="x"))[1] is False
         assert orders[1] == orders[0][::-1]  # equal in meaning; one of them has just worked
@@ -162,34 +162,34 @@ def test_what_is_known_is_not_asked_again_and_an_outage_changes_nothing(served, 
     program = tmp_path / "python"
     program.symlink_to(sys.executable)
     broken = replace(scripted("good", "good"), command=str(program))
-    known, _ = live.build("mine", asyncio.run(live.list_all([broken], 20)))
+    catalog, _ = live.build("mine", asyncio.run(live.list_all([broken], 20)))
     program.unlink()
 
     async def work(client, gateway):
-        found = await ask(client, "find_tools", task="read a file")
-        assert [tool["name"] for tool in found["tools"]] == ["read_file"]
+        answer = await ask(client, "find_tools", task="read a file")
+        assert [tool["name"] for tool in answer["tools"]] == ["read_file"]
         text, failed = await call(client, "read_file", path="x")
         assert (failed, "server good: the program cannot be started" in text) == (True, True)
         outcome = await ask(client, "refresh", servers=["good"])
         assert (outcome["unchanged"], "cannot be started" in outcome["problems"]["good"]) == (1, True)
         assert (await client.call_tool("refresh", {"servers": ["x"]})).is_error
 
-    served(work, broken, before=known)
+    served(work, broken, before=catalog)
 
 
 def test_what_was_listed_belongs_to_a_program_and_not_to_its_name(served):
     listings = asyncio.run(live.list_all([scripted("db", "good"), scripted("same", "good")], 60))
-    known, _ = live.build("mine", listings)
+    catalog, _ = live.build("mine", listings)
     failed = live.Listing("db", problem="gone", program=scripted("db", "calls").program)
-    assert [server.id for server in live.build("mine", [failed, listings[1]], before=known)[0].servers] == ["same"]
+    assert [server.id for server in live.build("mine", [failed, listings[1]], before=catalog)[0].servers] == ["same"]
 
     async def work(client, gateway):
-        found = await ask(client, "find_tools", task="echo a file", k=50)
-        assert {tool["server"] for tool in found["tools"]} == {"db", "same"}
-        assert "read_file" not in {tool["name"] for tool in found["tools"] if tool["server"] == "db"}
+        answer = await ask(client, "find_tools", task="echo a file", k=50)
+        assert {tool["server"] for tool in answer["tools"]} == {"db", "same"}
+        assert "read_file" not in {tool["name"] for tool in answer["tools"] if tool["server"] == "db"}
         assert await call(client, "db__echo", text="x") == ('{"text": "x"}', False)
 
-    served(work, scripted("db", "calls"), scripted("same", "good"), before=known)
+    served(work, scripted("db", "calls"), scripted("same", "good"), before=catalog)
 
 
 @pytest.mark.parametrize(
@@ -215,10 +215,10 @@ def test_tools_that_are_not_allowed_are_neither_found_nor_called(served, allow, 
 
 def web_server(**more):
     """A server that sends mail, to be put at an address."""
-    made = MCPServer("web")
+    web = MCPServer("web")
     for name, description in ({"send": "send a mail"} | more).items():
-        made.add_tool(lambda to: f"sent to {to}", name=name, description=description, structured_output=False)
-    return made
+        web.add_tool(lambda to: f"sent to {to}", name=name, description=description, structured_output=False)
+    return web
 
 
 @pytest.mark.parametrize("place", ["/mcp", "/sse", "/events"])
@@ -232,8 +232,8 @@ def test_servers_at_an_address(served, tmp_path, place):
         await app(scope, receive, send)
 
     async def work(client, gateway):
-        found = await ask(client, "find_tools", task="send a mail")
-        assert [tool["name"] for tool in found["tools"]] == ["send"]
+        answer = await ask(client, "find_tools", task="send a mail")
+        assert [tool["name"] for tool in answer["tools"]] == ["send"]
         assert await call(client, "send", to="you") == ("sent to you", False)
 
     with serving(watched) as address:
@@ -249,8 +249,8 @@ def test_servers_at_an_address(served, tmp_path, place):
 def test_what_is_no_letter_costs_a_tool_or_a_letter_and_not_a_server_over_http(served, kind):
     # One letter of three bytes, and what is none: half of a surrogate pair, and bytes of another encoding.
     broken = {b"surrog": rb"\ud800", b"latin1": b"\xe9t\xe9t\xe9t"}
-    made = web_server(x="half of a pair: surrog", y="not UTF-8: latin1")
-    app, place = (made.sse_app(), "/sse") if kind == "sse" else (made.streamable_http_app(), "/mcp")
+    web = web_server(x="half of a pair: surrog", y="not UTF-8: latin1")
+    app, path = (web.sse_app(), "/sse") if kind == "sse" else (web.streamable_http_app(), "/mcp")
 
     async def odd(scope, receive, send):
         async def sent(message):
@@ -267,7 +267,7 @@ def test_what_is_no_letter_costs_a_tool_or_a_letter_and_not_a_server_over_http(s
         assert texts == ["sent to \ufffd", "sent to \ufffdt\ufffdt\ufffdt"]
 
     with serving(odd) as address:
-        served(work, Endpoint("web", url=f"{address}{place}", transport=kind))
+        served(work, Endpoint("web", url=f"{address}{path}", transport=kind))
 
 
 @pytest.mark.parametrize("host", ["gateway", "agent"])
@@ -283,8 +283,8 @@ def test_so_many_hosts_of_this_machine_have_a_session_over_http_and_no_more(monk
     with monkeypatch.context() as patch:
         patch.setattr(uvicorn.Server, "serve", serve)
         if host == "gateway":
-            made = server.make_server(Gateway([], QUICK, embedder=None, say=lambda _: None))
-            server.run(made, "streamable-http", 4321)
+            mcp_server = server.make_server(Gateway([], QUICK, embedder=None, say=lambda _: None))
+            server.run(mcp_server, "streamable-http", 4321)
         else:
             words = ["mcp", "--transport", "streamable-http", "--port", "4321"]
             CliRunner().invoke(cli.app, words, catch_exceptions=False)
@@ -301,7 +301,7 @@ def test_so_many_hosts_of_this_machine_have_a_session_over_http_and_no_more(monk
 
 @pytest.mark.parametrize("refusal", [(404, b""), (404, b'{"jsonrpc": "2.0", "id": null, "error": %s}'), (400, b"%s")])
 def test_a_call_goes_on_in_a_new_session_where_the_server_lost_the_old(served, refusal):
-    app, known, lost, calls = web_server().streamable_http_app(), set(), set(), []
+    app, sessions, lost, calls = web_server().streamable_http_app(), set(), set(), []
     status, body = refusal
     if b"%s" in body:
         error = b'{"code": -32000, "message": "Bad Request: Server not initialized"}'
@@ -315,13 +315,13 @@ def test_a_call_goes_on_in_a_new_session_where_the_server_lost_the_old(served, r
             await send({"type": "http.response.start", "status": status, "headers": head})
             await send({"type": "http.response.body", "body": body})
         else:
-            known.add(session)
+            sessions.add(session)
             await app(scope, receive, send)
 
     async def work(client, gateway):
         for _ in range(2):
             assert await call(client, "send", to="you") == ("sent to you", False)
-            lost.update(known - {None})
+            lost.update(sessions - {None})
         assert calls.count("POST") == 1
 
     with serving(forgetful) as address:
@@ -336,8 +336,8 @@ def test_the_command_over_standard_input_and_output(project, tmp_path):
 
     async def work():
         async with Client(stdio_client(program), read_timeout_seconds=60, cache=None) as client:
-            found = await ask(client, "find_tools", task="echo a file", k=1)
-            assert [tool["name"] for tool in found["tools"]] == ["echo"]
+            answer = await ask(client, "find_tools", task="echo a file", k=1)
+            assert [tool["name"] for tool in answer["tools"]] == ["echo"]
             assert await call(client, "echo", text="y") == ('{"text": "y"}', False)
             assert (await call(client, "die", text="y"))[1]
 
@@ -415,9 +415,9 @@ def test_progress_renews_the_limit_and_what_is_understood_of_a_result_is_passed_
         expected = {"tarry": (True, "no answer within 1.2 s")}
 
     async def work(client, gateway):
-        for name, (fails, said) in expected.items():
+        for name, (fails, reason) in expected.items():
             text, failed = await call(client, name, text="x")  # a pattern of ECMA-262 goes unchecked
-            assert (failed, said in text) == (fails, True), text
+            assert (failed, reason in text) == (fails, True), text
             text, failed = await call(client, name, text=5)
             assert (failed, "5 is not of type 'string'" in text) == (True, True)
 
@@ -434,8 +434,8 @@ def test_results_are_bounded_and_standard_error_is_swallowed(served, capfd):
     served(work, scripted("s", "calls"))
     assert len(capfd.readouterr().err) < 1_000
     image = ImageContent(type="image", data="x" * 500, mime_type="image/png")
-    told = [TextContent(type="text", text="a"), image]
-    whole = CallToolResult(content=told, structured_content={"a": 1}, is_error=True)
+    blocks = [TextContent(type="text", text="a"), image]
+    whole = CallToolResult(content=blocks, structured_content={"a": 1}, is_error=True)
     assert limited(whole, 2_000) == whole
     cut = limited(whole, 100)
     assert ([type(block) for block in cut.content], cut.is_error) == ([TextContent] * 2, True)
@@ -446,10 +446,10 @@ def test_lists_without_measure_take_bounded_time_and_memory(served):
     problems |= {"many": "its list does not end (5001 tools so far)"}
 
     async def work(client, gateway):
-        told = await ask(client, "refresh")
-        assert told == {"new": 0, "changed": 0, "gone": 0, "unchanged": 2, "problems": problems}
-        found = await ask(client, "find_tools", task="read a file")
-        assert {tool["name"] for tool in found["tools"]} == {"large__read_file", "good__read_file"}
+        outcome = await ask(client, "refresh")
+        assert outcome == {"new": 0, "changed": 0, "gone": 0, "unchanged": 2, "problems": problems}
+        answer = await ask(client, "find_tools", task="read a file")
+        assert {tool["name"] for tool in answer["tools"]} == {"large__read_file", "good__read_file"}
 
     started, before = time.monotonic(), psutil.Process().memory_info().rss
     served(work, *(scripted(mode, mode) for mode in ("million", "many", "large", "good")))
@@ -573,10 +573,10 @@ def test_a_guard_passes_whole_lines_on_up_to_a_length(monkeypatch, limit, end):
     monkeypatch.setattr(guard.Guard, "end", ended)
     for part in ("to_server", "watch"):
         monkeypatch.setattr(guard.Guard, part, lambda self: None)
-    made = guard.Guard(limit, [sys.executable, "-I", "-S", "-c", "print('long'); print('b', end='')"])
+    guarding = guard.Guard(limit, [sys.executable, "-I", "-S", "-c", "print('long'); print('b', end='')"])
     with pytest.raises(SystemExit, match=end):
-        made.run()
-    made.server.communicate(timeout=10)
+        guarding.run()
+    guarding.server.communicate(timeout=10)
     assert b"".join(content for _, content in passed) == (b"long\nb" if limit > 3 else b"")
     assert {stream for stream, _ in passed} <= {1}
 

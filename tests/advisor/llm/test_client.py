@@ -54,8 +54,8 @@ def test_refused_parameters_are_sent_otherwise_once_and_remembered(server, clien
     server.seen.clear()
     server.script = ["terse"] * 4
     assert limited(client) == limited(client) == "hello"
-    asked = {"model", "messages"}
-    sent = [{name: value for name, value in body.items() if name not in asked} for _, body, _ in server.seen]
+    always = {"model", "messages"}
+    sent = [{name: value for name, value in body.items() if name not in always} for _, body, _ in server.seen]
     wanted = {"max_completion_tokens": 9}
     assert sent == [{"temperature": 0, "max_tokens": 9}, {"temperature": 0, **wanted}, wanted, wanted]
     assert client.adapted == {"max_tokens": "max_completion_tokens", "temperature": None}
@@ -72,14 +72,14 @@ def test_what_a_refusal_speaks_of(said, status, name):
 def test_the_message_of_a_refusal_is_cleaned_and_cut_and_does_not_give_the_key_away(server, client, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     server.script = ["vulgar", "tactless"]
-    with pytest.raises(llm.EndpointError, match=r"HTTP 400: \[31mno model of that name") as found:
+    with pytest.raises(llm.EndpointError, match=r"HTTP 400: \[31mno model of that name") as error:
         ask(client)
-    assert found.value.message.isprintable()
-    assert len(found.value.message) == llm.LONGEST_MESSAGE
-    assert (found.value.kind, found.value.status) == ("refused", 400)
-    with pytest.raises(llm.EndpointError, match=r"wrong key: \[key\]") as found:
+    assert error.value.message.isprintable()
+    assert len(error.value.message) == llm.LONGEST_MESSAGE
+    assert (error.value.kind, error.value.status) == ("refused", 400)
+    with pytest.raises(llm.EndpointError, match=r"wrong key: \[key\]") as error:
         ask(client)
-    assert "secret" not in str(found.value)
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_the_message_of_a_refusal_is_cleaned_and_cut_and_does_not_give_the_key_a
 )
 def test_lasting_faults_are_not_tried_again(server, client, fault, reason):
     server.script = [fault]
-    with pytest.raises(llm.EndpointError, match=f"refused {reason}") as found:
+    with pytest.raises(llm.EndpointError, match=f"refused {reason}") as error:
         ask(client)
-    assert len(found.value.message) <= llm.LONGEST_MESSAGE
+    assert len(error.value.message) <= llm.LONGEST_MESSAGE
     assert [path for path, *_ in server.seen] == ["/v1/chat/completions"]
 
 
@@ -150,9 +150,9 @@ def test_a_recorded_fault_is_replayed_and_asked_again(server, client, cassette):
     entry = json.loads(line)
     assert (set(entry), entry["fault"]) == ({"key", "fault"}, "server_error")
     assert not holds_replies(cassette)
-    with pytest.raises(llm.EndpointError, match="failed when this was recorded") as found:
+    with pytest.raises(llm.EndpointError, match="failed when this was recorded") as error:
         ask(llm.Client("http://x", cassette=cassette))
-    assert found.value.kind == "server_error"
+    assert error.value.kind == "server_error"
     assert ask(client) == "hello"
     # In whatever order a merge puts them: the reply goes before the fault.
     lines = cassette.read_text().splitlines()
@@ -166,12 +166,12 @@ def test_what_was_sent_instead_is_recorded(server, client, cassette):
     server.script = ["terse"] * 3
     limited(client)
     entry = json.loads(cassette.read_text())
-    told = {"max_tokens": "max_completion_tokens", "temperature": None}
-    assert entry["sent"] == told
+    adapted = {"max_tokens": "max_completion_tokens", "temperature": None}
+    assert entry["sent"] == adapted
     # The key is that of the request as it was asked, so the replay need not know what an endpoint refuses.
     replay = llm.Client("http://x", cassette=cassette)
     assert limited(replay) == "hello"
-    assert replay.adapted == told
+    assert replay.adapted == adapted
 
 
 @pytest.mark.parametrize("said", [{"fault": "laziness"}, {"fault": None}, {}, {"response": 1, "sent": 3}])
@@ -191,9 +191,9 @@ def test_damaged_cassettes(server, client, cassette):
     assert limited(llm.Client(client.base_url, mode="record", cassette=cassette)) == "hello"
     assert cassette.read_text().count("\n") == 3
     cassette.write_text(whole[:40] + "\n" + whole)
-    with pytest.raises(StudyError, match="damaged cassette") as found:
+    with pytest.raises(StudyError, match="damaged cassette") as error:
         ask(llm.Client("http://x", cassette=cassette))
-    assert found.value.row == "line 1"
+    assert error.value.row == "line 1"
     path, body, _ = server.seen[0]
     request = {"path": path.removeprefix("/v1/"), "body": body}
     assert llm.key(request) == llm.key(dict(reversed(request.items()))) == json.loads(whole)["key"]

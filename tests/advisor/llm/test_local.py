@@ -153,10 +153,10 @@ def test_the_real_engine_keeps_to_a_schema_and_gives_the_logits_of_digits():
         long[0]["content"] = long[0]["content"].removesuffix("as JSON.") + "by one digit:"
         body = {"model": "any", "messages": long, "max_tokens": 1, "logprobs": True, "top_logprobs": 1000}
         reply = client.post("chat/completions", body)
-        found = {
+        logprobs = {
             entry["token"]: entry["logprob"] for entry in reply["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
         }
-        assert {"0", "1", "2"} <= set(found)
-        assert 0.5 < sum(map(math.exp, found.values())) <= 1.001
+        assert {"0", "1", "2"} <= set(logprobs)
+        assert 0.5 < sum(map(math.exp, logprobs.values())) <= 1.001
         assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] > 100  # the common prefix was not read again
         assert client.usage.models == {served.alias}

@@ -57,9 +57,9 @@ def test_scores_are_the_weighted_sum_of_standardised_cosines():
     cosines = [fake_encode(REQUESTS[c]) @ fake_encode(SERVERS[c]).T for c in ("description", "name")]
     expected = standardised(standardised(cosines[0]) + 0.5 * standardised(cosines[1]))
     np.testing.assert_allclose(system.score_requests(REQUESTS), expected, rtol=1e-5)
-    found = standardised(np.array([[1.0, 2, 3], [5, 5, 5]], dtype=np.float32))
-    np.testing.assert_allclose(found[0], [-1.2247449, 0, 1.2247449], rtol=1e-6)
-    assert found[1].tolist() == [0, 0, 0]
+    values = standardised(np.array([[1.0, 2, 3], [5, 5, 5]], dtype=np.float32))
+    np.testing.assert_allclose(values[0], [-1.2247449, 0, 1.2247449], rtol=1e-6)
+    assert values[1].tolist() == [0, 0, 0]
 
 
 def test_terms_of_a_second_encoder_are_added_each_text_read_once(monkeypatch):
@@ -74,7 +74,7 @@ def test_terms_of_a_second_encoder_are_added_each_text_read_once(monkeypatch):
     one = {"view": "object", "field": "name", "weight": 0.5}
     system = indexed(SERVERS, TwoEncoders, parts=[part], large=[part, one])
     read.clear()
-    found = system.score_requests(REQUESTS)
+    scores = system.score_requests(REQUESTS)
     assert read == [["abb", "cca"]]  # both views of these tasks are their description
     own = fake_encode(REQUESTS["description"]) @ fake_encode(SERVERS["description"]).T
     queries = fake_encode(["acc", "cca"])
@@ -82,7 +82,7 @@ def test_terms_of_a_second_encoder_are_added_each_text_read_once(monkeypatch):
         queries @ fake_encode(texts).T for texts in (["aaa", "cac", "ccc", "acc"], ["aa", "cc", "cc", "demo of c"])
     )
     expected = standardised(own) + standardised(other) + 0.5 * standardised(names)
-    np.testing.assert_allclose(found, standardised(expected), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(scores, standardised(expected), rtol=1e-4, atol=1e-6)
     with pytest.raises(StudyError, match="unknown field 'price'"):
         TwoEncoders(parts=[part], large=[{"view": "all", "field": "price"}])
 
@@ -142,8 +142,8 @@ def test_what_is_read_of_a_text(reading, text, expected):
 
 @given(st.text(max_size=60), st.text(max_size=10))
 def test_no_reading_of_a_text_is_emptied(text, theme):
-    for found in (texts.without_theme(text, theme), texts.first_clause(text), texts.capability(text)):
-        assert any(map(str.isalnum, found)) >= any(letter.isalnum() and letter.isascii() for letter in text)
+    for reading in (texts.without_theme(text, theme), texts.first_clause(text), texts.capability(text)):
+        assert any(map(str.isalnum, reading)) >= any(letter.isalnum() and letter.isascii() for letter in text)
 
 
 DESCRIPTIONS = {
@@ -169,8 +169,8 @@ def test_names_of_products_are_told_from_words():
 
 
 def test_a_named_product_counts_fully_for_its_server_and_half_for_others():
-    found = ProductNames.of(NAMED).named(["post it to slack", "nothing"])
-    assert found.tolist() == [[1.0, 0, 0.5, 0, 0, 0], [0.0] * 6]
+    shares = ProductNames.of(NAMED).named(["post it to slack", "nothing"])
+    assert shares.tolist() == [[1.0, 0, 0.5, 0, 0, 0], [0.0] * 6]
 
 
 def test_spelling_ignores_the_first_word_of_a_sentence():
@@ -201,9 +201,9 @@ WORDS = ["Slack starter", "Postgres query", "PDF tables", "weather", "browser de
 def system(private_cache):
     blank = dict.fromkeys(("language", "system", "tools", "category", "subcategory", "url"), "")
     servers = pd.DataFrame({"name": WORDS, "description": [f"a server for {word}" for word in WORDS]}).assign(**blank)
-    found = FieldDense(parts=PARTS, priors={"template": -1.0, "stars": 0.2})
-    found.index(servers.assign(stars_count=[1, 50, 3, 900, 0, 7]))
-    return found
+    fitted = FieldDense(parts=PARTS, priors={"template": -1.0, "stars": 0.2})
+    fitted.index(servers.assign(stars_count=[1, 50, 3, 900, 0, 7]))
+    return fitted
 
 
 def test_scores_are_those_of_the_system(system):
@@ -224,8 +224,8 @@ def test_a_request_that_tells_no_servers_apart_leaves_the_prior(system):
     vectors[:, :-1] = vectors[0, :-1]
     view = vectors[:1, :384]
     questions = Moments.of(vectors).questions(system.terms, dict.fromkeys(("description", "name", "object"), view))
-    found = questions.scores(questions.vectors @ vectors.T)[0]
-    np.testing.assert_allclose(found - found.mean(), system.prior - system.prior.mean(), atol=1e-4)
+    scores = questions.scores(questions.vectors @ vectors.T)[0]
+    np.testing.assert_allclose(scores - scores.mean(), system.prior - system.prior.mean(), atol=1e-4)
 
 
 DOCUMENT = {"$defs": {"a/b": [{"type": "string"}, {"$ref": "#/$defs/a~1b/0"}], "loop": {"$ref": "#/$defs/loop"}}}

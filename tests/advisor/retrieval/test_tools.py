@@ -40,9 +40,9 @@ def array(*values):
 def test_parameters_in_order_with_types():
     own = {"b": {"type": ["string", "null"], "description": "x"}, "a": {"$ref": "#/$defs/A~1B"}, "c": 3}
     referred = {"A/B": {"type": "integer", "description": "y"}}
-    found = parameters({"properties": own, "required": ["a"], "$defs": referred})
+    listed = parameters({"properties": own, "required": ["a"], "$defs": referred})
     expected = [("b", "string or null", "x", False), ("a", "integer", "y", True), ("c", "", "", False)]
-    assert [(p.name, p.type, p.description, p.required) for p in found] == expected
+    assert [(p.name, p.type, p.description, p.required) for p in listed] == expected
     # Branches are followed once, and so is a parameter that refers to itself.
     branches = [{"properties": {"a": {}}}, {"$ref": "#/$defs/x"}]
     both = {"allOf": branches, "$defs": {"x": {"properties": {"a": {}, "b": {}}}}}
@@ -114,13 +114,13 @@ def test_planted_copies_are_merged_or_left_out():
     assert (merged.entity_of, merged.groups()) == ((0, 0, 1, 2, 3), [[0, 1]])
     first = merged.catalog.servers[0]
     assert (first.sources, first.aliases, len(merged.catalog.tools)) == (("One", "Other"), ("Other",), 7)
-    base, known, partly = listing("One", "a", "b"), listing("Two", "b", "a"), listing("Three", "a", "new")
-    grown = extend("grown", base, concatenate("two", [known, partly]))
+    base, same, partly = listing("One", "a", "b"), listing("Two", "b", "a"), listing("Three", "a", "new")
+    grown = extend("grown", base, concatenate("two", [same, partly]))
     # t0 "a" of Three is t0 "a" of One; Two is One under another name.
     assert [tool.description for tool in grown.tools] == ["a", "b", "new"]
     assert grown.tools[:2] == base.tools
     # Compared with another catalogue, everything that this one does not have is new.
-    other = extend("grown", base, concatenate("two", [known, partly]), against=known)
+    other = extend("grown", base, concatenate("two", [same, partly]), against=same)
     assert [tool.description for tool in other.tools] == ["a", "b", "a", "new"]
 
 
@@ -154,8 +154,8 @@ def test_word_search_is_that_of_its_formula_and_of_scikit_learn(texts, queries):
 
 
 def test_word_search_of_nothing_known_and_words_split_names():
-    found = words_of("getUserToken read_file v2 使用 HTTPServer")
-    assert found == ["get", "user", "token", "read", "file", "v", "2", "使", "用", "httpserver"]
+    words = words_of("getUserToken read_file v2 使用 HTTPServer")
+    assert words == ["get", "user", "token", "read", "file", "v", "2", "使", "用", "httpserver"]
     assert Bm25(["read file", "send mail"]).scores(["zzz", ""]).tolist() == [[0, 0], [0, 0]]
     assert Bm25(["", "..."]).scores(["read"]).tolist() == [[0, 0]]
 
@@ -226,8 +226,8 @@ def test_every_part_has_its_best_tool_among_the_found(catalog, embedder):
     assert (index.scores([query]) >= ToolIndex(catalog, NAMED, embedder).scores([query]) - 1e-6).all()
     assert {2, 4} <= set(index.search(query, 2)[0].tolist())
     scores = array([9, 8, 7, 3, 2, 1], [9, 8, 0, 0, 0, 0], [0, 0, 0, 3, 0, 1], [0, 0, 0, 0, 2, 0], [0] * 6)
-    found = [with_every_part(np.arange(k), scores, np.arange(6)).tolist() for k in (1, 2, 3, 4)]
-    assert found == [[0], [0, 3], [0, 3, 4], [0, 1, 3, 4]]
+    rows = [with_every_part(np.arange(k), scores, np.arange(6)).tolist() for k in (1, 2, 3, 4)]
+    assert rows == [[0], [0, 3], [0, 3, 4], [0, 1, 3, 4]]
 
 
 def test_token_counts():
@@ -237,11 +237,11 @@ def test_token_counts():
 
 
 def test_few_new_texts_need_no_torch_and_a_question_is_not_kept(project, monkeypatch):
-    asked = []
+    calls = []
 
     def embed(texts, model):
-        asked.append((model, len(texts)))
-        return np.full((len(texts), sentence.DIMENSION), len(asked), dtype=np.float32)
+        calls.append((model, len(texts)))
+        return np.full((len(texts), sentence.DIMENSION), len(calls), dtype=np.float32)
 
     monkeypatch.setattr(sentence, "_embed", embed)
     many = [f"text {number}" for number in range(FEW + 1)]
@@ -250,7 +250,7 @@ def test_few_new_texts_need_no_torch_and_a_question_is_not_kept(project, monkeyp
     MiniLm(quick=True).encode(["a question"], store=False)
     np.testing.assert_array_equal(again[:-1], first)
     MiniLm(quick=True).encode(["a question"])
-    assert asked == [("minilm", FEW + 1), *[("minilm_numpy", 1)] * 3]
+    assert calls == [("minilm", FEW + 1), *[("minilm_numpy", 1)] * 3]
     assert (paths.cache() / "embeddings" / "tools").is_dir()
 
 
@@ -260,8 +260,8 @@ def test_filters_by_server_and_tag(catalog):
     assert indexes.matching(own, [], []) is None
     rows = {("MAIL*", None): [2, 3], ("geo", None): [4], (None, "office"): [0, 1], ("*", "HUB"): [2, 3]}
     for (server, tag), expected in rows.items():  # a server by an alias, a name, or an id
-        found = indexes.matching(own, [server] if server else [], [tag] if tag else [])
-        assert np.flatnonzero(found).tolist() == expected
+        mask = indexes.matching(own, [server] if server else [], [tag] if tag else [])
+        assert np.flatnonzero(mask).tolist() == expected
     with pytest.raises(StudyError, match="geo"):
         indexes.matching(own, ["geo"], ["hub"])
 
@@ -276,8 +276,8 @@ REPLIES = [(WHOLE, "my files/read b/d: e", 0), (f"{OPEN}\n{BLOCK.format('c', 'd'
 
 @pytest.mark.parametrize(("reply", "expected", "malformed"), [*REPLIES, *((reply, "", 1) for reply in MALFORMED)])
 def test_blocks_of_a_reply_and_malformed_ones(reply, expected, malformed):
-    found = routing.parse_requests(reply)
-    assert " ".join(f"{request.server}/{request.tool}" for request in found) == expected
+    requests = routing.parse_requests(reply)
+    assert " ".join(f"{request.server}/{request.tool}" for request in requests) == expected
     assert routing.count_malformed(reply) == malformed
 
 

@@ -44,9 +44,9 @@ def test_events_are_kept_in_order_read_once_and_never_changed(store, new_root, m
     )
     assert store.events() == []
     hostile = "'); DROP TABLE events; -- \x00 \u202e "
-    for number, (agent, kept) in enumerate((("a", "a"), ("b", "b"), (f"{hostile}\ud800", f"{hostile}?"))):
+    for number, (agent, stored) in enumerate((("a", "a"), ("b", "b"), (f"{hostile}\ud800", f"{hostile}?"))):
         assert store.append(replace(EVENT, agent=agent)) == number + 1
-        assert store.events()[-1].agent == kept
+        assert store.events()[-1].agent == stored
     assert store.events()[0] == EVENT
     assert read == 3 * [store.path]  # each entry once
     assert FeedbackStore(store.path).events() == store.events()
@@ -104,12 +104,12 @@ def test_a_kill_loses_at_most_the_event_in_flight(tmp_path):
     for _ in range(20):
         process.stdout.readline()
     os.kill(process.pid, signal.SIGKILL)
-    said = 20 + process.communicate(timeout=30)[0].count("\n")
+    confirmed = 20 + process.communicate(timeout=30)[0].count("\n")
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     events = FeedbackStore(path).events()
     # Everything that was said to be kept is there, and at most one event that was not yet said.
-    assert said <= len(events) <= said + 1
+    assert confirmed <= len(events) <= confirmed + 1
     assert FeedbackStore(path).append(EVENT) == len(events) + 1
 
 

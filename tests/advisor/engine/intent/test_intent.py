@@ -37,12 +37,12 @@ def analysed(query, vocabulary=(), rules=CORRECTED):
 
 @pytest.mark.parametrize(("query", "vocabulary", "rules", "verbs", "domains", "terms"), READ)
 def test_examples_and_defects_of_the_analysis(query, vocabulary, rules, verbs, domains, terms):
-    assert [" ".join(found) for found in analysed(query, vocabulary, rules)] == [verbs, domains, terms]
+    assert [" ".join(words) for words in analysed(query, vocabulary, rules)] == [verbs, domains, terms]
 
 
 @given(st.text(max_size=200), st.sampled_from([CORRECTED, as_designed()]))
 def test_analysis_is_total_and_without_repeats(query, rules):
-    assert all(len(set(found)) == len(found) for found in analysed(query, {"a"}, rules))
+    assert all(len(set(words)) == len(words) for words in analysed(query, {"a"}, rules))
 
 
 def test_signals_of_the_catalogue(catalog):
@@ -103,8 +103,8 @@ def test_factors_stay_between_0_and_1(pairs, relevance, now, latency):
     successes, ratings = np.array(pairs, float).T
     used = {"calls": calls, "successes": successes, "latency_ms": calls * latency, "timed": calls}
     rated = {"rating": 5 * ratings, "rated": calls, "last_used": np.full(len(pairs), 10.0)}
-    known = replace(feedback.empty(len(pairs)), **used, **rated)
-    table = answers.factors(np.full(len(pairs), relevance, np.float32), known, SET.ranking, now=now)
+    history = replace(feedback.empty(len(pairs)), **used, **rated)
+    table = answers.factors(np.full(len(pairs), relevance, np.float32), history, SET.ranking, now=now)
     assert table.shape == (len(pairs), len(FACTORS))
     assert ((table >= 0) & (table <= 1)).all()
 
@@ -164,26 +164,26 @@ def test_sessions_and_chains_by_hand():
     moments = [(0, "x", True), (10, "y", True), (12, "z", False), (200, "x", True), (201, "x", True), (250, "y", True)]
     events = [Event("a", "q", (), key, fine, float(at), float(at)) for at, key, fine in moments]
     events += [Event("b", "q", (), "y", True, 5.0), Event("a", "q", ("x",), None, asked=6.0)]
-    found = {
+    sessions = {
         agent: [[key for key, _ in own] for own in runs] for agent, runs in answers.sessions_of(events, 100.0).items()
     }
-    assert found == {"a": [["x", "y"], ["x", "x", "y"]], "b": [["y"]]}
-    made = Chains([[0, 1], [0, 0, 1], [1], [2, 0]], 3, Sessions(100.0, 0.1, 2.0, 2))
+    assert sessions == {"a": [["x", "y"], ["x", "x", "y"]], "b": [["y"]]}
+    chains = Chains([[0, 1], [0, 0, 1], [1], [2, 0]], 3, Sessions(100.0, 0.1, 2.0, 2))
     # Tool 1 came after tool 0 in two of three sessions; tool 0 after tool 2 in one of one.
-    np.testing.assert_allclose(made.following([0]), [0, 2 / 5, 0])
-    np.testing.assert_allclose(made.following([0, 2]), [1 / 3, 2 / 5, 0])
-    assert (made.next_of(0, 3), made.next_of(2, 3), made.next_of(1, 3)) == ([1], [], [])
+    np.testing.assert_allclose(chains.following([0]), [0, 2 / 5, 0])
+    np.testing.assert_allclose(chains.following([0, 2]), [1 / 3, 2 / 5, 0])
+    assert (chains.next_of(0, 3), chains.next_of(2, 3), chains.next_of(1, 3)) == ([1], [], [])
 
 
 def test_statistics_by_hand():
     events = [Event("a", "q", (), "x", True, 1.0, 2.0, 100.0, 4.0), Event("b", "q", (), "x", False, 5.0, rating=0.0)]
     events += [Event("a", "q", (), "gone", True), Event("a", "q", ("x",), None)]
-    found = statistics(events, ["x", "y"])
-    assert (found.calls.tolist(), found.successes.tolist()) == ([2, 0], [1, 0])
-    assert (found.latency_ms.tolist(), found.timed.tolist()) == ([100, 0], [1, 0])
-    assert (found.rating.tolist(), found.rated.tolist()) == ([4, 0], [2, 0])
-    np.testing.assert_equal(found.last_used, [5.0, np.nan])
-    assert found.agents["b"][0].tolist() == [1, 0]
+    history = statistics(events, ["x", "y"])
+    assert (history.calls.tolist(), history.successes.tolist()) == ([2, 0], [1, 0])
+    assert (history.latency_ms.tolist(), history.timed.tolist()) == ([100, 0], [1, 0])
+    assert (history.rating.tolist(), history.rated.tolist()) == ([4, 0], [2, 0])
+    np.testing.assert_equal(history.last_used, [5.0, np.nan])
+    assert history.agents["b"][0].tolist() == [1, 0]
     assert statistics(events, ["x"], Rules(lost_zero_ratings=True)).rated.tolist() == [1]
 
 
@@ -194,10 +194,10 @@ def recommender(catalog, embedder):
 
 
 def test_recommendations_explain_themselves(recommender):
-    found = recommender().recommend("read a file", count=3)
-    assert (found[0].key, found[0].why[:13]) == ("fs/read_file", "relevance 0.3")
-    assert found[0].score == pytest.approx(sum(w * found[0].factors[n] for n, w in zip(FACTORS, CONTROL, strict=True)))
-    assert [item.score for item in found] == sorted((item.score for item in found), reverse=True)
+    items = recommender().recommend("read a file", count=3)
+    assert (items[0].key, items[0].why[:13]) == ("fs/read_file", "relevance 0.3")
+    assert items[0].score == pytest.approx(sum(w * items[0].factors[n] for n, w in zip(FACTORS, CONTROL, strict=True)))
+    assert [item.score for item in items] == sorted((item.score for item in items), reverse=True)
     with pytest.raises(StudyError, match="empty"):
         recommender().recommend(" ")
 
@@ -205,9 +205,9 @@ def test_recommendations_explain_themselves(recommender):
 def test_filters_come_before_the_cut(recommender):
     needs = {"fs/read_file": Requirements(permissions=frozenset({"read"}))}
     nobody = Context("a", permissions=frozenset())
-    made = recommender(requirements=needs)
-    assert len(made.recommend("read a file", nobody, 3)) == 3
-    assert "fs/read_file" not in {item.key for item in made.recommend("read a file", nobody, 5)}
+    filtering = recommender(requirements=needs)
+    assert len(filtering.recommend("read a file", nobody, 3)) == 3
+    assert "fs/read_file" not in {item.key for item in filtering.recommend("read a file", nobody, 5)}
     designed = recommender(requirements=needs, rules=Rules(filter_last=True))
     assert len(designed.recommend("read a file", nobody, 3)) == 2
     # One candidate only, and that one forbidden: another tool takes its place.
@@ -217,39 +217,39 @@ def test_filters_come_before_the_cut(recommender):
 
 @pytest.mark.parametrize("rules", [CORRECTED, Rules(filter_last=True)])
 def test_only_tools_that_may_be_found_also_from_the_cache(recommender, rules):
-    made, among = recommender(rules=rules), np.array([False, False, True, False, True])
+    caching, among = recommender(rules=rules), np.array([False, False, True, False, True])
     for _ in range(2):
-        assert made.recommend("read a file", count=2)[0].row == 0
-        assert sorted(item.row for item in made.recommend("read a file", count=3, among=among)) == [2, 4]
-    assert made.hits == 2
+        assert caching.recommend("read a file", count=2)[0].row == 0
+        assert sorted(item.row for item in caching.recommend("read a file", count=3, among=among)) == [2, 4]
+    assert caching.hits == 2
 
 
 def test_what_changes_is_not_answered_from_the_cache(recommender, tmp_path):
     now, store = [0.0], FeedbackStore(tmp_path / "f.sqlite")
-    made = recommender(intentions=replace(SET, rate_limit=Limit(1, 10.0)), monotonic=lambda: now[0])
-    assert made.recommend("read a file")[0].key == "fs/read_file"
-    made.used("", "fs/read_file")
-    assert made.recommend("read a file")[0].key != "fs/read_file"
+    caching = recommender(intentions=replace(SET, rate_limit=Limit(1, 10.0)), monotonic=lambda: now[0])
+    assert caching.recommend("read a file")[0].key == "fs/read_file"
+    caching.used("", "fs/read_file")
+    assert caching.recommend("read a file")[0].key != "fs/read_file"
     now[0] = 10.0
-    assert made.recommend("read a file")[0].key == "fs/read_file"
-    assert made.hits == 2
+    assert caching.recommend("read a file")[0].key == "fs/read_file"
+    assert caching.hits == 2
     # Both tools that write a file match "write a file" equally well as far as words go.
-    made = recommender(store=store)
-    before = [item.key for item in made.recommend("write a file")]
+    caching = recommender(store=store)
+    before = [item.key for item in caching.recommend("write a file")]
     for _ in range(30):
         store.append(Event("a", "q", (), "mail/send", True, 0.0))
         store.append(Event("a", "q", (), before[0], False, 0.0))
-    assert [item.key for item in made.recommend("write a file")] == before
-    made.refresh()
-    after = {item.key: item.score for item in made.recommend("write a file")}
+    assert [item.key for item in caching.recommend("write a file")] == before
+    caching.refresh()
+    after = {item.key: item.score for item in caching.recommend("write a file")}
     assert after["mail/send"] > after[before[0]] - 0.35
     assert [*after] != before
     # The design's cache gives others the same answer.
     needs = {"fs/read_file": Requirements(languages=frozenset({"go"}))}
     contexts = [Context(name, languages=frozenset({name})) for name in ("rust", "go")]
     for rules, firsts in ((CORRECTED, 2), (Rules(query_only_cache=True), 1)):
-        made = recommender(requirements=needs, rules=rules)
-        assert len({made.recommend("read a file", context)[0].key for context in contexts}) == firsts
+        caching = recommender(requirements=needs, rules=rules)
+        assert len({caching.recommend("read a file", context)[0].key for context in contexts}) == firsts
 
 
 def test_a_session_moves_the_ranking_as_its_weight_says(recommender, tmp_path):
@@ -261,11 +261,11 @@ def test_a_session_moves_the_ranking_as_its_weight_says(recommender, tmp_path):
     scores = {}
     for weight in (0.0, 1.0):
         intentions = replace(SET, sessions=replace(SET.sessions, weight=weight))
-        made = recommender(store=store, clock=lambda: 30_001.0, intentions=intentions)
-        assert (made.recent("b"), made.recent("a"), made.recent("c")) == ([4], [], [])
+        remembering = recommender(store=store, clock=lambda: 30_001.0, intentions=intentions)
+        assert (remembering.recent("b"), remembering.recent("a"), remembering.recent("c")) == ([4], [], [])
         for agent in "bc":
-            found = made.recommend("write a file", Context(agent))
-            scores[weight, agent] = {item.key: item.score for item in found}
+            items = remembering.recommend("write a file", Context(agent))
+            scores[weight, agent] = {item.key: item.score for item in items}
     gained = {key: scores[1.0, "b"][key] - scores[0.0, "b"][key] for key in scores[0.0, "b"]}
     assert gained.pop("mail/write_file") == pytest.approx(3 / (4 + SET.sessions.prior_strength))
     assert set(gained.values()) == {0.0}
