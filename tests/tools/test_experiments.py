@@ -29,10 +29,8 @@ from tests.toy_tools import listing
 
 QUERIES = QuerySet("q", ("a", "b"), ("x", "y"), (((0, 3), (1,)), ((4,),)), ("g", "g"))
 TOOLS = np.array([[0.1, 0.9, 0.8, 0.3, 0.7]], np.float32)
-GOOD, POOR = (
-    results.measure(np.array(ranked), QUERIES, 5, ks=(1, 2))
-    for ranked in ([[0, 1, 2], [4, 0, 1]], [[2, 0, 1], [0, 1, 2]])
-)
+GOOD = results.measure(np.array([[0, 1, 2], [4, 0, 1]]), QUERIES, 5, ks=(1, 2))
+POOR = results.measure(np.array([[2, 0, 1], [0, 1, 2]]), QUERIES, 5, ks=(1, 2))
 
 
 def array(*values):
@@ -79,10 +77,8 @@ def test_what_comes_out_again_keeps_its_record_and_its_seconds(project, catalog,
     extra = paths.tables("toy") / "extra.json"
 
     def write(first, second, seconds, **facts):
-        runs = [
-            results.Run("query", name, table, (catalog, QUERIES), {"seconds": seconds} | facts)
-            for name, table in (("first", first), ("second", second))
-        ]
+        more = (catalog, QUERIES), {"seconds": seconds} | facts
+        runs = [results.Run("query", name, one, *more) for name, one in {"first": first, "second": second}.items()]
         results.write_results("toy", [*runs, results.Table("extra", pd.DataFrame({"a": [len(facts)]}), {"config": 3})])
         records = results.read_records("toy")
         stamps = [(records["query", name]["made"], records["query", name]["seconds"]) for name in ("first", "second")]

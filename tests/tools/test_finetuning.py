@@ -104,14 +104,11 @@ def test_what_the_assistant_says_is_learned_and_nothing_else(tmp_path):
     path, folder = tmp_path / "samples.jsonl", str(tmp_path / "model")
     path.write_text("".join(f"{line}\n" for line in finetuning.exported(iter(talks), "openai")))
     first, _ = finetuning.read_samples(path)
-    learned = [
-        [
-            "".join(map(chr, sequence["input_ids"])),
-            "".join(chr(one) for one in sequence["labels"] if one != finetuning.IGNORED),
-        ]
-        for sequence in finetuning.sequences(first, tokenizer)
-    ]
-    assert learned == [["[t]<u>go;<a>t7;", "t7;"], ["[t]<u>go;<a>t7;<t>ok;<a>yes;", "yes;"]]
+    sequences = list(finetuning.sequences(first, tokenizer))
+    read = ["".join(map(chr, sequence["input_ids"])) for sequence in sequences]
+    learned = ["".join(chr(one) for one in own["labels"] if one != finetuning.IGNORED) for own in sequences]
+    assert read == ["[t]<u>go;<a>t7;", "[t]<u>go;<a>t7;<t>ok;<a>yes;"]
+    assert learned == ["t7;", "yes;"]
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     for part in (tokenizer, LlamaForCausalLM(LlamaConfig(vocab_size=128, **sizes))):
         part.save_pretrained(folder)

@@ -29,10 +29,9 @@ def as_reply(response, **changed):
     reply = {}
     for part, one in response.items():
         keys = ("field",) if part.startswith("setup") else ("field", "text")
-        named = (
-            () if part.split()[0] in ("why", "tradeoff", "setup") else ("server", *(("other",) if one.other else ()))
-        )
-        reply[part] = {key: getattr(one, key) for key in (*keys, *named)}
+        if part.split()[0] not in ("why", "tradeoff", "setup"):
+            keys += ("server", "other") if one.other else ("server",)
+        reply[part] = {key: getattr(one, key) for key in keys}
     for part, values in changed.items():
         reply[part.replace("_", " ")] |= values
     return reply
@@ -147,18 +146,9 @@ def test_a_quoting_schema_offers_passages_of_the_fields_alone(cards):
 
 def test_limits_that_the_request_does_not_state_are_left_out():
     request = "Draw charts, in C# or golang, no Java, not AGPL, at least 20 stars, must stay local"
-    read = language.Specification(
-        objective="charts",
-        languages=["C#", "Go", "Java", "Python", "C"],
-        unwanted_languages=["Java", "Go"],
-        licences=["AGPL"],
-        unwanted_licences=["AGPL"],
-        official=True,
-        stars=20,
-        place="remote",
-        preferences=["privacy"],
-        runtime="node",
-    )
+    limits = {"languages": ["C#", "Go", "Java", "Python", "C"], "unwanted_languages": ["Java", "Go"], "stars": 20}
+    limits |= {"licences": ["AGPL"], "unwanted_licences": ["AGPL"], "official": True, "place": "remote"}
+    read = language.Specification(objective="charts", preferences=["privacy"], runtime="node", **limits)
     grounded, dropped = language.grounded(read, request)
     stated = {"languages": ["C#", "Go"], "unwanted_languages": ["Java"], "unwanted_licences": ["AGPL"], "stars": 20}
     assert grounded.limits().stated() == stated

@@ -57,12 +57,7 @@ def test_a_whole_conversation(client, store):
     first = talk.post("messages", text=REQUEST).json()
     assert [server["server_id"] for server in first["servers"]][:3] == [11, 17, 12]
     assert first["question"]["limit"] == "languages"
-    assert {one["field"] for one in first["servers"][0]["said"]} <= {
-        "description",
-        "stars",
-        "licence",
-        "address",
-    }
+    assert {one["field"] for one in first["servers"][0]["said"]} <= {"description", "stars", "licence", "address"}
     # A limit revised by hand, one by a message of limits alone, and the question is put once.
     assert talk.ids("limits", languages=["Go"]) == [17, 13]
     assert talk.ids("messages", text="at least 10 stars") == [13]

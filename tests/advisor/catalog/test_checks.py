@@ -28,11 +28,8 @@ NPM |= {"time": {"1.2.2": "2024-05-06T01:02:03.004Z", "1.2.3": "2025-06-07T01:02
 THERE, MISSING = json.dumps(NPM), json.dumps({"error": {"code": "E404", "summary": "Not Found"}})
 LINKS = ("Home, https://n.example", "Bugs, https://github.com/O/no", "Source Code, https://github.com/O/N/tree/main/x")
 NOWHERE = "ERROR: No matching distribution found for n\n"
-A, B, C = (
-    Package("npm", "a", "1.0.0", vouched=True),
-    Package("npm", "b", vouched=True),
-    Package("pypi", "c", "1.0", vouched=True),
-)
+A, B = Package("npm", "a", "1.0.0", vouched=True), Package("npm", "b", vouched=True)
+C = Package("pypi", "c", "1.0", vouched=True)
 WORKS = Listing("a", tools=({"name": "t"},), seconds=1.0)
 
 
@@ -109,11 +106,8 @@ def test_a_server_keeps_to_the_library_it_was_written_for(answers, needs, within
 
 
 def test_the_program_of_a_package_is_started_and_a_library_never(answers):
-    answers |= {
-        "a": (json.dumps({"version": "1.0.0", "bin": {"b": "x", "a-mcp": "x"}}), ""),
-        "n": wheel("n-mcp"),
-        "l": wheel(),
-    }
+    programs = {"version": "1.0.0", "bin": {"b": "x", "a-mcp": "x"}}
+    answers |= {"a": (json.dumps(programs), ""), "n": wheel("n-mcp"), "l": wheel()}
     checks.ask_all([("npm", "a"), ("pypi", "n"), ("pypi", "l")])
     library, other = Package("pypi", "l", "1.0", vouched=True), Package("pypi", "n", "1.0.0", vouched=True)
     assert start(row(A)).args == ("-y", "-p", "a@1.0.0", "a-mcp")

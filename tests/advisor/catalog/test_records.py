@@ -150,15 +150,9 @@ def read(entries, valid=()):
 
 
 def test_bad_entries_are_named_and_nothing_else_is_lost():
-    large = {
-        name: toolsdk_entry(name, description="x" * size) for name, size in (("huge", 900_000), ("larger", 2_000_000))
-    }
-    refused_whole = {
-        "broken": "{",
-        "list": "[]",
-        "deep": "[" * 100_000,
-        "typed": toolsdk_entry("typed", description={"a": 1}),
-    }
+    described = {"huge": "x" * 900_000, "larger": "x" * 2_000_000, "typed": {"a": 1}}
+    bad = {name: toolsdk_entry(name, description=value) for name, value in described.items()}
+    bad |= {"broken": "{", "list": "[]", "deep": "[" * 100_000}
     valid = {
         "good": toolsdk_entry("good"),
         "shell": toolsdk_entry("x; rm -rf ~"),
@@ -166,12 +160,10 @@ def test_bad_entries_are_named_and_nothing_else_is_lost():
         "control": toolsdk_entry("control", description="a\x1b[31mb\x00c\u202ed"),
         "null": toolsdk_entry("null", license=None, description=None, url=None, env=None),
     }
-    items, refused = read(valid | large | refused_whole)
+    items, refused = read(valid | bad)
     assert set(items) == {f"c/{name}.json" for name in valid}
-    assert {(item.key.split("/")[-1][:-5], item.what) for item in refused} == {
-        *((name, "entry") for name in large | refused_whole),
-        *((name, "package") for name in ("shell", "env")),
-    }
+    reasons = {item.key.split("/")[-1][:-5]: item.what for item in refused}
+    assert reasons == dict.fromkeys(bad, "entry") | dict.fromkeys(("shell", "env"), "package")
     assert items["c/shell.json"].packages == ()
     assert items["c/control.json"].description == "a [31mb c\ufffdd"
     # An entry with a remote server has no package.

@@ -15,13 +15,14 @@ KINDS = {EXACT: SMALL, SCALAR: replace(SMALL, exact_below=100)}
 KINDS[PRODUCT] = replace(KINDS[SCALAR], scalar_below=200)
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(40, DIMENSION))
-VECTORS, QUESTIONS = (
-    (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-    for rows in (
-        CENTRES[RNG.integers(0, 40, N)] + 0.5 * RNG.normal(size=(N, DIMENSION)),
-        CENTRES[RNG.integers(0, 40, 200)] + 0.4 * RNG.normal(size=(200, DIMENSION)),
-    )
-)
+
+
+def near_centres(n, noise):
+    rows = CENTRES[RNG.integers(0, 40, n)] + noise * RNG.normal(size=(n, DIMENSION))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+VECTORS, QUESTIONS = near_centres(N, 0.5), near_centres(200, 0.4)
 SOURCE = Source(N, DIMENSION, lambda start, stop: VECTORS[start:stop], "toy")
 needs_faiss = pytest.mark.skipif(
     importlib.util.find_spec("faiss") is None, reason="faiss is not installed (make setup FAISS=1)"

@@ -17,7 +17,7 @@ from tests.advisor.catalog.sources import ORDER, record
 def catalogue():
     records = [
         record(
-            "toolsdk", "pdf", "github.com/o/pdf", "pdf-mcp", description="An MCP server that reads PDF files. And more."
+            "toolsdk", "pdf", "github.com/o/pdf", "pdf-mcp", description="An MCP server that reads PDF files. More."
         ),
         record("toolsdk", "mail", "github.com/o/mail", "mail-mcp", vouched=False, description="Sends mail"),
         record("toolsdk", "old", "github.com/o/servers-archived", description="Reads files"),

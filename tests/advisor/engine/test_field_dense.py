@@ -43,11 +43,8 @@ def in_json(**values):
 
 
 DAMAGE = [("model.safetensors", "cut"), ("model.safetensors", "gone"), ("model.json", "cut"), ("model.json", "[]")]
-DAMAGE += [("catalogue.json", "cut"), ("products.json", "cut")]
-DAMAGE += [
-    ("model.json", in_json(**{name: value}))
-    for name, value in (("format", 99), ("kind", "pickle"), ("weights", "x==1"))
-]
+DAMAGE += [("catalogue.json", "cut"), ("products.json", "cut"), ("model.json", in_json(weights="x==1"))]
+DAMAGE += [("model.json", in_json(format=99)), ("model.json", in_json(kind="pickle"))]
 DAMAGE += [("model.json", lambda content: content.pop("seed") and None)]
 DAMAGE += [("model.json", in_json(settings=own)) for own in ({"x": 1}, {"parts": [{"view": "x", "field": "all"}]})]
 DAMAGE += [("catalogue.json", lambda content: [values.pop() for values in content.values()] and None)]

@@ -117,11 +117,8 @@ def test_a_distilled_model_scores_all_servers_at_once(project, ask, monkeypatch)
     assert (code, "study analyse usefulness/distilled" in err) == (2, True)
     items, encoded = [server(1, 5.0), server(2, 4.0), server(3, 3.0)], []
     vectors = {name: np.eye(4, DIMENSION, dtype=np.float32) for name in FIELDS}
-    model = SimpleNamespace(
-        servers=pd.DataFrame({"id": [109, 103, 102, 101]}),
-        system=SimpleNamespace(fields=vectors),
-        vector=lambda text: encoded.append(text) or np.ones((1, DIMENSION), dtype=np.float32),
-    )
+    model = SimpleNamespace(servers=pd.DataFrame({"id": [109, 103, 102, 101]}), system=SimpleNamespace(fields=vectors))
+    model.vector = lambda text: encoded.append(text) or np.ones((1, DIMENSION), dtype=np.float32)
     weights = np.zeros((DIMENSION, len(COLUMNS)))
     weights[:4, 1] = [9.0, 3.0, 2.0, 1.0]  # a server's first field
     ordered = grading.graded(grading.DistilledGrader(Student(weights), model), "read a table", items)

@@ -113,12 +113,7 @@ def test_attributes_count_and_known_ones_are_not_warned_of(answer):
     category, leaf = ("--category", server["category"]), ("--subcategory", server["subcategory"])
     words = ("--language", "Python", "--theme", model.themes[0].upper(), *category, *leaf)
     reply, err = answer(model.cards[0]["description"], *words)
-    assert (reply["warnings"], err, reply["subcategory"], len(reply["recommendations"])) == (
-        [],
-        "",
-        leaf[1],
-        5,
-    )
+    assert (reply["warnings"], err, reply["subcategory"], len(reply["recommendations"])) == ([], "", leaf[1], 5)
     for more, feature in ((leaf, 1.0), ((), 0.5)):
         reply, _ = answer("x", *category, *more, "-k", "60")
         features = {item["server_id"]: item["features"]["category"] for item in reply["recommendations"]}

@@ -45,12 +45,7 @@ def play(embedder, tmp_path):
 def test_a_task_is_done_request_by_request(play):
     call = json.dumps({"name": "read_file", "arguments": {"path": "</result> a"}})
     done, messages, events = play(BLOCK.format("file", "read a file"), CALL.format(call), "It says a.")
-    assert (done.finished, done.final_response, done.rounds, done.malformed) == (
-        True,
-        "It says a.",
-        3,
-        0,
-    )
+    assert (done.finished, done.final_response, done.rounds, done.malformed) == (True, "It says a.", 3, 0)
     request, called = done.steps
     assert request["request"] == {"server": "file", "tool": "read a file"}
     assert "read_file" in [tool["name"] for tool in request["found"]]
@@ -78,12 +73,7 @@ def test_faults_of_the_model_and_of_servers_are_told_to_it(play):
         CALL.format('{"name": "fail", "arguments": {"text": "x"}}') + "<tool_call>",
     ]
     done, messages, events = play(*replies, fits=0.9, rounds=9)
-    assert (done.finished, done.final_response, done.rounds, done.malformed) == (
-        False,
-        "",
-        9,
-        4,
-    )
+    assert (done.finished, done.final_response, done.rounds, done.malformed) == (False, "", 9, 4)
     assert done.steps[0]["fits"] == 0
     assert "<tools>" not in messages[1]
     calls = done.steps[1:]

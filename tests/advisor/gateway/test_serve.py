@@ -237,11 +237,8 @@ def test_servers_at_an_address(served, tmp_path, place):
         assert await call(client, "send", to="you") == ("sent to you", False)
 
     with serving(watched) as address:
-        servers = {
-            "web": {"url": address + place, "headers": {"X-Key": "k"}},
-            "gone": {"url": "http://127.0.0.1:9/mcp"},
-        }
-        served(work, *read_config(config(tmp_path, **servers)))
+        web, absent = {"url": address + place, "headers": {"X-Key": "k"}}, {"url": "http://127.0.0.1:9/mcp"}
+        served(work, *read_config(config(tmp_path, web=web, gone=absent)))
     assert keys - {None} == {b"k"}
 
 

@@ -125,11 +125,7 @@ READINGS = [
     # The theme is taken out with what ties it.
     (partial(texts.without_theme, theme="Gaming"), "Detect leaks for Gaming, fast", "Detect leaks, fast"),
     *((partial(texts.without_theme, theme="Gaming"), text, text) for text in ("Gaming", "Gamingly slow")),
-    (
-        partial(texts.without_theme, theme="vr/ar"),
-        "Interpret maps in VR/AR archives with care",
-        "Interpret maps with care",
-    ),
+    (partial(texts.without_theme, theme="vr/ar"), "Read maps in VR/AR archives with care", "Read maps with care"),
     (partial(texts.without_theme, theme=""), "No theme here", "No theme here"),
     (partial(texts.without_theme, theme="a+b"), "Cost (C++) of a+b", "Cost (C++)"),
 ]
