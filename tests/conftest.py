@@ -48,6 +48,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def freeze_what_is_loaded() -> None:
     """What other files of tests have loaded stays; the garbage collector need not go through it again and again."""
     gc.freeze()
+    if "absl.logging" in sys.modules:
+        # Its handler closes its stream, which is pytest's, as soon as uvicorn configures logging.
+        sys.modules["absl.logging"].get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 @pytest.fixture(scope="module")

@@ -99,8 +99,7 @@ def serving(app):
     """The application on a free port of this machine, in a thread; yields its address."""
     import uvicorn
 
-    # Without its configuration of logging, which closes every handler there is, absl's with the stream of pytest's.
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none"))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, ws="none"))
     with socket.create_server(("127.0.0.1", 0)) as listening:  # a request waits until the server has started
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
