@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from study.base import files, paths
 from study.base.errors import StudyError
 from study.data import dataset, prepare, raw_files
+from tests.tiny_study import contents
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def counted(table, rule, column):
 
 
 def outputs(tmp_path):
-    return {path.name: path.read_bytes() for part in ("out", "tables") for path in (tmp_path / part).glob("*")}
+    return contents(tmp_path / "out") | contents(tmp_path / "tables")
 
 
 def test_small_release_by_hand(run, release, tmp_path):
@@ -214,6 +215,11 @@ WRONG = {
     "a place in words": ("labels", lambda table: table.assign(position="first"), "no whole number"),
     "a column less": ("tasks", lambda table: table.drop(columns="name"), "column name"),
     "no row": ("servers", lambda table: table.iloc[:0], "the table is empty"),
+    "a foreign id": (
+        "labels",
+        lambda table: table.assign(server_id=table["server_id"].where(table.index != 7, 10**6)),
+        r"labels.parquet \(row 7, column server_id\)",
+    ),
 }
 
 

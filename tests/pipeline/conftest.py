@@ -15,11 +15,6 @@ def config(*overrides):
     return load([*TINY, *overrides])
 
 
-def results(root):
-    """What every file of results holds."""
-    return {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()}
-
-
 @pytest.fixture(scope="session")
 def few_root(prepared_root, tmp_path_factory):
     """The tiny study with few systems; nobody writes there."""

@@ -14,7 +14,7 @@ from study.runner.row_store import read_row, remove_row
 from study.search import all_rows, sweep
 from study.search.all_rows import due, is_current, run_all, summary
 from tests.rows import change_row
-from tests.tiny_study import keep_systems
+from tests.tiny_study import contents, keep_systems
 
 WORDS = ["dataset=synthetic", "profile=smoke", "tuning.trials=1"]
 SYSTEMS = ("random", "popularity", "tfidf", "task_knn")
@@ -121,12 +121,12 @@ def test_another_budget_or_split_tunes_again(root: Path, made: list[str]) -> Non
 
 def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, made: list[str], call) -> None:
     remove_row("synthetic", "cold", "tfidf")
-    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    before = contents(root)
     code, out, _ = call("run", "--all", "--dry", *WORDS)
     assert code == 0
     assert out.splitlines()[:3] == ["tuning of task_knn under cold", "task_knn under cold", "tfidf under cold"]
     assert out.splitlines()[3] == "2 rows and 1 search; 3 of them have no record"
-    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before
+    assert contents(root) == before
     assert call("run", "--dry", "system=tfidf")[0] == 2
     (paths.prepared("synthetic") / "servers.parquet").unlink()
     for words in (["run", "--all", "--dry"], ["tune", "--all"]):

@@ -9,12 +9,10 @@ import optuna
 import pandas as pd
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.registry import system_settings
-from study.cli.main import app
 from study.config.changes import change_settings, value_of
 from study.config.compose import choices, load, plain
 from study.data.dataset import relevance_from_lists
@@ -88,8 +86,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return shares
 
 
-@pytest.mark.parametrize("clone", [False, True])
-def test_a_stopped_search_goes_on_to_the_same_trials(root: Path, counted: list[float], clone: bool) -> None:
+def test_a_stopped_search_goes_on_to_the_same_trials_in_a_fresh_clone(root: Path, counted: list[float]) -> None:
     counted.extend([0.0] * STOP)  # is not stopped
     straight = trials(tune(load(WANTED)))
     forget()
@@ -101,8 +98,7 @@ def test_a_stopped_search_goes_on_to_the_same_trials(root: Path, counted: list[f
     # What is kept lies in no folder that a stage hashes, so that settings which are taken back leave none changed.
     assert not tuning.sweep_folder(load(WANTED)).exists()
     assert len(unfinished()) == 1
-    if clone:
-        forget(results=False)  # what git holds is all there is
+    forget(results=False)  # what git holds is all there is
     pd.testing.assert_frame_equal(trials(tune(load(WANTED))), straight)
     assert len(counted) == 4 + 1
     assert not list((paths.cache() / "tune").rglob("checkpoint"))
@@ -272,10 +268,9 @@ def test_damaged_choice_is_named(root: Path) -> None:
             run_row(load([*TINY, "system=task_knn"]))
 
 
-def test_the_command_tunes_where_the_system_says_unless_told_otherwise(root: Path) -> None:
-    words = ["tune", *WANTED, "tuning.trials=2", "tuning.startup=1"]
+def test_the_command_tunes_where_the_system_says_unless_told_otherwise(root: Path, call) -> None:
+    words = ["tune", *WANTED, "tuning.trials=2", "tuning.startup=1", "system.tuned=warm", "system.name=task_knn_warm"]
     for more, protocol in (([], "warm"), (["protocol=cold"], "cold")):
-        done = CliRunner().invoke(app, [*words, "system.tuned=warm", "system.name=task_knn_warm", *more])
-        assert done.exit_code == 0, done.output
+        assert call(*words, *more)[0] == 0
         folder = paths.results("synthetic") / "tuned" / "task_knn_warm"
         assert json.loads((folder / "record.json").read_text())["protocol"] == protocol
