@@ -16,10 +16,10 @@ ADDRESS = "owner/repo/0123abc"
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    asked: list[str] = []  # noqa: RUF012
+    requests: list[str] = []  # noqa: RUF012
 
     def do_GET(self):
-        self.asked.append(self.path)
+        self.requests.append(self.path)
         super().do_GET()
 
     def log_message(self, *arguments):
@@ -40,7 +40,7 @@ def upstream(tmp_path):
 def server(upstream, monkeypatch):
     monkeypatch.delenv("T2M_MIRROR", raising=False)
     monkeypatch.setattr(sources, "RETRIES", 0)
-    Quiet.asked.clear()
+    Quiet.requests.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(upstream))) as http:
         thread = threading.Thread(target=http.serve_forever)
         thread.start()
@@ -57,10 +57,10 @@ def config(**changed):
 def test_download_places_every_file_and_only_damaged_ones_are_fetched_again(server, tmp_path):
     folder = sources.fetch("x", config(), base_url=server, folder=tmp_path / "raw")
     assert contents(folder) == {"a.json": b"[1]\n", "deep/b c.csv": b"x,y\n", "other/c.txt": "é\n".encode()}
-    Quiet.asked.clear()
+    Quiet.requests.clear()
     (folder / "a.json").write_bytes(b"[2]\n")
     sources.fetch("x", config(), base_url=server, folder=folder)
-    assert Quiet.asked == [f"/{ADDRESS}/data/a.json"]
+    assert Quiet.requests == [f"/{ADDRESS}/data/a.json"]
     assert (folder / "a.json").read_bytes() == b"[1]\n"
 
 

@@ -83,12 +83,6 @@ def prepared_root(tmp_path_factory):
 
 
 @pytest.fixture
-def shared_root(prepared_root, monkeypatch):
-    """The judged root itself, for tests that write nothing."""
-    monkeypatch.setenv("T2M_ROOT", str(prepared_root))
-
-
-@pytest.fixture
 def few_draws(monkeypatch):
     """Intervals from a few draws: their width is not what the test asks."""
     monkeypatch.setattr(evaluate, "NOISE_RESAMPLES", 3)

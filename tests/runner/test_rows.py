@@ -109,13 +109,13 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("method", "wrong", "said"), WRONG)
+@pytest.mark.parametrize(("method", "wrong", "message"), WRONG)
 def test_a_failing_seed_and_scores_that_are_none_are_named_and_earlier_results_stay(
-    root, monkeypatch, method, wrong, said
+    root, monkeypatch, method, wrong, message
 ):
     before, (data, split) = contents(root / "results"), load_inputs("synthetic", "cold")
     monkeypatch.setattr(Popularity, method, wrong, raising=False)
-    with pytest.raises(StudyError, match=said.format(task=data.tasks["id"].iloc[split.tasks("test")[3]])) as caught:
+    with pytest.raises(StudyError, match=message.format(task=data.tasks["id"].iloc[split.tasks("test")[3]])) as caught:
         run_row(config("system=popularity", "system.name=mine"))
     assert method == "fit" or ("mine.yaml" in str(caught.value) and "Popularity" in str(caught.value))
     assert contents(root / "results") == before

@@ -46,11 +46,11 @@ def trials(folder: Path) -> pd.DataFrame:
 def test_the_first_trial_is_the_yaml_and_run_uses_the_values_of_the_best(root: Path) -> None:
     config = load(WANTED)
     folder = tune(config)
-    found, best = trials(folder), yaml.safe_load((folder / "best.yaml").read_text())
+    table, best = trials(folder), yaml.safe_load((folder / "best.yaml").read_text())
     searched = list(config.system.search)
-    assert found.loc[0, searched].tolist() == [config.system.model[name] for name in searched]
-    assert len(found) == best["trials"] == 4
-    top = found.loc[found["valid/ndcg@10"].idxmax()]
+    assert table.loc[0, searched].tolist() == [config.system.model[name] for name in searched]
+    assert len(table) == best["trials"] == 4
+    top = table.loc[table["valid/ndcg@10"].idxmax()]
     assert best["value"] == pytest.approx(top["valid/ndcg@10"], abs=1e-6)
     assert {name: top[name] for name in best["values"]} == best["values"]
     record = run_row(load(WANTED)).record
@@ -62,10 +62,6 @@ def forget(*, results: bool = True) -> None:
     shutil.rmtree(paths.cache() / "tune", ignore_errors=True)
     for folder in ("tuned", "unfinished") if results else ():
         shutil.rmtree(paths.results("synthetic") / folder, ignore_errors=True)
-
-
-def unfinished() -> list[Path]:
-    return list((paths.results("synthetic") / "unfinished").glob("*"))
 
 
 @pytest.fixture
@@ -97,12 +93,13 @@ def test_a_stopped_search_goes_on_to_the_same_trials_in_a_fresh_clone(root: Path
     assert [path.parent.name for path in (paths.cache() / "tune").rglob("checkpoint")] == [str(STOP - 1)]
     # What is kept lies in no folder that a stage hashes, so that settings which are taken back leave none changed.
     assert not tuning.sweep_folder(load(WANTED)).exists()
-    assert len(unfinished()) == 1
+    unfinished = paths.results("synthetic") / "unfinished"
+    assert len(list(unfinished.iterdir())) == 1
     forget(results=False)  # what git holds is all there is
     pd.testing.assert_frame_equal(trials(tune(load(WANTED))), straight)
     assert len(counted) == 4 + 1
     assert not list((paths.cache() / "tune").rglob("checkpoint"))
-    assert not unfinished()
+    assert not list(unfinished.glob("*"))
 
 
 @pytest.mark.parametrize("rungs", [[], ["system.rungs=[0.5,1.0]"]])
@@ -198,11 +195,11 @@ def test_the_best_third_and_the_yaml_go_on_and_the_last_rung_decides(
     monkeypatch.setattr(tuning, "validation_score", measured)
     wanted = [*WANTED, "tuning.trials=6", "system.rungs=[0.1,0.3,1.0]"]
     folder = tune(load(wanted))
-    found = pd.read_csv(folder / "trials.csv")
+    table = pd.read_csv(folder / "trials.csv")
     own = load(wanted).system.model.k
-    assert found.groupby("share").size().to_dict() == {0.1: 6, 0.3: 2, 1.0: 2}
-    assert found["trial"].tolist() == list(range(10))
-    first, last = found[found["share"] == 0.1], found[found["share"] == 1.0]
+    assert table.groupby("share").size().to_dict() == {0.1: 6, 0.3: 2, 1.0: 2}
+    assert table["trial"].tolist() == list(range(10))
+    first, last = table[table["share"] == 0.1], table[table["share"] == 1.0]
     assert first.loc[0, "k"] == own
     assert set(last["k"]) == {own, first["k"].max()}
     best = yaml.safe_load((folder / "best.yaml").read_text())
