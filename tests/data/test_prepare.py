@@ -56,14 +56,6 @@ def test_small_release_by_hand(run, release, tmp_path):
     assert set(first) == {"servers.parquet", "tasks.parquet", "labels.parquet", "cleaning.csv"}
 
 
-def test_repeated_server_keeps_its_first_position(run, release, tmp_path):
-    release.labels = 'task_id,mcp_ids\n1,"[10, 2, 10]"\n2,"[4, 4, 5]"\n3,"[2]"\n'
-    table = run(release)
-    labels = pd.read_parquet(tmp_path / "out/labels.parquet")
-    assert labels.to_numpy().tolist() == [[1, 10, 1], [1, 2, 2], [2, 4, 1], [2, 5, 3], [3, 2, 1]]
-    assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [2, 2]).all()
-
-
 def test_a_task_without_labels_ends_the_command_with_code_2(release, conf_root, call):
     """The row is the line that an editor shows: the header is line 1, so task 2 stands in line 3."""
     release.labels = 'task_id,mcp_ids\n1,"[10, 2, 3]"\n2,"[0]"\n3,"[2]"\n'
