@@ -43,7 +43,7 @@ def test_small_release_by_hand(run, release, tmp_path):
     assert data.servers["is_official"].tolist() == [True, False, True, True, True]
     assert data.tasks["theme_clean"].tolist() == ["Real Estate", "Real Estate", "Z"]
     assert (counted(table, "id 0", "server_id")[["rows", "values"]] == [1, 2]).all()
-    assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [1, 1]).all()
+    assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [2, 2]).all()
     assert counted(table, "null", "license")["rows"] == 1
     assert counted(table, "null", "system")["rows"] == 5
     assert counted(table, "spelling", "category_clean")["rows"] == 1

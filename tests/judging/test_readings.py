@@ -156,6 +156,7 @@ def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
     assert 0 < len(useful) < len(store.final(DATASET))
     for number, name in enumerate(workflow.LANGUAGE):
         folder = workflow.write_batches(DATASET, name)
+        assert all("Language and system" in path.read_text() for path in folder.glob("*.txt"))
         answer(folder, lambda task, server, number=number: (task + server + number) % 3)
     workflow.collect(DATASET, folder.parent, judge="simulated")
     table = store.read_table(DATASET, "language_grades")
