@@ -44,6 +44,11 @@ def make_data(overrides: list[str] = SIZE) -> None:
         stage(load(overrides))
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, by its relative path, and what it holds."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @contextmanager
 def rooted(root: Path) -> Iterator[None]:
     """T2M_ROOT at the folder, and the environment as it was afterwards."""

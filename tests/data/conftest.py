@@ -20,7 +20,7 @@ class Release:
 
     servers: list = field(default_factory=list)
     tasks: list = field(default_factory=list)
-    labels: str = 'task_id,mcp_ids\n1,"[10, 2, 3]"\n2,"[4, 0, 5, 0]"\n3,"[2]"\n'
+    labels: str = 'task_id,mcp_ids\n1,"[10, 2, 3, 10]"\n2,"[4, 0, 5, 0]"\n3,"[2]"\n'
     all_labels: str | None = None
 
     def write(self, folder):

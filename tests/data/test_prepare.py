@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from study.base import files, paths
 from study.base.errors import StudyError
 from study.data import dataset, prepare, raw_files
+from tests.tiny_study import contents
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def counted(table, rule, column):
 
 
 def outputs(tmp_path):
-    return {path.name: path.read_bytes() for part in ("out", "tables") for path in (tmp_path / part).glob("*")}
+    return contents(tmp_path / "out") | contents(tmp_path / "tables")
 
 
 def test_small_release_by_hand(run, release, tmp_path):
@@ -42,7 +43,7 @@ def test_small_release_by_hand(run, release, tmp_path):
     assert data.servers["is_official"].tolist() == [True, False, True, True, True]
     assert data.tasks["theme_clean"].tolist() == ["Real Estate", "Real Estate", "Z"]
     assert (counted(table, "id 0", "server_id")[["rows", "values"]] == [1, 2]).all()
-    assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [1, 1]).all()
+    assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [2, 2]).all()
     assert counted(table, "null", "license")["rows"] == 1
     assert counted(table, "null", "system")["rows"] == 5
     assert counted(table, "spelling", "category_clean")["rows"] == 1
@@ -53,14 +54,6 @@ def test_small_release_by_hand(run, release, tmp_path):
     run(release)
     assert outputs(tmp_path) == first
     assert set(first) == {"servers.parquet", "tasks.parquet", "labels.parquet", "cleaning.csv"}
-
-
-def test_repeated_server_keeps_its_first_position(run, release, tmp_path):
-    release.labels = 'task_id,mcp_ids\n1,"[10, 2, 10]"\n2,"[4, 4, 5]"\n3,"[2]"\n'
-    table = run(release)
-    labels = pd.read_parquet(tmp_path / "out/labels.parquet")
-    assert labels.to_numpy().tolist() == [[1, 10, 1], [1, 2, 2], [2, 4, 1], [2, 5, 3], [3, 2, 1]]
-    assert (counted(table, "repeated id", "server_id")[["rows", "values"]] == [2, 2]).all()
 
 
 def test_a_task_without_labels_ends_the_command_with_code_2(release, conf_root, call):
@@ -214,6 +207,11 @@ WRONG = {
     "a place in words": ("labels", lambda table: table.assign(position="first"), "no whole number"),
     "a column less": ("tasks", lambda table: table.drop(columns="name"), "column name"),
     "no row": ("servers", lambda table: table.iloc[:0], "the table is empty"),
+    "a foreign id": (
+        "labels",
+        lambda table: table.assign(server_id=table["server_id"].where(table.index != 7, 10**6)),
+        r"labels.parquet \(row 7, column server_id\)",
+    ),
 }
 
 

@@ -6,21 +6,20 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from omegaconf import OmegaConf
 
-from study.base import paths
 from study.base.errors import StudyError
 from study.data import sources
+from tests.tiny_study import contents
 
 CONTENT = {"data/a.json": b"[1]\n", "data/deep/b c.csv": b"x,y\n", "other/c.txt": "é\n".encode()}
 ADDRESS = "owner/repo/0123abc"
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    asked: list[str] = []  # noqa: RUF012
+    requests: list[str] = []  # noqa: RUF012
 
     def do_GET(self):
-        self.asked.append(self.path)
+        self.requests.append(self.path)
         super().do_GET()
 
     def log_message(self, *arguments):
@@ -41,7 +40,7 @@ def upstream(tmp_path):
 def server(upstream, monkeypatch):
     monkeypatch.delenv("T2M_MIRROR", raising=False)
     monkeypatch.setattr(sources, "RETRIES", 0)
-    Quiet.asked.clear()
+    Quiet.requests.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(upstream))) as http:
         thread = threading.Thread(target=http.serve_forever)
         thread.start()
@@ -55,17 +54,13 @@ def config(**changed):
     return {"source": [{"repository": "owner/repo", "commit": "0123abc", "strip": "data", "files": checksums}]}
 
 
-def found(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_download_places_every_file_and_only_damaged_ones_are_fetched_again(server, tmp_path):
     folder = sources.fetch("x", config(), base_url=server, folder=tmp_path / "raw")
-    assert found(folder) == {"a.json": b"[1]\n", "deep/b c.csv": b"x,y\n", "other/c.txt": "é\n".encode()}
-    Quiet.asked.clear()
+    assert contents(folder) == {"a.json": b"[1]\n", "deep/b c.csv": b"x,y\n", "other/c.txt": "é\n".encode()}
+    Quiet.requests.clear()
     (folder / "a.json").write_bytes(b"[2]\n")
     sources.fetch("x", config(), base_url=server, folder=folder)
-    assert Quiet.asked == [f"/{ADDRESS}/data/a.json"]
+    assert Quiet.requests == [f"/{ADDRESS}/data/a.json"]
     assert (folder / "a.json").read_bytes() == b"[1]\n"
 
 
@@ -74,13 +69,13 @@ def test_wrong_checksum_leaves_the_earlier_file(by_mirror, server, upstream, tmp
     if by_mirror:
         monkeypatch.setenv("T2M_MIRROR", str(upstream))
     folder = sources.fetch("x", config(), base_url=server, folder=tmp_path / "raw")
-    before = found(folder)
+    before = contents(folder)
     expected, got = "0" * 64, hashlib.sha256(CONTENT["data/a.json"]).hexdigest()
     with pytest.raises(StudyError, match=f"{expected}.*{got}|{got}.*{expected}") as error:
         sources.fetch("x", config(**{"data/a.json": expected}), base_url=server, folder=folder)
     assert str(error.value.file).endswith(f"{ADDRESS}/data/a.json")
     assert error.value.fix
-    assert found(folder) == before
+    assert contents(folder) == before
 
 
 def test_mirror_needs_no_network_and_names_what_it_lacks(upstream, tmp_path, monkeypatch):
@@ -89,7 +84,7 @@ def test_mirror_needs_no_network_and_names_what_it_lacks(upstream, tmp_path, mon
         sources.fetch("x", config(), folder=tmp_path / "raw")
     monkeypatch.setenv("T2M_MIRROR", str(upstream))
     folder = sources.fetch("x", config(), base_url="http://127.0.0.1:9", folder=tmp_path / "by_mirror")
-    assert len(found(folder)) == 3
+    assert len(contents(folder)) == 3
     (upstream / ADDRESS / "other/c.txt").unlink()
     with pytest.raises(StudyError, match=r"c\.txt: the mirror lacks a file"):
         sources.fetch("x", config(), folder=tmp_path / "raw")
@@ -102,7 +97,7 @@ def test_no_network_and_missing_upstream_file(server, upstream, tmp_path):
     with pytest.raises(StudyError, match="could not download") as error:
         sources.fetch("x", config(), base_url="http://127.0.0.1:9", folder=tmp_path / "raw")
     assert "T2M_MIRROR" in str(error.value.fix)
-    assert not found(tmp_path / "raw")
+    assert not contents(tmp_path / "raw")
 
 
 def test_checksum_list_file(upstream, new_root, tmp_path, monkeypatch):
@@ -111,17 +106,14 @@ def test_checksum_list_file(upstream, new_root, tmp_path, monkeypatch):
     (tmp_path / "conf/dataset").mkdir(parents=True)
     (tmp_path / "conf/dataset/x.sha256").write_text("\n".join(lines) + "\n", encoding="utf-8")
     entry = {"repository": "owner/repo", "commit": "0123abc", "checksums": "dataset/x.sha256"}
-    assert len(found(sources.fetch("x", {"source": [entry]}))) == 3
+    assert len(contents(sources.fetch("x", {"source": [entry]}))) == 3
     assert (tmp_path / "data/raw/x/data/a.json").exists()
     (tmp_path / "conf/dataset/x.sha256").write_text("abc\n", encoding="utf-8")
     with pytest.raises(StudyError, match="sha256sum"):
         sources.fetch("x", {"source": [entry]})
 
 
-def test_the_pinned_release_is_whole_and_a_source_without_its_parts_is_refused(tmp_path):
-    pinned = sources.pinned_files("task2mcp", OmegaConf.load(paths.conf() / "dataset/task2mcp.yaml"))
-    assert set(pinned) >= {"mcp_raw.json", "task_raw.json", "mcp_task.csv", "mcp_task_all.csv"}
-    assert all(len(checksum) == 64 for _, checksum in pinned.values())
+def test_a_source_without_its_parts_is_refused(tmp_path):
     with pytest.raises(StudyError, match="has no source"):
         sources.fetch("x", {"source": []}, folder=tmp_path)
     with pytest.raises(StudyError, match=r"column source.commit.*lacks a key"):

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -40,13 +41,17 @@ def parsed(folder: Path) -> dict[str, list[tuple[int, int]]]:
     return by_file
 
 
-def judge(folder: Path, truth: dict[tuple[int, int], int], seed: int, error_rate: float = ERROR_RATE) -> None:
-    """Read the batches as text and answer them: the planted grade, or now and then another one."""
-    rng = np.random.default_rng(seed)
+def answer(folder: Path, grade: Callable[[int, int], int]) -> None:
+    """Read the batches as text and answer them: `grade` of a task and a server."""
     for name, pairs in parsed(folder).items():
-        grades = [truth[pair] if rng.random() >= error_rate else int(rng.integers(3)) for pair in pairs]
-        lines = [f"{task},{server},{grade}" for (task, server), grade in zip(pairs, grades, strict=True)]
-        (folder / "answers" / f"{name}.csv").write_text("\n".join(["task_id,server_id,grade", *lines]) + "\n")
+        lines = [f"{task},{server},{grade(task, server)}" for task, server in pairs]
+        (folder / "answers" / f"{name}.csv").write_text("\n".join([workflow.ANSWER_HEADER, *lines]) + "\n")
+
+
+def judge(folder: Path, truth: dict[tuple[int, int], int], seed: int, error_rate: float = ERROR_RATE) -> None:
+    """Answer the batches: the planted grade, or now and then another one."""
+    rng = np.random.default_rng(seed)
+    answer(folder, lambda *pair: truth[pair] if rng.random() >= error_rate else int(rng.integers(3)))
 
 
 def change_yaml(path: Path, **values: object) -> None:
@@ -75,12 +80,6 @@ def prepared_root(tmp_path_factory):
         judge(workflow.write_batches(DATASET, "3"), truth, seed=3, error_rate=0.0)
         workflow.collect(DATASET, store.work(DATASET) / "round-1", judge="simulated")
     return root
-
-
-@pytest.fixture
-def shared_root(prepared_root, monkeypatch):
-    """The judged root itself, for tests that write nothing."""
-    monkeypatch.setenv("T2M_ROOT", str(prepared_root))
 
 
 @pytest.fixture

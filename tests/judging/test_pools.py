@@ -155,8 +155,6 @@ def test_the_committed_topics_are_redrawn_exactly(task2mcp):
     data, split, chosen = task2mcp.data, task2mcp.split("cold"), store.topic_settings()
     topics = pools.sample_topics(data, split, chosen)
     pd.testing.assert_frame_equal(topics, store.read_table(RELEASED, "topics"))
-    assert topics["subcategory"].nunique() == 16
-    assert topics["part"].value_counts().to_dict() == {"test": 80, "fresh": 60, "valid": 40}
     assert not set(data.tasks["id"].to_numpy()[split.tasks("train")]) & set(topics["task_id"])
 
 

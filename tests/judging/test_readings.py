@@ -9,7 +9,7 @@ import pytest
 from study.base.errors import StudyError
 from study.judging import evaluate, readings, store, threats, workflow
 from study.judging.collection import Collection
-from tests.judging.conftest import change_yaml, parsed, truth_of
+from tests.judging.conftest import answer, change_yaml, truth_of
 
 DATASET = "synthetic"
 TOPICS = pd.DataFrame({"task_id": [1, 2], "part": "test", "subcategory": "x"})
@@ -40,13 +40,6 @@ def test_agreement_of_two_readings_is_that_of_its_definition():
     rows.columns = ["task_id", "one", "other", "weight"]
     row = readings.agreement_row(rows)
     assert (row["pairs"], row["positive_agreement"]) == (4, pytest.approx(2 * 1 / (2 * 1 + 1 + 10)))
-
-
-def answer(folder, grade):
-    """Answer a pass: `grade` of a pair."""
-    for name, pairs in parsed(folder).items():
-        lines = [f"{task},{server},{grade(task, server)}" for task, server in pairs]
-        (folder / "answers" / f"{name}.csv").write_text("\n".join([workflow.ANSWER_HEADER, *lines]))
 
 
 def test_checks_are_written_answered_and_told_apart(root):
@@ -163,10 +156,8 @@ def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
     assert 0 < len(useful) < len(store.final(DATASET))
     for number, name in enumerate(workflow.LANGUAGE):
         folder = workflow.write_batches(DATASET, name)
-        for batch, pairs in workflow.read_manifest(folder)["batches"].items():
-            assert "Language and system" in (folder / f"{batch}.txt").read_text()
-            lines = [f"{task},{server},{(task + server + number) % 3}" for task, server in pairs]
-            (folder / "answers" / f"{batch}.csv").write_text("\n".join([workflow.ANSWER_HEADER, *lines]))
+        assert all("Language and system" in path.read_text() for path in folder.glob("*.txt"))
+        answer(folder, lambda task, server, number=number: (task + server + number) % 3)
     workflow.collect(DATASET, folder.parent, judge="simulated")
     table = store.read_table(DATASET, "language_grades")
     assert store.pairs(table) == useful
@@ -182,8 +173,7 @@ def test_two_passes_over_all_useful_pairs_keep_the_lower_grade(root):
     shutil.rmtree(folder.parent)
     for name in workflow.LANGUAGE:
         folder = workflow.write_batches(DATASET, name)
-        ((task, server),) = workflow.read_manifest(folder)["batches"]["01"]
-        (folder / "answers" / "01.csv").write_text(f"{workflow.ANSWER_HEADER}\n{task},{server},2\n")
+        answer(folder, lambda *_: 2)
     assert len(workflow.collect(DATASET, folder.parent, judge="simulated")) == 1
     pd.testing.assert_frame_equal(store.read_table(DATASET, "language_grades").iloc[:-1], table.iloc[:-1])
     assert store.pairs(store.read_table(DATASET, "language_grades")) == useful

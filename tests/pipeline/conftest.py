@@ -15,31 +15,10 @@ def config(*overrides):
     return load([*TINY, *overrides])
 
 
-def results(root):
-    """What every file of results holds."""
-    return {path: path.read_bytes() for path in (root / "results").rglob("*") if path.is_file()}
-
-
 @pytest.fixture(scope="session")
-def few_root(prepared_root, tmp_path_factory):
-    """The tiny study with few systems; nobody writes there."""
+def prepared_root(prepared_root, tmp_path_factory):
+    """The tiny study with few systems; tests copy it."""
     copy = tmp_path_factory.mktemp("few") / "study"
     shutil.copytree(prepared_root, copy, symlinks=True)
     keep_systems(copy, *CONFIGURED, *NOT_BENCHED)
-    return copy
-
-
-@pytest.fixture
-def shared_root(few_root, monkeypatch):
-    """The tiny study with few systems, in force for a test that only reads."""
-    monkeypatch.setenv("T2M_ROOT", str(few_root))
-    return few_root
-
-
-@pytest.fixture
-def root(few_root, tmp_path, monkeypatch):
-    """A private copy of it, in force for the test."""
-    copy = tmp_path / "study"
-    shutil.copytree(few_root, copy, symlinks=True)
-    monkeypatch.setenv("T2M_ROOT", str(copy))
     return copy

@@ -3,16 +3,12 @@
 import json
 import sys
 
-import pandas as pd
 import pytest
 import yaml
 
-from study.base.errors import StudyError, printable
-from study.config.compose import choices, load
-from study.data import dataset as datasets
-from study.search.tune import sweep_folder
-from tests.pipeline.conftest import results
-from tests.tiny_study import TINY
+from study.base.errors import printable
+from study.config.compose import choices
+from tests.tiny_study import TINY, contents
 
 TFIDF = ["run", *TINY, "system=tfidf"]
 # A command -> what it says.
@@ -65,23 +61,6 @@ def test_user_errors_end_with_code_two(shared_root, call, monkeypatch, words, me
     assert (code, message in err, "fix:" in err) == (2, True, True), err
 
 
-def test_after_a_stop_it_is_said_that_the_same_command_goes_on(shared_root, call, monkeypatch):
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("study.data.stages.split", stopped)
-    code, _, err = call("split", *TINY)
-    assert (code, "the same command goes on" in err) == (130, True)
-
-
-def test_a_search_ends_with_the_best_value(root, call):
-    code, out, err = call("tune", *TINY, "system=task_knn", "tuning.trials=2")
-    assert code == 0, err
-    best = yaml.safe_load((sweep_folder(load([*TINY, "system=task_knn"])) / "best.yaml").read_text())
-    assert f"{best['value']:.4f}" in out
-    assert all(f"{name}={value}" in out for name, value in best["values"].items())
-
-
 def test_settings_that_are_nested_too_deeply_are_refused(root, call):
     (root / "conf" / "statistics.yaml").write_text("a: " + "[" * 5000 + "]" * 5000)
     code, _, err = call("report", *TINY)
@@ -93,10 +72,10 @@ def test_damaged_file_is_named_and_the_rest_stays(root, call, file):
     whole = (root / file).read_bytes()
     for damaged in (whole[: len(whole) // 2], b"\x00garbage\xff" * 9, b""):
         (root / file).write_bytes(damaged)
-        before = results(root)
+        before = contents(root / "results")
         code, _, err = call(*DAMAGED[file])
         assert (code, file in err, "fix:" in err) == (2, True, True), err
-        assert results(root) == before
+        assert contents(root / "results") == before
 
 
 def test_record_without_a_part_is_named(root, call):
@@ -107,15 +86,6 @@ def test_record_without_a_part_is_named(root, call):
         path.write_text("".join(f"{line}\n" for line in lines))
         code, _, err = call("report", *TINY)
         assert (code, "records" in err, part in err) == (2, True, True)
-
-
-def test_labels_with_a_foreign_id_are_named(root):
-    path = root / "data" / "prepared" / "synthetic" / "labels.parquet"
-    labels = pd.read_parquet(path)
-    labels.loc[7, "server_id"] = 999_999
-    labels.to_parquet(path)
-    with pytest.raises(StudyError, match=r"labels.parquet \(row 7, column server_id\)"):
-        datasets.load("synthetic")
 
 
 def test_a_question_mark_lists_the_choices_systems_by_folder(call):

@@ -36,7 +36,7 @@ class ByName:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with three systems, one protocol and tiny data, which a mirror publishes; its report is made."""
     copy = tmp_path_factory.mktemp("project")
     for name in ("src", "baselines", "conf", "tests/reference"):
@@ -60,9 +60,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def project(made: Path, tmp_path: Path) -> Path:
+def project(built: Path, tmp_path: Path) -> Path:
     """A private copy of it."""
-    return shutil.copytree(made, tmp_path / "project", symlinks=True)
+    return shutil.copytree(built, tmp_path / "project", symlinks=True)
 
 
 def study(folder: Path, module: str, *words: str, code: int = 0) -> str:
@@ -142,19 +142,19 @@ def test_make_repro_names_the_failed_stages_once_and_the_report_follows(project:
     (tables / "metrics.csv.xz").unlink()
     venv = Path(sys.executable).parents[1]
     words = ["make", f"--makefile={REPOSITORY / 'Makefile'}", f"--old-file={venv / '.installed'}", f"VENV={venv}"]
-    said = called(project, *words, "repro", "DATASET=task2mcp", "DVC_TARGETS=report", code=2)
+    output = called(project, *words, "repro", "DATASET=task2mcp", "DVC_TARGETS=report", code=2)
     failing.unlink()
-    assert re.search("1 rows failed: fails under cold: .*TypeError", " ".join(said.split()))
-    assert said.count("the stages named above failed") == 1  # told, not only written in the recipe that make prints
+    assert re.search("1 rows failed: fails under cold: .*TypeError", " ".join(output.split()))
+    assert output.count("the stages named above failed") == 1  # told, not only written in the recipe that make prints
     found = set(pd.read_csv(tables / "metrics.csv.xz")["system"])
     assert (found >= set(KEPT), "fails" in found) == (True, False)
 
 
 def test_make_repro_of_another_profile_makes_all_rows_anew() -> None:
     words = ["make", "--dry-run", "repro", "DATASET=task2mcp", "PROFILE=full", "LAUNCHER=slurm"]
-    said = " ".join(called(REPOSITORY, *words).split())
-    assert "study run --all --launcher slurm dataset=task2mcp profile=full" in said
-    assert "dvc repro" not in said
+    output = " ".join(called(REPOSITORY, *words).split())
+    assert "study run --all --launcher slurm dataset=task2mcp profile=full" in output
+    assert "dvc repro" not in output
 
 
 def test_dvc_ignores_every_record_and_nothing_else_but_four_tables_of_them() -> None:
@@ -188,7 +188,6 @@ def test_a_change_reaches_the_stages_that_read_it(file: str) -> None:
 
 
 def test_every_stage_depends_on_code_and_files_that_are_there_and_the_lock_knows_it() -> None:
-    assert len(STAGES) <= 16
     for name, stage in STAGES.items():
         assert any(dep.startswith("src/study") for dep in stage["deps"]), name
         assert [dep for dep in stage["deps"] if not dep.startswith("data/") and not (REPOSITORY / dep).exists()] == []
@@ -202,8 +201,8 @@ def test_data_alone_is_cached_and_every_plot_has_its_columns() -> None:
     kept = [path for out in outs if isinstance(out, dict) for path, how in out.items() if "cache" in how]
     assert [path for path in kept if not path.startswith(("results/", "figures/"))] == []
     assert len(cached) + len(kept) == len(outs)
-    for path, drawn in ((path, drawn) for plot in PIPELINE["plots"] for path, drawn in plot.items()):
-        wanted = {drawn["x"], *([drawn["y"]] if isinstance(drawn["y"], str) else drawn["y"])}
+    for path, axes in ((path, axes) for plot in PIPELINE["plots"] for path, axes in plot.items()):
+        wanted = {axes["x"], *([axes["y"]] if isinstance(axes["y"], str) else axes["y"])}
         assert wanted <= set(pd.read_csv(REPOSITORY / path, nrows=0)), path
     assert set(PIPELINE["metrics"]) <= set(kept)
 

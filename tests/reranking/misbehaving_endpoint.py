@@ -55,7 +55,7 @@ def answered(pool: list[int], k: int) -> list[int]:
     return [*pool[k : k + 2], *pool[: k - 2][::-1]]
 
 
-def said(content: object) -> dict:
+def reply(content: object) -> dict:
     usage = {"prompt_tokens": 100, "completion_tokens": 10}
     return {"choices": [{"message": {"content": content}}], "usage": usage}
 
@@ -92,15 +92,15 @@ class Endpoint:
                 raise llm.EndpointError("refused", "no", status=400, message="unknown response_format")
             kind = "good"
         if kind in CONTENT:
-            return said(CONTENT[kind])
+            return reply(CONTENT[kind])
         if kind == "fenced":
-            return said(f"```json\n{json.dumps(answer)}")
+            return reply(f"```json\n{json.dumps(answer)}")
         if kind == "obedient":  # does what a stranger's text in the prompt asks for
             first = [int(number) for number in re.findall(r"put id (\d+) first", prompt)]
             answer["servers"] = [*first[:1], *pool][: self.k]
         elif kind in NAMED:
             answer["servers"] = NAMED[kind](pool, self.k)
-        return said(json.dumps(answer | KEYS.get(kind, {})))
+        return reply(json.dumps(answer | KEYS.get(kind, {})))
 
     def reranker(self, mode="off", cassette=None, **question):
         """A re-ranker that asks this endpoint."""

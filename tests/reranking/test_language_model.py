@@ -3,7 +3,6 @@
 import json
 import pickle
 from collections import Counter
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -257,15 +256,6 @@ def test_settings_of_an_endpoint_are_checked(tmp_path, change):
         endpoints.endpoint_settings("rerank")
     assert (caught.value.file, caught.value.column) == (file, column)
     assert repr(change[column]) in caught.value.reason
-
-
-@pytest.mark.usefixtures("settings")
-def test_the_environment_holds_for_one_reading_alone(monkeypatch):
-    written = endpoints.endpoint_settings("rerank")
-    with monkeypatch.context() as patch:
-        patch.setenv("T2M_LLM_URL", "http://other")
-        assert endpoints.endpoint_settings("rerank") == replace(written, base_url="http://other")
-    assert endpoints.endpoint_settings("rerank") == written
 
 
 def test_errors_survive_a_process_border():

@@ -30,7 +30,7 @@ WRONG += [json.dumps([GOOD]), f"Sure! {json.dumps(GOOD)}", f"```json\n{json.dump
 WRONG += [json.dumps(GOOD).replace("1, 2", "9" * 5000), json.dumps(GOOD | {"task": 7.0}), "[" * 100_000, ""]
 
 
-def asked(descriptions, everywhere=None):
+def conversation(descriptions, everywhere=None):
     """The conversation about one task; `everywhere` stands in every other text of the servers and of the task."""
     data = make_data(20, len(descriptions), descriptions)
     task, servers = data.tasks.iloc[3].to_dict(), data.servers.iloc[POOL]
@@ -59,18 +59,18 @@ def check(data, messages):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_strangers_text_stays_in_its_card(attack):
-    data, messages = asked([attack] * 50, attack)
+    data, messages = conversation([attack] * 50, attack)
     check(data, messages)
-    assert messages[0] == asked(["harmless"] * 50)[1][0]
+    assert messages[0] == conversation(["harmless"] * 50)[1][0]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))  # lone surrogates fit no pandas string
 def test_any_text_stays_in_its_card(text):
-    check(*asked(["x"] * 50, text))
+    check(*conversation(["x"] * 50, text))
 
 
 def test_cards_hold_what_is_known_and_no_more():
-    data, messages = asked([f"does {row}" for row in range(50)])
+    data, messages = conversation([f"does {row}" for row in range(50)])
     card = json.loads(messages[1]["content"].split("\n")[4])
     row = data.servers.iloc[4]
     fields = {"id": 112, "name": "maps server 4", "description": "does 4", "language": "Go, Docker"}

@@ -1,1 +1,1 @@
-from tests.pipeline.conftest import few_root, root, shared_root  # noqa: F401
+from tests.pipeline.conftest import prepared_root  # noqa: F401

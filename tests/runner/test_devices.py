@@ -22,25 +22,25 @@ def gpu(monkeypatch):
 )
 def test_a_system_keeps_its_settings(gpu, name, target):
     base = load(["dataset=task2mcp", f"system={name}"])
-    made = on_trainer(load(["dataset=task2mcp", f"system={name}", "trainer=gpu"]))
-    model = plain(made.system)["model"]
-    assert made.system.name == f"{name}_gpu"
+    moved = on_trainer(load(["dataset=task2mcp", f"system={name}", "trainer=gpu"]))
+    model = plain(moved.system)["model"]
+    assert moved.system.name == f"{name}_gpu"
     assert (model.pop("_target_"), model.pop("device")) == (target, "gpu")
     assert model == {key: value for key, value in plain(base.system)["model"].items() if key != "_target_"}
-    assert made.system.seeds == base.system.seeds
-    require_own_row(made)
+    assert moved.system.seeds == base.system.seeds
+    require_own_row(moved)
 
 
 def test_a_tuned_system_keeps_its_values_a_wrapped_one_trains_there_and_mixed_precision_is_a_row_of_its_own(gpu):
     tuned = load(["dataset=task2mcp", "system=msbpr_tuned", "trainer=gpu"])
-    made = on_trainer(tuned)
-    assert made.system.tuned is None
-    assert plain(made.system)["model"] == plain(with_tuned_values(tuned).system)["model"] | {"device": "gpu"}
+    moved = on_trainer(tuned)
+    assert moved.system.tuned is None
+    assert plain(moved.system)["model"] == plain(with_tuned_values(tuned).system)["model"] | {"device": "gpu"}
     model = plain(on_trainer(load(["dataset=task2mcp", "system=msbpr_transfer", "trainer=gpu"])).system)["model"]
     assert ("device" in model, model["base"]["device"]) == (False, "gpu")
-    made = on_trainer(load(["system=t2mrec", "trainer=gpu_bf16"]))
-    assert (made.system.name, made.system.model.bf16, made.system.model.device) == ("t2mrec_gpu_bf16", True, "gpu")
-    assert build_system(made.system).bf16
+    moved = on_trainer(load(["system=t2mrec", "trainer=gpu_bf16"]))
+    assert (moved.system.name, moved.system.model.bf16, moved.system.model.device) == ("t2mrec_gpu_bf16", True, "gpu")
+    assert build_system(moved.system).bf16
 
 
 @pytest.mark.parametrize("name", ["tfidf", "t2mrec_listwise", "label_ranker", "lightgcn"])

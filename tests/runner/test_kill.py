@@ -51,14 +51,14 @@ def test_killed_run_resumes_to_identical_results(root):
         wait_for_checkpoints(cache)
         killed.send_signal(signal.SIGKILL)
         # The pipe closes when the last worker has gone: they end by themselves when their parent is dead.
-        said = killed.communicate(timeout=PATIENCE)[1]
-    assert (killed.returncode, "fitted" in said) == (-signal.SIGKILL, False)
+        stderr = killed.communicate(timeout=PATIENCE)[1]
+    assert (killed.returncode, "fitted" in stderr) == (-signal.SIGKILL, False)
     assert len(list(cache.rglob("last.ckpt"))) == 2, "the workers never reached a checkpoint"
     assert not list(cache.rglob("facts-*.json")), "a seed was finished before the kill, so nothing was shown"
     assert ("cold", "killed") not in list_rows("synthetic")
     with start(root) as again:
-        said = again.communicate(timeout=PATIENCE)[1]
-    assert (again.returncode, said.count("resuming from")) == (0, 2), said
+        stderr = again.communicate(timeout=PATIENCE)[1]
+    assert (again.returncode, stderr.count("resuming from")) == (0, 2), stderr
     run_row(config(*WANTED, "system.name=undisturbed", "profile.workers=1"))
     resumed, undisturbed = (read_row("synthetic", "cold", name) for name in ("killed", "undisturbed"))
     assert [table.to_csv() for table in resumed[:2]] == [table.to_csv() for table in undisturbed[:2]]

@@ -22,9 +22,9 @@ from study.runner.identity import CLASSES, DEFAULTS, GONE, OPTIONS, identity, no
 from study.runner.provenance import changed_settings, differences, require_own_row, state, todays_config
 from study.runner.row_store import read_records, read_row, remove_row
 from study.runner.rows import run_row
-from tests.pipeline.conftest import config, results
+from tests.pipeline.conftest import config
 from tests.rows import change_row
-from tests.tiny_study import REPOSITORY
+from tests.tiny_study import REPOSITORY, contents
 
 CURRENT = dict.fromkeys(("popularity", "random", "tfidf"), "no")
 KEYS = st.text("abc", min_size=1, max_size=2)
@@ -41,12 +41,12 @@ def states(protocol: str = "cold") -> dict[str, str]:
 
 
 def test_other_settings_under_the_same_name_are_refused_and_what_changes_no_number_is_not(shared_root: Path) -> None:
-    before = results(shared_root)
+    before = contents(shared_root / "results")
     for key, value in {"model.max_features": 9, "seeds": "[7]", "trains": "true"}.items():
         with pytest.raises(StudyError, match=f"not those of 'tfidf': system.{key}") as caught:
             run_row(config("system=tfidf", f"system.{key}={value}"))
         assert "system.name=tfidf_variant" in caught.value.fix
-    assert results(shared_root) == before
+    assert contents(shared_root / "results") == before
     refused = {"profile.threads=2": "profile.threads", "profile.seeds=[1,2]": "system.seeds"}
     for word, key in refused.items():
         with pytest.raises(StudyError, match=key):
@@ -62,9 +62,9 @@ def test_other_settings_under_the_same_name_are_refused_and_what_changes_no_numb
 
 
 def test_a_variant_and_a_stale_row_stand_in_the_report(root: Path, caplog) -> None:
-    before = results(root)
+    before = contents(root / "results")
     run_row(config("system=tfidf", "system.model.max_features=9", "system.name=tfidf_nine"))
-    assert {path: content for path, content in results(root).items() if path in before} == before
+    assert {path: content for path, content in contents(root / "results").items() if path in before} == before
     path = root / "conf" / "system" / "simple" / "tfidf.yaml"
     path.write_text(path.read_text().replace("max_features: 50000", "max_features: 40000"))
     for system, dirty in (("tfidf", True), ("random", True), ("popularity", False)):
@@ -72,25 +72,20 @@ def test_a_variant_and_a_stale_row_stand_in_the_report(root: Path, caplog) -> No
         change_row("synthetic", "cold", system, record=record | {"git": {"commit": "0" * 40, "dirty": dirty}})
     with caplog.at_level(logging.WARNING):
         folder = report(config())
-    assert pd.read_csv(folder / "runs.csv").set_index("system")["stale"].to_dict() == CURRENT | {
-        "tfidf": "settings",
-        "tfidf_nine": "no",
-    }
+    stale = pd.read_csv(folder / "runs.csv").set_index("system")["stale"]
+    assert stale.to_dict() == CURRENT | {"tfidf": "settings", "tfidf_nine": "no"}
     assert "STALE: tfidf under cold" in caplog.text
-    assert "model.max_features: 50000, not 40000" in caplog.text
     assert "2 of 4 runs were made with uncommitted changes" in caplog.text
     text = (folder / "overall.md").read_text()
-    assert "tfidf_nine" in text
-    assert "1 stale" in text
-    assert "of 4 rows 2 made with uncommitted changes" in text
+    assert all(part in text for part in ("tfidf_nine", "1 stale", "of 4 rows 2 made with uncommitted changes"))
 
 
 def test_another_profile_replaces_on_request_alone(root: Path) -> None:
-    before = results(root)
+    before = contents(root / "results")
     with pytest.raises(StudyError, match="under profile 'smoke', and this would replace them by 'laptop'") as caught:
         run_row(config("system=tfidf", "profile=laptop"))
     assert "--replace" in str(caught.value)
-    assert results(root) == before
+    assert contents(root / "results") == before
     assert run_row(config("system=tfidf", "profile=laptop"), replace=True).record["profile"] == "laptop"
     remove_row("synthetic", "cold", "tfidf")  # what is gone does not stand in the way
     assert run_row(config("system=tfidf")).record["profile"] == "smoke"
@@ -212,15 +207,20 @@ def test_settings_that_went_through_a_record_do_not_differ_and_one_change_is_one
 
 
 def test_settings_are_compared_under_the_records_own_protocol_and_without_what_a_system_is_called(shared_root) -> None:
-    def changes(made: dict) -> list[str]:
-        return changed_settings({"config": made}, plain(todays_config({"config": made})))
+    def changes(recorded: dict) -> list[str]:
+        return changed_settings({"config": recorded}, plain(todays_config({"config": recorded})))
 
     for protocol in ("warm", "cold"):
-        made = plain(load(["dataset=synthetic", "system=t2mrec_wo_cl", f"protocol={protocol}"]))
-        assert changes(made) == []
-    assert "seeds" in changes(made | {"protocol": plain(load(["protocol=warm"]).protocol)})[0]
-    made = plain(load(["dataset=synthetic", "system=tfidf"]))
-    before = made["system"] | {"title": "an earlier title", "protocols": ["cold"], "family": "other", "reference": None}
+        recorded = plain(load(["dataset=synthetic", "system=t2mrec_wo_cl", f"protocol={protocol}"]))
+        assert changes(recorded) == []
+    assert "seeds" in changes(recorded | {"protocol": plain(load(["protocol=warm"]).protocol)})[0]
+    recorded = plain(load(["dataset=synthetic", "system=tfidf"]))
+    before = recorded["system"] | {
+        "title": "an earlier title",
+        "protocols": ["cold"],
+        "family": "other",
+        "reference": None,
+    }
     before.pop("rungs")  # of the search, and unknown to records of earlier days
-    assert changes(made | {"system": before}) == []
-    assert changes(made | {"system": before | {"seeds": [9]}}) != []
+    assert changes(recorded | {"system": before}) == []
+    assert changes(recorded | {"system": before | {"seeds": [9]}}) != []

@@ -19,6 +19,7 @@ from study.runner.row_store import Row, list_rows, lock_row, long_files, read_pe
 from study.runner.rows import run_row
 from tests.pipeline.conftest import config
 from tests.rows import BARE
+from tests.tiny_study import contents
 
 SYSTEMS = {"field_dense": "useful", "tfidf": "simple", "lightgcn": "paper", "no_such_system": "own"}
 
@@ -27,11 +28,6 @@ def row(system: str, value: float, tasks: int = 3, protocol: str = "cold") -> Ro
     values = pd.DataFrame({"task_id": range(tasks), "seed": 1, "ndcg@10": value, "hit_rate@10": 1.0})
     top = pd.DataFrame({"task_id": range(tasks), "seed": 1, "rank": 1, "server_id": range(7, 7 + tasks)})
     return Row(values, top, BARE | {"dataset": "toy", "protocol": protocol, "system": system, "value": value})
-
-
-def files(root: Path) -> dict[str, bytes]:
-    folder = root / "results" / "toy"
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def put(values: dict[str, float]) -> None:
@@ -58,7 +54,7 @@ def test_a_row_lies_with_those_of_its_folder_and_comes_back_as_it_was(conf_root:
 @given(order=st.permutations(["tfidf", "popularity", "random"]), seed=st.integers(0, 9))
 def test_bytes_depend_on_the_rows_alone(tmp_path_factory: pytest.TempPathFactory, order: list[str], seed: int) -> None:
     """Whatever the order of the systems and of the lines of their tables, and however often they were written."""
-    found = []
+    written = []
     for systems in (sorted(order), [*order, order[0]]):
         root = tmp_path_factory.mktemp("rows")
         with pytest.MonkeyPatch.context() as patch:
@@ -68,25 +64,25 @@ def test_bytes_depend_on_the_rows_alone(tmp_path_factory: pytest.TempPathFactory
                 values, top, record = row(system, 0.25, tasks=9)
                 mixed = (table.sample(frac=1, random_state=seed) for table in (values, top))
                 write_rows("toy", {("cold", system): Row(*mixed, record)})
-        found.append(files(root))
-    assert found[0] == found[1]
-    assert len(found[0]) == 3
+        written.append(contents(root / "results"))
+    assert written[0] == written[1]
+    assert len(written[0]) == 3
 
 
 def test_a_removed_row_leaves_the_others_and_one_whose_yaml_has_moved_moves_when_it_is_made_again(conf_root) -> None:
     put({"tfidf": 0.5})
-    before = files(conf_root)
+    before = contents(conf_root / "results/toy")
     put({"popularity": 0.25})
     remove_row("toy", "cold", "popularity")
-    assert files(conf_root) == before
+    assert contents(conf_root / "results/toy") == before
     yaml = conf_root / "conf" / "system" / "simple" / "tfidf.yaml"
     yaml.rename(yaml.parents[1] / "useful" / yaml.name)
     assert read_row("toy", "cold", "tfidf").record["value"] == 0.5
     put({"tfidf": 0.75})
     assert read_row("toy", "cold", "tfidf").record["value"] == 0.75
-    assert {Path(name).parts[1] for name in files(conf_root)} == {"useful"}
+    assert {Path(name).parts[1] for name in contents(conf_root / "results/toy")} == {"useful"}
     remove_row("toy", "cold", "tfidf")
-    assert (files(conf_root), list_rows("toy")) == ({}, [])
+    assert (contents(conf_root / "results/toy"), list_rows("toy")) == ({}, [])
 
 
 @pytest.mark.parametrize("kind", row_store.KINDS)

@@ -11,7 +11,8 @@ from study.runner import rows as running
 from study.runner.inputs import load_inputs
 from study.runner.row_store import read_row
 from study.runner.rows import run_row
-from tests.pipeline.conftest import config, results
+from tests.pipeline.conftest import config
+from tests.tiny_study import contents
 
 
 def test_outputs_hold_what_the_contract_says(shared_root):
@@ -108,16 +109,16 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("method", "wrong", "said"), WRONG)
+@pytest.mark.parametrize(("method", "wrong", "message"), WRONG)
 def test_a_failing_seed_and_scores_that_are_none_are_named_and_earlier_results_stay(
-    root, monkeypatch, method, wrong, said
+    root, monkeypatch, method, wrong, message
 ):
-    before, (data, split) = results(root), load_inputs("synthetic", "cold")
+    before, (data, split) = contents(root / "results"), load_inputs("synthetic", "cold")
     monkeypatch.setattr(Popularity, method, wrong, raising=False)
-    with pytest.raises(StudyError, match=said.format(task=data.tasks["id"].iloc[split.tasks("test")[3]])) as caught:
+    with pytest.raises(StudyError, match=message.format(task=data.tasks["id"].iloc[split.tasks("test")[3]])) as caught:
         run_row(config("system=popularity", "system.name=mine"))
     assert method == "fit" or ("mine.yaml" in str(caught.value) and "Popularity" in str(caught.value))
-    assert results(root) == before
+    assert contents(root / "results") == before
 
 
 def test_a_server_that_is_not_ranked_has_minus_infinity(root, monkeypatch):

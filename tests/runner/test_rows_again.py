@@ -33,17 +33,17 @@ def cheapest() -> list[tuple[str, str, int]]:
         target = normal_settings(record["config"])["model"]["_target_"]
         for seed in record["seeds"]:
             seconds = 0.0 if (protocol, system) in POOLED else seed["seconds_fit"] + seed["seconds_score"]
-            found = (seconds, protocol, system, int(seed["seed"]))
-            best[target] = min(best.get(target, found), found)
+            row_of_seed = (seconds, protocol, system, int(seed["seed"]))
+            best[target] = min(best.get(target, row_of_seed), row_of_seed)
     return [tuple(row) for seconds, *row in sorted(best.values()) if seconds <= LONGEST]
 
 
-def tied_tasks(top, now, kept, near):
+def tied_tasks(top, now, committed, near):
     """The tasks of which a server has another rank `now` than was kept (the one after the top ten if it is not there).
     Its score must be near that of the server which now has the rank that it had."""
     keys = ["task_id", "seed", "server_id"]
-    kept = kept[kept["seed"].isin(now["seed"])]
-    ranks = kept.merge(now[[*keys, "rank"]], how="outer", on=keys, suffixes=("", "_now")).fillna(KEPT + 1)
+    committed = committed[committed["seed"].isin(now["seed"])]
+    ranks = committed.merge(now[[*keys, "rank"]], how="outer", on=keys, suffixes=("", "_now")).fillna(KEPT + 1)
     moved = ranks[ranks["rank"] != ranks["rank_now"]].astype("int64")
     own, there = (
         top.set_index(["task_id", name])["score"].reindex(pd.MultiIndex.from_frame(moved[["task_id", name]])).to_numpy()
@@ -66,10 +66,10 @@ def test_a_row_made_again_has_the_committed_values(protocol, system, seed, task2
         first = done.top[done.top["rank"] <= KEPT]
         now = relevant(first, task2mcp.data, split) if protocol in HITS_ONLY else first
         tied = tied_tasks(done.top, now, read_top10(DATASET, protocol, [system])[system], TIES[system])
-    made, kept = done.per_task, read_per_task(DATASET, protocol, [system])[system].query("seed == @seed")
-    made, kept = (frame.set_index(list(KEYS)).sort_index() for frame in (made, kept))
-    assert made.index.equals(kept.index)
-    differences = np.abs(made[kept.columns] - kept).drop(index=tied, level="task_id")
-    assert len(tied) <= 0.01 * len(made)
+    fresh, committed = done.per_task, read_per_task(DATASET, protocol, [system])[system].query("seed == @seed")
+    fresh, committed = (frame.set_index(list(KEYS)).sort_index() for frame in (fresh, committed))
+    assert fresh.index.equals(committed.index)
+    differences = np.abs(fresh[committed.columns] - committed).drop(index=tied, level="task_id")
+    assert len(tied) <= 0.01 * len(fresh)
     assert differences.mean().max() <= 1e-4
     assert (differences.max(axis=1) > 1e-4).mean() <= 0.005

@@ -5,7 +5,6 @@ import shutil
 import pytest
 import yaml
 
-from tests.pipeline.conftest import few_root, root  # noqa: F401
 from tests.tiny_study import rooted
 
 

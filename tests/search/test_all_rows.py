@@ -14,14 +14,14 @@ from study.runner.row_store import read_row, remove_row
 from study.search import all_rows, sweep
 from study.search.all_rows import due, is_current, run_all, summary
 from tests.rows import change_row
-from tests.tiny_study import keep_systems
+from tests.tiny_study import contents, keep_systems
 
 WORDS = ["dataset=synthetic", "profile=smoke", "tuning.trials=1"]
 SYSTEMS = ("random", "popularity", "tfidf", "task_knn")
 
 
 @pytest.fixture
-def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def ran(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what is run or tuned, in order, in a study of four systems under one protocol."""
     keep_systems(root, *SYSTEMS, "t2mrec")
     dataset = root / "conf" / "dataset" / "synthetic.yaml"
@@ -39,25 +39,25 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_what_is_current_stays(root: Path, made: list[str]) -> None:
+def test_what_is_current_stays(root: Path, ran: list[str]) -> None:
     tfidf = ["dataset=synthetic", "system=tfidf"]
     assert is_current(load([*tfidf, "profile=smoke"]))
     assert not is_current(load([*tfidf, "profile=laptop"]))
     assert not is_current(load([*tfidf, "profile=smoke", "system.seeds=[1,2]"]))
     assert run_all(WORDS) == []
-    assert made == ["tune task_knn", "run task_knn"]  # the others were run by the fixture
-    made.clear()
+    assert ran == ["tune task_knn", "run task_knn"]  # the others were run by the fixture
+    ran.clear()
     assert run_all(WORDS) == []
-    assert made == []
+    assert ran == []
     remove_row("synthetic", "cold", "random")
     system = root / "conf" / "system" / "simple" / "tfidf.yaml"
     system.write_text(system.read_text().replace("max_features: 50000", "max_features: 40000"))
     assert run_all(WORDS) == []
-    assert made == ["run random", "run tfidf"]
+    assert ran == ["run random", "run tfidf"]
 
 
 def test_a_sweep_that_chooses_the_values_of_a_system_comes_before_its_row(
-    root: Path, made: list[str], monkeypatch
+    root: Path, ran: list[str], monkeypatch
 ) -> None:
     for module in (all_rows, sweep):
         monkeypatch.setattr(module, "TUNED", {"small": "task_knn"})
@@ -75,7 +75,7 @@ def test_a_sweep_that_chooses_the_values_of_a_system_comes_before_its_row(
     assert [job.name for job in due(words, [])] == ["sweep small", "task_knn under cold"]
 
 
-def test_every_override_reaches_every_row_and_search_and_named_ones_leave_out_the_others(made, monkeypatch) -> None:
+def test_every_override_reaches_every_row_and_search_and_named_ones_leave_out_the_others(ran, monkeypatch) -> None:
     configs: list = []
     for function in ("run_row", "tune"):
         monkeypatch.setattr(all_rows, function, lambda config, **_: configs.append(config))
@@ -91,7 +91,7 @@ def test_every_override_reaches_every_row_and_search_and_named_ones_leave_out_th
     assert configs[0].protocol == load(["protocol=warm"]).protocol
 
 
-def test_a_variant_needs_its_system_and_its_name(root: Path, made: list[str]) -> None:
+def test_a_variant_needs_its_system_and_its_name(root: Path, ran: list[str]) -> None:
     variant = ["system=tfidf", "system.model.max_features=9"]
     for words, problem, fix in (
         (variant[1:], "setting of one system", "add system=NAME"),
@@ -102,13 +102,13 @@ def test_a_variant_needs_its_system_and_its_name(root: Path, made: list[str]) ->
         assert fix in caught.value.fix
     for runs in (["run tfidf_nine"], []):  # the second time it is current
         assert run_all([*WORDS, *variant, "system.name=tfidf_nine"]) == []
-        assert made == runs
-        made.clear()
+        assert ran == runs
+        ran.clear()
     with pytest.raises(StudyError, match="unknown protocol 'wram'"):
         run_all([*WORDS, "protocol=wram"])
 
 
-def test_another_budget_or_split_tunes_again(root: Path, made: list[str]) -> None:
+def test_another_budget_or_split_tunes_again(root: Path, ran: list[str]) -> None:
     run_all(WORDS)
     assert due(WORDS, []) == []
     for word in ("tuning.trials=2", "tuning.seed=2", "tuning.startup=2"):
@@ -119,23 +119,23 @@ def test_another_budget_or_split_tunes_again(root: Path, made: list[str]) -> Non
     assert [job.name for job in due(WORDS, [])] == [f"{name} under cold" for name in names]
 
 
-def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, made: list[str], call) -> None:
+def test_a_dry_run_names_what_is_due_and_makes_nothing(root: Path, ran: list[str], call) -> None:
     remove_row("synthetic", "cold", "tfidf")
-    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    before = contents(root)
     code, out, _ = call("run", "--all", "--dry", *WORDS)
     assert code == 0
     assert out.splitlines()[:3] == ["tuning of task_knn under cold", "task_knn under cold", "tfidf under cold"]
     assert out.splitlines()[3] == "2 rows and 1 search; 3 of them have no record"
-    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == before
+    assert contents(root) == before
     assert call("run", "--dry", "system=tfidf")[0] == 2
     (paths.prepared("synthetic") / "servers.parquet").unlink()
     for words in (["run", "--all", "--dry"], ["tune", "--all"]):
         code, _, err = call(*words, *WORDS)
         assert (code, err.count("error:"), "servers.parquet" in err) == (2, 1, True)
-    assert made == []
+    assert ran == []
 
 
-def test_hours_come_from_records(root: Path, made: list[str]) -> None:
+def test_hours_come_from_records(root: Path, ran: list[str]) -> None:
     record = read_row("synthetic", "cold", "random").record
     record["seeds"] = [{"seed": 1, "seconds_fit": 7000, "seconds_score": 200}]
     change_row("synthetic", "cold", "random", record=record)
@@ -144,7 +144,7 @@ def test_hours_come_from_records(root: Path, made: list[str]) -> None:
     assert summary(jobs) == f"1 row and 0 searches, about {hours:.1f} hours by earlier records"
 
 
-def test_replacing_makes_everything_again_and_a_stopped_one_goes_on(made: list[str], monkeypatch) -> None:
+def test_replacing_makes_everything_again_and_a_stopped_one_goes_on(ran: list[str], monkeypatch) -> None:
     kept = [paths.cache() / name for name in ("quantisers/x", "recbole/x", "tune/synthetic/x", "sweeps/synthetic/x")]
     for folder in kept:
         folder.mkdir(parents=True, exist_ok=True)
@@ -159,11 +159,11 @@ def test_replacing_makes_everything_again_and_a_stopped_one_goes_on(made: list[s
     with pytest.raises(KeyboardInterrupt):
         run_all(WORDS, replace=True)
     monkeypatch.setattr(all_rows, "run_row", work)
-    assert made == ["run popularity", "run random", "tune task_knn"]
+    assert ran == ["run popularity", "run random", "tune task_knn"]
     assert not any(folder.exists() for folder in kept)
-    made.clear()
+    ran.clear()
     run_all(WORDS, replace=True)
-    assert made == ["run task_knn", "run tfidf"]
-    made.clear()
+    assert ran == ["run task_knn", "run tfidf"]
+    ran.clear()
     run_all(WORDS, replace=True)  # it was whole: from the beginning
-    assert len(made) == 5
+    assert len(ran) == 5

@@ -24,7 +24,7 @@ from study.search import sweep as stage
 from study.search.sweep import Sweep, choose_settings, load_sweep, rename_sweep
 from study.t2mrec.module import TwoTowers
 from study.t2mrec.system import T2MRec
-from tests.tiny_study import TINY
+from tests.tiny_study import TINY, contents
 
 TAU, ALPHA = "training.temperature", "scoring.semantic_weight"
 
@@ -56,10 +56,6 @@ def record_of(folder):
 
 def best_of(folder):
     return yaml.safe_load((folder / "best.yaml").read_text())
-
-
-def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture
@@ -94,7 +90,7 @@ def test_fusion_weights_equal_runs_with_that_weight_and_train_once_a_seed(config
 def test_a_grid_runs_every_value_and_seed_and_is_written_again_without_training(tiny, config, fits):
     folder = stage.sweep("temperature", config)
     assert folder == tiny / "results" / "synthetic" / "sweeps" / "temperature"
-    first = {name: content for name, content in bytes_of(folder).items() if name.endswith((".csv", ".xz"))}
+    first = {name: content for name, content in contents(folder).items() if name.endswith((".csv", ".xz"))}
     table = pd.read_csv(folder / "trials.csv")[[TAU, "seed"]]
     assert sorted(map(tuple, table.to_numpy())) == [(0.07, 1), (0.07, 2), (0.5, 1), (0.5, 2)]
     fits.clear()
@@ -115,9 +111,9 @@ def test_a_grid_runs_every_value_and_seed_and_is_written_again_without_training(
 @pytest.mark.parametrize("name", ["temperature", "joint"])
 def test_a_current_sweep_is_left_as_it_is_and_a_stale_one_is_made_again(config, name):
     folder = stage.sweep(name, config)
-    before = bytes_of(folder)
+    before = contents(folder)
     stage.sweep(name, config)
-    assert bytes_of(folder) == before
+    assert contents(folder) == before
     record = folder / "record.json"
     record.write_text(json.dumps(record_of(folder) | {"key": "of other data"}))
     stage.sweep(name, config)
@@ -161,7 +157,7 @@ def test_any_setting_of_any_system_can_be_varied_without_test_tasks_too(tiny, tm
     with sweep_like_temperature("similarity", space={"similarity": {"choices": ["cosine", "jaccard"]}}, **changes):
         config = load([*TINY, "system=item_knn", "protocol=warm"])
         folder = stage.sweep("similarity", config)
-    assert set(bytes_of(folder)) == {"best.yaml", "comparisons.csv", "record.json", "trials.csv"}
+    assert set(contents(folder)) == {"best.yaml", "comparisons.csv", "record.json", "trials.csv"}
     trials = pd.read_csv(folder / "trials.csv").set_index(["similarity", "seed"])
     assert sorted(trials.index) == [("cosine", 1), ("cosine", 2), ("jaccard", 1), ("jaccard", 2)]
     system = build_system(with_values(config, {"similarity": "jaccard"}).system)
@@ -233,7 +229,7 @@ def test_values_are_read_as_the_yaml_files_read_them_and_of_another_kind_refused
 
 def test_other_values_or_settings_need_a_name_of_their_own_which_is_replaced_on_request_alone(config, call):
     folder = stage.sweep("temperature", config)
-    before, own, name = bytes_of(folder), folder.with_name("mine"), ["--name", "mine", "--replace"]
+    before, own, name = contents(folder), folder.with_name("mine"), ["--name", "mine", "--replace"]
     values, protocol, setting = ["--values", "0.11"], ["protocol=warm"], ["system.model.towers.hidden=8"]
     for words, fix in (
         (values, "--name temperature_own"),
@@ -245,14 +241,14 @@ def test_other_values_or_settings_need_a_name_of_their_own_which_is_replaced_on_
         assert (code, fix in err) == (2, True)
     code, out, err = call("sweep", "temperature", *values, *protocol, *setting, *TINY, *name)
     assert (code, "cannot be told from the best" in out) == (0, True), err
-    settings, made = record_of(own)["settings"], bytes_of(own)
+    settings, made = record_of(own)["settings"], contents(own)
     assert (settings["space"], settings["protocol"]) == ({TAU: {"choices": [0.11]}}, "warm")
     again = load_sweep("mine", "synthetic")
     assert (again.name, again.protocol, {point[TAU] for point in again.points()}) == ("mine", "warm", {0.11})
     for words in ([*protocol, *setting], [*values, *setting], [*values, *protocol]):
         code, _, err = call("sweep", "temperature", *words, *TINY, *name[:2])
         assert (code, "--replace" in err) == (2, True)
-    assert (bytes_of(folder), bytes_of(own)) == (before, made)
+    assert (contents(folder), contents(own)) == (before, made)
     assert call("sweep", "temperature", *values, *TINY, *name)[0] == 0
     assert record_of(own)["settings"]["protocol"] == "cold"
 

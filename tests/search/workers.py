@@ -8,7 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from study.search.trials import Search, run_search
+from study.search.trials import Search
 
 MEASURE = "valid/ndcg@10"
 GRID = {
@@ -37,12 +37,6 @@ def parabola(folder: str, values: dict, point: int, *, kind: str = "parabola") -
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.02)
     return {MEASURE: 1 - (values["x"] - 2) ** 2 / 10 + values.get("seed", 0) / 1000}
-
-
-def run_as_command(started) -> None:
-    """A search in a process of its own that Ctrl-C stops, also where the tests run in the background of a shell."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    run_search(started)
 
 
 def start(folder: str, kind: str = "parabola", **changes):
