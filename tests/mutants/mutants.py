@@ -17,6 +17,7 @@ import ast
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -184,6 +185,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="part of a file's, a function's or a test's name")
     parser.add_argument("--tree", type=Path, default=Path(__file__).resolve().parents[2])
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended in any way, it puts the file back
     tree = options.tree.resolve()
     mutants = [Mutant(**entry) for entry in yaml.safe_load(LIST.read_text(encoding="utf-8"))]
     if options.action == "show":
