@@ -57,8 +57,11 @@ DAMAGED = {
 @pytest.mark.parametrize(("words", "message"), ERRORS)
 def test_user_errors_end_with_code_two(shared_root, call, monkeypatch, words, message):
     monkeypatch.setenv("T2M_MIRROR", "/nowhere")
+    prepared = shared_root / "data/prepared/synthetic/servers.parquet"
+    before = prepared.stat().st_mtime_ns
     code, _, err = call(*words)
     assert (code, message in err, "fix:" in err) == (2, True, True), err
+    assert prepared.stat().st_mtime_ns == before  # nothing is made before the error
 
 
 def test_settings_that_are_nested_too_deeply_are_refused(root, call):

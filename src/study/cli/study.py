@@ -76,9 +76,11 @@ def run(
     if every:
         from study.config.compose import load
         from study.data import stages
+        from study.runner.devices import uses_gpu
         from study.search import all_rows
 
         if not dry and (config := load(words)).dataset.generator:
+            uses_gpu(config.trainer.accelerator)  # a missing one is said before data are made
             for stage in (stages.fetch, stages.prepare, stages.split):
                 stage(config)
         failed: list[str] = []

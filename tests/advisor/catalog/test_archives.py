@@ -50,7 +50,7 @@ def hostile(*names, kind=tarfile.REGTYPE, size=0, pax=None):
         for name in names:
             member = tarfile.TarInfo(name)
             member.type, member.linkname, member.pax_headers, member.size = kind, "/etc/passwd", pax or {}, size
-            tar.addfile(member)
+            tar.fileobj.write(member.tobuf(tar.format, tar.encoding, tar.errors))  # `addfile` of 3.13 wants the content
     return packed.getvalue()
 
 

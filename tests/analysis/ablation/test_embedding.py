@@ -171,13 +171,19 @@ def inputs(study):
     return data, split, embedding.spaces(Recommender.load(folder_of("synthetic", "t2mrec")), data)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def first(study):
+    """The tables before a test makes them again."""
+    return {name: read(name) for name in ("pairs.csv.xz", "groups.csv", "separation.csv")}
+
+
 def read(name):
     return pd.read_csv(paths.results("synthetic") / "embedding" / name)
 
 
-def test_pairs_are_all_labels_with_the_distances_of_the_saved_model(inputs):
+def test_pairs_are_all_labels_with_the_distances_of_the_saved_model(inputs, first):
     data, split, found = inputs
-    pairs = read("pairs.csv.xz")
+    pairs = first["pairs.csv.xz"]
     rows = pd.Index(data.tasks["id"]).get_indexer(pairs["task_id"])
     columns = pd.Index(data.servers["id"]).get_indexer(pairs["server_id"])
     for part in ("train", "test"):
@@ -188,7 +194,7 @@ def test_pairs_are_all_labels_with_the_distances_of_the_saved_model(inputs):
     for name, (tasks, servers) in {"input": lexical, "embedded": found["embedded"]}.items():
         np.testing.assert_allclose(pairs[name], 1 - (tasks @ servers.T)[rows, columns], atol=1e-3)
     assert pairs["shared"].tolist() == ((lexical[0][rows] > 0) & (lexical[1][columns] > 0)).sum(axis=1).tolist()
-    groups = read("groups.csv")
+    groups = first["groups.csv"]
     whole = groups[groups["level"] == "all"].set_index("part")
     assert whole["n"].to_dict() == {"test": 16, "train": 48}
     assert whole.loc["train", "embedded"] < whole.loc["train", "input"] - 0.1
@@ -197,9 +203,9 @@ def test_pairs_are_all_labels_with_the_distances_of_the_saved_model(inputs):
     np.testing.assert_allclose(whole.loc[["test", "train"], "embedded"], by_hand, atol=1e-4)
 
 
-def test_separation_of_the_space_is_what_other_models_are_measured_by(inputs):
+def test_separation_of_the_space_is_what_other_models_are_measured_by(inputs, first):
     _, split, found = inputs
-    table = read("separation.csv").set_index(["source", "space", "plane", "part"])
+    table = first["separation.csv"].set_index(["source", "space", "plane", "part"])
     assert set(table.index.get_level_values("source")) == {"ours"}
     means = mean_separation(*found["embedded"], split, "test", depth=DEPTH)
     row = table.loc[("ours", "embedded", False, "test")]
