@@ -68,8 +68,8 @@ class PrefixTree:
         there (or UNFINISHED, INVALID); each of shape (n, c)."""
         following = [self.following.get(beginning, {}) for beginning in beginnings]
         if self.levels is None:
-            items = [list(each.values()) for each in following]
-            return pad_rows(map(list, following), PAD), pad_rows(items, UNFINISHED)
+            ends = [list(each.values()) for each in following]
+            return pad_rows(map(list, following), PAD), pad_rows(ends, UNFINISHED)
         level = len(beginnings[0])
         first, end = self.levels[level]
         items = torch.full((len(following), end - first), INVALID if level + 1 == self.depth else UNFINISHED)
