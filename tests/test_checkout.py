@@ -65,4 +65,4 @@ def test_without_a_mirror_its_tests_are_skipped_which_is_said_in_one_line() -> N
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/data/test_release.py"]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert "\nskipped 1: T2M_MIRROR names no folder with the public data\n" in done.stdout
+    assert "\nskipped 2: T2M_MIRROR names no folder with the public data\n" in done.stdout

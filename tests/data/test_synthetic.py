@@ -23,7 +23,8 @@ def truths(folder):
 def test_same_seed_same_bytes_and_another_seed_other_bytes(synthetic_raw, tmp_path):
     again, other = synthetic.generate(tmp_path / "again"), synthetic.generate(tmp_path / "other", seed=1)
     names = {path.name for path in synthetic_raw.iterdir()}
-    assert len(names) == 8
+    truths = {"truth.json", "truth_labels.csv", "truth_servers.csv", "truth_tasks.csv"}
+    assert names == {"mcp_raw.json", "task_raw.json", "mcp_task.csv", "mcp_task_all.csv"} | truths
     for name in names:
         assert (again / name).read_bytes() == (synthetic_raw / name).read_bytes()
         assert (other / name).read_bytes() != (synthetic_raw / name).read_bytes()

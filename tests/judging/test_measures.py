@@ -27,6 +27,8 @@ def bpref(places, useful, useless):
 
 def test_by_hand():
     row = grades(2, 0, -1, 1, -2)
+    assert measures.precision(row, 5, least=1)[0] == 2 / 5
+    assert measures.precision(row, 5, least=2)[0] == 1 / 5
     assert measures.unjudged(row, 5)[0] == 1 / 4
     assert measures.unjudged(grades(-2, -2), 2)[0] == 0
     # Three useful servers, two useless ones, one useless above the second: (1 + (1 - 1/2)) / 3.

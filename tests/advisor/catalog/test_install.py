@@ -266,7 +266,7 @@ def test_only_regular_files_are_written(home, kind):
         file.mkdir()
     else:
         file.symlink_to(file if kind == "circle" else "/dev/zero")
-    with pytest.raises(StudyError, match=r"no regular file|has no place|cannot be read"):
+    with pytest.raises(StudyError, match="name another file"):
         install(config=file)
 
 
