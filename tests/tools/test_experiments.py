@@ -344,3 +344,11 @@ def test_measures_of_a_stage_by_hand(monkeypatch, catalog):
     assert measured["router_budget"] == {"recall@30": 0.5, "hit_rate@30": 1, "recall@100": 0.5, "hit_rate@100": 1}
     assert measured["router_servers"] == {"recall@1": 0.5, "hit_rate@1": 1, "recall@2": 1, "hit_rate@2": 1}
     assert measured["router"]["recall@1"] == 0.5
+
+
+def test_credit_by_hand():
+    # Labels: {1 or 3} and {4}. The first of 1 and 3 counts once, whichever it is.
+    for ranked, hits in ([3, 1, 0], [1, 0, 0]), ([0, 3, 4], [0, 1, 1]), ([4, 0, 1], [1, 0, 1]), ([0, 2, -1], [0, 0, 0]):
+        rewritten, relevant = credit(np.array([ranked]), [((1, 3), (4,))], 5)
+        assert [int(row >= 0 and relevant[0, row] > 0) for row in rewritten[0]] == hits, ranked
+        assert len(set(rewritten[0][rewritten[0] >= 0])) == (rewritten >= 0).sum()
