@@ -46,13 +46,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_no_text_of_the_data_is_on_the_site(site: Path) -> None:
-    """Descriptions of servers are on no page: the data has no licence."""
-    pd = pytest.importorskip("pandas")
-    servers = REPOSITORY / "data" / "prepared" / "task2mcp" / "servers.parquet"
-    if not servers.exists():
-        pytest.skip("the data is not here")
-    texts = pd.read_parquet(servers)["description"]
+@pytest.mark.mirror
+def test_no_text_of_the_data_is_on_the_site(site: Path, task2mcp) -> None:
+    """Descriptions of servers and tasks are on no page: the data has no licence."""
+    texts = [*task2mcp.data.servers["description"], *task2mcp.data.tasks["description"]]
     written = "\n".join(path.read_text(encoding="utf-8") for path in site.rglob("*.html"))
     assert not [text for text in texts if len(text) > 60 and text[:60] in written]
 

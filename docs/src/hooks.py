@@ -64,7 +64,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         name = re.sub(r"^results/\w+/notebooks/(.*)\.ipynb$", r"notebooks/\1.md", name)
         name = re.sub(r"^notebooks/(.*)\.ipynb$", r"notebooks/\1.md", name) if name != "README.md" else "index.md"
         own = next((each for each in (str(folder / target), name) if files.get_file_from_path(each)), None)
-        return f"{mark}[{text}]({depth}{own}{anchor or ''})" if own else text
+        made = origin(own) if mark and own and own.startswith("figures/") else ""
+        return f"{mark}[{text}]({depth}{own}{anchor or ''}){made}" if own else text
 
     return LINK.sub(moved, markdown)
 
@@ -156,9 +157,9 @@ def verdicts() -> str:
 def figures() -> str:
     """All figures, with what makes them."""
     text = ["# Figures"]
-    for path in sorted((paths.root() / "figures" / DATASET).glob("*.png")):
+    for path in sorted(paths.root().glob("figures/*/*.png")):
         name = str(path.relative_to(paths.root()))
-        title = path.stem.replace("_", " ")
+        title = f"{path.parent.name}: {path.stem.replace('_', ' ')}"
         text.append(f"## {title}\n\n![{title}]({name}){{loading=lazy}}\n{origin(name)}")
     return "\n\n".join(text)
 
@@ -188,7 +189,7 @@ def systems() -> Iterator[tuple[str, str]]:
         part.append(f"Settings: `{file.relative_to(paths.root())}`; again: `study run system={name} dataset={DATASET}`")
         text.setdefault(file.parent.name, [f"# Systems: {file.parent.name}"]).append("\n\n".join(part))
     for folder, parts in text.items():
-        yield folder, "\n\n".join(parts)
+        yield folder, "\n\n".join([*parts, origin(f"results/{DATASET}/tables/overall.csv")])
 
 
 def notebook(path: Path) -> dict[str, str | bytes]:

@@ -7,11 +7,13 @@ import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from pathlib import Path
 
 import nbformat
 import pandas as pd
 import pytest
 import vl_convert
+import yaml
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from study.analysis import notebooks
@@ -23,11 +25,12 @@ from tests.tiny_study import REPOSITORY, TINY, lay_out, rooted
 
 SOURCES = {path.stem: path for path in sorted((REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))}
 FIRST, *OTHERS = SOURCES
+CHECKS = yaml.safe_load(Path(__file__).with_name("checks.yaml").read_text(encoding="utf-8"))
 VIEW = "application/vnd.vegalite.v5+json"  # an interactive figure
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_source_is_stripped_has_one_cell_of_literal_parameters_no_path_of_a_machine_and_ends_with_checks(name):
+def test_a_source_is_stripped_has_one_cell_of_literal_parameters_and_no_path_of_a_machine(name):
     source = nbformat.read(SOURCES[name], as_version=4)
     code = [cell for cell in source.cells if cell.cell_type == "code"]
     assert not [cell for cell in code if cell.outputs or cell.execution_count]
@@ -35,7 +38,14 @@ def test_a_source_is_stripped_has_one_cell_of_literal_parameters_no_path_of_a_ma
     (parameters,) = (cell for cell in code if "parameters" in cell.metadata.get("tags", []))
     values = {line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(parameters.source).body}
     assert "dataset" in values
-    assert any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(code[-1].source)))
+
+
+def add_checks(folder):
+    """Let every notebook of a folder end with what must hold for the parameters of its source."""
+    for name, checks in CHECKS.items():
+        notebook = nbformat.read(folder / f"{name}.ipynb", as_version=4)
+        notebook.cells.append(new_code_cell(checks))
+        nbformat.write(notebook, folder / f"{name}.ipynb")
 
 
 def outputs(notebook):
@@ -55,6 +65,7 @@ def test_the_first_notebook_runs_on_a_tiny_study_twice_to_the_same_bytes_and_sho
 
     monkeypatch.delenv("MPLBACKEND", raising=False)  # as Jupyter draws
     report(load(TINY))
+    add_checks(root / "notebooks")
     (made,) = execute_all("synthetic")
     found = outputs(nbformat.read(made, as_version=4))
     text = "\n".join(output.get("data", {}).get("text/plain", "") for output in found)
@@ -67,13 +78,13 @@ def test_the_first_notebook_runs_on_a_tiny_study_twice_to_the_same_bytes_and_sho
     # From another folder, too.
     (tmp_path / "elsewhere").mkdir()
     source = tmp_path / "elsewhere" / f"{FIRST}.ipynb"
-    shutil.copy(SOURCES[FIRST], source)
+    shutil.copy(root / "notebooks" / source.name, source)
     assert execute(source, tmp_path / "out" / source.name, dataset="synthetic").read_bytes() == made.read_bytes()
 
 
 @pytest.fixture(scope="module")
 def published(task2mcp, tmp_path_factory):
-    """A root with the public data and the committed results; the names of its executed notebooks and what they hold."""
+    """The executed notebooks by name, each ended by its checks, over the public data and the committed results."""
     from study.config.compose import load
     from study.data.stages import split
     from study.search.export import export
@@ -91,6 +102,7 @@ def published(task2mcp, tmp_path_factory):
     with rooted(root):
         split(load(["dataset=task2mcp"]))
         export(load(["dataset=task2mcp", "system=t2mrec", "profile=smoke"]))  # or notebook 07 trains it whole
+        add_checks(root / "notebooks")
         yield {path.stem: nbformat.read(path, as_version=4) for path in execute_all("task2mcp")}
 
 
@@ -113,6 +125,27 @@ def test_a_notebook_runs_on_the_published_data_and_neither_it_nor_its_committed_
         outputs(notebook)
         content = "\n".join(json.dumps(cell, ensure_ascii=False) for cell in notebook.cells)
         assert not [text for text in texts if text in content]
+
+
+@pytest.mark.mirror
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("01_dataset", {"protocols": ["cold_grouped"], "most": 8}),
+        ("02_rq1_overall", {"protocol": "warm", "systems": "t2mrec item_knn minilm"}),
+        ("03_rq2_ablation", {"metric": "recall@10", "level": "subcategory"}),
+        ("04_rq3_sensitivity", {"metric": "recall@10", "sweeps": ["temperature"]}),
+        ("05_audit", {"protocol": "loo", "systems": "popularity_theme bm25"}),
+        ("06_tool_level", {"k": 5, "history": "intent_requests", "budget": 1000}),
+        ("08_useful", {"part": "fresh", "metric": "precision@5"}),
+        ("09_explore", {"protocol": "warm", "up": "item_knn"}),
+    ],
+)
+def test_a_notebook_runs_with_other_parameters(published, name, changes, tmp_path):
+    executed = execute(SOURCES[name], tmp_path / f"{name}.ipynb", dataset="task2mcp", **changes)
+    shown = outputs(nbformat.read(executed, as_version=4))
+    assert shown != outputs(published[name])
 
 
 @pytest.mark.mirror

@@ -23,7 +23,7 @@ FIELD_SEPARATOR = " \n "
 # Words that tie a theme to a need ("for Publishing", "within Gaming pipelines") and mean nothing without it.
 _BEFORE = r"\b(?:for|in|across|through|from|of|within|to|on)\b"
 _AFTER = r"(?:datasets?|imagery|archives?|workflows?|pipelines?|platforms?|systems?|environments?|contexts?)"
-# What follows these says how the need is to be met.
+# What follows these says how the task is to be done.
 _CLAUSE = re.compile(r"[,;:]|\b(?:by|with|using|via)\b", re.IGNORECASE)
 # How descriptions of servers begin before they say what the server does.
 _PREAMBLE = re.compile(

@@ -27,7 +27,7 @@ from study.evaluation.runs import CUTOFFS
 from study.evaluation.statistics import percentile_limits
 from study.runner.row_store import read_per_task
 
-# One method: at its own settings, with tuned values, and either with more epochs.
+# One method: at its default settings, with tuned values, and either with more epochs.
 ENDINGS = ("", TUNED_SUFFIX, LONG_SUFFIX, TUNED_SUFFIX + LONG_SUFFIX)
 SAME, STAND_IN, OTHER, NONE = "same", "stand-in", "other", "none"
 Candidate = tuple[str, int, pd.Series]  # a run whose means may be those of a printed row: system, seed, its means

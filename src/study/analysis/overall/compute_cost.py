@@ -60,7 +60,7 @@ def training_work(epoch: Iterable[tuple[sp.csr_matrix, sp.csr_matrix]], towers: 
 
     FLOPs: forward and backward of all layers (backward twice the forward), the products of the batch's embeddings, and
     12 per weight and AdamW step. Bytes: weights and both moments of every used row of the input layers read and written
-    once per step, twice where it is caught up first, and the same for the narrow layers. Dense: weights, gradient and
+    once per step, twice where it is caught up first, and the same for the hidden layers. Dense: weights, gradient and
     both moments of all rows, read and written once.
     """
     narrow, total = narrow_weights(towers), Work(0, 0)

@@ -21,7 +21,7 @@ QUESTION = "Question: fitting the released labels"
 ORDER = ("cold", "cold_grouped", "warm", "loo")
 # The name of a system with the values that a search chose is its own name and this.
 TUNED_SUFFIX = "_tuned"
-LONG_SUFFIX = "_long"  # with more epochs, at its own settings or tuned
+LONG_SUFFIX = "_long"  # with more epochs, at its default settings or tuned
 # What a row is held against: the method under study, else, where that has no run, the simplest baseline.
 REFERENCES = (REFERENCE, "popularity")
 DIFFERENCE = ["diff", "diff_ci_low", "diff_ci_high"]
