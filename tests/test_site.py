@@ -15,7 +15,7 @@ PAGES = [
     "index",
     "findings",
     "verdicts",
-    "leaderboards",
+    "leaderboards/cold",
     "figures",
     "systems/paper",
     "notebooks/02_rq1_overall",

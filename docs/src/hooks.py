@@ -43,7 +43,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what does not lie below docs."""
     made: dict[str, str | bytes] = {"index.md": (paths.root() / "README.md").read_text(encoding="utf-8")}
-    made |= {"leaderboards.md": leaderboards(), "verdicts.md": verdicts(), "figures.md": figures()}
+    made |= {"verdicts.md": verdicts(), "figures.md": figures()}
+    made |= {f"leaderboards/{name}.md": text for name, text in leaderboards()}
     made |= {f"systems/{folder}.md": text for folder, text in systems()}
     for path in NOTEBOOKS:
         made |= notebook(path)
@@ -97,11 +98,11 @@ def scrolling(html: str) -> str:
     return f'<div class="scroll" tabindex="0" role="region" aria-label="table">{html}</div>'
 
 
-def leaderboards() -> str:
-    """Every system by the labels, a section a protocol, and by usefulness, a section a part of the judged topics."""
+def leaderboards() -> Iterator[tuple[str, str]]:
+    """Every system by the labels, a page a protocol with the ceilings at its end, and by usefulness, a page with a
+    section a part of the judged topics."""
     results = Results.load(DATASET)
     tested = results.significance.query("metric == 'ndcg@10'").set_index(["protocol", "system"])["randomisation_p_holm"]
-    text = ["# Leaderboards", "By the released labels, then by usefulness as judged from cards. Ceilings have no rank."]
     overall = results.overall.assign(metric=results.overall["metric"] + "@" + results.overall["k"].astype(str))
     for protocol in results.protocols:
         own = overall[overall["protocol"] == protocol]
@@ -119,8 +120,13 @@ def leaderboards() -> str:
             }
             for name, row in means.iterrows()
         ]
-        text += [f"## Labels: {protocol}", shown(pd.DataFrame(rows))]
-    text.append(origin(f"results/{DATASET}/tables/overall.csv"))
+        board = pd.DataFrame(rows)
+        ceilings, made = board["rank"] == "", origin(f"results/{DATASET}/tables/overall.csv")
+        text = [f"# By the released labels: {protocol}", shown(board[~ceilings])]
+        if ceilings.any():
+            text += ["## Ceilings, which know the answer", shown(board[ceilings].drop(columns="rank"))]
+        yield protocol, "\n\n".join([*text, made])
+    text = ["# By usefulness, as judged from cards"]
     scores = table(DATASET, "judged/scores").query("metric == 'ndcg@10'")
     for part, own in scores.sort_values("mean", ascending=False, kind="stable").groupby("part", sort=False):
         rows = [
@@ -133,8 +139,8 @@ def leaderboards() -> str:
             }
             for rank, row in enumerate(own.to_dict("records"), 1)
         ]
-        text += [f"## Usefulness: {part} topics", shown(pd.DataFrame(rows))]
-    return "\n\n".join([*text, origin(f"results/{DATASET}/judged/tables/scores.csv")])
+        text += [f"## {part.capitalize()} topics", shown(pd.DataFrame(rows))]
+    yield "useful", "\n\n".join([*text, origin(f"results/{DATASET}/judged/tables/scores.csv")])
 
 
 def verdicts() -> str:
