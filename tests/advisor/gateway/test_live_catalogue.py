@@ -184,8 +184,35 @@ def test_configurations_of_other_clients(tmp_path, monkeypatch):
     assert (old.headers, old.transport, older.transport) == ({"X": "s3cret"}, "sse", "sse")
 
 
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("${ABSENT:-${TOKEN}}", "s3cret"),
+        ("a${ABSENT:-b${TOKEN}c${env:TOKEN}}d", "abs3cretcs3cretd"),
+        ("${env:ABSENT:-${NONE:-${NEITHER:-${TOKEN}}}}", "s3cret"),
+        ("${TOKEN:-${ABSENT}}", "s3cret"),  # of a value that is there, the default is not needed
+        ("${ABSENT:-${VALUE}}${VALUE:-x}", "${TOKEN}}${TOKEN}}"),  # what a value holds is no variable
+        ("${ABSENT:-${input:key}}", "${input:key}"),
+        ("${ABSENT:-${TOKEN}", "${ABSENT:-s3cret"),
+    ],
+)
+def test_a_default_is_filled_and_a_value_is_not(tmp_path, monkeypatch, text, filled):
+    monkeypatch.setenv("TOKEN", "s3cret")
+    monkeypatch.setenv("VALUE", "${TOKEN}}")
+    for name in ("ABSENT", "NONE", "NEITHER"):
+        monkeypatch.delenv(name, raising=False)
+    server = {"command": "x", "args": [text], "env": {"A": text}}
+    (endpoint,) = client_config.read_config(config(tmp_path, a=server))
+    assert (endpoint.args, endpoint.env) == ((filled,), {"A": filled})
+
+
 WRONG = [{}, {"command": "x", "url": "y"}, {"url": "file:///etc/passwd"}, {"command": "x", "args": [1]}]
-WRONG += [{"command": "x", "env": {"A": 1}}, {"command": "${ABSENT}${TOKEN}"}, {"type": "pigeon", "command": "x"}]
+WRONG += [
+    {"command": "x", "env": {"A": 1}},
+    {"command": "${ABSENT}${TOKEN}"},
+    {"command": "${ABSENT:-${ABSENT}}${TOKEN}"},
+    {"type": "pigeon", "command": "x"},
+]
 WRONG += [{"type": "http", "command": "x"}, {"command": "x", "disabled": True}]
 
 

@@ -39,8 +39,12 @@ PASSED = (
     *("LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TEMP", "TMP", "XDG_*"),
     *("DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY"),
 )
-# ${NAME}, ${env:NAME} (VS Code), ${NAME:-default} (Claude Code).
-VARIABLE = re.compile(r"\$\{(?:env:)?([^${}:]+)(?::-([^{}]*))?\}")
+# ${NAME}, ${env:NAME} (VS Code), ${NAME:-default} (Claude Code). A default may hold such variables again, so deep.
+NESTED = 9
+_DEFAULT = r"[^{}]*"
+for _ in range(NESTED):
+    _DEFAULT = rf"(?:[^{{}}]|\$\{{{_DEFAULT}\}})*"
+VARIABLE = re.compile(rf"\$\{{(?:env:)?([^${{}}:]+)(?::-({_DEFAULT}))?\}}")
 
 
 @dataclass(frozen=True)
@@ -168,12 +172,14 @@ def _endpoint(name: str, entry: Any, path: Path) -> Endpoint:
         return VARIABLE.sub(value_of, text)
 
     def value_of(match: re.Match[str]) -> str:
+        """The variable's value as it is, or else its default, filled."""
         variable, default = match.groups()
-        value: str | None = os.environ.get(variable, default)
-        if value is None:
+        if variable in os.environ:
+            return os.environ[variable]
+        if default is None:
             reason, fix = f"the environment lacks {variable!r:.80}", "set this variable, or write its value"
             raise StudyError(reason, file=path, column=name, fix=fix)
-        return value
+        return filled(default)
 
     command, url, cwd = (None if text is None else filled(text) for text in (command, url, cwd))
     env, headers = ({key: filled(text) for key, text in mapping.items()} for mapping in (env, headers))
