@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -41,8 +42,16 @@ def model(tmp_path, monkeypatch):
     local._shared.cache_clear()
 
 
-def test_it_serves_within_the_block_alone(model):
+def no_pipes(*_):
+    """As on Windows, where `select` knows sockets alone."""
+    raise OSError("an operation was attempted on something that is not a socket")
+
+
+@pytest.mark.parametrize("system", ["this", "without pipes"])
+def test_it_serves_within_the_block_alone(model, monkeypatch, system):
     path = model("good")
+    if system != "this":
+        monkeypatch.setattr(select, "select", no_pipes)
     with local.local_model("qwen") as served:
         assert served.url.startswith("http://127.0.0.1:")
         assert served.sha256 == sha256(path)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import select
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from queue import Empty, Queue
 from typing import IO
 
 from study.advisor.llm.weights import OWN, LocalModels, how_to_fetch, identity, model_file, model_path
@@ -94,19 +93,24 @@ def shared_model(name: str) -> Served:
 
 
 def _address(child: subprocess.Popen[bytes], log: IO[bytes], seconds: float) -> str:
-    """What the child prints once it serves."""
-    assert child.stdout is not None
-    until, line = time.monotonic() + seconds, b""
-    while not line.startswith(b"http"):
-        if not select.select([child.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
-            child.kill()
-            fix = "wait until the machine is less busy, or raise `start` in conf/llm/models.yaml"
-            raise StudyError(f"the language model did not load within {seconds:.0f} seconds", fix=fix)
-        line = child.stdout.readline()
-        if not line:
-            child.wait()
-            fix = "check the file, the memory and, where one is given, the port"
-            raise StudyError(f"the language model did not start{_last_line(log)}", fix=fix)
+    """What the child prints once it serves. Read in a thread, since some systems wait for no pipe."""
+    printed = Queue[bytes]()
+
+    def read() -> None:
+        assert child.stdout is not None
+        printed.put(next((line for line in child.stdout if line.startswith(b"http")), b""))
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        line = printed.get(timeout=seconds)
+    except Empty:
+        child.kill()
+        fix = "wait until the machine is less busy, or raise `start` in conf/llm/models.yaml"
+        raise StudyError(f"the language model did not load within {seconds:.0f} seconds", fix=fix) from None
+    if not line:
+        child.wait()
+        fix = "check the file, the memory and, where one is given, the port"
+        raise StudyError(f"the language model did not start{_last_line(log)}", fix=fix)
     return line.decode().strip()
 
 
