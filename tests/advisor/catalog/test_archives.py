@@ -101,8 +101,10 @@ def test_a_link_is_not_read_as_a_file(tmp_path, monkeypatch):
 
 class Forge(Quiet):
     def do_GET(self):
+        if self.path == "/o/n/archive/moved.tar.gz":
+            return self.answer(302, b"", Location="c.tar.gz")
         exists = self.path == "/o/n/archive/c.tar.gz"
-        self.answer(*((200, pack({"packages/c/a.json": "{}", "else/x": "y"})) if exists else (404, b"")))
+        return self.answer(*((200, pack({"packages/c/a.json": "{}", "else/x": "y"})) if exists else (404, b"")))
 
 
 def test_an_archive_is_downloaded_without_a_mirror(monkeypatch):
@@ -111,7 +113,8 @@ def test_an_archive_is_downloaded_without_a_mirror(monkeypatch):
     with listening(Forge) as server:
         monkeypatch.setattr(archives, "UPSTREAM", f"http://127.0.0.1:{server.server_port}")
         assert archives.archive_files(Archive("o/n", "c", folders), LIMITS) == {"packages/c/a.json": b"{}"}
-        for commit, most, said in (("d", MOST, "404"), ("c", 50, "more than 50 bytes")):
+        cases = ("d", MOST, "404"), ("c", 50, "more than 50 bytes"), ("moved", MOST, "must use https")
+        for commit, most, said in cases:
             with pytest.raises(StudyError, match=said):
                 archives.archive_files(Archive("o/n", commit, folders), replace(LIMITS, archive=most))
 

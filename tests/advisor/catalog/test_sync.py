@@ -2,8 +2,10 @@
 
 import io
 import json
+import socket
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import pandas as pd
 import pytest
@@ -22,6 +24,12 @@ BOMB = f"a0: &a0 [x]\n{LEVELS}run: {{command: *a9}}\n"
 HOSTILE_YAML = [BOMB, "{: [", "[" * 100_000, "a: " + "{a: " * 50_000, "- " * 50_000, "? " * 50_000, "\0"]
 HOSTILE_YAML += ["".join(f"\n{' ' * n}a:" for n in range(1500)), "!!python/object/apply:os.system [id]"]
 REPO = "github.com/o/n"
+# This machine and its network, as addresses name them; x.y is elsewhere, and a.y a stranger's name for this network.
+NEAR = "localhost localhost. 127.0.0.1 127.0.0.2 [::1] [::ffff:127.0.0.1] 0.0.0.0 [::] 10.1.2.3 192.168.0.1 172.16.0.1"
+NEAR += (
+    " 169.254.169.254 100.64.0.1 [fe80::1] [fe80::1%25lo] [fd00::1] 2130706433 0x7f.1 127.0.0.1\\@x.y u:p@127.0.0.1 a.y"
+)
+NAMED = {"x.y": "8.8.8.8", "a.y": "192.168.0.1"}
 OWN = '{"mcpServers": {"a": {"command": "npx", "args": ["x"]}}}'
 A, B = record("toolsdk", "a", REPO, "x"), record("toolsdk", "b", REPO, "y")
 
@@ -250,13 +258,14 @@ def test_own_servers_come_and_go_and_no_secret_is_kept(conf_root, tmp_path, call
     [
         (["http://x.y/b"], "https"),
         (["https://x.y/b", "http://x.y/c"], "https"),
-        (["https://localhost/b"], "this machine"),
+        *(([f"https://{host}/b"], "this machine") for host in NEAR.split()),
+        (["https://x.y/b", "//127.0.0.2/c"], "this machine"),
         (["https://x.y/b"] * 9, "redirects"),
         (["https://x.y/b"], ""),
     ],
 )
-def test_a_redirect_stays_on_https(conf_root, monkeypatch, places, said):
-    requested = []
+def test_a_redirect_stays_on_https_and_away_from_this_machine(conf_root, monkeypatch, places, said):
+    requested, find = [], socket.getaddrinfo
 
     def get(address, **how):
         assert not how["allow_redirects"]
@@ -268,6 +277,7 @@ def test_a_redirect_stays_on_https(conf_root, monkeypatch, places, said):
         return answer
 
     monkeypatch.setattr(requests, "get", get)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *how, **more: find(NAMED.get(host, host), *how, **more))
     if not said:
         assert add("https://u:hunter2@x.y/a?key=hunter2")["added"] == ["a"]
         assert "hunter2" not in (store.required() / "about.json").read_text()
@@ -276,6 +286,20 @@ def test_a_redirect_stays_on_https(conf_root, monkeypatch, places, said):
         add("https://u:hunter2@x.y/a?key=hunter2")
     assert "hunter2" not in str(error.value)
     assert not any(address.startswith("http:") or "localhost" in address for address in requested)
+    assert {urlsplit(address).hostname for address in requested} == {"x.y"}
+
+
+@pytest.mark.parametrize("source", ["http://localhost:1/a", "http://127.0.0.1/a", "https://192.168.0.1/a"])
+def test_a_user_may_name_a_place_of_this_network_and_what_it_redirects_to(conf_root, monkeypatch, source):
+    def get(address, **how):
+        answer = requests.Response()
+        answer.status_code, answer.raw = 200, io.BytesIO(OWN.encode())
+        if address == source:
+            answer.status_code, answer.headers["Location"] = 302, "https://127.0.0.1/b"
+        return answer
+
+    monkeypatch.setattr(requests, "get", get)
+    assert add(source)["added"] == ["a"]
 
 
 def test_the_catalogue_works_without_the_modules_of_unix(conf_root, tmp_path):

@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 from study.advisor.catalog.settings import Archive, Limits
+from study.base.addresses import is_near
 from study.base.errors import StudyError, require_file
 from study.base.paths import MIRROR
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 UPSTREAM = "https://github.com"
 _DAMAGED = "fetch it again; if it stays so, do not use it"
 _READ = 60.0  # seconds without a byte
+_REDIRECTS = 5
 Value = TypeVar("Value")
 
 
@@ -54,18 +57,35 @@ def archive_files(archive: Archive, limits: Limits) -> dict[str, bytes]:
 
 
 def _download(url: str, limits: Limits) -> bytes:
-    import requests  # an archive of the mirror needs none
-
-    def read() -> bytes:
-        with requests.get(url, stream=True, timeout=_READ) as answer:
-            answer.raise_for_status()
-            return bounded(answer, limits.archive)
-
     try:
-        return within(limits.seconds, read)
+        return within(limits.seconds, lambda: fetched(url, limits.archive, _READ))
     except (OSError, ValueError) as error:  # OSError: all that `requests` raises
         fix = f"check the network, or set {MIRROR} to a folder that holds the archive"
         raise StudyError(f"could not download ({type(error).__name__}: {error})", file=url, fix=fix) from error
+
+
+def fetched(address: str, most: int, seconds: float) -> bytes:
+    """The body of an address, also where it redirects to another one that uses https; at most `most` bytes, and
+    `seconds` without one. OSError, ValueError: it cannot be had.
+
+    A redirect from elsewhere to this machine or its network would let a stranger read what is served here alone.
+    """
+    import requests  # an archive of the mirror needs none
+
+    for _ in range(_REDIRECTS):
+        with requests.get(address, stream=True, timeout=seconds, allow_redirects=False) as answer:
+            if not answer.is_redirect:
+                answer.raise_for_status()
+                return bounded(answer, most)
+            target = urljoin(address, answer.headers["Location"])
+        # As it will be asked: a host may be written in ways that not every reader takes for the same.
+        before, after = (urlsplit(str(requests.Request("GET", url).prepare().url)) for url in (address, target))
+        if after.scheme != "https":
+            raise ValueError("an address must use https, also one that it redirects to")
+        if is_near(after.hostname or "") and not is_near(before.hostname or ""):
+            raise ValueError("an address redirects to this machine or its network")
+        address = target
+    raise ValueError(f"more than {_REDIRECTS} redirects")
 
 
 def bounded(answer: requests.Response, most: int) -> bytes:

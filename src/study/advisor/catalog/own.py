@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from study.advisor.catalog import server_json
-from study.advisor.catalog.archives import bounded, within
+from study.advisor.catalog.archives import fetched, within
 from study.advisor.catalog.commands import of_command
 from study.advisor.catalog.records import Reader, Record, RefusedError, Variable, remote, variable
 from study.advisor.catalog.settings import MINE, Limits
@@ -21,7 +21,7 @@ from study.base.errors import StudyError, without_secrets
 from study.base.files import require_regular, strangers_json
 
 _ADDRESS = re.compile(r"https?://", re.IGNORECASE)
-_REDIRECTS = 5
+OWN_MACHINE = ("localhost", "127.0.0.1", "::1")
 _READ = 30.0  # seconds without a byte
 _FORMS = "give a server.json, or a client's configuration with `mcpServers` or `servers`"
 
@@ -58,25 +58,10 @@ def _content(source: str, most: int) -> bytes:
         if Path(source).stat().st_size > most:
             raise ValueError(f"more than {most:,} bytes")
         return Path(source).read_bytes()
-    import requests
-
-    address = source
-    for _ in range(_REDIRECTS):
-        # A redirect to this machine would let a stranger read what is served here alone.
-        if urlsplit(address).scheme != "https" and (address != source or not _local(address)):
-            raise ValueError("an address must use https, also one that it redirects to")
-        if address != source and _local(address):
-            raise ValueError("an address redirects to this machine")
-        with requests.get(address, stream=True, timeout=_READ, allow_redirects=False) as answer:
-            if not answer.is_redirect:
-                answer.raise_for_status()
-                return bounded(answer, most)
-            address = urljoin(address, answer.headers["Location"])
-    raise ValueError(f"more than {_REDIRECTS} redirects")
-
-
-def _local(address: str) -> bool:
-    return urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1")
+    parts = urlsplit(source)
+    if parts.scheme != "https" and parts.hostname not in OWN_MACHINE:
+        raise ValueError("an address must use https, also one that it redirects to")
+    return fetched(source, most, _READ)
 
 
 def _entries(value: object, source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
