@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option, Typer, echo
 
 from study.base.errors import printable
-from study.cli.shared import Json, Port, Top, Transport, print_json
+from study.cli.shared import Json, Port, Top, Transport, print_json, warn
 
 if TYPE_CHECKING:
     from study.advisor.agent.conversation import Agent, Turn
@@ -28,8 +28,6 @@ def _agent(catalog: list[str] | None, dataset: str | None, method: str | None, u
     from study.advisor.engine.catalogue import load
 
     writer = connect(url, model) if url else None
-    if method == "t2mrec" and not dataset and not catalog:
-        catalog = ["task2mcp"]  # the paper's method ranks the paper's servers
     return Agent(load(catalog, dataset, method), writer)
 
 
@@ -76,6 +74,7 @@ def ask(
     turn = agent.answer(request, top=k)
     if outcome:
         return _note(agent, turn, outcome, detail, keep_words)
+    warn(turn.answer.warnings)
     if as_json:
         return print_json(agent.data(turn))
     items = turn.answer.items
@@ -104,20 +103,18 @@ def serve(
     port: Annotated[int | None, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = None,
 ) -> None:
     """Serve the chat page on this machine; stop it with Ctrl-C."""
-    import uvicorn
-
+    from study.advisor import serving
     from study.advisor.agent import page
 
     service = page.Service.read()
-    host = page.concrete(service.host if host is None else host)
-    with page.listening(host, service.port if port is None else port) as bound:
+    host = serving.concrete(service.host if host is None else host)
+    with serving.listening(host, service.port if port is None else port) as bound:
         agent = _agent(catalog, dataset, method, url, model)
         web = page.create_app(agent, _store(agent), service, extra_host=host)
         url_of_page = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
         servers = f"{len(agent.catalogue.model.servers)} servers of {agent.catalogue.name}"
         echo(f"T2MAgent on {url_of_page} ({servers}); Ctrl-C stops it")
-        settings = uvicorn.Config(web, log_level="warning", access_log=False, server_header=False, ws="none")
-        uvicorn.Server(settings).run(sockets=[bound])
+        serving.serve(web, bound)
 
 
 @app.command()
@@ -133,7 +130,6 @@ def mcp(
     from study.advisor.agent import mcp as agent_mcp
     from study.advisor.agent import page
     from study.advisor.engine.catalogue import require
-    from study.advisor.gateway.interface import SESSIONS
 
     service = page.Service.read()
     # What is wrong with the call itself is said now; the agent is made at the first request.
@@ -141,8 +137,8 @@ def mcp(
     server = agent_mcp.server(agent_mcp.lazy(lambda: _agent(catalog, dataset, method, None, "")))
     if transport == "stdio":
         return server.run("stdio")
-    host, port = page.concrete(service.host if host is None else host), port or service.mcp_port
-    with page.listening(host, port):
-        pass  # a taken port is said before the server starts
-    how: Any = {"transport_security": agent_mcp.only(host, service.hosts), "max_sessions": SESSIONS}
-    return server.run("streamable-http", host=host, port=port, **how)
+    from study.advisor.serving import concrete, listening
+
+    host = concrete(service.host if host is None else host)
+    with listening(host, port or service.mcp_port) as bound:
+        return server.serve(bound, agent_mcp.only(host, service.hosts))

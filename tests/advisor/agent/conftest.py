@@ -96,10 +96,12 @@ def feedback(tmp_path):
 
 @contextmanager
 def serving(app):
-    """The application on a free port of this machine, in a thread; yields its address."""
+    """The application on a free port of this machine, in a thread, as it is served; yields its address."""
     import uvicorn
 
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, ws="none"))
+    from study.advisor.serving import settings
+
+    server = uvicorn.Server(settings(app))
     with socket.create_server(("127.0.0.1", 0)) as listening:  # a request waits until the server has started
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from study.advisor.agent import page
 from study.advisor.engine.intent.feedback import FeedbackStore
+from study.advisor.serving import concrete, listening
 from study.base.errors import StudyError
 from study.cli import agent as cli
 from tests.advisor.agent import browser
@@ -161,8 +162,8 @@ def test_the_page_alone_is_served_is_safe_and_names_no_other_host(client):
 def test_an_address_is_checked_before_anything_is_served(command, monkeypatch, capsys):
     monkeypatch.setattr(cli, "_agent", lambda *given: pytest.fail("the agent was built"))
     monkeypatch.setattr("study.advisor.engine.catalogue.require", lambda *given: None)
-    assert page.concrete("192.168.1.20") == "192.168.1.20"
-    with page.listening("127.0.0.1", 0) as taken:
+    assert concrete("192.168.1.20") == "192.168.1.20"
+    with listening("127.0.0.1", 0) as taken:
         port = str(taken.getsockname()[1])
         wrong = dict.fromkeys(("0.0.0.0", "::", "[::]", "", "0", "0x0", "::ffff:0.0.0.0"), "every address")
         words = [("--host", host, said) for host, said in (wrong | {"no host": "there is no host"}).items()]

@@ -269,8 +269,7 @@ def test_what_is_no_letter_costs_a_tool_or_a_letter_and_not_a_server_over_http(s
 
 @pytest.mark.parametrize("host", ["gateway", "agent"])
 def test_so_many_hosts_of_this_machine_have_a_session_over_http_and_no_more(monkeypatch, host):
-    for where in (interface, server):
-        monkeypatch.setattr(where, "SESSIONS", 2)
+    monkeypatch.setattr(interface, "SESSIONS", 2)
     monkeypatch.setattr("study.advisor.engine.catalogue.require", lambda *given: None)
     apps = []
 

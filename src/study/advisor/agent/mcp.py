@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import Field, StrictInt, StrictStr
@@ -49,7 +48,7 @@ def lazy(make: Callable[[], Agent]) -> Callable[[], Agent]:
     return get
 
 
-def server(get: Callable[[], Agent]) -> MCPServer[Any]:
+def server(get: Callable[[], Agent]) -> Server:
     """The MCP server over the agent that `get` gives, asked from several threads at once; its tools only read."""
 
     def recommend_mcp_servers(
@@ -83,9 +82,9 @@ def server(get: Callable[[], Agent]) -> MCPServer[Any]:
         """Compare servers for a task: fields side by side, and when to prefer which."""
         return as_json(get().compare(task, server_ids))
 
-    def explain_recommendation(task: Task, server_id: Identifier) -> str:
+    def explain_recommendation(task: Task, server_id: Identifier, constraints: Limits | None = None) -> str:
         """Say why one server fits a task, what speaks against it, and how to adopt it, each with its source."""
-        return as_json(get().explain(task, server_id))
+        return as_json(get().explain(task, server_id, constraints))
 
     def describe_catalog() -> str:
         """Say what the catalogue holds and which values constraints may take."""

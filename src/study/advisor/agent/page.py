@@ -1,17 +1,12 @@
-"""The chat page, its JSON interface and its address. Everything is served from this machine; the page asks no other
-host."""
+"""The chat page and its JSON interface. Everything is served from this machine; the page asks no other host."""
 
 from __future__ import annotations
 
-import ipaddress
 import logging
-import os
 import secrets
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,8 +44,6 @@ SAFETY = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
     "Cache-Control": "no-store",
 }
-# What to do about a host that stands for every address.
-CONCRETE = "name the one address or host name that others use, e.g. --host 192.168.1.20"
 Name = Annotated[str, Header(alias="X-Conversation", max_length=64)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Identifier = Annotated[StrictInt, Field(ge=0, le=2**53)] | Annotated[StrictStr, Field(max_length=200)]
@@ -197,7 +190,7 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
 
     def turn_data(talk: Conversation, turn: Turn) -> dict[str, Any]:
         """A turn for the page: cards, and what is said of each."""
-        items, notes = turn.answer.items, list(turn.answer.notes)
+        items, notes = turn.answer.items, [*turn.answer.warnings, *turn.answer.notes]
         cards = [agent.brief(item) | {"said": []} for item in items]
         data: dict[str, Any] = {"statements": []}
         for part, one in turn.written.response.items():
@@ -256,41 +249,3 @@ def create_app(agent: Agent, feedback: FeedbackStore, service: Service, *, extra
     app.add_middleware(Guard, hosts=hosts, body=service.body)
     app.mount("/", StaticFiles(directory=PAGE, html=True))
     return app
-
-
-def concrete(host: str) -> str:
-    """`host`, if it resolves to addresses of one machine: the page answers only requests that name it.
-
-    StudyError: an unknown host, or one that stands for every address of this machine, however it is written (``0``,
-    ``0x0``, ``::ffff:0.0.0.0``, a name for one of them).
-    """
-    for address in _resolved(host):
-        plain = getattr(address, "ipv4_mapped", None) or address
-        if plain.is_unspecified:
-            raise StudyError(f"{host!r:.80} stands for every address of this machine", column="--host", fix=CONCRETE)
-    return host
-
-
-def _resolved(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    named = host.strip("[]") if host.strip("[] ") else "0.0.0.0"  # noqa: S104 - an empty one stands for every address
-    try:
-        entries = socket.getaddrinfo(named, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise StudyError(f"there is no host {host!r:.80}", column="--host", fix=CONCRETE) from error
-    return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries]
-
-
-@contextmanager
-def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens on host and port. StudyError: the port is taken, or the address is not this machine's."""
-    family = socket.AF_INET6 if _resolved(host)[0].version == 6 else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((host.strip("[]"), port))
-            bound.listen(2048)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            fix = "--port with another number (0 takes a free one), and a --host of this machine"
-            raise StudyError(f"cannot listen on {host} port {port}: {reason}", fix=fix) from error
-        yield bound

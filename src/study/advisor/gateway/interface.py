@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial, wraps
 from types import new_class
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp.server.mcpserver import MCPServer
@@ -24,6 +24,11 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from study.advisor.strict import Strict
 from study.base.errors import StudyError
+
+if TYPE_CHECKING:
+    import socket
+
+    from mcp.server.transport_security import TransportSecuritySettings
 
 LONG = 1_000  # digits of an integer
 SESSIONS = 1_000  # over HTTP, at once; the SDK ends one after half an hour without a request
@@ -48,6 +53,12 @@ class Server(MCPServer[Any]):
         async with stdio_server(messages()) as (reading, writing):  # type: ignore[arg-type]
             low = self._lowlevel_server
             await low.run(reading, writing, low.create_initialization_options())
+
+    def serve(self, bound: socket.socket, names: TransportSecuritySettings) -> None:
+        """Serve over streamable HTTP at a listening socket until the program is ended. `names`: who may ask."""
+        from study.advisor.serving import serve
+
+        serve(self.streamable_http_app(transport_security=names, max_sessions=SESSIONS), bound)
 
 
 def refusal(line: str) -> JSONRPCError | None:

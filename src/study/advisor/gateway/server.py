@@ -14,7 +14,7 @@ from pydantic import Field
 
 from study import __version__
 from study.advisor.gateway.gateway import Gateway
-from study.advisor.gateway.interface import SESSIONS, Server, Short, as_json, make_tool
+from study.advisor.gateway.interface import Server, Short, as_json, make_tool
 from study.advisor.retrieval.route import Request
 from study.advisor.retrieval.texts import count_tokens
 from study.base.errors import StudyError
@@ -30,7 +30,7 @@ READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 ACTS = ToolAnnotations(read_only_hint=False, open_world_hint=True)
 
 
-def make_server(gateway: Gateway) -> MCPServer[Any]:
+def make_server(gateway: Gateway) -> Server:
     """The server, in whose lifespan the gateway and all that it starts live."""
 
     async def find_tools(
@@ -94,7 +94,7 @@ def host(ctx: Context) -> str:
     return stated.client_info.name[:100] if stated else ""
 
 
-def run(server: MCPServer[Any], transport: str, port: int) -> None:
+def run(server: Server, transport: str, port: int) -> None:
     """Serve a host over standard input and output, or hosts of this machine over streamable HTTP, until it is ended."""
     if transport == "stdio":
         # Reading standard input cannot be interrupted, so Ctrl-C ends the program at once; guards end the servers.
@@ -104,4 +104,7 @@ def run(server: MCPServer[Any], transport: str, port: int) -> None:
         # Nothing but this machine's own names: a page of a stranger could reach it through its visitor's browser.
         names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost")]
         guard = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
-        server.run("streamable-http", host="127.0.0.1", port=port, transport_security=guard, max_sessions=SESSIONS)
+        from study.advisor.serving import listening
+
+        with listening("127.0.0.1", port) as bound:
+            server.serve(bound, guard)
