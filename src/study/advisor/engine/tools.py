@@ -14,7 +14,7 @@ from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.encoders.choose import Embedder, quick_embedder
 from study.advisor.engine.intent.feedback import FeedbackStore
 from study.advisor.engine.intent.recommender import Context, IntentRecommender, Requirements
-from study.advisor.engine.intent.settings import Intentions
+from study.advisor.engine.intent.settings import intent_settings
 from study.advisor.retrieval.documents import ToolCatalog
 from study.advisor.retrieval.index import Settings, ToolIndex, within
 from study.advisor.retrieval.ranking import best, tie_order
@@ -78,8 +78,8 @@ class ToolAnswer:
 class Tools:
     """The tools of one catalogue, ready to be searched by every method.
 
-    `document`: form of their texts. `routing`: of requests. `keys`, `store`, `experiment`, `requirements`,
-    `intentions`: of `IntentRecommender`.
+    `document`: form of their texts, for every method. `keys`, `store`, `experiment`, `requirements`: of
+    `IntentRecommender`.
     """
 
     def __init__(
@@ -87,18 +87,16 @@ class Tools:
         catalog: ToolCatalog,
         embedder: Embedder | None = None,
         *,
-        document: str = "template",
-        routing: Routing | None = None,
+        document: str = "template",  # which `study tools index` embeds
         keys: Sequence[str] | None = None,
         store: FeedbackStore | None = None,
         experiment: str | None = None,
         requirements: Mapping[str, Requirements] | None = None,
-        intentions: Intentions | None = None,
     ) -> None:
         self.catalog, self.embedder, self.document = catalog, embedder or quick_embedder(), document
-        self.routing, self.indexes = routing or Routing(), dict[tuple[str, bool], ToolIndex]()
+        self.indexes = dict[tuple[str, bool], ToolIndex]()
         self.how: dict[str, Any] = {"store": store, "keys": keys, "experiment": experiment}
-        self.how |= {"requirements": requirements, "intentions": intentions}
+        self.how["requirements"] = requirements
 
     def index(self, method: str = "dense", *, decompose: bool = False) -> ToolIndex:
         """The search by one of `SEARCHES`."""
@@ -110,12 +108,15 @@ class Tools:
     @cached_property
     def router(self) -> Router:
         """The search by a server's and a tool's description (MCP-Zero)."""
-        return Router(self.catalog, self.routing, self.embedder)
+        return Router(self.catalog, Routing(document=self.document), self.embedder)
 
     @cached_property
     def recommender(self) -> IntentRecommender:
         """The ranking by intent."""
-        return IntentRecommender(self.catalog, embedder=self.embedder, **self.how)
+        intentions = intent_settings()
+        ranking = replace(intentions.ranking, document=self.document)
+        how = self.how | {"intentions": replace(intentions, ranking=ranking)}
+        return IntentRecommender(self.catalog, embedder=self.embedder, **how)
 
     @cached_property
     def tokens(self) -> IntArray:

@@ -4,7 +4,7 @@ and the settings of the gateway."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -13,17 +13,13 @@ from pydantic import PositiveFloat, PositiveInt
 
 from study.advisor.encoders.choose import Embedder
 from study.advisor.engine.intent.feedback import FeedbackStore
-from study.advisor.engine.intent.settings import intent_settings
 from study.advisor.engine.render import summary
 from study.advisor.engine.tools import Tools
 from study.advisor.retrieval.documents import ToolCatalog, tool_keys
 from study.advisor.retrieval.merge import extend
-from study.advisor.retrieval.route import Routing
 from study.base import paths
 from study.base.errors import StudyError
 from study.base.settings import read_settings
-
-DOCUMENT = "template"  # the form that `study tools index` embeds, so that a published catalogue is not embedded again
 
 
 @dataclass(frozen=True)
@@ -82,10 +78,8 @@ class View:
         self.full = [names[row] for row in rows]
         self.names = self._named()
         self.rows = {name: row for row, name in enumerate(self.names)}
-        intentions = intent_settings()
-        how: Any = {"keys": self.keys, "store": store, "experiment": settings.experiment, "document": DOCUMENT}
-        how["intentions"] = replace(intentions, ranking=replace(intentions.ranking, document=DOCUMENT))
-        self.tools = Tools(self.catalog, embedder, routing=Routing(document=DOCUMENT), **how)
+        how: Any = {"keys": self.keys, "store": store, "experiment": settings.experiment}
+        self.tools = Tools(self.catalog, embedder, **how)
 
     def _named(self) -> list[str]:
         """The name of every tool for a host: its own where it has it alone, else ``server__tool``, numbered at need."""
