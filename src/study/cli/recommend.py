@@ -60,8 +60,6 @@ def recommend(
     options = Options(k, attributes, verified=verified, prior=prior, unfit=explain, check=check, rerank=rerank)
     catalogue = load(catalog, dataset, system)
     answer = ask(catalogue, task, options)
-    if note := catalogue.instead(system):
-        echo(note, err=True)
     warn(answer.warnings)
     if as_json:
         return print_json(render.data(catalogue, answer, attributes))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -10,7 +11,8 @@ from mcp import Client
 from study.advisor.agent import mcp, page
 from study.advisor.agent.conversation import Agent
 from study.advisor.engine.catalogue import load
-from tests.advisor.agent.conftest import serving
+from study.advisor.engine.limits import Limits
+from tests.advisor.agent.conftest import serving, toy
 from tests.advisor.engine.conftest import ask, project  # noqa: F401
 from tests.advisor.engine.test_catalogue import TEXTS, encoded, take  # noqa: F401
 
@@ -78,3 +80,60 @@ def test_every_interface_answers_alike_from_the_open_catalogue(conf_root, encode
     answers = same(call, feedback, Agent(load()))
     assert answers[0][0] == "o/pdf"
     assert same(call, feedback, Agent(load(["mine", "open"])), "--catalog", "mine", "--catalog", "open") == answers
+
+
+WARNED = ("only the first 256 tokens are read", "another system answers")
+
+
+def test_every_interface_says_what_an_answer_is_not(call, feedback, monkeypatch):
+    catalogue = replace(toy(), instead=WARNED[1])
+    monkeypatch.setattr(catalogue.model, "warnings", lambda *_, **attributes: [WARNED[0]])
+    monkeypatch.setattr("study.advisor.engine.catalogue.load", lambda *_: catalogue)
+    agent = Agent(catalogue)
+    said = {}
+    for words in (("recommend",), ("agent", "ask")):
+        _, said[words], err = call(*words, "captions for videos", "--json")
+        assert all(text in err for text in WARNED), words
+        assert all(text in call(*words, "captions for videos")[2] for text in WARNED), words
+    app = page.create_app(agent, feedback, page.Service.read())
+    with serving(app) as address, httpx2.Client(base_url=address, timeout=60, trust_env=False) as client:
+        name = client.post("/api/conversations", json={}).json()["conversation"]
+        body = {"text": "captions for videos"}
+        said["page"] = client.post("/api/messages", json=body, headers={"X-Conversation": name}).text
+    turn = agent.answer("captions for videos")
+    said |= {"short": json.dumps(agent.short(turn)), "full": json.dumps(agent.data(turn))}
+    assert [who for who, text in said.items() if not all(warned in text for warned in WARNED)] == []
+
+
+def test_the_system_that_answers_in_anothers_place_is_said(monkeypatch):
+    """Where nobody asked for it; a system that was asked for is meant to answer."""
+    monkeypatch.setattr("study.advisor.saved.saved.exists", lambda _, system: system == "t2mrec")
+    monkeypatch.setattr("study.advisor.saved.saved.load_saved_model", lambda *_: toy().model)
+    monkeypatch.setattr("study.advisor.saved.ahead.read_ahead", lambda *_: None)
+    loaded = {system: load(dataset="synthetic", system=system) for system in (None, "t2mrec")}
+    assert {system: one.system for system, one in loaded.items()} == {None: "t2mrec", "t2mrec": "t2mrec"}
+    warnings = {system: Agent(one).answer("captions").answer.warnings for system, one in loaded.items()}
+    assert ("field_dense" in " ".join(warnings[None]), warnings["t2mrec"]) == (True, ())
+
+
+@pytest.mark.parametrize("stated", [None, Limits(languages=["Python"]), Limits(stars=5), Limits(official=True)])
+@pytest.mark.parametrize("request_", ["captions for videos", "captions for videos, in Go", "query a postgres database"])
+def test_an_explanation_is_of_the_place_in_the_answer(hostile, request_, stated):
+    turn = hostile.answer(request_, stated=stated, top=20)
+    for item in turn.answer.items:
+        said = hostile.explain(request_, item.server.server_id, stated)
+        assert (said["rank"], said["score"]) == (item.server.rank, item.server.score)
+        assert said["parts"] == dict(item.server.parts)
+    # Of another server neither place nor score is known.
+    others = {*hostile.rows} - {item.server.server_id for item in turn.answer.items}
+    assert others
+    for server in others:
+        assert not {"rank", "score", "parts"} & hostile.explain(request_, server, stated).keys()
+
+
+def test_no_stars_are_known_and_unknown_ones_are_left_out(agent):
+    find = agent.catalogue.facts
+    unknown = Agent(replace(agent.catalogue, facts=lambda server: replace(find(server), stars=None)))
+    assert agent.brief(agent.find(17))["stars"] == 0
+    assert "stars" not in unknown.brief(unknown.find(17))
+    assert {"rank", "official", "warning"} & agent.brief(agent.find(17)).keys() == set()

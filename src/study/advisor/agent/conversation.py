@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 from study.advisor.agent.language import SINGLE, Specification, Statement, Writer, Written, by_rules, evidence, template
@@ -19,7 +18,6 @@ from study.advisor.catalog.start import known_start, start
 from study.advisor.engine import render
 from study.advisor.engine.answer import Answer, Item, Options, ask
 from study.advisor.engine.catalogue import Catalogue
-from study.advisor.engine.facts import Facts
 from study.advisor.engine.intent.feedback import Event, FeedbackStore
 from study.advisor.engine.limits import Limits, read_limits
 from study.advisor.saved.contract import Recommendation, require_request
@@ -42,11 +40,6 @@ WORDS = {
     "limits": "Before you integrate {server}: {text}",
     "together": "{server} and {other} together: {text}",
 }
-
-
-def place_of(facts: Facts) -> str:
-    """Where a server runs, '' where nobody knows its start."""
-    return "" if not facts.start else "remote" if facts.start.startswith(("http://", "https://")) else "local"
 
 
 @dataclass(frozen=True)
@@ -101,8 +94,8 @@ class Agent:
 
     def question(self, specification: Specification, answer: Answer) -> tuple[str, tuple[str, ...]] | None:
         """The first limit that is open and would change the answer, with the values that its servers have."""
-        for limit, of in (("languages", attrgetter("language")), ("place", place_of)):
-            values = Counter(of(item.facts) for item in answer.items)
+        for limit, fact in (("languages", "language"), ("place", "place")):
+            values = Counter(getattr(item.facts, fact) for item in answer.items)
             choices = tuple(value for value, _ in values.most_common() if value)
             if not getattr(specification, limit) and not specification.unwanted_languages and len(choices) > 1:
                 return limit, choices
@@ -121,7 +114,7 @@ class Agent:
         return {(int(name) if table is None else str(name)): row for row, name in enumerate(names)}
 
     def find(self, server_id: int | str) -> Item:
-        """A server by id. StudyError: there is none of that id."""
+        """A server by id, without a rank (0) and a score. StudyError: there is none of that id."""
         if (row := self.rows.get(server_id)) is None:
             reason = f"no server has the id {str(server_id)[:80]!r}"
             raise StudyError(reason, column="server_id", fix="take one of an answer")
@@ -145,18 +138,22 @@ class Agent:
             "statements": self.statement_data(several, items),
         }
 
-    def explain(self, request: str, server_id: int | str) -> dict[str, Any]:
-        """What speaks for and against one server, with its fields and the parts of its score. StudyError: an unknown
-        id."""
-        items = ask(self.catalogue, request, Options(min(MOST, len(self.rows)), unfit=True)).items
+    def explain(self, request: str, server_id: int | str, stated: Limits | None = None) -> dict[str, Any]:
+        """What speaks for and against one server, with its fields and, where it is among the first `MOST` of the
+        answer, its place there and the parts of its score. `stated`: as in `answer`. StudyError: an unknown id."""
+        specification = by_rules(request, stated)
+        items = ask(self.catalogue, request, Options(min(MOST, len(self.rows)), limits=specification.limits())).items
         item = next((item for item in items if self.name(item.server) == server_id), None) or self.find(server_id)
-        written = Written(template(by_rules(request).objective, [evidence(item)]))
-        return self.brief(item) | {
-            "score": item.server.score,
-            "parts": dict(item.server.parts),
-            "evidence": evidence(item),
-            "statements": self.statement_data(written, [item]),
-        }
+        written = Written(template(specification.objective, [evidence(item)]))
+        ranked = {"score": item.server.score, "parts": dict(item.server.parts)} if item.server.rank else {}
+        return (
+            self.brief(item)
+            | ranked
+            | {
+                "evidence": evidence(item),
+                "statements": self.statement_data(written, [item]),
+            }
+        )
 
     def install(self, server_id: int | str, client: str = "json") -> dict[str, Any]:
         """How a server is started, and its entry for a client of ``conf/catalog/clients.yaml``. StudyError: an unknown
@@ -205,7 +202,7 @@ class Agent:
         """A server as plain data of about 300 bytes; what is not known is left out."""
         server, facts = item.server, item.facts
         row = {
-            "rank": server.rank,
+            "rank": server.rank or None,
             "server_id": self.name(server),
             "name": plain(server.name, 60),
             "warning": ", ".join(render.warned(facts)),
@@ -218,13 +215,14 @@ class Agent:
             "checked": plain(facts.checked, COMMAND),
             "url": "" if facts.start else safe_link(server.url) or "",
         }
-        return {name: value for name, value in row.items() if value not in ("", None, False)}
+        return {name: value for name, value in row.items() if value != "" and value is not None and value is not False}
 
     def short(self, turn: Turn) -> dict[str, Any]:
         """An answer as plain data of at most 2 KB for five servers."""
         data: dict[str, Any] = {"servers": [self.brief(item) for item in turn.answer.items]}
         data |= {} if turn.answer.fits else {"fits": False}
-        return data | ({"notes": notes} if (notes := [plain(note, 200) for note in turn.answer.notes]) else {})
+        said = {"warnings": turn.answer.warnings, "notes": turn.answer.notes}
+        return data | {name: [plain(text, 200) for text in texts] for name, texts in said.items() if texts}
 
     def data(self, turn: Turn) -> dict[str, Any]:
         """An answer as plain data: as `study recommend --json`, with what is said of its servers."""

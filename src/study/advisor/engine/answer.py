@@ -95,7 +95,7 @@ class Answer:
     fits: bool
     closeness: float | None = None
     left_out: int = 0  # servers that fit, too, but that a filter leaves out
-    warnings: tuple[str, ...] = ()  # what of the request the model cannot use, and what could not be checked
+    warnings: tuple[str, ...] = ()  # another system answers, what it cannot use of the request, what was not checked
     caption: str = ""  # what the score is
     reranked_by: str = ""
     limits: Limits = field(default_factory=Limits)  # what servers had to be
@@ -139,7 +139,8 @@ def ask(catalogue: Any, request: Any, options: Any = None) -> Answer | ToolAnswe
     read_by_model = {
         name: value for name, value in options.attributes.items() if name != "language" or not limits.languages
     }
-    warnings = (*model.warnings(request, **read_by_model), *unasked)
+    instead = (catalogue.instead,) if catalogue.instead else ()
+    warnings = (*instead, *model.warnings(request, **read_by_model), *unasked)
     notes = (*limits.notes(), *answer.notes)
     return replace(answer, request=request, limits=limits, notes=notes, warnings=warnings, caption=model.caption)
 

@@ -30,6 +30,7 @@ class Catalogue:
         facts: what is known of a server that the model names.
         table: the servers of the open catalogue, whose row is the model's id of a server; None for a data set.
         open_servers: all servers of the open catalogue, as far as it is here.
+        instead: what is said where another system answers than the one that is meant to; '' otherwise.
     """
 
     name: str
@@ -38,15 +39,16 @@ class Catalogue:
     facts: Callable[[Recommendation], Facts]
     table: pd.DataFrame | None = None
     open_servers: pd.DataFrame | None = None
+    instead: str = ""
 
     @classmethod
-    def of_dataset(cls, name: str, system: str, model: SavedModel, shelf: Shelf) -> Catalogue:
+    def of_dataset(cls, name: str, system: str, model: SavedModel, shelf: Shelf, instead: str = "") -> Catalogue:
         """The servers of a data set. `shelf`: what this machine knows of Task2MCP's."""
 
         def facts(server: Recommendation) -> Facts:
             return shelf.of_task2mcp(server.server_id, server.name, server.description)
 
-        return cls(name, system, model, facts, open_servers=shelf.catalogue)
+        return cls(name, system, model, facts, open_servers=shelf.catalogue, instead=instead)
 
     @classmethod
     def of_table(cls, name: str, system: str, model: SavedModel, table: pd.DataFrame, shelf: Shelf) -> Catalogue:
@@ -57,13 +59,6 @@ class Catalogue:
     def real(self) -> bool:
         """Whether its servers exist; those of a generated data set are invented."""
         return self.table is not None or self.name == saved.DATASET
-
-    def instead(self, system: str | None) -> str:
-        """What is said where the system that is to answer was not saved; '' otherwise. `system`: the one asked for."""
-        if system is not None or self.system != saved.PREFERRED[-1]:
-            return ""
-        how = saved.how_to_save(self.name, saved.DEFAULT)
-        return f"note: {self.system} answers, since {saved.DEFAULT} was not exported ({how})"
 
     def row(self, server: Recommendation) -> dict[Any, Any]:
         """A server's row in the open catalogue; empty for a data set's."""
@@ -86,12 +81,16 @@ def load(names: Sequence[str] | None = None, dataset: str | None = None, system:
         title = f"catalogue {' and '.join(chosen)}"
         return Catalogue.of_table(title, catalogue.SYSTEM, model, table, Shelf.here(table))
     require(names, dataset, system)
-    dataset, system = saved.choose(dataset or (saved.DATASET if names else None), system)
+    asked = system
+    dataset, system = saved.choose(dataset or (saved.DATASET if names else None), asked)
+    last = asked is None and system == saved.PREFERRED[-1]
+    how = saved.how_to_save(dataset, saved.DEFAULT) if last else ""
+    instead = f"{system} answers, since {saved.DEFAULT} was not exported ({how})" if last else ""
     ahead.read_ahead(dataset, system)
     fitted = saved.load_saved_model(dataset, system)
     ahead.wait()
     shelf = Shelf.here() if dataset == saved.DATASET else Shelf(None, None)
-    return Catalogue.of_dataset(dataset, system, fitted, shelf)
+    return Catalogue.of_dataset(dataset, system, fitted, shelf, instead)
 
 
 def require(names: Sequence[str] | None = None, dataset: str | None = None, system: str | None = None) -> None:

@@ -65,6 +65,11 @@ class Facts:
     checked: str = ""  # what was found out of the ways to start it, here or by a source, with the day
     sources: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def place(self) -> str:
+        """Where it runs, local or remote; '' where nobody knows its start."""
+        return "" if not self.start else "remote" if self.start.startswith(("http://", "https://")) else "local"
+
 
 def first_sentence(description: str) -> str:
     """The first sentence of a description without "A Model Context Protocol server that"."""

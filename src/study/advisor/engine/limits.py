@@ -91,7 +91,6 @@ class Limits(Strict):
         """Whether a server is within the limits. An unknown language, licence or number of stars is not what was asked
         for; a server whose start nobody knows may run anywhere."""
         language, licence = facts.language.casefold(), facts.licence.casefold()
-        remote = facts.start.startswith(("http://", "https://")) if facts.start else None
         return (
             (not self.languages or language in _folded(self.languages))
             and language not in _folded(self.unwanted_languages)
@@ -99,7 +98,7 @@ class Limits(Strict):
             and not _licensed(licence, self.unwanted_licences)
             and (not self.official or bool(facts.official))
             and (not self.stars or (facts.stars or 0) >= self.stars)
-            and (not self.place or remote is None or remote == (self.place == "remote"))
+            and (not self.place or facts.place in ("", self.place))
         )
 
     def notes(self) -> list[str]:
