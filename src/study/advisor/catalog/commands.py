@@ -77,30 +77,24 @@ _UVX = Runner(
 _DOCKER = Runner(
     "oci",
     _names(
-        "-i --interactive -t --tty --rm --init --privileged -d --detach --read-only -P --publish-all --no-healthcheck"
-        " -q --quiet --sig-proxy --oom-kill-disable --disable-content-trust -D --debug --tls --tlsverify"
-        " --use-api-socket --replace --rmi --tls-verify --no-hosts --no-hostname --env-host --http-proxy --passwd"
-        " --read-only-tmpfs"
+        "-i --interactive -t --tty --rm --init --privileged -d --detach --read-only -P --publish-all"
+        " --no-healthcheck -q --quiet --sig-proxy --oom-kill-disable --disable-content-trust -D --debug --tls"
+        " --tlsverify --use-api-socket"
     ),
     _names(
-        "-e --env --env-file --env-merge --unsetenv --name -v --volume --mount -p --publish --network --net"
-        " --network-alias --net-alias -w --workdir -u --user --entrypoint --platform --pull -h --hostname --add-host"
-        " --dns --dns-opt --dns-option --dns-search -l --label --label-file --link --link-local-ip --log-driver"
-        " --log-opt --mac-address -m --memory --memory-reservation --memory-swap --memory-swappiness --cpus -c"
-        " --cpu-shares --cpu-count --cpu-percent --cpu-period --cpu-quota --cpu-rt-period --cpu-rt-runtime"
-        " --cpuset-cpus --cpuset-mems --gpus --ip --ip6 --ipc --isolation --device --device-cgroup-rule"
-        " --device-read-bps --device-read-iops --device-write-bps --device-write-iops --cap-add --cap-drop"
-        " --cgroup-parent --cgroupns --cidfile --annotation -a --attach --blkio-weight --blkio-weight-device"
-        " --detach-keys --domainname --expose --group-add --health-cmd --health-interval --health-retries"
-        " --health-start-interval --health-start-period --health-timeout --io-maxbandwidth --io-maxiops"
-        " --kernel-memory --oom-score-adj --pid --pids-limit --restart --runtime --security-opt --shm-size"
-        " --stop-signal --stop-timeout --storage-opt --sysctl --tmpfs --ulimit --userns --uts --volume-driver"
-        " --volumes-from --context --config -H --host --log-level --tlscacert --tlscert --tlskey --secret --arch --os"
-        " --variant --pod --pod-id-file --pidfile --conmon-pidfile --systemd --tz --timeout --umask --sdnotify"
-        " --uidmap --gidmap --subuidname --subgidname --requires --personality --hostuser --group-entry --passwd-entry"
-        " --retry --retry-delay --authfile --chrootdirs --seccomp-policy --image-volume --init-path --init-ctr"
-        " --rootfs-propagation --decryption-key --preserve-fds --connection --url --identity --root --runroot"
-        " --storage-driver"
+        "-e --env --env-file --name -v --volume --mount -p --publish --network --net --network-alias --net-alias"
+        " -w --workdir -u --user --entrypoint --platform --pull -h --hostname --add-host --dns --dns-opt"
+        " --dns-option --dns-search -l --label --label-file --link --link-local-ip --log-driver --log-opt"
+        " --mac-address -m --memory --memory-reservation --memory-swap --memory-swappiness --cpus -c --cpu-shares"
+        " --cpu-count --cpu-percent --cpu-period --cpu-quota --cpu-rt-period --cpu-rt-runtime --cpuset-cpus"
+        " --cpuset-mems --gpus --ip --ip6 --ipc --isolation --device --device-cgroup-rule --device-read-bps"
+        " --device-read-iops --device-write-bps --device-write-iops --cap-add --cap-drop --cgroup-parent --cgroupns"
+        " --cidfile --annotation -a --attach --blkio-weight --blkio-weight-device --detach-keys --domainname"
+        " --expose --group-add --health-cmd --health-interval --health-retries --health-start-interval"
+        " --health-start-period --health-timeout --io-maxbandwidth --io-maxiops --kernel-memory --oom-score-adj"
+        " --pid --pids-limit --restart --runtime --security-opt --shm-size --stop-signal --stop-timeout"
+        " --storage-opt --sysctl --tmpfs --ulimit --userns --uts --volume-driver --volumes-from --context --config"
+        " -H --host --log-level --tlscacert --tlscert --tlskey"
     ),
     orders=(("run",), ("container", "run")),
 )
@@ -136,7 +130,7 @@ RUNNERS = {
         (("run",),),
     ),
     "docker": _DOCKER,
-    "podman": _DOCKER,
+    "podman": _DOCKER,  # whose own options are refused, and those of nerdctl
     "nerdctl": _DOCKER,
     "deno": _DENO,
 }
