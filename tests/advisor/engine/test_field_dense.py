@@ -219,7 +219,7 @@ def test_t2mrec_answers_where_best_was_not_saved(ask, root):
     export(load(TINY))
     code, out, err = ask("read a table", "--json")
     assert (code, json.loads(out)["system"]) == (0, "t2mrec")
-    assert "note: t2mrec answers" in err
+    assert "warning: t2mrec answers" in err
     assert "study export dataset=synthetic system=field_dense" in err
     assert ask("read a table", "--json", "--system", "t2mrec")[2] == ""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, Self
 from pydantic import Field, ValidationError, model_validator
 
 from study.advisor.agent.text import plain
-from study.advisor.engine.limits import LANGUAGES, LICENCES, PLATFORMS, PREFERENCES, Limits, read_limits
+from study.advisor.engine.limits import LANGUAGES, LICENCES, PLACES, PLATFORMS, PREFERENCES, Limits, read_limits
 from study.advisor.strict import Strict, json_object
 from study.base.errors import StudyError
 
@@ -79,6 +79,7 @@ class Specification(Limits):
         return Limits.model_construct(**{name: getattr(self, name) for name in Limits.model_fields})
 
 
+SAID = {"local": f"{PLACES['local']}|on my ", "remote": f"{PLACES['remote']}|cloud"}  # place -> how a sentence says it
 OPEN = {"language": "languages", "licence": "licences", "platform": "platforms", "place": "place"}
 
 
@@ -329,9 +330,6 @@ SPECIFICATION: Mapping[str, Any] = {
 }
 
 
-PLACES = {"local": r"local|offline|self-hosted|on my ", "remote": r"remote|hosted|cloud"}
-
-
 def grounded(read: Specification, request: str) -> tuple[Specification, list[str]]:
     """A model's reading without what the request does not say, and which limits that were."""
     spelt = [*LANGUAGES.items(), *PLATFORMS.items()]
@@ -352,7 +350,7 @@ def grounded(read: Specification, request: str) -> tuple[Specification, list[str
         elif isinstance(value, list):
             values[name] = [word for word in value if stands(word, name)]
         elif name == "place":
-            values[name] = value if re.search(PLACES[value], request, re.I) else ""
+            values[name] = value if re.search(SAID[value], request, re.I) else ""
         else:
             words = WORD.findall("official" if value is True else str(value))
             values[name] = value if all(stands(word, name) for word in words) else type(value)()

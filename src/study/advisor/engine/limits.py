@@ -31,6 +31,7 @@ PREFERENCES = {
     "privacy": r"private|privacy(?: matters)?|confidential",
     "ease of adoption": r"easy(?: to (?:adopt|install|set up|use))?|simple to (?:adopt|install|set up|use)",
 }
+PLACES = {"local": r"local(?:ly)?|offline|self-hosted", "remote": r"remote|hosted"}  # place -> how a clause says it
 # Limits that no field of the catalogue answers.
 UNTOLD = ("platforms", "domain", "preferences")
 Names = Annotated[list[StrictStr], Field(max_length=100)]
@@ -154,8 +155,8 @@ CLAUSES: dict[str, re.Pattern[str]] = {
         "platforms": rf"(?:on\s+)?{_any(PLATFORMS)}(?:\s+only)?",
         "official": r"only\s+official(?:\s+(?:ones?|servers?))?|official(?:\s+(?:ones?|servers?))?\s+only",
         "stars": r"(?:at least|more than|with)\s+(?P<number>\d{1,7})\s+stars|(?P<more>\d{1,7})\+?\s+stars(?: or more)?",
-        "local": r"(?:(?:must|should)\s+(?:run|stay)\s+)?(?:local(?:ly)?|offline|self-hosted)(?:\s+only)?",
-        "remote": r"(?:only\s+)?(?:remote|hosted)(?:\s+(?:only|servers?))?",
+        "local": rf"(?:(?:must|should)\s+(?:run|stay)\s+)?(?:{PLACES['local']})(?:\s+only)?",
+        "remote": rf"(?:only\s+)?(?:{PLACES['remote']})(?:\s+(?:only|servers?))?",
         "open": r"any\s+(?:language|licen[cs]e|platform)|no licen[cs]e constraints?",
         **PREFERENCES,
     }.items()
@@ -183,7 +184,7 @@ def read_limits(request: str) -> Read:
             text.append(clause)
         elif name == "stars":
             values["stars"] = int(match["number"] or match["more"])
-        elif name in ("local", "remote"):
+        elif name in PLACES:
             values["place"] = name
         elif name == "official":
             values["official"] = True
