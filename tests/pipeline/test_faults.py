@@ -19,6 +19,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+from study.advisor.saved.files import write_manifest
 from study.analysis.report.main import report
 from study.base.errors import StudyError, explained, free_space
 from study.base.files import replacing, write_text
@@ -173,6 +174,7 @@ def test_odd_homes_and_outputs(prepared_root: Path, tmp_path: Path) -> None:
     content = json.loads(catalogue.read_text())
     content["description"] = [f"a → é {text}" for text in content["description"]]
     catalogue.write_text(json.dumps(content))
+    write_manifest(catalogue.parent, "products.json")
     # -P: the folder of the copy is called study too.
     program = (sys.executable, "-P", "-m", "study")
     words = [*program, "recommend", "a → é", "--dataset", "synthetic"]

@@ -110,9 +110,14 @@ def test_only_changed_texts_are_encoded_again(conf_root, encoded):
     assert len(encoded) == 2
     assert all("Sends letters" in text for text in encoded)
     assert len(servers) == len(model.servers) == 3
-    # A damaged ranking is made again.
-    next(store.required().glob("field_dense*/model.json")).write_text("{")
+    # A damaged ranking, and one of an earlier version, which wrote no manifest, are made again.
+    (file,) = store.required().glob("field_dense*/model.json")
+    file.write_text("{")
     assert len(catalogue.load()[1]) == 3
+    assert file.read_text() != "{"
+    (manifest := file.with_name("files.json")).unlink()
+    assert len(catalogue.load()[1]) == 3
+    assert manifest.exists()
     # What is gone is not recommended.
     take({key: text for key, text in TEXTS.items() if key != "pdf"})
     model, servers = catalogue.load()

@@ -20,7 +20,7 @@ from study.advisor.encoders import mpnet
 from study.advisor.engine.render import show_scores
 from study.advisor.retrieval.field_dense import FieldDense, standardised
 from study.advisor.retrieval.two_encoders import TwoEncoders
-from study.advisor.saved import saved
+from study.advisor.saved import files, saved
 from study.advisor.saved.contract import Recommendation
 from study.advisor.saved.field_dense import SavedFieldDense, explain, request_of
 from study.base.errors import StudyError
@@ -38,6 +38,9 @@ MODEL = Path("models/synthetic/field_dense")
 BOTH = {"category": "a", "subcategory": "b"}
 
 
+NOT_OF_TYPE = [("name", None), ("description", 1.5), ("url", ["x"]), ("id", "7"), ("id", True), ("id", None)]
+
+
 def in_json(**values):
     return lambda content: content.update(values)
 
@@ -51,6 +54,10 @@ DAMAGE += [("catalogue.json", lambda content: [values.pop() for values in conten
 DAMAGE += [("catalogue.json", lambda content: content.pop("url") and None)]
 DAMAGE += [("products.json", lambda content: content.pop("spelling") and None)]
 DAMAGE += [("products.json", in_json(bearers=[[["zotero"], [60]]]))]
+DAMAGE += [
+    ("catalogue.json", lambda table, name=name, value=value: table[name].__setitem__(3, value))
+    for name, value in NOT_OF_TYPE
+]
 DAMAGE += [("model.safetensors", lambda arrays: arrays.pop("field.all"))]
 DAMAGE += [("model.safetensors", lambda arrays: arrays["prior"].fill(np.nan))]
 DAMAGE += [("model.safetensors", lambda arrays: arrays.update(prior=arrays["prior"][1:]))]
@@ -180,12 +187,36 @@ def test_answers_without_data_set_cache_or_torch(project, tmp_path):
 
 @pytest.mark.parametrize(("file", "how"), DAMAGE)
 def test_damaged_model_is_named(project, tmp_path, monkeypatch, file, how):
+    """A manifest that was written anew hides no damage."""
     shutil.copytree(project / MODEL, tmp_path / MODEL)
     monkeypatch.setenv("T2M_ROOT", str(tmp_path))
     damage(tmp_path / MODEL / file, how)
+    if how != "gone":
+        files.write_manifest(tmp_path / MODEL, "products.json")
+    is_refused(tmp_path)
+
+
+def turned(content):
+    return {name: values[::-1] for name, values in content.items()}
+
+
+MIXED = [("catalogue.json", turned), ("model.json", in_json(seed=7)), ("products.json", in_json(bearers=[]))]
+MIXED += [("model.safetensors", lambda arrays: arrays["prior"].fill(0)), ("files.json", "gone"), ("files.json", "[]")]
+MIXED += [("files.json", lambda content: content.pop("products.json") and None)]
+
+
+@pytest.mark.parametrize(("file", "how"), MIXED)
+def test_files_that_were_not_saved_together_are_not_loaded(project, tmp_path, monkeypatch, file, how):
+    shutil.copytree(project / MODEL, tmp_path / MODEL)
+    monkeypatch.setenv("T2M_ROOT", str(tmp_path))
+    damage(tmp_path / MODEL / file, how)
+    is_refused(tmp_path)
+
+
+def is_refused(root):
     with pytest.raises(StudyError, match="saved model") as caught:
         saved.load_saved_model("synthetic", "field_dense")
-    assert str(tmp_path / MODEL) in str(caught.value)
+    assert str(root / MODEL) in str(caught.value)
     assert "study export dataset=synthetic system=field_dense" in str(caught.value)
 
 

@@ -6,8 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
+from study.advisor.saved.files import MANIFEST
 from study.advisor.saved.saved import folder_of
-from study.advisor.saved.t2mrec import FILES, MANIFEST, Recommender
+from study.advisor.saved.t2mrec import Recommender
 from study.base.errors import StudyError
 from study.config.compose import load
 from study.search.export import export, recommender
@@ -67,6 +68,7 @@ def test_the_whole_catalogue_without_repeats_and_no_bad_request(saved, toy, tmp_
         Recommender.load(tmp_path / "synthetic" / "t2mrec")
 
 
+FILES = ("model.safetensors", "vectorizer.json", "catalogue.json", "model.json")
 DAMAGE = [*((name, "cut") for name in (*FILES, MANIFEST)), ("vectorizer.json", "gone"), (MANIFEST, "gone")]
 DAMAGE += [(MANIFEST, "[]"), ("catalogue.json", lambda table: {name: values[::-1] for name, values in table.items()})]
 

@@ -5,7 +5,6 @@ A saved model needs no data set, no torch and no network. `explain` serves the a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
 from study.advisor.arrays import FloatArray
 from study.advisor.encoders import mpnet
@@ -25,12 +22,11 @@ from study.advisor.retrieval.fields import TASK_FIELDS, VIEWS, texts
 from study.advisor.retrieval.names import Product, ProductNames, Spelling
 from study.advisor.retrieval.ranking import tie_order, top_k
 from study.advisor.retrieval.two_encoders import TwoEncoders
+from study.advisor.saved import files
 from study.advisor.saved.contract import Recommendation, require_request
-from study.base.errors import StudyError
-from study.base.files import replacing, write_json
 
-KIND = "field_dense"
-FORMAT = 1
+FORM = {"kind": "field_dense", "format": 1}
+PRODUCTS = "products.json"
 # What an answer says of a server.
 CARD = ("id", "name", "url", "description", "language", "tools")
 
@@ -89,15 +85,9 @@ class SavedFieldDense:
         self.order = tie_order(len(self.servers), self.seed)
 
     def save(self, folder: Path) -> None:
-        """Write model.safetensors, products.json, catalogue.json and model.json into `folder`."""
+        """Write model.safetensors, products.json, catalogue.json, model.json and their manifest into `folder`."""
         system = self.system
         arrays = {f"field.{name}": vectors for name, vectors in system.fields.items()} | {"prior": system.prior}
-        if isinstance(system, TwoEncoders):
-            arrays |= {f"large.{name}": vectors for name, vectors in system.large_fields.items()}
-        with replacing(folder / "model.safetensors") as temporary:
-            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, temporary)
-        write_json(folder / "products.json", None if system.products is None else _product_data(system.products))
-        write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
         settings = {
             "parts": [dict(part) for part in system.parts],
             "priors": dict(system.priors),
@@ -105,26 +95,21 @@ class SavedFieldDense:
             "encoder": system.encoder,
         }
         if isinstance(system, TwoEncoders):
+            arrays |= {f"large.{name}": vectors for name, vectors in system.large_fields.items()}
             settings["large"] = [dict(part) for part in system.large]
-        about = {"kind": KIND, "format": FORMAT, "name": self.name, "seed": self.seed, "settings": settings}
-        write_json(folder / "model.json", about | {"weights": _versions(system)})
+        about = FORM | {"name": self.name, "seed": self.seed, "settings": settings, "weights": _versions(system)}
+        products = None if system.products is None else _product_data(system.products)
+        files.write(folder, files.Saved(about, arrays, self.servers[list(CARD)], products), PRODUCTS)
 
     @classmethod
     def load(cls, folder: Path, *, reader: str = "") -> SavedFieldDense:
         """Read what `save` wrote; StudyError where it is damaged or another version of the encoder made the vectors."""
-        fix = f"run: study export dataset={folder.parent.name} system={folder.name}"
-        try:
-            about, products, catalogue = (
-                json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-                for name in ("model", "products", "catalogue")
-            )
-            if (about["kind"], about["format"]) != (KIND, FORMAT):
-                raise ValueError(f"{about['kind']} {about['format']}, this version reads {KIND} {FORMAT}")
-            servers = pd.DataFrame({"tools": ""} | catalogue)[list(CARD)]  # an earlier version saved no tools
+        with files.reading(folder, PRODUCTS, CARD, FORM) as (about, arrays, servers, products):
             encoder = about["settings"]["encoder"]
             kind = TwoEncoders if "large" in about["settings"] else FieldDense
             system = kind(**about["settings"] | {"encoder": WITHOUT_TORCH.get(encoder, encoder)})
-            arrays = load_file(folder / "model.safetensors")
+            if (installed := _versions(system)) != about["weights"]:
+                raise ValueError(f"its vectors are of {about['weights']}, installed is {installed}")
             system.fields = {name: arrays[f"field.{name}"] for name in sorted({term.field for term in system.terms})}
             if isinstance(system, TwoEncoders):
                 names = {term.field for term in system.large_terms}
@@ -132,13 +117,7 @@ class SavedFieldDense:
             system.prior = arrays["prior"]
             system.products = None if products is None else _product_names(products, len(servers))
             _require_whole(system, len(servers))
-            model = cls(about["name"], system, servers, seed=about["seed"], reader=reader)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-            raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
-        if (installed := _versions(system)) != about["weights"]:
-            problem = f"the saved model's vectors are of {about['weights']}, installed is {installed}"
-            raise StudyError(problem, file=folder, fix=fix)
-        return model
+            return cls(about["name"], system, servers, seed=about["seed"], reader=reader)
 
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -11,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
 from study.advisor.arrays import FloatArray, IntArray
 from study.advisor.retrieval.fields import TASK_FIELDS, join_values
@@ -28,15 +25,14 @@ from study.advisor.retrieval.structure import (
     structural_score,
 )
 from study.advisor.retrieval.towers import TowerWeights, embed
+from study.advisor.saved import files
 from study.advisor.saved.contract import Recommendation, nearest, require_request, rounded
-from study.base.errors import StudyError, require_file
-from study.base.files import replacing, sha256, write_json
 
 # What a recommendation shows of a server, and what the structural score reads.
 TEXTS = "id name url description author license language category subcategory system stars_count"
 CARD = tuple(TEXTS.split())
-FORMAT = 1
-MANIFEST, FILES = "files.json", ("model.safetensors", "vectorizer.json", "catalogue.json", "model.json")
+FORM = {"format": 1}
+VECTORIZER = "vectorizer.json"
 
 
 class Ranked(NamedTuple):
@@ -78,39 +74,17 @@ class Recommender:
         return TfIdf.of_saved(self.saved_vectorizer)
 
     def save(self, folder: Path) -> None:
-        """Write `FILES` into `folder`, and the manifest with their hashes that ties them together."""
-        arrays = self.task_tower.arrays("task") | {"servers": np.ascontiguousarray(self.server_embeddings)}
-        with replacing(folder / "model.safetensors") as temporary:
-            save_file(arrays, temporary)
-        write_json(folder / "vectorizer.json", self.saved_vectorizer)
-        write_json(folder / "catalogue.json", self.servers[list(CARD)].to_dict("list"))
-        about = {"format": FORMAT, "seed": self.seed, "scoring": asdict(self.scoring), "themes": list(self.themes)}
-        write_json(folder / "model.json", about)
-        write_json(folder / MANIFEST, {name: sha256(folder / name) for name in FILES})
+        """Write model.safetensors, vectorizer.json, catalogue.json, model.json and their manifest into `folder`."""
+        arrays = self.task_tower.arrays("task") | {"servers": self.server_embeddings}
+        about = FORM | {"seed": self.seed, "scoring": asdict(self.scoring), "themes": list(self.themes)}
+        files.write(folder, files.Saved(about, arrays, self.servers[list(CARD)], self.saved_vectorizer), VECTORIZER)
 
     @classmethod
     def load(cls, folder: Path) -> Recommender:
         """Read what `save` wrote; StudyError where there is no model, or a damaged one."""
-        fix = f"run: study export dataset={folder.parent.name}"
-        require_file(folder / "model.json", fix, "no saved model here")
-        try:
-            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            for name in FILES:
-                if sha256(folder / name) != manifest[name]:
-                    raise ValueError(f"{name} is not the file that was saved with the others")
-            about, vectorizer, catalogue = (
-                json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-                for name in ("model", "vectorizer", "catalogue")
-            )
-            arrays = load_file(folder / "model.safetensors")
-            if about["format"] != FORMAT:
-                raise ValueError(f"format {about['format']}, this version reads {FORMAT}")
-            servers = pd.DataFrame(catalogue)
+        with files.reading(folder, VECTORIZER, CARD, FORM) as (about, arrays, servers, vectorizer):
             tower, scoring = TowerWeights.from_arrays(arrays, "task"), Scoring(**about["scoring"])
-            themes = tuple(about.get("themes", ()))
-            return cls(tower, arrays["servers"], vectorizer, servers, scoring, about["seed"], themes)
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise StudyError(f"the saved model does not load: {error}", file=folder, fix=fix) from error
+            return cls(tower, arrays["servers"], vectorizer, servers, scoring, about["seed"], tuple(about["themes"]))
 
     def recommend(
         self, text: str, *, language: str = "", category: str = "", subcategory: str = "", theme: str = "", k: int = 5
